@@ -81,7 +81,7 @@ class Bridge:
         now = time.time()
         at, text = self._histories.get(seconds, (0.0, ""))
         if now - at > HISTORY_CACHED_S:
-            text = orjson.dumps(history.columns(rows(connect(), now, seconds), now, seconds)).decode()
+            text = orjson.dumps(history.charted(rows(connect(), now, seconds), now, seconds)).decode()
             self._histories[seconds] = now, text
         return text
 

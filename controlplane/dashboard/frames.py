@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from controlplane.dashboard import attention, class_limits, latency, refusals
+from controlplane.dashboard import attention, class_limits, flow, latency, refusals
 from controlplane.dashboard.status import KV_SATURATED, ORDER, shown_status
 from fleet.kinds import KINDS
 from router.contract import sketch
@@ -65,6 +65,7 @@ def build_frame(now: float, inputs: Inputs, previous: Json | None = None, built_
         "kv_threshold": KV_SATURATED,
         "instances": columns,
         "classes": _classes(now, inputs.routers, pools),
+        "flow": flow.of_pools(_alive(now, inputs.routers), pools),
         "routers": routers,
         "nodes": _nodes(now, inputs.nodes, columns),
         "policies": {pool: _policy(now, pool, inputs) for pool in pools if pool in inputs.policies},

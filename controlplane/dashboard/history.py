@@ -1,4 +1,4 @@
-"""The last hour for charts: one small row per frame, thinned to a chart's resolution. Pure.
+"""The last hours for charts: a small row per frame, one in COARSE_S for longer, thinned to a chart's resolution. Pure.
 
 A gap between frames becomes a row without values, which breaks the line.
 """
@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from controlplane.dashboard import heat
 from controlplane.dashboard.latency import ALL_POOLS, LATENCIES, PERCENTILES
 from router.contract.redis.staleness import FRAME_GAP_S
 
@@ -14,13 +15,14 @@ Json = Mapping[str, Any]
 
 POINTS = 300  # per line, a chart's resolution
 SPARK_S = 60
-RANGES_S = (300, 900, 3600)
+RANGES_S = (300, 900, 3600, 21_600)
+COARSE_S = 15  # between the rows that are kept for the longest range
 COUNTS = ("n", "rate", "errors", "refused")
 CLASS_KEYS = (*COUNTS, *(f"{latency.key}_{name}" for latency in LATENCIES for name in PERCENTILES))
 
 
 def row(frame: Json) -> dict[str, Any]:
-    """The values of a frame that are kept for an hour."""
+    """The values of a frame that are kept."""
     columns = frame["instances"]
     return {
         "at": frame["at"],
@@ -60,6 +62,13 @@ def columns(rows: Sequence[Json], now: float, seconds: int) -> dict[str, Any]:
         "classes": {pool: _pool_columns(chosen, pool) for pool in pools},
         "kv": _sparks(rows, now),
     }
+
+
+def charted(rows: Sequence[Json], now: float, seconds: int) -> dict[str, Any]:
+    """What the Live page and the wall draw."""
+    drawn = columns(rows, now, seconds)
+    del drawn["kv"]
+    return {**drawn, "heat": heat.cells(rows, now, seconds)}
 
 
 def _broken(bins: Mapping[int, Json], width: int) -> list[tuple[float, Json | None]]:

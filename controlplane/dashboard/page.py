@@ -1,5 +1,6 @@
 """Rows of a frame for the templates. Pure; static/js updates the same page from the next frame on."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,14 +19,14 @@ CERTAIN = ("ready", "saturated", "draining", "stopped")
 BLANK_TILE = {"id": "", "status": "unseen", "tick": round(KV_SATURATED * 100)}
 
 
-def context(frame: Json | None, pool: str) -> dict[str, Any]:
-    """An empty `pool` means all pools."""
+def context(frame: Json | None, pool: str, slos: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """An empty `pool` means all pools. `slos`: by class and metric."""
     if frame is None:
         return {
             "frame": None,
             "tiles": [],
             "blank": BLANK_TILE,
-            "classes": [_class(name, None, "") for name in CLASSES],
+            "classes": [_class(name, None, "", {}) for name in CLASSES],
         }
     shown = tiles(frame, pool)
     return {
@@ -35,9 +36,10 @@ def context(frame: Json | None, pool: str) -> dict[str, Any]:
         "tiles": shown[:TILES_SHOWN],
         "hidden_tiles": max(0, len(shown) - TILES_SHOWN),
         "tile_total": len(shown),
+        "counts": frame["counts"] if not pool else dict(Counter(tile["status"] for tile in shown)),
         "matching": sum(tile["matches"] and tile["status"] in CERTAIN for tile in shown),
         "blank": BLANK_TILE,
-        "classes": classes(frame, pool),
+        "classes": classes(frame, pool, slos),
         "policies": policies(frame, pool),
         "totals": totals(frame, pool),
     }
@@ -50,8 +52,10 @@ def constants() -> dict[str, Any]:
         "percentiles": list(PERCENTILES),
         "counts": history.COUNTS,
         "lowN": LOW_N,
+        "kvThreshold": KV_SATURATED,
         "tilesShown": TILES_SHOWN,
         "certain": CERTAIN,
+        "verdicts": VERDICTS,
         "sampleStaleS": staleness.SAMPLE_STALE_S,
         "sampleOfflineS": staleness.SAMPLE_OFFLINE_S,
         "workerDownS": staleness.WORKER_DOWN_S,
@@ -88,11 +92,11 @@ def tiles(frame: Json, pool: str) -> list[dict[str, Any]]:
     ]
 
 
-def classes(frame: Json, pool: str) -> list[dict[str, Any]]:
+def classes(frame: Json, pool: str, slos: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
     chosen = shown_pool(frame, pool)
     windows = frame["classes"].get(chosen, {})
     means = frame["policies"].get(chosen, {}).get("means", {})
-    return [_class(name, windows.get(name), means.get(name, "")) for name in CLASSES]
+    return [_class(name, windows.get(name), means.get(name, ""), slos.get(name, {})) for name in CLASSES]
 
 
 def shown_pool(frame: Json, pool: str) -> str:
@@ -102,9 +106,37 @@ def shown_pool(frame: Json, pool: str) -> str:
     return next(iter(frame["pools"])) if len(frame["pools"]) == 1 else ALL_POOLS
 
 
-def _class(name: str, window: Json | None, means: str) -> dict[str, Any]:
+def slo(frame: Json | None, pool: str, asked: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """By class and metric, in ms. Of all pools: what those with an SLO agree on."""
+    shown = [known for name, known in (frame or {"pools": {}})["pools"].items() if pool in ("", name)]
+    declared = {name: {known["slo"][name] for known in shown if name in known.get("slo", {})} for name in CLASSES}
+    return {
+        name: {**({"ttft": next(iter(limits))} if len(limits) == 1 else {}), **asked}
+        for name, limits in declared.items()
+    }
+
+
+# Of a class's TTFT against its SLO, with the status that it is drawn as.
+VERDICTS = {"no SLO": "unseen", "too few requests": "unseen", "SLO met": "ready", "SLO missed": "failed"}
+
+
+def verdict(window: Json | None, limit: float | None) -> str:
+    """Of the TTFT p90 against its SLO."""
+    if limit is None:
+        return "no SLO"
+    n, value = (window["ttft_n"], window["ttft"][1]) if window else (0, None)
+    if value is None or n < LOW_N:
+        return "too few requests"
+    return "SLO met" if value <= limit else "SLO missed"
+
+
+def _class(name: str, window: Json | None, means: str, slos: Mapping[str, float]) -> dict[str, Any]:
     lines = [_line(metric, window or {}) for metric in LATENCIES]
-    return {"name": name, "means": means, "window": window, "latencies": lines}
+    limit = slos.get("ttft")
+    return {
+        "name": name, "means": means, "window": window, "latencies": lines, "slo": limit,
+        "verdict": verdict(window, limit), "verdict_status": VERDICTS[verdict(window, limit)],
+    }  # fmt: skip
 
 
 def _line(metric: LatencyMetric, window: Json) -> dict[str, Any]:
@@ -117,7 +149,9 @@ def totals(frame: Json, pool: str) -> dict[str, Any]:
     """Sums over the shown instances; None where no instance reported a value."""
     columns = frame["instances"]
     shown = [i for i, name in enumerate(columns["pool"]) if pool in ("", name)]
-    return {key: _sum([columns[key][i] for i in shown]) for key in ("running", "waiting", "tokens_s")}
+    sums = {key: _sum([columns[key][i] for i in shown]) for key in ("running", "waiting", "tokens_s")}
+    windows = frame["classes"].get(shown_pool(frame, pool), {}).values()
+    return {**sums, "rate": _sum([window["rate"] for window in windows if window is not None])}
 
 
 def _sum(values: list[float | None]) -> float | None:

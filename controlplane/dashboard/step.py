@@ -23,6 +23,7 @@ Json = dict[str, Any]
 
 CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # without a frame from the control worker for this long, a web process builds them
+FINE_S = 3600  # for which a row a second is kept
 ROUTERS_REMEMBERED_S = 60  # time for which a gone router is shown
 
 
@@ -37,8 +38,12 @@ def step(client: redis.Redis, now: float, built_by: str) -> bytes | None:
     inputs, previous = read(client, now)
     frame = frames.build_frame(now, inputs, previous, built_by)
     text = encode(frame)
-    publish(client, frame, text)
+    publish(client, frame, text, coarse=previous is None or _begins_coarse(previous["at"], now))
     return text
+
+
+def _begins_coarse(before: float, now: float) -> bool:
+    return before // history.COARSE_S != now // history.COARSE_S
 
 
 def _worker_builds(client: redis.Redis, now: float) -> bool:
@@ -51,12 +56,14 @@ def encode(frame: Json) -> bytes:
     return orjson.dumps(frame)
 
 
-def publish(client: redis.Redis, frame: Json, text: bytes) -> None:
+def publish(client: redis.Redis, frame: Json, text: bytes, *, coarse: bool = False) -> None:
+    """`coarse`: also keep the row for the longest range."""
+    row: Any = {"f": orjson.dumps(history.row(frame))}
     with client.pipeline(transaction=False) as pipe:
         pipe.set(redis_keys.FRAMES_LATEST, text)
-        pipe.xadd(
-            redis_keys.FRAMES, {"f": orjson.dumps(history.row(frame))}, maxlen=redis_keys.FRAMES_KEPT, approximate=True
-        )
+        pipe.xadd(redis_keys.FRAMES, row, maxlen=redis_keys.FRAMES_KEPT, approximate=True)
+        if coarse:
+            pipe.xadd(redis_keys.FRAMES_COARSE, row, maxlen=redis_keys.FRAMES_COARSE_KEPT, approximate=True)
         pipe.publish(redis_keys.FRAME, text)
         pipe.execute()
 
@@ -89,10 +96,11 @@ def _unpublished(client: redis.Redis, now: float) -> Json | None:
     return loads(encode(frames.build_frame(now, inputs, previous, "web")))
 
 
-def rows(client: redis.Redis, now: float, seconds: int) -> list[Json]:
-    """The kept rows of the last `seconds`, oldest first."""
-    since = int((now - seconds) * 1000)
-    entries: Any = client.xrange(redis_keys.FRAMES, min=since)
+def rows(client: redis.Redis, now: float, seconds: int, end: float | None = None) -> list[Json]:
+    """The kept rows of the `seconds` before `end` (None: now), oldest first."""
+    until = now if end is None else end
+    stream = redis_keys.FRAMES if until - seconds >= now - FINE_S else redis_keys.FRAMES_COARSE
+    entries: Any = client.xrange(stream, min=int((until - seconds) * 1000), max="+" if end is None else int(end * 1000))
     return [orjson.loads(fields[b"f"]) for _, fields in entries if b"f" in fields]
 
 

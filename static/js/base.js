@@ -1,6 +1,6 @@
 // Shared by all pages: the theme button, closing menus, forms that post once, times in the reader's zone.
 import { hide, show } from "./banners.js";
-import { localTimes } from "./times.js";
+import { localTimes, setZone, zone, zoneName } from "./times.js";
 
 const root = document.documentElement;
 
@@ -67,6 +67,17 @@ document.addEventListener("submit", (event) => {
   const token = csrfToken();
   if (field && token) field.value = token;
 }, true);
+
+// Local | UTC: one switch for all times of all pages.
+const zones = document.querySelectorAll("[data-zone]");
+function nameZone() {
+  for (const button of zones) button.setAttribute("aria-pressed", String((button.dataset.zone === "utc") === Boolean(zone())));
+  const group = zones[0]?.parentElement;
+  if (group) { group.hidden = false; group.title = `Times are in ${zoneName()}`; }
+}
+for (const button of zones) button.addEventListener("click", () => setZone(button.dataset.zone));
+document.addEventListener("weir:zone", () => { nameZone(); localTimes(document); });
+nameZone();
 
 localTimes(document);
 document.addEventListener("htmx:afterSettle", (event) => localTimes(event.target));

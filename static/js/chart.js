@@ -1,6 +1,7 @@
 // Draws all charts with Plotly, loaded once, without uploads and inline code.
 import { colour } from "./theme_colours.js";
 
+export { table } from "./chart_table.js";
 export { colour, seriesColour } from "./theme_colours.js";
 
 const CONFIG = {
@@ -74,29 +75,4 @@ export async function draw(node, traces, own = {}, config = {}) {
 
 export async function purge(node) {
   if (loading) (await loading).purge(node);
-}
-
-// The same numbers as a table, for "view as table". columns: [{title, number, values: [text]}]
-export function table(caption, columns) {
-  const made = document.createElement("table");
-  made.className = "table";
-  made.createCaption().textContent = caption;
-  const head = made.createTHead().insertRow();
-  for (const column of columns) {
-    const cell = document.createElement("th");
-    cell.scope = "col";
-    cell.textContent = column.title;
-    if (column.number) cell.className = "number";
-    head.append(cell);
-  }
-  const body = made.createTBody();
-  for (let i = 0; i < (columns[0]?.values.length ?? 0); i++) {
-    const row = body.insertRow();
-    for (const column of columns) {
-      const cell = row.insertCell();
-      cell.textContent = column.values[i];
-      if (column.number) cell.className = "number";
-    }
-  }
-  return made;
 }

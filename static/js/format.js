@@ -1,4 +1,5 @@
-// Number format of all pages: three significant digits, a unit, "–" for unknown (never 0).
+// Number format of all pages: three significant digits, a unit, "–" for unknown (never 0), nouns with their number.
+// controlplane/dashboard/templatetags/figures.py and fleet/counted.py write the same.
 export const UNKNOWN = "–";
 
 const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
@@ -11,13 +12,21 @@ export function significant(value) {
 }
 
 export const count = (value) => (value == null ? UNKNOWN : whole.format(value));
+export const counted = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 export const percent = (share) => (share == null ? UNKNOWN : `${Math.round(share * 100)} %`);
 export const rate = (value) => (value == null ? UNKNOWN : `${significant(value)} req/s`);
-export const tokensPerSecond = (value) => (value == null ? UNKNOWN : `${significant(value)} tok/s`);
 
 export function ms(value) {
   if (value == null) return UNKNOWN;
   return value < 1000 ? `${significant(value)} ms` : `${significant(value / 1000)} s`;
+}
+
+// Decimal, as links and disks are rated: 1.2 GB/s.
+export function bytesPerSecond(value) {
+  if (value == null) return UNKNOWN;
+  const units = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"];
+  const step = value < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(value) / 3));
+  return `${significant(value / 1000 ** step)} ${units[step]}`;
 }
 
 // 4:10, 1:04:10, as controlplane/deliveries/display/durations.py writes it.

@@ -1,60 +1,141 @@
 // The Live page: the first frame is in the page, the others come from the socket; the page waits for neither.
+import { LatencyChart } from "./live_chart.js";
 import { Feed } from "./feed.js";
-import { LiveChart } from "./live_charts.js";
-import { aged, instanceRows, poolOfClasses } from "./live_frame.js";
+import { Flow } from "./flow.js";
+import { Heat } from "./heat.js";
+import { HeatData } from "./heat_data.js";
+import { heatScale } from "./heat_scale.js";
+import { aged, filterRows, instanceRows, poolOfClasses, slosOf } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
-import { attention, byId, classPanel, countDowns, counts, events, policies, shownEvents, text, totals } from "./live_panels.js";
+import { attention, byId, classPanel, classStrip, countDowns, counts, events, policies, shownEvents, text, totals } from "./live_panels.js";
 import { settings } from "./live_settings.js";
 import { Tiles } from "./live_tiles.js";
+import { View } from "./live_view.js";
+import { customRange } from "./live_custom.js";
 import { Series } from "./series.js";
-import { age, clock, setZone, zone, zoneName } from "./times.js";
-import { count } from "./format.js";
+import { Timeline } from "./timeline.js";
+import { age } from "./times.js";
+import { counted } from "./format.js";
 
-const CHART_EVERY_MS = 1900;
+const FLOW_EVERY_MS = 1900;
 const read = (id) => JSON.parse(byId(id).textContent);
 const snapshot = read("snapshot");
 
 let frame = snapshot.frame;
+let newest = frame;
 let receivedAt = Date.now();
 let ageAtReceipt = frame ? Math.max(0, snapshot.sent_at - frame.at) : 0;
 let connection = "connecting";
 let paused = null; // {since, behind} while the page is paused
-let drawnAt = 0;
-let newest = frame;
+let flowAt = 0;
+let filter = filterInUrl();
 const series = new Series(snapshot.history);
+const heatData = new HeatData(snapshot.history?.heat);
 const tiles = new Tiles(byId("tiles"), byId("tile-template"));
-const charts = [...document.querySelectorAll(".class-panel")].map((panel) => ({
-  panel, name: panel.dataset.class, lines: settings.latencies.map((key) => new LiveChart(panel, key, settings.slo[key])),
+const view = new View(bounds, viewChanged);
+const choose = ([from, to]) => view.choose(from, to);
+const reads = (node) => (line) => text(node, line);
+const strips = [...document.querySelectorAll(".class-strip")].map((panel) => ({
+  panel, name: panel.dataset.strip,
+  chart: new Timeline(panel.querySelector("canvas"), "ttft", { read: reads(panel.querySelector("output")), chosen: choose }),
 }));
+const panels = [...document.querySelectorAll(".class-panel")].map((panel) => ({
+  panel, name: panel.dataset.class,
+  charts: [...panel.querySelectorAll(".live-chart")].map((figure) => new LatencyChart(figure, panel.dataset.class, choose)),
+}));
+const heat = new Heat(byId("heat"), { read: reads(byId("heat-reading")), open: openRow });
+const flow = new Flow(byId("flow"), (chosen) => { filter = chosen; keepFilter(); renderSoon(); });
+heatScale(byId("heat-scale"), settings.kvThreshold);
 
-const dataAge = () => (frame ? ageAtReceipt + (Date.now() - receivedAt) / 1000 : null);
+function bounds() {
+  if (settings.window) return settings.window;
+  const to = frame?.at ?? Date.now() / 1000;
+  return [to - series.seconds, to];
+}
+
+function viewChanged() {
+  byId("back-to-live").hidden = !view.zoomed && !settings.window;
+  renderCharts();
+}
+
+// ?filter=class:heavy, kept in the URL so that a colleague sees the same page.
+function filterInUrl() {
+  const [kind, name] = (new URLSearchParams(location.search).get("filter") ?? "").split(":");
+  return ["class", "rule", "instance"].includes(kind) && name ? { kind, name } : null;
+}
+
+function keepFilter() {
+  const url = new URL(location.href);
+  if (filter) url.searchParams.set("filter", `${filter.kind}:${filter.name}`);
+  else url.searchParams.delete("filter");
+  history.replaceState(null, "", url);
+}
+
+function openRow(row) {
+  if (row.ids.length === 1) location.assign(`/fleet/instances/${encodeURIComponent(row.ids[0])}/`);
+}
+
+const flows = () => {
+  const shown = Object.entries(frame.flow ?? {}).filter(([name]) => !settings.pool || name === settings.pool).map(([, flow]) => flow);
+  return { links: shown.flatMap(({ links }) => links), arcs: shown.flatMap(({ arcs }) => arcs), instances: shown.reduce((sum, { instances }) => sum + instances, 0) };
+};
 
 function render() {
   if (!frame || document.hidden) return;
-  const shown = instanceRows(frame, settings.pool);
+  const all = instanceRows(frame, settings.pool);
+  const shown = filterRows(all, filter, flows().links);
   byId("no-frame")?.remove();
   byId("no-redis")?.remove();
-  byId("no-tiles").hidden = shown.length > 0;
-  text(byId("tile-note"), shown.length > settings.tilesShown ? `showing ${settings.tilesShown} of ${shown.length}` : count(shown.length));
-  tiles.update(shown, series.kv, frame.kv_threshold);
-  counts(shown);
+  byId("no-tiles").hidden = all.length > 0;
+  text(byId("tile-note"), shown.length > settings.tilesShown ? `showing ${settings.tilesShown} of ${shown.length}` : counted(shown.length, "instance"));
+  tiles.update(shown);
+  counts(all);
   policies(frame, settings.pool);
-  totals(shown);
+  const pool = poolOfClasses(frame, settings.pool);
+  const windows = frame.classes[pool] ?? {};
+  totals(all, windows);
   attention(frame);
   events(frame);
-  const windows = frame.classes[poolOfClasses(frame, settings.pool)] ?? {};
-  const means = frame.policies[poolOfClasses(frame, settings.pool)]?.means ?? {};
-  for (const { panel, name } of charts) classPanel(panel, windows[name], means[name]);
+  const means = frame.policies[pool]?.means ?? {};
+  const slos = slosOf(frame, settings.pool, settings.asked);
+  for (const { panel, name } of strips) { classStrip(panel, windows[name], slos[name]?.ttft); dim(panel, name); }
+  for (const { panel, name } of panels) { classPanel(panel, windows[name], means[name]); dim(panel, name); }
+  byId("unfilter").hidden = !filter;
+  if (filter) text(byId("unfilter"), `Only ${filter.kind} ${filter.name} ×`);
   healthBanners(frame);
 }
 
-function renderCharts(force = false) {
-  if (!frame || document.hidden || (!force && Date.now() - drawnAt < Math.max(CHART_EVERY_MS, series.bin * 1000))) return;
-  drawnAt = Date.now();
+const dim = (panel, name) => panel.classList.toggle("dim", filter?.kind === "class" && filter.name !== name);
+
+function renderCharts() {
+  if (!frame || document.hidden) return;
+  const [from, to] = view.range;
   const classes = series.classes[poolOfClasses(frame, settings.pool)] ?? {};
-  for (const { name, lines } of charts) {
-    for (const chart of lines) chart.update(series.at, classes[name], shownEvents(frame), frame.at, series.seconds).catch(console.error);
-  }
+  const slos = slosOf(frame, settings.pool, settings.asked);
+  const marks = shownEvents(frame);
+  for (const { name, chart } of strips) chart.update(series.at, classes[name], marks, from, to, slos[name]?.ttft);
+  for (const { name, charts } of panels) for (const chart of charts) chart.update(series.at, classes[name], marks, from, to, slos[name]);
+  const rows = filterRows(instanceRows(frame, settings.pool), filter, flows().links);
+  heat.update(heatData, rows, frame.kv_threshold, from, to);
+  text(byId("heat-note"), heat.rows.length < rows.length ? `${counted(rows.length, "instance")} in ${counted(heat.rows.length, "row")}` : counted(rows.length, "instance"));
+  nameHeat();
+  if (Date.now() - flowAt > FLOW_EVERY_MS || flow.filter !== filter) renderFlow();
+}
+
+function nameHeat() {
+  const summary = heat.summary();
+  if (byId("heat").getAttribute("aria-label") !== summary) byId("heat").setAttribute("aria-label", summary);
+  if (byId("heat-table").open) byId("heat-table").querySelector(".chart-table").replaceChildren(heat.asTable());
+}
+
+function renderFlow() {
+  flowAt = Date.now();
+  const shown = flows();
+  byId("no-flow").hidden = shown.links.length > 0;
+  byId("flow").parentElement.hidden = shown.links.length === 0;
+  const hidden = shown.instances - new Set(shown.links.map((link) => link[2]).filter(Boolean)).size;
+  flow.update(shown, filter, counted(hidden, "other instance"));
+  if (byId("flow-table").open) byId("flow-table").querySelector(".chart-table").replaceChildren(...flow.asTable());
 }
 
 let asked = false;
@@ -68,12 +149,12 @@ function take(message) {
   if (message.type === "trouble") { redisBanner(message.what === "redis"); return; }
   redisBanner(false);
   if (message.type === "snapshot") {
-    if (message.frame) { frame = message.frame; series.load(message.history); ageAtReceipt = Math.max(0, message.sent_at - frame.at); }
+    if (message.frame) { frame = message.frame; ageAtReceipt = Math.max(0, message.sent_at - frame.at); }
+    if (message.frame && !settings.window) { series.load(message.history); heatData.load(message.history.heat); }
     receivedAt = Date.now();
-    drawnAt = 0;
   } else {
     if (paused) paused.behind += 1;
-    series.push(message.frame);
+    if (!settings.window) { series.push(message.frame); heatData.push(message.frame); }
     if (!paused) { frame = message.frame; ageAtReceipt = 0; receivedAt = Date.now(); }
   }
   if (!paused) renderSoon();
@@ -87,33 +168,30 @@ function grow(seconds) {
 }
 
 function tick() {
-  const seconds = dataAge();
+  const seconds = frame ? ageAtReceipt + (Date.now() - receivedAt) / 1000 : null;
   const old = seconds == null || seconds > settings.frameOldS;
   const state = paused ? "paused" : old ? "old" : "live";
   if (document.body.dataset.data !== state) document.body.dataset.data = state;
   if (paused) {
     const held = Math.floor((Date.now() - paused.since) / 1000);
     const clockText = `${String(Math.floor(held / 60)).padStart(2, "0")}:${String(held % 60).padStart(2, "0")}`;
-    text(byId("age-text"), `paused ${clockText} – ${paused.behind} frames behind`);
+    text(byId("age-text"), `paused ${clockText} – ${counted(paused.behind, "frame")} behind`);
   } else {
     text(byId("age-text"), seconds == null ? "no data yet" : `updated ${age(seconds)} ago`);
     if (old && frame) grow(seconds);
   }
   countDowns();
-  text(byId("clock"), `${clock(Date.now() / 1000)} ${zone() ?? zoneName()}`);
 }
 
 function pause() {
   paused = paused ? null : { since: Date.now(), behind: 0 };
   byId("pause").setAttribute("aria-pressed", String(Boolean(paused)));
   text(byId("pause"), paused ? "Resume" : "Pause");
-  if (!paused && newest) { frame = newest; ageAtReceipt = 0; receivedAt = Date.now(); drawnAt = 0; renderSoon(); }
+  if (!paused && newest) { frame = newest; ageAtReceipt = 0; receivedAt = Date.now(); renderSoon(); }
   tick();
 }
 
-function nameZone() { text(byId("zone"), zone() ? "Use local time" : "Use UTC"); }
-
-const feed = new Feed(settings.seconds, {
+const feed = new Feed(settings.window ? 300 : settings.seconds, {
   message: take,
   state(state, seconds) {
     if (state !== connection && connection !== "connecting") text(byId("announcer"), state === "live" ? "Live updates have resumed" : "Live updates have stopped");
@@ -125,35 +203,36 @@ const feed = new Feed(settings.seconds, {
 // A new range needs no page load: the socket sends its history, and the URL keeps it.
 for (const link of document.querySelectorAll("[data-range]")) {
   link.addEventListener("click", (event) => {
+    if (settings.window) return; // leaves the custom range by its link
     event.preventDefault();
     for (const other of document.querySelectorAll("[data-range]")) other.removeAttribute("aria-current");
     link.setAttribute("aria-current", "true");
     history.replaceState(null, "", link.href);
+    keepFilter();
     for (const other of document.querySelectorAll('[aria-label="Pool"] a')) {
       const url = new URL(other.href);
       url.searchParams.set("range", link.dataset.range);
       other.href = url;
     }
-    for (const chart of allCharts) chart.own = {};
-    nameZoom();
     settings.seconds = Number(link.dataset.range);
+    view.reset();
     feed.ask(settings.seconds);
   });
 }
-const allCharts = charts.flatMap(({ lines }) => lines);
-const nameZoom = () => { byId("back-to-live").hidden = !allCharts.some((chart) => chart.zoomed); };
-document.addEventListener("weir:zoom", nameZoom);
+for (const button of document.querySelectorAll("[data-zoom]")) button.addEventListener("click", () => view[button.dataset.zoom]());
 byId("back-to-live").addEventListener("click", () => {
-  for (const chart of allCharts) if (chart.zoomed) chart.backToLive();
-  nameZoom();
+  if (settings.window && !view.zoomed) { location.assign(document.querySelector("[data-range]").href); return; }
+  view.reset();
   byId("pause").focus();
 });
+byId("unfilter").addEventListener("click", () => { filter = null; keepFilter(); renderSoon(); byId("pause").focus(); });
 byId("pause").addEventListener("click", pause);
-byId("zone").addEventListener("click", () => { setZone(zone() ? "local" : "utc"); nameZone(); drawnAt = 0; for (const id of ["attention", "events"]) delete byId(id).dataset.key; renderSoon(); });
-document.addEventListener("weir:theme", () => renderCharts(true));
+for (const id of ["heat-table", "flow-table"]) byId(id).addEventListener("toggle", () => { nameHeat(); renderFlow(); });
+customRange(byId("custom-form"), bounds);
+document.addEventListener("weir:zone", () => { for (const id of ["attention", "events"]) delete byId(id).dataset.key; renderSoon(); });
+document.addEventListener("weir:theme", () => { heatScale(byId("heat-scale"), settings.kvThreshold); renderSoon(); });
 document.addEventListener("visibilitychange", renderSoon);
 setInterval(tick, 500);
-nameZone();
 render();
-renderCharts(true);
+viewChanged();
 tick();

@@ -24,3 +24,23 @@ export function aged(rows, elapsed, staleS, offlineS) {
     return { ...row, age_s: age, status: age > offlineS ? "offline" : "stale" };
   });
 }
+
+// The instances that the chosen class, rule or instance of the flow concerns.
+export function filterRows(rows, filter, links) {
+  if (!filter) return rows;
+  const place = ["class", "rule", "instance"].indexOf(filter.kind);
+  const named = new Set(links.filter((link) => link[place] === filter.name).map((link) => link[2]));
+  if (filter.kind === "instance") named.add(filter.name);
+  if (!named.has("")) return rows.filter((row) => named.has(row.id));
+  const shown = new Set(links.map((link) => link[2])); // the others have no names in the flow
+  return rows.filter((row) => named.has(row.id) || !shown.has(row.id));
+}
+
+// As controlplane/dashboard/page.py has it: by class and metric, in ms; of all pools, what those with an SLO agree on.
+export function slosOf(frame, pool, asked) {
+  const shown = Object.entries(frame.pools).filter(([name]) => !pool || name === pool).map(([, known]) => known.slo ?? {});
+  return Object.fromEntries(["warm", "medium", "heavy"].map((name) => {
+    const limits = new Set(shown.filter((slo) => name in slo).map((slo) => slo[name]));
+    return [name, { ...(limits.size === 1 ? { ttft: [...limits][0] } : {}), ...asked }];
+  }));
+}

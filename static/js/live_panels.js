@@ -40,7 +40,7 @@ export function counts(rows) {
     return element("li", label);
   }));
   const certain = (row) => row.matches && settings.certain.includes(row.status);
-  text(byId("wanted"), `${rows.filter(certain).length} of ${rows.length}`);
+  text(byId("wanted"), `${count(rows.filter(certain).length)} of ${count(rows.length)}`);
 }
 
 export function policies(frame, pool) {
@@ -52,7 +52,7 @@ export function policies(frame, pool) {
     const link = element("a", `${policy.policy} v${policy.version}`);
     link.href = `/policies/${encodeURIComponent(policy.policy)}/`;
     if (policy.published_at) link.title = `published ${dateAndClock(policy.published_at)}`;
-    line.append(element("span", name, "muted"), " ", ...(simulated[i] ? [element("span", "simulated", "badge"), " "] : []), link, " ",
+    line.append(element("span", name, "muted"), " ", ...(simulated[i] ? [element("span", "simulated engines", "badge"), " "] : []), link, " ",
       element("span", `${policy.strategy ?? ""}, ${policy.acknowledged}/${policy.routers} routers`, "muted"));
     if (settings.mayRollBack && policy.version > 1) line.append(" ", rollBack(policy));
     return [line, ...deliveries.filter((each) => each.pools.includes(name)).map((each) => deliveryLine(each, frame.at))];
@@ -90,11 +90,12 @@ export function countDowns() {
   for (const node of document.querySelectorAll(".delivery-line [data-ends-at]")) countDown(node);
 }
 
-export function totals(rows) {
+export function totals(rows, windows) {
   for (const node of document.querySelectorAll("[data-total]")) {
-    const known = rows.map((row) => row[node.dataset.total]).filter((value) => value != null);
+    const key = node.dataset.total;
+    const known = (key === "rate" ? Object.values(windows) : rows).map((row) => row?.[key]).filter((value) => value != null);
     const sum = known.reduce((total, value) => total + value, 0);
-    text(node, known.length ? (node.dataset.total === "tokens_s" ? significant(sum) : count(sum)) : "–");
+    text(node, known.length ? (["tokens_s", "rate"].includes(key) ? significant(sum) : count(sum)) : "–");
   }
 }
 
@@ -124,6 +125,28 @@ export function events(frame, limit = 30) {
     node.append(timeNode(event.at), element("span", event.text));
     return node;
   }) : [element("li", "No events yet", "muted")]));
+}
+
+// As controlplane/dashboard/page.py words it.
+function verdict(window, slo) {
+  if (slo == null) return "no SLO";
+  const value = window?.ttft?.[1];
+  if (value == null || window.ttft_n < settings.lowN) return "too few requests";
+  return value <= slo ? "SLO met" : "SLO missed";
+}
+
+// The TTFT of one class in a few numbers, with its SLO.
+export function classStrip(panel, window, slo) {
+  const part = (name) => panel.querySelector(`[data-part="${name}"]`);
+  const word = verdict(window, slo);
+  if (part("verdict").textContent !== word) {
+    part("verdict").className = `status status--${settings.verdicts[word]}`;
+    text(part("verdict"), word);
+  }
+  panel.dataset.verdict = word;
+  text(part("p90"), ms(window?.ttft?.[1]));
+  text(part("slo"), slo == null ? "" : `, SLO ${ms(slo)}`);
+  text(part("rate"), significant(window?.rate));
 }
 
 export function classPanel(panel, window, means) {

@@ -3,7 +3,6 @@ import { settings } from "./live_settings.js";
 
 const { counts, latencies, percentiles } = settings;
 const KEYS = [...counts, ...latencies.flatMap((key) => percentiles.map((name) => `${key}_${name}`))];
-const SPARK = 60;
 
 function values(window) {
   return [...counts.map((key) => window[key]), ...latencies.flatMap((key) => window[key])];
@@ -18,7 +17,6 @@ export class Series {
     this.seconds = history?.seconds ?? 300;
     this.at = [...(history?.at ?? [])];
     this.classes = history?.classes ?? {};
-    this.kv = history?.kv ?? {};
   }
 
   push(frame) {
@@ -29,7 +27,6 @@ export class Series {
     if (last !== at) this.append(at);
     this.fill(frame.classes);
     this.forget(frame.at - this.seconds);
-    this.pushKv(frame);
   }
 
   append(at) {
@@ -64,21 +61,5 @@ export class Series {
     for (const pool of Object.values(this.classes)) {
       for (const columns of Object.values(pool)) for (const key of KEYS) columns[key].splice(0, kept);
     }
-  }
-
-  pushKv(frame) {
-    const second = Math.floor(frame.at);
-    const missed = this.lastSecond ? Math.min(SPARK, second - this.lastSecond) : 1;
-    if (missed <= 0) return;
-    this.lastSecond = second;
-    const current = {};
-    frame.instances.id.forEach((id, i) => {
-      const line = this.kv[id] ?? new Array(SPARK).fill(null);
-      // One missed second is jitter, more is a gap.
-      for (let k = 1; k < missed; k++) line.push(missed <= this.gap ? line[line.length - 1] : null);
-      line.push(frame.instances.kv[i]);
-      current[id] = line.slice(-SPARK);
-    });
-    this.kv = current;
   }
 }

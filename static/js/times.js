@@ -1,23 +1,29 @@
-// The server writes <time datetime> in UTC; shown in the reader's zone, or UTC if selected, with the full time in the title.
+// The server writes <time datetime> in UTC; pages show the reader's zone, or UTC if selected, with the full time in the title.
 export function zone() {
   try { return localStorage.getItem("weir-zone") === "utc" ? "UTC" : undefined; } catch { return undefined; }
 }
 
 export function setZone(name) {
   try { localStorage.setItem("weir-zone", name); } catch { /* kept for this page only */ }
+  document.dispatchEvent(new CustomEvent("weir:zone"));
 }
 
 export function zoneName() {
   return zone() ?? new Intl.DateTimeFormat().resolvedOptions().timeZone;
 }
 
-export function clock(seconds) {
-  return new Date(seconds * 1000).toLocaleTimeString("en-GB", { timeZone: zone() });
+// Formatters are dear to make, and pages write times each second.
+const made = new Map();
+function formatter(options) {
+  const key = `${zone()} ${JSON.stringify(options)}`;
+  if (!made.has(key)) made.set(key, new Intl.DateTimeFormat("en-GB", { timeZone: zone(), ...options }));
+  return made.get(key);
 }
+const write = (seconds, options) => formatter(options).format(new Date(seconds * 1000));
 
-export function dateAndClock(seconds) {
-  return new Date(seconds * 1000).toLocaleString("en-GB", { timeZone: zone(), dateStyle: "medium", timeStyle: "medium" });
-}
+export const clock = (seconds) => write(seconds, { timeStyle: "medium" });
+export const hourMinute = (seconds) => write(seconds, { timeStyle: "short" });
+export const dateAndClock = (seconds) => write(seconds, { dateStyle: "medium", timeStyle: "medium" });
 
 export function age(seconds) {
   if (seconds == null) return "never";

@@ -1,19 +1,20 @@
 // The wall: the Live page for an unattended screen. It must recover from every failure without a user.
 import { Feed } from "./feed.js";
-import { count, significant } from "./format.js";
-import { aged, instanceRows, poolOfClasses } from "./live_frame.js";
+import { count, counted, ms } from "./format.js";
+import { Heat } from "./heat.js";
+import { HeatData } from "./heat_data.js";
+import { heatScale } from "./heat_scale.js";
+import { aged, instanceRows, poolOfClasses, slosOf } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
-import { attention, byId, countDowns, counts, events, latencyLines, policies, shownEvents, text } from "./live_panels.js";
+import { attention, byId, classStrip, countDowns, counts, events, policies, shownEvents, text, totals } from "./live_panels.js";
 import { settings } from "./live_settings.js";
-import { Tiles } from "./live_tiles.js";
 import { Series } from "./series.js";
-import { age, clock, zone, zoneName } from "./times.js";
-import { Lines } from "./wall_lines.js";
+import { Timeline } from "./timeline.js";
+import { age, clock, zoneName } from "./times.js";
 
 const CURSOR_MS = 3000;
 const ATTENTION = 6;
 const EVENTS = 3;
-const EMPTY_CELLS = 2; // penalty of a row with empty cells against a good shape
 const read = (id) => JSON.parse(byId(id).textContent);
 const snapshot = read("snapshot");
 
@@ -21,67 +22,43 @@ let frame = snapshot.frame;
 let receivedAt = Date.now();
 let ageAtReceipt = frame ? Math.max(0, snapshot.sent_at - frame.at) : 0;
 const series = new Series(snapshot.history);
-const grid = byId("tiles");
-const tiles = new Tiles(grid, byId("tile-template"));
+const heatData = new HeatData(snapshot.history?.heat);
+const heat = new Heat(byId("heat"), { font: 0, latest: true });
 const panels = [...document.querySelectorAll(".wall-class")].map((panel) => ({
-  panel, name: panel.dataset.class, lines: new Lines(panel.querySelector("canvas")),
+  panel, name: panel.dataset.class, chart: new Timeline(panel.querySelector("canvas"), "ttft", { font: 0 }),
 }));
 
-// The number of columns with the best tile shape for the text and few empty cells.
-function columnsFor(number, width, height) {
-  const wanted = number > 48 ? 1.25 : 1.6;
-  let best = 1;
-  let least = Infinity;
-  for (let columns = 1; columns <= number; columns++) {
-    const rows = Math.ceil(number / columns);
-    const shape = Math.abs(Math.log((width / columns) / (height / rows) / wanted));
-    const cost = shape + (EMPTY_CELLS * (columns * rows - number)) / number;
-    if (cost < least) { least = cost; best = columns; }
-  }
-  return best;
-}
-
-function layOut(number) {
-  const { clientWidth, clientHeight } = grid;
-  const columns = columnsFor(number, clientWidth, Math.max(1, clientHeight));
-  grid.style.setProperty("--columns", columns);
-  const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
-  const high = clientHeight / Math.ceil(number / columns) / rem;
-  const wide = clientWidth / columns / rem;
-  grid.dataset.size = wide < 6.4 ? "tiny" : high < 7.2 || wide < 9.5 ? "small" : "large";
-}
-
-// Small tiles show only the number of an instance when all are of one pool.
-function nameTiles(all) {
-  const prefix = `${all[0]?.pool}-`;
-  const shorten = grid.dataset.size !== "large" && all.every((row) => row.id.startsWith(prefix));
-  for (const [id, tile] of tiles.tiles) text(tile.id, shorten ? id.slice(prefix.length) : id);
-}
-
-function classPanel({ panel, name, lines }, window) {
+function classPanel({ panel, name, chart }, window, slo) {
   const part = (key) => panel.querySelector(`[data-part="${key}"]`);
-  text(part("rate"), significant(window?.rate));
+  classStrip(panel, window, slo);
   text(part("errors"), count(window?.errors));
   text(part("refused"), count(window?.refused));
-  latencyLines(panel, window);
-  lines.draw(series.at, series.classes[poolOfClasses(frame, settings.pool)]?.[name], shownEvents(frame), frame.at, series.seconds, settings.slo.ttft);
+  text(part("p50"), ms(window?.ttft?.[0]));
+  text(part("p99"), ms(window?.ttft?.[2]));
+  text(part("n"), count(window?.ttft_n));
+  const columns = series.classes[poolOfClasses(frame, settings.pool)]?.[name];
+  chart.update(series.at, columns, shownEvents(frame), frame.at - series.seconds, frame.at, slo);
 }
 
-let laidOut = 0;
+function instances(seconds) {
+  const rows = aged(instanceRows(frame, settings.pool), seconds, settings.sampleStaleS, settings.sampleOfflineS);
+  counts(rows);
+  heat.update(heatData, rows, frame.kv_threshold, frame.at - series.seconds, frame.at);
+  text(byId("tile-note"), heat.rows.length < rows.length ? `${counted(rows.length, "instance")} in ${counted(heat.rows.length, "row")}` : counted(rows.length, "instance"));
+  const summary = heat.summary();
+  if (byId("heat").getAttribute("aria-label") !== summary) byId("heat").setAttribute("aria-label", summary);
+}
+
 function render() {
   if (!frame) return;
-  const all = instanceRows(frame, settings.pool);
-  const shown = Math.min(all.length, settings.tilesShown);
-  text(byId("tile-note"), all.length > settings.tilesShown ? `showing ${settings.tilesShown} of ${all.length}` : "");
-  if (shown !== laidOut) { laidOut = shown; layOut(Math.max(1, shown)); }
-  tiles.update(all, series.kv, frame.kv_threshold);
-  nameTiles(all);
-  counts(all);
+  instances(0);
   policies(frame, settings.pool);
   attention(frame, ATTENTION);
   events(frame, EVENTS);
   const windows = frame.classes[poolOfClasses(frame, settings.pool)] ?? {};
-  for (const panel of panels) classPanel(panel, windows[panel.name]);
+  const slos = slosOf(frame, settings.pool, settings.asked);
+  totals(instanceRows(frame, settings.pool), windows);
+  for (const panel of panels) classPanel(panel, windows[panel.name], slos[panel.name]?.ttft);
   healthBanners(frame);
 }
 
@@ -96,17 +73,17 @@ function take(message) {
   redisBanner(message.type === "trouble" && message.what === "redis");
   if (!message.frame) return;
   ageAtReceipt = 0;
-  if (message.type === "snapshot") { series.load(message.history); ageAtReceipt = Math.max(0, message.sent_at - message.frame.at); }
-  else series.push(message.frame);
+  if (message.type === "snapshot") {
+    series.load(message.history);
+    heatData.load(message.history.heat);
+    ageAtReceipt = Math.max(0, message.sent_at - message.frame.at);
+  } else {
+    series.push(message.frame);
+    heatData.push(message.frame);
+  }
   frame = message.frame;
   receivedAt = Date.now();
   renderSoon();
-}
-
-function grow(seconds) {
-  const rows = aged(instanceRows(frame, settings.pool), seconds, settings.sampleStaleS, settings.sampleOfflineS);
-  tiles.restate(rows);
-  counts(rows);
 }
 
 function tick() {
@@ -115,9 +92,9 @@ function tick() {
   const state = old ? "old" : "live";
   if (document.body.dataset.data !== state) document.body.dataset.data = state;
   text(byId("age-text"), seconds == null ? "no data yet" : `updated ${age(seconds)} ago`);
-  if (old && frame) grow(seconds);
+  if (old && frame) instances(seconds);
   countDowns();
-  text(byId("clock"), `${clock(Date.now() / 1000)} ${zone() ?? zoneName()}`);
+  text(byId("clock"), `${clock(Date.now() / 1000)} ${zoneName()}`);
 }
 
 globalThis.weirFeed = new Feed(settings.seconds, {
@@ -137,8 +114,9 @@ function moved() {
 }
 for (const kind of ["pointermove", "pointerdown", "keydown"]) addEventListener(kind, moved);
 addEventListener("keydown", (event) => { if (event.key === "Escape") location.assign(byId("leave").href); });
-addEventListener("resize", () => { laidOut = 0; renderSoon(); });
-document.addEventListener("weir:theme", renderSoon);
+for (const event of ["weir:theme", "weir:zone"]) document.addEventListener(event, renderSoon);
+addEventListener("resize", renderSoon);
 setInterval(tick, 500);
+heatScale(byId("heat-scale"), settings.kvThreshold);
 render();
 tick();

@@ -30,6 +30,9 @@ class FrameOut(Schema):
     classes: dict[str, dict[str, Any]] = Field(
         description="pool -> class -> figures over 60 s; ttft and tpot are [p50, p90, p99] in ms"
     )
+    flow: dict[str, Any] = Field(
+        description="pool -> links [class, rule, instance, requests/s] and arcs [prefill, decode, offloads/s, bytes/s]"
+    )
     routers: dict[str, list[Any]]
     nodes: dict[str, list[Any]] = Field(description="silent_s is null for a node that reports")
     policies: dict[str, Any]

@@ -28,6 +28,7 @@ class FakeFleet:
         self.states: dict[str, tuple[str, str]] = {}  # instance -> state and reason, where it is not ready
         self.kv: dict[str, float] = {}  # instance -> KV use to show
         self.version = 3
+        self.slo: dict[str, float] = {}  # TTFT p90 in ms, by class
         self.limits = {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000}
 
     @property
@@ -51,7 +52,7 @@ class FakeFleet:
             }
             for i, name in enumerate(self.names)
         ]  # fmt: skip
-        value = {"pool": self.pool, "model": "llama-3.1-8b", "at": at, "instances": instances}
+        value = {"pool": self.pool, "model": "llama-3.1-8b", "at": at, "instances": instances, "slo": self.slo}
         self.client.sadd(redis_keys.POOLS, self.pool)
         self.client.set(redis_keys.fleet_key(self.pool), stored(value))
 
@@ -90,7 +91,12 @@ class FakeFleet:
             self.client.zadd(redis_keys.ROUTERS, {router: at})
 
     def windows(self, at: float) -> dict[str, dict[str, Any]]:
-        return {name: self.window(*shape, swing=1 + 0.3 * math.sin(at / 40)) for name, shape in LATENCIES.items()}
+        made = {name: self.window(*shape, swing=1 + 0.3 * math.sin(at / 40)) for name, shape in LATENCIES.items()}
+        for i, (window, rule) in enumerate(zip(made.values(), ("session", "least_work", "least_work"), strict=True)):
+            window["chosen"] = {rule: {name: 1 + (i + k) % 4 for k, name in enumerate(self.names)}}
+        if self.size > 1:
+            made["heavy"]["moved"] = {self.names[0]: {self.names[1]: {"n": 6, "size": 12 * 2**30}}}
+        return made
 
     def window(self, ttft: float, tpot: float, n: int, swing: float) -> dict[str, Any]:
         made: dict[str, dict[int, int]] = {"ttft": {}, "tpot": {}, "e2e": {}, "new_tokens": {}}

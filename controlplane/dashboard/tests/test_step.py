@@ -93,3 +93,12 @@ def test_the_history_is_read_back_oldest_first(live_redis: redis.Redis) -> None:
         step(live_redis, NOW + second, "worker")
     kept = rows(live_redis, time.time(), 60)  # entries are stamped by the server's clock
     assert [row["at"] for row in kept] == [NOW, NOW + 1, NOW + 2]
+
+
+def test_one_row_in_fifteen_seconds_is_kept_for_the_longest_range(live_redis: redis.Redis) -> None:
+    FakeFleet(live_redis, size=1).write(NOW)
+    for second in range(32):
+        step(live_redis, NOW + second, "worker")
+    kept = rows(live_redis, time.time(), 21_600)
+    assert [row["at"] - NOW for row in kept] == [0, 10, 25]  # NOW is 5 s after a multiple of 15
+    assert rows(live_redis, time.time(), 60, end=time.time() - 30) == []

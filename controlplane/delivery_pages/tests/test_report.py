@@ -79,7 +79,7 @@ def test_a_pause_needs_attention_and_a_running_step_does_not(running):
     assert not list(attention.delivery_waits(0.0, frame(report(timezone.now()))))
     move(running, Move(What.PAUSE, By.PERSON, OTTO))
     found = list(attention.delivery_waits(0.0, frame(report(timezone.now()))))
-    assert found == [(2, "default v1 → v2", "paused", f"/deliveries/{running.pk}/")]
+    assert found == [(2, "default v1 → v2", "paused", f"/deliveries/{running.pk}/", ("demo",))]
 
 
 def test_deliveries_of_other_pools_are_left_out(running):

@@ -40,7 +40,6 @@ def test_figures_follow_the_fleet_and_nothing_is_wrong_on_the_console(running: R
     expect(page.locator("#attention")).to_contain_text("demo-3")
     expect(page.locator("#counts")).to_contain_text("1 saturated")
     expect(page.locator("#policies")).to_contain_text(re.compile(r"simulated.*\d/\d routers"))
-    page.locator(".live-chart .main-svg").first.wait_for()
     assert opened.faults == []
 
 
@@ -75,14 +74,6 @@ def test_an_instance_that_leaves_takes_its_tile_with_it(running: RunningFleet, o
     expect(page.locator(".tile")).to_have_count(5)
     expect(page.locator("#counts")).to_contain_text("5 ready")
     assert opened.faults == []
-
-
-def test_no_chart_offers_to_send_data_away(running: RunningFleet, open_page: Any) -> None:
-    page = open_page().goto("/live")
-    page.locator(".live-chart .main-svg").first.wait_for()
-    assert page.locator(".modebar-btn, [data-title*='loud'], [data-title*='hare']").count() == 0
-    kept = page.evaluate("document.querySelector('.js-plotly-plot')._context")
-    assert (kept["showSendToCloud"], kept["plotlyServerURL"], kept["displaylogo"]) == (False, "", False)
 
 
 def test_old_data_are_called_stale_then_offline_and_their_age_counts_up(running: RunningFleet, open_page: Any) -> None:
@@ -144,7 +135,6 @@ def test_pausing_holds_the_figures_and_counts_the_frames_behind(running: Running
 def test_updates_move_nothing(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/live")
     page.wait_for_function(UPDATED)
-    page.locator(".live-chart .main-svg").nth(10).wait_for()
     page.evaluate(LAYOUT_SHIFT)
     page.wait_for_timeout(5_000)
     assert page.evaluate("globalThis.shift") < 0.01
@@ -162,20 +152,24 @@ def test_the_url_alone_reproduces_the_view(running: RunningFleet, open_page: Any
 
 def test_each_chart_has_a_table(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/live")
-    page.locator(".live-chart .main-svg").first.wait_for()
-    page.locator(".chart-as-table summary").first.click()
-    expect(page.locator(".chart-table table tbody tr").first).to_be_visible()
-    assert page.locator(".chart-table th").all_inner_texts() == ["Time", "p50", "p90", "p99", "n"]
+    page.wait_for_function(UPDATED)
+    for title, part in (
+        ("Instance", "#heat-table"),
+        ("Class", "#flow-table"),
+        ("Time", "[data-class=warm] [data-chart=ttft] details"),
+    ):
+        page.locator(f"{part} summary").click()
+        expect(page.locator(f"{part} tbody tr").first).to_be_visible()
+        assert page.locator(f"{part} th").first.inner_text() == title
+        assert page.locator(f"{part} caption").first.inner_text()
 
 
-def test_a_range_drawn_on_a_chart_is_kept_until_the_way_back_to_live_is_taken(
-    running: RunningFleet, open_page: Any
-) -> None:
+def test_a_range_is_chosen_by_drag_keys_or_buttons_and_left_again(running: RunningFleet, open_page: Any) -> None:
     opened = open_page()
     page = opened.goto("/live")
     page.wait_for_function(UPDATED)
-    chart = page.locator(".live-chart .chart").first
-    chart.locator(".main-svg").first.wait_for()
+    chart = page.locator("[data-class=warm] [data-chart=ttft] canvas")
+    times = "[data-class=warm] [data-chart=ttft] details"
     back = page.locator("#back-to-live")
     expect(back).to_be_hidden()
     chart.scroll_into_view_if_needed()
@@ -185,13 +179,107 @@ def test_a_range_drawn_on_a_chart_is_kept_until_the_way_back_to_live_is_taken(
     page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.5, steps=5)
     page.mouse.up()
     expect(back).to_be_visible()
-    shown = "node => node.layout.xaxis.range.map((at) => new Date(at).getTime())"
-    low, high = chart.evaluate(shown)
-    assert high - low < 200_000
-    page.wait_for_timeout(4_500)  # two redraws
-    assert chart.evaluate(shown) == [low, high]
+    expect(chart).to_have_attribute("aria-label", re.compile("over [12] min"))
+    page.locator("[aria-label='Zoom out']").click()
+    page.locator("[aria-label='Zoom out']").click()
+    expect(back).to_be_hidden()
+    expect(chart).to_have_attribute("aria-label", re.compile("over 5 min"))
+    chart.focus()
+    page.keyboard.press("+")
+    expect(back).to_be_visible()
+    page.keyboard.press("End")
+    expect(page.locator("[data-class=warm] [data-chart=ttft] output")).to_have_text(re.compile("p50 .* ms"))
     back.click()
     expect(back).to_be_hidden()
-    low, high = chart.evaluate(shown)
-    assert high - low == pytest.approx(300_000, abs=1_000)
+    page.locator(f"{times} summary").click()
     assert opened.faults == []
+
+
+def test_a_gap_is_read_as_no_data(running: RunningFleet, open_page: Any) -> None:
+    page = open_page().goto("/live")
+    page.wait_for_function(UPDATED)
+    page.locator("[data-class=warm] [data-chart=ttft] canvas").focus()
+    page.keyboard.press("Home")  # five minutes ago there was no fleet
+    expect(page.locator("[data-class=warm] [data-chart=ttft] output")).to_have_text(re.compile(r"· no data$"))
+    page.locator("#heat").focus()
+    for _ in range(40):
+        page.keyboard.press("ArrowLeft")
+    expect(page.locator("#heat-reading")).to_have_text(re.compile(r"^demo-\d · [\d:]+ · no data$"))
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/fleet/instances/demo-*/")
+
+
+def test_a_custom_range_is_in_the_url_and_its_numbers_stay_live(running: RunningFleet, open_page: Any) -> None:
+    now = int(time.time())
+    opened = open_page()
+    page = opened.goto(f"/live?from={now - 7200}&to={now - 60}")
+    page.wait_for_function(UPDATED)
+    expect(page.locator("#window")).to_contain_text("the numbers are live")
+    expect(page.locator("#heat")).to_have_attribute("aria-label", "KV usage by instance over time: no data")
+    page.locator("#custom summary").click()
+    page.locator("#custom-from").fill("2020-01-01T00:00:00")
+    page.locator("#custom-to").fill("2020-01-01T00:00:10")
+    page.locator("#custom button").click()
+    assert (
+        page.evaluate("document.getElementById('custom-to').validationMessage")
+        == "The range must be at least a minute long."
+    )
+    page.locator("#window a").click()
+    expect(page.locator("[data-range='300']")).to_have_attribute("aria-current", "true")
+    assert opened.faults == []
+
+
+def test_a_press_on_the_flow_filters_the_page_and_the_url_keeps_it(running: RunningFleet, open_page: Any) -> None:
+    opened = open_page()
+    page = opened.goto("/live")
+    page.wait_for_function(UPDATED)
+    page.locator("#flow [data-kind=instance][data-name=demo-2]").press("Enter")
+    expect(page.locator(".tile")).to_have_count(1)
+    assert "filter=instance%3Ademo-2" in page.url
+    page.reload()
+    expect(page.locator("#unfilter")).to_have_text("Only instance demo-2 ×")
+    expect(page.locator(".tile")).to_have_count(1)
+    page.locator("#unfilter").click()
+    expect(page.locator(".tile")).to_have_count(8)
+    page.locator("#flow [data-kind=class][data-name=heavy]").click()
+    expect(page.locator(".class-strip[data-strip=warm]")).to_have_class(re.compile("dim"))
+    expect(page.locator("#flow text", has_text="MB/s")).to_have_count(1)
+    assert opened.faults == []
+
+
+def test_the_first_view_tells_the_slo_of_each_class_and_one_switch_sets_the_zone(
+    running: RunningFleet, open_page: Any
+) -> None:
+    running.fleet.slo = {"warm": 100.0, "medium": 9_000.0}
+    running.fleet.write()
+    opened = open_page(timezone_id="Asia/Tokyo")
+    page = opened.goto("/live")
+    page.wait_for_function(UPDATED)
+    for name, word in (("warm", "SLO missed"), ("medium", "SLO met"), ("heavy", "no SLO")):
+        expect(page.locator(f".class-strip[data-strip={name}] [data-part=verdict]")).to_have_text(word)
+    bottom = page.evaluate("document.getElementById('heat').getBoundingClientRect().bottom")
+    assert bottom <= 900
+    running.fleet.write_event(1_760_000_000.0, "rollout of v1 complete", pools=["demo"])
+    shown = page.locator("#events time")
+    expect(shown).to_have_text("17:53:20")
+    page.click("[data-zone=utc]")
+    expect(shown).to_have_text("08:53:20")
+    page.goto(page.url)
+    expect(page.locator("[data-zone=utc]")).to_have_attribute("aria-pressed", "true")
+    expect(shown).to_have_text("08:53:20")
+    assert opened.faults == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(320, 700), (1440, 900)])
+def test_no_target_is_smaller_than_24_px(running: RunningFleet, open_page: Any, width: int, height: int) -> None:
+    page = open_page("otto", width=width, height=height).goto("/live")
+    page.wait_for_function(UPDATED)
+    small = page.evaluate(
+        """() => [...document.querySelectorAll('a, button, summary, select, input, [role=button]')]
+             .filter((node) => node.checkVisibility() && !node.closest('.visually-hidden, .skip-link, p:not([class])'))
+             .filter((node) => !node.matches('.skip-link'))
+             .map((node) => [node, node.getBoundingClientRect()])
+             .filter(([, box]) => box.height < 23.5 || box.width < 23.5)
+             .map(([node, box]) => `${node.outerHTML.slice(0, 80)} ${box.width}×${box.height}`)"""
+    )
+    assert small == []

@@ -14,6 +14,6 @@ def test_what_needs_attention_stands_above_the_tiles(running: RunningFleet, open
     running.fleet.states["demo-5"] = ("failed", "ended with exit status 1")
     page = open_page(width=390, height=844).goto("/live")
     expect(page.locator("#attention")).to_contain_text("demo-5")
-    tops = [page.locator(part).bounding_box()["y"] for part in ("#attention", "#tiles", "#events")]
+    tops = [page.locator(part).bounding_box()["y"] for part in ("#attention", "#heat", "#tiles")]
     assert tops == sorted(tops)
     assert page.locator("#attention").bounding_box()["width"] > 340

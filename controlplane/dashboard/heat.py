@@ -1,0 +1,49 @@
+"""KV usage of each instance over time as one matrix of bytes, made once for all viewers. Pure."""
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+COLUMNS = 150  # of the heat map over any range
+ROWS_PER_COLUMN = 4  # frames looked at: a bin of an hour has 24
+NO_DATA = 255
+
+
+def cells(rows: Sequence[Mapping[str, Any]], end: float, seconds: int) -> dict[str, Any]:
+    """`rows` oldest first. A cell is the highest KV usage seen in its bin in percent; NO_DATA without a sample."""
+    width = max(1, math.ceil(seconds / COLUMNS))
+    last = math.floor(end / width)
+    first = last - math.ceil(seconds / width) + 1
+    count = last - first + 1
+    lines: dict[str, bytearray] = {}
+    for row in _thinned(rows, width):
+        column = math.floor(row["at"] / width) - first
+        if 0 <= column < count:
+            _fill(lines, row["kv"], column, count)
+    return {
+        "from": first * width,
+        "bin_s": width,
+        "columns": count,
+        "ids": list(lines),
+        "cells": base64.b64encode(b"".join(lines.values())).decode(),
+    }
+
+
+def _thinned(rows: Sequence[Mapping[str, Any]], width: int) -> Sequence[Mapping[str, Any]]:
+    """One row a second is more than a wide bin needs; the newest stays."""
+    if len(rows) < 2:
+        return rows
+    every = (rows[-1]["at"] - rows[0]["at"]) / (len(rows) - 1) or 1.0
+    step = max(1, math.floor(width / every / ROWS_PER_COLUMN))
+    return rows[::-step][::-1]
+
+
+def _fill(lines: dict[str, bytearray], kv: Mapping[str, float | None], column: int, count: int) -> None:
+    for name, usage in kv.items():
+        line = lines.get(name)
+        if line is None:
+            line = lines[name] = bytearray([NO_DATA]) * count
+        if usage is not None:
+            percent = min(100, max(0, round(usage * 100)))
+            line[column] = percent if line[column] == NO_DATA else max(line[column], percent)

@@ -1,0 +1,91 @@
+// KV usage of each instance over time, one byte a cell; the server sends the matrix once, frames fill its last columns.
+export const NO_DATA = 255;
+
+export class HeatData {
+  constructor(sent) { this.load(sent); }
+
+  load(sent) {
+    this.bin = sent?.bin_s ?? 2;
+    this.columns = sent?.columns ?? 1;
+    this.from = sent?.from ?? 0;
+    this.lines = new Map();
+    const bytes = Uint8Array.from(atob(sent?.cells ?? ""), (letter) => letter.charCodeAt(0));
+    (sent?.ids ?? []).forEach((id, i) => this.lines.set(id, bytes.slice(i * this.columns, (i + 1) * this.columns)));
+  }
+
+  get to() { return this.from + this.columns * this.bin; }
+
+  push(frame) {
+    const { id, kv } = frame.instances;
+    const late = Math.floor((frame.at - this.to) / this.bin) + 1;
+    if (late > 0) this.shift(late);
+    const column = Math.floor((frame.at - this.from) / this.bin);
+    if (column < 0) return; // older than everything shown
+    id.forEach((name, i) => {
+      let line = this.lines.get(name);
+      if (!line) this.lines.set(name, (line = new Uint8Array(this.columns).fill(NO_DATA)));
+      if (kv[i] == null) return;
+      const percent = Math.min(100, Math.max(0, Math.round(kv[i] * 100)));
+      line[column] = line[column] === NO_DATA ? percent : Math.max(line[column], percent);
+    });
+    if (this.lines.size > id.length * 2) this.forget(new Set(id));
+  }
+
+  shift(by) {
+    this.from += by * this.bin;
+    for (const line of this.lines.values()) {
+      line.copyWithin(0, Math.min(by, this.columns));
+      line.fill(NO_DATA, Math.max(0, this.columns - by));
+    }
+  }
+
+  forget(kept) {
+    for (const name of this.lines.keys()) if (!kept.has(name)) this.lines.delete(name);
+  }
+}
+
+// Rows of the map: what failed comes first, each by itself; beyond `most` rows neighbours are one row.
+const BROKEN = new Set(["failed", "unreachable", "offline", "stale"]);
+export function heatRows(instances, most) {
+  const broken = instances.filter((row) => BROKEN.has(row.status)).slice(0, Math.ceil(most / 4));
+  const named = new Set(broken.map((row) => row.id));
+  const others = instances.filter((row) => !named.has(row.id));
+  const size = Math.max(1, Math.ceil(others.length / Math.max(1, most - broken.length)));
+  return [...broken.map((row) => [row]), ...groups(others, size)].map((rows) => ({
+    ids: rows.map((row) => row.id),
+    name: groupName(rows),
+    status: worst(rows),
+    broken: BROKEN.has(rows[0].status),
+  }));
+}
+
+// demo-0…16 (17)
+function groupName(rows) {
+  const [first, last] = [rows[0].id, rows.at(-1).id];
+  if (rows.length === 1) return first;
+  const stem = first.replace(/\d+$/, "");
+  return `${first}…${last.startsWith(stem) ? last.slice(stem.length) : last} (${rows.length})`;
+}
+
+function groups(rows, size) {
+  const found = [];
+  for (const row of rows) {
+    const last = found.at(-1);
+    if (last && last.length < size && last[0].pool === row.pool) last.push(row);
+    else found.push([row]);
+  }
+  return found;
+}
+
+const ORDER = ["failed", "unreachable", "offline", "stale", "saturated", "unseen", "starting", "loading", "draining", "stopping", "stopped", "ready"];
+const worst = (rows) => rows.map((row) => row.status).sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b))[0];
+
+// The highest cell of a group in one column.
+export function cell(data, row, column) {
+  let highest = NO_DATA;
+  for (const id of row.ids) {
+    const value = data.lines.get(id)?.[column] ?? NO_DATA;
+    if (value !== NO_DATA && (highest === NO_DATA || value > highest)) highest = value;
+  }
+  return highest;
+}

@@ -1,0 +1,171 @@
+// A latency over time on a canvas: p50, p90, p99, the SLO and events, read by pointer or keyboard. Gaps stay gaps.
+import { fit, line, niceCeiling, scale, ticks, write } from "./canvas.js";
+import { ms } from "./format.js";
+import { settings } from "./live_settings.js";
+import { colour, seriesColour } from "./theme_colours.js";
+import { clock, hourMinute } from "./times.js";
+
+const LINES = [["p50", [], 0], ["p90", [7, 5], 1], ["p99", [2, 3], 3]];
+const NEAR_PX = 6;
+const CLICK_PX = 4;
+
+export class Timeline {
+  // read: shows the text of a reading; chosen: called with [from, to] in Unix s when a range was drawn
+  constructor(canvas, key, { read = () => {}, chosen = null, font = 11 } = {}) {
+    Object.assign(this, { canvas, key, read, chosen, font, top: 0, cursor: null });
+    fit(canvas, () => this.draw());
+    if (chosen) this.listen();
+  }
+
+  // columns: those of a class in Series; slo in ms or undefined
+  update(at, columns, events, from, to, slo) {
+    Object.assign(this, { at, columns, events, from, to, slo });
+    this.draw();
+  }
+
+  lines() {
+    const n = this.columns?.n ?? [];
+    return LINES.map(([name, dash, ink]) => {
+      const values = this.columns?.[`${this.key}_${name}`] ?? [];
+      // A few measurements have no meaningful tail.
+      const shown = name === "p50" ? values : values.map((value, i) => (n[i] >= settings.lowN ? value : null));
+      return { name, values: shown, dash, ink };
+    });
+  }
+
+  draw() {
+    const { width, height } = this.canvas;
+    if (!this.at || !width || !height) return;
+    const context = this.canvas.getContext("2d");
+    context.clearRect(0, 0, width, height);
+    const lines = this.lines();
+    this.rescale(lines);
+    const size = (this.font || Number.parseFloat(getComputedStyle(this.canvas).fontSize)) * scale();
+    context.font = `${size}px system-ui, sans-serif`;
+    const left = Math.max(...[this.top / 2, this.top].map((value) => context.measureText(ms(value)).width), size * 3) + size * 0.6;
+    this.box = { left, right: width - size * 0.5, top: size * 0.8, bottom: height - size * 1.7 };
+    this.frame(context, size);
+    for (const event of this.shownEvents()) this.mark(context, event, size);
+    if (this.slo) line(context, [[this.box.left, this.y(this.slo)], [this.box.right, this.y(this.slo)]], colour("failed"), size / 8, [size, size / 2]);
+    for (const { values, dash, ink } of lines) {
+      line(context, values.map((value, i) => this.point(i, value)), seriesColour(ink), size / 6.5, dash.map((part) => part * size / 14));
+    }
+    this.drawCursor(context, size);
+  }
+
+  x(at) { return this.box.left + ((at - this.from) / (this.to - this.from)) * (this.box.right - this.box.left); }
+
+  y(value) { return this.box.bottom - (value / this.top) * (this.box.bottom - this.box.top); }
+
+  point(i, value) {
+    const at = this.at[i];
+    return value == null || at < this.from || at > this.to ? null : [this.x(at), this.y(value)];
+  }
+
+  shownEvents() { return this.events.filter((event) => event.at > this.from && event.at <= this.to); }
+
+  // The axis changes only when data exceed it or shrink to a quarter of it.
+  rescale(lines) {
+    let highest = Math.max(1, this.slo ?? 0);
+    for (const { values } of lines) values.forEach((value, i) => { if (value > highest && this.at[i] >= this.from && this.at[i] <= this.to) highest = value; });
+    if (highest > this.top || highest < this.top / 4) this.top = niceCeiling(highest * 1.05);
+  }
+
+  frame(context, size) {
+    const { left, right, top, bottom } = this.box;
+    const style = { ink: colour("muted"), size };
+    for (const value of [0, this.top / 2, this.top]) {
+      line(context, [[left, this.y(value)], [right, this.y(value)]], colour("rule"), scale());
+      if (value !== this.top / 2 || bottom - top > size * 5) write(context, value === 0 ? "0" : ms(value), left - size * 0.4, this.y(value), { ...style, align: "end" });
+    }
+    for (const at of ticks(this.from, this.to, Math.max(2, (right - left) / (size * 7)))) {
+      const x = this.x(at);
+      if (x > left + size && x < right - size) write(context, hourMinute(at), x, bottom + size * 0.9, { ...style, align: "center" });
+    }
+  }
+
+  mark(context, event, size) {
+    const x = this.x(event.at);
+    line(context, [[x, this.box.top], [x, this.box.bottom]], colour("control"), scale(), [2, 4]);
+    context.beginPath();
+    context.moveTo(x - size * 0.35, this.box.top - size * 0.7);
+    context.lineTo(x + size * 0.35, this.box.top - size * 0.7);
+    context.lineTo(x, this.box.top - size * 0.1);
+    context.fillStyle = colour("text");
+    context.fill();
+  }
+
+  drawCursor(context, size) {
+    if (this.range) {
+      const [a, b] = this.range.map((at) => this.x(at));
+      context.globalAlpha = 0.18;
+      context.fillStyle = colour("accent");
+      context.fillRect(Math.min(a, b), this.box.top, Math.abs(b - a), this.box.bottom - this.box.top);
+      context.globalAlpha = 1;
+    }
+    if (this.cursor == null || this.cursor < this.from || this.cursor > this.to) return;
+    const x = this.x(this.cursor);
+    line(context, [[x, this.box.top], [x, this.box.bottom]], colour("text"), scale());
+    this.read(this.reading());
+  }
+
+  // "14:02:10 · p50 820 ms · p90 1.2 s · p99 –", "14:02:10 · no data"; with the event at the cursor.
+  reading() {
+    const i = this.nearest();
+    const known = i >= 0 && this.lines().some(({ values }) => values[i] != null);
+    const values = known ? this.lines().map(({ name, values: line }) => `${name} ${ms(line[i])}`) : ["no data"];
+    const event = this.shownEvents().find((each) => Math.abs(this.x(each.at) - this.x(this.cursor)) < NEAR_PX * scale());
+    return [clock(this.cursor), ...values, ...(event ? [event.text] : [])].join(" · ");
+  }
+
+  nearest() {
+    let best = -1;
+    this.at.forEach((at, i) => { if (best < 0 || Math.abs(at - this.cursor) < Math.abs(this.at[best] - this.cursor)) best = i; });
+    return best >= 0 && Math.abs(this.at[best] - this.cursor) <= Math.max(settings.frameOldS, this.step()) ? best : -1;
+  }
+
+  step() { return Math.max(1, (this.to - this.from) / 300); }
+
+  listen() {
+    const time = (event) => {
+      const x = (event.clientX - this.canvas.getBoundingClientRect().left) * scale();
+      const share = (x - this.box.left) / (this.box.right - this.box.left);
+      return this.from + Math.min(1, Math.max(0, share)) * (this.to - this.from);
+    };
+    let begun = null;
+    this.canvas.addEventListener("pointermove", (event) => {
+      if (!this.box) return;
+      this.cursor = time(event);
+      this.range = begun == null ? null : [begun.at, this.cursor];
+      this.draw();
+    });
+    this.canvas.addEventListener("pointerdown", (event) => { if (this.box && event.button === 0) begun = { at: time(event), x: event.clientX }; });
+    this.canvas.addEventListener("pointerleave", () => { if (begun == null) this.clear(); });
+    addEventListener("pointerup", (event) => {
+      if (begun == null) return;
+      const range = [begun.at, time(event)].sort((a, b) => a - b);
+      if (Math.abs(event.clientX - begun.x) > CLICK_PX) this.chosen(range);
+      begun = null;
+      this.range = null;
+      this.draw();
+    });
+    this.canvas.addEventListener("keydown", (event) => this.pressed(event));
+    this.canvas.addEventListener("blur", () => this.clear());
+  }
+
+  pressed(event) {
+    const moves = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 };
+    if (event.key in moves) this.cursor = Math.min(this.to, Math.max(this.from, (this.cursor ?? this.to) + moves[event.key] * this.step()));
+    else if (event.key === "Home" || event.key === "End") this.cursor = event.key === "Home" ? this.from : this.to;
+    else return;
+    event.preventDefault();
+    this.draw();
+  }
+
+  clear() {
+    this.cursor = null;
+    this.range = null;
+    this.read("");
+    this.draw();
+  }
+}
