@@ -1,19 +1,24 @@
 """The autoscaler's step: record the load of each autoscaled pool in Redis, then advise or scale."""
 
 import datetime as dt
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 import redis
 
 from fleet import events
+from fleet.kinds import KINDS
+from fleet.kinds.option import build
 from fleet.models import Instance, Pool, State
 from fleet.plan.autoscale import EVERY_S, Advice, advise
+from fleet.plan.balance import MeasuredInstance, described, measured, sides
 from fleet.redis import connect, values_of
 from fleet.snapshot import samples_of, scale_of
 from fleet.spec.sections import Autoscale, autoscale_of
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import LoadPoint, ScalingAdvice
-from router.contract.redis.router_status import RouterStatus
+from router.contract.redis.router_status import WINDOW_S, RouterStatus
+from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import ROUTER_GONE_S, SAMPLE_OFFLINE_S
 from router.contract.sketch import Sketch, merge, quantile
 
@@ -43,6 +48,7 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
         mode=spec.mode,
         advised=advice.replicas,
         why=advice.why,
+        balance=described(balance) if (balance := measured(points)) else "",
         points=tuple(points),
     )
     client.set(key, codec.encode(value), ex=TTL_S + round(keep_s))
@@ -59,7 +65,10 @@ def _follow(pool: Pool, advice: Advice, replicas: int) -> None:
 
 def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
     ready = list(Instance.objects.filter(pool=pool, state=State.READY, retired="").select_related("pool"))
-    fresh = [sample for sample in samples_of(ready).values() if at - sample.at <= SAMPLE_OFFLINE_S]
+    samples = {name: one for name, one in samples_of(ready).items() if at - one.at <= SAMPLE_OFFLINE_S}
+    answers_per_s, ttft = _answers(client, pool.name, at)
+    prefill, decode = sides(_of_roles(ready, samples)) or (None, None)
+    fresh = samples.values()
     kv = [sample.kv_usage for sample in fresh if sample.kv_usage is not None]
     return LoadPoint(
         at=at,
@@ -67,20 +76,40 @@ def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
         running=sum(sample.running or 0 for sample in fresh),
         waiting=sum(sample.waiting or 0 for sample in fresh),
         kv=sum(kv) / len(kv) if kv else None,
-        ttft_p90_ms=_ttft(client, pool.name, at),
+        ttft_p90_ms=ttft,
+        answers_per_s=answers_per_s,
+        prefill=prefill,
+        decode=decode,
     )
 
 
-def _ttft(client: redis.Redis, pool: str, at: float) -> dict[str, float]:
-    """By class, over all routers and the last minute."""
+def _of_roles(rows: Iterable[Instance], samples: Mapping[str, InstanceSample]) -> list[MeasuredInstance]:
+    return [
+        MeasuredInstance(row.wire["role"], sample.running or 0, sample.kv_usage or 0.0, _slots(row))
+        for row in rows
+        if "role" in row.wire and (sample := samples.get(row.name))
+    ]
+
+
+def _slots(row: Instance) -> int | None:
+    """Sequences at once, of a decoder."""
+    kind = KINDS.get(row.config.get("kind", ""))
+    slots = getattr(build(kind.spec, row.config["engine"]), "max_num_seqs", None) if kind else None
+    return slots if isinstance(slots, int) else None
+
+
+def _answers(client: redis.Redis, pool: str, at: float) -> tuple[float, dict[str, float]]:
+    """Answers a second, and TTFT p90 in ms by class, over all routers and the last minute."""
     alive = cast("list[bytes]", client.zrangebyscore(redis_keys.ROUTERS, at - ROUTER_GONE_S, "+inf"))
     names = [name.decode() for name in alive]
     sketches: dict[str, list[Sketch]] = {}
+    answers = 0
     for router in values_of(RouterStatus, redis_keys.router_key, names).values():
         for name, window in router.classes.get(pool, {}).items():
             sketches.setdefault(name, []).append(window.ttft)
+            answers += window.ok
     found = {name: quantile(merge(seen), 0.9) for name, seen in sketches.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    return answers / WINDOW_S, {name: value for name, value in found.items() if value is not None}
 
 
 def latest(pool_names: list[str]) -> dict[str, ScalingAdvice]:

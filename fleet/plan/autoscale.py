@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fleet.plan import balance
 from fleet.spec.sections import Autoscale
 from router.contract.redis.fleet_status import LoadPoint
 
@@ -63,7 +64,7 @@ def _replicas(need: Advice) -> int:
 
 def needed(point: LoadPoint, spec: Autoscale) -> Advice:
     """The highest need of all targets at one point."""
-    needs = [*_by_queue(point, spec), *_by_kv(point, spec), *_by_slo(point, spec)]
+    needs = [*_by_queue(point, spec), *_by_kv(point, spec), *_by_slo(point, spec), *_by_balance(point)]
     return max(needs, key=_replicas, default=Advice(point.ready, "no measurement"))
 
 
@@ -78,6 +79,14 @@ def _by_kv(point: LoadPoint, spec: Autoscale) -> Iterable[Advice]:
     if spec.target_kv is not None and point.kv is not None:
         why = f"KV use is {point.kv * 100:.0f} %, the target is {spec.target_kv * 100:g} %"
         yield Advice(_scaled(point.ready, point.kv / spec.target_kv), why)
+
+
+def _by_balance(point: LoadPoint) -> Iterable[Advice]:
+    """More decoders for prompts that the prefill instances could compute; further instances of a pool decode."""
+    decoders = balance.decoders_for(point)
+    if decoders and point.prefill is not None:
+        why = f"every decoder is full while prefill waits: {point.prefill.instances}P{decoders}D would be in balance"
+        yield Advice(max(point.prefill.instances + decoders, point.ready), why)
 
 
 def _scaled(ready: int, ratio: float) -> int:

@@ -16,6 +16,7 @@ from fleet.services import NotPossible
 from fleet.spec.fleet_spec import InvalidFleet
 from fleet.tests.world import World, document
 from router.contract.redis import redis_keys
+from router.contract.redis.fleet_status import SideLoad
 from router.tests.values import stored
 
 
@@ -207,6 +208,23 @@ def test_the_time_to_the_first_token_is_that_of_all_routers(pool: Pool) -> None:
     point = autoscaler.look(connect(), pool, now)
     assert set(point.ttft_p90_ms) == {"warm"}
     assert point.ttft_p90_ms["warm"] == pytest.approx(393, rel=0.05)
+
+
+def test_the_balance_of_prefill_and_decode_is_measured_from_samples_and_answers(pool: Pool) -> None:
+    config = {"kind": "sim", "model": "m", "engine": {"kv": "neuron", "prefill_instances": 1, "max_num_seqs": 8}}
+    loaded(pool, 0.0)
+    for ordinal, role in enumerate(("prefill", "decode")):
+        Instance.objects.filter(name=f"p-{ordinal}").update(wire={"role": role}, config=config)
+    now = timezone.now().timestamp()
+    status = {"id": "r", "at": now, "classes": {"p": {"warm": {"ok": 90}, "heavy": {"ok": 30}}}}
+    connect().set(redis_keys.router_key("r"), stored(status))
+    connect().zadd(redis_keys.ROUTERS, {"r": now})
+    point = autoscaler.look(connect(), pool, now)
+    assert (point.prefill, point.decode) == (SideLoad(instances=1, work=1.0), SideLoad(instances=1, work=0.5))
+    assert point.answers_per_s == 2
+    autoscaled(pool, "advisory")
+    autoscaler.scale_step(timezone.now())
+    assert autoscaler.latest(["p"])["p"].balance.startswith("a prefill instance can do 2 prompts a second, a decoder 4")
 
 
 def test_without_redis_there_is_no_advice_to_show(pool: Pool, redis_away: None) -> None:

@@ -76,7 +76,7 @@ def pool_out(row: PoolRow, secrets: bool) -> dict[str, Any]:
 def _advice(advice: ScalingAdvice | None) -> dict[str, Any] | None:
     if advice is None:
         return None
-    return {name: getattr(advice, name) for name in ("at", "mode", "replicas", "advised", "why")}
+    return {name: getattr(advice, name) for name in ("at", "mode", "replicas", "advised", "why", "balance")}
 
 
 _INSTANCE_FIELDS = (

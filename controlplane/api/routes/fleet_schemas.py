@@ -67,6 +67,7 @@ class AdviceOut(Schema):
     replicas: int
     advised: int
     why: str
+    balance: str = Field("", description="Of prefill and decode instances, measured; empty: the pool has no roles")
 
 
 class PoolOut(Schema):

@@ -18,6 +18,13 @@ class NodesValue(RedisValue, tag=1, frozen=True, kw_only=True):
     nodes: tuple[NodeReport, ...]
 
 
+class SideLoad(Struct, frozen=True, kw_only=True):
+    """The prefill or the decode instances of a pool."""
+
+    instances: int
+    work: float  # in instances: 0.5 is one that is busy half of the time, or half full
+
+
 class LoadPoint(Struct, frozen=True, kw_only=True):
     """A pool's load at one moment."""
 
@@ -27,6 +34,9 @@ class LoadPoint(Struct, frozen=True, kw_only=True):
     waiting: float  # requests, in all of them
     kv: float | None = None  # mean KV usage 0–1; None: no instance says
     ttft_p90_ms: dict[str, float] = {}  # by class, over the last minute
+    answers_per_s: float = 0.0  # over the last minute
+    prefill: SideLoad | None = None  # None: the pool has no such sides
+    decode: SideLoad | None = None
 
 
 class ScalingAdvice(RedisValue, tag=1, frozen=True, kw_only=True):
@@ -39,6 +49,7 @@ class ScalingAdvice(RedisValue, tag=1, frozen=True, kw_only=True):
     mode: str  # advisory or automatic
     advised: int  # replicas
     why: str
+    balance: str = ""  # of its prefill and decode instances, in a sentence
     points: tuple[LoadPoint, ...] = ()
 
 

@@ -1,0 +1,82 @@
+"""How the prefill and the decode instances of a pool share its work, measured. Pure.
+
+Work is counted in instances: an instance that computes prompts half of the time does 0.5, and so does a decoder with
+half of its slots (or of its KV blocks) in use. With λ answers a second, one of x prefill instances could do
+μ_p = λ / work of the prefill side, and a decoder μ_d = λ / work of the decode side; x : y = μ_d : μ_p is balanced.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import fmean
+
+from fleet.systems.neuron import Balance, balanced
+from router.contract.redis.fleet_status import LoadPoint, SideLoad
+
+SATURATED = 0.95  # share of a side
+LEAST_WORK = 0.05  # instances, of a side: less says nothing about its rate
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredInstance:
+    role: str
+    running: float
+    kv: float  # 0–1
+    slots: int | None  # sequences at once; None: unknown
+
+
+def sides(instances: Iterable[MeasuredInstance]) -> tuple[SideLoad, SideLoad] | None:
+    """Prefill and decode; None unless the pool has both."""
+    found = list(instances)
+    prefills = [min(one.running, 1.0) for one in found if one.role == "prefill"]
+    decodes = [_used(one) for one in found if one.role == "decode"]
+    if not prefills or not decodes:
+        return None
+    return SideLoad(instances=len(prefills), work=sum(prefills)), SideLoad(instances=len(decodes), work=sum(decodes))
+
+
+def _used(decoder: MeasuredInstance) -> float:
+    slots = decoder.running / decoder.slots if decoder.slots else 0.0
+    return min(max(slots, decoder.kv), 1.0)
+
+
+def measured(points: Sequence[LoadPoint]) -> Balance | None:
+    """From the mean work at these points, with the present instances; None while too little is done to tell."""
+    known = [point for point in points if point.prefill is not None and point.decode is not None]
+    if not known:
+        return None
+    prefill_work, decode_work = (
+        fmean(side.work for point in known if (side := getattr(point, name)) is not None)
+        for name in ("prefill", "decode")
+    )
+    rate = fmean(point.answers_per_s for point in known)
+    last = known[-1]
+    if min(prefill_work, decode_work) < LEAST_WORK or not rate or last.prefill is None or last.decode is None:
+        return None
+    return Balance(rate / prefill_work, rate / decode_work, last.prefill.instances, last.decode.instances)
+
+
+def decoders_for(point: LoadPoint) -> int:
+    """That the prefill side could keep busy, when the present ones are all busy; else 0."""
+    prefill, decode = point.prefill, point.decode
+    if prefill is None or decode is None or prefill.work < LEAST_WORK:
+        return 0
+    if decode.work < SATURATED * decode.instances or prefill.work >= SATURATED * prefill.instances:
+        return 0
+    return ceil(prefill.instances * decode.work / prefill.work - 0.05)
+
+
+def described(now: Balance) -> str:
+    """A sentence with both rates and the balance."""
+    best = balanced(now.prefill_rate, now.decode_rate)
+    split = now.split(now.prefills + now.decodes)
+    here = f"{now.prefills}P{now.decodes}D"
+    rates = (
+        f"a prefill instance can do {now.prefill_rate:.3g} prompts a second, a decoder {now.decode_rate:.3g} answers"
+    )
+    text = f"{rates}: {best.prefills}P{best.decodes}D is in balance, {here} serves {now.rate:.3g} a second at most"
+    if split is not None and split.rate > 1.05 * now.rate:
+        text += (
+            f"; prefill_instances: {split.prefills} of {split.prefills + split.decodes} would serve {split.rate:.3g}"
+        )
+    return text
