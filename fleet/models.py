@@ -239,14 +239,16 @@ class Calibration(jobs.Job):
     config_hash = models.CharField(max_length=16)  # of what the engine was started from, as Instance.config_hash
     seconds = models.FloatField()  # that the sweep may take
     anyway = models.BooleanField(default=False)  # also while other requests run on the instance
+    source = models.CharField(max_length=10, default="sweep")  # of the measured times: sweep, traffic
     step = models.CharField(max_length=80, blank=True)  # the round of the sweep
     asked_at = models.DateTimeField(default=timezone.now)
-    constants = models.JSONField(default=dict)  # of fleet.engine.law.Law, and api_s
+    constants = models.JSONField(default=dict)  # of fleet.engine.law.Law, api_s and api_s_per_token
     limits = models.JSONField(default=dict)  # kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, window
     points = models.JSONField(default=list)  # fleet.calibration.point.Point each
     ttft_error = models.FloatField(null=True, blank=True)  # mean of |fitted / measured - 1|
     tpot_error = models.FloatField(null=True, blank=True)
-    n = models.PositiveIntegerField(default=0)  # loads measured, each as often as it was repeated
+    held_out = models.JSONField(default=dict)  # fleet.calibration.replayed.ReplayErrors, of a fit to traffic
+    n = models.PositiveIntegerField(default=0)  # loads measured, each as often as it was repeated; or held-out requests
     notes = models.JSONField(default=list)  # what speaks against it, in words
 
     class Meta:

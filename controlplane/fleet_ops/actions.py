@@ -76,12 +76,18 @@ def act(verb: str, instance_name: str, actor: Actor, reason: str, **more: int) -
 
 
 def calibrate(
-    instance_name: str, actor: Actor, reason: str, seconds: float = calibrations.SECONDS, *, anyway: bool = False
+    instance_name: str,
+    actor: Actor,
+    reason: str,
+    seconds: float = calibrations.SECONDS,
+    *,
+    anyway: bool = False,
+    source: str = calibrations.SWEEP,
 ) -> Calibration:
     """A queued calibration that is not sent yet. Instance.DoesNotExist, or NotPossible that says what to do instead."""
     with transaction.atomic():
-        row = calibrations.ask_for(instance_name, actor.name, seconds, anyway=anyway)
-        record(actor, "instance.calibrate", instance_name, reason, None, {"seconds": seconds})
+        row = calibrations.ask_for(instance_name, actor.name, seconds, anyway=anyway, source=source)
+        record(actor, "instance.calibrate", instance_name, reason, None, {"seconds": seconds, "source": source})
     return row
 
 

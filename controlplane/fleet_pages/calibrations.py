@@ -14,7 +14,8 @@ from controlplane.fleet_ops import actions
 from controlplane.fleet_pages.lifecycle_views import reason_of
 from fleet import jobs
 from fleet.calibration import selectors
-from fleet.calibration.describe import FittedLoad, describe_constants, fitted_loads
+from fleet.calibration.describe import FittedLoad, describe_constants, describe_held_out, fitted_loads
+from fleet.calibration.services import SWEEP
 from fleet.kinds import KINDS
 from fleet.models import Calibration, Instance
 from fleet.services import NotPossible
@@ -26,6 +27,7 @@ class ShownCalibration:
     measured: Calibration | None  # the newest that is done
     stale: tuple[str, ...]
     constants: list[tuple[str, str]]
+    held_out: list[tuple[str, str]]  # errors of a fit to traffic
     loads: list[FittedLoad]
 
 
@@ -35,13 +37,14 @@ def shown(instance: Instance) -> ShownCalibration | None:
         return None
     last, measured = selectors.last_asked(instance.name), selectors.newest(instance.name)
     if measured is None:
-        return ShownCalibration(last, None, (), [], [])
+        return ShownCalibration(last, None, (), [], [], [])
     chunk = measured.limits["max_num_batched_tokens"]
     return ShownCalibration(
         last,
         measured,
         selectors.stale(measured, instance.pool, timezone.now()),
         describe_constants(measured.constants),
+        describe_held_out(measured.held_out),
         fitted_loads(measured.points, measured.constants, chunk),
     )
 
@@ -53,16 +56,17 @@ def can_be_measured(instance: Instance) -> bool:
 
 @operator_required
 @require_POST
-def calibrate(request: HttpRequest, name: str) -> HttpResponse:
+def calibrate(request: HttpRequest, name: str, source: str = SWEEP) -> HttpResponse:
     try:
-        row = actions.calibrate(name, actor_of(request), reason_of(request))
+        row = actions.calibrate(name, actor_of(request), reason_of(request), source=source)
     except Instance.DoesNotExist:
         raise Http404(f"no instance is named {name}") from None
     except NotPossible as error:
         messages.error(request, str(error))
     else:
         jobs.send(row)
-        messages.success(request, f"{name}: calibration requested; it takes up to {row.seconds:g} s.")
+        takes = f"it takes up to {row.seconds:g} s" if source == SWEEP else "it uses recorded requests"
+        messages.success(request, f"{name}: calibration requested; {takes}.")
     return redirect("fleet-instance", name=name)
 
 

@@ -17,6 +17,12 @@ urlpatterns = [
     path("fleet/nodes/<slug:name>/<slug:verb>", node_views.act, name="fleet-node-act"),
     path("fleet/instances/<slug:name>/", views.instance_page, name="fleet-instance"),
     path("fleet/instances/<slug:name>/calibrate", calibrations.calibrate, name="fleet-calibrate"),
+    path(
+        "fleet/instances/<slug:name>/calibrate-from-traffic",
+        calibrations.calibrate,
+        {"source": "traffic"},
+        name="fleet-calibrate-from-traffic",
+    ),
     path("fleet/instances/<slug:name>/calibration/cancel", calibrations.cancel, name="fleet-calibration-cancel"),
     path("fleet/instances/<slug:name>/<slug:verb>", views.act, name="fleet-act"),
 ]

@@ -159,6 +159,11 @@ CALIBRATE = InstanceAction(
     "Calibrate",
     "Measures the engine for the twin with generated requests, for up to two minutes; others are slower meanwhile.",
 )
+CALIBRATE_FROM_TRAFFIC = InstanceAction(
+    "calibrate-from-traffic",
+    "Calibrate from traffic",
+    "Fits the twin to at least 150 streamed requests that routers recorded; sends none.",
+)
 START = InstanceAction("start", "Start", "Starts it now, without waiting for a back-off.")
 
 
@@ -171,7 +176,7 @@ def verbs(row: InstanceRow) -> tuple[InstanceAction, ...]:
     if row.instance.desired == DesiredState.ASLEEP:
         return WAKE, RESTART, STOP
     sleep = (SLEEP,) if services.can_sleep(row.instance) else ()
-    measure = (CALIBRATE,) if can_be_measured(row.instance) else ()
+    measure = (CALIBRATE, CALIBRATE_FROM_TRAFFIC) if can_be_measured(row.instance) else ()
     return (UNDRAIN if row.instance.desired == DesiredState.DRAINED else DRAIN), *sleep, *measure, RESTART, STOP
 
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
-from fleet.calibration.describe import API, law_of
+from fleet.calibration.describe import API, TOKENIZING, law_of
 from fleet.engine.engine_model import EngineModel, Role
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.profiles import UnknownProfile
@@ -114,14 +114,14 @@ def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> Engine
     wire, limits = kind.wire(spec, launch), row.limits
     role = wire.get("role", BOTH)
     batching = BATCHING_OF_ROLE[role] if kind.whole_prompts else VLLM
-    ahead = batching == VLLM
+    ahead = batching == VLLM and limits.get("async_scheduling", True)
     sizes = limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]
     return EngineModel(
         law=law_of(row.constants),
         kv_blocks=limits["kv_blocks"],
         limits=Limits(*sizes, batching, async_scheduling=ahead),
         api_s=row.constants[API],
-        api_s_per_token=0.0,  # the sweep measures it as a part of the steps
+        api_s_per_token=row.constants.get(TOKENIZING, 0.0),  # a sweep measures it as a part of the steps
         window=limits["window"],
         kv_events="events" in wire,
         role=cast(Role, role),

@@ -8,7 +8,7 @@ from fleet.calibration.fit import tpot_s, ttft_s
 from fleet.calibration.point import CalibrationPoint
 from fleet.engine.law import Law
 
-API = "api_s"  # a constant that is not part of the law
+API, TOKENIZING = "api_s", "api_s_per_token"  # constants that are not part of the law
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class FittedLoad:
 
 
 def law_of(constants: Mapping[str, float]) -> Law:
-    return Law(**{name: value for name, value in constants.items() if name != API})
+    return Law(**{name: value for name, value in constants.items() if name not in (API, TOKENIZING)})
 
 
 def describe_constants(constants: Mapping[str, float]) -> list[tuple[str, str]]:
@@ -40,6 +40,17 @@ def describe_constants(constants: Mapping[str, float]) -> list[tuple[str, str]]:
         ("Attention of a prompt", f"{constants['attention_s_per_pair'] * 1e9:.3g} ns per pair of tokens"),
         ("Attention of an answer", f"{constants['kv_s_per_token'] * 1e9:.3g} ns per token of context and step"),
     ]
+
+
+def describe_held_out(errors: Mapping[str, float | None]) -> list[tuple[str, str]]:
+    """(name, value) of a fit to traffic, as stored; those that were not measured are left out."""
+    names = {
+        "ttft_mean": "Held out: mean TTFT",
+        "ttft_p99": "Held out: TTFT p99",
+        "tpot_mean": "Held out: mean TPOT",
+        "e2e_mean": "Held out: mean E2E",
+    }
+    return [(name, f"{off:+.1%}") for key, name in names.items() if (off := errors.get(key)) is not None]
 
 
 def fitted_loads(

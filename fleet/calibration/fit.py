@@ -48,15 +48,23 @@ def fit(points: Sequence[CalibrationPoint], chunk_tokens: int) -> Fitted:
     lengths = {point.prompt_tokens for point in points if point.ttft_s is not None}
     if len(points) < LEAST_POINTS or len(lengths) < 2 or not any(point.tpot_s for point in points):
         raise TooFewPoints(f"{len(points)} points of {len(lengths)} prompt lengths: too few for a fit; allow more time")
-    weights = _first_weights(points)
-    for _ in range(REWEIGHTED):
-        knee = _best_knee(points, chunk_tokens, weights)
-        rows = _rows(points, chunk_tokens, knee)
-        constants = _constants(rows, weights)
-        weights = _weights(rows, constants)
-    law, api_s = _law(constants, knee), constants[0]
+    api_s, law = fit_rows(lambda knee: _rows(points, chunk_tokens, knee), _first_weights(points))
     ttft, tpot = errors(points, law, api_s, chunk_tokens)
     return Fitted(law, api_s, _mean(ttft), _mean(tpot), sum(point.n for point in points))
+
+
+def fit_rows(
+    rows_at: Callable[[float], Sequence[Row]], weights: Sequence[float], importance: Sequence[float] | None = None
+) -> tuple[float, Law]:
+    """(time in the API, law) of the rows at the best knee. `weights`: of the rows, until the fit knows its outliers."""
+    for _ in range(REWEIGHTED):
+        knee = _best_knee(rows_at, weights)
+        rows = rows_at(knee)
+        constants = _constants(rows, weights)
+        weights = _weights(rows, constants)
+        if importance is not None:
+            weights = list(map(float.__mul__, weights, importance))
+    return constants[0], _law(constants, knee)
 
 
 def ttft_s(point: CalibrationPoint, law: Law, api_s: float, chunk_tokens: int) -> float:
@@ -91,17 +99,17 @@ def _rows(points: Sequence[CalibrationPoint], chunk_tokens: int, knee: float) ->
 def _prompt(tokens: int, chunk_tokens: int, knee: float) -> list[float]:
     starts = [*range(0, tokens, chunk_tokens), tokens]
     chunks = [(end - start, start) for start, end in pairwise(starts)]
-    linear = sum(_bend(size, knee) for size, _ in chunks)
+    linear = sum(bend(size, knee) for size, _ in chunks)
     pairs = sum(chunk_pairs(size, before) for size, before in chunks)
     return [1.0, float(len(chunks)), linear, pairs, 0.0, float(tokens), 0.0]
 
 
 def _decode(point: CalibrationPoint, knee: float) -> list[float]:
     decodes = float(point.concurrency)
-    return [0.0, 1.0, _bend(point.concurrency, knee), 0.0, float(round(point.context)), decodes, decodes]
+    return [0.0, 1.0, bend(point.concurrency, knee), 0.0, float(round(point.context)), decodes, decodes]
 
 
-def _bend(tokens: int, knee: float) -> float:
+def bend(tokens: int, knee: float) -> float:
     return math.sqrt(math.sqrt(1 + (tokens / knee) ** 4))
 
 
@@ -132,9 +140,9 @@ def _weights(rows: Sequence[Row], constants: Sequence[float]) -> list[float]:
     return [share**2 * (min(1.0, limit / error) if error else 1.0) for share, error in zip(shares, off, strict=True)]
 
 
-def _best_knee(points: Sequence[CalibrationPoint], chunk_tokens: int, weights: Sequence[float]) -> float:
+def _best_knee(rows_at: Callable[[float], Sequence[Row]], weights: Sequence[float]) -> float:
     def loss(knee: float) -> float:
-        rows = _rows(points, chunk_tokens, knee)
+        rows = rows_at(knee)
         constants = _constants(rows, weights)
         return sum(weight * _off(row, constants) ** 2 for row, weight in zip(rows, weights, strict=True))
 

@@ -24,6 +24,7 @@ class EngineLimits:
     max_num_seqs: int
     max_num_batched_tokens: int
     window: int  # tokens of prompt and answer at most
+    async_scheduling: bool = True
 
 
 def limits_of(spec: Any, facts: EngineFacts) -> EngineLimits:

@@ -1,10 +1,12 @@
-"""Calibrate one engine from its URL: read its facts, run the sweep, fit the constants.
+"""Calibrate one engine from its URL: read its facts, then fit the constants to a sweep or to recorded requests.
 
 CannotCalibrate     other requests run on the engine
-Also raised: RequestFailed (streamed_request.py), NoCache (limits.py), TooFewPoints (fit.py).
+Also raised: RequestFailed (streamed_request.py), NoCache (limits.py), TooFewPoints (fit.py),
+TooFewRequests (traffic_fit.py).
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +17,12 @@ from fleet.calibration.fit import Fitted, fit
 from fleet.calibration.limits import EngineLimits, limits_of
 from fleet.calibration.plan import plan_loads
 from fleet.calibration.point import CalibrationPoint
+from fleet.calibration.recorded import requests_of
+from fleet.calibration.replayed import EngineConstants, ReplayErrors
 from fleet.calibration.sweep import Sweep
+from fleet.calibration.traffic_fit import fit_traffic
 from fleet.kinds.kind import Kind
+from router.contract.redis.receipt import Receipt
 
 SILENCE_S = 60.0  # longest pause between two bytes
 # A new connection per request: vLLM closes connections idle for 5 s, sometimes just as one is reused.
@@ -44,6 +50,8 @@ class Calibrated:
     fitted: Fitted
     limits: EngineLimits
     notes: tuple[str, ...]
+    api_s_per_token: float = 0.0  # a sweep measures it as a part of the steps
+    held_out: ReplayErrors | None = None  # of a fit to recorded requests
 
 
 async def measure(
@@ -67,6 +75,29 @@ async def measure(
         after = await _facts(client, target)
     fitted = fit(points, limits.max_num_batched_tokens)
     return Calibrated(points, fitted, limits, _notes(points, fitted, _others(before, after, sweep.prompt_tokens)))
+
+
+async def measure_traffic(
+    target: Target,
+    receipts: Sequence[Receipt],
+    starts: Sequence[EngineConstants],
+    report: Callable[[str], None],
+    *,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> Calibrated:
+    """From requests that routers recorded; the engine is only asked for its facts. RequestFailed, NoCache,
+    TooFewRequests."""
+    transport = transport or httpx.AsyncHTTPTransport(limits=CONNECTIONS)
+    async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
+        facts = await _facts(client, target)
+    requests = requests_of(receipts, target.name, facts.time_scale)
+    made = await asyncio.to_thread(fit_traffic, requests, limits_of(target.spec, facts), starts, report)
+    held_out = made.held_out
+    fitted = Fitted(made.constants.law, made.constants.api_s, held_out.ttft or 0.0, held_out.tpot or 0.0, held_out.n)
+    notes = [f"fitted to {made.fitted} recorded requests, tested on the {held_out.n} after them"]
+    wrong = {"TTFT": held_out.ttft_mean, "TPOT": held_out.tpot_mean}
+    notes += [f"the mean {name} of those is off by {off:+.0%}" for name, off in wrong.items() if abs(off or 0.0) > POOR]
+    return Calibrated([], fitted, made.limits, tuple(notes), made.constants.api_s_per_token, held_out)
 
 
 async def _facts(client: httpx.AsyncClient, target: Target) -> EngineFacts:

@@ -10,25 +10,35 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict
 from typing import Any
 
+import redis
 from django.db import IntegrityError, transaction
 
 from fleet import events, jobs, selectors
+from fleet.calibration.describe import API, TOKENIZING, law_of
 from fleet.calibration.fit import TooFewPoints
 from fleet.calibration.limits import NoCache
-from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure
+from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure, measure_traffic
+from fleet.calibration.recorded import read_receipts
+from fleet.calibration.replayed import EngineConstants
 from fleet.calibration.streamed_request import RequestFailed
+from fleet.calibration.traffic_fit import TooFewRequests
 from fleet.kinds import KINDS
 from fleet.kinds.option import build
 from fleet.models import Calibration, Instance, State
 from fleet.services import NotPossible
+from router.contract.redis.receipt import Receipt
 
 SECONDS = 120.0
 LEAST_S, MOST_S = 5.0, 3600.0
 STOP_S = 0.25  # interval at which a measurement checks for a stop
-EXPECTED = (RequestFailed, NoCache, NotPossible, CannotCalibrate, TooFewPoints)
+SWEEP, TRAFFIC = SOURCES = ("sweep", "traffic")
+WARM_UP_S = 60.0  # after a start, requests stall
+EXPECTED = (RequestFailed, NoCache, NotPossible, CannotCalibrate, TooFewPoints, TooFewRequests, redis.RedisError)
 
 
-def ask_for(instance_name: str, actor: str, seconds: float = SECONDS, *, anyway: bool = False) -> Calibration:
+def ask_for(
+    instance_name: str, actor: str, seconds: float = SECONDS, *, anyway: bool = False, source: str = SWEEP
+) -> Calibration:
     """A queued calibration. Instance.DoesNotExist, NotPossible."""
     if not LEAST_S <= seconds <= MOST_S:
         raise NotPossible(f"seconds: {seconds:g} is out of range; allowed: {LEAST_S:g} to {MOST_S:g}")
@@ -48,6 +58,7 @@ def ask_for(instance_name: str, actor: str, seconds: float = SECONDS, *, anyway:
                 actor=actor,
                 seconds=seconds,
                 anyway=anyway,
+                source=source,
             )
     except IntegrityError:
         message = f"{instance_name} is already being calibrated: wait until that ends, or cancel it"
@@ -95,8 +106,26 @@ def _measure(row: Calibration, report: Callable[[str], None]) -> Calibrated:
         report(step)
 
     heartbeat = jobs.Heartbeat(row)
-    measuring = measure(_target(row.instance), row.seconds, began, anyway=row.anyway)
+    target = _target(row.instance)
+    if row.source == TRAFFIC:
+        measuring = measure_traffic(target, _receipts(row.instance), _starts(row), began)
+    else:
+        measuring = measure(target, row.seconds, began, anyway=row.anyway)
     return _beside(measuring, lambda: heartbeat.beat(step=steps[-1]))
+
+
+def _receipts(instance_name: str) -> list[Receipt]:
+    """Of requests to the process that runs now, without its first minute."""
+    ready_at = selectors.instance(instance_name).ready_at
+    return read_receipts(instance_name, ready_at.timestamp() + WARM_UP_S if ready_at is not None else 0.0)
+
+
+def _starts(row: Calibration) -> list[EngineConstants]:
+    before = Calibration.objects.filter(pool=row.pool, kind=row.kind, model=row.model, status=jobs.DONE).first()
+    if before is None:
+        return []
+    known = before.constants
+    return [EngineConstants(law_of(known), known[API], known.get(TOKENIZING, 0.0))]
 
 
 def _beside(measuring: Coroutine[Any, Any, Calibrated], beat: Callable[[], None]) -> Calibrated:
@@ -149,13 +178,14 @@ def _done(row: Calibration, measured: Calibrated) -> bool:
     ended = jobs.end(
         row,
         jobs.DONE,
-        constants={**asdict(fitted.law), "api_s": fitted.api_s},
+        constants={**asdict(fitted.law), API: fitted.api_s, TOKENIZING: measured.api_s_per_token},
         limits=asdict(measured.limits),
         points=[asdict(point) for point in measured.points],
         ttft_error=fitted.ttft_error,
         tpot_error=fitted.tpot_error,
         n=fitted.n,
         notes=list(measured.notes),
+        held_out=asdict(measured.held_out) if measured.held_out is not None else {},
     )
     if ended:
         errors = f"error {fitted.ttft_error:.1%} TTFT, {fitted.tpot_error:.1%} TPOT, n = {fitted.n}"

@@ -12,9 +12,12 @@ class DecodeRun:
     steps: int  # until the first sequence ends
     first_s: float  # of the next step
     growth_s: float
+    batch: int  # sequences
+    context: int  # of the next step, all sequences together
 
     def after(self, steps: int) -> "DecodeRun":
-        return DecodeRun(self.steps - steps, self.first_s + steps * self.growth_s, self.growth_s)
+        first_s, context = self.first_s + steps * self.growth_s, self.context + steps * self.batch
+        return DecodeRun(self.steps - steps, first_s, self.growth_s, self.batch, context)
 
 
 def run_s(steps: int, first_s: float, growth_s: float) -> float:

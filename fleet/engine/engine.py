@@ -44,6 +44,9 @@ class StepResult:
     first: list[EngineRequest] = field(default_factory=list)  # those of them that got their first token
     finished: list[EngineRequest] = field(default_factory=list)
     resumed: list[tuple[EngineRequest, float]] = field(default_factory=list)  # with the seconds since their last token
+    pairs: float = 0.0  # see Law.step_s
+    context: float = 0.0  # see Law.step_s; of several steps: the mean
+    decodes: int = 0
 
     @property
     def duration_s(self) -> float:
@@ -352,6 +355,7 @@ class Engine:
         self._decode_run, self._equal_steps = None, 0
         self._completed(plan.start_s, plan.end_s)
         result = StepResult(plan.start_s, plan.end_s, 1, plan.tokens, emitted=[])
+        result.pairs, result.context, result.decodes = plan.pairs, plan.context, len(plan.decode)
         if any(tokens > 1 for _, tokens in plan.prefill):
             self._interrupt()
         if self._tiers is not None:
@@ -438,7 +442,8 @@ class Engine:
                 steps = request.output_tokens - generated
         if not self._has_capacity(1):
             return None
-        return DecodeRun(steps, self.law.step_s(batch, 0.0, context, batch), self.law.kv_s_per_token * batch)
+        first_s, growth_s = self.law.step_s(batch, 0.0, context, batch), self.law.kv_s_per_token * batch
+        return DecodeRun(steps, first_s, growth_s, batch, context)
 
     def _count_equal(self, run: DecodeRun, steps: int) -> int:
         """How many of the next `steps` run before a request joins or is preempted."""
@@ -461,6 +466,7 @@ class Engine:
         self._completed(last_s, start_s + run_s(steps, run.first_s, run.growth_s))
         running = list(self._scheduler.running)
         result = StepResult(start_s, self.clock_s, steps, len(running), emitted=[])
+        result.context, result.decodes = run.context + run.batch * (steps - 1) / 2, run.batch
         for request in running:  # all grow before any ends and frees blocks
             self._scheduler.grow(request, steps)
         joins = self._tiers is not None and self._tiers.ended((), result.duration_s, self.clock_s, prefills=False)

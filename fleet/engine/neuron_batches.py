@@ -13,6 +13,7 @@ B is `max_num_seqs`. Source: the guide to disaggregated inference on Neuron, "Re
 import math
 
 from fleet.engine.blocks import BlockPool
+from fleet.engine.known_hits import KNOWN_HITS, KnownHits
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits, Plan, Scheduler
 from fleet.engine.tiers.engine_tiers import EngineTiers
@@ -101,6 +102,7 @@ def next_poll_s(asked_s: float, done_s: float, poll_s: float) -> float:
 
 BATCHING: dict[str, type[Scheduler]] = {
     VLLM: Scheduler,
+    KNOWN_HITS: KnownHits,
     WHOLE_PROMPTS: WholePrompts,
     "neuron": NeuronBatches,
     "neuron_prefill": NeuronPrefill,

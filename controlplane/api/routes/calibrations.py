@@ -17,6 +17,7 @@ from controlplane.fleet_ops import actions
 from fleet import jobs
 from fleet.calibration import selectors
 from fleet.calibration.services import LEAST_S, MOST_S, SECONDS
+from fleet.models import Calibration
 from fleet.services import NotPossible
 
 router = Router(tags=["fleet"])
@@ -25,6 +26,9 @@ router = Router(tags=["fleet"])
 class CalibrateIn(ReasonIn):
     seconds: float = Field(SECONDS, ge=LEAST_S, le=MOST_S, description="Time limit of the sweep")
     anyway: bool = Field(False, description="Calibrate even while other requests run on the instance")
+    source: Literal["sweep", "traffic"] = Field(
+        "sweep", description="traffic: fit to requests that routers recorded, without a request to the engine"
+    )
 
 
 class PointOut(Schema):
@@ -35,6 +39,18 @@ class PointOut(Schema):
     ttft_s: float | None = Field(description="Median; for a single request")
     tpot_s: float | None = Field(description="Median while all requests decoded")
     n: int
+
+
+class HeldOutOut(Schema):
+    """Of requests that the fit did not see; null: too few of them were measured."""
+
+    n: int
+    ttft: float | None = Field(description="Mean of |modelled / measured - 1| over the requests")
+    tpot: float | None
+    ttft_mean: float | None = Field(description="Relative error of the mean, signed, like the following")
+    ttft_p99: float | None = Field(description="From 100 requests on")
+    tpot_mean: float | None
+    e2e_mean: float | None
 
 
 class CalibrationOut(Schema):
@@ -49,16 +65,23 @@ class CalibrationOut(Schema):
     cause: str = Field(description="Cause of the failure or cancellation")
     actor: str
     seconds: float
+    source: Literal["sweep", "traffic"]
     asked_at: datetime
     ended_at: datetime | None
     constants: dict[str, float] = Field(
         description="Constants of the step-time law in seconds, and api_s; empty until done"
     )
-    limits: dict[str, int] = Field(description="KV blocks, their size, sequences, batched tokens, window")
+    limits: dict[str, int | bool] = Field(description="KV blocks, their size, sequences, batched tokens, window")
     points: list[PointOut]
     ttft_error: float | None = Field(description="Mean of |fitted / measured - 1|")
     tpot_error: float | None
-    n: int = Field(description="Measured loads, with their repetitions")
+    n: int = Field(description="Measured loads, with their repetitions; of traffic: held-out requests")
+    held_out: HeldOutOut | None = Field(description="Errors of a fit to traffic")
+
+    @staticmethod
+    def resolve_held_out(row: Calibration) -> dict[str, Any] | None:
+        return row.held_out or None
+
     notes: list[str] = Field(description="Cautions")
 
 
@@ -72,7 +95,7 @@ class InstanceCalibrationOut(Schema):
     "/instances/{name}/calibrate",
     response={202: CalibrationOut, **errors(404, 409, 415, 422)},
     operation_id="calibrate_instance",
-    summary="Calibrate the twin: measure the engine with a short sweep of requests, which loads it",
+    summary="Calibrate the twin: measure the engine with a short sweep of requests, which loads it, or from traffic",
     openapi_extra={"parameters": [IDEMPOTENT]},
     auth=needs("fleet:write"),
 )
@@ -80,7 +103,9 @@ def calibrate(request: HttpRequest, name: InstanceName, payload: CalibrateIn | N
     find_instance(name)
     given = payload or CalibrateIn.model_validate({})
     try:
-        row = actions.calibrate(name, actor_of(request), given.reason, given.seconds, anyway=given.anyway)
+        row = actions.calibrate(
+            name, actor_of(request), given.reason, given.seconds, anyway=given.anyway, source=given.source
+        )
     except NotPossible as error:
         raise ApiProblem(409, detail=str(error)) from None
     jobs.send(row)

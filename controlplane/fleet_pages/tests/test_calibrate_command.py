@@ -13,7 +13,7 @@ from fleet.calibration import services
 from fleet.calibration.measure import CannotCalibrate
 from fleet.calibration.streamed_request import NotStreamed
 from fleet.models import Calibration, State
-from fleet.tests.calibration.rows import instance, measure_well
+from fleet.tests.calibration.rows import instance, measure_traffic_well, measure_well
 
 pytestmark = pytest.mark.django_db
 
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def engine(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> None:
     monkeypatch.setattr(services, "measure", measure_well)
+    monkeypatch.setattr(services, "measure_traffic", measure_traffic_well)
 
 
 def calibrate(*words: str) -> str:
@@ -83,3 +84,12 @@ def test_anyway_reaches_whoever_measures(monkeypatch: pytest.MonkeyPatch) -> Non
     calibrate("chat-0", "--anyway")
     calibrate("chat-0")
     assert told == [True, False]
+
+
+def test_from_traffic_it_sends_nothing_and_shows_the_held_out_errors() -> None:
+    instance()
+    said = calibrate("chat-0", "--from-traffic")
+    assert said.startswith("chat-0 is calibrated with the requests that routers recorded\n")
+    assert "TPOT ms" not in said
+    assert "Held out: mean TTFT: +2.4%\nHeld out: TTFT p99: -5.1%\nHeld out: mean TPOT: +1.7%" in said
+    assert AuditEntry.objects.get().after == {"seconds": 120.0, "source": "traffic"}

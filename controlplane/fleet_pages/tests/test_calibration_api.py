@@ -10,7 +10,7 @@ from controlplane.audit.models import AuditEntry
 from fleet import tasks
 from fleet.calibration import services
 from fleet.models import Calibration, Pool, State
-from fleet.tests.calibration.rows import instance, measure_well
+from fleet.tests.calibration.rows import instance, measure_traffic_well, measure_well
 
 pytestmark = pytest.mark.django_db
 PATH = "/api/v1/instances/chat-0"
@@ -21,6 +21,7 @@ def sent(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> list[Any]:
     """What was put on a queue."""
     found: list[Any] = []
     monkeypatch.setattr(services, "measure", measure_well)
+    monkeypatch.setattr(services, "measure_traffic", measure_traffic_well)
     monkeypatch.setattr(
         "controlplane.celery.app.send_task", lambda name, args, queue: found.append((name, args, queue))
     )
@@ -116,3 +117,28 @@ def test_one_that_waits_or_runs_is_cancelled(operator: Client, sent: list[Any]) 
 def test_a_viewer_cancels_nothing(viewer: Client) -> None:
     instance()
     assert viewer.post(f"{PATH}/calibration/cancel").status_code == 403
+
+
+def test_a_fit_to_traffic_states_its_errors_on_held_out_requests(operator: Client, sent: list[Any]) -> None:
+    instance()
+    assert ask(operator, source="traffic").json()["source"] == "traffic"
+    tasks.calibrate(*sent[0][1])
+    read = operator.get(f"{PATH}/calibration").json()["measured"]
+    assert read["held_out"] == {
+        "n": 200,
+        "ttft": 0.08,
+        "tpot": 0.03,
+        "ttft_mean": 0.024,
+        "ttft_p99": -0.051,
+        "tpot_mean": 0.017,
+        "e2e_mean": 0.02,
+    }
+    assert read["limits"]["async_scheduling"] is True
+    assert read["points"] == []
+
+
+def test_another_source_is_refused(operator: Client) -> None:
+    instance()
+    answer = ask(operator, source="hearsay")
+    assert answer.status_code == 422
+    assert "source" in answer.content.decode()

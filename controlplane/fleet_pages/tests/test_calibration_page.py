@@ -10,7 +10,7 @@ from django.test import Client
 from fleet import tasks
 from fleet.calibration import services
 from fleet.models import Calibration, Instance, Pool, State
-from fleet.tests.calibration.rows import age, instance, measure_well
+from fleet.tests.calibration.rows import age, instance, measure_traffic_well, measure_well
 
 pytestmark = pytest.mark.django_db
 PATH = "/fleet/instances/chat-0"
@@ -21,6 +21,7 @@ def sent(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> list[Any]:
     """What was put on a queue."""
     found: list[Any] = []
     monkeypatch.setattr(services, "measure", measure_well)
+    monkeypatch.setattr(services, "measure_traffic", measure_traffic_well)
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda name, args, queue: found.append(args))
     return found
 
@@ -100,3 +101,15 @@ def test_a_viewer_cannot_load_an_engine(viewer: Client, sent: list[Any]) -> None
 
 def test_what_does_not_exist_is_not_found(operator: Client) -> None:
     assert operator.post("/fleet/instances/nobody-0/calibrate").status_code == 404
+
+
+def test_an_operator_has_it_fitted_to_traffic_and_reads_the_held_out_errors(operator: Client, sent: list[Any]) -> None:
+    instance()
+    assert "Calibrate from traffic" in read(operator)
+    answer = operator.post(f"{PATH}/calibrate-from-traffic", follow=True)
+    assert "chat-0: calibration requested; it uses recorded requests." in text_of(answer)
+    assert "; from recorded requests" in text_of(answer)
+    tasks.calibrate(*sent[0])
+    said = read(operator)
+    assert "Held out: mean TTFT +2.4% Held out: TTFT p99 -5.1% Held out: mean TPOT +1.7%" in said
+    assert "Measured and fitted" not in said  # no sweep, no loads

@@ -22,7 +22,6 @@ SECTIONS = {
     "classes": "Request classes",
     "affinity": "Session affinity",
     "load": "Load",
-    "cache": "Cache below the GPU",
     "flow": "Flow",
     "failure": "Failures",
     "admission": "Admission",

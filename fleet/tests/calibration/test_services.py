@@ -14,7 +14,10 @@ from fleet.calibration import selectors, services
 from fleet.calibration.measure import CannotCalibrate
 from fleet.models import Calibration, Instance, InstanceEvent, Pool, State
 from fleet.services import NotPossible
-from fleet.tests.calibration.rows import age, instance, measure_well
+from fleet.tests.calibration.rows import age, instance, measure_traffic_well, measure_well
+from router.contract.redis import redis_keys
+from router.contract.redis.codec import encode
+from router.contract.redis.receipt import Receipt
 
 pytestmark = pytest.mark.django_db
 
@@ -22,6 +25,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def engine(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> None:
     monkeypatch.setattr(services, "measure", measure_well)
+    monkeypatch.setattr(services, "measure_traffic", measure_traffic_well)
 
 
 def failing(error: Exception) -> Any:
@@ -220,3 +224,37 @@ def test_it_is_stale_when_it_is_old_or_the_settings_have_changed() -> None:
         "the calibration is 8 days old",
         "the engine's settings have changed since the calibration",
     )
+
+
+def write_receipt(live_redis: redis.Redis, at: float, instance: str, **fields: Any) -> None:
+    receipt = Receipt(request_id=str(at), at=at, instance=instance, **fields)
+    live_redis.xadd(redis_keys.RECEIPTS, {"r": encode(receipt)})
+
+
+def test_traffic_is_that_of_the_process_after_its_first_minute(live_redis: redis.Redis) -> None:
+    ready_at = timezone.now()
+    instance(ready_at=ready_at)
+    for after_s, name in ((-10, "chat-0"), (59, "chat-0"), (61, "chat-0"), (70, "chat-1"), (80, "chat-0")):
+        write_receipt(live_redis, ready_at.timestamp() + after_s, name)
+    write_receipt(live_redis, ready_at.timestamp() + 90, "chat-1", prefill_instance="chat-0")
+    sweep = services.ask_for("chat-0", "ada")
+    assert services.perform(sweep.pk)
+    row = services.ask_for("chat-0", "ada", source="traffic")
+    assert services.perform(row.pk)
+    row.refresh_from_db()
+    assert (row.status, row.source, row.notes) == ("done", "traffic", ["3 receipts, 1 starts"])
+    assert (row.held_out["n"], row.held_out["ttft_mean"]) == (200, 0.024)
+    assert row.constants["api_s_per_token"] == 1.1e-6
+    assert selectors.newest("chat-0") == row
+
+
+def test_traffic_without_redis_is_a_failure_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*words: Any) -> Any:
+        raise redis.ConnectionError("connection refused")
+
+    monkeypatch.setattr(services, "read_receipts", away)
+    instance()
+    row = services.ask_for("chat-0", "ada", source="traffic")
+    assert not services.perform(row.pk)
+    row.refresh_from_db()
+    assert "connection refused" in row.cause

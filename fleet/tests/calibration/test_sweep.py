@@ -9,15 +9,17 @@ import httpx
 import pytest
 
 from fleet.calibration.engine_facts import EngineFacts, engine_facts
-from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure
+from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure, measure_traffic
 from fleet.calibration.plan import SweepLoad, plan_loads
 from fleet.calibration.streamed_request import NotAnswered, NotStreamed, TokenTimes, stream_completion
 from fleet.calibration.sweep import Sweep, sample
+from fleet.calibration.traffic_fit import TooFewRequests
 from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import profile
 from fleet.kinds.sim import SIM, SimSpec
 from fleet.tests.calibration.virtual import URL, InProcess, run, sim_engine
 from router.contract.engine_metrics import VLLM_SCRAPE
+from router.contract.redis.receipt import Receipt
 
 TARGET = Target("chat-0", URL, "m", SIM, SimSpec())
 QUIET = lambda text: None  # noqa: E731
@@ -242,3 +244,13 @@ async def test_pages_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("fleet.calibration.engine_facts.ANSWER_S", 0.2)
     with pytest.raises(NotAnswered, match=r"GET /v1/models took longer than 0\.2 s"):
         await facts(pages(b"{}", b"", drip=True))
+
+
+def test_traffic_needs_nothing_of_the_engine_but_its_facts() -> None:
+    receipts = [Receipt(request_id=str(number), at=float(number), instance="chat-0") for number in range(3)]
+
+    async def made() -> Calibrated:
+        return await measure_traffic(TARGET, receipts, [], QUIET, transport=sim_engine(kv_blocks=500))
+
+    with pytest.raises(TooFewRequests, match="0 recorded requests"):
+        asyncio.run(made())

@@ -1,0 +1,133 @@
+"""Recorded requests through the engine model, and its error. Pure."""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from fleet.calibration.limits import EngineLimits
+from fleet.calibration.recorded import RecordedRequest
+from fleet.engine.engine import Engine, RequestTooLong, StepResult
+from fleet.engine.known_hits import KNOWN_HITS
+from fleet.engine.law import Law
+from fleet.engine.request import EngineRequest
+from fleet.engine.scheduler import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConstants:
+    law: Law
+    api_s: float
+    api_s_per_token: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One request: measured, and in the model."""
+
+    measured: RecordedRequest
+    modelled: RecordedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    pairs: list[Compared]
+    asks: list[EngineRequest]  # the same requests in the engine
+    steps: list[StepResult]
+
+
+def replay(requests: Sequence[RecordedRequest], constants: EngineConstants, limits: EngineLimits) -> Replay:
+    """In order; without those that the engine's KV cache cannot hold."""
+    scheduling = Limits(
+        limits.block_size, limits.max_num_seqs, limits.max_num_batched_tokens, KNOWN_HITS, limits.async_scheduling
+    )
+    engine = Engine(
+        constants.law,
+        limits.kv_blocks,
+        scheduling,
+        api_s=constants.api_s,
+        api_s_per_token=constants.api_s_per_token,
+    )
+    made = Replay([], [], [])
+    begin_s = requests[0].sent_s if requests else 0.0
+    taken = []
+    for number, one in enumerate(requests):
+        ask = EngineRequest(str(number), one.prompt_tokens, one.output_tokens, (), content=one.cached_tokens)
+        made.steps.extend(engine.advance(one.sent_s - begin_s))
+        try:
+            engine.add_request(ask, one.sent_s - begin_s)
+        except RequestTooLong:
+            continue
+        taken.append(one)
+        made.asks.append(ask)
+    made.steps.extend(engine.advance(math.inf))
+    made.pairs.extend(map(_compared, taken, made.asks))
+    return made
+
+
+def _compared(one: RecordedRequest, ask: EngineRequest) -> Compared:
+    more = one.output_tokens - 1
+    tpot_s = (ask.finished_s - ask.first_token_s) / more if more else None
+    return Compared(one, replace(one, ttft_s=ask.first_token_s - ask.arrived_s, tpot_s=tpot_s))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayErrors:
+    """Relative errors of the model; None: too few were measured."""
+
+    n: int  # requests with a measured time
+    ttft: float | None  # mean of |modelled / measured - 1|
+    tpot: float | None
+    ttft_mean: float | None  # of the mean, signed, like the next three
+    ttft_p99: float | None
+    tpot_mean: float | None
+    e2e_mean: float | None
+
+
+def errors_of(compared: Sequence[Compared]) -> ReplayErrors:
+    ttft, tpot, e2e = (_pairs(compared, metric) for metric in (_ttft, _tpot, _e2e))
+    return ReplayErrors(
+        n=len(ttft),
+        ttft=_each(ttft),
+        tpot=_each(tpot),
+        ttft_mean=_of(statistics.fmean, ttft),
+        ttft_p99=_of(_p99, ttft) if len(ttft) >= LEAST_P99 else None,
+        tpot_mean=_of(statistics.fmean, tpot),
+        e2e_mean=_of(statistics.fmean, e2e),
+    )
+
+
+LEAST_P99 = 100  # requests
+Pairs = list[tuple[float, float]]  # measured, modelled
+
+
+def _pairs(compared: Sequence[Compared], metric: Callable[[RecordedRequest], float | None]) -> Pairs:
+    both = ((metric(one.measured), metric(one.modelled)) for one in compared)
+    return [(measured, modelled) for measured, modelled in both if measured and modelled is not None]
+
+
+def _ttft(one: RecordedRequest) -> float | None:
+    return one.ttft_s
+
+
+def _tpot(one: RecordedRequest) -> float | None:
+    return one.tpot_s
+
+
+def _e2e(one: RecordedRequest) -> float | None:
+    return one.e2e_s
+
+
+def _each(pairs: Pairs) -> float | None:
+    return statistics.fmean(abs(modelled / measured - 1) for measured, modelled in pairs) if pairs else None
+
+
+def _of(figure: Callable[[list[float]], float], pairs: Pairs) -> float | None:
+    if not pairs:
+        return None
+    measured, modelled = (figure(list(values)) for values in zip(*pairs, strict=True))
+    return modelled / measured - 1
+
+
+def _p99(values: list[float]) -> float:
+    return statistics.quantiles(values, n=100, method="inclusive")[98]
