@@ -167,7 +167,7 @@ def _contention_table(phase: Phase) -> Table:
     rows = []
     for name, sliced in (("whole pulls", False), ("slices in turn", True)):
         copies, layer = (layer_ms(each, copy, ranks, sliced=sliced) for each in (0.0, window))
-        rows.append((name, copy, copies, layer, max(0.0, layer - window)))
+        rows.append((name, copy, copies, layer, layer - window))
     columns = ("Copies", "Alone, ms", "With contention, ms", "Layer, ms", "Exposed, ms")
     return Table("Contention, mean of a layer", columns, tuple(rows), "contention_opt switches to slices of 2 MiB.")
 

@@ -34,8 +34,10 @@ def layer_ms(window_ms: float, copy_ms: float, ranks: int, *, sliced: bool) -> f
     Slices in turn, two in flight: X <= 1 costs nothing, and more only where both sources are met.
     """
     each_ms = copy_ms / (ranks - 1)
+    waits: tuple[tuple[float, float], ...]
     if sliced:
         late = sum(met(ranks)[2:]) ** 2
-        return (1 - late) * max(window_ms, copy_ms) + late * max(window_ms, copy_ms + each_ms / 2)
-    odds = _met_in_layer(ranks)
-    return sum(share * max(window_ms, copy_ms + each_ms * x / 2) for x, share in enumerate(odds))
+        waits = ((1 - late, copy_ms), (late, copy_ms + each_ms / 2))
+    else:
+        waits = tuple((share, copy_ms + each_ms * x / 2) for x, share in enumerate(_met_in_layer(ranks)))
+    return window_ms + sum(share * max(0.0, copied - window_ms) for share, copied in waits)

@@ -121,7 +121,7 @@ class Phase:
     @property
     def exposed_ms(self) -> float:
         """Of the copy, with contention: the layer waits for it."""
-        return max(0.0, self.dwdp_ms - self.window_ms)  # 0 but for rounding when hidden
+        return self.dwdp_ms - self.window_ms
 
     @property
     def ratio(self) -> float:
