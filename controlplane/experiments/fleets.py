@@ -5,23 +5,28 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from controlplane.twin.pool_model import Modelled, twin_of
+from controlplane.twin.pool_model import Modelled, is_calibrated, twin_of
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.engine.engine_model import EngineModel
+from fleet.engine.law import Law
 from fleet.kinds import KINDS
 from fleet.kinds.kind import check_engine
 from fleet.kinds.option import build
 from fleet.models import Pool
 from fleet.spec import allow_lists
 from fleet.spec.sections import MAX_REPLICAS
+from fleet.systems.dwdp.laws import DepLaw, DwdpLaw
 from router.contract.problem import Problem
 
 CONFIGURED = ("model", "kind", "replicas", "engine", "node", "placement")
+LAW = "law_type"  # of a recorded engine model: a key of LAWS
+LAWS: dict[str, type[Law]] = {law.__name__: law for law in (Law, DepLaw, DwdpLaw)}
 INFINITE = "Infinity"  # JSON has no such number
 CALIBRATED = ("instance", "config_hash", "constants", "limits", "ttft_error", "tpot_error", "n", "notes")
 
@@ -75,9 +80,7 @@ def snapshot(pool: Pool, *, simulated: bool) -> dict[str, Any]:
 
 
 def _calibration(pool: Pool) -> dict[str, Any] | None:
-    if KINDS[pool.kind].twin_model is not None:
-        return None
-    row = calibrations.of_pool(pool)
+    row = calibrations.of_pool(pool) if is_calibrated(pool) else None
     return None if row is None else {name: getattr(row, name) for name in CALIBRATED}
 
 
@@ -92,16 +95,21 @@ def recorded(modelled: Modelled) -> dict[str, Any]:
         "basis": modelled.basis,
         "about": modelled.about,
         "cautions": list(modelled.cautions),
-        "models": [msgspec.to_builtins(model) for model in models],
+        "models": [msgspec.to_builtins(model) | {LAW: type(model.law).__name__} for model in models],
         "instances": {name: models.index(model) for name, model in modelled.fleet.instances.items()},
     }
 
 
 def modelled(kept: Mapping[str, Any]) -> Modelled:
     """Exactly the fleet that was recorded, whatever became of the pool and of the built-in constants."""
-    models = [msgspec.convert(_numbers(model), EngineModel) for model in kept["models"]]
+    models = [_model(_numbers(model)) for model in kept["models"]]
     fleet = TwinFleet({name: models[at] for name, at in kept["instances"].items()})
     return Modelled(fleet, kept["basis"], kept["about"], tuple(kept["cautions"]))
+
+
+def _model(kept: Mapping[str, Any]) -> EngineModel:
+    law = msgspec.convert(kept["law"], LAWS[kept.get(LAW, Law.__name__)])
+    return replace(msgspec.convert(kept, EngineModel), law=law)
 
 
 def plain(value: Any) -> Any:

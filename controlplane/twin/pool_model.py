@@ -42,10 +42,14 @@ def twin_of(pool: Pool) -> Modelled:
     ordinals = _ordinals(pool)
     if not ordinals:
         raise NotModelled(f"pool {pool.name} has no instance that should run: scale it up or start one")
-    is_measured = not kind.simulated and calibrations.of_pool(pool) is not None
-    if kind.twin_model is not None and not is_measured:
+    if kind.twin_model is not None and not is_calibrated(pool):
         return _known(pool, kind.twin_model, kind, ordinals)
     return _calibrated(pool, kind, ordinals)
+
+
+def is_calibrated(pool: Pool) -> bool:
+    """A measurement takes precedence over built-in constants."""
+    return not KINDS[pool.kind].simulated and calibrations.of_pool(pool) is not None
 
 
 def _ordinals(pool: Pool) -> list[int]:

@@ -23,7 +23,7 @@ from controlplane.experiments.results.report import duration, shown
 from controlplane.experiments.results.validity import twin_warnings
 from controlplane.traces.summary import trace_classes
 from controlplane.traces.types import TraceRequest
-from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
+from controlplane.twin.pool_model import Modelled, NotModelled, is_calibrated, twin_of
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.tier_facts import tier_facts
 from controlplane.twin.simulation.types import TwinFleet
@@ -108,7 +108,7 @@ def _check(pool: Pool, time_scale: float) -> list[Problem]:
 
 
 def _check_fleet(pool: Pool, changes: Mapping[str, Any], path: str) -> list[Problem]:
-    if changes.get("engine") and KINDS[pool.kind].twin_model is None:
+    if changes.get("engine") and (is_calibrated(pool) or KINDS[pool.kind].twin_model is None):
         message = "the calibration holds for the pool's own options, so only replicas can be changed"
         return [Problem(f"{path}.engine", changes["engine"], message)]
     try:

@@ -1,12 +1,15 @@
 """Arms that change the fleet: settled, checked by the kind, shown apart from the policy."""
 
+import json
+
 import pytest
 
-from controlplane.experiments import running
+from controlplane.experiments import fleets, running
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.tests.conftest import body
+from controlplane.twin.pool_model import twin_of
 from fleet.models import Instance, Pool
 from fleet.tests.calibration.rows import instance, measure_well
 
@@ -64,7 +67,7 @@ def test_words_behind_a_policy_change_the_policy_and_the_fleet(ci, demo_pool, se
     [
         ({"fleet": {"engine": {"kv_blocks": 3}}}, "arms.1.fleet.engine.kv_blocks", "16"),
         ({"fleet": {"engine": {"colour": 3}}}, "arms.1.fleet.engine.colour", "unknown"),
-        ({"fleet": {"engine": {"tp": 64}}}, "arms.1.fleet.engine.tp", "no calibration for"),
+        ({"fleet": {"engine": {"tp": 64}}}, "arms.1.fleet.engine.tp", "no constants for"),
         ({"fleet": {"replicas": 0}}, "arms.1.fleet.replicas", "from 1 to 512"),
         ({"fleet": {"size": 2}}, "arms.1.fleet.size", "unknown field"),
         ("lpwl fleet.replicas=many", "arms.1.fleet.replicas", "from 1 to 512"),
@@ -133,6 +136,41 @@ def test_calibrated_engines_can_only_be_more_or_fewer(ci, demo_pool, sent, monke
     (fleet,) = made.record["fleets"].values()
     assert len(fleet["twin"]["instances"]) == 3
     assert fleet["calibration"]["constants"]
+
+
+DEP4 = {"attention_dp": True, "tensor_parallel": 4, "generation_tensor_parallel": 8, "prefill_instances": 1}
+OFFLOAD = {"flow.heavy": "offload", "classes.heavy_new_tokens": 500, "classes.warm_new_tokens": 100}
+
+
+def test_a_dep_pool_and_a_dwdp_pool_are_compared(ci, demo_pool, sent, data_dir):
+    engine = DEP4 | {"chunked_prefill": False, "max_num_tokens": 32_768}
+    Pool.objects.create(name="r1", model="DeepSeek-R1", kind="trtllm", replicas=2, engine=engine)
+    dwdp = {"dwdp_size": 4, "tensor_parallel": 1, "prefill_instances": 4}
+    arms = [
+        {"name": "DEP4", "strategy": "lpwl", "overrides": OFFLOAD},
+        {
+            "name": "DWDP4",
+            "strategy": "lpwl",
+            "overrides": OFFLOAD,
+            "fleet": {"replicas": 5, "engine": dwdp},
+        },
+    ]
+    asked = body(**IN_TWIN | {"duration_s": 6}, arms=arms, pool="r1")
+    number = ci.post("/experiments", asked).json()["id"]
+    experiment = Experiment.objects.get(pk=number)
+    kept = [fleet["twin"] for fleet in experiment.record["fleets"].values()]
+    assert sorted(model["law_type"] for one in kept for model in one["models"]) == ["DepLaw", "DwdpLaw", "Law", "Law"]
+    assert {one["about"][-5:] for one in kept} == {" DEP4", "DWDP4"}
+    for arm in experiment.settled_arms:
+        pool = fleets.changed(Pool.objects.get(name="r1"), arm.fleet, "")
+        made = twin_of(pool)
+        assert fleets.modelled(json.loads(json.dumps(fleets.plain(fleets.recorded(made))))) == made
+    running.run_experiment(number)
+    first, second = (run.facts for run in Experiment.objects.get(pk=number).runs.order_by("arm"))
+    assert (len(first["instances"]), len(second["instances"])) == (2, 5)
+    wrong = [{**arms[1], "fleet": {"replicas": 5, "engine": dwdp | {"dwdp_experts": 60}}}]
+    found = faults(ci.post("/experiments", body(**IN_TWIN, arms=wrong, pool="r1")))
+    assert "60 held leave 196 of 256 experts" in found["arms.0.fleet.engine.dwdp_experts"]
 
 
 def test_results_of_an_experiment_older_than_records_have_no_fleets(ended):
