@@ -16,6 +16,7 @@ from controlplane.fleet_ops.checks import start_of
 from controlplane.fleet_ops.indexes import indexes_of, refused_answers
 from controlplane.fleet_ops.node_rows import node_rows
 from controlplane.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
+from controlplane.fleet_ops.tiers import tier_rows
 from controlplane.fleet_pages.calibrations import can_be_measured, shown
 from controlplane.permissions import can_operate, who_can
 from fleet import selectors, services
@@ -65,6 +66,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
     (row,) = pool_rows([pool])
     context = {
         "row": row,
+        "tiers": tier_rows(one.sample for one in row.instances),
         "options": options(pool),
         "start": start_of(pool_spec(pool)) if pool.kind in KINDS else None,
         "sections": sections(pool),
@@ -121,6 +123,7 @@ def _instance_context(instance: Instance) -> dict[str, Any]:
         "ports": instance.ports.order_by("number"),
         "events": selectors.events(instance.name, EVENTS),
         "indexes": indexes,
+        "tiers": tier_rows([row.sample]),
         "refused": refused_answers(instance.node, row.sample, indexes),
         "calibration": shown(instance),
         "lines": selectors.last_log_lines(instance, LOG_LINES),

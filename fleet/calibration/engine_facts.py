@@ -8,7 +8,8 @@ import httpx
 import orjson
 
 from fleet.calibration.streamed_request import PLAIN, NotAnswered, not_answered
-from router.contract.engine_metrics import LARGEST, Scrape, parse_metrics
+from router.contract.engine_metrics import Scrape, parse_metrics
+from router.contract.metrics_page import LARGEST
 
 ANSWER_S = 10.0
 LARGEST_WINDOW = 2**31 - 1  # tokens

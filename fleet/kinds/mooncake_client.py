@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fleet.kinds.common_options import arguments_option, environment_option, image_option, program_option
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
-from router.contract.engine_metrics import NO_SCRAPE
+from router.contract.engine_metrics import MOONCAKE_CLIENT_SCRAPE
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,7 @@ MOONCAKE_CLIENT = Kind(
     command=command,
     environment=environment,
     models_path="",
-    metrics_path="/health",  # it has no metrics; the master has those of the store
-    scrape=NO_SCRAPE,
+    scrape=MOONCAKE_CLIENT_SCRAPE,
     load_timeout_s=120,
     drain_timeout_s=1,
     grace_s=10,

@@ -1,9 +1,12 @@
 """Rates of the last minute from the totals of an engine's metrics. Pure."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from router.contract.redis.sample import EngineMetrics
+from msgspec import structs
+
+from router.contract.redis.sample import EngineMetrics, TierSample
 
 WINDOW_S = 60.0  # of rates
 
@@ -31,6 +34,16 @@ class TotalsWindow:
         (begin, first), (end, last) = self.points[0], self.points[-1]
         return (end - begin, *(new - old for old, new in zip(first, last, strict=True)))
 
+    def per_s(self) -> float | None:
+        """Growth of its only total."""
+        seconds, size = self.grown() or (0.0, 0.0)
+        return size / seconds if seconds > 0 else None
+
+    def share(self) -> float | None:
+        """Growth of the second total per growth of the first; None when the first did not grow."""
+        _, asked, found = self.grown() or (0.0, 0.0, 0.0)
+        return min(1.0, max(0.0, found / asked)) if asked > 0 else None
+
 
 @dataclass(slots=True)
 class History:
@@ -38,16 +51,33 @@ class History:
 
     cache: TotalsWindow = field(default_factory=TotalsWindow)  # tokens looked up, tokens found
     moved: TotalsWindow = field(default_factory=TotalsWindow)  # bytes of KV
+    tiers: dict[tuple[str, str], TotalsWindow] = field(default_factory=dict)  # by tier and what is counted
 
     def add(self, at: float, metrics: EngineMetrics) -> None:
         self.cache.add(at, metrics.prefix_queries_total, metrics.prefix_hits_total)
         self.moved.add(at, metrics.transfers.get("bytes"))
+        for name, tier in metrics.kv_tiers.items():
+            self._window(name, "read").add(at, tier.read_bytes_total)
+            self._window(name, "written").add(at, tier.written_bytes_total)
+            self._window(name, "hits").add(at, tier.queries_total, tier.hits_total)
 
     def hit_rate(self) -> float | None:
         """Share of the tokens looked up that were cached; None when no prompt was looked up."""
-        _, asked, found = self.cache.grown() or (0.0, 0.0, 0.0)
-        return min(1.0, max(0.0, found / asked)) if asked > 0 else None
+        return self.cache.share()
 
     def transfer_bytes_per_s(self) -> float | None:
-        seconds, size = self.moved.grown() or (0.0, 0.0)
-        return size / seconds if seconds > 0 else None
+        return self.moved.per_s()
+
+    def with_rates(self, tiers: Mapping[str, TierSample]) -> dict[str, TierSample]:
+        return {name: self._with_rates(name, tier) for name, tier in tiers.items()}
+
+    def _with_rates(self, name: str, tier: TierSample) -> TierSample:
+        return structs.replace(
+            tier,
+            read_bytes_per_s=self._window(name, "read").per_s(),
+            written_bytes_per_s=self._window(name, "written").per_s(),
+            hit_rate=self._window(name, "hits").share(),
+        )
+
+    def _window(self, tier: str, counted: str) -> TotalsWindow:
+        return self.tiers.setdefault((tier, counted), TotalsWindow())

@@ -16,6 +16,7 @@ import orjson
 import redis
 from django.db.models import Q
 from django.utils import timezone
+from msgspec import structs
 
 from fleet.control import nodes
 from fleet.control.launchers import current
@@ -34,8 +35,8 @@ from fleet.plan.failure import failure_fields
 from fleet.plan.state import Health, InstanceRecord, Move, Observation, is_stable, next_move
 from fleet.redis import connect
 from fleet.transitions import move
-from router.contract.engine_metrics import LARGEST as METRICS_LARGEST
 from router.contract.engine_metrics import parse_metrics
+from router.contract.metrics_page import LARGEST as METRICS_LARGEST
 from router.contract.probe import AnswerRefused, NotAsked, ProbeError, Prober, Slow
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
@@ -215,7 +216,7 @@ class Scraper:
         """Its time is that of the latest metrics, so it goes stale when they are refused."""
         known = self._memory[row.name]
         return sample_of(
-            metrics,
+            structs.replace(metrics, kv_tiers=known.history.with_rates(metrics.kv_tiers)),
             id=row.name,
             pool=row.pool.name,
             epoch=row.epoch,

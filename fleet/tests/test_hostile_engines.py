@@ -12,7 +12,7 @@ from fleet.node import logs, process
 from fleet.observe import scrape
 from fleet.redis import connect
 from fleet.tests.world import World
-from router.contract import engine_metrics, http_client, probe
+from router.contract import http_client, metrics_page, probe
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.sample import InstanceSample
 from router.kv_events import batch, discovery, feed, inbox, sequence
@@ -47,7 +47,7 @@ def test_figures_that_cannot_be_are_unknown_and_the_rest_is_read(engine: World) 
 
 def test_a_page_that_is_too_large_leaves_the_last_time_and_no_figures(engine: World) -> None:
     good = sample(engine)
-    engine.tell(more="x" * 1000 + "\n", times=engine_metrics.LARGEST // 500)
+    engine.tell(more="x" * 1000 + "\n", times=metrics_page.LARGEST // 500)
     bad = sample(engine)
     assert (bad.at, bad.kv_usage) == (good.at, None)
     ((reason, count),) = bad.refused.items()
@@ -118,8 +118,8 @@ def test_the_documented_bounds_are_those_of_the_code() -> None:
     for bound in (
         f"{http_client.MAX_HEAD:,} bytes, {http_client.MAX_HEADERS} headers",
         f"the last {usage.TRIES} mentions in {usage.TAIL // 1024} KiB",
-        f"metrics page | {engine_metrics.LARGEST >> 20} MiB, {scrape.PROBE_S:g} s in all",
-        f"lines of {engine_metrics.LONGEST_LINE >> 10} KiB, {engine_metrics.MOST_SERIES:,} series",
+        f"metrics page | {metrics_page.LARGEST >> 20} MiB, {scrape.PROBE_S:g} s in all",
+        f"lines of {metrics_page.LONGEST_LINE >> 10} KiB, {metrics_page.MOST_SERIES:,} series",
         f"`/v1/models` | {scrape.MODELS_LARGEST >> 20} MiB",
         f"health page | {probe.LARGEST >> 10} KiB",
         f"`/kv_event_sources` | {discovery.LONGEST >> 20} MiB, {discovery.TIMEOUT_S:g} s in all",

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from fleet.observe.samples import History
 from router.contract.redis.codec import encode
-from router.contract.redis.sample import EngineMetrics, sample_of
+from router.contract.redis.sample import EngineMetrics, TierSample, sample_of
 
 BLANK = EngineMetrics()
 
@@ -61,7 +61,8 @@ def test_a_sample_has_the_keys_of_the_contract() -> None:
     metrics = EngineMetrics(
         kv_usage=0.3, running=1, waiting=2, prefix_queries_total=3, prefix_hits_total=4, prompt_tokens_total=5,
         generation_tokens_total=6, preemptions_total=7, cached_by_source={"device": 1}, block_size=16, kv_blocks=1024,
-        tiers={"host": (3.0, 4.0)}, prompt_by_source={"host": 8}, transfers={"n": 9},
+        tiers={"host": (3.0, 4.0)}, kv_tiers={"host": TierSample(used_bytes=3.0)},
+        prompt_by_source={"host": 8}, transfers={"n": 9},
     )  # fmt: skip
     of_instance = {"id": "p-0", "pool": "p", "epoch": 2, "at": 1000.0, "hit_rate": 0.5, "disk": (10, 20)}
     made = sample_of(metrics, **of_instance, refused={"running: not a number": 2})
@@ -70,6 +71,18 @@ def test_a_sample_has_the_keys_of_the_contract() -> None:
         "block_size": 16, "running": 1, "waiting": 2, "prefix_queries_total": 3, "prefix_hits_total": 4,
         "hit_rate": 0.5, "prompt_tokens_total": 5, "generation_tokens_total": 6, "preemptions_total": 7,
         "cached_by_source": {"device": 1}, "prompt_by_source": {"host": 8}, "transfers": {"n": 9},
-        "transfer_bytes_per_s": None, "tiers": {"host": [3.0, 4.0]}, "disk": [10, 20],
+        "transfer_bytes_per_s": None, "tiers": {"host": [3.0, 4.0]},
+            "kv_tiers": {"host": {"used_bytes": 3.0}}, "disk": [10, 20],
         "refused": {"running: not a number": 2},
     }  # fmt: skip
+
+
+def test_each_tier_has_rates_of_the_last_minute() -> None:
+    made = History()
+    for at, read, hits in ((0.0, 100.0, 10.0), (10.0, 300.0, 15.0)):
+        tier = TierSample(read_bytes_total=read, queries_total=at * 10, hits_total=hits, used_bytes=7.0)
+        made.add(at, replace(BLANK, kv_tiers={"disk": tier}))
+    (rated,) = made.with_rates({"disk": tier}).values()
+    assert (rated.read_bytes_per_s, rated.written_bytes_per_s, rated.hit_rate) == (20.0, None, 0.05)
+    assert rated.used_bytes == 7.0
+    assert History().with_rates({"disk": tier}) == {"disk": tier}

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import orjson
 
-from router.contract.engine_metrics import LARGEST, VLLM_SCRAPE, parse_metrics
+from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
+from router.contract.metrics_page import LARGEST
 from router.contract.probe import NotAsked, ProbeError, Prober, Slow
 from router.contract.redis.published import FleetValue, PublishedInstance
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.contract import engine_metrics
-from router.contract.engine_metrics import LARGEST_NUMBER, MOONCAKE_SCRAPE, VLLM_SCRAPE, parse_metrics
+from router.contract import metrics_page
+from router.contract.engine_metrics import MOONCAKE_SCRAPE, VLLM_SCRAPE, Scrape, parse_metrics
+from router.contract.metrics_page import LARGEST_NUMBER
 from router.contract.redis import codec
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 
@@ -47,7 +48,7 @@ def figures(found: EngineMetrics) -> list[float]:
 
 
 @given(page, st.sampled_from([VLLM_SCRAPE, MOONCAKE_SCRAPE]))
-def test_whatever_a_page_says_the_sample_can_be_written_and_read(raw: bytes, names: engine_metrics.Scrape) -> None:
+def test_whatever_a_page_says_the_sample_can_be_written_and_read(raw: bytes, names: Scrape) -> None:
     refused: Counter[str] = Counter()
     found = parse_metrics(raw, names, refused)
     assert found.kv_usage is None or 0 <= found.kv_usage <= 1
@@ -87,8 +88,8 @@ def test_what_an_engine_does_not_know_is_not_counted_against_it() -> None:
 
 def test_series_without_number_are_cut_off() -> None:
     refused: Counter[str] = Counter()
-    raw = b"\n" + b"vllm:num_requests_running 1\n" * (engine_metrics.MOST_SERIES + 1)
-    assert parse_metrics(raw, VLLM_SCRAPE, refused).running == engine_metrics.MOST_SERIES
+    raw = b"\n" + b"vllm:num_requests_running 1\n" * (metrics_page.MOST_SERIES + 1)
+    assert parse_metrics(raw, VLLM_SCRAPE, refused).running == metrics_page.MOST_SERIES
     assert refused == {"vllm:num_requests_running: more than 4096 series": 1}
 
 
@@ -96,14 +97,14 @@ def test_sources_without_number_are_cut_off() -> None:
     refused: Counter[str] = Counter()
     lines = (f'{VLLM_SCRAPE.cached_by_source}{{source="s{n}"}} 1' for n in range(100))
     found = parse_metrics(("\n" + "\n".join(lines) + "\n").encode(), VLLM_SCRAPE, refused)
-    assert len(found.cached_by_source) == engine_metrics.MOST_SOURCES
-    assert refused == {f"{VLLM_SCRAPE.cached_by_source}: more than 32 sources": 100 - engine_metrics.MOST_SOURCES}
+    assert len(found.cached_by_source) == metrics_page.MOST_SOURCES
+    assert refused == {f"{VLLM_SCRAPE.cached_by_source}: more than 32 sources": 100 - metrics_page.MOST_SOURCES}
 
 
 @pytest.mark.parametrize("name", NAMES[:5])
 def test_the_largest_page_of_one_name_is_read_in_little_time(name: str) -> None:
     for filler in (f"{name} 1\n", f"{name}{{" + "a," * 50 + "} 1\n", f"{name}_other 1\n", name + "{" + '"' * 5000):
-        raw = b"\n" + filler.encode() * (engine_metrics.LARGEST // len(filler))
+        raw = b"\n" + filler.encode() * (metrics_page.LARGEST // len(filler))
         began = time.process_time()
         parse_metrics(raw, VLLM_SCRAPE, Counter())
         assert time.process_time() - began < 1.0

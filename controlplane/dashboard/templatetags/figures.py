@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import template
+from django.template.defaultfilters import filesizeformat
 
 register = template.Library()
 UNKNOWN = "–"
@@ -25,6 +26,12 @@ def significant(value: float | str | None) -> str:
 @register.filter
 def whole(value: float | str | None) -> str:
     return f"{value:,.0f}" if isinstance(value, int | float) else UNKNOWN
+
+
+@register.filter
+def size(value: float | None, per: str = "") -> str:
+    """Bytes; `per`: "/s" of a rate."""
+    return filesizeformat(value) + per if isinstance(value, int | float) else UNKNOWN
 
 
 @register.filter

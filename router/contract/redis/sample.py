@@ -7,6 +7,35 @@ from msgspec import Struct, structs
 from router.contract.redis.codec import RedisValue
 
 
+class TierSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One tier of KV below the GPU's memory; None where the engine does not report a number. Totals only grow."""
+
+    used_bytes: float | None = None
+    capacity_bytes: float | None = None
+    read_bytes_total: float | None = None  # towards the GPU
+    read_s_total: float | None = None
+    written_bytes_total: float | None = None
+    write_s_total: float | None = None
+    queries_total: float | None = None  # chunks, objects or tokens, as the engine counts
+    hits_total: float | None = None  # of the same
+    failed_total: float | None = None  # transfers and allocations
+    backlog: float | None = None  # writes under way, jobs
+    read_bytes_per_s: float | None = None  # the last three: over the last 60 s
+    written_bytes_per_s: float | None = None
+    hit_rate: float | None = None  # 0–1
+
+    @property
+    def read_speed(self) -> float | None:
+        """Bytes per second of reading, since the start."""
+        return self.read_bytes_total / self.read_s_total if self.read_bytes_total and self.read_s_total else None
+
+    @property
+    def write_speed(self) -> float | None:
+        return (
+            self.written_bytes_total / self.write_s_total if self.written_bytes_total and self.write_s_total else None
+        )
+
+
 class EngineMetrics(Struct, frozen=True, kw_only=True):
     """One reading of a metrics page; None where the engine does not report a number. Totals only grow."""
 
@@ -23,7 +52,8 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     cached_by_source: dict[str, float] = {}  # tokens, totals
     prompt_by_source: dict[str, float] = {}  # tokens, totals
     transfers: dict[str, float] = {}  # of KV blocks since its start: n, seconds, bytes, failed
-    tiers: dict[str, tuple[float, float]] = {}  # of a KV store: bytes used, bytes of capacity
+    tiers: dict[str, tuple[float, float]] = {}  # bytes used and of capacity; for readers that do not know kv_tiers
+    kv_tiers: dict[str, TierSample] = {}  # host, disk, remote, or as the engine names it
 
 
 class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True):

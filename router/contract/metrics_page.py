@@ -1,0 +1,109 @@
+"""The wanted metrics of a Prometheus page by a scan for their names. Pure.
+
+A full parse costs 8 ms for vLLM's page of 52 kB; finding ten names costs less than 0.2 ms.
+
+The page is input like any other: a number out of its range, a line too long and series too many are refused, which
+leaves the metric unknown, and counted.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+LARGEST = 4 * 1024 * 1024  # bytes of a page; vLLM's has 75 kB for each data-parallel rank
+LONGEST_LINE = 16 * 1024
+MOST_SERIES = 4096  # of one name
+MOST_SOURCES = 32
+LARGEST_NUMBER = 2.0**53  # above it, a float no longer counts
+LARGEST_COUNT = 2**31 - 1  # of blocks and of tokens in one
+
+Refused = Counter[str]  # reason → how often
+
+_SOURCE = re.compile(rb'[{,]source="([\w.:/-]{1,64})"')
+_LABEL = re.compile(rb'[{,](\w+)="([^"]*)"')
+
+
+class MetricsPage:
+    def __init__(self, raw: bytes, refused: Refused) -> None:
+        self.raw = raw
+        self._refused = refused
+
+    def series(self, name: str) -> Iterator[tuple[bytes, float]]:
+        """(labels, value) of each line of that very name."""
+        if not name:
+            return
+        page, wanted = self.raw, b"\n" + name.encode()
+        # A page may begin with the name; a line is only found after a line feed.
+        at = 0 if page.startswith(wanted[1:]) else page.find(wanted)
+        for _ in range(MOST_SERIES):
+            if at < 0:
+                return
+            begin = at + len(wanted) - (page[at : at + 1] != b"\n")
+            end = page.find(b"\n", begin)
+            value = self._value(name, page[begin : end if end >= 0 else len(page)])
+            if value is not None:
+                yield value
+            at = page.find(wanted, begin)
+        if at >= 0:
+            self.refuse(f"{name}: more than {MOST_SERIES} series")
+
+    def _value(self, name: str, line: bytes) -> tuple[bytes, float] | None:
+        """(labels, value); None when the name goes on (another series) or the value is refused."""
+        if line[:1] not in (b"{", b" "):
+            return None
+        if len(line) > LONGEST_LINE:
+            self.refuse(f"{name}: a line of more than {LONGEST_LINE} bytes")
+            return None
+        words = line[line.rfind(b"}") + 1 :].split(maxsplit=1)
+        try:
+            value = float(words[0])
+        except (IndexError, ValueError):
+            self.refuse(f"{name}: not a number")
+            return None
+        if not math.isfinite(value):  # some engines say NaN where they have no figure
+            return None
+        if not 0 <= value <= LARGEST_NUMBER:
+            self.refuse(f"{name}: out of range (0 to 2^53)")
+            return None
+        return line, value
+
+    def refuse(self, why: str) -> None:
+        self._refused[why] += 1
+
+    def sum(self, name: str) -> float | None:
+        values = [value for _, value in self.series(name)]
+        return sum(values) if values else None
+
+    def share(self, name: str) -> float | None:
+        """0–1, the mean of all series."""
+        values = [value for _, value in self.series(name)]
+        if any(value > 1 for value in values):
+            self.refuse(f"{name}: out of range (0 to 1)")
+            return None
+        return sum(values) / len(values) if values else None
+
+    def by_source(self, name: str) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for labels, value in self.series(name):
+            source = _SOURCE.search(labels)
+            if source is None:
+                continue
+            key = source[1].decode()
+            if key in found or len(found) < MOST_SOURCES:
+                found[key] = found.get(key, 0.0) + value
+            else:
+                self.refuse(f"{name}: more than {MOST_SOURCES} sources")
+        return found
+
+    def labels(self, name: str) -> dict[bytes, bytes]:
+        return next((dict(_LABEL.findall(labels)) for labels, _ in self.series(name)), {})
+
+    def count(self, labels: dict[bytes, bytes], key: bytes) -> int | None:
+        text = labels.get(key, b"")
+        if not text.isdigit():  # vLLM says None where it has no figure
+            return None
+        if len(text) > 10 or int(text) > LARGEST_COUNT:
+            self.refuse(f"{key.decode()}: out of range (0 to {LARGEST_COUNT})")
+            return None
+        return int(text)

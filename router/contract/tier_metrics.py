@@ -1,0 +1,150 @@
+"""KV tiers below the GPU by the names on a metrics page: vLLM's offloading, LMCache, Mooncake's store. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from router.contract.metrics_page import MetricsPage
+from router.contract.redis.sample import TierSample
+
+MOST_TIERS = 8
+_TIER = re.compile(rb'[{,]tier="(?:\d+:)?([\w./-]{1,32})"')
+# As vLLM and simulated engines name them; another one keeps its own name.
+_KNOWN = {"primary": "host", "cpu": "host", "dram": "host", "p2p": "remote", "obj": "remote"}
+_DISKS = ("fs", "disk", "ssd")
+
+
+@dataclass(frozen=True, slots=True)
+class TierNames:
+    """Names on the page by field of the sample; several of one field are added up."""
+
+    tier: str  # empty: the label `tier` says which
+    prefix: str  # that all names have: a page without it is not searched for them
+    names: Mapping[str, tuple[str, ...]]
+    second: float = 1.0  # one unit of its times, in s
+
+
+# vLLM 0.32: vllm/v1/kv_offload/tiering/base.py; chunks were blocks before. The tiers' own numbers go before the totals.
+VLLM_TIERS = (
+    TierNames(
+        "",
+        "vllm:kv_offload_tiering_",
+        {
+            "read_bytes_total": ("read_bytes_total",),
+            "read_s_total": ("read_time_total",),
+            "written_bytes_total": ("write_bytes_total",),
+            "write_s_total": ("write_time_total",),
+            "queries_total": ("chunk_queries_total", "block_queries_total"),
+            "hits_total": ("chunk_hits_total", "block_hits_total"),
+            "failed_total": ("promotion_job_failures_total", "cascade_job_failures_total"),
+            "backlog": ("active_cascade_jobs",),
+        },
+    ),
+    TierNames(
+        "host",
+        "vllm:kv_offload_",
+        {
+            "read_bytes_total": ("load_bytes_total",),
+            "read_s_total": ("load_time_total",),
+            "written_bytes_total": ("store_bytes_total",),
+            "write_s_total": ("store_time_total",),
+            "failed_total": ("allocation_failure_total",),
+        },
+    ),
+)
+# LMCache 0.4, on vLLM's page: lmcache/observability.py. Hits and times are those of all its tiers together.
+LMCACHE_TIERS = (
+    TierNames("host", "lmcache:", {"used_bytes": ("local_cache_usage",)}),
+    TierNames("disk", "lmcache:", {"used_bytes": ("local_storage_usage",)}),
+    TierNames(
+        "remote",
+        "lmcache:",
+        {
+            "used_bytes": ("remote_cache_usage",),
+            "read_bytes_total": ("num_remote_read_bytes_total",),
+            "written_bytes_total": ("num_remote_write_bytes_total",),
+        },
+    ),
+    TierNames(
+        "LMCache",
+        "lmcache:",
+        {
+            "queries_total": ("num_requested_tokens_total",),
+            "hits_total": ("num_hit_tokens_total",),
+            "read_s_total": ("time_to_retrieve_sum",),
+            "write_s_total": ("time_to_store_sum",),
+            "failed_total": ("local_cpu_evict_failed_count_total",),
+        },
+    ),
+)
+# Mooncake 0.3.13: mooncake-store/src/master_metric_manager.cpp and include/client_metric.h
+_GETS = ("total_get_nums_",)
+MOONCAKE_MASTER_TIERS = (
+    TierNames(
+        "host",
+        "",
+        {
+            "used_bytes": ("master_allocated_bytes",),
+            "capacity_bytes": ("master_total_capacity_bytes",),
+            "read_bytes_total": ("mem_cache_hit_bytes_total",),
+            "queries_total": _GETS,
+            "hits_total": ("mem_cache_hit_nums_",),
+        },
+    ),
+    TierNames(
+        "disk",
+        "",
+        {
+            "used_bytes": ("master_allocated_file_size_bytes",),
+            "capacity_bytes": ("master_total_file_capacity_bytes",),
+            "read_bytes_total": ("file_cache_hit_bytes_total",),
+            "queries_total": _GETS,
+            "hits_total": ("file_cache_hit_nums_",),
+        },
+    ),
+)
+MOONCAKE_CLIENT_TIERS = (
+    TierNames(
+        "disk",
+        "mooncake_ssd_",
+        {
+            "read_bytes_total": ("read_bytes_total",),
+            "read_s_total": ("read_latency_us_sum",),
+            "written_bytes_total": ("write_bytes_total",),
+            "write_s_total": ("write_latency_us_sum",),
+        },
+        second=1e-6,
+    ),
+)
+
+
+def parse_tiers(page: MetricsPage, ways: tuple[TierNames, ...]) -> dict[str, TierSample]:
+    """Tiers without any number but 0 are left out: the engine knows them but does not use them."""
+    found: dict[str, dict[str, float]] = {}
+    for way in ways:
+        if way.prefix.encode() in page.raw:
+            for tier, fields in _read(page, way).items():
+                known = found.setdefault(tier, {})
+                known.update((name, value) for name, value in fields.items() if name not in known)
+    return {tier: TierSample(**fields) for tier, fields in found.items() if any(fields.values())}
+
+
+def _read(page: MetricsPage, way: TierNames) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for field, names in way.names.items():
+        unit = way.second if field.endswith("_s_total") else 1.0
+        for name in names:
+            for labels, value in page.series(way.prefix + name):
+                tier = way.tier or _named(labels)
+                if tier in found or len(found) < MOST_TIERS:
+                    fields = found.setdefault(tier, {})
+                    fields[field] = fields.get(field, 0.0) + value * unit
+                else:
+                    page.refuse(f"{way.prefix}{name}: more than {MOST_TIERS} tiers")
+    return found
+
+
+def _named(labels: bytes) -> str:
+    found = _TIER.search(labels)
+    name = found[1].decode() if found is not None else "host"
+    return "disk" if name.startswith(_DISKS) else _KNOWN.get(name, name)
