@@ -121,5 +121,10 @@ class Run(models.Model):
         return Path(settings.DATA_DIR) / "experiments" / str(self.pk)
 
     @property
+    def kv_path(self) -> Path:
+        """KV usage over time, of a simulation."""
+        return self.folder / "kv.json"
+
+    @property
     def records_path(self) -> Path:
         return self.folder / "requests.jsonl"

@@ -28,6 +28,7 @@ from router.policy.strategies import STRATEGIES
 
 TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
 OBJECTS = ("expect", "slo")  # typed as JSON
+BODY_CHARS = 8_000  # of ?body=, as long as a URL may be
 NUMBERS = ("duration_s", "time_scale", "load_factor")
 
 
@@ -113,14 +114,28 @@ def pydantic_errors(error: ValidationError) -> dict[str, str]:
 
 
 def _prefilled(request: HttpRequest) -> dict[str, Any]:
-    """The fields of an earlier experiment with ?from=, else of an example."""
+    """The fields of an earlier experiment with ?from=, of a body of the API with ?body=, else of an example."""
     earlier = request.GET.get("from", "")
     again = Experiment.objects.filter(pk=int(earlier)).first() if earlier.isdigit() and len(earlier) < 10 else None
     if again is not None and again.body:
         return dict(again.body)
     names = [pool.name for pool in pools()]
     example = example_body()
-    return {**example, "pool": example["pool"] if example["pool"] in names or not names else names[0]}
+    example = {**example, "pool": example["pool"] if example["pool"] in names or not names else names[0]}
+    return _given_body(request, example["pool"]) or example
+
+
+def _given_body(request: HttpRequest, pool: str) -> dict[str, Any]:
+    """Empty without a valid one. It may leave out the pool, as a link does that fits every fleet."""
+    given = _json(request.GET.get("body", "")[:BODY_CHARS])
+    if not isinstance(given, dict):
+        return {}
+    raw = {"pool": pool, **given}
+    try:
+        ExperimentIn.model_validate(raw)
+    except ValidationError:
+        return {}
+    return raw
 
 
 def _form(request: HttpRequest, raw: dict[str, Any], problems: Mapping[str, str]) -> dict[str, Any]:

@@ -18,12 +18,14 @@ from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.mode import Mode
 from controlplane.experiments.results import display, exports, forest
 from controlplane.experiments.results.assemble import results_of
+from controlplane.experiments.results.kv import kv_of
 from controlplane.experiments.results.metrics import LATENCIES
 from controlplane.experiments.results.report import COMPARISONS_NOTE, duration, sentence
 from controlplane.permissions import operator_controls
 from fleet.jobs import ENDED
 
 LISTED = 100
+KV_SHOWN = 64  # instances of a heat map: more rows are too thin to read
 
 
 def find(number: int) -> Experiment:
@@ -171,9 +173,18 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
         "latencies": list(LATENCIES.items()),
         "sentences": forest.sentences(results, request_class, baseline),
         "forest": mark_safe(forest.svg(forest.lines_of(results, request_class, baseline), title, alone=False)),  # noqa: S308 - escaped there
+        "kv": kv_of(experiment, "", _seed(request, experiment), KV_SHOWN),
+        "kv_seed": _seed(request, experiment),
+        "kv_shown": KV_SHOWN,
         "chart": _chart(results, request_class, looks),
         "curl": curl_of(request, ExperimentIn.model_validate(experiment.body)) if experiment.body else "",
     }
+
+
+def _seed(request: HttpRequest, experiment: Experiment) -> int:
+    """`seed` comes from the URL."""
+    asked = request.GET.get("seed", "")
+    return int(next((seed for seed in experiment.seeds if str(seed) == asked), experiment.seeds[0]))
 
 
 def _chart(results: dict[str, Any], request_class: str, looks: list[display.ArmLook]) -> dict[str, Any]:

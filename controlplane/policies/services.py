@@ -122,7 +122,7 @@ def publish(
     document = check_document(draft.upgraded)
     live = selectors.live_version(policy)
     check_base(draft, live)
-    if document == live.upgraded:
+    if documents.values_of(document) == documents.values_of(live.upgraded):  # older ones lack newer parameters
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to publish")
     deliveries.check_again(policy, document, None, "")
     return _publish(policy, live, document, actor, reason, draft=draft, abort_open=abort_open)
@@ -144,7 +144,7 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
             mine=target.upgraded,
             current=live.etag,
         )
-    if target.upgraded == live.upgraded:
+    if documents.values_of(target.upgraded) == documents.values_of(live.upgraded):
         raise NothingToPublish(f"v{to_number} holds the same document as v{live.number}, which is live")
     if target.live_since is None:
         message = f"v{to_number} was never live: only a delivery brings it there"

@@ -96,10 +96,26 @@ def _predicted(receipt: Json) -> str:
     if actual is None or predicted is None:
         return ""
     if abs(actual - predicted) <= max(64, 0.02 * (receipt.get("prompt_tokens") or 0)):
-        return f"The engine found {whole(actual)} tokens in its cache, as expected."
+        return f"The engine found {whole(actual)} tokens in its cache, as expected{_from_tiers(receipt)}."
     word = "more" if actual > predicted else "fewer"
     difference = whole(abs(actual - predicted))
-    return f"The engine found {whole(actual)} tokens in its cache, {difference} {word} than the index expected."
+    by = f"{difference} {word} than the index expected"
+    return f"The engine found {whole(actual)} tokens in its cache, {by}{_from_tiers(receipt)}."
+
+
+def _from_tiers(receipt: Json) -> str:
+    """From which tiers, as far as router and engine say so."""
+    parts = [
+        f"{verb} {tiers_in_words(receipt[key])}"
+        for key, verb in (("predicted_tiers", "the index expected"), ("cached_tiers", "the engine took"))
+        if receipt.get(key)
+    ]
+    return "; " + ", ".join(parts) if parts else ""
+
+
+def tiers_in_words(tiers: Sequence[int]) -> str:
+    places = zip(tiers, ("from the device", "from host memory", "from disk"), strict=True)
+    return " and ".join(f"{whole(tokens)} {place}" for tokens, place in places if tokens) or "none"
 
 
 def _ended(receipt: Json) -> str:

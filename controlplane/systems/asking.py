@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from controlplane.systems import SYSTEMS
+from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import Answer, Figure, System
 from fleet.kinds.option import build, check
 from router.contract.problem import Problem
@@ -35,7 +35,8 @@ def inputs_of(system: System, given: Mapping[str, Any]) -> Any:
 
 def ask(system: System, given: Mapping[str, Any]) -> Answer:
     """Raises InvalidInputs."""
-    return _answer(system.slug, inputs_of(system, given))
+    inputs = inputs_of(system, given)
+    return _answer(system.slug, inputs) if system.remember else system.compute(inputs)
 
 
 @functools.lru_cache(REMEMBERED)

@@ -1,6 +1,6 @@
 """A published system as a page: its parameters, its model and what the model answers. Pure.
 
-Each file beside this one defines one `System`; `SYSTEMS` in `controlplane/systems/__init__.py` lists it. The models are
+Each file beside this one defines one `System`; `SYSTEMS` in `controlplane/systems/registry.py` lists it. The models are
 in `fleet/systems/`: a file here only chooses what is asked and how the answer is shown.
 """
 
@@ -55,12 +55,19 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    title: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     verdict: str  # one sentence: what these inputs lead to
     facts: tuple[Fact, ...] = ()
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     cautions: tuple[str, ...] = ()  # why not to rely on it
+    links: tuple[Link, ...] = ()  # what to try next with these inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +97,6 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    title: str
-    href: str
-
-
-@dataclass(frozen=True, slots=True)
 class System:
     slug: str
     title: str
@@ -108,3 +109,4 @@ class System:
     rules: Callable[[Any], list[Problem]] = field(default=lambda _: [])  # rules between inputs that are valid alone
     notes: tuple[str, ...] = ()  # what does not agree in the sources
     links: tuple[Link, ...] = ()
+    remember: bool = True  # whether an answer depends on its inputs alone

@@ -9,8 +9,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.systems import SYSTEMS
 from controlplane.systems.asking import InvalidInputs, ask, figures, inputs_of
+from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import System
 from fleet.kinds.option import Option, options_of
 from fleet.kinds.option_field import OptionField, shown, typed_value

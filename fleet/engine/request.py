@@ -31,6 +31,7 @@ class EngineRequest:
         "interruptions",
         "last_token_s",
         "load",
+        "load_s",
         "output_tokens",
         "owner",
         "preemptions",
@@ -77,6 +78,7 @@ class EngineRequest:
         self.interruptions = 0  # steps with another's prefill between two of its tokens
         # With tiers below HBM:
         self.load: Load | None = None  # for the step that it joins
+        self.load_s = 0.0  # its reads took, some of it beside computing
         self.prefetch: Prefetch | None = None
         self.tier_tokens: tuple[int, ...] = ()  # prompt tokens loaded at first admission, by tier
         self.written = 0  # leading blocks that need no writing any more

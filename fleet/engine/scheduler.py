@@ -237,6 +237,7 @@ class Scheduler:
         load = self.tiers.started(request, again=again) if self.tiers is not None else None
         if load is not None:
             plan.loads.append(load)
+            request.load_s = sum(load.io_s)
         if not again:  # a repeated prefill counts neither as a query nor as a hit
             request.scheduled_s = plan.start_s
             request.cached_tokens = request.computed

@@ -71,6 +71,7 @@ class EngineJob:
     failed: ApiError | None = None  # the request cannot be completed
     kv: dict[str, Any] | None = None  # the answer's transfer parameters
     has_news: bool = False
+    media: tuple[str, ...] = ()  # of the engine's tiers below the GPU
     head: bytes = b""  # start of every chunk of a stream, for the format
     _waiter: "asyncio.Future[None] | None" = None
 
@@ -81,6 +82,20 @@ class EngineJob:
     @property
     def cached_tokens(self) -> int:
         return sum(choice.request.cached_tokens for choice in self.choices[:: self.params.n])
+
+    @property
+    def cached_details(self) -> dict[str, Any]:
+        """As `usage` has them; with tiers below the GPU by tier, as SGLang names them."""
+        cached = self.cached_tokens
+        if not self.media:
+            return {"cached_tokens": cached}
+        tiers = dict.fromkeys(("device", "host", "storage"), 0)
+        for choice in self.choices[:: self.params.n]:
+            request = choice.request
+            tiers["device"] += request.cached_tokens - request.pulled_tokens - sum(request.tier_tokens)
+            for medium, tokens in zip(self.media, request.tier_tokens, strict=False):
+                tiers["host" if medium == "CPU" else "storage"] += tokens
+        return {"cached_tokens": cached, "cached_tokens_details": tiers}
 
     @property
     def completion_tokens(self) -> int:

@@ -70,7 +70,7 @@ class Service:
         self.check_model(params.model)
         if self.sleeps:
             raise asleep()
-        job = EngineJob(request_id, self.about.model, params)
+        job = EngineJob(request_id, self.about.model, params, media=self.about.media)
         for prompt in params.prompts:
             for index in range(params.n):
                 job.choices.append(self._choice(job, prompt, index))

@@ -31,7 +31,7 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     if pick.request_class == "heavy" and not strategy.offloads and policy["flow.heavy"] == "offload":
         pick = offloaded(view, pick)
     prefill = None if pick.refused else pick.prefill
-    cached = view.cached_on(pick.instance)
+    cached = view.held_on(pick.instance)
     return Decision(  # positional: keywords would take more than twice as long
         "" if pick.refused else pick.instance.id,
         pick.request_class,
@@ -43,7 +43,7 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
         request.prompt_tokens - cached,
         Candidates(request, fleet, refused, pick, draw),
         "" if prefill is None else prefill.id,
-        0 if prefill is None else request.prompt_tokens - view.cached_on(prefill),
+        0 if prefill is None else request.prompt_tokens - view.held_on(prefill),
     )
 
 

@@ -37,8 +37,19 @@ class View:
 
     @kept
     def cached(self) -> Sequence[int]:
-        """h_i, at most the length of the prompt."""
-        return cached_tokens(self.request, self.instances)
+        """h_i, at most the length of the prompt. Tokens below the device count less, as they have to be loaded."""
+        held = cached_tokens(self.request, self.instances)
+        tiers = self.request.held_tiers
+        if tiers is None:
+            return held
+        weights = self._tier_weights
+        return [
+            weighted(tokens, tiers.get(name), weights) for name, tokens in zip(self.instances.ids, held, strict=True)
+        ]
+
+    @property
+    def _tier_weights(self) -> tuple[float, float]:
+        return self.policy["cache.host_weight"], self.policy["cache.disk_weight"]
 
     @kept
     def new(self) -> list[int]:
@@ -57,6 +68,13 @@ class View:
         return list(map(add, self.new, self.ongoing))
 
     def cached_on(self, instance: InstanceState) -> int:
+        """h_i of one instance."""
+        tiers = self.request.held_tiers
+        held = self.held_on(instance)
+        return held if tiers is None else weighted(held, tiers.get(instance.id), self._tier_weights)
+
+    def held_on(self, instance: InstanceState) -> int:
+        """Tokens of the prompt that it holds, on whatever tier."""
         held, prompt = self.request.held, self.request.prompt_tokens
         cached = instance.cached_tokens if held is None else held.get(instance.id, 0)
         return cached if cached < prompt else prompt
@@ -94,6 +112,14 @@ class Pick:
 
 def ongoing(instance: InstanceState, request_tokens: float) -> float:
     return instance.prefill_tokens + request_tokens * instance.running
+
+
+def weighted(held: int, tiers: tuple[int, int, int] | None, weights: tuple[float, float]) -> int:
+    """`held` tokens, those in host memory and on disk by their weights; `tiers` is None when all are on the device."""
+    if tiers is None:
+        return held
+    _, host, disk = tiers
+    return max(0, held - round((1 - weights[0]) * host + (1 - weights[1]) * disk))
 
 
 def cached_tokens(request: RoutingRequest, instances: FleetColumns) -> Sequence[int]:

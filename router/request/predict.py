@@ -60,7 +60,7 @@ def _hash_blocks(call: Call) -> None:
 
 
 def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
-    """h_i by instance, and by tier where known; instances without any are left out."""
+    """Tokens by instance, and by tier where some are below the device; instances without any are left out."""
     state, endpoints = call.pool.kv_event_state, call.pool.endpoints
     prediction = call.prediction
     if not prediction.block_hashes or state.index is None:
@@ -72,11 +72,12 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
         found |= matched | state.index.foreseen(matched, hashes, size, now)
     prediction.exactly = found
     if state.believed_of_all:
-        return {name: sum(tiers) for name, tiers in found.items()}, found
+        return {name: sum(tiers) for name, tiers in found.items()}, found if state.index.has_lower else None
     tiers = {
         name: tokens for name, tokens in found.items() if name in endpoints and endpoints[name].belief.index == "exact"
     }
-    return _approximate(call) | {name: sum(tokens) for name, tokens in tiers.items()}, tiers
+    known = _approximate(call) | {name: sum(tokens) for name, tokens in tiers.items()}
+    return known, tiers if state.index.has_lower else None
 
 
 def _approximate(call: Call, *, with_exact: bool = False) -> dict[str, int]:
@@ -104,9 +105,11 @@ def sent(call: Call, endpoint: Endpoint, chunks: int) -> None:
     tokens, prediction = _tokens(call, chunks), call.prediction
     is_hashed = bool(prediction.block_hashes)
     prediction.approximate_tokens = tokens - tokens % endpoint.block_size
-    prediction.exact_tokens = sum(prediction.exactly.get(endpoint.id, ())) if is_hashed else None
+    tiers = prediction.exactly.get(endpoint.id, NOTHING)
+    prediction.exact_tokens = sum(tiers) if is_hashed else None
     index = endpoint.belief.index
     prediction.index = "approximate" if index == "exact" and not is_hashed else index
+    prediction.tiers = tiers if prediction.index == "exact" and (tiers[1] or tiers[2]) else None
     prediction.under_way = computing(call, endpoint)
 
 

@@ -17,6 +17,7 @@ class Prediction:
     under_way: Sent | None = None  # on the instance that computes it
     # Cached tokens on the instance that was chosen
     exact_tokens: int | None = None  # None when the exact index was not asked
+    tiers: Tokens | None = None  # of the exact index, when it is in force and some of them are below the device
     approximate_tokens: int = 0
     index: str = "none"  # the index in force: exact, approximate or none
 

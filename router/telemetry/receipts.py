@@ -68,6 +68,10 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "predicted_cached": decision.cached_tokens,
         "new_tokens": decision.new_tokens,
     }
+    if call.prediction.tiers is not None:
+        made["predicted_tiers"] = call.prediction.tiers
+    if usage.cached_tiers is not None:
+        made["cached_tiers"] = usage.cached_tiers
     if call.assigned is not None:
         made |= {"delivery": call.assigned.delivery, "arm": call.assigned.arm}
         if call.shadow is not None:

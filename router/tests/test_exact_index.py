@@ -89,6 +89,26 @@ async def test_the_last_block_of_a_whole_prompt_is_not_promised(
         assert (made["predicted_cached"], made["cached_tokens"]) == (112, 112)
 
 
+async def test_a_receipt_names_the_tiers_that_were_expected_and_that_served(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str
+) -> None:
+    sim = start_sim(**{"kv-blocks": 16, "dram-gb": 1, "tier-load": "always"})
+    published.policy()
+    published.fleet(sim_entry(sim))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        first = await receipt(published, await ask(client, PROMPT + "and more"))
+        assert (first.get("predicted_tiers"), first["cached_tiers"]) == (None, [0, 0, 0])
+        await ask(client, "something else. " * 63)
+        pool = router.pools.get("demo")
+        assert pool is not None
+        index = pool.kv_event_state.index
+        await until(lambda: index is not None and index.blocks("demo-0")[1] == 8 + 15)
+        second = await receipt(published, await ask(client, PROMPT + "and more"))
+        assert (second["predicted_cached"], second["cached_tokens"]) == (128, 128)
+        assert second["predicted_tiers"] == second["cached_tiers"] == [0, 128, 0]
+
+
 async def test_without_events_the_approximate_index_is_believed_and_said(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:

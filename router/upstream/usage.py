@@ -29,6 +29,7 @@ class Usage:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tiers: tuple[int, int, int] | None = None  # of the cached ones, from device, host memory and disk
 
 
 def find(data: bytes) -> Usage | None:
@@ -54,10 +55,12 @@ def find_first(data: bytes) -> Usage | None:
 def parse(raw: dict[str, Any]) -> Usage:
     if "prompt_tokens" in raw:  # chat, completions, embeddings
         details = raw.get("prompt_tokens_details")
-        return Usage(_count(raw, "prompt_tokens"), _count(details, "cached_tokens"), _count(raw, "completion_tokens"))
+        prompt, cached = _count(raw, "prompt_tokens"), _count(details, "cached_tokens")
+        return Usage(prompt, cached, _count(raw, "completion_tokens"), _tiers(details))
     if "input_tokens_details" in raw:  # responses
         details = raw["input_tokens_details"]
-        return Usage(_count(raw, "input_tokens"), _count(details, "cached_tokens"), _count(raw, "output_tokens"))
+        prompt, cached = _count(raw, "input_tokens"), _count(details, "cached_tokens")
+        return Usage(prompt, cached, _count(raw, "output_tokens"), _tiers(details))
     return _anthropic(raw)
 
 
@@ -69,6 +72,14 @@ def _anthropic(raw: dict[str, Any]) -> Usage:
     return Usage(prompt, cached, _count(raw, "output_tokens"))
 
 
+def _tiers(details: object) -> tuple[int, int, int] | None:
+    """As SGLang names them."""
+    tiers = details.get("cached_tokens_details") if isinstance(details, dict) else None
+    if not isinstance(tiers, dict):
+        return None
+    return _count(tiers, "device") or 0, _count(tiers, "host") or 0, _count(tiers, "storage") or 0
+
+
 def combined(first: Usage | None, last: Usage | None) -> Usage | None:
     """Anthropic streams report prompt tokens at the start and output tokens at the end."""
     if first is None or last is None:
@@ -77,6 +88,7 @@ def combined(first: Usage | None, last: Usage | None) -> Usage | None:
         last.prompt_tokens if last.prompt_tokens is not None else first.prompt_tokens,
         last.cached_tokens if last.cached_tokens is not None else first.cached_tokens,
         last.output_tokens if last.output_tokens is not None else first.output_tokens,
+        last.cached_tiers if last.cached_tiers is not None else first.cached_tiers,
     )
 
 

@@ -1,5 +1,6 @@
 // Experiments: ECDFs of one class, copying the command, the fields of a mode, focus on problems.
 import { draw, seriesColour, table } from "./chart.js";
+import { RunHeat } from "./run_heat.js";
 
 const QUANTILES = [0.5, 0.9, 0.95, 0.99];
 const HIDDEN = "hide";
@@ -107,6 +108,14 @@ if (source) {
   toggles(data);
   drawAll(data);
   document.addEventListener("weir:theme", () => drawAll(data));
+}
+const usage = document.getElementById("kv-data");
+if (usage) {
+  const runs = JSON.parse(usage.textContent);
+  const maps = [...document.querySelectorAll("canvas[data-kv]")].map((canvas, i) => new RunHeat(canvas, runs[i]));
+  const drawMaps = () => maps.forEach((map) => map.draw());
+  drawMaps();
+  for (const event of ["weir:theme", "resize"]) (event === "resize" ? window : document).addEventListener(event, drawMaps);
 }
 const mode = document.getElementById("f-mode");
 if (mode) followMode(mode, document.getElementById("f-time_scale"));

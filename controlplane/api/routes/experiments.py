@@ -12,10 +12,11 @@ from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 from controlplane.experiments import provenance, selectors, services
-from controlplane.experiments.body import ExperimentIn
+from controlplane.experiments.body import SEED_MAX, ExperimentIn
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results import exports
 from controlplane.experiments.results.assemble import results_of
+from controlplane.experiments.results.kv import kv_of
 from fleet.jobs import ENDED
 from router.contract.problem import Problem
 
@@ -129,6 +130,23 @@ class ExpectationOut(Schema):
     needed_n: int | None = Field(description="Requests that would decide an inconclusive one; null: none would")
     verdict: Literal["pass", "fail", "inconclusive"]
     passed: bool
+
+
+class InstanceKvOut(Schema):
+    id: str
+    usage: list[float] = Field(description="Mean share of the KV blocks in use, 0–1, bucket by bucket")
+    mean: float
+    peak: float = Field(description="Of single seconds")
+
+
+class KvOut(Schema):
+    """A run; at most 256 buckets of virtual time."""
+
+    arm: str
+    seed: int
+    bucket_s: int
+    of: int = Field(description="Instances in all")
+    instances: list[InstanceKvOut]
 
 
 class ResultsOut(Schema):
@@ -299,6 +317,23 @@ def get_junit(request: HttpRequest, number: Number) -> Any:
         detail = f"experiment {number} is {experiment.status}; ask again when it has ended"
         raise ApiProblem(409, detail=detail, headers={"Retry-After": "5"})
     return HttpResponse(exports.junit_of(experiment), content_type="application/xml; charset=utf-8")
+
+
+@router.get(
+    "/{number}/kv",
+    response={200: list[KvOut], **errors(404, 422)},
+    operation_id="get_kv_usage",
+    summary="KV usage of each instance over time, of each run in the twin that has ended",
+    auth=needs("experiments:read"),
+)
+def get_kv_usage(
+    request: HttpRequest,
+    number: Number,
+    arm: str = Query("", max_length=60, description="Default: every arm"),
+    seed: int | None = Query(None, ge=0, le=SEED_MAX, description="Default: every seed"),
+    limit: int = Query(512, ge=1, le=512, description="Instances of a run: the fullest"),
+) -> Any:
+    return kv_of(_experiment(number), arm, seed, limit)
 
 
 @router.get(

@@ -88,8 +88,15 @@ class ReceiptOut(Schema):
     session: str | None = Field(None, description="A hash: the same for requests of one session")
     prompt_tokens: int | None = Field(None, description="Estimate on arrival")
     predicted_cached: int | None = None
+    predicted_tiers: list[int] | None = Field(
+        None,
+        description="Of these, on device, in host memory and on disk; null when none is known to be below the device",
+    )
     new_tokens: int | None = None
     cached_tokens: int | None = Field(None, description="As reported by the engine")
+    cached_tiers: list[int] | None = Field(
+        None, description="Of these, from device, host memory and disk; null when the engine does not report it"
+    )
     actual_prompt_tokens: int | None = Field(None, description="As counted by the engine")
     output_tokens: int | None = None
     retries: int | None = None

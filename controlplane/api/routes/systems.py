@@ -10,8 +10,8 @@ from controlplane.api.auth import needs
 from controlplane.api.body import Body
 from controlplane.api.openapi import IDEMPOTENT, headers
 from controlplane.api.problems import ApiProblem, errors
-from controlplane.systems import SYSTEMS
 from controlplane.systems.asking import InvalidInputs, ask, figures
+from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import System
 from fleet.kinds.option import Option, options_of
 
@@ -86,12 +86,18 @@ class SystemFigureOut(Schema):
     note: str
 
 
+class SystemLinkOut(Schema):
+    title: str
+    href: str
+
+
 class SystemAnswerOut(Schema):
     verdict: str
     facts: list[SystemFactOut]
     charts: list[SystemChartOut]
     tables: list[SystemTableOut]
     cautions: list[str] = Field(description="Why not to rely on it; empty: none")
+    links: list[SystemLinkOut] = Field(description="Pages to go on to with these inputs")
 
 
 class SystemFiguresOut(Schema):

@@ -118,6 +118,12 @@ def test_a_receipt_is_told_in_words(written: FakeFleet) -> None:
     [
         ({"cached_tokens": 0}, "8,192 fewer than the index expected"),
         ({"cached_tokens": 12_000}, "3,808 more than the index expected"),
+        (
+            {"predicted_tiers": [4096, 4096, 0], "cached_tiers": [0, 0, 8192]},
+            "as expected; the index expected 4,096 from the device and 4,096 from host memory, "
+            "the engine took 8,192 from disk.",
+        ),
+        ({"cached_tiers": [0, 0, 0], "cached_tokens": 0}, "than the index expected; the engine took none."),
         ({"outcome": "cancelled"}, "The client went away"),
         (
             {"prefill_instance": "demo-0", "offload": "ok", "prefill_ms": 800.0, "transfer_ms": 52.5},

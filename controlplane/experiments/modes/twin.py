@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from controlplane.experiments import fleets, provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes.mode import Column, Mode
@@ -17,7 +19,7 @@ from controlplane.experiments.modes.run_inputs import (
     load_trace,
     requests_of,
 )
-from controlplane.experiments.modes.twin_records import kv_usage, records_of, token_facts
+from controlplane.experiments.modes.twin_records import kv_over_time, kv_usage, records_of, token_facts
 from controlplane.experiments.results.records import Appender, Record
 from controlplane.experiments.results.report import duration, shown
 from controlplane.experiments.results.validity import twin_warnings
@@ -57,6 +59,7 @@ def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) ->
         on_progress=beat,
     )
     _keep(run, records_of(outcome, trace_classes=trace_classes(requests), policy_version=arm.published_version))
+    run.kv_path.write_bytes(orjson.dumps(kv_over_time(outcome)))
     run.facts |= {
         "virtual_s": round(outcome.virtual_s, 3),
         "cpu_s": round(time.thread_time() - began, 3),

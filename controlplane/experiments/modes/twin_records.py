@@ -1,7 +1,9 @@
 """The outcome of the twin as records, like those of a replay. Pure."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from controlplane.experiments.results.records import Record
 from controlplane.twin.simulation.types import Simulated, TwinOutcome
@@ -15,6 +17,7 @@ def records_of(outcome: TwinOutcome, *, trace_classes: Mapping[int, str], policy
 
 def _record(request: Simulated, trace_class: str, policy_version: str) -> Record:
     answered = request.outcome == "ok"
+    parts = _parts(request) if answered and request.ttft_s is not None else {}
     return Record(
         index=request.index,
         session=request.session,
@@ -34,7 +37,13 @@ def _record(request: Simulated, trace_class: str, policy_version: str) -> Record
         status=STATUS[request.outcome],
         outcome=request.outcome,
         error=request.code,
+        **parts,
     )
+
+
+def _parts(request: Simulated) -> dict[str, float | None]:
+    computing_s = (request.ttft_s or 0.0) - request.waited_s - request.kv_s
+    return {"queue_ms": _ms(request.waited_s), "kv_ms": _ms(request.kv_s), "prefill_ms": _ms(max(0.0, computing_s))}
 
 
 def _ms(seconds: float | None) -> float | None:
@@ -49,6 +58,31 @@ def token_facts(outcome: TwinOutcome) -> dict[str, float]:
     if answered:
         facts["interruptions"] = round(fmean(one.interruptions for one in answered), 3)
     return facts
+
+
+KV_BUCKETS = 256
+
+
+def kv_over_time(outcome: TwinOutcome) -> dict[str, Any]:
+    """KV usage of each instance over time: means of at most KV_BUCKETS equal stretches, and its mean and peak."""
+    longest = max((len(use.kv_usage) for use in outcome.instances.values()), default=0)
+    each_s = max(1, math.ceil(longest / KV_BUCKETS))
+    return {
+        "bucket_s": each_s,
+        "instances": {
+            name: {
+                "usage": [round(fmean(part), 3) for part in _stretches(use.kv_usage, each_s)],
+                "mean": round(fmean(use.kv_usage), 4),
+                "peak": round(max(use.kv_usage), 4),
+            }
+            for name, use in outcome.instances.items()
+            if use.kv_usage
+        },
+    }
+
+
+def _stretches(samples: Sequence[float], length: int) -> Iterator[Sequence[float]]:
+    return (samples[start : start + length] for start in range(0, len(samples), length))
 
 
 def kv_usage(outcome: TwinOutcome) -> dict[str, float]:

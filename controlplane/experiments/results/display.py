@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.experiments.models import Arm
-from controlplane.experiments.results.metrics import METRICS, OF_SLO, Metric
+from controlplane.experiments.results.metrics import METRICS, OF_SLO, TTFT_SHARES, Metric
 from controlplane.experiments.results.report import shown, signed
 from controlplane.experiments.results.summarize import value_of
 from controlplane.policies.drafts.editor import BARE
@@ -58,8 +58,14 @@ def comparison_rows(results: Mapping[str, Any], request_class: str, baseline: st
             tuple(_cell(arm, request_class, metric, best, against) for arm in results["arms"]),
         )
         for metric in METRICS.values()
-        if (metric.per_class or request_class == "all") and (results["slo"] or metric.key not in OF_SLO)
+        if (metric.per_class or request_class == "all") and _is_known(metric.key, results, request_class)
     ]
+
+
+def _is_known(metric: str, results: Mapping[str, Any], request_class: str) -> bool:
+    """Metrics that need an SLO or a simulation are left out where there is none."""
+    special = metric in OF_SLO or metric in TTFT_SHARES
+    return not special or any(value_of(arm, request_class, metric) is not None for arm in results["arms"])
 
 
 def _cell(

@@ -31,9 +31,12 @@ _LATENCY = [
 ]
 QUANTILE_OF = {quantile_key(latency, share): (latency, share) for latency in LATENCIES for share in QUANTILES}
 OF_SLO = ("within_slo", "goodput")
+TTFT_SHARES = {"ttft_queue_share": "queue_ms", "ttft_kv_share": "kv_ms"}  # of the twin; its record's field
 _OTHER = [
     Metric("within_slo", "Within the SLO", "%", "higher"),
     Metric("goodput", "Goodput: answers within the SLO", "requests/s", "higher"),
+    Metric("ttft_queue_share", "Share of TTFT in queues", "%", "lower"),
+    Metric("ttft_kv_share", "Share of TTFT waiting for KV", "%", "lower"),
     Metric("hit_ratio", "Cached share of prompt tokens", "%", "higher"),
     Metric("n", "Requests", "", "", paired=False),
     Metric("ok", "Answered", "", "", paired=False),

@@ -7,9 +7,10 @@ without cached tokens. Otherwise an arm could look fast by refusing. Pure.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from controlplane.experiments.results import stats
-from controlplane.experiments.results.metrics import QUANTILE_OF
+from controlplane.experiments.results.metrics import QUANTILE_OF, TTFT_SHARES
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.slo import Slo, is_within, seconds
 from controlplane.experiments.results.stats import Estimate
@@ -88,10 +89,20 @@ def _share(holds: Callable[[Record], bool]) -> Split:
     return lambda record: (float(holds(record)), 1.0)
 
 
+def _ttft_split(field: str, _: Slo) -> Split:
+    return partial(_of_ttft, field)
+
+
+def _of_ttft(field: str, record: Record) -> tuple[float, float]:
+    part: float | None = getattr(record, field)
+    return (0.0, 0.0) if part is None else (part, record.ttft_ms or 0.0)
+
+
 SPLITS: dict[str, Callable[[Slo], Split]] = {
     "within_slo": lambda slo: _share(lambda record: is_within(record, slo)),
     "goodput": lambda slo: _share(lambda record: is_within(record, slo)),
     "hit_ratio": lambda slo: lambda r: (float(r.cached_tokens or 0), float(r.prompt_tokens or r.input_tokens)),
+    **{key: partial(_ttft_split, field) for key, field in TTFT_SHARES.items()},
     "errors": lambda slo: _share(lambda record: record.outcome == "error"),
     "refused": lambda slo: _share(lambda record: record.outcome == "refused"),
 }

@@ -30,6 +30,10 @@ class Record:
     status: int  # HTTP, 0 without an answer
     outcome: str  # ok, error, refused or cancelled
     error: str
+    # Parts of the TTFT; unknown in a replay
+    queue_ms: float | None = None  # in the queues of the router and the engine
+    kv_ms: float | None = None  # until KV came from another instance, a store or a tier
+    prefill_ms: float | None = None  # the rest: computing, and the engine's API
 
 
 COLUMNS = tuple(field.name for field in fields(Record))
@@ -68,6 +72,6 @@ def read(path: Path) -> list[Record]:
 def _parsed(line: bytes) -> Record | None:
     try:
         row: dict[str, Any] = orjson.loads(line)
-        return Record(**{name: row[name] for name in COLUMNS})
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return Record(**{name: row[name] for name in COLUMNS if name in row})
+    except (orjson.JSONDecodeError, TypeError):
         return None

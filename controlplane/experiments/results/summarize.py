@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controlplane.experiments.results import stats
-from controlplane.experiments.results.metrics import LATENCIES, METRICS, quantile_key
+from controlplane.experiments.results.metrics import LATENCIES, METRICS, TTFT_SHARES, quantile_key
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.slo import NO_SLO, Slo, is_within, seconds
 
@@ -36,6 +36,7 @@ def class_results(records: Sequence[Record], slo: Slo = NO_SLO, took_s: float = 
         "hit_ratio": hit_ratio(records),
     }
     results |= _goodput(records, slo, took_s)
+    results |= {key: _ttft_share(records, field) for key, field in TTFT_SHARES.items()}
     for latency in LATENCIES:
         values = latencies(records, latency)
         shown = [round(value, 3) for value in stats.quantiles(values)] if values else [None] * len(stats.QUANTILES)
@@ -50,6 +51,12 @@ def _goodput(records: Sequence[Record], slo: Slo, took_s: float) -> dict[str, fl
         return {"within_slo": None, "goodput": None}
     within = sum(is_within(record, slo) for record in records)
     return {"within_slo": round(within / counted, 6), "goodput": round(within / took_s, 4)}
+
+
+def _ttft_share(records: Sequence[Record], field: str) -> float | None:
+    known = [(getattr(r, field), r.ttft_ms) for r in records if getattr(r, field) is not None and r.ttft_ms]
+    ttft = sum(whole for _, whole in known)
+    return round(sum(part for part, _ in known) / ttft, 6) if ttft else None
 
 
 def hit_ratio(records: Sequence[Record]) -> float | None:

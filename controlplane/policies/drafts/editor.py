@@ -22,6 +22,7 @@ SECTIONS = {
     "classes": "Request classes",
     "affinity": "Session affinity",
     "load": "Load",
+    "cache": "Cache below the GPU",
     "flow": "Flow",
     "failure": "Failures",
     "admission": "Admission",

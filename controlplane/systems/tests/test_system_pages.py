@@ -11,13 +11,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from controlplane.systems import SYSTEMS
 from controlplane.systems.asking import InvalidInputs, ask, figures, inputs_of
+from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import Answer, Chart, System, Table
 from controlplane.systems.templatetags.systems import as_table
 from controlplane.testing import ApiCaller, api_caller
 from fleet.kinds.option import options_of
 
+pytestmark = pytest.mark.django_db  # a page may read traces
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 EVERY = pytest.mark.parametrize("system", SYSTEMS.values(), ids=lambda system: system.slug)
 ANSWER_S = 2.0  # of CPU: a page must not make its reader wait

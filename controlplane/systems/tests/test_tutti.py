@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.systems import SYSTEMS
 from controlplane.systems.asking import InvalidInputs, ask, figures, inputs_of
+from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import Figure
 from controlplane.systems.templatetags.systems import cell, signed_percent
 from controlplane.systems.tiers.inputs import PRESETS, TITLES, Inputs, device_of, pool_tokens, profile_of, study_of

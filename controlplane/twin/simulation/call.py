@@ -44,6 +44,8 @@ class SimCall:
     handover: Handover | None = None  # its prompt is computed on another instance
     alone: bool = False  # no other request on its instance until its first token
     work: EngineRequest | None = None  # in the decoding engine
+    ready_s: float = 0.0  # when the engine's API had passed it on
+    pulled_s: tuple[float, float] | None = None  # when KV from the shared store was asked for, and came
 
     @property
     def key(self) -> str:
@@ -87,8 +89,22 @@ class SimCall:
             self.arm_class,
             second,
             work.interruptions if work is not None else 0,
+            *(self._waits(work) if work is not None and outcome == "ok" else (0.0, 0.0)),
             sum(work.tier_tokens) + work.pulled_tokens if work is not None else 0,
         )
+
+    def _waits(self, work: EngineRequest) -> tuple[float, float]:
+        """(for queues, for KV) until the first token; the rest of the TTFT is computing and the engine's API."""
+        handover, queued_s = self.handover, self.admission.queued_s
+        if handover is not None:
+            prefill = handover.prefill
+            waited_s = queued_s + prefill.scheduled_s - prefill.ready_s
+            return waited_s, 0.0 if handover.transfers.together else work.scheduled_s - handover.sent_s
+        waited_s = queued_s + work.scheduled_s - work.ready_s
+        if self.pulled_s is None:
+            return waited_s, min(work.load_s, work.first_token_s - work.scheduled_s)
+        begun_s, came_s = self.pulled_s
+        return waited_s + begun_s - self.ready_s, came_s - begun_s
 
     def _first_token_s(self, work: EngineRequest) -> float:
         handover = self.handover

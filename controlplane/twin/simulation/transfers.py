@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from controlplane.twin.simulation.call import Handover
+from controlplane.twin.simulation.call import Handover, SimCall
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from fleet.engine.neuron_batches import next_poll_s
 from fleet.engine.request import EngineRequest
@@ -83,6 +83,8 @@ class SimTransfers:
         here = work.computed // size
         tokens = store.held(work.chain, here, work.prompt_tokens // size) * size
         there_s = now + store.begin(tokens)
+        call: SimCall = work.owner
+        call.ready_s, call.pulled_s = work.ready_s, (now, there_s)
         self._post(there_s, self._loaded, (store, endpoint, work, here * size + tokens, there_s))
 
     def _loaded(self, loaded: tuple[SharedStore, SimEndpoint, EngineRequest, int, float]) -> None:

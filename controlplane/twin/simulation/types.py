@@ -51,6 +51,8 @@ class Simulated:
     arm_class: str = ""  # by live's thresholds, on the instance that holds most of the prompt
     second_s: float | None = None  # from sending to the second token; None with a single one, too
     interruptions: int = 0  # steps with another's prefill between two of its tokens
+    waited_s: float = 0.0  # of `ttft_s`, for a router's or an engine's queue
+    kv_s: float = 0.0  # of `ttft_s`, for KV from another instance, a store or a tier
     loaded_tokens: int = 0  # of `cached_tokens`, from tiers below HBM and the shared store
 
 

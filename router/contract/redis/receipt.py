@@ -77,6 +77,8 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
     index: str | None = None  # that predicted: exact, approximate, none
     predicted_cached: int | None = None  # tokens, h
+    predicted_tiers: tuple[int, int, int] | None = None  # of them, on device, host, disk; None: none known below it
+    cached_tiers: tuple[int, int, int] | None = None  # of `cached_tokens`, as the engine reports
     new_tokens: int | None = None  # n
     # Where the policy wanted the prompt computed on another instance:
     prefill_instance: str | None = None

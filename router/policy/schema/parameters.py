@@ -109,6 +109,24 @@ AFFINITY = (
     ),
 )
 
+
+def _tier(tier: str, where: str, default: float) -> Parameter:
+    return Parameter(
+        path=f"cache.{tier}_weight",
+        title=f"A cached token {where} counts as",
+        unit="ratio",
+        kind="float",
+        default=default,
+        minimum=0.0,
+        maximum=1.0,
+        step=0.05,
+        raises=f"Requests follow prefixes {where} further; at 1 as far as those in GPU memory, at 0 not at all.",
+        metric="class.hit_share_p50",
+        up=f"follows prefixes {where} more",
+        down=f"follows prefixes {where} less",
+    )
+
+
 LOAD = (
     Parameter(
         path="load.request_tokens",
@@ -139,6 +157,8 @@ LOAD = (
         down="stricter: instances are set aside when less full",
     ),
 )
+
+CACHE = (_tier("host", "in host memory", 0.8), _tier("disk", "on disk", 0.5))
 
 FLOW = (
     Parameter(
@@ -251,7 +271,7 @@ ADMISSION = (
     ),
 )
 
-COMMON = (*CLASSES, *AFFINITY, *LOAD, *FLOW, *FAILURE, *ADMISSION)
+COMMON = (*CLASSES, *AFFINITY, *LOAD, *CACHE, *FLOW, *FAILURE, *ADMISSION)
 
 PARAMETERS: dict[str, Parameter] = {
     parameter.path: parameter

@@ -29,7 +29,7 @@ def _credits(view: View) -> list[float]:
         return [device * cached for cached in view.cached]
     credit = []
     for name, cached in zip(view.instances.ids, view.cached, strict=True):
-        on_device, on_host, on_disk = tiers.get(name) or (cached, 0, 0)
+        on_device, on_host, on_disk = tiers.get(name) or (cached, 0, 0)  # with its own weights
         credit.append(device * on_device + host * on_host + disk * on_disk)
     return credit
 

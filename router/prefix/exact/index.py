@@ -48,6 +48,7 @@ class ExactIndex:
         self._live = 0  # bits of the slots in use
         self._leaving: list[tuple[InstanceBlocks, Iterator[int]]] = []
         self._held = 0  # blocks, counted once per instance
+        self._lower = 0  # of them, below the device
 
     # From KV events
 
@@ -99,6 +100,7 @@ class ExactIndex:
         if part is not None:
             self._live &= ~part.bit
             self._held -= sum(part.on_tier)
+            self._lower -= part.on_tier[HOST] + part.on_tier[DISK]
             self._leaving.append((part, part.names.values()))
 
     def sweep(self, blocks: int) -> bool:
@@ -185,6 +187,11 @@ class ExactIndex:
         return self._held
 
     @property
+    def has_lower(self) -> bool:
+        """Whether any block is known to be below a device."""
+        return self._lower > 0
+
+    @property
     def bytes(self) -> int:
         """Memory, to a few percent."""
         parts = [*self._parts.values(), *(part for part, _ in self._leaving)]
@@ -221,6 +228,8 @@ class ExactIndex:
             part.add_copies(again, tier)
         part.on_tier[tier] += new
         self._held += new
+        if tier != DEVICE:
+            self._lower += new
         if tier == DEVICE:
             part.forecast.stored(blocks, parent, new, len(again))
 
@@ -256,6 +265,7 @@ class ExactIndex:
             self._put(block, number, after)
             part.on_tier[tier] -= 1
             self._held -= 1
+            self._lower -= tier != DEVICE
             if tier == DEVICE:
                 part.forecast.dropped([block])
             if not self._sets.anywhere[after] & part.bit:
@@ -267,6 +277,7 @@ class ExactIndex:
             held = bool(mask & part.bit)
             part.on_tier[tier] -= held
             self._held -= held
+            self._lower -= held and tier != DEVICE
             if held and tier == DEVICE:
                 part.forecast.dropped([block])
         self._put(block, number, self._sets.without_instance(number, part.bit))

@@ -106,6 +106,7 @@ class Histories(RuleBasedStateMachine):
             everybody |= {chain for chain, _ in held}
         assert self.index.held == sum(len(held) for held in self.held.values())
         assert len(self.index) >= len(everybody)
+        assert self.index.has_lower == any(where != DEVICE for held in self.held.values() for _, where in held)
 
     def teardown(self) -> None:
         for instance in INSTANCES:

@@ -7,6 +7,7 @@ import pytest
 from router.tests.engine import USAGE, events, reply, stream
 from router.upstream.usage import LARGEST, Strip, Usage, combined, find
 
+TIERS = {"device": 1, "host": 2, "storage": 4}
 CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\n"
 
 
@@ -17,6 +18,15 @@ CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\
         ({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": None}, Usage(9, None, 2)),
         ({"prompt_tokens": 9, "total_tokens": 9}, Usage(9, None, None)),
         ({"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}}, Usage(9, 4, 2)),
+        (
+            {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 7, "cached_tokens_details": TIERS}},
+            Usage(9, 7, None, (1, 2, 4)),
+        ),
+        (
+            {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 7, "cached_tokens_details": {"host": 7}}},
+            Usage(9, 7, None, (0, 7, 0)),
+        ),
+        ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens_details": [1]}}, Usage(9)),
         ({"input_tokens": 5, "cache_read_input_tokens": 4, "output_tokens": 2}, Usage(9, 4, 2)),
         ({"input_tokens": 5, "cache_creation_input_tokens": 3, "output_tokens": 2}, Usage(8, None, 2)),
         ({"prompt_tokens": -1, "completion_tokens": True}, Usage(None, None, None)),

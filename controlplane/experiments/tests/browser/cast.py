@@ -1,5 +1,6 @@
 """The rows and records of the browser tests, made inside the web process's data folder."""
 
+import json
 import random
 from typing import Any
 
@@ -36,6 +37,10 @@ def _experiment(status: str, **changes: Any) -> None:
             experiment=experiment, arm=arm["name"], seed=1, ordinal=ordinal, status=status, done=120, total=120,
             facts=facts, cause="worker lost" if status == "failed" else "", log="last line",
         )  # fmt: skip
+        if experiment.mode == "twin":
+            run.folder.mkdir(parents=True)
+            use = {f"exp-{i}": {"usage": [i / 4, 0.9], "mean": 0.5, "peak": 0.9} for i in range(2)}
+            run.kv_path.write_text(json.dumps({"bucket_s": 30, "instances": use}))
         if status != "queued":
             kinds = ("warm", "medium", "heavy")
             write_records(

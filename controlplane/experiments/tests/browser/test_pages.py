@@ -81,6 +81,19 @@ def test_the_page_of_a_simulation_says_what_it_is_made_from(open_page: Any) -> N
     expect(page.get_by_role("columnheader", name="Client late p99")).to_have_count(0)
 
 
+def test_kv_usage_over_time_is_drawn_for_each_arm_and_read_as_a_table(open_page: Any) -> None:
+    opened = open_page("vera")
+    page = opened.goto("/experiments/4/")
+    first = page.locator("canvas[data-kv]").first
+    first.hover(position={"x": 300, "y": 5})
+    expect(page.locator("[data-kv-read]").first).to_contain_text("exp-0, ")
+    pixel = "canvas => [...canvas.getContext('2d').getImageData(canvas.width - 4, 24, 1, 1).data]"
+    assert first.evaluate(pixel) == [228, 207, 82, 255]  # 0.9 in Cividis
+    page.locator("#kv figure").first.get_by_text("View as table").click()
+    expect(page.locator("#kv figure").first.locator("tbody tr")).to_have_count(2)
+    assert opened.faults == []
+
+
 def test_a_refused_form_takes_the_focus_to_what_is_wrong(open_page: Any) -> None:
     page = open_page("otto").goto("/experiments/new")
     page.fill("#f-time_scale", "fast")

@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from controlplane.systems import SYSTEMS
+from controlplane.systems.registry import SYSTEMS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 PAGES = ("/systems/", *(f"/systems/{slug}/" for slug in SYSTEMS))

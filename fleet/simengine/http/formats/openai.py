@@ -39,16 +39,16 @@ def context_prompt(body: Body, name: str) -> bytes:
 
 
 def usage(job: EngineJob) -> dict[str, Any]:
-    prompt, cached, completion = job.prompt_tokens, job.cached_tokens, job.completion_tokens
+    prompt, cached, completion = job.prompt_tokens, job.cached_details, job.completion_tokens
     context = job.params.kv.get("ctx_usage")
     if isinstance(context, dict):  # a generation server of TensorRT-LLM repeats the context server's usage
         prompt = context.get("prompt_tokens", prompt)
-        cached = (context.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+        cached = {"cached_tokens": (context.get("prompt_tokens_details") or {}).get("cached_tokens", 0)}
     return {
         "prompt_tokens": prompt,
         "total_tokens": prompt + completion,
         "completion_tokens": completion,
-        "prompt_tokens_details": {"cached_tokens": cached},
+        "prompt_tokens_details": cached,
     }
 
 

@@ -60,7 +60,7 @@ def _finished(job: EngineJob) -> dict[str, Any]:
     completion = job.completion_tokens
     usage = {
         "input_tokens": job.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": job.cached_tokens},
+        "input_tokens_details": job.cached_details,
         "output_tokens": completion,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": job.prompt_tokens + completion,

@@ -1,0 +1,86 @@
+"""Adaptive prefill offload, as closed forms: what moving a heavy prompt's KV takes, what it spares the decodes beside
+it, and how full the KV of decoding instances is. The decoder pulls what it does not hold: the new tokens.
+
+    resident KV = rate · mean of (prompt + answer/2) · answer · TPOT    (Little's law; each counts its whole prefix)
+    offload pays when decodes · T_prefill(new) > setup + new KV / rate
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from fleet.engine.law import Law
+
+TRANSFER_RATES = (3.0, 9.7, 40.0)  # GB/s: Mooncake over RDMA with a computing sender, with an idle one; ideal
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """A request of a trace with what an unbounded prefix cache holds of it."""
+
+    prompt_tokens: int
+    new_tokens: int
+    output_tokens: int
+    follows: bool  # an earlier request of its session was served
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    heavy_new_tokens: int = 20_000
+    warm_hit_share: float = 0.5
+    warm_new_tokens: int = 5_000
+    session_first: bool = False  # sessions stay, and warm is looked at before heavy
+
+
+def class_of(request: Classified, limits: Thresholds) -> str:
+    """With `session_first`, a heavy request that follows in its session stays and counts as medium."""
+    cached = request.prompt_tokens - request.new_tokens
+    is_warm = cached > limits.warm_hit_share * request.prompt_tokens or request.new_tokens < limits.warm_new_tokens
+    is_heavy = request.new_tokens >= limits.heavy_new_tokens
+    if limits.session_first:
+        is_heavy = is_heavy and not is_warm and not request.follows
+    if is_heavy:
+        return "heavy"
+    return "warm" if is_warm else "medium"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    requests: float  # 0–1
+    new_tokens: float  # 0–1 of all new tokens
+    mean_new_tokens: float
+    mean_prompt_tokens: float
+
+
+def shares(requests: Sequence[Classified], limits: Thresholds) -> dict[str, Share]:
+    groups: dict[str, list[Classified]] = {"warm": [], "medium": [], "heavy": []}
+    for request in requests:
+        groups[class_of(request, limits)].append(request)
+    new = sum(request.new_tokens for request in requests)
+    return {name: _share(group, len(requests), new) for name, group in groups.items()}
+
+
+def _share(group: Sequence[Classified], requests: int, new_tokens: int) -> Share:
+    if not group:
+        return Share(0.0, 0.0, 0.0, 0.0)
+    own = sum(request.new_tokens for request in group)
+    prompt = fmean(request.prompt_tokens for request in group)
+    return Share(len(group) / requests, own / max(new_tokens, 1), own / len(group), prompt)
+
+
+def resident_tokens(requests: Iterable[Classified], rate: float, tpot_s: float) -> float:
+    """KV of all requests that decode at one moment; `rate` in requests per second."""
+    each = ((one.prompt_tokens + one.output_tokens / 2) * one.output_tokens * tpot_s for one in requests)
+    return rate * fmean(each)
+
+
+def transfer_s(tokens: float, kv_bytes: float, gb_per_s: float, setup_s: float) -> float:
+    return setup_s + tokens * kv_bytes / (gb_per_s * 1e9)
+
+
+def decodes_that_pay(law: Law, request: Share, moved_s: float) -> float:
+    """An offload pays with more decodes than this beside the prefill."""
+    prefill_s = law.prefill_s(
+        round(request.mean_new_tokens), round(request.mean_prompt_tokens - request.mean_new_tokens)
+    )
+    return moved_s / prefill_s
