@@ -154,6 +154,10 @@ class Engine:
             self._scheduler.release(request)
         return request
 
+    def below(self, key: int) -> str:
+        """The medium of the fastest tier below the GPU that holds this block; empty: none does."""
+        return self._tiers.held(key) if self._tiers is not None else ""
+
     def take_pulls(self) -> list[EngineRequest]:
         """Requests that began to wait for transferred KV since the last call; call `pulled` or `abort` for each."""
         pulls, self._pulls = self._pulls, []

@@ -113,6 +113,7 @@ class FakeFleet:
             "class": "warm", "flow": "colocated", "instance": "demo-1", "rule": "session",
             "reasons": ["the session is bound to demo-1"], "session": "9f3a11c2",
             "prompt_tokens": 12_345, "predicted_cached": 8_192, "new_tokens": 4_153, "cached_tokens": 8_192,
+            "predicted_tiers": None, "cached_tiers": None,
             "actual_prompt_tokens": 12_345, "output_tokens": 180, "retries": 0,
             "attempts": [{"instance": "demo-1", "status": 200, "error": ""}], "stream": True, "status": 200,
             "outcome": "ok", "error": "", "code": "", "index": "approximate", "prefill_instance": None,

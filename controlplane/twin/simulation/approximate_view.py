@@ -19,14 +19,14 @@ class ApproximateView:
         for endpoint in endpoints:
             self._index.limit(endpoint.name, max(endpoint.model.kv_tokens // block_size, 1))
 
-    def held(self, call: SimCall) -> Mapping[str, int]:
-        """Tokens by instance; instances without any are left out."""
+    def held(self, call: SimCall) -> tuple[Mapping[str, int], None]:
+        """Tokens by instance; instances without any are left out. Tiers are not known."""
         size, rounded_to, prompt = self._block_size, self._rounded_to, call.request.input_tokens
         found = {}
         for name, blocks in self._index.match(call.chain).items():
             tokens = min(blocks * size, prompt)
             found[name] = tokens - tokens % rounded_to[name]
-        return found
+        return found, None
 
     def sent(self, call: SimCall, instance: str) -> None:
         """The instance computes the prompt, so it will hold it."""

@@ -6,15 +6,16 @@ from typing import Protocol
 
 from controlplane.twin.simulation.approximate_view import ApproximateView
 from controlplane.twin.simulation.call import SimCall
-from controlplane.twin.simulation.kv_event_view import KvEventView
+from controlplane.twin.simulation.kv_event_view import Held, KvEventView
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import VLLM
 
 
 class Index(Protocol):
-    def held(self, call: SimCall) -> Mapping[str, int]:
-        """Tokens by instance; instances without any are left out."""
+    def held(self, call: SimCall) -> Held:
+        """Tokens by instance, and of them those on device, in host memory and on disk where some may be below the
+        device; instances without any are left out."""
 
     def sent(self, call: SimCall, instance: str) -> None:
         """The instance gets the prompt to compute."""
@@ -29,8 +30,8 @@ class Index(Protocol):
 class NothingHeld:
     """Of instances without a prefix cache."""
 
-    def held(self, call: SimCall) -> Mapping[str, int]:
-        return {}
+    def held(self, call: SimCall) -> Held:
+        return {}, None
 
     def sent(self, call: SimCall, instance: str) -> None:
         """It computes the prompt for this request only."""
@@ -49,8 +50,15 @@ class MixedIndex:
         self._views = views
         self._of = {endpoint.name: view for view, endpoints in views.items() for endpoint in endpoints}
 
-    def held(self, call: SimCall) -> Mapping[str, int]:
-        return {name: tokens for view in self._views for name, tokens in view.held(call).items()}
+    def held(self, call: SimCall) -> Held:
+        held: dict[str, int] = {}
+        tiers: dict[str, tuple[int, int, int]] | None = None
+        for view in self._views:
+            tokens, by_tier = view.held(call)
+            held |= tokens
+            if by_tier is not None:
+                tiers = (tiers or {}) | dict(by_tier)
+        return held, tiers
 
     def sent(self, call: SimCall, instance: str) -> None:
         self._of[instance].sent(call, instance)

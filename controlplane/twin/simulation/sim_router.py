@@ -56,7 +56,7 @@ class SimRouter:
         """To an arm, for good."""
         if self._arms is not None:
             call.candidate = self._arms.takes(call.key, call.sent_s)
-            cached = max(self._index.held(call).values(), default=0)
+            cached = max(self._index.held(call)[0].values(), default=0)
             call.arm_class = classify(call.request.input_tokens, cached, self._policy)
 
     def decide(self, call: SimCall, now: float) -> Decision:
@@ -74,9 +74,9 @@ class SimRouter:
         tokens = call.request.input_tokens
         bound = self._affinity.get(call.session, now, self._ttl_s) if call.session is not None else None
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
-        held = self._index.held(call)
+        held, tiers = self._index.held(call)
         key = _prefix_key(call)
-        return RoutingRequest(tokens, call.session, bound_to, history_tokens, held, None, self._rates, key, call.turn)
+        return RoutingRequest(tokens, call.session, bound_to, history_tokens, held, tiers, self._rates, key, call.turn)
 
     def sent(self, call: SimCall, endpoint: SimEndpoint, now: float) -> None:
         """The request goes to this instance: bind the session and expect the prompt in its cache."""

@@ -316,6 +316,10 @@ class EngineTiers:
 
     # Statistics
 
+    def held(self, key: int) -> str:
+        """The medium of the fastest tier that holds this block; empty: none does."""
+        return next((tier.device.medium for tier in self._tiers if key in tier.cache), "")
+
     def backlog_bytes(self, now_s: float, *, idle: bool) -> float:
         span_s = max(0.0, now_s - self._settled_s) * (1 if idle else SLACK_SHARE)
         return sum(max(0.0, backlog.bytes - span_s * tier.device.write_bytes_per_s) for tier, backlog in self._backlogs)

@@ -1,15 +1,20 @@
 """KV below HBM in the twin: loads, a store that engines share, and requests whose loads do not fit."""
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from controlplane.twin.simulation.kv_event_view import KvEventView
+from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.tests.builders import BLOCK, MODEL, asks, fleet, play, policy
 from controlplane.twin.simulation.tier_facts import tier_facts
 from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
 from fleet.engine.engine_model import TransferLink
 from fleet.engine.profiles import profile
+from fleet.engine.request import EngineRequest
 from fleet.engine.tiers.devices import DEVICES
 from fleet.engine.tiers.model import TierModel, TiersModel
 from fleet.engine.tiers.shared import StoreModel
@@ -119,6 +124,19 @@ def test_the_facts_of_a_run_sum_the_instances_by_tier() -> None:
     assert facts["loading"]["bubble_s"] > 0
     assert facts["loading"]["failed"] == 0
     assert tier_facts(play(documents(1, 1))) == {}
+
+
+@pytest.mark.parametrize(("below", "expected"), [(("dram",), (1, 6, 0)), (("ssd",), (1, 0, 6)), ((), (1, 0, 0))])
+def test_the_router_in_the_twin_knows_the_tier_of_each_block(below: tuple[str, ...], expected: tuple[int, ...]) -> None:
+    model = replace(MODEL, kv_blocks=8, kv_events=True, tiers=tiers(*below) if below else None)
+    endpoint = SimEndpoint("chat-0", 0, model, model)
+    for number, chain in enumerate(([1, 2, 3, 4, 5, 6, 7], [11, 12, 13, 14, 15, 16, 17])):
+        endpoint.engine.add_request(EngineRequest(str(number), 7 * 16, 1, chain), number)
+        endpoint.engine.advance(number + 0.9)
+    call: Any = SimpleNamespace(chain=[1, 2, 3, 4, 5, 6, 7, 8], request=SimpleNamespace(input_tokens=8 * 16 + 1))
+    tokens, by_tier = KvEventView([endpoint], 16).held(call)
+    assert tokens == {"chat-0": sum(expected) * 16}
+    assert by_tier == ({"chat-0": tuple(16 * blocks for blocks in expected)} if below else None)
 
 
 def test_equal_arguments_give_equal_outcomes() -> None:
