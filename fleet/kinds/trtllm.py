@@ -53,13 +53,13 @@ class TrtllmSpec:
     tensor_parallel: int = option(
         1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="Per instance. ↑ TPS/user, ↓ TPS/GPU."
     )
-    generation_tensor_parallel: int | None = option(
+    prefill_tensor_parallel: int | None = option(
         None,
-        title="Tensor parallel, generation",
+        title="Tensor parallel of context servers",
         unit="GPUs",
         minimum=1,
         maximum=64,
-        help="Per generation server; left out: as tensor_parallel.",
+        help="Per context server; left out: tensor_parallel, with DWDP 1.",
     )
     attention_dp: bool = option(
         False,
@@ -67,7 +67,12 @@ class TrtllmSpec:
         help="Each GPU computes the attention of its own prompts and all share the experts (DEP). ↑ TPS/GPU.",
     )
     expert_parallel: int | None = option(
-        None, title="Expert parallel", unit="GPUs", minimum=1, maximum=64, help="Left out: experts are not distributed."
+        None,
+        title="Expert parallel",
+        unit="GPUs",
+        minimum=1,
+        maximum=64,
+        help="Left out: with attention_dp all GPUs of a server, else experts are not distributed.",
     )
     dwdp_size: int = option(
         1,
@@ -151,31 +156,34 @@ def role(spec: TrtllmSpec, launch: Launch) -> str:
 
 
 def gpus_each(spec: TrtllmSpec, own: str) -> int:
-    return spec.generation_tensor_parallel or spec.tensor_parallel if own == DECODE else spec.tensor_parallel
+    if own != PREFILL:
+        return spec.tensor_parallel
+    is_single = spec.dwdp_size > 1 and spec.prefill_instances > 0
+    return spec.prefill_tensor_parallel or (1 if is_single else spec.tensor_parallel)
 
 
 def _expert_parallel(spec: TrtllmSpec, own: str) -> int | None:
-    """With attention DP, and on generation servers of their own size, experts are spread over all GPUs of a server."""
-    if own == DECODE and spec.generation_tensor_parallel and (spec.attention_dp or spec.expert_parallel):
-        return spec.generation_tensor_parallel
-    return spec.expert_parallel or (spec.tensor_parallel if spec.attention_dp else None)
+    """With attention DP, experts are spread over all GPUs of a server."""
+    gpus = gpus_each(spec, own)
+    return min(spec.expert_parallel, gpus) if spec.expert_parallel else gpus if spec.attention_dp else None
 
 
 def _gpus(spec: TrtllmSpec, launch: Launch) -> tuple[str, ...]:
     """Context servers come first, and may span another number of GPUs."""
-    own, first = role(spec, launch), min(launch.ordinal, spec.prefill_instances)
-    start = first * spec.tensor_parallel + (launch.ordinal - first) * gpus_each(spec, own)
-    return launch.gpus or spec.gpus[start : start + gpus_each(spec, own)]
+    first = _first_gpu(spec, launch.ordinal)
+    return launch.gpus or spec.gpus[first : first + gpus_each(spec, role(spec, launch))]
+
+
+def _first_gpu(spec: TrtllmSpec, ordinal: int) -> int:
+    context = min(ordinal, spec.prefill_instances or (ordinal if spec.role == PREFILL else 0))
+    return context * gpus_each(spec, PREFILL) + (ordinal - context) * gpus_each(spec, DECODE)
 
 
 def _max_replicas(spec: TrtllmSpec) -> int | None:
-    limits = []
-    if spec.dwdp_size > 1 and spec.role == PREFILL:
-        limits.append(spec.dwdp_size * spec.dwdp_groups)
+    limits = [spec.dwdp_size * spec.dwdp_groups] if spec.dwdp_size > 1 and spec.role == PREFILL else []
     if spec.gpus:
-        context = min(spec.prefill_instances, len(spec.gpus) // spec.tensor_parallel)
-        left = len(spec.gpus) - context * spec.tensor_parallel
-        limits.append(context + left // gpus_each(spec, DECODE if spec.prefill_instances else spec.role))
+        fitting = (ordinal for ordinal in range(len(spec.gpus) + 1) if _first_gpu(spec, ordinal) <= len(spec.gpus))
+        limits.append(max(fitting))
     return min(limits, default=None)
 
 
@@ -263,5 +271,7 @@ TRTLLM = Kind(
     device=NVIDIA,
     devices=gpus_each,
     connectors=(connectors.TRTLLM,),
-    twin_model=lambda spec, launch: trtllm_twin.twin_model(spec, launch, wire(spec, launch).get("connector", "")),
+    twin_model=lambda spec, launch: trtllm_twin.twin_model(
+        spec, launch, gpus_each(spec, role(spec, launch)), wire(spec, launch).get("connector", "")
+    ),
 )

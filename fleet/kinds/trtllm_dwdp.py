@@ -51,9 +51,11 @@ def refuse(spec: "TrtllmSpec") -> dict[str, str]:
         return {"dwdp_size": "is for context servers: set role to prefill, or set prefill_instances"}
     if spec.chunked_prefill:
         return {"dwdp_size": "does not work with chunked_prefill"}
-    if spec.tensor_parallel > 1 or (spec.expert_parallel or 1) > 1:
-        wrong = "tensor_parallel" if spec.tensor_parallel > 1 else "expert_parallel"
-        return {wrong: "must be 1 with DWDP: each GPU is a context server (generation_tensor_parallel is free)"}
+    option = (
+        "tensor_parallel" if spec.role == PREFILL and not spec.prefill_tensor_parallel else "prefill_tensor_parallel"
+    )
+    if (getattr(spec, option) or 1) > 1:
+        return {option: "must be 1 with DWDP: each GPU is a context server"}
     servers = spec.dwdp_size * spec.dwdp_groups
     if spec.prefill_instances and spec.prefill_instances != servers:
         return {"prefill_instances": f"must be dwdp_size x dwdp_groups = {servers}: every context server is in a group"}

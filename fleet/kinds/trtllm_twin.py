@@ -36,13 +36,12 @@ _TRANSFERS = TransferModel(
 )
 
 
-def twin_model(spec: "TrtllmSpec", launch: Launch, connector: str) -> TwinModel:
+def twin_model(spec: "TrtllmSpec", launch: Launch, gpus: int, connector: str) -> TwinModel:
     """Raises UnknownProfile."""
     model = spec.model or launch.model
     if experts_of(model) != _MOE.experts or "deepseek" not in model.lower():
         raise UnknownProfile(f"no constants for {model} on TensorRT-LLM; there are: DeepSeek-R1 and V3 on GB200")
     role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
-    gpus = spec.generation_tensor_parallel or spec.tensor_parallel if role == DECODE else spec.tensor_parallel
     law, ranks, experts = _law(spec, launch, role, gpus)
     batching = VLLM if spec.chunked_prefill else WHOLE_PROMPTS
     engine = EngineModel(
@@ -65,7 +64,11 @@ def twin_model(spec: "TrtllmSpec", launch: Launch, connector: str) -> TwinModel:
 
 
 def _mode(spec: "TrtllmSpec") -> str:
-    return f"context servers: DWDP{spec.dwdp_size}" if spec.dwdp_size > 1 else f"servers: DEP{spec.tensor_parallel}"
+    return (
+        f"context servers: DWDP{spec.dwdp_size}"
+        if spec.dwdp_size > 1
+        else f"servers: DEP{spec.prefill_tensor_parallel or spec.tensor_parallel}"
+    )
 
 
 def _law(spec: "TrtllmSpec", launch: Launch, role: str, gpus: int) -> tuple[Law, int, float]:

@@ -58,8 +58,12 @@ def test_a_group_can_hold_experts_twice_and_fetch_in_slices() -> None:
     [
         ({"dwdp_size": 4}, "dwdp_size", "is for context servers: set role to prefill, or set prefill_instances"),
         ({"dwdp_size": 4, "role": "prefill"}, "dwdp_size", "does not work with chunked_prefill"),
-        ({**GROUP, "tensor_parallel": 2}, "tensor_parallel", "must be 1 with DWDP"),
-        ({**GROUP, "expert_parallel": 2}, "expert_parallel", "must be 1 with DWDP"),
+        ({**GROUP, "prefill_tensor_parallel": 2}, "prefill_tensor_parallel", "must be 1 with DWDP"),
+        (
+            {"dwdp_size": 4, "role": "prefill", "chunked_prefill": False, "tensor_parallel": 2},
+            "tensor_parallel",
+            "must be 1 with DWDP",
+        ),
         ({**GROUP, "prefill_instances": 6}, "prefill_instances", "must be dwdp_size x dwdp_groups = 4"),
         ({**GROUP, "dwdp_experts": 60, "dwdp_prefetch": 64}, "dwdp_experts", "60 held + 3 x 64 copied = 252 experts"),
         ({**GROUP, "dwdp_prefetch": 65}, "dwdp_prefetch", "65 must be 1 to 64: 256 experts on 4 GPUs"),
@@ -123,7 +127,7 @@ def test_a_stored_pool_that_would_be_refused_today_is_still_shown() -> None:
 
 
 def test_generation_servers_may_span_more_gpus() -> None:
-    given = {**GROUP, "attention_dp": True, "generation_tensor_parallel": 4, "gpus": [*map(str, range(12))]}
+    given = {**GROUP, "attention_dp": True, "tensor_parallel": 4, "gpus": [*map(str, range(12))]}
     spec = build(TRTLLM.spec, given)
     context, generation = launch(3), launch(5)
     assert problems(given) == []
@@ -155,3 +159,7 @@ def test_dep_spreads_the_experts_over_the_gpus_of_a_server() -> None:
     assert "--tp_size 4 --ep_size 4" in " ".join(TRTLLM.command(spec, launch()))
     plain = build(TRTLLM.spec, {"tensor_parallel": 4})
     assert "--ep_size" not in " ".join(TRTLLM.command(plain, launch()))
+    given = {"tensor_parallel": 8, "prefill_tensor_parallel": 2, "expert_parallel": 4, "prefill_instances": 1}
+    context, generation = (TRTLLM.command(build(TRTLLM.spec, given), launch(ordinal)) for ordinal in (0, 1))
+    assert "--tp_size 2 --ep_size 2" in " ".join(context)
+    assert "--tp_size 8 --ep_size 4" in " ".join(generation)

@@ -21,7 +21,7 @@ def model_of(given: dict[str, Any], ordinal: int = 0, model: str = "nvidia/DeepS
 
 
 def test_a_pool_has_context_servers_of_one_mode_and_generation_servers() -> None:
-    given = {**GROUP, "generation_tensor_parallel": 8, "max_batch_size": 16, "max_num_tokens": 4096}
+    given = {**GROUP, "tensor_parallel": 8, "max_batch_size": 16, "max_num_tokens": 4096}
     context, generation = model_of(given).engine, model_of(given, 4).engine
     assert isinstance(context.law, DwdpLaw)
     assert (context.role, generation.role) == ("prefill", "decode")

@@ -138,14 +138,14 @@ def test_calibrated_engines_can_only_be_more_or_fewer(ci, demo_pool, sent, monke
     assert fleet["calibration"]["constants"]
 
 
-DEP4 = {"attention_dp": True, "tensor_parallel": 4, "generation_tensor_parallel": 8, "prefill_instances": 1}
+DEP4 = {"attention_dp": True, "tensor_parallel": 8, "prefill_tensor_parallel": 4, "prefill_instances": 1}
 OFFLOAD = {"flow.heavy": "offload", "classes.heavy_new_tokens": 500, "classes.warm_new_tokens": 100}
 
 
 def test_a_dep_pool_and_a_dwdp_pool_are_compared(ci, demo_pool, sent, data_dir):
     engine = DEP4 | {"chunked_prefill": False, "max_num_tokens": 32_768}
     Pool.objects.create(name="r1", model="DeepSeek-R1", kind="trtllm", replicas=2, engine=engine)
-    dwdp = {"dwdp_size": 4, "tensor_parallel": 1, "prefill_instances": 4}
+    dwdp = {"dwdp_size": 4, "prefill_tensor_parallel": None, "prefill_instances": 4}
     arms = [
         {"name": "DEP4", "strategy": "lpwl", "overrides": OFFLOAD},
         {

@@ -113,7 +113,7 @@ def test_what_cannot_be_modelled_says_why(made: dict[str, Any], says: str) -> No
 
 def test_context_servers_of_a_known_model_need_no_calibration() -> None:
     engine = {"dwdp_size": 2, "prefill_instances": 2, "chunked_prefill": False, "dwdp_contention_opt": True}
-    engine |= {"attention_dp": True, "generation_tensor_parallel": 8}
+    engine |= {"attention_dp": True, "tensor_parallel": 8}
     r1 = Pool.objects.create(name="r1", model="DeepSeek-R1", kind="trtllm", replicas=3, engine=engine)
     with pytest.raises(NotModelled, match="GB on each of 1 GPUs, a GB200 has 186"):
         twin_of(r1)

@@ -68,7 +68,7 @@ def test_decodes_count_as_a_token_of_some_gpu_and_read_their_context() -> None:
 
 def test_a_larger_generation_server_is_faster() -> None:
     slow, fast = (
-        model_of({**GROUP, "generation_tensor_parallel": gpus}, ordinal=4).engine.law.step_s(64, 0.0, 64 * 8_000, 64)
+        model_of({**GROUP, "tensor_parallel": gpus}, ordinal=4).engine.law.step_s(64, 0.0, 64 * 8_000, 64)
         for gpus in (4, 16)
     )
     assert 0.003 < fast < slow < 0.1

@@ -13,21 +13,22 @@ from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
 from fleet.kinds.option import build
-from fleet.kinds.trtllm_twin import twin_model
 from fleet.systems.dwdp.phase import Prompts
 from fleet.systems.dwdp.published import r1_phase
 
-COMMON = {"max_num_tokens": 32_768, "attention_dp": True, "generation_tensor_parallel": 8, "chunked_prefill": False}
+COMMON = {"max_num_tokens": 32_768, "attention_dp": True, "tensor_parallel": 8, "chunked_prefill": False}
 OFFLOAD = policy("round_robin", flow__heavy="offload", classes__heavy_new_tokens=500, classes__warm_new_tokens=100)
 
 
 def servers(replicas: int, **options: Any) -> TwinFleet:
-    spec = build(KINDS["trtllm"].spec, {**COMMON, **options})
+    kind = KINDS["trtllm"]
+    assert kind.twin_model is not None
+    spec = build(kind.spec, {**COMMON, **options})
     launches = [Launch(f"p-{n}", "DeepSeek-R1", "127.0.0.1", {"http": 1}, "python", n) for n in range(replicas)]
-    return TwinFleet({launch.instance: twin_model(spec, launch, "trtllm").engine for launch in launches})
+    return TwinFleet({launch.instance: kind.twin_model(spec, launch).engine for launch in launches})
 
 
-DEP4 = servers(2, tensor_parallel=4, prefill_instances=1)
+DEP4 = servers(2, prefill_tensor_parallel=4, prefill_instances=1)
 DWDP4 = servers(5, dwdp_size=4, prefill_instances=4)
 
 
@@ -89,7 +90,7 @@ def test_slices_are_never_slower_than_whole_pulls() -> None:
 
 def test_equal_runs_are_equal_and_another_server_draws_another_spread() -> None:
     assert paced(DEP4, 4) == paced(DEP4, 4)
-    two = servers(3, tensor_parallel=4, prefill_instances=2)
+    two = servers(3, prefill_tensor_parallel=4, prefill_instances=2)
     assert two.instances["p-0"].law != two.instances["p-1"].law
 
 
