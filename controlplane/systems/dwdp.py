@@ -264,7 +264,10 @@ DWDP = System(
         Group("Experts on the GPUs", ("held", "copied")),
         Group(
             "Model",
-            ("experts", "top_k", "shared", "layers", "moe_layers", "hidden", "inner", "bytes_per_weight"),
+            (
+                "experts", "top_k", "shared", "layers", "moe_layers", "hidden", "inner", "bytes_per_weight",
+                "attention_mweights", "heads", "head_size",
+            ),
         ),
         Group("GPU", ("expert_pflops", "projection_pflops", "attention_pflops", "memory_tb_per_s", "memory_gb")),
         Group(

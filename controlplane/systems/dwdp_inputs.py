@@ -89,6 +89,11 @@ class Inputs:
     moe_layers: int | None = _of_model("Layers with experts", 1, 1_024)
     hidden: int | None = _of_model("Hidden size", 16, 1_048_576)
     inner: int | None = _of_model("Size of an expert", 16, 1_048_576)
+    attention_mweights: float | None = _of_model(
+        "Projections of a layer", 0.01, 1e6, unit="million weights", kind="float"
+    )
+    heads: int | None = _of_model("Attention heads", 1, 4_096)
+    head_size: int | None = _of_model("Query and value of a head", 2, 65_536)
     bytes_per_weight: float | None = _of_model("Weight of an expert", 0.1, 8, unit="bytes", kind="float")
     # GPU
     expert_pflops: float | None = _of_gpu("Peak for experts", "PFLOP/s", 0.001, 1_000)
@@ -125,7 +130,9 @@ class Inputs:
 
 def moe_of(inputs: Inputs) -> Moe:
     names = ("experts", "top_k", "shared", "layers", "moe_layers", "hidden", "inner", "bytes_per_weight")
-    given = {name: getattr(inputs, name) for name in names}
+    given = {name: getattr(inputs, name) for name in (*names, "heads", "head_size")}
+    if inputs.attention_mweights is not None:
+        given["attention_weights"] = inputs.attention_mweights * 1e6
     return replace(MOES[inputs.model], **{name: value for name, value in given.items() if value is not None})
 
 

@@ -20,7 +20,9 @@ class Moe:
     bytes_per_weight: float  # of experts, with scales
     attention_weights: float  # of one layer's projections
     attention_bytes_per_weight: float
-    pair_flops: float  # of one layer's attention, per pair of a token and one before it
+    heads: int
+    head_size: int  # of a query and a value together
+    full_layers: float = 1.0  # 0–1 of the layers, that attend to the whole prompt
 
     @property
     def expert_bytes(self) -> float:
@@ -31,6 +33,11 @@ class Moe:
     def expert_flops(self) -> float:
         """Per token and expert."""
         return 6 * self.hidden * self.inner
+
+    @property
+    def pair_flops(self) -> float:
+        """Of one layer's attention, per pair of a token and one before it."""
+        return 2 * self.heads * self.head_size * self.full_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +80,8 @@ DEEPSEEK_R1 = Moe(
     bytes_per_weight=0.5 + 1 / 16,  # NVFP4: a scale of a byte per 16
     attention_weights=187e6,
     attention_bytes_per_weight=1,
-    pair_flops=2 * 128 * (192 + 128),
+    heads=128,
+    head_size=192 + 128,
 )
 # 64 heads and 8 for KV, of 64. Every second layer attends to 128 tokens only: its attention is left out.
 GPT_OSS_120B = Moe(
@@ -88,7 +96,9 @@ GPT_OSS_120B = Moe(
     bytes_per_weight=0.5 + 1 / 32,  # MXFP4: a scale of a byte per 32
     attention_weights=2880 * (2 * 4096 + 2 * 512),
     attention_bytes_per_weight=2,
-    pair_flops=2 * 64 * (64 + 64) / 2,
+    heads=64,
+    head_size=64 + 64,
+    full_layers=0.5,
 )
 MOES = {"DeepSeek-R1": DEEPSEEK_R1, "gpt-oss-120b": GPT_OSS_120B}
 
