@@ -4,7 +4,7 @@ import os
 import resource
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from controlplane.up.preflight import ROOM_MB
 from fleet import services
 from fleet.node import engine_user
 from fleet.spec import allow_lists
+from fleet.spec.fleet_spec import PoolSpec
 from router.contract import secret_text
 
 FILES_WANTED = 4096  # sockets: one per open page and engine, two per request through a router
@@ -161,10 +162,27 @@ def engines_user() -> DoctorFinding:
 def engines() -> list[DoctorFinding]:
     """For each pool on this host, the requirements that are missing."""
     try:
-        found = [check(pool) for pool in services.current_spec().pools]
+        pools = services.current_spec().pools
+        found = [check(pool) for pool in pools]
     except DatabaseError:
         return []  # `database` reports it
-    return [_of_pool(start) for start in found]
+    return [*map(_of_pool, found), *disks_without_master(pools)]
+
+
+def disks_without_master(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:
+    """Disks of the Mooncake store that stay empty: their master offers no SSD tier to the clients."""
+    named = {pool.name: pool for pool in pools}
+    return [
+        DoctorFinding(
+            f"pool {pool.name}",
+            False,
+            f"its SSD tier stays empty: engine.ssd of the master's pool {master.name} is false",
+            f"set engine.ssd of the pool {master.name} to true",
+        )
+        for pool in named.values()
+        if pool.kind == "mooncake-client" and pool.engine.get("ssd")
+        if (master := named.get(pool.engine.get("master", ""))) is not None and not master.engine.get("ssd")
+    ]
 
 
 def _of_pool(start: StartPreview) -> DoctorFinding:

@@ -1,6 +1,7 @@
 import pytest
 
 from controlplane import doctor
+from fleet.spec.fleet_spec import PoolSpec
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,15 @@ def test_what_an_operator_may_do_on_the_host_is_said(settings):
     for name in ("PROGRAMS", "FOLDERS", "VARIABLES", "ARGUMENTS"):
         setattr(settings, f"ALLOWED_{name}", ("none",))
     assert doctor.operators().text == "programs, folders, variables and arguments of engines are listed"
+
+
+@pytest.mark.parametrize(("ssd", "named"), [(False, ["pool store"]), (True, [])])
+def test_a_disk_of_the_store_needs_a_master_with_an_ssd_tier(ssd, named):
+    pools = [
+        PoolSpec("master", "m", "mooncake-master", engine={"ssd": ssd}),
+        PoolSpec("store", "m", "mooncake-client", engine={"ssd": True, "master": "master"}),
+        PoolSpec("memory", "m", "mooncake-client", engine={"master": "master"}),
+    ]
+    findings = doctor.disks_without_master(pools)
+    assert [finding.subject for finding in findings] == named
+    assert all(finding.advice == "set engine.ssd of the pool master to true" for finding in findings)

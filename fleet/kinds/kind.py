@@ -95,6 +95,8 @@ class Kind:
     files: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}  # name → text, written to Launch.folder
     requires: Callable[[Any, Launch], tuple[Requirement, ...]] = lambda spec, launch: ()
     volume: Callable[[Any, Launch], str] = lambda spec, launch: ""  # folder that fills up; empty: none
+    # Emptied at each start: the engine's processes collect their metrics there; empty: they need none
+    metrics_folder: Callable[[Any, Launch], str] = lambda spec, launch: ""
     image: str = ""  # container image on a Kubernetes node; empty: the node's file or the document names one
     device: str = ""  # Kubernetes resource of its accelerators; empty: it uses none
     devices: Callable[[Any, str], int] = lambda spec, role: 0  # accelerators that an instance of a role spans

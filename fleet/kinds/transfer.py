@@ -30,6 +30,7 @@ class Transfer:
     wire: dict[str, Any] = field(default_factory=dict)  # of the instance's entry in weir:fleet
     modules: tuple[str, ...] = ()  # that the engine's Python must find
     volume: str = ""  # folder that fills up
+    metrics_folder: str = ""  # emptied at each start
 
 
 def none(spec: "VllmSpec", launch: Launch) -> Transfer:
@@ -138,12 +139,14 @@ def lmcache_gds(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 def _lmcache(launch: Launch, values: dict[str, Any], volume: str = "") -> Transfer:
     text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in {"chunk_size": 256, **values}.items())
+    metrics = f"{launch.folder}/metrics"  # through it LMCache's numbers reach vLLM's page, which another process makes
     return Transfer(
         {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"},
-        {"LMCACHE_CONFIG_FILE": f"{launch.folder}/{LMCACHE_FILE}"},
+        {"LMCACHE_CONFIG_FILE": f"{launch.folder}/{LMCACHE_FILE}", "PROMETHEUS_MULTIPROC_DIR": metrics},
         {LMCACHE_FILE: text},
         modules=("lmcache",),
         volume=volume,
+        metrics_folder=metrics,
     )
 
 

@@ -165,6 +165,7 @@ VLLM = Kind(
     files=files,
     requires=requires,
     volume=lambda spec, launch: transfer(spec, launch).volume,
+    metrics_folder=lambda spec, launch: transfer(spec, launch).metrics_folder,
     image="vllm/vllm-openai:v0.32.0",
     device=NVIDIA,
     devices=lambda spec, role: spec.tensor_parallel if spec.device == "cuda" else 0,

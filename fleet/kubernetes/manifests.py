@@ -216,6 +216,8 @@ def _volumes(start: PodStart) -> list[Json]:
     if start.prepared.volume:
         size = math.ceil(getattr(start.options, "disk_gib", 0) * 1024)
         found.append({"name": "kv", "emptyDir": {"sizeLimit": f"{size}Mi"} if size else {}})
+    if start.prepared.metrics_folder:
+        found.append({"name": "metrics", "emptyDir": {}})
     if start.prepared.files:
         items = [{"key": f"file.{_file(path)}", "path": _file(path)} for path in start.prepared.files]
         found.append({"name": "files", "secret": {"secretName": start.name, "items": items}})
@@ -228,6 +230,8 @@ def _mounts(start: PodStart) -> list[Json]:
         found.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
     if start.prepared.volume:
         found.append({"name": "kv", "mountPath": start.prepared.volume})
+    if start.prepared.metrics_folder:
+        found.append({"name": "metrics", "mountPath": start.prepared.metrics_folder})
     files = (
         {"name": "files", "mountPath": path, "subPath": _file(path), "readOnly": True} for path in start.prepared.files
     )

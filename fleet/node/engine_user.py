@@ -109,3 +109,8 @@ def write(user: EngineUser, path: str, text: str) -> None:
 def make_volume(user: EngineUser, folder: str) -> None:
     if user.run('mkdir -p -m 700 -- "$1"', folder):
         raise _unusable(f"cannot make the folder {folder}; make it and give it to that user")
+
+
+def make_empty(user: EngineUser, folder: str) -> None:
+    if user.run('rm -rf -- "$1" && mkdir -m 700 -- "$1"', folder):
+        raise _unusable(f"cannot empty the folder {folder}; remove it")

@@ -4,6 +4,7 @@ Starts and previews share it; a preview shows names in place of ports that are n
 """
 
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class PreparedStart:
     wire: dict[str, Any]
     requires: tuple[Requirement, ...]
     volume: str = ""  # folder of its KV tier on disk
+    metrics_folder: str = ""  # emptied at each start
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ def prepare(
         wire=kind.wire(options, wanted),
         requires=kind.requires(options, wanted),
         volume=kind.volume(options, wanted),
+        metrics_folder=kind.metrics_folder(options, wanted),
     )
 
 
@@ -163,13 +166,15 @@ def address_of(row: Instance) -> str:
 
 
 def write_files(prepared: PreparedStart, folder: Path, user: EngineUser | None = None) -> None:
-    """Write the files, readable by the engine's user only, and make the folder of the KV tier."""
+    """Write the files, readable by the engine's user only, and make the folders of its KV tier and its metrics."""
     if user is None:
         _write_files(prepared, folder)
         return
     engine_user.make_folder(user, folder)
     if prepared.volume:
         engine_user.make_volume(user, prepared.volume)
+    if prepared.metrics_folder:
+        engine_user.make_empty(user, prepared.metrics_folder)
     for path, text in prepared.files.items():
         engine_user.write(user, path, text)
 
@@ -178,6 +183,9 @@ def _write_files(prepared: PreparedStart, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if prepared.volume:
         Path(prepared.volume).mkdir(parents=True, exist_ok=True, mode=0o700)
+    if prepared.metrics_folder:
+        shutil.rmtree(prepared.metrics_folder, ignore_errors=True)
+        Path(prepared.metrics_folder).mkdir(exist_ok=True, mode=0o700)
     for path, text in prepared.files.items():
         file = Path(path)
         file.write_text(text)

@@ -135,7 +135,9 @@ def test_tiers_of_one_instance(given: dict[str, Any], connector: str, extra: dic
 )
 def test_lmcache_reads_its_configuration_from_a_file(kv: str, words: str) -> None:
     kind, given = KINDS["vllm"], {"kv": kv, "dram_gib": 2, "disk": "/ssd"}
-    assert made("vllm", given)[1]["LMCACHE_CONFIG_FILE"] == "/data/p-0/lmcache.yaml"
+    environment = made("vllm", given)[1]
+    assert environment["LMCACHE_CONFIG_FILE"] == "/data/p-0/lmcache.yaml"
+    assert environment["PROMETHEUS_MULTIPROC_DIR"] == kind.metrics_folder(build(kind.spec, given), launch())
     assert words in kind.files(build(kind.spec, given), launch())["lmcache.yaml"]
 
 

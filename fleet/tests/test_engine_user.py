@@ -90,8 +90,10 @@ def test_an_engine_runs_as_the_user_and_cannot_read_the_data_folder(
 def test_files_are_written_as_the_user_and_follow_no_link_with_weirs_rights(user: EngineUser, settings: Any) -> None:
     folder = folder_of("p-0")
     assert folder.parent == settings.DATA_DIR.with_name("var-engines")
-    start = prepared(files={f"{folder}/a.json": "{}"}, volume=f"{folder}/kv")
+    start = prepared(files={f"{folder}/a.json": "{}"}, volume=f"{folder}/kv", metrics_folder=f"{folder}/metrics")
     write_files(start, folder, user)
+    assert (folder / "metrics").stat().st_uid == user.uid
+    (folder / "metrics" / "counter_7.db").touch()
     stat = (folder / "a.json").stat()
     assert (stat.st_uid, stat.st_mode & 0o777) == (user.uid, 0o600)
     assert (folder / "kv").stat().st_uid == user.uid
@@ -103,6 +105,7 @@ def test_files_are_written_as_the_user_and_follow_no_link_with_weirs_rights(user
     write_files(start, folder, user)
     assert target.read_text() == "kept"
     assert (folder / "a.json").read_text() == "{}"
+    assert not list((folder / "metrics").iterdir())
 
 
 @as_root
@@ -110,6 +113,8 @@ def test_a_volume_that_the_user_cannot_make_is_refused_with_advice(user: EngineU
     with pytest.raises(UnusableUser, match=r"cannot make the folder /root/kv; make it and give it to that user"):
         write_files(prepared(volume="/root/kv"), folder_of("p-0"), user)
     assert not Path("/root/kv").exists()
+    with pytest.raises(UnusableUser, match=r"cannot empty the folder /root/metrics; remove it"):
+        write_files(prepared(metrics_folder="/root/metrics"), folder_of("p-0"), user)
 
 
 @as_root

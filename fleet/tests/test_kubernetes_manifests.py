@@ -169,6 +169,13 @@ def test_a_template_is_laid_over_and_our_own_labels_stay() -> None:
     assert {one["mountPath"] for one in engine_of(pod)["volumeMounts"]} > {"/models", "/var/lib/weir/kv"}
 
 
+def test_the_processes_of_an_engine_collect_their_metrics_in_an_empty_folder() -> None:
+    pod = objects_of(PoolSpec("chat", "m", "vllm", engine={"kv": "lmcache-dram"}), 0, PLACE)[0]
+    folder = values(pod)["PROMETHEUS_MULTIPROC_DIR"]
+    assert {"name": "metrics", "mountPath": folder} in engine_of(pod)["volumeMounts"]
+    assert {"name": "metrics", "emptyDir": {}} in pod["spec"]["volumes"]
+
+
 def test_the_image_is_the_documents_else_the_nodes_else_the_kinds() -> None:
     place = PodSettings(images={"vllm": "node:1"})
     images = [

@@ -120,5 +120,10 @@ def test_files_are_for_our_own_eyes_and_the_folder_of_the_tier_is_made(tmp_path:
     prepared = preview(pool("mooncake-client", master="m", ssd=True))
     write_files(prepared, folder_of("p-0"))
     assert (tmp_path / "instances/p-0/kv").is_dir()
+    lmcache = preview(pool(kv="lmcache-dram"))
+    for _ in range(2):
+        write_files(lmcache, folder_of("p-0"))
+        assert not list((tmp_path / "instances/p-0/metrics").iterdir())
+        (tmp_path / "instances/p-0/metrics/counter_7.db").touch()
     write_files(preview(pool(**STORE)), folder_of("p-0"))
     assert (tmp_path / "instances/p-0/mooncake.json").stat().st_mode & 0o777 == 0o600
