@@ -31,10 +31,10 @@ class NodeRow:
     @property
     def status_text(self) -> str:
         texts = {
-            "offline": "does not report",
+            "offline": "no heartbeat",
             "draining": "draining",
             "warning": "cordoned" if self.node.cordoned else "cannot start instances",
-            "ready": "takes instances",
+            "ready": "schedulable",
         }
         return texts[self.status]
 

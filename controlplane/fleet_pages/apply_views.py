@@ -11,15 +11,18 @@ from controlplane.accounts.decorators import RoleMissing
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.checks import check
-from controlplane.fleet_pages.views import permissions
+from controlplane.fleet_pages.views import SECTIONS, permissions
 from controlplane.permissions import can_operate
 from fleet import services
 from fleet.counted import counted
 from fleet.kinds import KINDS
 from fleet.kinds.option import options_of
+from fleet.kinds.option_field import shown as as_typed
 from fleet.services import Applied
+from fleet.spec import document as documents
 from fleet.spec.document import UnreadableDocument
-from fleet.spec.fleet_spec import InvalidFleet
+from fleet.spec.fleet_spec import InvalidFleet, PoolSpec
+from fleet.spec.masking import option_shown
 from router.contract.problem import Problem
 
 
@@ -58,7 +61,18 @@ def plan_page(request: HttpRequest, plan: Applied, document: str, **typed: Any) 
     """The changes, the starts, missing prerequisites, and the button to apply."""
     changed = {change.pool for change in plan.changes if change.kind in {"create", "update"}}
     looked = [check(pool) for pool in plan.spec.pools if pool.name in changed]
-    return _page(request, plan=plan, document=document, digest=services.digest(), starts=looked, **typed)
+    new = {change.pool for change in plan.changes if change.kind == "create"}
+    created = [created_pool(pool) for pool in plan.spec.pools if pool.name in new]
+    digest = services.digest()
+    return _page(request, plan=plan, document=document, digest=digest, starts=looked, created=created, **typed)
+
+
+def created_pool(pool: PoolSpec) -> dict[str, Any]:
+    """A new pool as its review shows it: only what is set, without secrets."""
+    plain = {name: getattr(pool, name) for name in ("name", "model", "kind", "replicas", "policy", "node")}
+    options = [(name, as_typed(option_shown(name, value))) for name, value in pool.engine.items()]
+    sections = [(name, documents.dump(value).strip()) for name in SECTIONS if (value := getattr(pool, name))]
+    return {**plain, "set": [*options, *sections]}
 
 
 def _apply(request: HttpRequest) -> HttpResponse:

@@ -22,7 +22,7 @@ EVENTS = 50
 
 CORDON = InstanceAction("cordon", "Cordon", "Starts no new instances here; running ones stay.")
 UNCORDON = InstanceAction("uncordon", "Open", "Allows new instances again.")
-DRAIN = InstanceAction("drain", "Drain", "Also moves instances whose placement allows another node.", danger=True)
+DRAIN = InstanceAction("drain", "Drain", "Moves instances to other nodes the pool allows.", danger=True)
 
 
 @require_GET
@@ -64,7 +64,7 @@ def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
         raise Http404(f"no such action: {verb}")
     _find(name)
     actions.act_on_node(verb, name, actor_of(request), reason_of(request))
-    messages.success(request, f"{name}: {verb} requested.")
+    messages.success(request, f"{verb.capitalize()} of {name} requested.")
     return redirect("fleet-node", name=name)
 
 

@@ -20,7 +20,7 @@ POOL_FIELDS = (
         None,
         None,
         (),
-        "Lower-case letters, digits and dashes; cannot be changed later.",
+        "Lower-case letters, digits and dashes. Cannot be changed later.",
     ),
     Option("model", "text", None, "Model", "", None, None, (), "The name in requests of clients."),
     Option("replicas", "int", 1, "Replicas", "instances", 0, MAX_REPLICAS, (), "Number of instances."),

@@ -66,6 +66,6 @@ def _page(
     kind = KINDS[pool["kind"]]
     common, own = pool_form.fields(pool, kind, errors)
     context = {"name": name, "kind": kind, "kinds": KINDS.values(), "common": common, "own": own, "others": others}
-    context |= {"wrong": [field for field in (*common, *own) if field.error]}
+    context |= {"wrong": [field for field in (*common, *own) if field.error], "problem_count": len(others)}
     template = "fleet/_pool_fields.html" if request.headers.get("HX-Request") else "fleet/pool_form.html"
     return render(request, template, {**context, **permissions(request)}, status=status)

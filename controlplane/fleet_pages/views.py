@@ -17,6 +17,7 @@ from controlplane.fleet_ops.indexes import indexes_of, refused_answers
 from controlplane.fleet_ops.node_rows import node_rows
 from controlplane.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
 from controlplane.fleet_ops.tiers import tier_rows
+from controlplane.fleet_ops.topology import topology
 from controlplane.fleet_pages.calibrations import can_be_measured, shown
 from controlplane.permissions import can_operate, who_can
 from fleet import selectors, services
@@ -36,6 +37,7 @@ LOG_LINES = 60
 EVENTS = 30
 POOL_EVENTS = 12
 VERSIONS = 8
+SECTIONS = ("update", "placement", "schedule", "autoscale", "slo")
 
 
 def permissions(request: HttpRequest) -> dict[str, Any]:
@@ -54,7 +56,12 @@ def render_part(request: HttpRequest, page: str, context: dict[str, Any]) -> Htt
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
     pools = pool_rows(selectors.pools())
-    context = {"pools": pools, "nodes": node_rows(Node.objects.all()), "leaving": Pool.objects.filter(removed=True)}
+    context = {
+        "pools": pools,
+        "topology": topology(pools),
+        "nodes": node_rows(Node.objects.all()),
+        "leaving": Pool.objects.filter(removed=True),
+    }
     return render_part(request, "fleet", {**context, **permissions(request)})
 
 
@@ -78,7 +85,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
 
 def sections(pool: Pool) -> list[tuple[str, str]]:
     """(section, text) of the document."""
-    given = [(name, getattr(pool, name)) for name in ("update", "placement", "schedule", "autoscale", "slo")]
+    given = [(name, getattr(pool, name)) for name in SECTIONS]
     return [(name, documents.dump(value).strip()) for name, value in given if value]
 
 
@@ -152,7 +159,9 @@ class InstanceAction:
 DRAIN = InstanceAction("drain", "Drain", "Stops new requests; running ones finish. The process stays.")
 UNDRAIN = InstanceAction("undrain", "Undrain", "Takes requests again.")
 RESTART = InstanceAction("restart", "Restart", "Drains and restarts the process; its KV cache is lost.", danger=True)
-STOP = InstanceAction("stop", "Stop", "Drains and ends the process; its KV cache is lost.", danger=True)
+STOP = InstanceAction(
+    "stop", "Stop", "Drains, then stops the process; it stays stopped. Its KV cache is lost.", danger=True
+)
 SLEEP = InstanceAction(
     "sleep", "Sleep", "Drains, then frees the GPU's memory; the process and its weights in host memory stay."
 )
@@ -195,5 +204,5 @@ def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     except services.NotPossible as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, f"{name}: {verb} requested.")
+        messages.success(request, f"{verb.capitalize()} of {name} requested.")
     return redirect("fleet-instance", name=name)

@@ -100,7 +100,7 @@ def record_silent(now: dt.datetime) -> list[str]:
         if Node.objects.filter(pk=node.pk, missed_at=None, last_seen=node.last_seen).update(missed_at=node.last_seen)
     ]
     for node in fallen:
-        text = f"has not reported for {SILENT_S:.0f} s; the control host probes its engines"
+        text = f"no heartbeat for {SILENT_S:.0f} s; control host now checks its engines"
         events.record_node(node.name, "silent", text)
     return [node.name for node in fallen]
 

@@ -203,7 +203,7 @@ def _complete(order: _Step) -> bool:
     if version is None:
         return False
     lasted = (order.now - version.at).total_seconds()
-    text = f"version {version.number} of its configuration is in place: {order.action.reason}"
+    text = f"rollout of v{version.number} complete: {order.action.reason}"
     events.record_pool(order.pool, "complete", text, seconds=max(0.0, lasted))
     return True
 

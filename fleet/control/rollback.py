@@ -48,7 +48,7 @@ def resume_pool(pool_name: str, actor: str, reason: str = "") -> Pool:
     if not Pool.objects.filter(pk=pool.pk).exclude(halted="").update(halted=""):
         raise NotPossible(f"{pool_name}: no change is halted")
     pool.versions.filter(pk=pool.versions.values("pk")[:1]).update(failed="")
-    events.record_pool(pool, "resume", "the change goes on", actor, reason)
+    events.record_pool(pool, "resume", "rollout resumed", actor, reason)
     pool.halted = ""
     return pool
 
@@ -58,7 +58,7 @@ def halt_pool(pool: Pool, reason: str, now: dt.datetime) -> bool:
     if not Pool.objects.filter(pk=pool.pk, halted="").update(halted=reason):
         return False
     lasted = _mark_failed(pool, reason, now)
-    events.record_pool(pool, "halt", f"the change is halted: {reason}", seconds=lasted)
+    events.record_pool(pool, "halt", f"rollout halted: {reason}", seconds=lasted)
     return True
 
 

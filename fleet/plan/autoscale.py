@@ -77,7 +77,7 @@ def _by_queue(point: LoadPoint, spec: Autoscale) -> Iterable[Advice]:
 
 def _by_kv(point: LoadPoint, spec: Autoscale) -> Iterable[Advice]:
     if spec.target_kv is not None and point.kv is not None:
-        why = f"KV use is {point.kv * 100:.0f} %, the target is {spec.target_kv * 100:g} %"
+        why = f"KV usage is {point.kv * 100:.0f} %, the target is {spec.target_kv * 100:g} %"
         yield Advice(_scaled(point.ready, point.kv / spec.target_kv), why)
 
 

@@ -167,8 +167,8 @@ def _at_rest(pool: DesiredPool, instance: ObservedInstance, context: PlanContext
 
 def _why_start(pool: DesiredPool, instance: ObservedInstance, config: str) -> str:
     if pool.halted and config != instance.config_hash and instance.config_hash:
-        return "should run, with the last working configuration"
-    return "should run"
+        return "with the last working configuration"
+    return "as desired"
 
 
 def _start(instance: ObservedInstance, config: str, reason: str) -> Action:

@@ -17,7 +17,7 @@ def verdict(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> Action 
         return None
     running = [instance for instance in staying(instances) if goal(pool, instance) == "run"]
     if running and all(one.state == "ready" and one.config_hash == pool.config_hash for one in running):
-        return of_pool("complete", pool, f"every instance is ready ({len(running)} of {pool.replicas})")
+        return of_pool("complete", pool, f"{len(running)}/{pool.replicas} ready")
     failed = next((one for one in instances if _has_failed(pool, one)), None)
     if failed is None or not pool.stable_hash:
         return None

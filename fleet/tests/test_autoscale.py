@@ -32,7 +32,7 @@ def advice(seen: list[LoadPoint], replicas: int = 4, changed_at: float = 0.0, **
     [
         ({}, 4, "the load fits the current size"),
         ({"waiting": 28.0}, 7, "7.0 requests wait per instance, the target is 4"),
-        ({"kv": 0.9}, 6, "KV use is 90 %, the target is 60 %"),
+        ({"kv": 0.9}, 6, "KV usage is 90 %, the target is 60 %"),
         ({"ttft_p90_ms": {"warm": 900.0}}, 5, "TTFT p90 of warm requests is 900 ms, the limit is 300 ms"),
         ({"waiting": 900.0}, 8, "225.0 requests wait"),  # a step at most doubles
         ({"waiting": 0.0, "kv": 0.05}, 3, "1 would have been enough for 300 s"),  # a quarter at most

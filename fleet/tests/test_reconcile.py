@@ -25,15 +25,15 @@ RETIRED = {"retired": "scaled down to 0"}
     ("pool", "instance", "action", "words"),
     [
         # at rest
-        ({}, {"state": "stopped"}, "start", "should run"),
+        ({}, {"state": "stopped"}, "start", "as desired"),
         ({}, {"state": "failed", "next_start_at": NOW + 1}, "", ""),
-        ({}, {"state": "failed", "next_start_at": NOW}, "start", "should run"),
+        ({}, {"state": "failed", "next_start_at": NOW}, "start", "as desired"),
         ({}, {"state": "stopped", "restart_asked": "ada: leak"}, "start", "ada: leak"),
         ({}, {"state": "stopped", **STOP}, "", ""),
         ({}, {"state": "failed", **STOP}, "rest", "stopped on request"),
         ({}, {**RETIRED, "state": "failed"}, "delete", "scaled down to 0"),
         ({"removed": True}, {"state": "stopped"}, "delete", "the pool is removed"),
-        ({}, {"state": "stopped", "desired": "drained"}, "start", "should run"),
+        ({}, {"state": "stopped", "desired": "drained"}, "start", "as desired"),
         # given to the node
         ({}, {"state": "starting"}, "", ""),
         ({}, {**RETIRED, "state": "starting"}, "", ""),

@@ -31,7 +31,7 @@ def test_a_node_shows_its_cluster(node: Node, viewer: Client) -> None:
     page = viewer.get("/fleet/nodes/k8s/").content.decode()
     assert "2 × H200" in page
     assert "<dd>Kubernetes v1.37.0</dd>" in page
-    assert "takes instances" in page
+    assert "schedulable" in page
 
 
 def test_a_node_whose_cluster_is_away_says_so(node: Node, viewer: Client) -> None:

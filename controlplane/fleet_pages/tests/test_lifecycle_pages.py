@@ -152,7 +152,7 @@ def test_the_page_of_a_halted_pool_says_so_and_lets_it_go_on(operator: Client, p
     Pool.objects.update(halted="p-0 failed with the new configuration")
     said = text_of(operator.get("/fleet/pools/p/"))
     assert "The change of this pool is halted. p-0 failed with the new configuration" in said
-    assert "change halted" in text_of(operator.get("/fleet/"))
+    assert "rollout halted" in text_of(operator.get("/fleet/"))
     assert "p: the change continues." in text_of(operator.post("/fleet/pools/p/resume", follow=True))
 
 
@@ -169,19 +169,19 @@ def test_the_page_of_a_pool_says_what_the_autoscaler_would_do_and_why(operator: 
 
 
 def test_the_nodes_have_a_page_and_one_each(operator: Client, pool: Pool) -> None:
-    assert "local takes instances" in text_of(operator.get("/fleet/nodes/"))
-    assert "local takes instances" in text_of(operator.get("/fleet/"))
+    assert "local schedulable" in text_of(operator.get("/fleet/nodes/"))
+    assert "local schedulable" in text_of(operator.get("/fleet/"))
     said = text_of(operator.get("/fleet/nodes/local/"))
     assert "GPUs absent:" in said
     assert "No instances" in said
     answer = operator.post("/fleet/nodes/local/drain", {"reason": "new fan"}, follow=True)
-    assert "local: drain requested." in text_of(answer)
+    assert "Drain of local requested." in text_of(answer)
     assert "draining" in text_of(answer)
     assert "new fan" in text_of(answer)
     assert operator.get("/fleet/nodes/mars/").status_code == 404
     assert operator.post("/fleet/nodes/local/burn").status_code == 404
     Node.objects.update(last_seen=None)
-    assert "local does not report" in text_of(operator.get("/fleet/nodes/"))
+    assert "local no heartbeat" in text_of(operator.get("/fleet/nodes/"))
 
 
 def test_gpus_are_told_by_number_and_kind_and_how_much_each_is_used(operator: Client, pool: Pool) -> None:
@@ -213,7 +213,7 @@ def test_the_page_of_a_node_that_is_gone_says_so_and_forgets_it_when_its_name_is
 ) -> None:
     gone()
     said = text_of(operator.get("/fleet/nodes/gpu-9/"))
-    assert "It has not reported for 10 min. It holds no instance." in said
+    assert "No heartbeat for 10 min. It holds no instance." in said
     typo = operator.post("/fleet/nodes/gpu-9/forget", {"confirm": "gpu-8"}, follow=True)
     assert "Nothing was done: type gpu-9 to confirm" in text_of(typo)
     done = text_of(operator.post("/fleet/nodes/gpu-9/forget", {"confirm": "gpu-9", "reason": "sold"}, follow=True))

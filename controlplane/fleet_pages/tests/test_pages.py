@@ -27,7 +27,7 @@ def test_the_fleet_page_shows_health_and_being_as_declared_as_two_facts(viewer: 
     services.apply_fleet(document(3), "ada")
     said = text_of(viewer.get("/fleet/"))
     assert "Health 1 of 2 ready" in said
-    assert "Declared 1 not created yet" in said
+    assert "Desired state 1 not created yet" in said
     assert "2 instances: 1 stopped 1 ready" in said
 
 
@@ -75,7 +75,7 @@ def test_an_instance_page_tells_what_its_kind_knows_about_it(viewer: Client) -> 
 
 def test_an_operator_restarts_an_instance_with_a_reason(operator: Client, fleet: World) -> None:
     answer = operator.post("/fleet/instances/p-0/restart", {"reason": "it leaks"}, follow=True)
-    assert "p-0: restart requested." in text_of(answer)
+    assert "Restart of p-0 requested." in text_of(answer)
     assert AuditEntry.objects.get(action="instance.restart").reason == "it leaks"
     fleet.until(lambda: fleet.one().epoch == 2)
 

@@ -58,6 +58,13 @@ def write_samples(web: Web, running: int = 2) -> None:  # noqa: F811
         web.redis.set(redis_keys.instance_key(name), stored(sample))
 
 
+def write_router(web: Web) -> None:  # noqa: F811
+    now = time.time()
+    status = {"id": "router-1", "at": now, "pools": {"demo": {"policy": "default", "version": 3}}}
+    web.redis.set(redis_keys.router_key("router-1"), stored(status))
+    web.redis.zadd(redis_keys.ROUTERS, {"router-1": now})
+
+
 @pytest.fixture
 def log(web: Web) -> Path:  # noqa: F811
     path = web.folder / "logs" / "instances" / "demo-0.log"

@@ -7,7 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from controlplane.fleet_pages.tests.browser.conftest import write_samples
+from controlplane.fleet_pages.tests.browser.conftest import write_router, write_samples
 from controlplane.testing_browser import Web
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
@@ -49,9 +49,9 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(fleet: Web, open_page: Any,
 
 def test_a_row_on_a_narrow_screen_is_a_card_that_names_its_figures(fleet: Web, open_page: Any) -> None:
     page = open_page("vera", width=320, height=640).goto("/fleet/")
-    cell = page.locator("tr", has_text="demo-0").locator("[data-label='KV cache']")
+    cell = page.locator("tr", has_text="demo-0").locator("[data-label='KV usage']")
     cell.scroll_into_view_if_needed()
-    assert cell.evaluate("node => getComputedStyle(node, '::before').content") == '"KV cache"'
+    assert cell.evaluate("node => getComputedStyle(node, '::before').content") == '"KV usage"'
     assert cell.evaluate("node => node.getBoundingClientRect().right") <= 320
 
 
@@ -63,6 +63,21 @@ def test_the_list_names_a_policy_that_does_not_exist(fleet: Web, open_page: Any)
     expect(page.locator(".notice--warning")).to_contain_text("names policy chat, which does not exist")
     page.get_by_text("Create a policy named chat").click()
     expect(page.locator("#new-name")).to_be_in_viewport()
+
+
+def test_topology_and_bars_show_where_requests_and_blocks_are(fleet: Web, open_page: Any) -> None:
+    write_router(fleet)
+    opened = open_page("otto")
+    page = opened.goto("/fleet/")
+    way = page.get_by_role("group", name="Topology of demo")
+    expect(way).to_contain_text("router-1")
+    expect(way).to_contain_text("v3")
+    assert way.locator("[data-status=failed]").inner_text() == "demo-1"
+    expect(way.get_by_role("img", name="KV usage 25 %")).to_have_count(1)
+    page.click("#way-demo-0")
+    expect(page.locator(".fleet-danger + ul")).to_contain_text("it stays stopped")
+    expect(page.locator(".fleet-verbs").first).not_to_contain_text("Restart")
+    assert opened.faults == []
 
 
 def test_figures_come_by_themselves_until_the_reader_pauses(fleet: Web, open_page: Any) -> None:

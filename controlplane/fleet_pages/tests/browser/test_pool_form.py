@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from controlplane.testing_browser import ROOT, Web, serving
 from controlplane.up.plan import celery
+from fleet.kinds import KINDS
 from fleet.node import process
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -41,7 +42,7 @@ def web() -> Iterator[Web]:
 
 def choose(page: Any, kind: str) -> None:
     page.select_option("#f-kind", kind)
-    expect(page.locator("#pool-fields")).to_contain_text(f"Options of the kind {kind}", timeout=SLOW_MS)
+    expect(page.locator("#pool-fields")).to_contain_text(f"{KINDS[kind].title} options", timeout=SLOW_MS)
 
 
 def test_a_pool_of_simulated_engines_goes_from_the_form_to_ready(web: Web, open_page: Any) -> None:
@@ -57,6 +58,8 @@ def test_a_pool_of_simulated_engines_goes_from_the_form_to_ready(web: Web, open_
     plan = page.locator("main")
     expect(plan).to_contain_text("-m fleet.simengine", timeout=SLOW_MS)
     expect(plan).to_contain_text("--time-scale 20")
+    assert page.locator("main dl.kv").first.inner_text().split()[-2:] == ["time_scale", "20.0"], "only what is set"
+    assert page.evaluate("document.documentElement.scrollHeight") < 1_500
     page.fill("#reason", "for the night shift")
     page.get_by_text("Apply to 1 pool").click()
     page.wait_for_url("**/fleet/", timeout=STARTED_MS)
@@ -75,11 +78,12 @@ def test_a_vllm_pool_shows_its_command_line_and_what_this_host_lacks(web: Web, o
     page.fill("[id='f-engine.model']", str(tmp_path / "weights"))
     page.fill("[id='f-engine.environment']", "HF_TOKEN=hf_very_secret\nNCCL_DEBUG=INFO")
     page.get_by_role("button", name="Show changes").last.click()
+    page.get_by_text("Command and files").click()
     said = page.locator("main").inner_text()
     assert f"{tmp_path}/bin/python -m vllm.entrypoints.openai.api_server" in said
     assert f"--model {tmp_path}/weights --served-model-name llama-3.1-8b" in said
     assert "NCCL_DEBUG='(hidden)'" in said
-    assert "This host does not meet the requirements." in said
+    assert "Host checks failed." in said
     assert "set engine.python to the interpreter of vLLM's environment" in said
     assert "set engine.model to the model's folder" in said
     for shown in page.locator("code, p.mono").all():
@@ -92,7 +96,7 @@ def test_a_field_that_cannot_be_taken_says_why_where_it_is(web: Web, open_page: 
     page.fill("#f-model", "m")
     page.fill("[id='f-engine.time_scale']", "fast")
     page.get_by_role("button", name="Show changes").last.click()
-    expect(page.locator("[role='alert']")).to_contain_text("The pool has errors.", timeout=SLOW_MS)
+    expect(page.locator("[role='alert']")).to_contain_text("Please correct ", timeout=SLOW_MS)
     for name in ("f-name", "f-engine.time_scale"):
         assert page.locator(f"[id='{name}']").get_attribute("aria-invalid") == "true"
     assert page.input_value("[id='f-engine.time_scale']") == "fast"
