@@ -38,6 +38,7 @@ class Fleet(models.Model):
     name = models.CharField(max_length=63)
     applied_at = models.DateTimeField(default=timezone.now)
     applied_by = models.CharField(max_length=150, blank=True)
+    prices = models.JSONField(default=dict)  # the given ones; fleet/systems/prices.py has the defaults
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(pk=1), name="fleet_is_one_row")]

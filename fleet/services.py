@@ -110,11 +110,12 @@ def _warnings(spec: FleetSpec) -> tuple[str, ...]:
 
 def _write(spec: FleetSpec, found: tuple[FleetChange, ...], actor: str, reason: str) -> None:
     Fleet.objects.update_or_create(
-        pk=1, defaults={"name": spec.name, "applied_at": timezone.now(), "applied_by": actor}
+        pk=1,
+        defaults={"name": spec.name, "prices": dict(spec.prices), "applied_at": timezone.now(), "applied_by": actor},
     )
     desired = {pool.name: pool for pool in spec.pools}
     for change in found:
-        if change.kind == "unlisted":
+        if change.kind in ("unlisted", "prices"):
             continue
         if change.kind == "remove":
             Pool.objects.filter(name=change.pool).update(removed=True)
@@ -145,7 +146,8 @@ def _save_pool(spec: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
 def current_spec() -> FleetSpec:
     """The fleet as last applied, without ephemeral pools."""
     header = Fleet.objects.first()
-    return FleetSpec(header.name if header else DEFAULT_NAME, tuple(pool_spec(pool) for pool in selectors.pools()))
+    pools = tuple(pool_spec(pool) for pool in selectors.pools())
+    return FleetSpec(header.name, pools, header.prices) if header else FleetSpec(DEFAULT_NAME, pools)
 
 
 def export(secrets: bool = True) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def _counts(statuses: Iterable[str]) -> dict[str, int]:
 SKETCHES = (*(metric.key for metric in latency.LATENCIES), "new_tokens", "reuse_gap")
 COLUMNS = (
     "id", "pool", "state", "status", "reason", "age_s", "kv", "kv_blocks", "running", "waiting", "waiting_avg",
-    "hit_rate", "tokens_s", "tokens_total", "epoch", "sampled_at", "matches", "node",
+    "hit_rate", "tokens_s", "tokens_total", "epoch", "sampled_at", "matches", "node", "gpus", "dollars_h",
 )  # fmt: skip
 
 
@@ -151,6 +151,8 @@ def _instance(
         "sampled_at": None if sample is None else sample.at,
         "matches": instance.state == "ready" if instance.matches is None else instance.matches,
         "node": instance.node,
+        "gpus": None if instance.dollars_per_hour is None or instance.state == "stopped" else instance.gpus,
+        "dollars_h": None if instance.state == "stopped" else instance.dollars_per_hour,
     }
 
 

@@ -8,6 +8,7 @@ from controlplane.dashboard import history
 from controlplane.dashboard.attention import instance_link
 from controlplane.dashboard.latency import ALL_POOLS, LATENCIES, PERCENTILES, LatencyMetric
 from controlplane.dashboard.status import KV_SATURATED
+from fleet.systems.prices import per_million
 from router.contract.redis import staleness
 from router.policy.types import CLASSES
 
@@ -151,7 +152,18 @@ def totals(frame: Json, pool: str) -> dict[str, Any]:
     shown = [i for i, name in enumerate(columns["pool"]) if pool in ("", name)]
     sums = {key: _sum([columns[key][i] for i in shown]) for key in ("running", "waiting", "tokens_s")}
     windows = frame["classes"].get(shown_pool(frame, pool), {}).values()
-    return {**sums, "rate": _sum([window["rate"] for window in windows if window is not None])}
+    cost = economics([[columns[key][i] for i in shown] for key in ("tokens_s", "gpus", "dollars_h")])
+    return {**sums, **cost, "rate": _sum([window["rate"] for window in windows if window is not None])}
+
+
+def economics(columns: list[list[float | None]]) -> dict[str, float | None]:
+    """Of the shown instances' output tokens; `columns`: tokens/s, GPUs, dollars an hour. None where one is unknown.
+
+    static/js/live_panels.js computes the same.
+    """
+    tokens_s, gpus, dollars_h = (sum(value or 0 for value in column) for column in columns)
+    per_gpu = tokens_s / gpus if gpus and tokens_s else None
+    return {"tokens_gpu_s": per_gpu, "per_million": per_million(dollars_h, tokens_s) if per_gpu else None}
 
 
 def _sum(values: list[float | None]) -> float | None:

@@ -93,7 +93,7 @@ def _apply(request: HttpRequest) -> HttpResponse:
         plan = actions.apply(typed["document"], actor_of(request), dry_run=True, prune=typed["prune"])
         return _page(request, status=412, moved=True, plan=plan, digest=services.digest(), **typed)
     messages.success(
-        request, f"Applied: {counted(len(applied.changes), 'pool')} changed." if applied.drift else "No changes."
+        request, f"Applied: {counted(len(applied.changes), 'change')}." if applied.drift else "No changes."
     )
     return redirect("fleet")
 

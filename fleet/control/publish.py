@@ -7,12 +7,16 @@ from django.utils import timezone
 from msgspec.structs import replace
 
 from fleet.kinds import KINDS
-from fleet.models import Instance, Pool, State
+from fleet.kinds.kind import Hardware, hardware_of
+from fleet.kinds.option import build
+from fleet.kinds.serving import BOTH
+from fleet.models import Fleet, Instance, Pool, State
 from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import difference
 from fleet.redis import connect, drop_unless, value_of
 from fleet.snapshot import desired_of_all, observed_of
 from fleet.spec.sections import slo_of
+from fleet.systems.prices import Prices
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.published import FleetValue, PublishedInstance
 
@@ -77,7 +81,8 @@ def _fleet(pool_name: str) -> FleetValue | None:
     if pool is None or (pool.kind in KINDS and not KINDS[pool.kind].serves):
         return None
     desired = desired_of_all([pool], timezone.now())[0] if pool.kind in KINDS else None
-    instances = tuple(_instance(pool, desired, row) for row in pool.instances.order_by("ordinal"))
+    prices = prices_of_fleet()
+    instances = tuple(_instance(pool, desired, row, prices) for row in pool.instances.order_by("ordinal"))
     return FleetValue(
         pool=pool.name,
         model=pool.model,
@@ -89,7 +94,9 @@ def _fleet(pool_name: str) -> FleetValue | None:
     )
 
 
-def _instance(pool: Pool, desired: DesiredPool | None, row: Instance) -> PublishedInstance:
+def _instance(pool: Pool, desired: DesiredPool | None, row: Instance, prices: Prices) -> PublishedInstance:
+    hardware = _hardware(pool, row)
+    dollars = prices.per_hour(hardware.gpus, hardware.dram_gb, hardware.ssd_gb)
     return PublishedInstance(
         id=row.name,
         epoch=row.epoch,
@@ -102,5 +109,22 @@ def _instance(pool: Pool, desired: DesiredPool | None, row: Instance) -> Publish
         block_size=row.block_size,
         kv_blocks=row.kv_blocks,
         matches=desired is not None and not difference(desired, observed_of(row, None)),
+        gpus=hardware.gpus,
+        dollars_per_hour=round(dollars, 6) if hardware.gpus else None,
         **row.wire,
     )
+
+
+def _hardware(pool: Pool, row: Instance) -> Hardware:
+    """Of the present options; none of a kind, an option or a model that is no longer known: routing goes on."""
+    try:
+        kind = KINDS[pool.kind]
+        return hardware_of(kind, build(kind.spec, pool.engine), row.wire.get("role", BOTH))
+    except LookupError:
+        return Hardware()
+
+
+def prices_of_fleet() -> Prices:
+    header = Fleet.objects.first()
+    given: Prices = build(Prices, header.prices if header else {})
+    return given

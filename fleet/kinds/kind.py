@@ -37,6 +37,7 @@ class Launch:
         return str(Path(self.base, given)) if given.startswith("./") else given
 
 
+GPU = "nvidia.com/gpu"
 RequirementKind = Literal["program", "module", "folder", "gpu"]
 
 
@@ -100,6 +101,8 @@ class Kind:
     image: str = ""  # container image on a Kubernetes node; empty: the node's file or the document names one
     device: str = ""  # Kubernetes resource of its accelerators; empty: it uses none
     devices: Callable[[Any, str], int] = lambda spec, role: 0  # accelerators that an instance of a role spans
+    # What an instance of a role costs; None: its devices are its GPUs
+    hardware: Callable[[Any, str], "Hardware"] | None = None
     connectors: tuple[str, ...] = ()  # that its options can choose (router/contract/connectors.py)
     facts: Callable[[Any, Launch], tuple[tuple[str, str], ...]] = lambda spec, launch: ()  # (label, text) for its page
     whole_prompts: bool = False  # it batches as fleet/engine/neuron_batches.py
@@ -110,6 +113,21 @@ class Kind:
     twin_store: Callable[[Any, float], StoreModel] | None = None
     # None: the twin needs a calibration. Raises UnknownProfile
     twin_model: Callable[[Any, Launch], TwinModel] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What is paid for by the hour."""
+
+    gpus: int = 0
+    dram_gb: float = 0.0  # of host memory for KV
+    ssd_gb: float = 0.0  # of drives for KV
+
+
+def hardware_of(kind: Kind, spec: Any, role: str) -> Hardware:
+    if kind.hardware is not None:
+        return kind.hardware(spec, role)
+    return Hardware(kind.devices(spec, role) if kind.device == GPU else 0)
 
 
 def is_numbered(kind: Kind, spec: Any) -> bool:

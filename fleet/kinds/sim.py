@@ -5,7 +5,7 @@ from typing import Any
 
 from fleet.engine import profiles
 from fleet.kinds.common_options import WEIR_IMAGE, image_option
-from fleet.kinds.kind import Kind, Launch, TwinModel
+from fleet.kinds.kind import Hardware, Kind, Launch, TwinModel
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, pair_of, role_of
 from fleet.simengine import tokens
@@ -247,6 +247,12 @@ def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
     return TwinModel(engine, source, transferred=bool(known.transferred))
 
 
+def hardware(spec: SimSpec, role_: str) -> Hardware:
+    """The GPUs that it stands for."""
+    tp = spec.prefill_tp or spec.tp if role_ == PREFILL else spec.tp
+    return Hardware(profiles.profile(spec.gpu, spec.model_profile, tp).tp, spec.dram_gb, spec.ssd_gb)
+
+
 def wire(spec: SimSpec, launch: Launch) -> dict[str, Any]:
     url = base_url(launch)
     found: dict[str, Any] = {"events": url, "tokenizer": "sim"}
@@ -291,6 +297,7 @@ def refuse(spec: SimSpec) -> dict[str, str]:
 
 SIM = Kind(
     name="sim",
+    hardware=hardware,
     title="Simulated engine",
     spec=SimSpec,
     ports=("http", "events", "replay"),

@@ -9,7 +9,7 @@ from fleet.spec.fleet_spec import FleetSpec, PoolSpec, config_hash
 from fleet.spec.masking import change_shown
 from fleet.spec.sections import update_of
 
-ChangeKind = Literal["create", "update", "remove", "unlisted"]
+ChangeKind = Literal["create", "update", "remove", "unlisted", "prices"]
 _FIELDS = ("model", "policy", "kind", "replicas", "node")
 _SECTIONS = ("engine", "update", "placement", "schedule", "autoscale", "slo")
 
@@ -24,7 +24,7 @@ class FieldChange:
 @dataclass(frozen=True, slots=True)
 class FleetChange:
     kind: ChangeKind  # "unlisted": the pool runs, is not in the document, and stays unless pruned
-    pool: str
+    pool: str  # empty: of the prices
     fields: tuple[FieldChange, ...]
     effect: str
 
@@ -34,7 +34,9 @@ def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[FleetChange, .
     before = {pool.name: pool for pool in old.pools}
     after = {pool.name: pool for pool in new.pools}
     found = [_change(before.get(name), after.get(name), prune) for name in sorted(before | after)]
-    return tuple(change for change in found if change is not None)
+    prices = tuple(change for change in _section("prices", old.prices, new.prices) if change.old != change.new)
+    priced = [FleetChange("prices", "", prices, "costs are shown by these prices")] if prices else []
+    return (*priced, *(change for change in found if change is not None))
 
 
 def describe_change(change: FleetChange) -> str:

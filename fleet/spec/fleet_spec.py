@@ -10,11 +10,12 @@ from typing import Any
 from fleet.kinds import KINDS
 from fleet.kinds.common_options import IMAGE
 from fleet.kinds.kind import Kind, check_engine
-from fleet.kinds.option import build
+from fleet.kinds.option import build, check
 from fleet.spec.masking import masks_left
 from fleet.spec.problems import Check, Problems
 from fleet.spec.section_checks import CHECKS
 from fleet.spec.sections import MAX_REPLICAS, Placement, placement_of
+from fleet.systems.prices import Prices
 from router.contract.pools import EPHEMERAL_PREFIX, is_ephemeral
 from router.contract.problem import Problem
 
@@ -51,6 +52,7 @@ class PoolSpec:
 class FleetSpec:
     name: str
     pools: tuple[PoolSpec, ...]
+    prices: Mapping[str, float] = field(default_factory=dict)  # the given ones; fleet/systems/prices.py has defaults
 
 
 def parse_fleet(document: object) -> FleetSpec:
@@ -58,10 +60,12 @@ def parse_fleet(document: object) -> FleetSpec:
     problems = Problems()
     body = _header(document, problems)
     _check_pools(body.get("pools", []), problems)
+    problems += check(Prices, problems.mapping("spec.prices", body.get("prices", {})), "spec.prices")
     if problems:
         raise InvalidFleet(problems)
     valid: Any = document
-    return FleetSpec(valid["metadata"]["name"], tuple(_pool_spec(pool) for pool in valid["spec"].get("pools", [])))
+    pools = tuple(_pool_spec(pool) for pool in valid["spec"].get("pools", []))
+    return FleetSpec(valid["metadata"]["name"], pools, dict(valid["spec"].get("prices", {})))
 
 
 def _header(document: object, problems: Problems) -> Mapping[str, object]:
@@ -76,7 +80,7 @@ def _header(document: object, problems: Problems) -> Mapping[str, object]:
     problems.keys("metadata", metadata, ("name",))
     _check_name("metadata.name", metadata.get("name"), problems)
     body = problems.mapping("spec", document.get("spec"))
-    problems.keys("spec", body, ("pools",))
+    problems.keys("spec", body, ("prices", "pools"))
     return body
 
 
@@ -175,7 +179,8 @@ def dump_fleet(spec: FleetSpec) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": "Fleet",
         "metadata": {"name": spec.name},
-        "spec": {"pools": [_dump_pool(pool) for pool in pools]},
+        "spec": ({"prices": dict(spec.prices)} if spec.prices else {})
+        | {"pools": [_dump_pool(pool) for pool in pools]},
     }
 
 

@@ -90,9 +90,22 @@ export function countDowns() {
   for (const node of document.querySelectorAll(".delivery-line [data-ends-at]")) countDown(node);
 }
 
+const sumOf = (rows, key) => rows.reduce((total, row) => total + (row?.[key] ?? 0), 0);
+
+// As `economics` in controlplane/dashboard/page.py.
+function economics(rows) {
+  const [tokens, gpus, dollars] = ["tokens_s", "gpus", "dollars_h"].map((key) => sumOf(rows, key));
+  return tokens && gpus ? { tokens_gpu_s: tokens / gpus, per_million: (dollars / (tokens * 3600)) * 1e6 } : {};
+}
+
 export function totals(rows, windows) {
+  const cost = economics(rows);
   for (const node of document.querySelectorAll("[data-total]")) {
     const key = node.dataset.total;
+    if (node.dataset.cost != null) {
+      text(node, significant(cost[key]));
+      continue;
+    }
     const known = (key === "rate" ? Object.values(windows) : rows).map((row) => row?.[key]).filter((value) => value != null);
     const sum = known.reduce((total, value) => total + value, 0);
     text(node, known.length ? (["tokens_s", "rate"].includes(key) ? significant(sum) : count(sum)) : "–");

@@ -15,8 +15,8 @@ class FieldChangeOut(Schema):
 
 
 class FleetChangeOut(Schema):
-    kind: Literal["create", "update", "remove", "unlisted"]
-    pool: str
+    kind: Literal["create", "update", "remove", "unlisted", "prices"]
+    pool: str = Field(description="Empty for the prices")
     effect: str = Field(description="In words")
     fields: list[FieldChangeOut]
 

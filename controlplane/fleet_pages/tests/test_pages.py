@@ -119,7 +119,7 @@ def test_a_document_is_planned_then_applied_with_a_reason(operator: Client, flee
     assert "drains and stops 1 instance" in said
     assert Pool.objects.get().replicas == 2
     form = {"step": "apply", "document": body, "digest": digest, "reason": "quiet week"}
-    assert "Applied: 1 pool changed." in text_of(operator.post("/fleet/apply", form, follow=True))
+    assert "Applied: 1 change." in text_of(operator.post("/fleet/apply", form, follow=True))
     assert Pool.objects.get().replicas == 1
     assert AuditEntry.objects.get(action="fleet.applied").reason == "quiet week"
 

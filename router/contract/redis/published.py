@@ -9,6 +9,7 @@ from router.contract.redis.codec import RedisValue
 InstanceRole = Literal["prefill", "decode", "both"]
 # JSON numbers have no bounds, their readers do: a larger one would end up in pages that cannot write it.
 Count = Annotated[int, Meta(ge=0, le=2**53)]
+Dollars = Annotated[float, Meta(ge=0, le=1e9)]
 UnixTime = Annotated[float, Meta(ge=0, le=1e11)]  # s
 # How a router serves the split of a delivery: "" none is published; "off": until it has read weir:watch;
 # "unwatched", "tripped", "unreadable": the live version serves all requests until a new generation
@@ -72,7 +73,7 @@ class PolicyAck(RedisValue, tag=1, frozen=True, kw_only=True):
 
 
 class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One instance as routers get it. The last five depend on its kind."""
+    """One instance as routers get it. What follows `matches` depends on its kind."""
 
     id: str
     epoch: Count  # of its process: another start has another one
@@ -90,6 +91,8 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kv: dict[str, Any] = {}  # what the connector's flow needs (router/flows); bytes_per_token where it is known
     events: str = ""  # base URL that serves GET /kv_event_sources
     tokenizer: str = ""  # folder of the served model, or "sim"
+    gpus: Count = 0  # that it spans, or that a simulated one stands for
+    dollars_per_hour: Dollars | None = None  # of them and of its memory for KV; None: it spans no GPU
 
 
 class FleetValue(RedisValue, tag=1, frozen=True, kw_only=True):

@@ -124,10 +124,10 @@ def test_a_document_is_planned_then_applied_with_a_reason(changing_fleet: Web, o
     expect(plan).to_contain_text("replicas 3 → 5")
     expect(plan).to_contain_text("starts 2 instances")
     expect(plan).to_contain_text("policy chat → default")
-    page.click("text=Apply to 2 pools")
+    page.click("text=Apply 2 changes")
     assert page.evaluate("document.activeElement.id") == "reason"  # nothing was sent without one
     page.fill("#reason", "the evening needs more")
-    page.click("text=Apply to 2 pools")
+    page.click("text=Apply 2 changes")
     page.wait_for_url("**/fleet/")
     expect(page.locator("section", has=page.locator("#pool-demo"))).to_contain_text("2 not created yet")
     page.goto(changing_fleet.url + "/audit/?action=fleet.applied")

@@ -61,7 +61,7 @@ def test_a_pool_of_simulated_engines_goes_from_the_form_to_ready(web: Web, open_
     assert page.locator("main dl.kv").first.inner_text().split()[-2:] == ["time_scale", "20.0"], "only what is set"
     assert page.evaluate("document.documentElement.scrollHeight") < 1_500
     page.fill("#reason", "for the night shift")
-    page.get_by_text("Apply to 1 pool").click()
+    page.get_by_text("Apply 1 change").click()
     page.wait_for_url("**/fleet/", timeout=STARTED_MS)
     pool = page.locator("section", has=page.locator("#pool-night"))
     expect(pool).to_contain_text("1 of 1 ready", timeout=STARTED_MS)
