@@ -47,6 +47,11 @@ class Job(models.Model):
     def queue(self) -> str:
         return "control"
 
+    @classmethod
+    def may_start(cls, job_id: int) -> bool:
+        """Besides AT_ONCE; a job that may not is sent later."""
+        return True
+
 
 J = TypeVar("J", bound=Job)
 
@@ -72,7 +77,8 @@ def send_next(model: type[Job], waited_s: float = 0.0) -> None:
     queued = model._default_manager.filter(status=QUEUED)
     now = timezone.now()
     for job in queued.order_by("pk")[: _room(model)]:
-        if queued.filter(pk=job.pk, sent_at__lte=now - timedelta(seconds=waited_s)).update(sent_at=now):
+        waited = queued.filter(pk=job.pk, sent_at__lte=now - timedelta(seconds=waited_s))
+        if model.may_start(job.pk) and waited.update(sent_at=now):
             send(job)
 
 
@@ -82,7 +88,7 @@ def _room(model: type[Job]) -> int:
 
 def claim(model: type[J], job_id: int) -> J | None:
     """The job, when this caller is the one to perform it."""
-    if not _room(model):
+    if not _room(model) or not model.may_start(job_id):
         return None
     now = timezone.now()
     queued = model._default_manager.filter(pk=job_id, status=QUEUED)

@@ -14,7 +14,6 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
-    field_validator,
     model_validator,
 )
 
@@ -141,11 +140,24 @@ class SloIn(Strict):
         return self
 
 
+Slo = dict[Literal["all", "warm", "medium", "heavy"], SloIn]
+Pacing = Literal["auto", "timestamps", "closed_loop"]
+
+
+def _plain(text: str) -> str:
+    if any(ord(c) < 32 and c not in "\n\r\t" for c in text):
+        raise ValueError("no control characters")
+    return text.strip()
+
+
+Text = Annotated[str, AfterValidator(_plain)]
+
+
 class ExperimentIn(Strict):
     """An experiment: the same load for each arm."""
 
-    name: str = Field(min_length=1, max_length=120, examples=["A vs B"])
-    question: str = Field("", max_length=2_000, description="The question that it should answer")
+    name: Text = Field(min_length=1, max_length=120, examples=["A vs B"])
+    question: Text = Field("", max_length=2_000, description="The question that it should answer")
     trace: str = Field(min_length=1, max_length=100, examples=["agentic-demo"])
     pool: str = Field(
         min_length=1,
@@ -157,9 +169,7 @@ class ExperimentIn(Strict):
         "replay",
         description="replay: requests over HTTP to a new pool; twin: a simulation of the pool in virtual time",
     )
-    pacing: Literal["auto", "timestamps", "closed_loop"] = Field(
-        "auto", description="auto: closed loop for traces of sessions, timestamps for the others"
-    )
+    pacing: Pacing = Field("auto", description="auto: closed loop for traces of sessions, timestamps for the others")
     duration_s: Duration = Field(600.0, description="Window from the start of the trace, in its time")
     time_scale: TimeScale = Field(
         1.0, description="Factor by which engines and trace run faster; sim pools only, and 1 in the twin"
@@ -173,15 +183,8 @@ class ExperimentIn(Strict):
         examples=[["round_robin", "cache_aware", "adaptive_v1"]],
     )
     expect: list[ExpectIn] = Field([], max_length=50)
-    slo: dict[Literal["all", "warm", "medium", "heavy"], SloIn] = Field(
+    slo: Slo = Field(
         {},
         description="Class → limits in ms; `all` is for classes without their own",
         examples=[{"all": {"ttft_ms": 2000, "tpot_ms": 50}}],
     )
-
-    @field_validator("name", "question")
-    @classmethod
-    def _no_control_characters(cls, text: str) -> str:
-        if any(ord(c) < 32 and c not in "\n\r\t" for c in text):
-            raise ValueError("no control characters")
-        return text.strip()

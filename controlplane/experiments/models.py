@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from fleet.jobs import QUEUED, STATUSES, Job
+from fleet.jobs import QUEUED, RUNNING, STATUSES, Job
 from router.contract.pools import of_run
 from router.policy.schema import document as documents
 
@@ -43,13 +43,31 @@ class Arm:
         return self.version or 1
 
 
+class Matrix(models.Model):
+    """Traces × loads × arms × seeds in the twin; each trace at each load is an experiment."""
+
+    name = models.CharField(max_length=120)
+    question = models.TextField(blank=True)
+    body = models.JSONField()  # the request
+    actor = models.CharField(max_length=200)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Experiment(Job):
     """A comparison of arms under the same load."""
 
     TASK = "experiments.run"
-    AT_ONCE = 1  # two would share the machine
+    AT_ONCE = 16  # in the twin, on as many workers; a replay has the machine to itself: may_start
     queue = "experiments"
 
+    matrix = models.ForeignKey(Matrix, on_delete=models.CASCADE, null=True, blank=True, related_name="cells")
+    summary = models.JSONField(default=dict)  # of a cell that has ended: matrix/summary.py
     name = models.CharField(max_length=120)
     question = models.TextField(blank=True)
     trace = models.CharField(max_length=120)
@@ -77,6 +95,16 @@ class Experiment(Job):
 
     def __str__(self) -> str:
         return self.name
+
+    @classmethod
+    def may_start(cls, job_id: int) -> bool:
+        """A replay measures times, so nothing runs beside it; what was asked for after it waits for it."""
+        others = cls.objects.exclude(pk=job_id)
+        running = others.filter(status=RUNNING)
+        if cls.objects.filter(pk=job_id, mode="replay").exists():
+            return not running.exists()
+        waiting = others.filter(mode="replay", status=QUEUED, pk__lt=job_id)
+        return not running.filter(mode="replay").exists() and not waiting.exists()
 
     @property
     def settled_arms(self) -> list[Arm]:

@@ -8,6 +8,7 @@ import structlog
 from django.utils import timezone
 
 from controlplane.experiments import provenance, services
+from controlplane.experiments.matrix.summary import of_results
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.run_inputs import RunFailed
@@ -55,7 +56,8 @@ def close(experiment: Experiment, status: str, cause: str = "") -> None:
         services.cancel_queued_runs(experiment, f"not started: {cause}")
     experiment.refresh_from_db()
     results = results_of(experiment)  # kept, so that no page waits for the comparison
-    Experiment.objects.filter(pk=experiment.pk).update(verdict=results["verdict"])
+    summary = of_results(results) if experiment.matrix_id else {}
+    Experiment.objects.filter(pk=experiment.pk).update(verdict=results["verdict"], summary=summary)
     jobs.send_next(Experiment)
 
 

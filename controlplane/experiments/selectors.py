@@ -6,9 +6,15 @@ from datetime import datetime
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
-from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.models import Experiment, Matrix, Run
 from controlplane.experiments.modes import MODES
 from fleet.jobs import ENDED
+
+
+def matrices() -> QuerySet[Matrix]:
+    """Newest first, with their cells in order."""
+    cells = Experiment.objects.order_by("pk").prefetch_related("runs")
+    return Matrix.objects.prefetch_related(Prefetch("cells", cells))
 
 
 def experiments() -> QuerySet[Experiment]:

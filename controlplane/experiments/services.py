@@ -37,6 +37,16 @@ class InvalidExperiment(Exception):
 
 def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
     """Check, store and queue an experiment. InvalidExperiment has every problem."""
+    values = settled(asked, actor)
+    with transaction.atomic():
+        experiment = store(values)
+        record(actor, "experiment.start", f"experiment {experiment.pk}", after=experiment.body)
+    jobs.send(experiment)
+    return experiment
+
+
+def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> dict[str, Any]:
+    """The values of its row. InvalidExperiment has every problem."""
     pool = pools().filter(name=asked.pool).first()
     check_fleet = partial(_check_fleet, asked.mode, pool)
     arms, problems = resolve(asked.arms, _policy_version, "" if pool is None else pool.policy, check_fleet)
@@ -44,18 +54,13 @@ def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
     problems += (
         trace_problems
         + _check_pool(asked, pool)
-        + _check_size(asked)
+        + _check_size(asked, most_runs)
         + expect.check(asked.expect, {arm.name for arm in arms}, bool(asked.slo))
     )
     if problems or pool is None:
         raise InvalidExperiment(problems)
     asked = _keep_trace(asked, actor)
-    record_of_it = _record(asked, arms, pacing, pool)
-    with transaction.atomic():
-        experiment = _create(asked, arms, pacing, actor, record_of_it)
-        record(actor, "experiment.start", f"experiment {experiment.pk}", after=experiment.body)
-    jobs.send(experiment)
-    return experiment
+    return _values(asked, arms, pacing, actor, _record(asked, arms, pacing, pool))
 
 
 def repeat_experiment(experiment: Experiment, actor: Actor) -> Experiment:
@@ -71,7 +76,7 @@ def repeat_experiment(experiment: Experiment, actor: Actor) -> Experiment:
     again = {"product": product(), "repeats": {"id": experiment.pk, "product": experiment.record["product"]}}
     values = {name: getattr(experiment, name) for name in (*COPIED, "pacing", "arms", "expect", "slo", "body")}
     with transaction.atomic():
-        made = _store({**values, "record": experiment.record | again, "actor": actor.name})
+        made = store({**values, "record": experiment.record | again, "actor": actor.name})
         record(actor, "experiment.start", f"experiment {made.pk}", after={"repeats": experiment.pk})
     jobs.send(made)
     return made
@@ -109,24 +114,22 @@ def cancel_queued_runs(experiment: Experiment, cause: str) -> None:
 COPIED = ("name", "question", "trace", "pool", "mode", "load_factor", "duration_s", "time_scale", "seeds")
 
 
-def _create(
+def _values(
     asked: ExperimentIn, arms: list[Arm], pacing: str, actor: Actor, record_of_it: dict[str, Any]
-) -> Experiment:
-    return _store(
-        {name: getattr(asked, name) for name in COPIED}
-        | {
-            "pacing": pacing,
-            "arms": [arm.as_dict() for arm in arms],
-            "expect": [item.model_dump(by_alias=True) for item in asked.expect],
-            "slo": {name: limits.model_dump(exclude_none=True) for name, limits in asked.slo.items()},
-            "body": asked.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-            "record": record_of_it,
-            "actor": actor.name,
-        }
-    )
+) -> dict[str, Any]:
+    return {
+        **{name: getattr(asked, name) for name in COPIED},
+        "pacing": pacing,
+        "arms": [arm.as_dict() for arm in arms],
+        "expect": [item.model_dump(by_alias=True) for item in asked.expect],
+        "slo": {name: limits.model_dump(exclude_none=True) for name, limits in asked.slo.items()},
+        "body": asked.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "record": record_of_it,
+        "actor": actor.name,
+    }
 
 
-def _store(values: dict[str, Any]) -> Experiment:
+def store(values: dict[str, Any]) -> Experiment:
     """With its runs, seed by seed: a cancelled experiment has compared its arms at least on the first seeds."""
     experiment = Experiment.objects.create(**values)
     order = [(seed, arm["name"]) for seed in experiment.seeds for arm in experiment.arms]
@@ -178,8 +181,8 @@ def _check_pool(asked: ExperimentIn, pool: Pool | None) -> list[Problem]:
     return MODES[asked.mode].check(pool, asked.time_scale)
 
 
-def _check_size(asked: ExperimentIn) -> list[Problem]:
+def _check_size(asked: ExperimentIn, most_runs: int) -> list[Problem]:
     runs = len(asked.arms) * len(asked.seeds)
-    if runs > RUNS_MAX:
-        return [Problem("seeds", len(asked.seeds), f"{runs} runs (arms × seeds); allowed: at most {RUNS_MAX}")]
+    if runs > most_runs:
+        return [Problem("seeds", len(asked.seeds), f"{runs} runs (arms × seeds); allowed: at most {most_runs}")]
     return []

@@ -70,11 +70,11 @@ def curl(request: HttpRequest) -> HttpResponse:
 def raw_body(form: QueryDict) -> dict[str, Any]:
     """The form as a body of the API. An unreadable value stays text, which the check rejects with its path."""
     raw: dict[str, Any] = {name: text for name in TEXTS if (text := _text(form, name))}
-    raw |= {name: _number(text) for name in NUMBERS if (text := _text(form, name))}
-    raw["seeds"] = [_number(word) for word in _text(form, "seeds").replace(",", " ").split()]
+    raw |= {name: number_of(text) for name in NUMBERS if (text := _text(form, name))}
+    raw["seeds"] = [number_of(word) for word in _text(form, "seeds").replace(",", " ").split()]
     typed = [line.strip() for line in _text(form, "more_arms").splitlines() if line.strip()]
     raw["arms"] = [*form.getlist("arm"), *(_arm(line) for line in typed)]
-    raw |= {name: _json(text) for name in OBJECTS if (text := _text(form, name))}
+    raw |= {name: object_of(text) for name in OBJECTS if (text := _text(form, name))}
     return raw
 
 
@@ -82,7 +82,7 @@ def _text(form: QueryDict, name: str) -> str:
     return str(form.get(name, "")).strip()
 
 
-def _number(text: str) -> Any:
+def number_of(text: str) -> Any:
     try:
         return int(text)
     except ValueError:
@@ -94,10 +94,10 @@ def _number(text: str) -> Any:
 
 
 def _arm(line: str) -> Any:
-    return _json(line) if line.startswith("{") else line
+    return object_of(line) if line.startswith("{") else line
 
 
-def _json(text: str) -> Any:
+def object_of(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -127,7 +127,7 @@ def _prefilled(request: HttpRequest) -> dict[str, Any]:
 
 def _given_body(request: HttpRequest, pool: str) -> dict[str, Any]:
     """Empty without a valid one. It may leave out the pool, as a link does that fits every fleet."""
-    given = _json(request.GET.get("body", "")[:BODY_CHARS])
+    given = object_of(request.GET.get("body", "")[:BODY_CHARS])
     if not isinstance(given, dict):
         return {}
     raw = {"pool": pool, **given}
@@ -151,8 +151,8 @@ def _form(request: HttpRequest, raw: dict[str, Any], problems: Mapping[str, str]
         "values": {**values, "seeds": ", ".join(str(seed) for seed in values.get("seeds", [1]))},
         "numbers": {name: _plain(values.get(name, ExperimentIn.model_fields[name].default)) for name in NUMBERS},
         "choices": [(choice, title, choice in arms) for choice, title in choices],
-        "more_arms": "\n".join(_arm_line(arm) for arm in arms if arm not in [choice for choice, _ in choices]),
-        "objects": {name: _arm_line(raw[name]) if raw.get(name) else "" for name in OBJECTS},
+        "more_arms": "\n".join(arm_line(arm) for arm in arms if arm not in [choice for choice, _ in choices]),
+        "objects": {name: arm_line(raw[name]) if raw.get(name) else "" for name in OBJECTS},
         "labels": LABELS,
         "problems": summary,
         "field_errors": _by_field(summary),
@@ -169,7 +169,7 @@ def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _arm_line(arm: Any) -> str:
+def arm_line(arm: Any) -> str:
     return arm if isinstance(arm, str) else json.dumps(arm)
 
 

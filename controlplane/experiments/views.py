@@ -13,6 +13,7 @@ from controlplane.audit.services import actor_of
 from controlplane.experiments import provenance, selectors, services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.curl import curl_of, example_body
+from controlplane.experiments.matrix.views import of_cells
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.mode import Mode
@@ -47,9 +48,10 @@ def experiment_table(request: HttpRequest) -> HttpResponse:
 
 
 def _list_context(request: HttpRequest) -> dict[str, Any]:
-    rows = [_list_row(experiment) for experiment in selectors.experiments()[:LISTED]]
-    example = "" if rows else curl_of(request, ExperimentIn.model_validate(example_body()))
-    return {"rows": rows, "limit": LISTED, "example": example, **operator_controls(request.user)}
+    rows = [_list_row(experiment) for experiment in selectors.experiments().filter(matrix=None)[:LISTED]]
+    matrices = [{"matrix": each, **of_cells(list(each.cells.all()))} for each in selectors.matrices()[:LISTED]]
+    example = "" if rows or matrices else curl_of(request, ExperimentIn.model_validate(example_body()))
+    return {"rows": rows, "matrices": matrices, "limit": LISTED, "example": example, **operator_controls(request.user)}
 
 
 def _list_row(experiment: Experiment) -> dict[str, Any]:

@@ -63,6 +63,7 @@ Verdict = Literal["pass", "fail", "inconclusive", "none"]
 
 class ExperimentOut(Schema):
     id: int
+    matrix_id: int | None = Field(description="Of which it is a cell")
     name: str
     question: str
     trace: str
@@ -211,9 +212,10 @@ def _experiment(number: int) -> Experiment:
 def list_experiments(
     request: HttpRequest,
     limit: int = Query(20, ge=1, le=100),
+    matrix: int | None = Query(None, ge=1, le=ROW_MAX, description="The cells of this matrix; default: of none"),
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only experiments with a smaller id"),
 ) -> Any:
-    rows = selectors.experiments()
+    rows = selectors.experiments().filter(matrix=matrix)
     if before is not None:
         rows = rows.filter(pk__lt=before)
     return [experiment_out(row) for row in rows[:limit]]

@@ -122,7 +122,7 @@ def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool]) -> list[ArmLook]
             number=index % len(SIGNS) + 1,
             name=arm.name,
             sign=SIGNS[index % len(SIGNS)],
-            dash=DASHES[index % len(DASHES)],
+            dash=DASHES[(index + index // len(SIGNS)) % len(DASHES)],
             marker=MARKERS[index % len(MARKERS)],
             policy=policy_of(arm),
             partial=partial.get(arm.name, False),

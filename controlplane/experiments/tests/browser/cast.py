@@ -4,7 +4,7 @@ import json
 import random
 from typing import Any
 
-from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.models import Experiment, Matrix, Run
 from controlplane.experiments.tests.conftest import arm_of, record, write_records
 from controlplane.policies.services import ensure_default_policy
 from fleet.models import Pool
@@ -22,6 +22,14 @@ def make() -> None:
     for status in ("done", "failed", "queued"):
         _experiment(status)
     _experiment("done", name="Three strategies, simulated", mode="twin", time_scale=1)
+    matrix = Matrix.objects.create(name="Strategies on two loads", body={}, actor="otto")
+    values = {"round_robin": 300.0, "cache_aware": 210.0, "adaptive_v1": 200.0}
+    summary = {
+        "values": {"all": {"ttft_p90_ms": values}},
+        "best_or_tied": {"all": {"ttft_p90_ms": ["cache_aware", "adaptive_v1"]}},
+    }
+    for load in (1, 2):
+        _experiment("done", mode="twin", time_scale=1, load_factor=load, matrix=matrix, summary=summary)
 
 
 def _experiment(status: str, **changes: Any) -> None:

@@ -15,6 +15,8 @@ PAGES = (
     "/experiments/4/",
     "/experiments/new",
     "/experiments/traces/",
+    "/experiments/matrix/new",
+    "/experiments/matrix/1/",
 )
 
 

@@ -1,0 +1,184 @@
+"""Matrices of experiments over REST."""
+
+import csv
+import io
+from datetime import datetime
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Router, Schema, Status
+from ninja.params.functions import Query
+
+from controlplane.api.auth import needs
+from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
+from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.routes.experiments import Verdict
+from controlplane.audit.services import actor_of
+from controlplane.experiments import selectors
+from controlplane.experiments.matrix import services, summary
+from controlplane.experiments.matrix.body import MatrixIn
+from controlplane.experiments.matrix.views import of_cells
+from controlplane.experiments.models import Matrix
+from controlplane.experiments.results.metrics import METRICS
+from controlplane.experiments.results.summarize import CLASSES
+from controlplane.experiments.services import InvalidExperiment
+
+router = Router(tags=["experiments"])
+JobStatus = Literal["queued", "running", "done", "failed", "cancelled"]
+
+
+class CellOut(Schema):
+    """One trace at one load: an experiment."""
+
+    id: int = Field(description="Of the experiment")
+    trace: str
+    load_factor: float
+    status: JobStatus
+    cause: str
+    verdict: Verdict
+
+
+class MatrixOut(Schema):
+    id: int
+    name: str
+    question: str
+    actor: str
+    created_at: datetime
+    body: dict[str, Any]
+    status: JobStatus = Field(description="Active while a cell is; then the worst end")
+    verdict: Verdict = Field(description="Over the verdicts of the cells")
+    counts: dict[str, int] = Field(description="Cells by status")
+    runs: int
+    runs_done: int
+    cells: list[CellOut]
+
+
+class CellResultsOut(Schema):
+    id: int
+    trace: str
+    load_factor: float
+    values: dict[str, dict[str, dict[str, float | None]]] = Field(description="class → metric → arm → value")
+    best_or_tied: dict[str, dict[str, list[str]]] = Field(description="class → metric → arms")
+
+
+class MatrixResultsOut(Schema):
+    classes: list[str]
+    metrics: list[dict[str, Any]]
+    arms: list[str]
+    cells: list[CellResultsOut] = Field(description="Those that have ended")
+
+
+def _matrix(number: int) -> Matrix:
+    found = selectors.matrices().filter(pk=number).first()
+    if found is None:
+        raise ApiProblem(404, detail=f"there is no matrix {number}")
+    return found
+
+
+def matrix_out(matrix: Matrix) -> dict[str, Any]:
+    cells = list(matrix.cells.all())
+    own = ("name", "question", "actor", "created_at", "body")
+    of_cell = CellOut.model_fields.keys()
+    return {
+        "id": matrix.pk,
+        **{name: getattr(matrix, name) for name in own},
+        **of_cells(cells),
+        "cells": [{name: getattr(cell, name) for name in of_cell} for cell in cells],
+    }
+
+
+@router.get(
+    "",
+    response={200: list[MatrixOut], **errors(422)},
+    operation_id="list_matrices",
+    summary="Matrices, newest first",
+    auth=needs("experiments:read"),
+)
+def list_matrices(
+    request: HttpRequest, limit: int = Query(20, ge=1, le=100), before: int | None = Query(None, ge=1, le=ROW_MAX)
+) -> Any:
+    rows = selectors.matrices()
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    return [matrix_out(row) for row in rows[:limit]]
+
+
+@router.post(
+    "",
+    response={201: MatrixOut, **errors(415, 422)},
+    operation_id="start_matrix",
+    summary="Start traces × loads × arms × seeds in the twin: an experiment for each trace at each load",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("experiments:write"),
+)
+def start_matrix(request: HttpRequest, response: HttpResponse, payload: MatrixIn) -> Any:
+    try:
+        made = services.start_matrix(payload, actor_of(request))
+    except InvalidExperiment as error:
+        raise ApiProblem(422, errors=error.problems, detail=str(error)) from None
+    response.headers["Location"] = f"/api/v1/matrices/{made.pk}"
+    return Status(201, matrix_out(_matrix(made.pk)))
+
+
+@router.get(
+    "/{number}",
+    response={200: MatrixOut, **errors(404, 422)},
+    operation_id="get_matrix",
+    summary="One matrix with the status of its cells",
+    auth=needs("experiments:read"),
+)
+def get_matrix(request: HttpRequest, number: Number) -> Any:
+    return matrix_out(_matrix(number))
+
+
+@router.get(
+    "/{number}/results",
+    response={200: MatrixResultsOut, **errors(404, 422)},
+    operation_id="get_matrix_results",
+    summary="Values of every metric by cell, class and arm, and the arms that are best or tied; ?format=csv",
+    auth=needs("experiments:read"),
+)
+def get_matrix_results(request: HttpRequest, number: Number, format: Literal["json", "csv"] = "json") -> Any:
+    cells = list(_matrix(number).cells.all())
+    if format == "csv":
+        text = io.StringIO()
+        csv.writer(text).writerows(summary.table_of(cells))
+        answer = HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8")
+        answer.headers["Content-Disposition"] = f'attachment; filename="matrix-{number}.csv"'
+        return answer
+    return {
+        "classes": list(CLASSES),
+        "metrics": [{"key": m.key, "title": m.title, "unit": m.unit, "better": m.better} for m in METRICS.values()],
+        "arms": [arm["name"] for arm in cells[0].arms],
+        "cells": [
+            {"id": cell.pk, "trace": cell.trace, "load_factor": cell.load_factor, **cell.summary}
+            for cell in cells
+            if cell.summary
+        ],
+    }
+
+
+@router.post(
+    "/{number}/cancel",
+    response={200: MatrixOut, **errors(404, 422)},
+    operation_id="cancel_matrix",
+    summary="Cancel every cell that has not ended",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("experiments:write"),
+)
+def cancel_matrix(request: HttpRequest, number: Number) -> Any:
+    services.cancel_matrix(_matrix(number), actor_of(request))
+    return matrix_out(_matrix(number))
+
+
+@router.post(
+    "/{number}/resume",
+    response={200: MatrixOut, **errors(404, 422)},
+    operation_id="resume_matrix",
+    summary="Queue cells that failed or were cancelled again; finished runs are kept",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("experiments:write"),
+)
+def resume_matrix(request: HttpRequest, number: Number) -> Any:
+    services.resume_matrix(_matrix(number), actor_of(request))
+    return matrix_out(_matrix(number))

@@ -1,0 +1,80 @@
+"""Starting, resuming and cancelling a matrix. Its cells are experiments, which workers take from the queue."""
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.audit.services import Actor, record
+from controlplane.experiments import services
+from controlplane.experiments.matrix.body import RUNS_MAX, MatrixIn
+from controlplane.experiments.models import Experiment, Matrix, Run
+from controlplane.experiments.services import InvalidExperiment
+from fleet import jobs
+from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED
+from router.contract.problem import Problem
+
+AGAIN = (FAILED, CANCELLED)
+
+
+def start_matrix(asked: MatrixIn, actor: Actor) -> Matrix:
+    """Check, store and queue every cell. InvalidExperiment has every problem, each once."""
+    if asked.runs > RUNS_MAX:
+        parts = (
+            f"{len(asked.traces)} traces × {len(asked.loads)} loads × {len(asked.arms)} arms × {len(asked.seeds)} seeds"
+        )
+        raise InvalidExperiment([Problem("seeds", asked.runs, f"{parts} are {asked.runs} runs", f"at most {RUNS_MAX}")])
+    cells = _settled(asked, actor)
+    with transaction.atomic():
+        body = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        matrix = Matrix.objects.create(name=asked.name, question=asked.question, body=body, actor=actor.name)
+        made = [services.store(cell | {"matrix": matrix}) for cell in cells]
+        record(actor, "matrix.start", f"matrix {matrix.pk}", after=body)
+    for experiment in made:
+        jobs.send(experiment)
+    return matrix
+
+
+def _settled(asked: MatrixIn, actor: Actor) -> list[dict[str, Any]]:
+    cells, problems = [], dict[tuple[str, str], Problem]()
+    for index, cell in asked.cells():
+        try:
+            cells.append(services.settled(cell, actor, RUNS_MAX))
+        except InvalidExperiment as error:
+            for problem in error.problems:
+                path = f"traces.{index}" if problem.path == "trace" else problem.path
+                problems.setdefault(
+                    (path, problem.text), Problem(path, problem.value, problem.message, problem.allowed)
+                )
+    if problems:
+        raise InvalidExperiment(list(problems.values()))
+    return cells
+
+
+def cancel_matrix(matrix: Matrix, actor: Actor) -> int:
+    """The number of cells that it stopped."""
+    with transaction.atomic():
+        found = [cell for cell in matrix.cells.all() if jobs.cancel(cell, actor.name, cancelled_by=actor.name)]
+        for cell in found:
+            services.cancel_queued_runs(cell, cell.cause)
+        if found:
+            record(actor, "matrix.cancel", f"matrix {matrix.pk}")
+    return len(found)
+
+
+def resume_matrix(matrix: Matrix, actor: Actor) -> int:
+    """Queue the cells that failed or were cancelled again; their runs that are done stay done. The number of cells."""
+    now = timezone.now()
+    with transaction.atomic():
+        cells = list(matrix.cells.filter(status__in=AGAIN))
+        Run.objects.filter(experiment__in=cells).exclude(status=DONE).update(
+            status=QUEUED, cause="", log="", step="", done=0, started_at=None, ended_at=None, heartbeat_at=None
+        )
+        Experiment.objects.filter(pk__in=[cell.pk for cell in cells]).update(
+            status=QUEUED, cause="", cancelled_by="", sent_at=now, started_at=None, ended_at=None, heartbeat_at=None
+        )
+        if cells:
+            record(actor, "matrix.resume", f"matrix {matrix.pk}")
+    for cell in cells:
+        jobs.send(cell)
+    return len(cells)

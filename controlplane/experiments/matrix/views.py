@@ -1,0 +1,175 @@
+"""A matrix: its form, its heat table, resuming and cancelling it."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from pydantic import ValidationError
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.audit.services import actor_of
+from controlplane.experiments import selectors
+from controlplane.experiments.matrix import summary
+from controlplane.experiments.matrix.body import ARMS_MAX, RUNS_MAX, MatrixIn
+from controlplane.experiments.matrix.presets import PRESETS
+from controlplane.experiments.matrix.services import AGAIN, cancel_matrix, resume_matrix, start_matrix
+from controlplane.experiments.models import Experiment, Matrix
+from controlplane.experiments.results import verdicts
+from controlplane.experiments.results.metrics import METRICS
+from controlplane.experiments.results.report import shown
+from controlplane.experiments.results.summarize import CLASSES
+from controlplane.experiments.services import InvalidExperiment
+from controlplane.experiments.start_views import arm_line, number_of, object_of, pydantic_errors
+from controlplane.permissions import operator_controls
+from controlplane.traces import library
+from fleet.jobs import DONE, ENDED
+from fleet.selectors import pools
+from router.contract.problem import by_path
+
+LABELS = {
+    "name": "Name",
+    "question": "Question",
+    "traces": "Traces",
+    "loads": "Load factors",
+    "pool": "Pool",
+    "duration_s": "Window",
+    "seeds": "Seeds",
+    "arms": "Arms",
+    "slo": "SLO",
+    "expect": "Expectations",
+}
+
+
+def find(number: int) -> Matrix:
+    found = selectors.matrices().filter(pk=number).first()
+    if found is None:
+        raise Http404(f"there is no matrix {number}")
+    return found
+
+
+def of_cells(cells: Sequence[Experiment]) -> dict[str, Any]:
+    """Of pages and the API."""
+    runs = [run for cell in cells for run in cell.runs.all()]
+    status = summary.status_of(cells)
+    return {
+        "status": status,
+        "verdict": verdicts.overall([cell.verdict for cell in cells if cell.verdict != "none"])  # type: ignore[misc]
+        if status == DONE
+        else "none",
+        "counts": summary.counts_of(cells),
+        "runs": len(runs),
+        "runs_done": sum(run.status in ENDED for run in runs),
+    }
+
+
+@require_GET
+def page(request: HttpRequest, number: int) -> HttpResponse:
+    """`class` and `metric` come from the URL."""
+    matrix = find(number)
+    cells = list(matrix.cells.all())
+    request_class, metric = request.GET.get("class", ""), request.GET.get("metric", "")
+    request_class = request_class if request_class in CLASSES else "all"
+    shown_metrics = [each for each in METRICS.values() if each.better and (each.per_class or request_class == "all")]
+    metric = metric if metric in {each.key for each in shown_metrics} else "ttft_p90_ms"
+    unit = METRICS[metric].unit
+    rows = summary.heat(cells, request_class, metric)
+    context = {
+        "matrix": matrix,
+        "cells": cells,
+        **of_cells(cells),
+        "active": any(cell.status not in ENDED for cell in cells),
+        "again": sum(cell.status in AGAIN for cell in cells),
+        "classes": CLASSES,
+        "request_class": request_class,
+        "metrics": shown_metrics,
+        "metric": METRICS[metric],
+        "has_values": any(cell.summary for cell in cells),
+        "rows": [{"row": row, "texts": [(cell, shown(cell.value, unit)) for cell in row.cells]} for row in rows],
+        **operator_controls(request.user),
+    }
+    return render(request, "experiments/matrix.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def start(request: HttpRequest) -> HttpResponseBase:
+    if request.method == "POST":
+        return _start(request)
+    preset = request.GET.get("preset", "")
+    arms = PRESETS[preset][1] if preset in PRESETS else PRESETS["peers"][1][:4]
+    first = pools().first()
+    raw = {"name": "", "traces": ["agentic-demo"], "loads": [0.5, 1, 2], "arms": arms, "duration_s": 600, "seeds": [1]}
+    return render(
+        request, "experiments/matrix_new.html", _form(request, raw | {"pool": first.name if first else ""}, {})
+    )
+
+
+@operator_required
+def _start(request: HttpRequest) -> HttpResponse:
+    raw = raw_body(request)
+    try:
+        made = start_matrix(MatrixIn.model_validate(raw), actor_of(request))
+    except ValidationError as error:
+        problems = pydantic_errors(error)
+    except InvalidExperiment as error:
+        problems = by_path(error.problems)
+    else:
+        messages.success(request, f"Queued: {made.cells.count()} cells.")
+        return redirect("matrix", number=made.pk)
+    return render(request, "experiments/matrix_new.html", _form(request, raw, problems), status=422)
+
+
+def raw_body(request: HttpRequest) -> dict[str, Any]:
+    """The form as a body of the API."""
+    form = request.POST
+
+    def text(name: str) -> str:
+        return str(form.get(name, "")).strip()
+
+    raw: dict[str, Any] = {name: text(name) for name in ("name", "question", "pool") if text(name)}
+    raw["traces"] = form.getlist("traces")
+    raw |= {name: [number_of(word) for word in text(name).replace(",", " ").split()] for name in ("loads", "seeds")}
+    raw["duration_s"] = number_of(text("duration_s"))
+    lines = [line.strip() for line in text("arms").splitlines() if line.strip()]
+    raw["arms"] = [object_of(line) if line.startswith("{") else line for line in lines]
+    return raw | {name: object_of(text(name)) for name in ("slo", "expect") if text(name)}
+
+
+def _form(request: HttpRequest, raw: dict[str, Any], problems: dict[str, str]) -> dict[str, Any]:
+    listed = [(path.partition(".")[0], path, message) for path, message in problems.items()]
+    return {
+        "raw": raw,
+        "loads": ", ".join(map(str, raw.get("loads", []))),
+        "seeds": ", ".join(map(str, raw.get("seeds", []))),
+        "arms": "\n".join(map(arm_line, raw.get("arms", []))),
+        "objects": {name: json.dumps(raw[name]) if raw.get(name) else "" for name in ("slo", "expect")},
+        "labels": LABELS,
+        "problems": [(LABELS.get(field, field), field, path, message) for field, path, message in listed],
+        "errors": {field: "; ".join(m for f, _, m in listed if f == field) for field, _, _ in listed},
+        "presets": [(name, title) for name, (title, _) in PRESETS.items()],
+        "traces": library.entries(),
+        "pools": list(pools()),
+        "runs_max": RUNS_MAX,
+        "arms_max": ARMS_MAX,
+        **operator_controls(request.user),
+    }
+
+
+@require_POST
+@operator_required
+def cancel(request: HttpRequest, number: int) -> HttpResponse:
+    stopped = cancel_matrix(find(number), actor_of(request))
+    messages.success(request, f"Cancelled: {stopped} cells. Finished runs are kept.")
+    return redirect("matrix", number=number)
+
+
+@require_POST
+@operator_required
+def resume(request: HttpRequest, number: int) -> HttpResponse:
+    queued = resume_matrix(find(number), actor_of(request))
+    messages.success(request, f"Queued again: {queued} cells, without their finished runs.")
+    return redirect("matrix", number=number)
