@@ -1,6 +1,9 @@
 """The load of the published comparison of tiers (arXiv 2605.03375, figure 8), as far as it is known: LEval's 20 tasks
-in turn, Poisson arrivals, six questions of 100 tokens about each document. Lengths are assumed: log-normal with a mean of
-13,000 tokens (fitted to the TTFT without tiers), 3,000 to 200,000, each task with documents of its own range."""
+in turn, Poisson arrivals, six questions of 100 tokens about each document.
+
+Lengths are assumed: log-normal with a mean of 13,000 tokens (fitted to the TTFT without tiers), 3,000 to 200,000, each
+task with documents of its own range.
+"""
 
 import math
 from collections.abc import Iterator
