@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from controlplane.twin.expected_error import BUILT_IN, ExpectedError
 from controlplane.twin.pool_model import Modelled, is_calibrated, twin_of
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
@@ -95,6 +96,7 @@ def recorded(modelled: Modelled) -> dict[str, Any]:
         "basis": modelled.basis,
         "about": modelled.about,
         "cautions": list(modelled.cautions),
+        "expected": modelled.expected.as_dict(),
         "models": [msgspec.to_builtins(model) | {LAW: type(model.law).__name__} for model in models],
         "instances": {name: models.index(model) for name, model in modelled.fleet.instances.items()},
     }
@@ -104,7 +106,8 @@ def modelled(kept: Mapping[str, Any]) -> Modelled:
     """Exactly the fleet that was recorded, whatever became of the pool and of the built-in constants."""
     models = [_model(_numbers(model)) for model in kept["models"]]
     fleet = TwinFleet({name: models[at] for name, at in kept["instances"].items()})
-    return Modelled(fleet, kept["basis"], kept["about"], tuple(kept["cautions"]))
+    expected = kept.get("expected") or BUILT_IN["profile"].as_dict()  # early records have none
+    return Modelled(fleet, kept["basis"], kept["about"], tuple(kept["cautions"]), ExpectedError(**expected))
 
 
 def _model(kept: Mapping[str, Any]) -> EngineModel:

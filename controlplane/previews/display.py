@@ -10,6 +10,7 @@ from controlplane.experiments.results.metrics import LATENCIES, METRICS, quantil
 from controlplane.experiments.results.stats import LOW_N, QUANTILES
 from controlplane.experiments.results.summarize import CLASSES
 from controlplane.previews.analysis.trust import OF_A_CLASS
+from controlplane.twin.expected_error import described
 
 SIGNS = {"better": "▼", "worse": "▲", "not distinguishable": "≈"}
 NO_VERDICT = "◌"
@@ -239,6 +240,7 @@ class ShownPreview:
     tables: tuple[ClassTable, ...] = ()
     affected: Affected = NOTHING_AFFECTED
     deviation: str = ""
+    expected: str = ""
 
 
 def shown(preview: Mapping[str, Any], status: PreviewStatus) -> ShownPreview:
@@ -269,6 +271,7 @@ def shown(preview: Mapping[str, Any], status: PreviewStatus) -> ShownPreview:
         tables=tuple(class_tables(result)),
         affected=affected(result),
         deviation=deviation(preview["twin"]["deviation"]),
+        expected=described(preview["twin"]["expected"]),
     )
 
 

@@ -29,7 +29,7 @@ class Preview(Job):
     total = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(default=timezone.now)
     asked_at = models.DateTimeField(default=timezone.now)  # most recently; the same question returns the same preview
-    twin = models.JSONField(default=dict)  # {basis, about, deviation}
+    twin = models.JSONField(default=dict)  # {basis, about, expected, deviation}
     trust = models.JSONField(default=list)  # [{code, text}, …]: cautions, without the one about old traffic
     result = models.JSONField(null=True, blank=True)  # effect.effect_of; null until done
 

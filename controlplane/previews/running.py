@@ -65,7 +65,12 @@ def _perform(preview: Preview) -> dict[str, Any]:
     return {
         "done": preview.total,
         "trace": {**parts[0].facts(), "requests": preview.trace["requests"]},
-        "twin": {"basis": twin.basis, "about": twin.about, "deviation": computed.deviation},
+        "twin": {
+            "basis": twin.basis,
+            "about": twin.about,
+            "expected": twin.expected.as_dict(),
+            "deviation": computed.deviation,
+        },
         "trust": _trust(preview, pool, twin, parts[0], computed),
         "result": computed.effect,
     }

@@ -55,7 +55,7 @@ def as_dict(preview: Preview, now: datetime | None = None) -> dict[str, Any]:
         **{name: getattr(preview, name) for name in _PLAIN},
         "cached": preview.was_cached,
         "trace": trace,
-        "twin": {"basis": "", "about": "", "deviation": None, **preview.twin},
+        "twin": {"basis": "", "about": "", "expected": None, "deviation": None, **preview.twin},
         "trust": [*trust.of_age(trace["name"], trace["age_s"]), *preview.trust],
     }
 

@@ -139,6 +139,7 @@ def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
         twin.basis,
         twin.about,
         twin.cautions,
+        twin.expected.as_dict(),
         sorted((name, repr(one)) for name, one in twin.fleet.instances.items()),
     )
     return hashlib.sha256(json.dumps([SCHEMA, preview.policy_id, text, part.content, model]).encode()).hexdigest()

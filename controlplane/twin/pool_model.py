@@ -7,6 +7,8 @@ from typing import Any, cast
 
 from django.utils import timezone
 
+from controlplane.twin import expected_error
+from controlplane.twin.expected_error import ExpectedError
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.calibration.describe import API, TOKENIZING, law_of
@@ -29,9 +31,10 @@ class NotModelled(Exception):
 @dataclass(frozen=True, slots=True)
 class Modelled:
     fleet: TwinFleet
-    basis: str  # "profile": built-in constants; "calibrated": measured on a running engine
+    basis: str  # "profile": built-in constants; "transferred": those of another model; "calibrated": measured
     about: str  # one line
     cautions: tuple[str, ...]  # features that the twin leaves out, and doubts about its constants
+    expected: ExpectedError
 
 
 def twin_of(pool: Pool) -> Modelled:
@@ -72,7 +75,10 @@ def _known(pool: Pool, model: Callable[[Any, Launch], TwinModel], kind: Kind, or
     stores = {name: _store(name, first.engine) for name in kind.needs(spec)}
     lost = tuple(f"the store {name} is not modelled: its pool is gone" for name, store in stores.items() if not store)
     shared = next((store for store in stores.values() if store is not None), None)
-    return Modelled(replace(fleet, store=shared), "profile", first.source, (*first.not_modelled, *lost))
+    basis = "transferred" if any(model.transferred for model in models.values()) else "profile"
+    wrong = expected_error.cautions([model.engine for model in models.values()])
+    left_out = (*first.not_modelled, *lost, *wrong)
+    return Modelled(replace(fleet, store=shared), basis, first.source, left_out, expected_error.BUILT_IN[basis])
 
 
 def _store(name: str, engine: EngineModel) -> StoreModel | None:
@@ -98,8 +104,10 @@ def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
         )
     spec = build(kind.spec, pool.engine)
     models = {ordinal: _measured(row, kind, spec, _launch(pool, kind, ordinal)) for ordinal in ordinals}
-    cautions = (*calibrations.stale(row, pool, timezone.now()), *row.notes, *_left_out(spec))
-    return Modelled(_fleet(pool, models), "calibrated", about(row), cautions)
+    wrong = expected_error.cautions(list(models.values()))
+    cautions = (*calibrations.stale(row, pool, timezone.now()), *row.notes, *_left_out(spec), *wrong)
+    expected = expected_error.of_calibration(row)
+    return Modelled(_fleet(pool, models), "calibrated", about(row), cautions, expected)
 
 
 def _to_measure(pool: Pool) -> str:

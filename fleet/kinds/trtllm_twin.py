@@ -60,7 +60,7 @@ def twin_model(spec: "TrtllmSpec", launch: Launch, gpus: int, connector: str) ->
         connector=connector,
         transfers=_TRANSFERS if connector else None,
     )
-    return TwinModel(engine, f"{SOURCE}; {_mode(spec)}", CAUTIONS)
+    return TwinModel(engine, f"{SOURCE}; {_mode(spec)}", CAUTIONS, transferred=True)
 
 
 def _mode(spec: "TrtllmSpec") -> str:

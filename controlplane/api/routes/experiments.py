@@ -10,6 +10,7 @@ from ninja.params.functions import Query
 from controlplane.api.auth import needs
 from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
 from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.audit.services import actor_of
 from controlplane.experiments import provenance, selectors, services
 from controlplane.experiments.body import SEED_MAX, ExperimentIn
@@ -89,7 +90,8 @@ class ExperimentOut(Schema):
 
 
 class TwinOut(Schema):
-    basis: Literal["profile", "calibrated"]
+    basis: Literal["profile", "transferred", "calibrated"]
+    expected: ExpectedErrorOut | None = Field(description="null in results of earlier versions")
     about: str = Field(description="Source of the constants")
     cautions: list[str] = Field(
         description="Parts of the pool that the twin does not model, and doubts about its constants"

@@ -12,6 +12,7 @@ from controlplane.api.auth import needs
 from controlplane.api.body import Body
 from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, ROW_MAX, Number, headers
 from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.audit.services import actor_of
 from controlplane.experiments.body import Seeds
 from controlplane.policies import selectors as policies
@@ -74,8 +75,9 @@ class DeviationOut(Schema):
 
 
 class PreviewTwinOut(Schema):
-    basis: str = Field(description="profile, calibrated, or empty before the computation")
+    basis: str = Field(description="profile, transferred, calibrated, or empty before the computation")
     about: str = Field(description="Source of the engines' constants")
+    expected: ExpectedErrorOut | None = Field(description="null before the computation")
     deviation: DeviationOut | None = Field(description="null when too few of the requests were measured")
 
 

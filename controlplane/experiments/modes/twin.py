@@ -25,6 +25,7 @@ from controlplane.experiments.results.report import duration, shown
 from controlplane.experiments.results.validity import twin_warnings
 from controlplane.traces.summary import trace_classes
 from controlplane.traces.types import TraceRequest
+from controlplane.twin.expected_error import described
 from controlplane.twin.pool_model import Modelled, NotModelled, is_calibrated, twin_of
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.tier_facts import tier_facts
@@ -87,7 +88,12 @@ def facts_of(modelled: Modelled, requests: Sequence[TraceRequest]) -> dict[str, 
     """`load` is equal for runs of the same requests."""
     return {
         "instances": list(modelled.fleet.instances),
-        "twin": {"basis": modelled.basis, "about": modelled.about, "cautions": list(modelled.cautions)},
+        "twin": {
+            "basis": modelled.basis,
+            "about": modelled.about,
+            "cautions": list(modelled.cautions),
+            "expected": modelled.expected.as_dict(),
+        },
         "load": hashlib.sha256(repr(requests).encode()).hexdigest()[:16],
     }
 
@@ -134,7 +140,7 @@ def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float 
 def _about(experiment: Experiment) -> dict[str, str]:
     twin = next((run.facts["twin"] for run in experiment.runs.all() if "twin" in run.facts), None)
     simulated = f"in the twin, {twin['about']}; no engine was started" if twin else "in the twin; no engine is started"
-    return {"Pool": experiment.pool, "Simulated": simulated}
+    return {"Pool": experiment.pool, "Simulated": simulated, "Expected error": described((twin or {}).get("expected"))}
 
 
 def _by_tier(run: Run, key: str, unit: str) -> str:

@@ -129,8 +129,9 @@ def _differing(settings: Sequence[display.Setting], arms: Sequence[Arm]) -> list
 
 
 def engine_model_of(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """{basis, about, cautions}; None for a replay, and until the first run has begun."""
-    return next((run.facts["twin"] for run in runs if "twin" in run.facts), None)
+    """{basis, about, cautions, expected}; None for a replay, and until the first run has begun."""
+    twin = next((run.facts["twin"] for run in runs if "twin" in run.facts), None)
+    return None if twin is None else {"expected": None, **twin}
 
 
 def _warnings(arms: Sequence[dict[str, Any]], runs: Sequence[Run]) -> list[str]:

@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.records import COLUMNS, Record
+from controlplane.twin.expected_error import described
 
 REPORTED = ("n", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "e2e_p50_ms", "e2e_p90_ms", "hit_ratio")
 
@@ -215,6 +216,7 @@ def _properties(suite: Element, results: Mapping[str, Any]) -> None:
     """The mode, and for a simulation its engine model."""
     twin = results["twin"] or {"basis": "", "about": "", "cautions": []}
     named = [("mode", results["mode"]), ("verdict", results["verdict"]), ("twin", twin["about"])]
+    named += [("expected error", described(twin.get("expected")))]
     named += [("caution", text) for text in twin["cautions"]]
     properties = SubElement(suite, "properties")
     for name, value in named:

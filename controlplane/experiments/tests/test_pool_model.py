@@ -120,7 +120,7 @@ def test_context_servers_of_a_known_model_need_no_calibration() -> None:
     r1.engine |= {"dwdp_size": 4, "prefill_instances": 4}
     r1.replicas = 5
     made = twin_of(r1)
-    assert (made.basis, len(set(made.fleet.instances.values()))) == ("profile", 2)
+    assert (made.basis, len(set(made.fleet.instances.values()))) == ("transferred", 2)
     assert made.about.endswith("table 1 of arXiv 2604.01621; context servers: DWDP4")
     r1.model = "mine"
     with pytest.raises(NotModelled, match=r"no constants for mine.*or measure one with manage\.py calibrate r1-0$"):

@@ -63,7 +63,8 @@ def test_every_arm_plays_the_same_requests_without_an_engine_or_a_router(ended):
     assert played[0] == played[1] != {}
     assert (first.status, first.done, first.step) == ("done", len(played[0]), "simulating")
     assert first.facts["instances"] == ["demo-0", "demo-1"]
-    assert first.facts["twin"] == {"basis": "profile", "about": ABOUT, "cautions": []}
+    expected = {"tpot": 0.05, "e2e": 0.07, "ttft_mean": 0.1, "ttft_p99": 0.2}
+    assert first.facts["twin"] == {"basis": "profile", "about": ABOUT, "cautions": [], "expected": expected}
     assert 0 < first.facts["kv_usage"]["mean"] < first.facts["kv_usage"]["peak"] <= 1
 
 
@@ -189,7 +190,10 @@ def test_results_and_exports_say_that_they_are_simulated(ended, ci):
     assert f"- Simulated: in the twin, {ABOUT}; no engine was started" in report
     suite = ElementTree.fromstring(ci.get(f"/experiments/{ended.pk}/junit.xml").content)
     properties = {p.get("name"): p.get("value") for p in suite.findall("properties/property")}
-    assert properties == {"mode": "twin", "verdict": "none", "twin": ABOUT}
+    expected = "TPOT 5%, E2E 7%, mean TTFT 10%, TTFT p99 20% of a warm engine"
+    assert f"- Expected error: {expected}" in report
+    assert results["twin"]["expected"]["ttft_p99"] == 0.2
+    assert properties == {"mode": "twin", "verdict": "none", "twin": ABOUT, "expected error": expected}
     assert (suite.get("tests"), suite.get("errors")) == ("2", "0")
 
 

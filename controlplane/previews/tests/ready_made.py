@@ -98,6 +98,7 @@ def preview(status: str = "done", **changes: Any) -> dict[str, Any]:
         "twin": {
             "basis": "profile",
             "about": "constants of h100_sxm, Llama-3.1-8B",
+            "expected": {"tpot": 0.05, "e2e": 0.07, "ttft_mean": 0.1, "ttft_p99": None},
             "deviation": {
                 "metric": "ttft_ms",
                 "measured": 512.0,

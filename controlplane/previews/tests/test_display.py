@@ -172,3 +172,9 @@ def test_a_class_of_which_nothing_is_said_does_not_speak_against_the_others():
 def test_shares_name_percent_once():
     assert display.shown(preview(), status_now()).hit_share == "54.2 → 58.1 %"
     assert display.shares({"live": None, "draft": 0.4437}) == "– → 44.4 %"
+
+
+def test_the_expected_error_names_what_is_unknown():
+    shown = display.shown(preview(), status_now())
+    assert shown.expected == "TPOT 5%, E2E 7%, mean TTFT 10% of a warm engine; TTFT p99 unknown"
+    assert display.shown(preview(twin={**preview()["twin"], "expected": None}), status_now()).expected == ""
