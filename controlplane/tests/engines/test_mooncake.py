@@ -35,8 +35,9 @@ def test_one_instance_takes_from_the_store_what_another_has_computed(shared: Fle
     assert taken(shared, "shared " + LONG) > 1000
     sources = lambda: shared.one("tiny-1")["sample"]["cached_by_source"]  # noqa: E731
     shared.until(lambda: sum(value for tier, value in sources().items() if tier != "device") > 1000, "the hits", 60)
-    shared.until(lambda: shared.one("master-0")["sample"]["tiers"]["host"][0] > 0, "blocks in the store", 60)
-    assert "Store, host" in shared.page("/fleet/instances/master-0/")
+    host = lambda: shared.one("master-0")["sample"]["kv_tiers"]["host"]  # noqa: E731
+    shared.until(lambda: host()["used_bytes"] > 0 and host()["hits_total"] > 0, "blocks in the store, and hits", 60)
+    assert "KV tiers" in shared.page("/fleet/instances/master-0/")
     shared.everybody()
 
 
@@ -106,7 +107,12 @@ def test_blocks_come_to_lie_on_the_disk_and_the_pages_show_the_tier(tiered: Flee
         "SSD tier: first blocks on the disk", tiered.until(lambda: on_disk(small_disk) > 100_000, "blocks", 120)
     )
     tiered.until(lambda: tiered.one("store-0")["sample"]["disk"][0] > 0, "the space on the disk", 60)
-    assert "Disk of the KV tier" in tiered.page("/fleet/instances/store-0/")
+    disk = lambda name: tiered.one(name)["sample"]["kv_tiers"].get("disk", {})  # noqa: E731
+    tiered.until(lambda: disk("store-0").get("written_bytes_total", 0) > 100_000, "what the store wrote", 60)
+    tiered.until(lambda: disk("master-0").get("used_bytes", 0) > 100_000, "what the master counts", 60)
+    page = tiered.page("/fleet/instances/store-0/")
+    assert "Disk of the KV tier" in page
+    assert "KV tiers" in page
     tiered.everybody()
 
 

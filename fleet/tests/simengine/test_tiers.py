@@ -8,6 +8,7 @@ from fleet.simengine.arguments import parse_arguments
 from fleet.simengine.model import model_of
 from fleet.tests.simengine.conftest import StartSim
 from fleet.tests.simengine.test_kv_events import replay
+from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
 
 BLOCKS = 100
 PROMPT = "a document " * 400  # 1,100 tokens, 68 blocks
@@ -35,6 +36,9 @@ def test_what_left_the_gpu_is_loaded_counted_and_announced_with_its_medium(start
     assert metrics["vllm:kv_offload_tiering_read_bytes_total{tier=ssd}"] == 0
     assert metrics["vllm:kv_offload_tiering_write_bytes_total{tier=ssd}"] > 68 * 16 * 131_072
     assert metrics["weir_sim_kv_backlog_bytes"] == 0
+    tiers = parse_metrics(tiered.http.get("/metrics").content, VLLM_SCRAPE).kv_tiers
+    assert (tiers["host"].hits_total, tiers["host"].read_bytes_total) == (68, 1088 * 131_072)
+    assert (tiers["disk"].read_bytes_total, tiers["disk"].hits_total) == (0, 0)
     with zmq.Context() as context:
         batches = replay(context, tiered, 0)
     events = [event for _, batch in batches for event in batch[1] if event["type"] == "BlockStored"]
