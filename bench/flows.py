@@ -76,6 +76,8 @@ class Engine:
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 @dataclass
@@ -85,6 +87,7 @@ class Found:
     lost: Counter[str] = field(default_factory=Counter)
     ttft_s: list[float] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
+    receipts: list[dict[str, Any]] = field(default_factory=list)
 
 
 class World:
@@ -100,7 +103,7 @@ class World:
             stack.callback(engine.stop)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "policy.json").write_text(json.dumps(POLICY))
-        log = (folder / "log").open("wb")
+        log = stack.enter_context((folder / "log").open("wb"))
         options = ("--port", "0", "--instances", ",".join(engine.option for engine in self.engines))
         argv = [sys.executable, "-m", "router", *options, "--policy", str(folder / "policy.json")]
         environment = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
@@ -166,7 +169,9 @@ def _listens(log: Path, process: "subprocess.Popen[bytes]") -> str:
     return log.read_text().split("listens on ")[1].split()[0]
 
 
-async def row(world: World, client: httpx.AsyncClient, fault: tuple[str, str], seconds: float, rate: float) -> str:
+async def measure(
+    world: World, client: httpx.AsyncClient, fault: tuple[str, str], seconds: float, rate: float
+) -> Found:
     await world.ready(client)
     found = Found()
     victim = next((engine for engine in world.engines if engine.role == fault[1]), None)
@@ -176,7 +181,8 @@ async def row(world: World, client: httpx.AsyncClient, fault: tuple[str, str], s
             group.create_task(world.ask(client, found))
             await asyncio.sleep(1 / rate)
     receipts = {one["request_id"]: one for one in (await client.get("/receipts")).json()["receipts"]}
-    return line(_cells(world.connector, fault, found, [receipts[name] for name in found.ids if name in receipts]))
+    found.receipts = [receipts[name] for name in found.ids if name in receipts]
+    return found
 
 
 async def _inflict(fault: str, victim: Engine | None, after_s: float) -> None:
@@ -192,10 +198,10 @@ async def _inflict(fault: str, victim: Engine | None, after_s: float) -> None:
         victim.process.send_signal(signal.SIGCONT)
 
 
-def _cells(connector: str, fault: tuple[str, str], found: Found, receipts: list[dict[str, Any]]) -> tuple[str, ...]:
+def _cells(connector: str, fault: tuple[str, str], found: Found) -> tuple[str, ...]:
     why = ", ".join(f"{count} {what}" for what, count in found.lost.most_common())
     lost = sum(found.lost.values())
-    offloaded = [one for one in receipts if one["flow"] == f"offload_{connector}"]
+    offloaded = [one for one in found.receipts if one["flow"] == f"offload_{connector}"]
     times = sorted(found.ttft_s)
     return (
         *(connector, fault[0], fault[1] or "–"),
@@ -203,8 +209,8 @@ def _cells(connector: str, fault: tuple[str, str], found: Found, receipts: list[
         str(found.wrong),
         str(len(offloaded)),
         str(sum(bool(one["offload_reason"]) for one in offloaded)),
-        str(sum(one.get("offload") == "fallback" for one in receipts)),
-        str(sum(one["retries"] > 0 for one in receipts)),
+        str(sum(one.get("offload") == "fallback" for one in found.receipts)),
+        str(sum(one["retries"] > 0 for one in found.receipts)),
         f"{times[len(times) // 2]:.2f} s, {times[-1]:.2f} s" if times else "–",
     )
 
@@ -219,7 +225,7 @@ async def measured(connector: str, seconds: float, rate: float) -> list[str]:
         world = World(connector, stack)
         async with httpx.AsyncClient(base_url=world.url, timeout=PATIENCE_S) as client:
             for fault in FAULTS:
-                lines.append(await row(world, client, fault, seconds, rate))
+                lines.append(line(_cells(connector, fault, await measure(world, client, fault, seconds, rate))))
                 print(lines[-1], flush=True)
     return lines
 
