@@ -3,9 +3,11 @@
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from fleet.kinds.option import build
 from fleet.models import DesiredState, Fleet, Instance, InstanceEvent, Pool, State
 from fleet.node import logs
 from fleet.snapshot import scale_of
+from fleet.systems.prices import Prices
 
 
 def pools(include_ephemeral: bool = False) -> QuerySet[Pool]:
@@ -65,3 +67,10 @@ def events_of_nodes(limit: int = 50) -> QuerySet[InstanceEvent]:
 
 def pool_events(pool_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
     return InstanceEvent.objects.filter(pool=pool_name)[:limit]
+
+
+def prices() -> Prices:
+    """Of the fleet document."""
+    header = Fleet.objects.first()
+    given: Prices = build(Prices, header.prices if header else {})
+    return given

@@ -6,11 +6,12 @@ import redis
 from django.utils import timezone
 from msgspec.structs import replace
 
+from fleet import selectors
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, hardware_of
 from fleet.kinds.option import build
 from fleet.kinds.serving import BOTH
-from fleet.models import Fleet, Instance, Pool, State
+from fleet.models import Instance, Pool, State
 from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import difference
 from fleet.redis import connect, drop_unless, value_of
@@ -81,7 +82,7 @@ def _fleet(pool_name: str) -> FleetValue | None:
     if pool is None or (pool.kind in KINDS and not KINDS[pool.kind].serves):
         return None
     desired = desired_of_all([pool], timezone.now())[0] if pool.kind in KINDS else None
-    prices = prices_of_fleet()
+    prices = selectors.prices()
     instances = tuple(_instance(pool, desired, row, prices) for row in pool.instances.order_by("ordinal"))
     return FleetValue(
         pool=pool.name,
@@ -122,9 +123,3 @@ def _hardware(pool: Pool, row: Instance) -> Hardware:
         return hardware_of(kind, build(kind.spec, pool.engine), row.wire.get("role", BOTH))
     except LookupError:
         return Hardware()
-
-
-def prices_of_fleet() -> Prices:
-    header = Fleet.objects.first()
-    given: Prices = build(Prices, header.prices if header else {})
-    return given

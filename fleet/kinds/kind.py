@@ -130,6 +130,14 @@ def hardware_of(kind: Kind, spec: Any, role: str) -> Hardware:
     return Hardware(kind.devices(spec, role) if kind.device == GPU else 0)
 
 
+def hardware_of_pool(kind: Kind, spec: Any, instances: int) -> Hardware:
+    """Of all its instances; the first `prefill_instances` of a split pool prefill."""
+    prefills = min(getattr(spec, "prefill_instances", 0) or 0, instances)
+    roles = [*["prefill"] * prefills, *["decode" if prefills else "both"] * (instances - prefills)]
+    each = [hardware_of(kind, spec, role) for role in roles]
+    return Hardware(*(sum(getattr(one, name) for one in each) for name in Hardware.__slots__))
+
+
 def is_numbered(kind: Kind, spec: Any) -> bool:
     return kind.numbered(spec) or kind.max_replicas(spec) is not None
 

@@ -10,14 +10,15 @@ from django.conf import settings
 from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import MODES
-from controlplane.experiments.results import comparison, display, records, summarize, validity, verdicts
+from controlplane.experiments.results import comparison, display, economics, records, summarize, validity, verdicts
 from controlplane.experiments.results.metrics import LATENCIES, METRICS
 from controlplane.experiments.results.pairs import Estimator
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.slo import Slo, seconds
+from fleet import selectors
 from fleet.jobs import DONE, ENDED
 
-SCHEMA = 3
+SCHEMA = 4
 FIRST_KEPT = 3  # older results had other statistics
 
 
@@ -68,7 +69,9 @@ def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
     read = {run.pk: records.read(run.records_path) for run in runs}
     slo = experiment.slo
     settled = experiment.settled_arms
-    arms = [_arm(arm, [run for run in runs if run.arm == arm.name], read, slo) for arm in settled]
+    arms = [
+        _with_cost(experiment, _arm(arm, [run for run in runs if run.arm == arm.name], read, slo)) for arm in settled
+    ]
     keyed = {arm["name"]: _keyed(arm["name"], runs, read) for arm in arms}
     ended = experiment.status in ENDED
     differences = comparison.differences(keyed, slo) if ended else []
@@ -154,6 +157,13 @@ def _arm(arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]], slo: Slo)
         "warnings": [warning for run in runs for warning in run.warnings],
         "runs": [_run(run, each[run.seed]) for run in runs],
     }
+
+
+def _with_cost(experiment: Experiment, arm: dict[str, Any]) -> dict[str, Any]:
+    """By the present prices."""
+    instances = max((len(run["facts"].get("instances", [])) for run in arm["runs"]), default=0)
+    fleet = provenance.fleet_of(experiment, arm["name"])
+    return arm | economics.of_arm(fleet, instances, arm["output_tokens_per_s"], selectors.prices())
 
 
 def _run(run: Run, results: dict[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,8 @@ _OTHER = [
     Metric("refused", "Refused", "", "lower"),
     Metric("balance", "Balance (busiest ÷ mean instance, prompt tokens)", "×", "lower", per_class=False, paired=False),
     Metric("output_tokens_per_s", "Output tokens per second", "tokens/s", "higher", per_class=False, paired=False),
+    Metric("tokens_per_gpu_s", "Output tokens per GPU-second", "tokens/s", "higher", per_class=False, paired=False),
+    Metric("dollars_per_million", "Cost of a million output tokens", "$", "lower", per_class=False, paired=False),
 ]
 METRICS: dict[str, Metric] = {metric.key: metric for metric in (*_LATENCY, *_OTHER)}
 PAIRED = tuple(key for key, metric in METRICS.items() if metric.paired)

@@ -1,0 +1,31 @@
+"""What the output tokens of an arm cost: the GPUs and the memory of its pool, by the prices of the fleet document."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.kinds import KINDS
+from fleet.kinds.kind import hardware_of_pool
+from fleet.kinds.option import build
+from fleet.systems.prices import Prices, per_million
+
+UNKNOWN: dict[str, float | None] = {"tokens_per_gpu_s": None, "dollars_per_million": None}
+
+
+def of_arm(
+    fleet: Mapping[str, Any] | None, instances: int, output_tokens_per_s: float | None, prices: Prices
+) -> dict[str, float | None]:
+    """`fleet`: as the experiment recorded it. Unknown without GPUs, and for options that are no longer known."""
+    if fleet is None or not output_tokens_per_s:
+        return UNKNOWN
+    try:
+        kind = KINDS[fleet["kind"]]
+        found = hardware_of_pool(kind, build(kind.spec, fleet["engine"]), instances)
+    except LookupError:
+        return UNKNOWN
+    if not found.gpus:
+        return UNKNOWN
+    dollars = per_million(prices.per_hour(found.gpus, found.dram_gb, found.ssd_gb), output_tokens_per_s)
+    return {
+        "tokens_per_gpu_s": round(output_tokens_per_s / found.gpus, 3),
+        "dollars_per_million": None if dollars is None else round(dollars, 4),
+    }
