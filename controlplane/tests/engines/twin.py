@@ -33,7 +33,7 @@ def calibrated(fleet: Fleet, name: str, seconds: float) -> Modelled:
     pool = Pool.objects.create(**{key: given[key] for key in ("name", "model", "kind", "replicas", "engine")})
     assert row["config_hash"] == config_hash(pool_spec(pool))
     fields = {field.attname for field in Calibration._meta.fields} - {"id"}
-    Calibration.objects.create(**{key: value for key, value in row.items() if key in fields})
+    Calibration.objects.create(**{key: value for key, value in row.items() if key in fields and value is not None})
     return twin_of(pool)
 
 
