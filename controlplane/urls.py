@@ -28,6 +28,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.experiments.urls")),
     path("", include("controlplane.traces.urls")),
     path("", include("controlplane.systems.urls")),
+    path("", include("controlplane.palette.urls")),
     path("", include("controlplane.cli.urls")),
 ]
 

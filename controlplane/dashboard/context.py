@@ -1,48 +1,58 @@
 """Template context of every page: the navigation and the current position in it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from django.http import HttpRequest
 
 from controlplane.permissions import can_administer, can_operate
 
 PAGES = (
-    ("/live", "Live"),
-    ("/policies/", "Policies"),
-    ("/deliveries/", "Deliveries"),
-    ("/fleet/", "Fleet"),
-    ("/requests/", "Requests"),
-    ("/experiments/", "Experiments"),
-    ("/systems/", "Systems"),
-    ("/audit/", "Audit"),
+    ("/live", "Live", "activity"),
+    ("/policies/", "Policies", "scroll-text"),
+    ("/deliveries/", "Deliveries", "rocket"),
+    ("/fleet/", "Fleet", "server"),
+    ("/requests/", "Requests", "list"),
+    ("/experiments/", "Experiments", "flask-conical"),
+    ("/systems/", "Systems", "cpu"),
+    ("/audit/", "Audit", "shield-check"),
 )
-ACCOUNT_PAGES = (("/tokens/", "API tokens"), ("/api/v1/docs", "API reference"), ("/password", "Change password"))
-KEYS = ("/keys/", "API keys")  # operators and administrators only
-ADMIN_PAGES = (("/users/", "Users"), ("/channels/", "Notices"))  # administrators only
+ACCOUNT_PAGES = (
+    ("/tokens/", "API tokens", ""),
+    ("/api/v1/docs", "API reference", ""),
+    ("/password", "Change password", ""),
+)
+KEYS = ("/keys/", "API keys", "")  # operators and administrators only
+ADMIN_PAGES = (("/users/", "Users", ""), ("/channels/", "Notices", ""))  # administrators only
+HELP = ("/help", "First minutes", "circle-help")
 
 
 @dataclass(frozen=True, slots=True)
 class NavLink:
     href: str
     label: str
+    icon: str  # of static/img/icons.svg
     current: bool  # the current page is this one or below it
     exact: bool  # the current page is this one
 
 
 def navigation(request: HttpRequest) -> dict[str, list[NavLink]]:
     """`account_navigation` is the menu under the user's name."""
-    user = getattr(request, "user", None)
-    account = (
+    account = account_pages(getattr(request, "user", None))
+    return {"navigation": _links(PAGES, request.path), "account_navigation": _links(account, request.path)}
+
+
+def account_pages(user: Any) -> tuple[tuple[str, str, str], ...]:
+    """Those that the user may open."""
+    return (
         *(ADMIN_PAGES if user is not None and can_administer(user) else ()),
         *((KEYS,) if user is not None and can_operate(user) else ()),
         *ACCOUNT_PAGES,
     )
-    return {"navigation": _links(PAGES, request.path), "account_navigation": _links(account, request.path)}
 
 
-def _links(pages: tuple[tuple[str, str], ...], path: str) -> list[NavLink]:
-    return [_link(href, label, path) for href, label in pages]
-
-
-def _link(href: str, label: str, path: str) -> NavLink:
-    return NavLink(href, label, current=path.startswith(href), exact=path == href)
+def _links(pages: Iterable[tuple[str, str, str]], path: str) -> list[NavLink]:
+    return [
+        NavLink(href, label, icon, current=path.startswith(href), exact=path == href) for href, label, icon in pages
+    ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import redis
 
 from controlplane.fleet_ops.rows import InstanceRow, PoolRow
+from controlplane.fleet_ops.tiers import tier_rows
 from controlplane.policies.publication import live_routers
 from fleet.redis import values_of
 from router.contract.redis import redis_keys
@@ -85,13 +86,15 @@ def _nodes(instances: Sequence[InstanceRow]) -> tuple[PoolNode, ...]:
 
 
 def _tiers(instances: Sequence[InstanceRow]) -> tuple[Tier, ...]:
-    """The device's from KV usage, where a block's size is known; others as stores and disks report them."""
+    """The device's from KV usage, where a block's size is known; others as the instances report them."""
     total: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in instances:
         for name, used, size in _tiers_of(row):
             total[name][0] += used
             total[name][1] += size
-    return tuple(Tier(name, used, size) for name, (used, size) in total.items())
+    below = tier_rows(row.sample for row in instances)
+    known = [Tier(one.name, one.used_bytes or 0.0, one.capacity_bytes) for one in below if one.capacity_bytes]
+    return (*(Tier(name, used, size) for name, (used, size) in total.items()), *known)
 
 
 def _tiers_of(row: InstanceRow) -> Iterable[tuple[str, float, float]]:
@@ -101,7 +104,5 @@ def _tiers_of(row: InstanceRow) -> Iterable[tuple[str, float, float]]:
     if capacity is not None and sample.kv_usage is not None:
         yield "device", sample.kv_usage * capacity, capacity
     for name, (used, size) in sample.tiers.items():
-        yield name, used, size
-    if sample.disk is not None:
-        free, size = sample.disk
-        yield "disk", size - free, size
+        if name not in sample.kv_tiers:
+            yield name, used, size

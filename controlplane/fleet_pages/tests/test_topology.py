@@ -7,7 +7,7 @@ import pytest
 from controlplane.fleet_ops import topology
 from controlplane.fleet_ops.rows import InstanceRow
 from fleet.models import Instance
-from router.contract.redis.sample import InstanceSample
+from router.contract.redis.sample import InstanceSample, TierSample
 
 
 def row(name: str, node: str = "gpu-1", **sample: Any) -> InstanceRow:
@@ -18,7 +18,11 @@ def row(name: str, node: str = "gpu-1", **sample: Any) -> InstanceRow:
 
 def test_tiers_of_a_pool_are_added_up() -> None:
     device = {"kv_usage": 0.5, "kv_blocks": 100, "block_size": 16}
-    rows = [row("a", **device, tiers={"cpu": (5.0, 50.0)}), row("b", **device, disk=(30, 100)), row("c")]
+    rows = [
+        row("a", **device, tiers={"cpu": (5.0, 50.0)}),
+        row("b", **device, kv_tiers={"disk": TierSample(used_bytes=70.0, capacity_bytes=100.0)}),
+        row("c"),
+    ]
     found = {tier.name: (tier.used, tier.size, tier.percent) for tier in topology._tiers(rows)}
     assert found == {"device": (16_000.0, 32_000.0, 50.0), "cpu": (5.0, 50.0, 10.0), "disk": (70.0, 100.0, 70.0)}
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 from controlplane.dashboard.tests.browser.conftest import RunningFleet
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
-PAGES = ("/login", "/live", "/wall", "/wall?kiosk=1", "/requests/", "/requests/req-1/", "/requests/gone/")
+PAGES = ("/login", "/live", "/wall", "/wall?kiosk=1", "/requests/", "/requests/req-1/", "/requests/gone/", "/help")
 REPORTED = ("serious", "critical")
 
 
@@ -58,3 +59,27 @@ def test_the_chosen_theme_is_remembered(running: RunningFleet, open_page: Any) -
     chosen = page.evaluate("document.documentElement.dataset.theme")
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme") == chosen
+
+
+def test_the_palette_finds_by_keyboard_and_every_page_offers_help(running: RunningFleet, open_page: Any) -> None:
+    opened = open_page("vera")
+    page = opened.goto("/requests/")
+    page.locator("a[aria-label=Help]").click()
+    page.wait_for_url("**/help")
+    page.keyboard.press("Control+k")
+    found = page.locator("#palette-found [role=option]")
+    expect(found.first).to_contain_text("Live")
+    page.keyboard.type("exper")
+    expect(found).to_have_count(1)
+    expect(page.locator("#palette-query")).to_have_attribute("aria-activedescendant", "palette-0")
+    serious = [v["id"] for v in Axe().run(page).response["violations"] if v["impact"] in REPORTED]
+    assert serious == []
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/experiments/")
+    page.click("#palette-open")
+    page.locator("#palette-query").fill("no such thing")
+    expect(page.locator("#palette-note")).to_contain_text("Nothing found")
+    page.keyboard.press("Escape")
+    expect(page.locator("#palette")).to_be_hidden()
+    assert page.evaluate("document.activeElement.id") == "palette-open"
+    assert opened.faults == []
