@@ -19,7 +19,7 @@ def is_in_group(spec: "TrtllmSpec", launch: Launch) -> bool:
 
 
 def layout_of(spec: "TrtllmSpec", model: str) -> Layout | None:
-    """None: nobody says how many experts the model has. Raises LayoutError."""
+    """None: the number of experts of the model is unknown. Raises LayoutError."""
     total = spec.dwdp_total_experts or experts_of(spec.model or model)
     return layout(total, spec.dwdp_size, spec.dwdp_experts, spec.dwdp_prefetch) if total else None
 

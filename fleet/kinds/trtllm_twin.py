@@ -22,7 +22,9 @@ SOURCE = "DeepSeek-R1 NVFP4 on GB200: shares of the peaks from table 1 of arXiv 
 CAUTIONS = (
     "the GPUs are taken for GB200 in one NVL72",
     "generation servers and KV transfers are rooflines: nothing of theirs was measured",
+    "the GPUs of a server have one KV cache in the twin, and one each in TensorRT-LLM",
 )
+SPECULATIVE = "speculative decoding is not modelled"
 _MOE, _GPU = DEEPSEEK_R1, GB200
 _BLOCK = 32  # tokens, TensorRT-LLM's default
 _KV_BYTES = (512 + 64) * _MOE.layers  # per token: MLA's latent and rope, FP8
@@ -60,7 +62,8 @@ def twin_model(spec: "TrtllmSpec", launch: Launch, gpus: int, connector: str) ->
         connector=connector,
         transfers=_TRANSFERS if connector else None,
     )
-    return TwinModel(engine, f"{SOURCE}; {_mode(spec)}", CAUTIONS, transferred=True)
+    cautions = (*CAUTIONS, SPECULATIVE) if spec.speculative else CAUTIONS
+    return TwinModel(engine, f"{SOURCE}; {_mode(spec)}", cautions, transferred=True)
 
 
 def _mode(spec: "TrtllmSpec") -> str:

@@ -38,6 +38,8 @@ def test_attention_dp_makes_a_dep_server() -> None:
     assert made.engine.limits.batching == "vllm"
     assert made.source.endswith("servers: DEP4")
     assert any("GB200" in caution for caution in made.not_modelled)
+    guesses = model_of({"attention_dp": True, "tensor_parallel": 4, "speculative": '{"max_draft_len": 3}'})
+    assert guesses.not_modelled == (*made.not_modelled, "speculative decoding is not modelled")
 
 
 @pytest.mark.parametrize(

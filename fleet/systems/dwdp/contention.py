@@ -21,7 +21,7 @@ def _met_in_layer(ranks: int) -> tuple[float, ...]:
 
 
 def _binomial(n: int, p: float) -> tuple[float, ...]:
-    if p == 1.0:  # two GPUs: nobody to meet
+    if p == 1.0:  # two GPUs never meet another
         return (0.0,) * n + (1.0,)
     logs = (math.lgamma(n + 1) - math.lgamma(x + 1) - math.lgamma(n - x + 1) for x in range(n + 1))
     return tuple(math.exp(log + x * math.log(p) + (n - x) * math.log1p(-p)) for x, log in enumerate(logs))
