@@ -1,9 +1,10 @@
 """What a fault costs under offloads: prefill and decode instances killed or suspended while requests pass through both.
 
-    .venv/bin/python -m bench.flows [--flows trtllm,neuron] [--seconds 6] [--rate 6] [--write]
+    .venv/bin/python -m bench.flows [--flows "trtllm,neuron,neuron 1P1D"] [--seconds 6] [--rate 6] [--write]
 
 For each flow it starts a router and four simulated engines, two that prefill and two that decode, does one fault after
-another under load and prints a table; `--write` puts it into docs/faults.md. Every whole answer is compared with the
+another under load and prints a table; `--write` puts it into docs/faults.md. 1P1D: each decoder is paired with one
+prefill engine. Every whole answer is compared with the
 text that one engine alone gives.
 """
 
@@ -55,14 +56,16 @@ POLICY = document.apply_overrides(
 
 
 class Engine:
-    def __init__(self, name: str, role: str, connector: str) -> None:
-        self.name, self.role, self.connector = name, role, connector
+    def __init__(self, name: str, role: str, connector: str, pair: "Engine | None" = None) -> None:
+        self.name, self.role, self.connector, self.pair = name, role, connector, pair
         self.port = 0
         self.start()
 
     def start(self) -> None:
         """Again on the same port."""
         given = {"port": self.port, "model": "llama", "seed": SEED, "kv": self.connector, "role": self.role}
+        if self.pair is not None:
+            given["kv-peer"] = f"127.0.0.1:{self.pair.port}"
         words = [f"--{name}={value}" for name, value in given.items()]
         argv = [sys.executable, "-m", "fleet.simengine", *words]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
@@ -71,7 +74,8 @@ class Engine:
 
     @property
     def option(self) -> str:
-        return f"http://127.0.0.1:{self.port};id={self.name};role={self.role};connector={self.connector}"
+        known = f"http://127.0.0.1:{self.port};id={self.name};role={self.role};connector={self.connector}"
+        return f"{known};kv.pair={self.pair.name}" if self.pair is not None else known
 
     def stop(self) -> None:
         self.process.kill()
@@ -93,12 +97,12 @@ class Found:
 class World:
     """A router and its engines."""
 
-    def __init__(self, connector: str, stack: ExitStack) -> None:
-        self.connector = connector
-        self.engines = [
-            Engine(f"{role}-{i}", role, connector)
-            for role, i in [(r, i) for r in ("prefill", "decode") for i in (0, 1)]
-        ]
+    def __init__(self, flow: str, stack: ExitStack) -> None:
+        self.flow = flow
+        self.connector, _, pairs = flow.partition(" ")
+        prefills = [Engine(f"prefill-{i}", "prefill", self.connector) for i in (0, 1)]
+        known = prefills if pairs else (None, None)
+        self.engines = [*prefills, *(Engine(f"decode-{i}", "decode", self.connector, known[i]) for i in (0, 1))]
         for engine in self.engines:
             stack.callback(engine.stop)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -124,7 +128,7 @@ class World:
         self.number += 1
         prompt, streams = f"{self.number} {PROMPT}", self.number % 2 == 0
         body = {"model": "llama", "prompt": prompt, "max_tokens": TOKENS, "ignore_eos": True, "stream": streams}
-        request_id = f"bench-{self.connector}-{self.number}"
+        request_id = f"bench-{self.flow.replace(' ', '-')}-{self.number}"
         found.sent += 1
         found.ids.append(request_id)
         try:
@@ -198,13 +202,13 @@ async def _inflict(fault: str, victim: Engine | None, after_s: float) -> None:
         victim.process.send_signal(signal.SIGCONT)
 
 
-def _cells(connector: str, fault: tuple[str, str], found: Found) -> tuple[str, ...]:
+def _cells(world: World, fault: tuple[str, str], found: Found) -> tuple[str, ...]:
     why = ", ".join(f"{count} {what}" for what, count in found.lost.most_common())
     lost = sum(found.lost.values())
-    offloaded = [one for one in found.receipts if one["flow"] == f"offload_{connector}"]
+    offloaded = [one for one in found.receipts if one["flow"] == f"offload_{world.connector}"]
     times = sorted(found.ttft_s)
     return (
-        *(connector, fault[0], fault[1] or "–"),
+        *(world.flow, fault[0], fault[1] or "–"),
         f"{lost} of {found.sent}" + (f" ({why})" if why else ""),
         str(found.wrong),
         str(len(offloaded)),
@@ -219,13 +223,13 @@ def line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-async def measured(connector: str, seconds: float, rate: float) -> list[str]:
+async def measured(flow: str, seconds: float, rate: float) -> list[str]:
     lines = []
     with ExitStack() as stack:
-        world = World(connector, stack)
+        world = World(flow, stack)
         async with httpx.AsyncClient(base_url=world.url, timeout=PATIENCE_S) as client:
             for fault in FAULTS:
-                lines.append(line(_cells(connector, fault, await measure(world, client, fault, seconds, rate))))
+                lines.append(line(_cells(world, fault, await measure(world, client, fault, seconds, rate))))
                 print(lines[-1], flush=True)
     return lines
 
@@ -235,7 +239,7 @@ def write(lines: list[str], rate: float) -> None:
     head, _, rest = PAGE.read_text().partition(BEGIN)
     known, _, tail = rest.partition(END)
     rows = {key(each): each for each in [*known.splitlines()[2:], *lines] if each.startswith("| ")}
-    rows = {name: each for name, each in rows.items() if name[0] in CONNECTORS}
+    rows = {name: each for name, each in rows.items() if name[0].partition(" ")[0] in CONNECTORS}
     about = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, load average {os.getloadavg()[0]:.1f}, {rate:g} requests/s.\n\n"
     table = "\n".join([line(COLUMNS), line(["---"] * len(COLUMNS)), *rows.values()])
     PAGE.write_text(f"{head}{BEGIN}\n{about}{table}\n\n{END}{tail}")
@@ -247,7 +251,9 @@ def key(row: str) -> tuple[str, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--flows", default="trtllm,neuron", help=f"of {', '.join(CONNECTORS)}")
+    parser.add_argument(
+        "--flows", default="trtllm,neuron,neuron 1P1D", help=f"of {', '.join(CONNECTORS)}, or neuron 1P1D"
+    )
     parser.add_argument("--seconds", type=float, default=6.0, help="of each row")
     parser.add_argument("--rate", type=float, default=6.0, help="requests per second")
     parser.add_argument("--write", action="store_true", help="put the table into docs/faults.md")

@@ -21,8 +21,9 @@ from fleet.simengine.http.errors import ApiError
 from fleet.simengine.kv.connector import TransferRequest, TransferSource
 from fleet.simengine.kv.peers import PeerConnector
 
-# As Neuron's proxy writes them: cmpl-<uid>_<address of the other engine>, or cmpl-<uid> in a fixed pair.
-_NEURON_ID = re.compile(r"(?:^|-)cmpl-(?P<uid>.+?)(?:_(?P<address>[^_]+:\d+))?$")
+# As Neuron's proxy writes them: cmpl-<uid>_<address of the other engine>, or cmpl-<uid> in a fixed pair. The
+# engine puts its own prefix before each id: that of a request that it computes alone has only this one.
+_NEURON_ID = re.compile(r"-cmpl-(?P<uid>.+?)(?:_(?P<address>[^_]+:\d+))?$")
 
 
 def nixl_request(params: Mapping[str, Any], request_id: str) -> TransferRequest:

@@ -1,6 +1,7 @@
 """Filters: the instances that may take a request. A filter returns the reason for a rejection, or an empty text."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import compress, count
 
 from router.policy.fleet import FleetColumns
@@ -37,6 +38,14 @@ HARD: dict[str, Filter] = {"refused": refused, "in_flight": in_flight}
 SOFT: dict[str, Filter] = {"prefill_role": prefill_role, "decode_role": decode_role, "kv_headroom": kv_headroom}
 
 
+def lost_pair(instances: FleetColumns, instance: InstanceState, policy: Policy) -> str:
+    if not instance.pair:
+        return ""
+    position = instances.position(instance.pair)
+    able = position is not None and not instances[position].refused
+    return "" if able else f"{instance.pair}, which prefills for it, is not able"
+
+
 def refusals(instances: FleetColumns, policy: Policy, *, offloads: bool = False) -> dict[int, str]:
     """The rejected instances by index, each with the reason.
 
@@ -46,7 +55,8 @@ def refusals(instances: FleetColumns, policy: Policy, *, offloads: bool = False)
     if not asked:
         return {}
     found = _rejected(HARD.values(), instances, asked, policy)
-    for name, rule in SOFT.items():
+    paired: dict[str, Filter] = {"prefill_role": prefill_role, "pair": partial(lost_pair, instances)}
+    for name, rule in (paired | SOFT).items():
         if name == "decode_role" and offloads:
             continue
         rest = [position for position in asked if position not in found]

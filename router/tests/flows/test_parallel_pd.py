@@ -105,6 +105,11 @@ async def test_declared_pairs_keep_to_themselves(pair: Build, sims: Any) -> None
         ("demo-3", "demo-1", "offload_neuron"),
     }
     assert all(decoder.external() > 2000 for decoder in decoders)
+    prefillers[0].stop()  # the router sees it with the first request: its decoder computes that prompt
+    receipts = [await world.receipt(await world.ask(f"{turn} again " + PROMPT)) for turn in range(4)]
+    assert {receipt["status"] for receipt in receipts} == {200}
+    assert {(made["instance"], made["offload"]) for made in receipts} <= {("demo-2", "fallback"), ("demo-3", "ok")}
+    assert "demo-1" not in {made["prefill_instance"] for made in receipts if made["instance"] == "demo-2"}
     await world.nothing_is_left()
 
 
