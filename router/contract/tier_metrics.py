@@ -52,7 +52,7 @@ VLLM_TIERS = (
         },
     ),
 )
-# LMCache 0.4, on vLLM's page: lmcache/observability.py. Hits and times are those of all its tiers together.
+# LMCache 0.5, on vLLM's page: lmcache/observability.py. Hits and times are those of all its tiers together.
 LMCACHE_TIERS = (
     TierNames("host", "lmcache:", {"used_bytes": ("local_cache_usage",)}),
     TierNames("disk", "lmcache:", {"used_bytes": ("local_storage_usage",)}),

@@ -1,7 +1,8 @@
 """KV tiers on the metrics pages of real engines.
 
 The pages of Mooncake 0.3.13 were read from its processes (150 objects of 1 MiB put into 64 MiB of memory and a disk,
-then read), without buckets and help; those of vLLM 0.32 and LMCache 0.4 are made from the names in their sources.
+then read). The page of LMCache 0.5.6 was written by its own `PrometheusLogger`; that of vLLM 0.32 has the names of its
+sources. Buckets and help are left out.
 """
 
 from collections import Counter
