@@ -237,6 +237,7 @@ class ShownPreview:
     refused: str = ""
     hit_share: str = ""
     kv_usage: str = ""
+    saving: str = ""
     tables: tuple[ClassTable, ...] = ()
     affected: Affected = NOTHING_AFFECTED
     deviation: str = ""
@@ -268,11 +269,26 @@ def shown(preview: Mapping[str, Any], status: PreviewStatus) -> ShownPreview:
         refused=f"{result['refused']['live']:,} → {result['refused']['draft']:,}",
         hit_share=shares(result["hit_share"]),
         kv_usage=shares(result["kv_usage"]),
+        saving=saving(result.get("saving")),  # previews of earlier versions have none
         tables=tuple(class_tables(result)),
         affected=affected(result),
         deviation=deviation(preview["twin"]["deviation"]),
         expected=described(preview["twin"]["expected"]),
     )
+
+
+def saving(found: Mapping[str, float | None] | None) -> str:
+    """3,200,000 prompt tokens less, 0.4 GPU-hours, $2.1."""
+    if not found or found["new_tokens"] is None or found["gpu_hours"] is None:
+        return UNKNOWN
+    word = "more" if found["new_tokens"] < 0 else "less"
+    dollars = found["dollars"]
+    parts = [
+        f"{abs(found['new_tokens']):,.0f} prompt tokens {word} to compute",
+        f"{significant(abs(found['gpu_hours']))} GPU-hours",
+        *([] if dollars is None else [f"${significant(abs(dollars))}"]),
+    ]
+    return ", ".join(parts)
 
 
 def _progress(preview: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from controlplane.policies.errors import PolicyError
 from controlplane.previews import source, subprocess
 from controlplane.previews.analysis import trust
 from controlplane.previews.analysis.compute import Computed, PreviewInputs
+from controlplane.previews.analysis.saving import saving_of
 from controlplane.previews.models import Preview
 from controlplane.previews.source import TrafficPart
 from controlplane.previews.subprocess import SubprocessFailed
@@ -17,6 +18,10 @@ from controlplane.traces.types import BadTrace
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
 from fleet import jobs, selectors
 from fleet.jobs import DONE, FAILED
+from fleet.kinds import KINDS
+from fleet.kinds.kind import hardware_of
+from fleet.kinds.option import build
+from fleet.kinds.serving import BOTH
 from fleet.models import Pool
 from router.policy.schema import document as documents
 from router.policy.schema.document import InvalidDocument
@@ -72,8 +77,15 @@ def _perform(preview: Preview) -> dict[str, Any]:
             "deviation": computed.deviation,
         },
         "trust": _trust(preview, pool, twin, parts[0], computed),
-        "result": computed.effect,
+        "result": {**computed.effect, "saving": _saving(computed.effect, twin, pool)},
     }
+
+
+def _saving(effect: dict[str, Any], twin: Modelled, pool: Pool) -> dict[str, float | None] | None:
+    """By the present prices."""
+    kind = KINDS[pool.kind]
+    hardware = hardware_of(kind, build(kind.spec, pool.engine), BOTH)
+    return saving_of(effect["new_tokens_per_s"], twin.fleet, hardware.gpus, selectors.prices().gpu_hour)
 
 
 def _job(preview: Preview, twin: Modelled, parts: list[TrafficPart]) -> PreviewInputs:

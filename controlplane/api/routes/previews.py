@@ -131,6 +131,14 @@ class SharesOut(Schema):
     draft: float | None
 
 
+class SavingOut(Schema):
+    """A day at the load of the preview; negative: the draft computes more."""
+
+    new_tokens: int = Field(description="Prompt tokens that the draft finds in caches and the live version computes")
+    gpu_hours: float = Field(description="Of their arithmetic")
+    dollars: float | None = Field(description="By the price of a GPU-hour; null for instances without GPUs")
+
+
 class CanaryOut(Schema):
     share: float = Field(description="0–1 of the sessions, decided by the draft")
     requests: int
@@ -146,6 +154,10 @@ class EffectOut(Schema):
     classes: dict[str, PreviewClassOut] = Field(description="all, and each class by the live version")
     refused: CountsOut
     hit_share: SharesOut = Field(description="Cached share of the prompt tokens, 0–1")
+    new_tokens_per_s: SharesOut | None = Field(
+        None, description="Prompt tokens to compute; null in previews of earlier versions"
+    )
+    saving: SavingOut | None = Field(None, description="null where it is unknown, as in previews of earlier versions")
     kv_usage: SharesOut = Field(description="Mean over instances and time, 0–1")
     canary: CanaryOut | None = Field(None, description="Of the first seed; null in previews of earlier versions")
 

@@ -23,6 +23,7 @@ def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instanc
         "classes": {name: found for name in ("all", *CLASSES) if (found := _class(of_class(pairs, name)))},
         "refused": _both(pairs, lambda requests: sum(one.outcome != "ok" for one in requests)),
         "hit_share": _both(pairs, _hit_share),
+        "new_tokens_per_s": _both(pairs, _new_tokens_per_s),
         "kv_usage": {"live": _kv_usage(live), "draft": _kv_usage(draft)},
     }
 
@@ -114,6 +115,15 @@ def _hit_share(requests: Sequence[Simulated]) -> float | None:
     answered = [one for one in requests if one.outcome == "ok"]
     tokens = sum(one.input_tokens for one in answered)
     return round(sum(one.cached_tokens for one in answered) / tokens, 6) if tokens else None
+
+
+def _new_tokens_per_s(requests: Sequence[Simulated]) -> float | None:
+    """Prompt tokens computed for answered requests, over the time in which all were sent; seeds are as one after
+    another."""
+    spans = [[one.sent_s for one in requests if one.seed == seed] for seed in {one.seed for one in requests}]
+    span = sum(max(sent) - min(sent) for sent in spans)
+    new = sum(one.input_tokens - one.cached_tokens for one in requests if one.outcome == "ok")
+    return round(new / span, 3) if span > 0 else None
 
 
 def _kv_usage(outcomes: Sequence[TwinOutcome]) -> float | None:

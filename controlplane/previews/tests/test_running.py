@@ -18,7 +18,8 @@ from fleet import jobs
 from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
 
 pytestmark = pytest.mark.usefixtures("sent")
-NOTHING = Computed({"classes": {"all": {"n": 200, "metrics": []}}}, None, (), ())
+RATES = {"live": 900.0, "draft": 800.0}
+NOTHING = Computed({"classes": {"all": {"n": 200, "metrics": []}}, "new_tokens_per_s": RATES}, None, (), ())
 
 
 @pytest.fixture

@@ -1,0 +1,28 @@
+"""What a draft saves a day at the load of the preview: prompt tokens that it finds in caches and live computes. Pure.
+
+Only the arithmetic of those tokens is counted: attention, and requests that are answered sooner, come on top.
+"""
+
+from collections.abc import Mapping
+
+from controlplane.twin.simulation.types import TwinFleet
+
+DAY_S, HOUR_S = 86_400, 3_600
+
+
+def saving_of(
+    new_tokens_per_s: Mapping[str, float | None], fleet: TwinFleet, gpus: int, gpu_hour: float
+) -> dict[str, float | None] | None:
+    """`gpus`: of an instance; without any the dollars are unknown. Negative: the draft computes more."""
+    live, draft = new_tokens_per_s["live"], new_tokens_per_s["draft"]
+    if live is None or draft is None:
+        return None
+    laws = [engine.law for engine in fleet.instances.values()]
+    token_s = sum(law.compute_s_per_token for law in laws) / len(laws)
+    tokens = (live - draft) * DAY_S
+    hours = tokens * token_s / HOUR_S * max(gpus, 1)
+    return {
+        "new_tokens": round(tokens),
+        "gpu_hours": round(hours, 4),
+        "dollars": round(hours * gpu_hour, 4) if gpus else None,
+    }
