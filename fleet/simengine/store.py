@@ -7,14 +7,13 @@ of Mooncake's master.
 import argparse
 import asyncio
 import sys
-from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
 import uvloop
 
 from fleet.engine.engine_model import TransferLink
+from fleet.engine.tiers.cache import TierCache
 from fleet.simengine.http.app import Receive, Send, read_body, respond
 from fleet.simengine.http.body import parse
 from fleet.simengine.http.errors import ApiError
@@ -24,42 +23,10 @@ PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 JSON = (b"content-type", b"application/json")
 
 
-class Blocks:
-    """The held blocks, least recently used first. Pure."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity  # bytes
-        self.used = 0
-        self.evicted = 0
-        self._sizes: OrderedDict[int, int] = OrderedDict()  # hash → bytes
-
-    def __len__(self) -> int:
-        return len(self._sizes)
-
-    def put(self, hashes: Sequence[int], size: int) -> None:
-        """Add a chain from its start. Its end is evicted first, as it is useless without the blocks before it."""
-        for key in reversed(hashes):
-            if key in self._sizes:
-                self._sizes.move_to_end(key)
-            elif size <= self.capacity:
-                self._sizes[key] = size
-                self.used += size
-        while self.used > self.capacity:
-            self.used -= self._sizes.popitem(last=False)[1]
-            self.evicted += 1
-
-    def held(self, hashes: Sequence[int]) -> int:
-        """How many leading blocks are held; they count as used."""
-        count = next((index for index, key in enumerate(hashes) if key not in self._sizes), len(hashes))
-        for key in reversed(hashes[:count]):
-            self._sizes.move_to_end(key)
-        return count
-
-
 class Store:
     """The ASGI application."""
 
-    def __init__(self, blocks: Blocks, link: TransferLink) -> None:
+    def __init__(self, blocks: TierCache, link: TransferLink) -> None:
         self._blocks = blocks
         self._link = link
         self._transfers = 0
@@ -82,6 +49,7 @@ class Store:
 
     def _put(self, asked: dict[str, Any]) -> dict[str, Any]:
         self._blocks.put(asked["hashes"], int(asked["block_bytes"]))
+        self._blocks.evict()
         return {"blocks": len(asked["hashes"])}
 
     async def _get(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -99,8 +67,8 @@ class Store:
 
     def _page(self) -> bytes:
         values = {
-            "master_allocated_bytes": self._blocks.used,
-            "master_total_capacity_bytes": self._blocks.capacity,
+            "master_allocated_bytes": round(self._blocks.used),
+            "master_total_capacity_bytes": round(self._blocks.capacity),
             "master_key_count": len(self._blocks),
             "master_evicted_key_count": self._blocks.evicted,
         }
@@ -126,7 +94,7 @@ async def run(arguments: argparse.Namespace) -> None:
     listening = listen(arguments.host, arguments.port)
     rate = arguments.gb_per_s * 1e9
     link = TransferLink(setup_s=arguments.setup_ms / 1e3, idle_bytes_per_s=rate, busy_bytes_per_s=rate)
-    app = Store(Blocks(round(arguments.capacity_gb * 1e9)), link)
+    app = Store(TierCache(round(arguments.capacity_gb * 1e9)), link)
     print(f"store: {arguments.capacity_gb:g} GB on {arguments.host}:{listening.getsockname()[1]}", flush=True)
     await serve(app, listening)
 

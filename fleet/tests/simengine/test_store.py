@@ -7,33 +7,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from fleet.simengine.store import Blocks
 from fleet.tests.simengine.conftest import ROOT, Sim, start
 from fleet.tests.simengine.test_nixl import PROMPT, text, until
-
-
-def test_a_chain_is_held_as_far_as_it_is_whole() -> None:
-    blocks = Blocks(1000)
-    blocks.put([1, 2, 3], 100)
-    assert blocks.held([1, 2, 4, 3]) == 2
-    assert blocks.held([5]) == 0
-    assert (blocks.used, len(blocks)) == (300, 3)
-
-
-def test_what_was_used_longest_ago_goes_first_and_the_end_of_a_chain_before_its_start() -> None:
-    blocks = Blocks(400)
-    blocks.put([1, 2], 100)
-    blocks.put([3, 4], 100)
-    assert blocks.held([1, 2]) == 2
-    blocks.put([5], 100)
-    assert (blocks.held([3, 4]), blocks.held([1, 2]), blocks.held([5])) == (1, 2, 1)
-    assert (blocks.used, blocks.evicted) == (400, 1)
-
-
-def test_a_block_that_never_fits_is_not_taken() -> None:
-    blocks = Blocks(50)
-    blocks.put([1], 100)
-    assert (blocks.used, blocks.evicted, len(blocks)) == (0, 0, 0)
 
 
 @pytest.fixture(scope="module")
