@@ -1,4 +1,4 @@
-"""TensorRT-LLM's disaggregated serving (1.2 and later), context first, as `trtllm-serve disaggregated` does it.
+"""TensorRT-LLM's disaggregated serving (1.3), context first, as `trtllm-serve disaggregated` does it.
 
 The context server's answer holds the first token and says where the KV is; the generation server's answer begins with
 that token, so it passes unchanged. An answer that is complete after its first token needs no generation server.
@@ -69,7 +69,7 @@ def _unusable(answer: Mapping[str, Any]) -> str:
 def _for_generation(answer: Mapping[str, Any], params: Mapping[str, Any], api_path: str) -> dict[str, Any]:
     """Fields of the generation request. The prompt's token ids save its tokenisation there."""
     params = {**params, "request_type": "generation_only"}
-    if "ctx_usage" in params:  # servers before 1.3 refuse it
+    if "ctx_usage" in params:  # a server that does not know the field refuses it
         params["ctx_usage"] = answer.get("usage")
     ids = answer.get("prompt_token_ids")
     if not isinstance(ids, list) or not ids:
