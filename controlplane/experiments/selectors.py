@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from controlplane.experiments.models import Experiment, Matrix, Run
 from controlplane.experiments.modes import MODES
-from fleet.jobs import ENDED
+from fleet.jobs import DONE, ENDED
 
 
 def matrices() -> QuerySet[Matrix]:
@@ -38,7 +38,7 @@ def progress_of(experiment: Experiment, now: datetime | None = None) -> Experime
     known = max((run.total for run in runs), default=0)
     began = experiment.started_at
     return ExperimentProgress(
-        runs_done=sum(run.status in ENDED for run in runs),
+        runs_done=sum(run.status == DONE for run in runs),
         runs=len(runs),
         requests_done=sum(run.done for run in runs),
         requests=sum(run.total or known for run in runs),

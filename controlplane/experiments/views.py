@@ -1,8 +1,10 @@
 """Experiments: the list, one experiment, cancelling it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import messages
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.safestring import mark_safe
@@ -23,7 +25,7 @@ from controlplane.experiments.results.kv import kv_of
 from controlplane.experiments.results.metrics import LATENCIES
 from controlplane.experiments.results.report import COMPARISONS_NOTE, duration, sentence
 from controlplane.permissions import operator_controls
-from fleet.jobs import ENDED
+from fleet.jobs import DONE, ENDED, STATUSES
 
 LISTED = 100
 KV_SHOWN = 64  # instances of a heat map: more rows are too thin to read
@@ -48,10 +50,31 @@ def experiment_table(request: HttpRequest) -> HttpResponse:
 
 
 def _list_context(request: HttpRequest) -> dict[str, Any]:
-    rows = [_list_row(experiment) for experiment in selectors.experiments().filter(matrix=None)[:LISTED]]
-    matrices = [{"matrix": each, **of_cells(list(each.cells.all()))} for each in selectors.matrices()[:LISTED]]
-    example = "" if rows or matrices else curl_of(request, ExperimentIn.model_validate(example_body()))
-    return {"rows": rows, "matrices": matrices, "limit": LISTED, "example": example, **operator_controls(request.user)}
+    """`q`, `status` and `mode` come from the URL."""
+    filters = {name: request.GET.get(name, "").strip() for name in ("q", "status", "mode")}
+    filtered = any(filters.values())
+    rows = [_list_row(experiment) for experiment in _filtered(filters)[:LISTED]]
+    matrices = [] if filtered else selectors.matrices()[:LISTED]
+    is_first = not (rows or matrices or filtered)
+    return {
+        "rows": rows,
+        "matrices": [{"matrix": each, **of_cells(list(each.cells.all()))} for each in matrices],
+        "limit": LISTED,
+        "example": curl_of(request, ExperimentIn.model_validate(example_body())) if is_first else "",
+        "statuses": STATUSES,
+        "modes": list(MODES),
+        "filters": filters,
+        "filtered": filtered,
+        **operator_controls(request.user),
+    }
+
+
+def _filtered(filters: Mapping[str, str]) -> QuerySet[Experiment]:
+    found = selectors.experiments().filter(matrix=None)
+    if words := filters["q"]:
+        found = found.filter(Q(name__icontains=words) | Q(trace__icontains=words) | Q(actor__icontains=words))
+    exact = {name: filters[name] for name in ("status", "mode") if filters[name]}
+    return found.filter(**exact)
 
 
 def _list_row(experiment: Experiment) -> dict[str, Any]:
@@ -61,17 +84,21 @@ def _list_row(experiment: Experiment) -> dict[str, Any]:
         "mode": MODES[experiment.mode],
         "arms": [arm.name for arm in experiment.settled_arms],
         "seeds": ", ".join(map(str, experiment.seeds)),
-        "progress": progress_words(progress),
+        "progress": progress_words(progress, experiment),
         "eta": "" if progress.eta_s is None else duration(progress.eta_s),
         "took": duration(progress.took_s),
         "active": experiment.status not in ENDED,
     }
 
 
-def progress_words(progress: selectors.ExperimentProgress) -> dict[str, Any]:
+def progress_words(progress: selectors.ExperimentProgress, experiment: Experiment) -> dict[str, Any]:
+    missing = progress.requests - progress.requests_done if experiment.status == DONE else 0
     return {
         "runs": f"{progress.runs_done}/{progress.runs} runs",
         "requests": f"{progress.requests_done:,}/{progress.requests:,} requests" if progress.requests else "",
+        "missing": f"{missing:,} not sent: their sessions had not got that far when the window ended"
+        if missing
+        else "",
         "value": str(progress.requests_done),
         "max": str(max(progress.requests, 1)),
     }
@@ -194,6 +221,7 @@ def _chart(results: dict[str, Any], request_class: str, looks: list[display.ArmL
         "time": results["time"],
         "class": request_class,
         "ecdf": results["ecdf"][request_class],
+        "slo": results["slo"].get(request_class, results["slo"].get("all", {})),
         "arms": [
             {"name": look.name, "sign": look.sign, "colour": look.number - 1, "dash": look.dash, "marker": look.marker}
             for look in looks

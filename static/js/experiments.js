@@ -1,5 +1,5 @@
 // Experiments: ECDFs of one class, copying the command, the fields of a mode, focus on problems.
-import { draw, seriesColour, table } from "./chart.js";
+import { colour, draw, seriesColour, table } from "./chart.js";
 import { RunHeat } from "./run_heat.js";
 
 const QUANTILES = [0.5, 0.9, 0.95, 0.99];
@@ -30,6 +30,13 @@ export function traceOf(arm, points, hidden) {
   };
 }
 
+// The limit of the class as a vertical line.
+function sloOf(limit) {
+  if (!limit) return [];
+  const line = { color: colour("failed"), width: 1.5, dash: "longdash" };
+  return [{ type: "scatter", mode: "lines", name: `SLO ${limit.toLocaleString("en-GB")} ms`, x: [limit, limit], y: [0, 100], line, hoverinfo: "name" }];
+}
+
 export function atShare(points, share) {
   const i = points.share.findIndex((value) => value >= share);
   return i < 0 ? null : points.ms[i];
@@ -53,7 +60,8 @@ async function drawAll(data) {
     const drawn = data.arms.filter((arm) => data.ecdf[key][arm.name].n > 0);
     const note = node.querySelector(".chart-note");
     try {
-      await draw(node, drawn.map((arm) => traceOf(arm, data.ecdf[key][arm.name], hidden.has(arm.name))), {
+      const lines = drawn.map((arm) => traceOf(arm, data.ecdf[key][arm.name], hidden.has(arm.name)));
+      await draw(node, [...lines, ...sloOf(data.slo[`${key}_ms`])], {
         hovermode: "closest", height: 300,
         xaxis: { type: "log", title: { text: "ms" } }, yaxis: { range: [0, 101], ticksuffix: " %" },
       });

@@ -273,6 +273,26 @@ def get_results(request: HttpRequest, number: Number, format: Literal["json", "c
 
 
 @router.get(
+    "/{number}/comparison.csv",
+    response={200: None, **errors(404, 422)},
+    operation_id="get_comparison",
+    summary="The comparison of the page: a row for each metric and arm of one class, with differences from a baseline",
+    auth=needs("experiments:read"),
+)
+def get_comparison(
+    request: HttpRequest,
+    number: Number,
+    baseline: str = Query("", max_length=60),
+    request_class: Literal["all", "warm", "medium", "heavy"] = Query("all", alias="class"),
+) -> Any:
+    experiment = _experiment(number)
+    text = exports.comparison_csv_of(experiment, request_class, _baseline(experiment, baseline))
+    answer = HttpResponse(text, content_type="text/csv; charset=utf-8")
+    answer.headers["Content-Disposition"] = f'attachment; filename="experiment-{number}-{request_class}.csv"'
+    return answer
+
+
+@router.get(
     "/{number}/report.md",
     response={200: None, **errors(404, 422)},
     operation_id="get_report",

@@ -63,7 +63,7 @@ def of_cells(cells: Sequence[Experiment]) -> dict[str, Any]:
         else "none",
         "counts": summary.counts_of(cells),
         "runs": len(runs),
-        "runs_done": sum(run.status in ENDED for run in runs),
+        "runs_done": sum(run.status == DONE for run in runs),
     }
 
 

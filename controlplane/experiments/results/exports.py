@@ -1,5 +1,6 @@
 """An experiment as a file: Markdown, JUnit, CSV, Parquet."""
 
+import csv
 import io
 import zipfile
 from base64 import b64encode
@@ -10,6 +11,8 @@ from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.results import forest, parquet, records, report
 from controlplane.experiments.results.assemble import results_of
+from controlplane.experiments.results.metrics import METRICS
+from controlplane.experiments.results.summarize import value_of
 
 
 def about(experiment: Experiment) -> dict[str, Any]:
@@ -62,6 +65,30 @@ def _pictures(results: dict[str, Any], baseline: str) -> list[tuple[str, str, st
 
 
 UNLINKED = str.maketrans("[]\n", "() ")  # in the text of a link
+
+
+def comparison_csv_of(experiment: Experiment, request_class: str, baseline: str) -> str:
+    """The comparison of the page: a row for each metric and arm."""
+    results = results_of(experiment)
+    against = {
+        (row["arm"], row["metric"]): row
+        for row in results["differences"]
+        if (row["class"], row["baseline"]) == (request_class, baseline)
+    }
+    tied = results["best_or_tied"].get(request_class, {})
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(("metric", "unit", "class", "baseline", "arm", "value", *COMPARED, "best_or_tied"))
+    for metric in METRICS.values():
+        for arm in results["arms"] if metric.per_class or request_class == "all" else ():
+            row = against.get((arm["name"], metric.key), {})
+            compared = [row.get(name) for name in COMPARED]
+            value, is_best = value_of(arm, request_class, metric.key), arm["name"] in tied.get(metric.key, ())
+            writer.writerow((metric.key, metric.unit, request_class, baseline, arm["name"], value, *compared, is_best))
+    return text.getvalue()
+
+
+COMPARED = ("difference", "relative", "low", "high", "n", "verdict")
 
 
 def parquet_of(experiment: Experiment) -> bytes:

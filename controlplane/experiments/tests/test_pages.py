@@ -1,5 +1,7 @@
 """The pages say what the API says, to whoever may look."""
 
+import csv
+import io
 import re
 
 import pytest
@@ -27,6 +29,42 @@ def test_the_list_shows_status_progress_and_who_started_it(vera_client, ended):
     assert "2/2 runs" in page
     assert "80/80 requests" in page
     assert "round_robin, adaptive_v1" in page
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("q=a+vs", True),
+        ("q=otto", True),
+        ("q=nothing", False),
+        ("status=failed", False),
+        ("mode=replay&status=done", True),
+    ],
+)
+def test_the_list_is_filtered_by_the_url(vera_client, ended, query, shown):
+    ended()
+    page = vera_client.get(f"/experiments/?{query}").content.decode()
+    assert (">A vs B<" in page) == shown
+    assert ("No experiment matches" in page) != shown
+
+
+def test_runs_that_did_not_end_well_are_not_counted_and_unsent_requests_are_explained(vera_client, ended):
+    experiment = ended(status="cancelled")
+    assert "0/2 runs" in vera_client.get(f"/experiments/{experiment.pk}/").content.decode()
+    experiment = ended()
+    experiment.runs.update(total=42)
+    assert "4 not sent: their sessions" in vera_client.get(f"/experiments/{experiment.pk}/").content.decode()
+
+
+def test_the_csv_of_the_comparison_has_the_cells_of_the_page(vera_client, ci, ended):
+    experiment = ended(slo={"all": {"ttft_ms": 220}})
+    page = cells(vera_client.get(f"/experiments/{experiment.pk}/?class=warm&baseline=adaptive_v1").content.decode())
+    text = ci.get(f"/experiments/{experiment.pk}/comparison.csv?class=warm&baseline=adaptive_v1").content.decode()
+    rows = {(row["metric"], row["arm"]): row for row in csv.DictReader(io.StringIO(text))}
+    assert {key: rows[key]["value"] for key in page} == page
+    worse = rows["ttft_p50_ms", "round_robin"]
+    assert (worse["difference"], worse["verdict"], worse["best_or_tied"]) == ("20.0", "worse", "False")
+    assert ci.get(f"/experiments/{experiment.pk}/comparison.csv?baseline=nobody").status_code == 422
 
 
 def cells(page: str) -> dict[tuple[str, str], str]:
