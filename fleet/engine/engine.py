@@ -134,6 +134,8 @@ class Engine:
         self._arriving.append(request)
         self._equal_steps = 0
         if self._tiers is not None:
+            if self._is_idle:
+                self._tiers.settle(now_s)
             self._tiers.arrived(request, now_s)
 
     def abort(self, request_id: str) -> EngineRequest | None:

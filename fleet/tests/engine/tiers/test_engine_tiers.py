@@ -334,6 +334,7 @@ def by_ticks(model: TiersModel, plan: list[tuple[int, int, str, float]], blocks:
         while now + tick_s < at:
             now += tick_s
             one.advance(now)
+        one.advance(at)  # a prefetch sees what is written by then
         one.add_request(asked, at)
     while one.next_event_s() is not None:
         now += tick_s
