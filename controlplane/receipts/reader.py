@@ -37,7 +37,7 @@ class ReceiptFilters:
 def recent(client: redis.Redis, filters: ReceiptFilters, limit: int) -> list[dict[str, Any]]:
     """At most `limit` receipts (without candidates), newest first."""
     found: list[dict[str, Any]] = []
-    for _, receipt in _newest_first(client):
+    for receipt in map(to_builtins, newest_receipts(client)):
         if filters.match(receipt):
             found.append(receipt)
             if len(found) == limit:
@@ -64,19 +64,20 @@ def find(client: redis.Redis, request_id: str) -> dict[str, Any] | None:
     return _decoded(value)
 
 
+def newest_receipts(client: Any) -> Iterator[Receipt]:
+    """Without candidates, newest first, as far as they are kept."""
+    end: str | bytes = "+"
+    while entries := client.xrevrange(redis_keys.RECEIPTS, max=end, count=PAGE):
+        for _, fields in entries:
+            receipt = decode(Receipt, fields.get(b"r"))
+            if receipt is not None:
+                yield receipt
+        end = b"(" + entries[-1][0]
+
+
 def _decoded(raw: bytes | None) -> dict[str, Any] | None:
     receipt = decode(Receipt, raw)
     return None if receipt is None else to_builtins(receipt)
-
-
-def _newest_first(client: Any) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    end: str | bytes = "+"
-    while entries := client.xrevrange(redis_keys.RECEIPTS, max=end, count=PAGE):
-        for entry, fields in entries:
-            receipt = _decoded(fields.get(b"r"))
-            if receipt is not None:
-                yield entry, receipt
-        end = b"(" + entries[-1][0]
 
 
 def _stamp(entry: bytes) -> float:

@@ -10,11 +10,12 @@ function decimals(text) {
 function step(event) {
   const input = event.target;
   if (!input.dataset?.step || !["ArrowUp", "ArrowDown"].includes(event.key)) return;
-  const value = Number(input.value);
-  if (input.value.trim() === "" || !Number.isFinite(value)) return;
+  const text = input.value.replace(/[,\s_]/g, ""); // 12,000
+  const value = Number(text);
+  if (text === "" || !Number.isFinite(value)) return;
   event.preventDefault();
   const size = Number(input.dataset.step) * (event.shiftKey ? 10 : 1) * (event.key === "ArrowUp" ? 1 : -1);
-  input.value = (value + size).toFixed(Math.max(decimals(input.value), decimals(input.dataset.step)));
+  input.value = (value + size).toFixed(Math.max(decimals(text), decimals(input.dataset.step)));
   input.dispatchEvent(new Event("change", { bubbles: true }));
 }
 

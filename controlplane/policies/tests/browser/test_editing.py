@@ -1,13 +1,17 @@
 """What only a browser shows: saving by itself, marks at fields, two people at once, all of it without JavaScript."""
 
 import itertools
+import time
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from controlplane.dashboard.tests.fake_fleet import FakeFleet
+from controlplane.receipts import class_shares
 from controlplane.testing_browser import PASSWORD, Web
+from router.policy.schema import document as documents
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
@@ -15,6 +19,7 @@ NAMES = (f"night-{number}" for number in itertools.count(1))
 HEAVY = "#f-classes-heavy-new-tokens"
 RETRIES = "#f-failure-retries"
 STATE = "#draft-state"
+LIVE = documents.default()
 WHY = "less prefill on warm instances"
 
 
@@ -202,3 +207,42 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(open_page, policy):
     for path in pages_of(open_page, policy):
         widths[path] = opened.goto(path).evaluate("document.documentElement.scrollWidth")
     assert {path: width for path, width in widths.items() if width > 320} == {}
+
+
+def test_a_threshold_is_seen_and_moved_on_the_distribution_of_requests(open_page, policy, web):
+    """The picture says what Python says, a line follows its input, and an input its line."""
+    sizes = [(400 * i, 150 * (i % 3) * i // 2) for i in range(1, 101)]
+    fleet = FakeFleet(web.redis)
+    for i, (prompt, cached) in enumerate(sizes):
+        fleet.write_receipt(f"r{i}", time.time() - 100 + i, prompt_tokens=prompt, predicted_cached=cached, pool=policy)
+    made = f"Pool.objects.create(name='{policy}', model='m', kind='sim', policy='{policy}', replicas=1)"
+    web.manage("shell", "--verbosity", "0", "-c", f"from fleet.models import Pool; {made}")
+
+    def said(**changes: float) -> str:
+        draft = documents.apply_overrides(LIVE, {f"classes.{name}": value for name, value in changes.items()})
+        return class_shares.sentence(sizes, LIVE, draft)
+
+    page = editor(open_page, policy)
+    sentence = page.locator("[data-sentence]")
+    expect(sentence).to_have_text(said())
+    page.fill(HEAVY, "12,000")
+    expect(sentence).to_have_text(said(heavy_new_tokens=12_000))
+    line = page.get_by_role("slider", name="Heavy")
+    line.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(HEAVY)).to_have_value("13000")
+    expect(sentence).to_have_text(said(heavy_new_tokens=13_000))
+    line.scroll_into_view_if_needed()
+    box = line.locator("rect").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 60, box["y"] + box["height"] / 2, steps=5)
+    page.mouse.up()
+    dragged = int(page.locator(HEAVY).input_value())
+    assert dragged > 13_000
+    expect(sentence).to_have_text(said(heavy_new_tokens=dragged))
+    expect(page.locator(STATE)).to_contain_text("1 change against what is live")
+    page.get_by_text("View as table").first.click()
+    expect(page.locator("#class-shares table")).to_be_visible()
+    found = Axe().run(page, "#class-shares")
+    assert found.violations_count == 0, found.generate_report()
