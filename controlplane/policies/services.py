@@ -144,13 +144,13 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
             mine=target.upgraded,
             current=live.etag,
         )
-    if documents.values_of(target.upgraded) == documents.values_of(live.upgraded):
+    # Limits may be narrower by now: a document that is no longer valid must not reach a router.
+    document = check_document(target.upgraded)
+    if documents.values_of(document) == documents.values_of(live.upgraded):
         raise NothingToPublish(f"v{to_number} holds the same document as v{live.number}, which is live")
     if target.live_since is None:
         message = f"v{to_number} was never live: only a delivery brings it there"
         raise PolicyInvalid("that version cannot come back", (Problem("to", to_number, message),))
-    # Limits may be narrower by now: a document that is no longer valid must not reach a router.
-    document = check_document(target.upgraded)
     return _publish(policy, live, document, actor, reason, rollback_of=to_number)
 
 

@@ -53,7 +53,8 @@ def _changed(changed: Mapping[str, Any]) -> str:
     if not changed["decisions"]:
         return f"The draft would decide all {changed['of']:,} requests as the live version does"
     interval = f"95 % CI {_points(changed['low'])}–{_points(changed['high'])}"
-    return f"The draft would send {share(changed['share'])} ({interval}) of {changed['of']:,} decisions elsewhere"
+    counts = f"{changed['decisions']:,} of {changed['of']:,} requests"
+    return f"The draft would route {counts} differently ({share(changed['share'])}, {interval})"
 
 
 def _latencies(result: Mapping[str, Any]) -> list[str]:

@@ -95,7 +95,7 @@ def by_version(policy: Policy) -> dict[int, VersionPreview]:
     versions = policies.history(policy).defer("document")
     return {
         number: VersionPreview(
-            preview.pk, f"{display.share(preview.result['changed']['share'])} of decisions elsewhere"
+            preview.pk, f"{display.share(preview.result['changed']['share'])} of requests routed differently"
         )
         for number, preview in selectors.previews_of_versions(policy, versions).items()
         if preview.result

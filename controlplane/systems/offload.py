@@ -39,13 +39,13 @@ class Inputs:
         "agentic-demo", title="Trace", help="Its name on the page Traces; recorded:POOL for live traffic."
     )
     heavy_new_tokens: int = option(
-        20_000, title="Heavy from", unit="tokens", minimum=256, maximum=1_000_000, help="New tokens after the cache."
+        20_000, title="Heavy threshold", unit="tokens", minimum=256, maximum=1_000_000, help="New tokens after the cache."
     )
     warm_hit_share: float = option(
-        0.5, title="Warm above a cached share of", minimum=0, maximum=1, help="Of the prompt."
+        0.5, title="Warm cached share", minimum=0, maximum=1, help="Of the prompt."
     )
     warm_new_tokens: int = option(
-        5_000, title="Warm below", unit="tokens", minimum=0, maximum=999_999, help="New tokens."
+        5_000, title="Warm threshold", unit="tokens", minimum=0, maximum=999_999, help="New tokens."
     )
     order: str = option(
         "heavy_first",
@@ -261,7 +261,7 @@ def _threshold_chart(found: Found) -> Chart:
     by_threshold = [shares(found.played.requests, _limits(found.inputs, heavy=limit))["heavy"] for limit in curve]
     return Chart(
         "Heavy requests against the threshold",
-        Axis("Heavy from", "tokens", log=True),
+        Axis("Heavy threshold", "tokens", log=True),
         Axis("Share", "%"),
         (
             Series("Requests", curve, tuple(each.requests * 100 for each in by_threshold)),

@@ -52,7 +52,7 @@ def test_a_wrong_value_is_told_at_its_field_and_kept(form, otto_client):
     assert answer.status_code == 422
     assert 'value="plenty"' in content
     assert 'value="3"' in content
-    assert '<a href="#f-classes-heavy-new-tokens">Heavy from</a>' in content
+    assert '<a href="#f-classes-heavy-new-tokens">Heavy threshold</a>' in content
     at_field = content[content.index('id="f-classes-heavy-new-tokens-error"') :]
     assert at_field.partition(">")[2].startswith("&quot;plenty&quot; is not")
     assert "allowed: a whole number from 256" in at_field.partition("</span>")[0]

@@ -5,7 +5,7 @@ import pytest
 from controlplane.previews import display
 from controlplane.previews.tests.ready_made import metric, of_class, preview, result
 
-CHANGED = "The draft would send 12.4 % (95 % CI 10.9–14.1) of 1,870 decisions elsewhere"
+CHANGED = "The draft would route 232 of 1,870 requests differently (12.4 %, 95 % CI 10.9–14.1)"
 NOTHING = {"decisions": 0, "of": 1870, "share": 0.0, "low": 0.0, "high": 0.002, "classes": {}}
 
 
@@ -159,7 +159,7 @@ def test_a_failure_says_its_cause():
 def test_what_speaks_against_a_preview_is_said_before_what_it_found():
     doubtful = preview(trust=[{"code": "trace_old", "text": "the newest request is 3 days old"}])
     said = display.shown(doubtful, status_now()).said
-    assert said.startswith("Preview done. Reasons not to rely on it: 1. The draft would send")
+    assert said.startswith("Preview done. Reasons not to rely on it: 1. The draft would route")
 
 
 def test_a_class_of_which_nothing_is_said_does_not_speak_against_the_others():

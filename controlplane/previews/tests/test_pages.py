@@ -33,7 +33,7 @@ def started(monkeypatch) -> list[services.Asked]:
 
 
 def form_of(answer) -> dict[str, str]:
-    """The draft's fields, as a browser would send them with the preview's."""
+    """The draft's fields, as a browser would route them with the preview's."""
     fields = {f.path: f.text for part in answer.context["sections"] for f in part.fields}
     return {"etag": answer.context["etag"], "loaded": answer.context["loaded"], **fields}
 
@@ -172,7 +172,7 @@ def test_the_result_says_it_is_simulated_in_a_sentence_with_tables_below(draft, 
     html = page(otto_client)
     said = text_of(html)
     assert "Simulated" in said
-    assert "The draft would send 12.4 % (95 % CI 10.9–14.1) of 1,870 decisions elsewhere; medium TTFT p50" in said
+    assert "The draft would route 232 of 1,870 requests differently (12.4 %, 95 % CI 10.9–14.1); medium TTFT p50" in said
     for words in (
         "Refused requests 0 → 3", "Prompt tokens from the cache 54.2 → 58.1 %", "KV usage 41 → 44.4 %",
         "Instances whose requests change 6 of 8", "Heavy n = 12 (few), 41.7 % elsewhere ◌ 9 too few requests",
@@ -196,7 +196,7 @@ def test_what_speaks_against_it_comes_first_and_takes_the_verdicts_their_weight(
     preview_of(draft, trust=[FEW])
     html = page(otto_client)
     said = text_of(html)
-    assert said.index(FEW["text"]) < said.index("The draft would send")
+    assert said.index(FEW["text"]) < said.index("The draft would route")
     assert "1 reason not to rely on these results" in html
     assert "preview-result--doubtful" in html
 
@@ -271,7 +271,7 @@ def test_cancelling_on_its_own_page_stays_with_it(draft, otto_client):
 def test_a_viewer_sees_the_result_and_why_there_is_no_button(draft, otto, vera_client):
     done = preview_of(draft)
     html = page(vera_client, f"/policies/default/previews/{done.pk}/")
-    assert "The draft would send 12.4 %" in html
+    assert "The draft would route 232 of 1,870" in html
     assert "Previewing requires the role operator; ask otto" in html
     assert "<button" not in html[html.index("page-head") :]
 
@@ -291,7 +291,7 @@ def test_a_preview_that_is_not_there_is_a_404(draft, otto_client, number):
 def test_the_review_shows_the_preview_of_exactly_this_content_in_one_line(draft, otto_client):
     done = preview_of(draft)
     html = page(otto_client, f"{DRAFT}/review")
-    assert "The draft would send 12.4 %" in html
+    assert "The draft would route 232 of 1,870" in html
     assert f'href="/policies/default/previews/{done.pk}/"' in html
     assert "Simulated" in html
 
@@ -301,7 +301,7 @@ def test_the_review_of_another_content_says_not_previewed_and_offers_it(draft, o
     edit(draft.policy, heavy_new_tokens=8000)
     html = page(otto_client, f"{DRAFT}/review")
     assert "Not previewed as it is now" in html
-    assert "The draft would send" not in html
+    assert "The draft would route" not in html
     assert ">Preview on recorded traffic</button>" in html
 
 
@@ -321,5 +321,5 @@ def test_a_published_version_keeps_what_was_foreseen_of_it(redis_away, draft, ve
     for path in ("/policies/default/", "/policies/default/versions/2/"):
         html = page(vera_client, path)
         assert link in html
-        assert "12.4 % of decisions elsewhere" in html
+        assert "12.4 % of requests routed differently" in html
     assert link not in page(vera_client, "/policies/default/versions/1/")

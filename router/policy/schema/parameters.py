@@ -19,7 +19,7 @@ STRATEGY_NAME = Parameter(
 CLASSES = (
     Parameter(
         path="classes.heavy_new_tokens",
-        title="Heavy from",
+        title="Heavy threshold",
         unit="tokens",
         kind="int",
         default=20_000,
@@ -33,7 +33,7 @@ CLASSES = (
     ),
     Parameter(
         path="classes.warm_hit_share",
-        title="Warm above a cached share of",
+        title="Warm cached share",
         unit="share",
         kind="float",
         default=0.5,
@@ -47,7 +47,7 @@ CLASSES = (
     ),
     Parameter(
         path="classes.warm_new_tokens",
-        title="Warm below",
+        title="Warm threshold",
         unit="tokens",
         kind="int",
         default=5_000,
@@ -130,7 +130,7 @@ def _tier(tier: str, where: str, default: float) -> Parameter:
 LOAD = (
     Parameter(
         path="load.request_tokens",
-        title="One request weighs as much as",
+        title="Fixed cost per request",
         unit="tokens",
         kind="int",
         default=2_000,

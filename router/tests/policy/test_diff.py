@@ -24,7 +24,7 @@ def test_a_lowered_threshold_is_told_in_words() -> None:
     assert diff(document.default(), changed(classes__heavy_new_tokens=10_000)) == (
         ParameterChange(
             path="classes.heavy_new_tokens",
-            title="Heavy from",
+            title="Heavy threshold",
             unit="tokens",
             old=20_000,
             new=10_000,

@@ -38,7 +38,7 @@ def test_the_schema_carries_title_unit_limits_and_metric_of_every_parameter() ->
             assert json.dumps(parameter.raises) in text
     heavy = document.json_schema()["properties"]["classes"]["properties"]["heavy_new_tokens"]
     assert heavy == {
-        "title": "Heavy from",
+        "title": "Heavy threshold",
         "description": "Fewer requests count as heavy.",
         "type": "integer",
         "default": 20_000,

@@ -120,7 +120,7 @@ def test_two_people_are_told_and_settle_field_by_field(open_page, policy):
     put(otto, HEAVY, "12000")
     expect(otto.locator(STATE)).to_contain_text("saved by ada meanwhile")
     otto.click("text=Review changes")
-    expect(otto.locator("h1")).to_have_text("Somebody else changed this meanwhile")
+    expect(otto.locator("h1")).to_have_text("Someone else changed this draft")
     expect(otto.locator("[name='choose-failure.retries'][value=theirs]")).to_be_checked()
     expect(otto.locator("[name='choose-classes.heavy_new_tokens'][value=mine]")).to_be_checked()
     otto.click("text=Save and review")

@@ -37,15 +37,15 @@ def test_a_change_is_previewed_read_and_published(open_page, shell, policy):
     expect(page.locator("#preview-progress")).to_be_visible()
     expect(page.locator(STATE)).to_contain_text("simulated requests")
     shell(f"worker_computes({policy!r})")
-    expect(page.locator(".preview-sentence")).to_contain_text("decisions elsewhere", timeout=15_000)
+    expect(page.locator(".preview-sentence")).to_contain_text("differently", timeout=15_000)
     expect(page.locator("#preview-said")).to_contain_text("Preview done. Reasons not to rely on it")
     expect(page.locator("#preview")).to_contain_text("is not traffic of pool")
     page.click("text=Review changes")
-    expect(page.locator(".preview-line")).to_contain_text("decisions elsewhere")
+    expect(page.locator(".preview-line")).to_contain_text("differently")
     page.fill("#reason", WHY)
     page.click("button:has-text('Publish v2')")
     expect(page.locator("h1")).to_contain_text(f"{policy} v2")
-    page.click("a:has-text('of decisions elsewhere')")
+    page.click("a:has-text('of requests routed differently')")
     expect(page.locator(STATE)).to_contain_text("of a draft that is no longer open")
 
 
@@ -146,10 +146,10 @@ def test_without_javascript_a_draft_is_previewed_and_published(open_page, shell,
     expect(page.locator(STATE)).to_contain_text("waiting for a worker")
     shell(f"worker_computes({policy!r})")
     expect(page.locator(".preview-sentence")).to_contain_text(
-        "decisions elsewhere", timeout=15_000
+        "differently", timeout=15_000
     )  # it reloads itself
     page.click("text=Review changes")
-    expect(page.locator(".preview-line")).to_contain_text("decisions elsewhere")
+    expect(page.locator(".preview-line")).to_contain_text("differently")
     page.fill("#reason", WHY)
     page.click("button:has-text('Publish v2')")
     expect(page.locator("h1")).to_contain_text(f"{policy} v2")
