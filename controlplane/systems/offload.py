@@ -39,11 +39,14 @@ class Inputs:
         "agentic-demo", title="Trace", help="Its name on the page Traces; recorded:POOL for live traffic."
     )
     heavy_new_tokens: int = option(
-        20_000, title="Heavy threshold", unit="tokens", minimum=256, maximum=1_000_000, help="New tokens after the cache."
+        20_000,
+        title="Heavy threshold",
+        unit="tokens",
+        minimum=256,
+        maximum=1_000_000,
+        help="New tokens after the cache.",
     )
-    warm_hit_share: float = option(
-        0.5, title="Warm cached share", minimum=0, maximum=1, help="Of the prompt."
-    )
+    warm_hit_share: float = option(0.5, title="Warm cached share", minimum=0, maximum=1, help="Of the prompt.")
     warm_new_tokens: int = option(
         5_000, title="Warm threshold", unit="tokens", minimum=0, maximum=999_999, help="New tokens."
     )

@@ -172,7 +172,9 @@ def test_the_result_says_it_is_simulated_in_a_sentence_with_tables_below(draft, 
     html = page(otto_client)
     said = text_of(html)
     assert "Simulated" in said
-    assert "The draft would route 232 of 1,870 requests differently (12.4 %, 95 % CI 10.9–14.1); medium TTFT p50" in said
+    assert (
+        "The draft would route 232 of 1,870 requests differently (12.4 %, 95 % CI 10.9–14.1); medium TTFT p50" in said
+    )
     for words in (
         "Refused requests 0 → 3", "Prompt tokens from the cache 54.2 → 58.1 %", "KV usage 41 → 44.4 %",
         "Instances whose requests change 6 of 8", "Heavy n = 12 (few), 41.7 % elsewhere ◌ 9 too few requests",
