@@ -68,6 +68,8 @@ class Experiment(Job):
 
     matrix = models.ForeignKey(Matrix, on_delete=models.CASCADE, null=True, blank=True, related_name="cells")
     summary = models.JSONField(default=dict)  # of a cell that has ended: matrix/summary.py
+    runs_total: int  # annotated by selectors.matrices, like the next
+    runs_done: int
     name = models.CharField(max_length=120)
     question = models.TextField(blank=True)
     trace = models.CharField(max_length=120)

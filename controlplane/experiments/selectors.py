@@ -3,23 +3,26 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Count, Prefetch, Q, QuerySet
 from django.utils import timezone
 
 from controlplane.experiments.models import Experiment, Matrix, Run
 from controlplane.experiments.modes import MODES
 from fleet.jobs import DONE, ENDED
 
+LARGE = ("record", "summary")  # fields that lists do not read
 
-def matrices() -> QuerySet[Matrix]:
-    """Newest first, with their cells in order."""
-    cells = Experiment.objects.order_by("pk").prefetch_related("runs")
+
+def matrices(*, with_values: bool = False) -> QuerySet[Matrix]:
+    """Newest first, with their cells in order and counted runs. `with_values`: with what the heat table shows."""
+    counted = {"runs_total": Count("runs"), "runs_done": Count("runs", filter=Q(runs__status=DONE))}
+    cells = Experiment.objects.order_by("pk").annotate(**counted).defer(*(LARGE[:1] if with_values else LARGE))
     return Matrix.objects.prefetch_related(Prefetch("cells", cells))
 
 
 def experiments() -> QuerySet[Experiment]:
     """Newest first, with their runs."""
-    return Experiment.objects.prefetch_related(Prefetch("runs", Run.objects.order_by("ordinal")))
+    return Experiment.objects.defer(*LARGE).prefetch_related(Prefetch("runs", Run.objects.order_by("ordinal")))
 
 
 @dataclass(frozen=True, slots=True)

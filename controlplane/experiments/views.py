@@ -28,6 +28,7 @@ from controlplane.permissions import operator_controls
 from fleet.jobs import DONE, ENDED, STATUSES
 
 LISTED = 100
+MATRICES_LISTED = 20
 KV_SHOWN = 64  # instances of a heat map: more rows are too thin to read
 
 
@@ -54,7 +55,7 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
     filters = {name: request.GET.get(name, "").strip() for name in ("q", "status", "mode")}
     filtered = any(filters.values())
     rows = [_list_row(experiment) for experiment in _filtered(filters)[:LISTED]]
-    matrices = [] if filtered else selectors.matrices()[:LISTED]
+    matrices = [] if filtered else selectors.matrices()[:MATRICES_LISTED]
     is_first = not (rows or matrices or filtered)
     return {
         "rows": rows,

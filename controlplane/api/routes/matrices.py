@@ -69,7 +69,7 @@ class MatrixResultsOut(Schema):
 
 
 def _matrix(number: int) -> Matrix:
-    found = selectors.matrices().filter(pk=number).first()
+    found = selectors.matrices(with_values=True).filter(pk=number).first()
     if found is None:
         raise ApiProblem(404, detail=f"there is no matrix {number}")
     return found

@@ -46,7 +46,7 @@ LABELS = {
 
 
 def find(number: int) -> Matrix:
-    found = selectors.matrices().filter(pk=number).first()
+    found = selectors.matrices(with_values=True).filter(pk=number).first()
     if found is None:
         raise Http404(f"there is no matrix {number}")
     return found
@@ -54,7 +54,6 @@ def find(number: int) -> Matrix:
 
 def of_cells(cells: Sequence[Experiment]) -> dict[str, Any]:
     """Of pages and the API."""
-    runs = [run for cell in cells for run in cell.runs.all()]
     status = summary.status_of(cells)
     return {
         "status": status,
@@ -62,8 +61,8 @@ def of_cells(cells: Sequence[Experiment]) -> dict[str, Any]:
         if status == DONE
         else "none",
         "counts": summary.counts_of(cells),
-        "runs": len(runs),
-        "runs_done": sum(run.status == DONE for run in runs),
+        "runs": sum(cell.runs_total for cell in cells),
+        "runs_done": sum(cell.runs_done for cell in cells),
     }
 
 

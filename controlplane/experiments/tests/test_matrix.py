@@ -70,6 +70,13 @@ def test_the_list_shows_a_matrix_once_and_its_cells_only_when_asked_for(started,
     assert ci.get("/matrices/99").status_code == vera_client.get("/experiments/matrix/99/").status_code == 404
 
 
+def test_lists_read_no_large_fields(started, vera_client, django_assert_max_num_queries):
+    started()
+    with django_assert_max_num_queries(30) as seen:
+        vera_client.get("/experiments/table")
+    assert not [query for query in seen.captured_queries if '"record"' in query["sql"] or '"summary"' in query["sql"]]
+
+
 def test_a_resumed_matrix_keeps_the_runs_that_are_done(started, ci):
     matrix = started()
     first = matrix.cells.order_by("pk")[0]
