@@ -147,18 +147,31 @@ def _plan_table(phase: Phase, demand: Demand, pools: tuple[ContextPool, ContextP
             pool.load * 100,
             pool.wait_s * 1e3,
             pool.ttft_s * 1e3,
+            alone_s * 1e3,
             pool.tokens_per_gpu,
             demand.user_tokens_per_s,
             pool.tokens_per_user,
         )
-        for name, pool in zip(names, pools, strict=True)
+        for name, pool, alone_s in zip(names, pools, (phase.dep_alone_s, phase.dwdp_alone_s), strict=True)
     )
-    columns = ("Context", "GPUs", "Load, %", "Wait, ms", "TTFT, ms", "TPS/GPU", "TPS/user", "TPS/user with TTFT")
+    columns = (
+        "Context",
+        "GPUs",
+        "Load, %",
+        "Wait, ms",
+        "TTFT, ms",
+        "One prompt alone, ms",
+        "TPS/GPU",
+        "TPS/user",
+        "TPS/user with TTFT",
+    )
     return Table(
         "Context GPUs for the same users",
         columns,
         rows,
-        "DWDP's GPUs come one by one, DEP's in groups. More throughput per GPU and a later first token come together.",
+        "DWDP's GPUs come one by one, DEP's in groups. More throughput per GPU and a later first token come together. "
+        "TTFT takes each GPU as computing prompts one by one at its full throughput; a prompt alone on an idle "
+        "server does not fill an iteration. The twin has both: at low load DEP answers first.",
     )
 
 

@@ -97,6 +97,14 @@ def test_the_form_shows_the_options_of_the_chosen_kind(applied: None, operator: 
     assert 'value="x"' in part.content.decode()
 
 
+def test_options_are_checked_against_the_model_of_the_pool(applied: None, operator: Client) -> None:
+    group = {"dwdp_size": "4", "prefill_instances": "4", "chunked_prefill": "false", "dwdp_experts": "60"}
+    asked = {"step": "plan", "name": "r1", "model": "deepseek-ai/DeepSeek-R1", "kind": "trtllm", "replicas": "5"}
+    answer = operator.post("/fleet/new-pool", asked | {f"engine.{name}": value for name, value in group.items()})
+    assert answer.status_code == 422
+    assert "60 held leave 196 of 256 experts, which 3 GPUs cannot provide" in answer.content.decode()
+
+
 def test_an_error_stands_beside_its_field_and_nothing_is_lost(applied: None, operator: Client) -> None:
     answer = operator.post(
         "/fleet/pools/p/edit",

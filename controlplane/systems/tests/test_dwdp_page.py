@@ -49,6 +49,7 @@ def test_fewer_context_gpus_and_the_first_token_stand_together() -> None:
     assert dwdp["TPS/GPU"] > dep["TPS/GPU"]  # type: ignore[operator]
     assert dwdp["TTFT, ms"] > dep["TTFT, ms"]  # type: ignore[operator]
     assert dwdp["TPS/user"] == dep["TPS/user"]
+    assert dwdp["One prompt alone, ms"] > 2 * dep["One prompt alone, ms"]  # type: ignore[operator]
     assert fact(answer, "Context GPUs") == "8 → 4"
 
 

@@ -9,7 +9,7 @@ from fleet.engine.scheduler import Plan
 from fleet.systems.dwdp.contention import layer_ms
 from fleet.systems.dwdp.layout import Layout
 from fleet.systems.dwdp.machine import Gpu, Moe, Reached
-from fleet.systems.dwdp.phase import all_to_all_ms, computing, copy_ms
+from fleet.systems.dwdp.phase import all_to_all_ms, computing, copy_ms, dep_layer_ms
 
 MEMORY_REACHED = 0.92  # 0–1 of the peak when reading weights: as in the fits of fleet/engine/profiles.py
 
@@ -55,17 +55,10 @@ class DepLaw(Law):
     def _step_s(self, chunks: Sequence[tuple[float, float]], draw: str) -> float:
         """An empty `draw`: no spread besides that of the prompts."""
         moe, dealt = self.moe, self._dealt(chunks)
-        mean = sum(tokens for tokens, _ in dealt) / self.ranks
-        experts = computing(moe, self.gpu, self.reached, mean, 0.0, moe.experts / self.ranks).routed(moe)
-        skew = self.reached.skew_ms_per_token * mean / moe.moe_layers
-        normal = random.Random(draw).gauss if draw else _no_spread  # noqa: S311 - a model, no secret
-        slowest = max(self._own_ms(tokens, pairs) + normal(0.0, skew) for tokens, pairs in dealt)
-        layer = experts + all_to_all_ms(moe, self.gpu, self.reached, mean, self.ranks) + slowest
-        return self.fixed_s + layer * moe.moe_layers / 1e3
-
-    def _own_ms(self, tokens: float, pairs: float) -> float:
-        found = computing(self.moe, self.gpu, self.reached, tokens, pairs, 0.0)
-        return found.total - found.routed(self.moe)
+        skew = self.reached.skew_ms_per_token * sum(tokens for tokens, _ in dealt) / self.ranks / moe.moe_layers
+        normal = random.Random(draw)  # noqa: S311 - a model, no secret
+        late_ms = [normal.gauss(0.0, skew) if draw else 0.0 for _ in dealt]
+        return self.fixed_s + dep_layer_ms(moe, self.gpu, self.reached, dealt, late_ms) * moe.moe_layers / 1e3
 
     def _dealt(self, chunks: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         """(tokens, pairs) of each GPU: in order of arrival, each to the one with the fewest tokens."""
@@ -74,10 +67,6 @@ class DepLaw(Law):
             rank = min(range(self.ranks), key=lambda each: own[each][0])
             own[rank] = own[rank][0] + tokens, own[rank][1] + pairs
         return own
-
-
-def _no_spread(mean: float, deviation: float) -> float:
-    return mean
 
 
 def generation_law(moe: Moe, gpu: Gpu, reached: Reached, gpus: int, fixed_s: float, kv_bytes_per_token: float) -> Law:

@@ -1,6 +1,7 @@
 """The context phase, layer by layer: computing, copy, all-to-all and waiting, under DEP and under DWDP."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -71,6 +72,18 @@ def all_to_all_ms(moe: Moe, gpu: Gpu, reached: Reached, tokens: float, ranks: in
     """Both of a layer, for the tokens of one GPU."""
     sent = tokens * moe.top_k * moe.hidden * DISPATCH_AND_COMBINE_BYTES * (ranks - 1) / ranks
     return sent / gpu.link_bytes_per_s * reached.all_to_all * 1e3
+
+
+def dep_layer_ms(
+    moe: Moe, gpu: Gpu, reached: Reached, own: Sequence[tuple[float, float]], late_ms: Sequence[float]
+) -> float:
+    """A layer of a DEP group. `own`: tokens and pairs of each GPU's prompts; `late_ms`: its delay besides."""
+    ranks = len(own)
+    mean = sum(tokens for tokens, _ in own) / ranks
+    experts = computing(moe, gpu, reached, mean, 0.0, moe.experts / ranks).routed(moe)
+    parts = (computing(moe, gpu, reached, tokens, pairs, 0.0) for tokens, pairs in own)
+    slowest = max(part.total - part.routed(moe) + late for part, late in zip(parts, late_ms, strict=True))
+    return experts + all_to_all_ms(moe, gpu, reached, mean, ranks) + slowest
 
 
 @dataclass(frozen=True)
@@ -164,6 +177,20 @@ class Phase:
     def gain(self) -> float:
         """Throughput of a GPU under DWDP over that under DEP."""
         return self.dep_ms / self.dwdp_ms
+
+    @property
+    def dwdp_alone_s(self) -> float:
+        """A prompt on an idle server: most of the copy may be exposed."""
+        alone = replace(self, max_tokens=round(self.prompts.mean), prompts=Prompts(self.prompts.mean), filled=1.0)
+        return alone.dwdp_ms * self.moe.moe_layers / 1e3
+
+    @property
+    def dep_alone_s(self) -> float:
+        """A prompt on an idle group: one GPU computes its attention, all of them its experts."""
+        tokens, idle = self.prompts.mean, [(0.0, 0.0)] * (self.dep_ranks - 1)
+        own = [(tokens, tokens**2 / 2), *idle]
+        layer = dep_layer_ms(self.moe, self.gpu, self.reached, own, [0.0] * self.dep_ranks)
+        return layer * self.moe.moe_layers / 1e3
 
     def tokens_per_s(self, layer: float) -> float:
         """Of one GPU whose MoE layers take `layer` ms each."""

@@ -51,6 +51,17 @@ def test_a_step_of_dep_lasts_as_long_as_its_slowest_gpu() -> None:
     assert mean_s(EVEN, DEP4) > still.plan_s(plan_of(EVEN))
 
 
+def test_a_prompt_alone_is_faster_on_a_dep_group() -> None:
+    """Its experts are computed by all GPUs, and DWDP has too little to compute beside the copy."""
+    assert isinstance(DEP4, DepLaw)
+    phase = r1_phase(Prompts(7_373))
+    still = replace(DEP4, reached=replace(DEP4.reached, skew_ms_per_token=0.0))
+    alone = plan_of(EVEN[:1])
+    assert still.plan_s(alone) == pytest.approx(DEP4.fixed_s + phase.dep_alone_s)
+    assert DWDP4.plan_s(alone) == pytest.approx(DWDP4.fixed_s + phase.dwdp_alone_s)
+    assert phase.dwdp_alone_s > 2 * phase.dep_alone_s
+
+
 def test_the_spread_is_drawn_with_a_seed() -> None:
     assert isinstance(DEP4, DepLaw)
     assert DEP4.plan_s(plan_of(EVEN)) == DEP4.plan_s(plan_of(EVEN))
