@@ -31,8 +31,7 @@ LEAST = 150  # measured requests in all
 WARM_UP = 10  # of the first ones, not counted: what ran before them is unknown
 BESIDE = 50  # requests at most
 ROUNDS = 6
-Factors = tuple[float, ...]
-NOTHING: Factors = (0.0,) * 6
+Moment = tuple[int, float]  # a step, and the share of it that has passed
 STARTS = 2  # that are fitted
 PRIOR = 0.05  # importance of a constant's start, beside 1 of a measured time
 
@@ -81,6 +80,8 @@ def fit_traffic(
     report: Callable[[str], None] = lambda text: None,
 ) -> TrafficFit:
     """`requests`: all of the engine in that time; `starts`: calibrations made before. TooFewRequests."""
+    capacity = limits.kv_blocks * limits.block_size
+    requests = [one for one in requests if one.prompt_tokens + one.output_tokens <= capacity]
     measured = [number for number, one in enumerate(requests) if one.ttft_s is not None]
     if len(measured) < LEAST:
         raise TooFewRequests(
@@ -128,10 +129,9 @@ def _rounds(seen: _Seen, limits: EngineLimits, start: EngineConstants) -> Iterat
 
 
 def _refitted(played: Replay, start: EngineConstants) -> EngineConstants:
-    prior = _prior(start)
-    measured = len(_rows(played, start, 1.0))
-    importance = [1.0] * measured + [PRIOR] * len(prior)
-    api_s, law = fit_rows(lambda knee: [*_rows(played, start, knee), *prior], importance, importance)
+    rows, prior = _Rows(played, start), _prior(start)
+    importance = [1.0] * len(rows.spans) + [PRIOR] * len(prior)
+    api_s, law = fit_rows(lambda knee: [*rows.at(knee), *prior], importance, importance)
     experts_s = law.weights_s * _experts(start.law)
     return replace(start, law=replace(law, experts_s=experts_s, expert_share=start.law.expert_share), api_s=api_s)
 
@@ -155,51 +155,68 @@ def _prior(start: EngineConstants) -> list[Row]:
     return [([float(at == other) for other in range(len(values))], value) for at, value in enumerate(values) if value]
 
 
-def _rows(played: Replay, start: EngineConstants, knee: float) -> list[Row]:
-    passed = _Passed(played.steps, start.law, knee)
-    rows: list[Row] = []
-    for one, ask in zip(played.pairs, played.asks, strict=True):
-        tokenizing_s = start.api_s_per_token * one.measured.prompt_tokens
-        if one.measured.ttft_s and one.measured.ttft_s > tokenizing_s:
-            rows.append(([1.0, *passed.between(ask.ready_s, ask.first_token_s)], one.measured.ttft_s - tokenizing_s))
-        if one.measured.tpot_s and (more := ask.output_tokens - 1):
-            steps = passed.between(ask.first_token_s, ask.finished_s)
-            rows.append(([0.0, *(value / more for value in steps)], one.measured.tpot_s))
-    return rows
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The steps of one measured time."""
+
+    begin: Moment
+    end: Moment
+    api: float  # 1.0: it begins in the API
+    tokens: int  # that share the steps
+    seconds: float  # measured, for one of them
 
 
-class _Passed:
-    """Sums of the factors of the law over the steps until a moment; a step under way counts in part."""
+class _Rows:
+    """The rows of the fit: only one of their factors, that of the weights, depends on the knee."""
 
-    def __init__(self, steps: Sequence[StepResult], law: Law, knee: float) -> None:
-        self._starts = [step.start_s for step in steps]
-        self._steps = steps
-        self._each = [_factors(step, law, knee) for step in steps]
-        self._sums = list(accumulate(self._each, _plus, initial=NOTHING))
+    def __init__(self, played: Replay, start: EngineConstants) -> None:
+        self._law, self._steps = start.law, played.steps
+        self._starts = [step.start_s for step in played.steps]
+        self.spans = list(self._spans(played, start.api_s_per_token))
+        columns = zip(*map(_factors, played.steps), strict=True)
+        self._columns = [self._of_spans(column) for column in columns]
 
-    def between(self, begin_s: float, end_s: float) -> list[float]:
-        return [end - begin for begin, end in zip(self._until(begin_s), self._until(end_s), strict=True)]
+    def at(self, knee: float) -> list[Row]:
+        fixed, pairs, context, tokens, decodes = self._columns
+        weights = self._of_spans([self._weights(step, knee) for step in self._steps])
+        columns = ([span.api for span in self.spans], fixed, weights, pairs, context, tokens, decodes)
+        seconds = (span.seconds for span in self.spans)
+        return [(list(values), measured) for values, measured in zip(zip(*columns, strict=True), seconds, strict=True)]
 
-    def _until(self, at_s: float) -> list[float]:
-        number = bisect_right(self._starts, at_s) - 1
-        if number < 0:
-            return list(NOTHING)
+    def _spans(self, played: Replay, api_s_per_token: float) -> Iterator[_Span]:
+        for one, ask in zip(played.pairs, played.asks, strict=True):
+            measured, first, more = one.measured, self._moment(ask.first_token_s), ask.output_tokens - 1
+            tokenizing_s = api_s_per_token * measured.prompt_tokens
+            if measured.ttft_s and measured.ttft_s > tokenizing_s:
+                yield _Span(self._moment(ask.ready_s), first, 1.0, 1, measured.ttft_s - tokenizing_s)
+            if measured.tpot_s and more:
+                yield _Span(first, self._moment(ask.finished_s), 0.0, more, measured.tpot_s)
+
+    def _moment(self, at_s: float) -> Moment:
+        number = max(0, bisect_right(self._starts, at_s) - 1)
         step = self._steps[number]
-        share = min(1.0, (at_s - step.start_s) / step.duration_s) if step.duration_s else 1.0
-        return [whole + share * part for whole, part in zip(self._sums[number], self._each[number], strict=True)]
+        share = (at_s - step.start_s) / step.duration_s if step.duration_s else 1.0
+        return number, min(1.0, max(0.0, share))
+
+    def _of_spans(self, values: Sequence[float]) -> list[float]:
+        """The sum of a factor over the steps of each span; a step under way counts in part."""
+        sums = list(accumulate(values, initial=0.0))
+
+        def until(moment: Moment) -> float:
+            number, share = moment
+            return sums[number] + share * values[number]
+
+        return [(until(span.end) - until(span.begin)) / span.tokens for span in self.spans]
+
+    def _weights(self, step: StepResult, knee: float) -> float:
+        read = 1 + _experts(self._law) * (1 - (1 - self._law.expert_share) ** step.scheduled)
+        return step.steps * read * bend(step.scheduled, knee * read)
 
 
-def _factors(step: StepResult, law: Law, knee: float) -> Factors:
-    """Of (fixed, weights, attention pair, KV token, allreduce token, decode)."""
-    tokens = step.scheduled
-    read = 1 + _experts(law) * (1 - (1 - law.expert_share) ** tokens)
-    linear = read * bend(tokens, knee * read)
-    each = (1.0, linear, step.pairs, step.context, float(tokens), float(step.decodes))
+def _factors(step: StepResult) -> tuple[float, ...]:
+    """Of (fixed, attention pair, KV token, allreduce token, decode)."""
+    each = (1.0, step.pairs, step.context, float(step.scheduled), float(step.decodes))
     return tuple(step.steps * value for value in each)
-
-
-def _plus(one: Factors, other: Factors) -> Factors:
-    return tuple(map(float.__add__, one, other))
 
 
 def _loss(played: Replay) -> float:

@@ -26,8 +26,7 @@ SLOW = replace(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ahead", [True, False])
-@pytest.mark.parametrize(("law", "rate"), [(QWEN, 8), (SLOW, 2), (CPU, 5)])
+@pytest.mark.parametrize(("law", "rate", "ahead"), [(QWEN, 8, True), (SLOW, 2, False), (CPU, 5, True)])
 def test_a_hundred_requests_give_the_times_of_the_next_two_hundred(law: object, rate: float, ahead: bool) -> None:
     """With times that are only known to 5 %."""
     limits = replace(LIMITS, async_scheduling=ahead)
@@ -80,8 +79,9 @@ def test_with_an_exact_start_there_is_nothing_to_improve() -> None:
 
 def test_too_few_requests_are_named_with_how_many_it_takes() -> None:
     unmeasured = RecordedRequest(0.0, 100, 0, 10, None, None)
+    too_long = [RecordedRequest(float(number), 400_000, 0, 2, 0.1, 0.1) for number in range(60)]
     with pytest.raises(TooFewRequests, match="99 recorded requests with a TTFT, the fit and its test need 150"):
-        fit_traffic([unmeasured, *traffic(QWEN, 8, 99)], LIMITS)
+        fit_traffic([unmeasured, *traffic(QWEN, 8, 99), *too_long], LIMITS)
 
 
 def test_a_request_that_the_cache_cannot_hold_is_left_out() -> None:
