@@ -8,10 +8,12 @@ import httpx
 import orjson
 
 from fleet.calibration.streamed_request import PLAIN, NotAnswered, not_answered
+from fleet.engine.profiles import Version
 from router.contract.engine_metrics import Scrape, parse_metrics
 from router.contract.metrics_page import LARGEST
 
 ANSWER_S = 10.0
+VERSION_PATH = "/version"
 LARGEST_WINDOW = 2**31 - 1  # tokens
 _SCALE = re.compile(rb"^weir_sim_time_scale(?:\{[^}\n]*\})? ([0-9.e+-]+)$", re.MULTILINE)
 
@@ -27,6 +29,7 @@ class EngineFacts:
     active: int | None  # requests, running and waiting
     prompt_tokens: float | None  # counter
     time_scale: float  # 10: ten times faster than real time
+    version: Version | None = None  # as vLLM names its own
 
 
 async def engine_facts(
@@ -35,6 +38,7 @@ async def engine_facts(
     """NotAnswered."""
     listed = await _get(client, models_path)
     page = await _get(client, metrics_path)
+    version = _version(await _get(client, VERSION_PATH))
     read = parse_metrics(page, names)
     active = None if read.running is None else round(read.running + (read.waiting or 0))
     return EngineFacts(
@@ -44,6 +48,7 @@ async def engine_facts(
         active=active,
         prompt_tokens=read.prompt_tokens_total,
         time_scale=_time_scale(page),
+        version=version,
     )
 
 
@@ -70,6 +75,15 @@ def _time_scale(page: bytes) -> float:
     except ValueError:
         return 1.0
     return scale if 0.001 <= scale <= 1e6 else 1.0
+
+
+def _version(answer: bytes) -> Version | None:
+    """Its first two numbers; None of an engine that answers something else there, or of an unnumbered build."""
+    try:
+        major, minor = re.findall(r"^(\d{1,4})\.(\d{1,4})\.\d", orjson.loads(answer)["version"])[0]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return int(major), int(minor)
 
 
 def _window(listed: bytes, model: str) -> int | None:

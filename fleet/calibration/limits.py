@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.calibration.engine_facts import EngineFacts
+from fleet.engine.profiles import ASYNC_SINCE
 
 # Defaults of vLLM's API server: sequences, batched tokens (vllm/engine/arg_utils.py, 0.2x and 0.3x; on GPUs with 70 to
 # 160 GB, such as H100 and H200).
@@ -24,7 +25,7 @@ class EngineLimits:
     max_num_seqs: int
     max_num_batched_tokens: int
     window: int  # tokens of prompt and answer at most
-    async_scheduling: bool = True
+    async_scheduling: bool = True  # steps are planned ahead; a fit to traffic finds out by itself
 
 
 def limits_of(spec: Any, facts: EngineFacts) -> EngineLimits:
@@ -40,6 +41,7 @@ def limits_of(spec: Any, facts: EngineFacts) -> EngineLimits:
         max_num_seqs=getattr(spec, "max_num_seqs", None) or sequences,
         max_num_batched_tokens=getattr(spec, "max_num_batched_tokens", None) or batched,
         window=min(window, blocks * size),
+        async_scheduling=facts.version is None or facts.version >= ASYNC_SINCE,
     )
 
 

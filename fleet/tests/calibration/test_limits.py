@@ -27,6 +27,11 @@ def test_the_scheduler_is_bounded_by_the_options_or_by_vllms_choice(spec: Any, s
     assert limits_of(spec, SAID) == EngineLimits(1024, 32, sequences, batched, 4096)
 
 
+@pytest.mark.parametrize(("version", "ahead"), [((0, 13), False), ((0, 14), True), ((1, 0), True), (None, True)])
+def test_steps_are_planned_ahead_since_the_version_that_does_so(version: tuple[int, int] | None, ahead: bool) -> None:
+    assert limits_of(VllmSpec(), replace(SAID, version=version)).async_scheduling is ahead
+
+
 def test_a_request_is_never_longer_than_the_cache() -> None:
     assert limits_of(VllmSpec(), replace(SAID, kv_blocks=10)).window == 320
 

@@ -238,6 +238,24 @@ async def test_a_time_scale_that_cannot_be_is_real_time(scale: bytes) -> None:
     assert (await facts(pages(b"{}", b"weir_sim_time_scale %b\n" % scale))).time_scale == 1.0
 
 
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        (b'{"version":"0.13.1"}', (0, 13)),
+        (b'{"version":"0.24.0+weir.sim"}', (0, 24)),
+        (b'{"version":"0.1.dev1+g0123456"}', None),  # built from source without tags
+        (b'{"version":7}', None),
+        (b'{"detail":"Not Found"}', None),
+        (b"[1]", None),
+        (b"<html>", None),
+    ],
+)
+async def test_the_version_of_an_engine_is_read_where_it_names_one(
+    answer: bytes, version: tuple[int, int] | None
+) -> None:
+    assert (await facts(pages(b"{}", answer))).version == version
+
+
 async def test_pages_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotAnswered, match="GET /metrics answers with more than 4194304 bytes"):
         await facts(pages(b"{}", b"x" * 5_000_000))
