@@ -25,7 +25,7 @@ from fleet.spec.sections import MAX_REPLICAS
 from fleet.systems.dwdp.laws import DepLaw, DwdpLaw
 from router.contract.problem import Problem
 
-CONFIGURED = ("model", "kind", "replicas", "engine", "node", "placement")
+CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")
 LAW = "law_type"  # of a recorded engine model: a key of LAWS
 LAWS: dict[str, type[Law]] = {law.__name__: law for law in (Law, DepLaw, DwdpLaw)}
 INFINITE = "Infinity"  # JSON has no such number

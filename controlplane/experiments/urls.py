@@ -8,6 +8,7 @@ urlpatterns = [
     path("experiments/table", views.experiment_table, name="experiment-table"),
     path("experiments/new", start_views.start, name="experiment-start"),
     path("experiments/curl", start_views.curl, name="experiment-curl"),
+    path("experiments/compare", views.compare, name="experiment-compare"),
     path("experiments/matrix/new", matrix_views.start, name="matrix-start"),
     path("experiments/matrix/<int:number>/", matrix_views.page, name="matrix"),
     path("experiments/matrix/<int:number>/cancel", matrix_views.cancel, name="matrix-cancel"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.db.models import Q, QuerySet
@@ -9,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.safestring import mark_safe
 from django.views.decorators.http import require_GET, require_POST
+from pydantic import ValidationError
 
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
@@ -19,7 +21,7 @@ from controlplane.experiments.matrix.views import of_cells
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.mode import Mode
-from controlplane.experiments.results import display, exports, forest
+from controlplane.experiments.results import across, display, exports, forest
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.kv import kv_of
 from controlplane.experiments.results.metrics import LATENCIES
@@ -169,8 +171,32 @@ def _run_row(run: Run, mode: Mode) -> dict[str, Any]:
 
 
 def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
-    """`class` and `baseline` come from the URL."""
     results = results_of(experiment)
+    seed = _seed(request, experiment)
+    return {
+        **_head(experiment),
+        **_comparison(request, experiment, results),
+        "expectations": [{**row, "sentence": sentence(row)} for row in results["expectations"]],
+        "product": experiment.record.get("product"),
+        "repeats": experiment.record.get("repeats"),
+        "latencies": list(LATENCIES.items()),
+        "kv": kv_of(experiment, "", seed, KV_SHOWN),
+        "kv_seed": seed,
+        "kv_shown": KV_SHOWN,
+        "curl": _curl(request, experiment),
+    }
+
+
+def _curl(request: HttpRequest, experiment: Experiment) -> str:
+    """Empty for a cell of a matrix with more arms than an experiment may have."""
+    try:
+        return curl_of(request, ExperimentIn.model_validate(experiment.body)) if experiment.body else ""
+    except ValidationError:
+        return ""
+
+
+def _comparison(request: HttpRequest, experiment: Experiment, results: dict[str, Any]) -> dict[str, Any]:
+    """`class` and `baseline` come from the URL."""
     arms = experiment.settled_arms
     names = [arm.name for arm in arms]
     baseline = request.GET.get("baseline", "")
@@ -181,10 +207,10 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
     title = f"Difference from {baseline}, class {request_class}"
     settings = display.settings_of([arm.document for arm in arms])
     fleet_settings = display.fleet_settings_of([provenance.fleet_of(experiment, name) for name in names])
+    plot = forest.svg(forest.lines_of(results, request_class, baseline), title, alone=False)
     return {
-        **_head(experiment),
+        "experiment": experiment,
         "results": results,
-        "expectations": [{**row, "sentence": sentence(row)} for row in results["expectations"]],
         "looks": looks,
         "names": names,
         "baseline": baseline,
@@ -198,17 +224,27 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
         "settings": settings,
         "fleet_differing": [setting for setting in fleet_settings if setting.differs],
         "fleet_settings": fleet_settings,
-        "product": experiment.record.get("product"),
-        "repeats": experiment.record.get("repeats"),
-        "latencies": list(LATENCIES.items()),
         "sentences": forest.sentences(results, request_class, baseline),
-        "forest": mark_safe(forest.svg(forest.lines_of(results, request_class, baseline), title, alone=False)),  # noqa: S308 - escaped there
-        "kv": kv_of(experiment, "", _seed(request, experiment), KV_SHOWN),
-        "kv_seed": _seed(request, experiment),
-        "kv_shown": KV_SHOWN,
+        "forest": mark_safe(plot),  # noqa: S308 - escaped there
         "chart": _chart(results, request_class, looks),
-        "curl": curl_of(request, ExperimentIn.model_validate(experiment.body)) if experiment.body else "",
     }
+
+
+@require_GET
+def compare(request: HttpRequest) -> HttpResponse:
+    """?arm=12:lpwl&arm=13:lpwl"""
+    asked = request.GET.getlist("arm")
+    first = asked[0].partition(":")[0] if asked else ""
+    like = Experiment.objects.filter(pk=int(first)).first() if first.isdigit() and len(first) < 10 else None
+    context: dict[str, Any] = {"chosen": asked, "candidates": across.candidates(like) if like else []}
+    context["kept"] = "".join(f"{urlencode({'arm': arm})}&" for arm in asked)
+    try:
+        context |= _comparison(request, *across.compared(across.chosen(asked)))
+    except across.NotComparable as error:
+        context["problem"] = str(error)
+    return render(
+        request, "experiments/compare.html", context, status=422 if len(asked) > 1 and "problem" in context else 200
+    )
 
 
 def _seed(request: HttpRequest, experiment: Experiment) -> int:

@@ -1,7 +1,7 @@
 """Experiments over REST: start, follow, read, cancel."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import Field, Router, Schema, Status
@@ -15,7 +15,7 @@ from controlplane.audit.services import actor_of
 from controlplane.experiments import provenance, selectors, services
 from controlplane.experiments.body import SEED_MAX, ExperimentIn
 from controlplane.experiments.models import Experiment, Run
-from controlplane.experiments.results import exports
+from controlplane.experiments.results import across, exports
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.kv import kv_of
 from fleet.jobs import ENDED
@@ -221,6 +221,20 @@ def list_experiments(
     if before is not None:
         rows = rows.filter(pk__lt=before)
     return [experiment_out(row) for row in rows[:limit]]
+
+
+@router.get(
+    "/compare",
+    response={200: dict[str, Any], **errors(422)},
+    operation_id="compare_arms",
+    summary="Results of arms of different experiments that played the same requests: ?arm=12:lpwl&arm=13:lpwl",
+    auth=needs("experiments:read"),
+)
+def compare_arms(request: HttpRequest, arm: Annotated[list[str], Query(max_length=across.MOST)]) -> Any:
+    try:
+        return across.compared(across.chosen(arm))[1]
+    except across.NotComparable as error:
+        raise ApiProblem(422, errors=[error.problem], detail=str(error)) from None
 
 
 @router.post(

@@ -31,7 +31,7 @@ def results_of(experiment: Experiment) -> dict[str, Any]:
     if before.get("signature") == signature:
         found: dict[str, Any] = before["results"]
         return found
-    made = _make(experiment, runs)
+    made = make(experiment, runs)
     if before and before["signature"][1:] == signature[1:] and before["signature"][0] >= FIRST_KEPT:
         made = with_first_numbers(made, before["results"]) | {"schema": SCHEMA}
     if experiment.status in ENDED:
@@ -65,7 +65,7 @@ def with_first_numbers(made: Any, kept: Any) -> Any:
     return kept
 
 
-def _make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
+def make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
     read = {run.pk: records.read(run.records_path) for run in runs}
     slo = experiment.slo
     settled = experiment.settled_arms

@@ -135,9 +135,9 @@ def test_numbers_stay_when_a_newer_version_makes_the_results_anew(performed, dat
     path = data_dir / "experiments" / f"results-{experiment.pk}.json"
     path.unlink()
     assert json.loads(json.dumps(results_of(experiment))) == first
-    made = assemble._make
+    made = assemble.make
     changed = lambda *given: made(*given) | {"differences": [], "new": 1}  # noqa: E731
-    monkeypatch.setattr(assemble, "_make", changed)
+    monkeypatch.setattr(assemble, "make", changed)
     monkeypatch.setattr(assemble, "SCHEMA", assemble.SCHEMA + 1)
     newer = results_of(experiment)
     assert (newer["differences"], newer["new"], newer["schema"]) == (first["differences"], 1, first["schema"] + 1)

@@ -16,6 +16,7 @@ PAGES = (
     "/experiments/new",
     "/experiments/traces/",
     "/experiments/matrix/new",
+    "/experiments/compare",
     "/experiments/matrix/1/",
 )
 
