@@ -118,11 +118,19 @@ def slo(frame: Json | None, pool: str, asked: Mapping[str, float]) -> dict[str, 
 
 
 # Of a class's TTFT against its SLO, with the status that it is drawn as.
-VERDICTS = {"no SLO": "unseen", "too few requests": "unseen", "SLO met": "ready", "SLO missed": "failed"}
+VERDICTS = {
+    "no SLO": "unseen",
+    "idle": "unseen",
+    "too few requests": "unseen",
+    "SLO met": "ready",
+    "SLO missed": "failed",
+}
 
 
 def verdict(window: Json | None, limit: float | None) -> str:
     """Of the TTFT p90 against its SLO."""
+    if window is not None and not window["n"] and not window["rate"]:
+        return "idle"
     if limit is None:
         return "no SLO"
     n, value = (window["ttft_n"], window["ttft"][1]) if window else (0, None)

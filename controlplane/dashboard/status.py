@@ -45,7 +45,7 @@ def shown_status(state: str, sample: InstanceSample | None, now: float) -> tuple
 def _load(sample: InstanceSample) -> tuple[str, str]:
     kv, waiting = sample.kv_usage, sample.waiting
     if kv is not None and kv >= KV_SATURATED:
-        return "saturated", f"KV cache {kv * 100:.0f} % full (threshold {KV_SATURATED * 100:.0f} %)"
+        return "saturated", f"KV usage {kv * 100:.0f} % (threshold {KV_SATURATED * 100:.0f} %)"
     if waiting is not None and waiting >= WAITING_SATURATED:
         return "saturated", f"{waiting:.0f} requests waiting (threshold {WAITING_SATURATED})"
     return "ready", ""

@@ -25,6 +25,15 @@ def test_nothing_inline_and_nothing_from_elsewhere(template):
     assert [what for what, pattern in INLINE.items() if pattern.search(text)] == []
 
 
+def test_every_table_has_a_caption():
+    without = [
+        f"{template.name}: {found[0]}"
+        for template in TEMPLATES
+        for found in re.finditer(r"<table[^>]*>(?!\s*<caption)", template.read_text())
+    ]
+    assert without == []
+
+
 def test_there_are_templates_to_look_at():
     assert len(TEMPLATES) > 15
 

@@ -6,7 +6,7 @@ import { colour } from "./theme_colours.js";
 import { clock, hourMinute } from "./times.js";
 
 const TALLEST = 6; // rows of a few instances, in heights of their labels
-const LABEL_PX = 9; // from this height of a row on each row has its name
+const LABEL_SHARE = 0.8; // of a label's size: from this height of a row on each row has its name
 const SHAPES = { failed: "■", unreachable: "✕", offline: "✕", stale: "◌", saturated: "▲", loading: "◔", starting: "◔", draining: "◑" };
 // Cividis: even steps of lightness, told apart with every colour vision (Nuñez, Anderton, Renslow, 2018).
 const STOPS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
@@ -43,7 +43,7 @@ export class Heat {
     const size = (this.font || Number.parseFloat(getComputedStyle(this.canvas).fontSize)) * scale();
     context.font = `${size}px system-ui, sans-serif`;
     const longest = Math.max(...this.rows.map((row) => context.measureText(row.name).width));
-    const left = Math.min(longest + size * 1.9, width * 0.22);
+    const left = Math.min(longest + size * 1.9, Math.max(width * 0.22, size * 7));
     this.box = { left, right: width - size * (this.latest ? 3.6 : 0.3), top: 1, bottom: height - size * 1.6 };
     this.layOut(size);
     this.first = Math.max(0, Math.floor((this.from - this.data.from) / this.data.bin));
@@ -130,13 +130,14 @@ export class Heat {
   }
 
   labels(context, size) {
-    const every = Math.max(1, Math.ceil((LABEL_PX * scale() * (size / (11 * scale()))) / this.high));
+    // On the wall every label has its full size, so some rows have none.
+    const every = Math.max(1, Math.ceil((size * (this.latest ? 1 : LABEL_SHARE)) / this.high));
     this.rows.forEach((row, i) => {
       const marked = row.status in SHAPES;
-      if (!row.broken && (i - this.broken) % every) return;
       const y = this.y(i) + this.height(i) / 2;
       const shown = Math.min(size, row.broken ? this.brokenHigh : this.high * every);
       if (marked) write(context, SHAPES[row.status], size * 0.1, y, { ink: colour(tone(row.status)), size: shown });
+      if (!row.broken && (i - this.broken) % every) return;
       context.font = `${shown}px system-ui, sans-serif`;
       const name = shortened(context, row.name, this.box.left - size * 1.7);
       write(context, name, size * 1.25, y, { ink: colour(row.broken ? "text" : "muted"), size: shown, weight: row.broken ? 600 : 400 });

@@ -104,6 +104,7 @@ export function totals(rows, windows) {
     const key = node.dataset.total;
     if (node.dataset.cost != null) {
       text(node, significant(cost[key]));
+      node.parentElement.hidden = cost[key] == null;
       continue;
     }
     const known = (key === "rate" ? Object.values(windows) : rows).map((row) => row?.[key]).filter((value) => value != null);
@@ -142,6 +143,7 @@ export function events(frame, limit = 30) {
 
 // As controlplane/dashboard/page.py words it.
 function verdict(window, slo) {
+  if (window && !window.n && !window.rate) return "idle";
   if (slo == null) return "no SLO";
   const value = window?.ttft?.[1];
   if (value == null || window.ttft_n < settings.lowN) return "too few requests";

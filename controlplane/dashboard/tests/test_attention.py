@@ -64,7 +64,7 @@ def test_a_healthy_fleet_needs_none() -> None:
             "failed: exit status 1",
         ),
         ({"samples": {"demo-0": sample(NOW - 20)}}, "instance_down", "offline: no sample for 20 s"),
-        ({"samples": {"demo-0": sample(kv_usage=0.97)}}, "instance_saturated", "97 % full"),
+        ({"samples": {"demo-0": sample(kv_usage=0.97)}}, "instance_saturated", "KV usage 97 %"),
         ({"routers": {"r": router(warm=window(40, error=3))}}, "class_failing", "8 % of warm requests failed"),
         (
             {"routers": {"r": router(heavy=window(40, refused=20))}},

@@ -120,8 +120,13 @@ def test_a_class_is_judged_by_the_slo_of_its_pools() -> None:
     ],
 )
 def test_the_verdict_of_a_class(n: int, p90: float | None, limit: float | None, word: str) -> None:
-    assert page.verdict({"ttft_n": n, "ttft": [None, p90, None]}, limit) == word
+    assert page.verdict({"n": n or 3, "rate": 1.0, "ttft_n": n, "ttft": [None, p90, None]}, limit) == word
     assert word in page.VERDICTS
+
+
+def test_a_class_without_requests_is_idle() -> None:
+    assert page.verdict({"n": 0, "rate": 0.0, "ttft_n": 0, "ttft": [None] * 3}, 300.0) == "idle"
+    assert page.verdict(None, 300.0) == "too few requests"
 
 
 @pytest.mark.parametrize("path", ["/live", "/wall", "/requests/", "/requests/some-id/"])
