@@ -75,8 +75,13 @@ def _field(error: dict[str, Any], model: Any) -> Problem:
     # The location of a whole body starts with the parameter's name.
     if model.__ninja_param_source__ == "body" and len(location) > 1:
         location.pop(0)
-    message = _unknown(model, location) if error["type"] == "extra_forbidden" else error["msg"]
+    message = _unknown(model, location) if error["type"] == "extra_forbidden" else plain(error["msg"])
     return Problem(".".join(location), None if error["type"] == "missing" else error.get("input"), message)
+
+
+def plain(message: str) -> str:
+    """Pydantic's message without its own prefix."""
+    return message.removeprefix("Value error, ")
 
 
 def _unknown(model: Any, location: list[str]) -> str:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from controlplane.dashboard.templatetags.figures import ms, percent, whole
 from router.policy import columns
 
 Json = Mapping[str, Any]
+FEW = 20  # requests; fewer make no typical one
 OUTCOMES = {
     "ok": "It was answered in full.",
     "error": "It failed.",
@@ -130,29 +132,60 @@ def _ended(receipt: Json) -> str:
 
 
 def phases(receipt: Json) -> list[Phase]:
-    """Queue in the router, prefill until the first token, decode until the last; empty when too little is known."""
+    """The request's time: queue, prefill, KV transfer, decode; empty when too little is known."""
+    return _laid_out(_ends(receipt), receipt.get("e2e_ms") or 0.0)
+
+
+def _ends(receipt: Json) -> list[tuple[str, float, str]]:
+    """(name, ms from the arrival to its end, meaning) of each phase, in order."""
     whole_ms = receipt.get("e2e_ms")
     if not whole_ms:
         return []
     if not receipt.get("instance"):
-        return _laid_out([("queue", whole_ms, "in the router; no instance was asked")], whole_ms)
+        return [("queue", whole_ms, "in the router; no instance was asked")]
     queue = min(receipt.get("queue_ms") or 0.0, whole_ms)
     first = receipt.get("ttft_ms") or receipt.get("first_byte_ms")
     ends = [("queue", queue, "queued in the router")]
     if first is None:
-        ends.append(("engine", whole_ms, "in the engine; not streamed, so its first token is not known"))
+        return [*ends, ("engine", whole_ms, "in the engine; not streamed, so its first token is not known")]
+    first = min(max(first, queue), whole_ms)
+    prefill, elsewhere = receipt.get("prefill_ms"), receipt.get("prefill_instance")
+    if prefill is not None and receipt.get("transfer_ms") is not None:
+        ends.append(("prefill", min(queue + prefill, first), f"on {elsewhere}"))
+        ends.append(("transfer", first, f"of its KV to {receipt['instance']}, and one step"))
     else:
-        ends.append(("prefill", min(max(first, queue), whole_ms), "in the engine until the first token"))
-        ends.append(("decode", whole_ms, "from the first token to the last"))
-    return _laid_out(ends, whole_ms)
+        ends.append(("prefill", first, "in the engine until the first token"))
+    return [*ends, ("decode", whole_ms, "from the first token to the last")]
 
 
-def _laid_out(ends: Sequence[tuple[str, float, str]], whole_ms: float) -> list[Phase]:
+def _laid_out(ends: Sequence[tuple[str, float, str]], scale_ms: float) -> list[Phase]:
     laid, start = [], 0.0
     for name, end, meaning in ends:
-        laid.append(Phase(name, 100 * start / whole_ms, 100 * (end - start) / whole_ms, end - start, meaning))
+        laid.append(Phase(name, 100 * start / scale_ms, 100 * (end - start) / scale_ms, end - start, meaning))
         start = end
     return laid
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """A request beside the typical one of its class, on one scale."""
+
+    own: list[Phase]
+    typical: list[Phase]  # the median of each phase's end; empty when there are too few others
+    n: int  # requests behind it
+    typical_ms: float
+
+
+def waterfall(receipt: Json, others: Sequence[Json]) -> Waterfall:
+    """`others`: recent requests of its pool and class."""
+    own = _ends(receipt)
+    names = [name for name, _, _ in own]
+    alike = [ends for ends in map(_ends, others) if [name for name, _, _ in ends] == names]
+    if not own or len(alike) < FEW:
+        return Waterfall(phases(receipt), [], len(alike), 0.0)
+    middle = [(name, median(ends[i][1] for ends in alike), "") for i, name in enumerate(names)]
+    scale = max(own[-1][1], middle[-1][1])
+    return Waterfall(_laid_out(own, scale), _laid_out(middle, scale), len(alike), middle[-1][1])
 
 
 def rows(receipt: Json) -> list[dict[str, Any]]:
@@ -167,7 +200,14 @@ def rows(receipt: Json) -> list[dict[str, Any]]:
 
 
 def candidates(receipt: Json) -> list[dict[str, Any]]:
-    """The chosen one first, then by score, refused ones last."""
+    """The chosen one first, then by score, refused ones last; with a bar for each score."""
     found = [{**row, "chosen": row["id"] == receipt.get("instance")} for row in rows(receipt)]
     found.sort(key=lambda row: (not row["chosen"], bool(row["refused"]), row["score"] is None, row["score"] or 0.0))
+    scores = [row["score"] for row in found if row["score"] is not None]
+    highest = max(scores, default=0.0)
+    for row in found:
+        scored = row["score"] is not None
+        row["bar"] = 100 * row["score"] / highest if scored and highest > 0 and row["score"] >= 0 else None
+        row["passed_over"] = bool(scores) and not scored and not row["chosen"] and not row["refused"]
+        row["why"] = next((text for text in receipt.get("reasons", ()) if row["id"] in text), "")
     return found

@@ -1,5 +1,6 @@
 """The Requests pages: recent receipts, and one decision explained."""
 
+from itertools import islice
 from typing import Any
 
 import redis
@@ -8,11 +9,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
+from msgspec import to_builtins
 
 from controlplane.dashboard.step import latest
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.receipts import explain
-from controlplane.receipts.reader import OUTCOMES, ReceiptFilters, find, newer_than, recent, written_at
+from controlplane.receipts.reader import OUTCOMES, ReceiptFilters, find, newer_than, newest_receipts, recent, written_at
 from controlplane.receipts.replay import compare, own_rules, published, versions
 from fleet.redis import connect
 from router.contract.redis.redis_keys import RECEIPT_TTL_S, RECEIPTS_KEPT
@@ -21,6 +23,7 @@ from router.policy.types import CLASSES
 
 log = structlog.get_logger(__name__)
 SHOWN = 100
+SEARCHED = 1_000  # newest receipts, for those like one
 
 
 @require_GET
@@ -91,11 +94,18 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
         "receipt": found,
         "request_class": found.get("class"),
         "sentences": explain.sentences(found),
-        "phases": explain.phases(found),
+        "waterfall": explain.waterfall(found, _alike(found)),
         "candidates": explain.candidates(found),
     }
     part = request.htmx and request.htmx.target == "replay"  # type: ignore[attr-defined]
     return render(request, "requests/replay.html" if part else "requests/receipt.html", context)
+
+
+def _alike(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Recent answers of the same pool and class."""
+    same = (found.get("pool"), found.get("class"), "ok")
+    newest = islice(newest_receipts(connect()), SEARCHED)
+    return [to_builtins(one) for one in newest if (one.pool, one.request_class, one.outcome) == same]
 
 
 def _replayed(request: HttpRequest, found: dict[str, Any]) -> dict[str, Any]:

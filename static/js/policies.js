@@ -38,6 +38,7 @@ function saved() {
   unreachable = false;
   const told = answer();
   if (told) mark(told.errors);
+  if (told?.kept) document.getElementById("error-summary")?.remove();
 }
 
 // Read from the page, so the text "Not saved yet" and the warning on leaving always agree.

@@ -130,3 +130,10 @@ def test_deep_nesting_is_a_problem_of_the_body(ci, policy, depth, opened, closed
         answer = ci._client.generic(method, f"/api/v1{path}", body, "application/json", headers=headers)
         assert (answer.status_code, answer.json()["status"]) == (400, 400), (path, answer.content)
         assert "nested" in answer.json()["detail"]
+
+
+def test_messages_have_no_prefix_of_the_library(ci):
+    answer = ci.post("/experiments", {"name": "x", "trace": "t", "pool": "p", "arms": ["a"], "duration_s": -1})
+    messages = [error["message"] for error in answer.json()["errors"]]
+    assert "allowed is a number from 1 to 86,400" in messages
+    assert not [message for message in messages if message.startswith("Value error")]

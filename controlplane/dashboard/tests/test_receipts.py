@@ -173,6 +173,34 @@ def test_without_a_first_token_the_engine_s_time_is_one_phase(written: FakeFleet
     assert [phase.name for phase in phases] == ["queue", "engine"]
 
 
+def test_of_an_offload_the_prefill_and_the_transfer_are_phases_of_their_own(written: FakeFleet) -> None:
+    offloaded = written.receipt("req-1", NOW, prefill_instance="demo-7", prefill_ms=300.0, transfer_ms=99.0)
+    names = [(phase.name, round(phase.ms)) for phase in explain.phases(offloaded)]
+    assert names == [("queue", 3), ("prefill", 300), ("transfer", 102), ("decode", 2545)]
+
+
+def test_a_request_stands_beside_the_typical_one_of_its_class_on_one_scale(written: FakeFleet) -> None:
+    own = written.receipt("req-1", NOW)
+    others = [written.receipt(f"req-{i}", NOW, e2e_ms=5900.0, ttft_ms=405.0) for i in range(explain.FEW)]
+    found = explain.waterfall(own, others)
+    assert (found.n, found.typical_ms) == (explain.FEW, 5900.0)
+    assert sum(phase.width for phase in found.typical) == pytest.approx(100)
+    assert sum(phase.width for phase in found.own) == pytest.approx(50)
+    assert explain.waterfall(own, others[1:]).typical == []  # too few make no typical one
+    refused = written.receipt("req-1", NOW, instance=None, ttft_ms=None, first_byte_ms=None)
+    assert explain.waterfall(refused, others).typical == []  # it has other phases
+
+
+def test_an_instance_that_was_not_scored_was_passed_over(written: FakeFleet) -> None:
+    made = {"id": ["demo-0", "demo-1", "demo-2"], "cached": 0, "score": [1.0, None, 4.0]}
+    why = "demo-1 is left: 90,000 tokens of work there, 100 on the least loaded"
+    receipt = written.receipt("req-1", NOW, instance="demo-0", candidates=made, reasons=[why])
+    rows = explain.candidates(receipt)
+    passed = next(row for row in rows if row["id"] == "demo-1")
+    assert (passed["passed_over"], passed["why"], passed["bar"]) == (True, why, None)
+    assert [row["bar"] for row in rows if row is not passed] == [25.0, 100.0]
+
+
 def test_the_page_lists_and_explains(vera_client: Client, written: FakeFleet) -> None:
     listed = vera_client.get("/requests/?outcome=error").content.decode()
     assert "req-failed" in listed
