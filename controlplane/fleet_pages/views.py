@@ -16,6 +16,7 @@ from controlplane.fleet_ops.checks import start_of
 from controlplane.fleet_ops.indexes import indexes_of, refused_answers
 from controlplane.fleet_ops.node_rows import node_rows
 from controlplane.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
+from controlplane.fleet_ops.tier_saving import tier_saving
 from controlplane.fleet_ops.tiers import tier_rows
 from controlplane.fleet_ops.topology import topology
 from controlplane.fleet_pages.calibrations import can_be_measured, shown
@@ -71,9 +72,11 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
     if pool is None:
         raise Http404(f"no pool is named {name}")
     (row,) = pool_rows([pool])
+    tiers = tier_rows(one.sample for one in row.instances)
     context = {
         "row": row,
-        "tiers": tier_rows(one.sample for one in row.instances),
+        "tiers": tiers,
+        "tier_saving": tier_saving(pool, tiers),
         "options": options(pool),
         "start": start_of(pool_spec(pool)) if pool.kind in KINDS else None,
         "sections": sections(pool),

@@ -1,0 +1,70 @@
+"""What tiers save a day: tokens loaded instead of computed, beside the price of the memory."""
+
+from dataclasses import replace
+
+import pytest
+from django.test import Client
+
+from controlplane.fleet_ops import tier_saving as module
+from controlplane.fleet_ops.tier_saving import saving, tier_saving
+from controlplane.fleet_ops.tiers import TierRow
+from controlplane.twin.pool_model import NotModelled
+from controlplane.twin.simulation.types import TwinFleet
+from fleet import services
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Hardware, Launch
+from fleet.kinds.option import build
+from fleet.models import Pool
+from fleet.systems.prices import Prices
+
+SIM = KINDS["sim"]
+assert SIM.twin_model is not None
+ENGINE = SIM.twin_model(build(SIM.spec, {"dram_gb": 100.0}), Launch("p-0", "m", "127.0.0.1", {}, "python")).engine
+FLEET = TwinFleet({"p-0": ENGINE, "p-1": ENGINE})
+READ = 131_072 * 1_000.0  # 1,000 tokens of Llama-3.1-8B a second
+ROW = TierRow("host", None, None, None, READ, None, None, None, None, None, None, None)
+
+
+def test_loaded_tokens_are_gpu_hours_that_are_not_needed() -> None:
+    found = saving(READ, FLEET, Hardware(2, 200.0), Prices(gpu_hour=5.0, dram_gb_hour=0.01))
+    assert found is not None
+    assert found.tokens == pytest.approx(86_400_000)
+    assert found.gpu_hours == pytest.approx(86_400_000 * ENGINE.law.compute_s_per_token / 3_600)
+    assert found.dollars == pytest.approx(5 * found.gpu_hours)
+    assert found.costs == pytest.approx(48)
+    assert not found.pays
+    assert replace(found, costs=0.1).pays
+
+
+def test_it_is_unknown_without_tiers_or_gpus() -> None:
+    plain = TwinFleet({"p-0": replace(ENGINE, tiers=None)})
+    assert saving(READ, plain, Hardware(1), Prices()) is None
+    assert saving(READ, FLEET, Hardware(0), Prices()) is None
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    pools = [{"name": "p", "model": "m", "kind": "sim", "replicas": 2, "engine": {"dram_gb": 100.0}}]
+    services.apply_fleet(
+        {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": pools}}, "ada"
+    )
+    return Pool.objects.get()
+
+
+def test_a_pool_is_priced_by_its_document(pool: Pool, vera_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tier_saving(pool, [ROW])
+    assert found is not None
+    assert found.costs == pytest.approx(200 * 0.0088 * 24)
+    monkeypatch.setattr("controlplane.fleet_pages.views.tier_rows", lambda samples: [ROW])
+    assert "86,400,000 tokens are loaded" in vera_client.get("/fleet/pools/p/").content.decode()
+
+
+def test_nothing_is_said_without_loads_or_without_constants(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tier_saving(pool, []) is None
+    assert tier_saving(Pool(name="q", kind="gone"), [ROW]) is None
+
+    def unknown(_: Pool) -> None:
+        raise NotModelled("calibrate it")
+
+    monkeypatch.setattr(module, "twin_of", unknown)
+    assert tier_saving(pool, [ROW]) is None
