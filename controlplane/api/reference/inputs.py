@@ -54,8 +54,9 @@ def _allowed(schema: Json, schemas: Json) -> str:
 
 
 def _kind(schema: Json, schemas: Json) -> str:
-    if "anyOf" in schema:
-        return " or ".join(_kind(each, schemas) for each in schema["anyOf"] if each.get("type") != "null")
+    forms = schema.get("anyOf") or schema.get("oneOf")
+    if forms:
+        return " or ".join(_kind(each, schemas) for each in forms if each.get("type") != "null")
     if "enum" in schema or "const" in schema:
         return "one of " + ", ".join(map(str, schema["enum"])) if "enum" in schema else str(schema["const"])
     if "$ref" in schema:
