@@ -8,12 +8,14 @@ import pytest
 from django.test import Client
 
 from controlplane.audit.services import Actor
+from controlplane.experiments import services
 from controlplane.experiments.body import ExperimentIn
 from controlplane.systems import offload
 from controlplane.systems.asking import InvalidInputs, ask, inputs_of
 from controlplane.systems.registry import SYSTEMS
 from controlplane.traces import library
 from controlplane.traces.tests.conftest import mooncake_line
+from fleet import services as fleet
 
 pytestmark = pytest.mark.django_db
 OFFLOAD = SYSTEMS["offload"]
@@ -77,16 +79,20 @@ def test_what_cannot_be_answered_is_refused_with_what_can(monkeypatch: pytest.Mo
     assert refused()[:2] == ("trace", "too large for a page")
 
 
-def test_the_links_fill_the_form_with_experiments_that_are_valid(otto_client: Client) -> None:
-    links = asked(order="session_first").links
+def test_the_links_fill_the_form_with_experiments_that_start(otto_client: Client, data_dir: Any) -> None:
+    pools = [{"name": "demo", "model": "m", "kind": "sim", "replicas": 2}]
+    document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": pools}}
+    fleet.apply_fleet(document, "ada")
+    links = asked(order="session_first", transfer_gb_s=40.0).links
     assert len(links) == 4
     for link in links:
         (text,) = parse_qs(urlsplit(link.href).query)["body"]
         body = json.loads(text)
-        assert ExperimentIn.model_validate({**body, "pool": "demo"}).mode == "twin"
         page = otto_client.get(link.href)
         assert page.status_code == 200
         assert body["name"] in page.content.decode()
+        made = services.start_experiment(ExperimentIn.model_validate({**body, "pool": "demo"}), Actor("user", "otto"))
+        assert (made.mode, len(made.runs.all())) == ("twin", len(body["arms"]))
 
 
 @pytest.mark.parametrize("body", ["[1]", "{", '{"arms": 5}', '{"seeds": 5, "arms": ["adaptive_v1"]}', '{"wrong": 1}'])
