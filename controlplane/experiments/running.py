@@ -46,18 +46,33 @@ def run_experiment(experiment_id: int) -> None:
         if status != DONE:
             close(experiment, status, f"{run}: {run.cause}" if status == FAILED else run.cause)
             return
-    close(experiment, DONE)
+    try:
+        judged = _judged(experiment)
+    except jobs.Stopped:
+        experiment.refresh_from_db()
+        close(experiment, experiment.status, experiment.cause)
+    except Exception as error:
+        close(experiment, FAILED, f"results: {jobs.cause_of(error, EXPECTED)}")
+    else:
+        close(experiment, DONE, **judged)
 
 
-def close(experiment: Experiment, status: str, cause: str = "") -> None:
+def _judged(experiment: Experiment) -> dict[str, Any]:
+    """The verdict, computed before the experiment is done: whoever waits for its end finds it. jobs.Stopped."""
+    experiment.status = DONE
+    results = results_of(experiment, jobs.Heartbeat(experiment).beat)
+    return {"verdict": results["verdict"], "summary": of_results(results) if experiment.matrix_id else {}}
+
+
+def close(experiment: Experiment, status: str, cause: str = "", **judged: Any) -> None:
     """End the experiment, unless it has ended meanwhile; runs that did not begin are cancelled."""
-    jobs.end(experiment, status, cause)
+    jobs.end(experiment, status, cause, **judged)
     if status != DONE:
         services.cancel_queued_runs(experiment, f"not started: {cause}")
     experiment.refresh_from_db()
     results = results_of(experiment)  # kept, so that no page waits for the comparison
-    summary = of_results(results) if experiment.matrix_id else {}
-    Experiment.objects.filter(pk=experiment.pk).update(verdict=results["verdict"], summary=summary)
+    if experiment.matrix_id and not judged:
+        Experiment.objects.filter(pk=experiment.pk).update(summary=of_results(results))
     jobs.send_next(Experiment)
 
 

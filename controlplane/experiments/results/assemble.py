@@ -1,7 +1,7 @@
 """The results of an experiment: one value for the API and the page."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ SCHEMA = 4
 FIRST_KEPT = 3  # older results had other statistics
 
 
-def results_of(experiment: Experiment) -> dict[str, Any]:
-    """Of every arm, with differences once the experiment has ended. Stored until a run changes."""
+def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Of every arm, with differences once the experiment has ended. Stored until a run changes. `beat` is called
+    every second or two, and may raise to stop."""
     runs = list(experiment.runs.all())
     signature = _signature(experiment, runs)
     path = Path(settings.DATA_DIR) / "experiments" / f"results-{experiment.pk}.json"
@@ -31,7 +32,7 @@ def results_of(experiment: Experiment) -> dict[str, Any]:
     if before.get("signature") == signature:
         found: dict[str, Any] = before["results"]
         return found
-    made = make(experiment, runs)
+    made = make(experiment, runs, beat)
     if before and before["signature"][1:] == signature[1:] and before["signature"][0] >= FIRST_KEPT:
         made = with_first_numbers(made, before["results"]) | {"schema": SCHEMA}
     if experiment.status in ENDED:
@@ -65,7 +66,7 @@ def with_first_numbers(made: Any, kept: Any) -> Any:
     return kept
 
 
-def make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
+def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] = lambda: None) -> dict[str, Any]:
     read = {run.pk: records.read(run.records_path) for run in runs}
     slo = experiment.slo
     settled = experiment.settled_arms
@@ -74,9 +75,9 @@ def make(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
     ]
     keyed = {arm["name"]: _keyed(arm["name"], runs, read) for arm in arms}
     ended = experiment.status in ENDED
-    differences = comparison.differences(keyed, slo) if ended else []
+    differences = comparison.differences(keyed, slo, beat) if ended else []
     best, tied = comparison.best(arms, differences)
-    expectations = verdicts.judge(experiment.expect, arms, Estimator(keyed, slo)) if ended else []
+    expectations = verdicts.judge(experiment.expect, arms, Estimator(keyed, slo), beat) if ended else []
     return {
         "schema": SCHEMA,
         "experiment": {

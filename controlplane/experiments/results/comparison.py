@@ -1,7 +1,7 @@
 """Comparison of arms on the same requests: paired differences, the best arm by metric. Pure."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from controlplane.experiments.results import stats
@@ -14,21 +14,23 @@ from controlplane.experiments.results.summarize import CLASSES
 Found = tuple[str, str, str, Difference, float]  # arm, baseline, metric, difference, value of the baseline
 
 
-def differences(arms: Mapping[str, Keyed], slo: Slo) -> list[dict[str, Any]]:
-    """One row for each arm, baseline, class and metric, over the requests that every arm was sent."""
+def differences(arms: Mapping[str, Keyed], slo: Slo, beat: Callable[[], None]) -> list[dict[str, Any]]:
+    """One row for each arm, baseline, class and metric, over the requests that every arm was sent. `beat` is called
+    every second or two."""
     with_records = {name: keyed for name, keyed in arms.items() if keyed}
     if len(with_records) < 2:
         return []
     return [
         _row(request_class, *found)
         for request_class in CLASSES
-        for each in (_latencies(with_records, request_class), _parts(with_records, request_class, slo))
+        for each in (_latencies(with_records, request_class, beat), _parts(with_records, request_class, slo))
         for found in each
     ]
 
 
-def _latencies(arms: Mapping[str, Keyed], request_class: str) -> Iterator[Found]:
+def _latencies(arms: Mapping[str, Keyed], request_class: str, beat: Callable[[], None]) -> Iterator[Found]:
     for latency in LATENCIES:
+        beat()
         columns = latency_columns(arms, request_class, latency)
         exact = {name: stats.quantiles(values) for name, values in columns.items() if values}
         for (arm, base), quantiles in stats.differences(columns).items():

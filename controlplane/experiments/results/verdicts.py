@@ -6,7 +6,7 @@ over all of them, so that the chance of one wrong answer in the experiment is at
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,12 +48,18 @@ def claims_of(expect: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> list[
 
 
 def judge(
-    expect: Sequence[Mapping[str, Any]], arms: Sequence[Mapping[str, Any]], estimator: Estimator
+    expect: Sequence[Mapping[str, Any]],
+    arms: Sequence[Mapping[str, Any]],
+    estimator: Estimator,
+    beat: Callable[[], None],
 ) -> list[dict[str, Any]]:
     """A row for each claim, as in the API. `arms`: their results."""
     by_name = {arm["name"]: arm for arm in arms}
     claims = claims_of(expect, list(by_name))
-    estimates = [_estimate(claim, estimator) for claim in claims]
+    estimates = []
+    for claim in claims:
+        beat()
+        estimates.append(_estimate(claim, estimator))
     levels = _levels(claims, estimates)
     return [
         _row(claim, by_name, estimator, estimate, level)

@@ -7,6 +7,7 @@ import pytest
 from controlplane.experiments.results import comparison, pairs, slo, summarize
 from controlplane.experiments.tests.conftest import record
 
+no_beat = lambda: None  # noqa: E731
 LIMITS = {"all": {"ttft_ms": 150.0}}
 
 
@@ -21,7 +22,7 @@ def refused(index):
 def rows_of(arms, **limits):
     return {
         (row["arm"], row["class"], row["metric"]): row
-        for row in comparison.differences(arms, limits)
+        for row in comparison.differences(arms, limits, no_beat)
         if row["baseline"] == "base"
     }
 
@@ -50,10 +51,12 @@ def test_the_best_is_better_than_each_other_arm_and_ties_are_named():
         for ttft, shift in ((100.0, 0), (100.0, 5), (140.0, 0))
     )
     arms = [{"name": name} for name in ("fast", "alike", "slow")]
-    best, tied = comparison.best(arms, comparison.differences({"fast": fast, "alike": alike, "slow": slow}, {}))
+    best, tied = comparison.best(
+        arms, comparison.differences({"fast": fast, "alike": alike, "slow": slow}, {}, no_beat)
+    )
     assert "ttft_p50_ms" not in best["all"]
     assert tied["all"]["ttft_p50_ms"] == ["fast", "alike"]
-    best, tied = comparison.best(arms[1:], comparison.differences({"alike": alike, "slow": slow}, {}))
+    best, tied = comparison.best(arms[1:], comparison.differences({"alike": alike, "slow": slow}, {}, no_beat))
     assert (best["all"]["ttft_p50_ms"], tied["all"]["ttft_p50_ms"]) == ("alike", ["alike"])
     assert best["heavy"] == {}
 
@@ -95,4 +98,4 @@ def test_differences_of_shares_have_intervals_and_higher_is_better():
 
 
 def test_one_arm_has_nothing_to_be_compared_with():
-    assert comparison.differences({"a": keyed(record(0)), "b": {}}, {}) == []
+    assert comparison.differences({"a": keyed(record(0)), "b": {}}, {}, no_beat) == []

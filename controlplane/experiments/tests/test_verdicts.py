@@ -4,13 +4,17 @@ import random
 
 import pytest
 
+from controlplane.audit.services import Actor
+from controlplane.experiments import running, services
 from controlplane.experiments.body import ExpectIn
 from controlplane.experiments.expect import check
-from controlplane.experiments.results import summarize, verdicts
+from controlplane.experiments.models import Experiment
+from controlplane.experiments.results import assemble, summarize, verdicts
 from controlplane.experiments.results.pairs import Estimator
 from controlplane.experiments.results.report import sentence
 from controlplane.experiments.results.stats import Estimate
 from controlplane.experiments.tests.conftest import body, record
+from fleet import jobs
 
 RELATIVE = {"metric": "ttft_p90_ms", "class": "all", "relative_to": "base", "max_ratio": 1.05}
 
@@ -34,7 +38,7 @@ def arms_of(n=200, **factors):
 def judged(arms, *expect, slo=None):
     results = [{"name": name, **summarize.run_results(list(keyed.values()), [])} for name, keyed in arms.items()]
     items = [ExpectIn.model_validate(item).model_dump(by_alias=True) for item in expect]
-    return verdicts.judge(items, results, Estimator(arms, slo or {}))
+    return verdicts.judge(items, results, Estimator(arms, slo or {}), lambda: None)
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(0.8, "pass"), (1.4, "fail"), (1.04, "inconclusive"), (None, "fail")])
@@ -151,3 +155,43 @@ def test_numbers_out_of_range_are_refused_by_path(ci, demo_pool, sent, changes, 
     (fault,) = ci.post("/experiments", body(**changes)).json()["errors"]
     assert fault["path"] == path
     assert message in fault["message"]
+
+
+@pytest.mark.django_db
+def test_the_verdict_is_there_as_soon_as_the_experiment_is_done(ci, demo_pool, sent, data_dir, monkeypatch):
+    asked = body(mode="twin", time_scale=1, duration_s=20, expect=[{"metric": "ttft_p90_ms", "max": 1e6}])
+    number = ci.post("/experiments", asked).json()["id"]
+    seen = []
+    end = jobs.end
+    monkeypatch.setattr(
+        jobs, "end", lambda job, *given, **values: (end(job, *given, **values), seen.append(read(number)))
+    )
+    running.run_experiment(number)
+    assert seen == [("done", "pass")]
+
+
+def read(number):
+    return Experiment.objects.values_list("status", "verdict").get(pk=number)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_results_are_stopped_by_cancelling_and_their_failure_is_told(
+    ci, demo_pool, sent, data_dir, monkeypatch, cancelled
+):
+    number = ci.post("/experiments", body(mode="twin", time_scale=1, duration_s=20)).json()["id"]
+    made = assemble.make
+
+    def interrupted(experiment, runs, beat):
+        if experiment.status != "done":
+            return made(experiment, runs, beat)
+        if not cancelled:
+            raise ValueError("no such quantile")
+        services.cancel_experiment(Experiment.objects.get(pk=number), Actor("user", "otto"))
+        return made(experiment, runs, beat)
+
+    monkeypatch.setattr(assemble, "make", interrupted)
+    running.run_experiment(number)
+    experiment = Experiment.objects.get(pk=number)
+    expected = ("cancelled", "cancelled by otto") if cancelled else ("failed", "results: ValueError: no such quantile")
+    assert (experiment.status, experiment.cause, experiment.verdict) == (*expected, "none")
