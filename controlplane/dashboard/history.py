@@ -9,7 +9,7 @@ from typing import Any
 
 from controlplane.dashboard import heat
 from controlplane.dashboard.latency import ALL_POOLS, LATENCIES, PERCENTILES
-from router.contract.redis.staleness import FRAME_GAP_S
+from router.contract.redis.staleness import FRAME_GAP_S, SAMPLE_STALE_S
 
 Json = Mapping[str, Any]
 
@@ -30,8 +30,13 @@ def row(frame: Json) -> dict[str, Any]:
             pool: {name: _figures(window) for name, window in classes.items() if window is not None}
             for pool, classes in frame["classes"].items()
         },
-        "kv": dict(zip(columns["id"], columns["kv"], strict=True)),
+        "kv": {name: _fresh(*seen) for name, *seen in zip(columns["id"], columns["kv"], columns["age_s"], strict=True)},
     }
+
+
+def _fresh(kv: float | None, age_s: float | None) -> float | None:
+    """A stale sample is no data."""
+    return kv if age_s is not None and age_s <= SAMPLE_STALE_S else None
 
 
 def _figures(window: Json) -> list[Any]:

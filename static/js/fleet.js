@@ -1,4 +1,4 @@
-// Refreshes the live part of a fleet page every two seconds, unless paused, hidden, or with selected text.
+// Refreshes the live part of a fleet page every two seconds, unless paused, hidden, with an open menu or selected text.
 const EVERY_MS = 2000;
 const moving = document.getElementById("moving");
 const button = document.getElementById("fleet-pause");
@@ -9,7 +9,8 @@ let failed = false;
 const paused = () => button.getAttribute("aria-pressed") === "true";
 const reading = () => {
   const selection = getSelection();
-  return Boolean(selection && !selection.isCollapsed && moving.contains(selection.anchorNode));
+  const open = moving.querySelector("details.menu[open]");
+  return Boolean(open || (selection && !selection.isCollapsed && moving.contains(selection.anchorNode)));
 };
 
 function showAge() {

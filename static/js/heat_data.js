@@ -15,8 +15,9 @@ export class HeatData {
 
   get to() { return this.from + this.columns * this.bin; }
 
-  push(frame) {
-    const { id, kv } = frame.instances;
+  // A sample older than `staleS` is no data.
+  push(frame, staleS) {
+    const { id, kv, age_s } = frame.instances;
     const late = Math.floor((frame.at - this.to) / this.bin) + 1;
     if (late > 0) this.shift(late);
     const column = Math.floor((frame.at - this.from) / this.bin);
@@ -24,7 +25,7 @@ export class HeatData {
     id.forEach((name, i) => {
       let line = this.lines.get(name);
       if (!line) this.lines.set(name, (line = new Uint8Array(this.columns).fill(NO_DATA)));
-      if (kv[i] == null) return;
+      if (kv[i] == null || age_s[i] == null || age_s[i] > staleS) return;
       const percent = Math.min(100, Math.max(0, Math.round(kv[i] * 100)));
       line[column] = line[column] === NO_DATA ? percent : Math.max(line[column], percent);
     });

@@ -154,7 +154,7 @@ function take(message) {
     receivedAt = Date.now();
   } else {
     if (paused) paused.behind += 1;
-    if (!settings.window) { series.push(message.frame); heatData.push(message.frame); }
+    if (!settings.window) { series.push(message.frame); heatData.push(message.frame, settings.sampleStaleS); }
     if (!paused) { frame = message.frame; ageAtReceipt = 0; receivedAt = Date.now(); }
   }
   if (!paused) renderSoon();

@@ -79,7 +79,7 @@ function take(message) {
     ageAtReceipt = Math.max(0, message.sent_at - message.frame.at);
   } else {
     series.push(message.frame);
-    heatData.push(message.frame);
+    heatData.push(message.frame, settings.sampleStaleS);
   }
   frame = message.frame;
   receivedAt = Date.now();

@@ -69,3 +69,9 @@ def test_the_figures_of_the_only_pool_are_those_of_all_pools() -> None:
     later = {"at": NOW, "classes": {"*": {"warm": [7]}, "chat": {"warm": [3]}, "demo": {"warm": [4]}}, "kv": {}}
     columns = history.columns([row(NOW - 1), later], NOW, 300)
     assert [columns["classes"][pool]["warm"]["n"] for pool in ("*", "demo", "chat")] == [[9, 7], [9, 4], [None, 3]]
+
+
+def test_a_stale_sample_is_no_data() -> None:
+    columns = {"id": ["a", "b", "c"], "kv": [0.5, 0.5, None], "age_s": [3.0, 3.1, None]}
+    kept = history.row({"at": NOW, "instances": columns, "classes": {}})
+    assert kept["kv"] == {"a": 0.5, "b": None, "c": None}

@@ -88,6 +88,9 @@ def test_old_data_are_called_stale_then_offline_and_their_age_counts_up(running:
     expect(page.locator('[data-kind="router"]')).to_contain_text("router is down")
     expect(page.locator('[data-kind="node"]')).to_contain_text("node worker is down", timeout=15_000)
     expect(tile).to_have_attribute("data-status", "offline", timeout=20_000)
+    page.locator("#heat").focus()
+    page.keyboard.press("ArrowLeft")  # the newest column
+    expect(page.locator("#heat-reading")).to_have_text(re.compile(r"· no data · now offline$"))
     assert page.locator('[data-id="demo-0"] [data-part="kv"]').inner_text() == shown != "0 %"
 
 

@@ -1,5 +1,6 @@
 """The fleet pages in a browser: they refresh themselves, show a plan before it is applied, and can be used by all."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,11 @@ def test_topology_and_bars_show_where_requests_and_blocks_are(fleet: Web, open_p
     expect(way).to_contain_text("v3")
     assert way.locator("[data-status=failed]").inner_text() == "demo-1"
     expect(way.get_by_role("img", name="KV usage 25 %")).to_have_count(1)
+    menu = page.get_by_label("Menu of demo")
+    menu.click()
+    page.wait_for_timeout(2_500)  # a refresh does not close it
+    expect(page.locator("details.menu[open]")).to_have_text(re.compile("Live.*Requests.*Scale.*Edit.*Roll back", re.S))
+    page.keyboard.press("Escape")
     page.click("#way-demo-0")
     expect(page.locator(".fleet-danger + ul")).to_contain_text("it stays stopped")
     expect(page.locator(".fleet-verbs").first).not_to_contain_text("Restart")
