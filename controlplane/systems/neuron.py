@@ -181,7 +181,9 @@ class _Runs:
 
 
 def _balance_chart(inputs: Inputs, balance: Balance) -> Chart:
-    devices = inputs.prefills * inputs.prefill_parallel + inputs.decodes * inputs.decode_parallel
+    each = inputs.prefill_parallel + inputs.decode_parallel
+    given = inputs.prefills * inputs.prefill_parallel + inputs.decodes * inputs.decode_parallel
+    devices = max(given, 4 * each)  # fewer have hardly another split
     splits = list(balance.splits(devices, inputs.prefill_parallel, inputs.decode_parallel))
     best = max(splits, key=lambda one: one.rate)
     x = tuple(one.prefills for one in splits)
@@ -246,7 +248,11 @@ def _token_table(runs: _Runs) -> Table:
         for name, run in zip(names, (runs.together, runs.apart), strict=True)
     ]
     columns = ("", "First token, p90, ms", "Second token, p90, ms", "ITL, p90, ms", "Answers/s")
-    return Table("Played at the offered rate, on equal devices", columns, tuple(rows))
+    note = (
+        "Workers are chosen in turn, as Neuron's proxy does (round_robin_pd). That proxy does not remove a dead worker, "
+        "and what it sends there hangs; Weir leaves it out."
+    )
+    return Table("Played at the offered rate, on equal devices", columns, tuple(rows), note)
 
 
 def _doubled_table(runs: _Runs) -> Table:
