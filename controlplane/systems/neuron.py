@@ -249,7 +249,7 @@ def _token_table(runs: _Runs) -> Table:
     ]
     columns = ("", "First token, p90, ms", "Second token, p90, ms", "ITL, p90, ms", "Answers/s")
     note = (
-        "Workers are chosen in turn, as Neuron's proxy does (round_robin_pd). That proxy does not remove a dead worker, "
+        "Workers are chosen in turn, as by Neuron's proxy (round_robin_pd). That proxy does not remove a dead worker, "
         "and what it sends there hangs; Weir leaves it out."
     )
     return Table("Played at the offered rate, on equal devices", columns, tuple(rows), note)

@@ -71,6 +71,12 @@ class SimSpec:
         choices=(XPYD, FIXED),
         help="With kv neuron: each decoder takes KV from any prefill instance (xPyD), or from one of its own (1P1D).",
     )
+    etcd: str | None = option(
+        None,
+        title="etcd",
+        kind="text",
+        help="host:port where the instances register as workers, with kv neuron and xPyD; left out: nowhere.",
+    )
     prefill_tp: int | None = option(
         None,
         title="Tensor parallel of prefill",
@@ -196,6 +202,7 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "kv": spec.kv if moves else None,
         "role": role(spec, launch) if moves else None,
         "kv-peer": _peer(spec, launch),
+        "etcd": spec.etcd,
         "kv-setup-ms": spec.kv_setup_ms if moves else None,
         "kv-gb-per-s": spec.kv_gb_per_s if moves else None,
         "kv-busy-gb-per-s": spec.kv_busy_gb_per_s if moves else None,
@@ -263,6 +270,8 @@ def wire(spec: SimSpec, launch: Launch) -> dict[str, Any]:
         found |= {"connector": spec.kv, "kv": {"bytes_per_token": sizes.kv_bytes_per_token}}
         if CONNECTORS[spec.kv].needs_bootstrap:
             found["kv"]["bootstrap"] = url
+        if spec.etcd:
+            found["kv"]["etcd"] = spec.etcd
         if _paired_with(spec, launch):
             found["kv"]["pair"] = _paired_with(spec, launch)
     return found
@@ -279,14 +288,25 @@ def refuse(spec: SimSpec) -> dict[str, str]:
     if spec.kv == NONE and spec.prefill_instances:
         allowed = ", ".join(CONNECTORS)
         return {"prefill_instances": f"must be 0 when kv is none, as KV cannot move then; allowed kv: {allowed}"}
-    if spec.kv == NEURON and (spec.dram_gb or spec.ssd_gb):
-        return {"dram_gb" if spec.dram_gb else "ssd_gb": "must be 0 when kv is neuron: its engines cache no prefixes"}
     if spec.tier_prefetch and not (spec.dram_gb and spec.ssd_gb):
         return {
             "tier_prefetch": "must be false unless dram_gb and ssd_gb are more than 0: it reads from one to the other"
         }
-    if spec.pairs == FIXED and (spec.kv != NEURON or not spec.prefill_instances):
+    return _refuse_neuron(spec) or _refuse_profiles(spec)
+
+
+def _refuse_neuron(spec: SimSpec) -> dict[str, str]:
+    if spec.kv == NEURON and (spec.dram_gb or spec.ssd_gb):
+        return {"dram_gb" if spec.dram_gb else "ssd_gb": "must be 0 when kv is neuron: its engines cache no prefixes"}
+    sides = spec.kv == NEURON and spec.prefill_instances
+    if spec.etcd and (not sides or spec.pairs == FIXED):
+        return {"etcd": f"must be left out unless kv is neuron, prefill_instances at least 1 and pairs {XPYD}"}
+    if spec.pairs == FIXED and not sides:
         return {"pairs": f"must be {XPYD} unless kv is neuron and prefill_instances is at least 1"}
+    return {}
+
+
+def _refuse_profiles(spec: SimSpec) -> dict[str, str]:
     for name, tp in (("tp", spec.tp), ("prefill_tp", spec.prefill_tp)):
         try:
             profiles.profile(spec.gpu, spec.model_profile, tp)

@@ -16,6 +16,7 @@ from fleet.simengine.http.server import CannotStart, listen, serve
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo
 from fleet.simengine.model import model_of
+from fleet.simengine.registration import registered
 from fleet.simengine.service import Connect, Service
 from router.contract.connectors import CONNECTORS
 
@@ -34,8 +35,10 @@ async def run(arguments: Arguments) -> None:
     listening = listen(arguments.host, arguments.port)
     publisher = _publisher(arguments)
     service = _service(arguments, listening.getsockname()[1], publisher)
-    print(f"simengine: {_described(arguments, service.about)}{listening.getsockname()[1]}", flush=True)
-    await serve(App(service), listening)
+    port = listening.getsockname()[1]
+    print(f"simengine: {_described(arguments, service.about)}{port}", flush=True)
+    async with registered(arguments.etcd, arguments.role, arguments.host, port):
+        await serve(App(service), listening)
     print("simengine: stopped", flush=True)
     await service.close()
     if publisher is not None:

@@ -25,6 +25,7 @@ class Arguments(SimOptions):
     role: str
     kv_peer: str | None
     kv_store: str | None
+    etcd: str | None
     kv_failure: str
 
 
@@ -66,6 +67,7 @@ def _add_transfers(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--role", choices=ROLES, default="both", help="with --kv neuron")
     parser.add_argument("--kv-peer", help="HOST:PORT of the prefill engine; a fixed pair with --kv neuron")
+    parser.add_argument("--etcd", help="HOST:PORT or URL where the engine registers as a worker, with --kv neuron")
     parser.add_argument("--kv-store", help="URL of the store of --kv mooncake_store")
     parser.add_argument("--kv-setup-ms", type=_at_least_0, default=5.0, help="of a transfer, however small")
     parser.add_argument("--kv-gb-per-s", type=_more_than_0, default=9.7, help="while this engine computes nothing")

@@ -90,6 +90,12 @@ def test_each_decoder_of_a_fixed_pair_knows_its_prefill_instance() -> None:
     assert SIM.max_replicas(spec) == 4
 
 
+def test_workers_of_neuron_register_in_etcd() -> None:
+    spec = build(SimSpec, {"kv": "neuron", "prefill_instances": 1, "etcd": "h:2379"})
+    assert parse_arguments(SIM.command(spec, LAUNCH)[3:]).etcd == "h:2379"
+    assert SIM.wire(spec, LAUNCH)["kv"]["etcd"] == "h:2379"
+
+
 def test_prefill_instances_have_their_own_tensor_parallel() -> None:
     given = {"kv": "neuron", "prefill_instances": 1, "model_profile": "Qwen3-32B", "tp": 2, "prefill_tp": 4}
     spec = build(SimSpec, given)
@@ -122,6 +128,7 @@ def test_routers_know_how_the_kv_of_a_sim_moves() -> None:
         ({"prefill_instances": 2}, "prefill_instances", "must be 0 when kv is none"),
         ({"pairs": "1P1D", "kv": "nixl", "prefill_instances": 1}, "pairs", "must be xPyD unless kv is neuron"),
         ({"pairs": "1P1D", "kv": "neuron"}, "pairs", "must be xPyD unless kv is neuron"),
+        ({"etcd": "h:1", "kv": "neuron"}, "etcd", "must be left out unless"),
         ({"prefill_tp": 64, "kv": "neuron"}, "prefill_tp", "no constants for"),
         ({"kv": "neuron", "dram_gb": 1}, "dram_gb", "must be 0 when kv is neuron"),
         ({"kv": "neuron", "ssd_gb": 1}, "ssd_gb", "must be 0 when kv is neuron"),

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from router.tests.conftest import Published, entry, running
+from router.tests.flows.conftest import PROMPT, Sim
 
 pytestmark = pytest.mark.slow
 
@@ -167,3 +168,24 @@ async def test_the_last_known_workers_stay_while_etcd_is_away(world: World, etcd
     while "etcd at" in await world.degraded():
         assert time.monotonic() < end + 30
         await asyncio.sleep(0.05)
+
+
+async def test_simulated_workers_register_serve_and_leave(world: World, etcd: Etcd, published: Published) -> None:
+    """One that is killed goes with its lease; one that is stopped takes its lease with it."""
+    published.policy(strategy="round_robin_pd")
+    sims = {role: Sim(role, kv="neuron", role=role, etcd=etcd.url) for role in ("prefill", "decode")}
+    names = {role: f"{role}-{sim.address}" for role, sim in sims.items()}
+    try:
+        await world.until(lambda: set(names.values()) <= set(world.endpoints))
+        body = {"model": "llama", "prompt": PROMPT, "max_tokens": 5}
+        answer = await world.client.post("/v1/completions", json=body)
+        assert answer.status_code == 200
+        assert answer.headers["x-weir-instance"] == names["decode"]
+        assert sims["decode"].external() == 2000
+        sims["prefill"].process.terminate()
+        await world.until(lambda: names["prefill"] not in world.endpoints)
+        sims["decode"].process.kill()
+        await world.until(lambda: names["decode"] not in world.endpoints)
+    finally:
+        for sim in sims.values():
+            sim.stop()

@@ -1,0 +1,77 @@
+"""Registers the engine in etcd as a worker of Neuron does: a key under a lease, /workers/<role>/<host>/<port>.
+
+The lease is renewed for as long as the engine lives; it is revoked when the engine stops, and runs out when it is
+killed.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+LEASE_S = 5
+RENEW_S = 1.0
+ANSWER_S = 2.0
+
+
+@asynccontextmanager
+async def registered(etcd: str | None, role: str, host: str, port: int) -> AsyncIterator[None]:
+    """Nothing happens without an etcd."""
+    if etcd is None:
+        yield
+        return
+    worker = _Worker(etcd if "://" in etcd else f"http://{etcd}", f"/workers/{role}/{host}/{port}")
+    task = asyncio.get_running_loop().create_task(worker.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await worker.leave()
+
+
+class _Worker:
+    def __init__(self, url: str, key: str) -> None:
+        import httpx  # imported only with an etcd: a third of the start of an engine
+
+        self._client = httpx.AsyncClient(base_url=url, timeout=ANSWER_S)
+        self._failed = httpx.HTTPError
+        self._key = key
+        self._lease = ""
+
+    async def run(self) -> None:
+        """Runs until cancelled; registers again when etcd was away for too long."""
+        while True:
+            try:
+                await self._renew() if self._lease else await self._register()
+            except (self._failed, ValueError, KeyError):
+                self._lease = ""
+            await asyncio.sleep(RENEW_S)
+
+    async def leave(self) -> None:
+        try:
+            if self._lease:
+                await self._post("/v3/lease/revoke", ID=self._lease)
+        except self._failed:
+            pass  # the lease runs out
+        await self._client.aclose()
+
+    async def _register(self) -> None:
+        lease = str((await self._post("/v3/lease/grant", TTL=LEASE_S))["ID"])
+        await self._post("/v3/kv/put", key=_coded(self._key), value=_coded('{"connections": []}'), lease=lease)
+        self._lease = lease
+
+    async def _renew(self) -> None:
+        """Without a TTL in the answer the lease has run out."""
+        answer = await self._post("/v3/lease/keepalive", ID=self._lease)
+        if not answer.get("result", {}).get("TTL"):
+            self._lease = ""
+
+    async def _post(self, path: str, **body: Any) -> dict[str, Any]:
+        answer = await self._client.post(path, json=body)
+        answer.raise_for_status()
+        return dict(answer.json())
+
+
+def _coded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
