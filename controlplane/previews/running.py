@@ -112,7 +112,7 @@ def _trust(preview: Preview, pool: Pool, twin: Modelled, part: TrafficPart, comp
             models=(each.model for each in measured),
         ),
         *trust.of_requests(by_class),
-        *trust.of_deviation(computed.deviation),
+        *trust.of_deviation(computed.deviation, twin.expected.ttft_mean),
         *trust.of_versions(computed.versions),
         *(trust.caution("caution", text) for text in dict.fromkeys((*twin.cautions, *computed.not_modelled))),
     ]

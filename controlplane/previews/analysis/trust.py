@@ -65,13 +65,15 @@ def of_origin(trace: str, pool: str, model: str, *, pools: Iterable[str], models
     return []
 
 
-def of_deviation(deviation: Mapping[str, Any] | None) -> list[Caution]:
-    if deviation is None or abs(deviation["relative"]) <= MOST_DEVIATION:
+def of_deviation(deviation: Mapping[str, Any] | None, expected: float | None = None) -> list[Caution]:
+    """`expected`: the error of the mean TTFT that is expected of the twin's constants."""
+    most = max(MOST_DEVIATION, expected or 0.0)
+    if deviation is None or abs(deviation["relative"]) <= most:
         return []
     way = "above" if deviation["relative"] > 0 else "below"
     text = (
         f"the TTFT in the twin under the live version is {abs(deviation['relative']):.0%} {way} the measured one "
-        f"(n = {deviation['n']:,}), more than {MOST_DEVIATION:.0%}: calibrate the twin on an instance of the pool"
+        f"(n = {deviation['n']:,}), more than {most:.0%}: calibrate the twin on an instance of the pool"
     )
     return [caution("twin_off", text)]
 

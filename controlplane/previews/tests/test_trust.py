@@ -65,6 +65,14 @@ def test_a_twin_that_is_off_is_told(relative, told):
     assert "n = 1,240" in found["text"]
 
 
+def test_a_deviation_that_the_constants_let_expect_is_no_reason():
+    assert trust.of_deviation({"relative": 0.19, "n": 30}, 0.2) == []
+    (found,) = trust.of_deviation({"relative": 0.21, "n": 30}, 0.2)
+    assert "more than 20%" in found["text"]
+    assert trust.of_deviation({"relative": 0.16, "n": 30}, 0.03) != []
+    assert trust.of_deviation({"relative": 0.14, "n": 30}, 0.03) == []
+
+
 def test_measurements_under_several_versions_are_told():
     (found,) = trust.of_versions([("default", 3), ("", 0), ("default", 2)])
     assert "(an unnamed version, default v2, default v3)" in found["text"]
