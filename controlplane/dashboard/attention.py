@@ -158,8 +158,8 @@ def delivery_waits(now: float, frame: Json) -> Iterator[Found]:
 def instance_down(now: float, frame: Json) -> Iterator[Found]:
     for name, pool, status, reason in _rows(frame["instances"], "id", "pool", "status", "reason"):
         if status in INSTANCE_SEVERITY:
-            told = f"{status}: {reason}" if reason else status
-            yield Found(INSTANCE_SEVERITY[status], name, told, instance_link(name), (pool,))
+            text = f"{status}: {reason}" if reason else status
+            yield Found(INSTANCE_SEVERITY[status], name, text, instance_link(name), (pool,))
 
 
 def instance_saturated(now: float, frame: Json) -> Iterator[Found]:

@@ -205,7 +205,7 @@ def _knob_table() -> Table:
 def _cautions(inputs: Inputs, phase: Phase, pools: tuple[ContextPool, ContextPool]) -> list[str]:
     gpu, held = phase.gpu, phase.expert_bytes(phase.layout.local, buffers=True)
     dwdp = pools[1]
-    told = {
+    found = {
         "Chunked prefill narrows the window, and TensorRT-LLM refuses it with DWDP.": inputs.chunked,
         f"Prompts of {inputs.prompt_tokens:,} tokens exceed an iteration of {inputs.max_tokens:,}: without chunks they "
         "are refused.": inputs.prompt_tokens > inputs.max_tokens,
@@ -228,7 +228,7 @@ def _cautions(inputs: Inputs, phase: Phase, pools: tuple[ContextPool, ContextPoo
             not math.isfinite(dwdp.wait_s) or dwdp.wait_s > 1
         ),
     }
-    return [text for text, holds in told.items() if holds]
+    return [text for text, holds in found.items() if holds]
 
 
 def figures() -> tuple[Figure, ...]:

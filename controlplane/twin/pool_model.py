@@ -126,12 +126,12 @@ def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> Engine
     wire, limits = kind.wire(spec, launch), row.limits
     role = wire.get("role", BOTH)
     batching = BATCHING_OF_ROLE[role] if kind.whole_prompts else VLLM
-    ahead = batching == VLLM and limits.get("async_scheduling", True)
+    is_async = batching == VLLM and limits.get("async_scheduling", True)
     sizes = limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]
     return EngineModel(
         law=law_of(row.constants),
         kv_blocks=limits["kv_blocks"],
-        limits=Limits(*sizes, batching, async_scheduling=ahead),
+        limits=Limits(*sizes, batching, async_scheduling=is_async),
         api_s=row.constants[API],
         api_s_per_token=row.constants.get(TOKENIZING, 0.0),  # a sweep measures it as a part of the steps
         window=limits["window"],

@@ -101,9 +101,9 @@ def _candidates(seen: _Seen, limits: EngineLimits, starts: Sequence[EngineConsta
     built_in = (EngineConstants(law_of(profile(*known)), API_S, API_S_PER_TOKEN) for known in FITS)
     scaled = [_scaled(start, seen, limits) for start in (*starts, *built_in)]
     ranked = sorted(scaled, key=lambda start: _loss(seen.replay(start, limits)))
-    for ahead in (True, False):
+    for is_async in (True, False):
         for start in ranked[:STARTS]:
-            yield from _rounds(seen, replace(limits, async_scheduling=ahead), start)
+            yield from _rounds(seen, replace(limits, async_scheduling=is_async), start)
 
 
 def _scaled(start: EngineConstants, seen: _Seen, limits: EngineLimits) -> EngineConstants:

@@ -455,8 +455,8 @@ class Engine:
         """How many of the next `steps` run before a request joins or is preempted."""
         if steps > 1 and self._arriving:  # a request that becomes ready during a step joins after it
             wait_s = self._arriving[0].ready_s - self.clock_s
-            ahead = self.limits.async_scheduling and wait_s > 0  # or after the one that is planned by then
-            steps = min(steps, 1 + ahead + steps_within(wait_s, run.first_s, run.growth_s))
+            later = self.limits.async_scheduling and wait_s > 0  # or after the one that is planned by then
+            steps = min(steps, 1 + later + steps_within(wait_s, run.first_s, run.growth_s))
         if steps > 1 and self._tiers is not None and self._scheduler.waiting:
             change_s = self._tiers.change_s(idle=False)
             if change_s is not None:

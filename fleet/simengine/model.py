@@ -53,7 +53,7 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
     return EngineModel(
         law=law_of(served),
         kv_blocks=blocks,
-        limits=_limits(options, role, ahead=served.is_async),
+        limits=_limits(options, role, is_async=served.is_async),
         window=min(options.max_model_len, blocks * size),  # one request must always fit
         kv_events=True,
         role=cast(Role, role),
@@ -63,14 +63,14 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
     )
 
 
-def _limits(options: SimOptions, role: str, *, ahead: bool) -> Limits:
+def _limits(options: SimOptions, role: str, *, is_async: bool) -> Limits:
     batching = BATCHING_OF_ROLE[role] if options.kv == NEURON else VLLM
     return Limits(
         options.block_size,
         options.max_num_seqs,
         options.max_num_batched_tokens,
         batching,
-        async_scheduling=ahead and batching == VLLM,
+        async_scheduling=is_async and batching == VLLM,
     )
 
 
