@@ -1,11 +1,12 @@
 """Sentences and tables of a preview, from its JSON. Pure."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from controlplane.dashboard.templatetags.figures import UNKNOWN, ms, significant
+from controlplane.dashboard.templatetags.figures import UNKNOWN, ms, seconds, significant
 from controlplane.experiments.results.metrics import LATENCIES, METRICS, quantile_key
 from controlplane.experiments.results.stats import LOW_N, QUANTILES
 from controlplane.experiments.results.summarize import CLASSES
@@ -223,7 +224,7 @@ def status_of(
 
 @dataclass(frozen=True, slots=True)
 class ShownPreview:
-    """The texts of a preview; those of its result are empty until it is done."""
+    """The texts of a preview; those of its result are empty until there is one."""
 
     active: bool
     done: str  # for the progress bar: without thousands separators
@@ -234,6 +235,7 @@ class ShownPreview:
     status: PreviewStatus
     doubts: tuple[str, ...]  # reasons not to rely on the preview
     gaps: tuple[str, ...]  # classes with too few requests
+    first: str = ""  # what the first answer covers; empty: the texts are of the whole
     sentence: str = ""
     refused: str = ""
     hit_share: str = ""
@@ -247,7 +249,8 @@ class ShownPreview:
 
 def shown(preview: Mapping[str, Any], status: PreviewStatus) -> ShownPreview:
     progress = _progress(preview)
-    result = preview["result"]
+    result = preview["result"] or preview["first_result"]
+    first = _first(preview) if result and not preview["result"] else ""
     summary = sentence(result) if result else ""
     doubts = tuple(each["text"] for each in preview["trust"] if each["code"] != OF_A_CLASS)
     warned = f"Reasons not to rely on it: {len(doubts)}." if result and doubts else ""
@@ -256,8 +259,8 @@ def shown(preview: Mapping[str, Any], status: PreviewStatus) -> ShownPreview:
         done=str(preview["done"]),
         total=str(max(preview["total"], 1)),
         progress=progress,
-        said=" ".join(filter(None, [f"Preview {preview['status']}.", warned, summary or preview["cause"]])),
-        line=summary or preview["cause"] or progress,
+        said=" ".join(filter(None, [f"Preview {preview['status']}.", warned, first, summary or preview["cause"]])),
+        line=" ".join(filter(None, [first, summary])) or preview["cause"] or progress,
         status=status,
         doubts=doubts,
         gaps=tuple(each["text"] for each in preview["trust"] if each["code"] == OF_A_CLASS),
@@ -266,6 +269,7 @@ def shown(preview: Mapping[str, Any], status: PreviewStatus) -> ShownPreview:
         return base
     return replace(
         base,
+        first=first,
         sentence=summary,
         refused=f"{result['refused']['live']:,} → {result['refused']['draft']:,}",
         hit_share=shares(result["hit_share"]),
@@ -274,7 +278,7 @@ def shown(preview: Mapping[str, Any], status: PreviewStatus) -> ShownPreview:
         tables=tuple(class_tables(result)),
         affected=affected(result),
         deviation=deviation(preview["twin"]["deviation"]),
-        expected=described(preview["twin"]["expected"]),
+        expected="" if first else described(preview["twin"]["expected"]),
     )
 
 
@@ -295,7 +299,16 @@ def saving(found: Mapping[str, float | None] | None) -> str:
 def _progress(preview: Mapping[str, Any]) -> str:
     if preview["status"] == "queued":
         return "waiting for a worker"
-    return f"{preview['done']:,} of {preview['total']:,} simulated requests"
+    left = "" if preview["left_s"] is None else f", {seconds(math.ceil(preview['left_s']))} left"
+    return f"{preview['done']:,} of {preview['total']:,} simulated requests{left}"
+
+
+def _first(preview: Mapping[str, Any]) -> str:
+    """Of 500 of 2,000 requests: a recording is played from its newest ones."""
+    trace = preview["trace"]
+    which = "newest" if trace["source"] == "recorded" else "first"
+    count = preview["first_result"]["classes"]["all"]["n"]
+    return f"First answer, from the {which} {count:,} of {trace['played']:,} requests."
 
 
 def shares(found: Mapping[str, float | None]) -> str:

@@ -25,12 +25,13 @@ class Preview(Job):
     max_requests = models.PositiveIntegerField()
     seeds = models.JSONField()  # [int, …]
     key = models.CharField(max_length=64)  # hash of everything that determines the result
-    done = models.PositiveIntegerField(default=0)  # simulated requests, of live and draft and every seed
+    done = models.PositiveIntegerField(default=0)  # of compute.simulated requests
     total = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(default=timezone.now)
     asked_at = models.DateTimeField(default=timezone.now)  # most recently; the same question returns the same preview
     twin = models.JSONField(default=dict)  # {basis, about, expected, deviation}
     trust = models.JSONField(default=list)  # [{code, text}, …]: cautions, without the one about old traffic
+    first_result = models.JSONField(null=True, blank=True)  # of the first requests; null once the result is there
     result = models.JSONField(null=True, blank=True)  # effect.effect_of; null until done
 
     class Meta:

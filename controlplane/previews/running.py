@@ -3,6 +3,7 @@
 from typing import Any
 
 import redis
+from django.utils import timezone
 
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyError
@@ -66,7 +67,11 @@ def _perform(preview: Preview) -> dict[str, Any]:
         source.take(preview.trace_name, preview.max_requests, seed, preview.trace["until"]) for seed in preview.seeds
     ]
     heartbeat = jobs.Heartbeat(preview)
-    computed = subprocess.compute_in_subprocess(_job(preview, twin, parts), lambda done: heartbeat.beat(done=done))
+    computed = subprocess.compute_in_subprocess(
+        _job(preview, twin, parts),
+        lambda done: heartbeat.beat(done=done),
+        lambda first: heartbeat.write(timezone.now(), {"first_result": first.effect}),
+    )
     return {
         "done": preview.total,
         "trace": {**parts[0].facts(), "requests": preview.trace["requests"]},
@@ -77,6 +82,7 @@ def _perform(preview: Preview) -> dict[str, Any]:
             "deviation": computed.deviation,
         },
         "trust": _trust(preview, pool, twin, parts[0], computed),
+        "first_result": None,
         "result": {**computed.effect, "saving": _saving(computed.effect, twin, pool)},
     }
 

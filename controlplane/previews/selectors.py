@@ -11,7 +11,7 @@ from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews.analysis import trust
 from controlplane.previews.models import Preview
-from fleet.jobs import DONE
+from fleet.jobs import DONE, RUNNING
 from router.policy.schema import document as documents
 
 NUMBER_MAX = 2**31 - 1  # for every database
@@ -48,11 +48,13 @@ def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> d
 
 def as_dict(preview: Preview, now: datetime | None = None) -> dict[str, Any]:
     """As in the API. The age of the traffic is at `now`."""
-    trace = _trace(preview, now or timezone.now())
+    now = now or timezone.now()
+    trace = _trace(preview, now)
     return {
         "id": preview.pk,
         "policy": preview.policy.name,
         **{name: getattr(preview, name) for name in _PLAIN},
+        "left_s": _left_s(preview, now),
         "cached": preview.was_cached,
         "trace": trace,
         "twin": {"basis": "", "about": "", "expected": None, "deviation": None, **preview.twin},
@@ -62,8 +64,16 @@ def as_dict(preview: Preview, now: datetime | None = None) -> dict[str, Any]:
 
 _PLAIN = (
     *("live_version", "draft_revision", "draft_sha256", "pool", "status", "done", "total", "cause", "actor"),
-    *("created_at", "started_at", "ended_at", "seeds", "result"),
+    *("created_at", "started_at", "ended_at", "seeds", "first_result", "result"),
 )
+
+
+def _left_s(preview: Preview, now: datetime) -> float | None:
+    """By the pace so far; None before there is one."""
+    if preview.status != RUNNING or preview.started_at is None or not preview.done:
+        return None
+    elapsed_s = (now - preview.started_at).total_seconds()
+    return round(max(0.0, elapsed_s * (preview.total - preview.done) / preview.done), 1)
 
 
 def _trace(preview: Preview, now: datetime) -> dict[str, Any]:

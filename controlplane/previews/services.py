@@ -17,7 +17,7 @@ from controlplane.policies.errors import PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews import source
 from controlplane.previews.analysis import trust
-from controlplane.previews.analysis.compute import plays
+from controlplane.previews.analysis.compute import simulated
 from controlplane.previews.models import Preview
 from controlplane.previews.source import TrafficPart
 from controlplane.traces import library
@@ -128,7 +128,7 @@ def _unsaved(
         trace=part.facts(),
         max_requests=asked.max_requests,
         seeds=list(asked.seeds),
-        total=plays(len(asked.seeds)) * len(part.trace.requests),
+        total=simulated(len(asked.seeds), len(part.trace.requests)),
     )
 
 

@@ -1,16 +1,16 @@
 """The traffic of a preview: the named trace, else the newest recorded traffic, else the built-in trace."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import redis
 
+from controlplane.previews.analysis.compute import part as part_of
 from controlplane.previews.analysis.trust import LEAST_REQUESTS
 from controlplane.traces import generated, library, recorded_traffic
 from controlplane.traces.formats import registry
-from controlplane.traces.types import BadTrace, LoadedTrace, TraceRequest
+from controlplane.traces.types import BadTrace, LoadedTrace
 
 BUILT_IN = "agentic-demo"
 
@@ -65,8 +65,7 @@ def take(name: str, count: int, seed: int, until: str = "") -> TrafficPart:
         return _take_recorded(name, count, seed, until)
     source = "built-in" if name in generated.BUILT_IN else library.entry(name).source
     trace = library.load(name, seed)
-    found = trace.requests[-count:] if trace.format == "recorded" else trace.requests[:count]
-    return TrafficPart(name, source, len(trace.requests), replace(trace, requests=_from_the_start(found)))
+    return TrafficPart(name, source, len(trace.requests), part_of(trace, count))
 
 
 def _take_recorded(name: str, count: int, seed: int, until: str) -> TrafficPart:
@@ -79,8 +78,3 @@ def _take_recorded(name: str, count: int, seed: int, until: str) -> TrafficPart:
         raise library.NoSuchTrace(f"{name}: the routers have recorded no request of pool {pool}")
     trace = registry.read(b"\n".join(lines), seed)
     return TrafficPart(name, "recorded", recorded_counts().get(pool, len(lines)), trace, newest)
-
-
-def _from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:
-    start = requests[0].at_s
-    return tuple(replace(each, index=i, at_s=each.at_s - start) for i, each in enumerate(requests))

@@ -10,7 +10,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from controlplane.previews.analysis.compute import Computed, PreviewInputs, compute
+from controlplane.previews.analysis.compute import Computed, FirstAnswer, PreviewInputs, compute
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOK_S = 0.25
@@ -23,8 +23,10 @@ class SubprocessFailed(Exception):
     """The message names the error."""
 
 
-def compute_in_subprocess(job: PreviewInputs, beat: Callable[[int], None]) -> Computed:
-    """`beat` is called with the requests done; an exception from it ends the computation. Raises SubprocessFailed."""
+def compute_in_subprocess(
+    job: PreviewInputs, beat: Callable[[int], None], on_first: Callable[[FirstAnswer], None] = lambda _: None
+) -> Computed:
+    """`beat` is called with the requests done; exceptions of both end the computation. Raises SubprocessFailed."""
     ours, theirs = Pipe()
     with ours:
         with theirs:
@@ -32,7 +34,7 @@ def compute_in_subprocess(job: PreviewInputs, beat: Callable[[int], None]) -> Co
             process = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),))
         try:
             ours.send(job)
-            return _answer(ours, beat)
+            return _answer(ours, beat, on_first)
         except GONE:
             raise SubprocessFailed(
                 f"its process ended with status {process.wait(END_S)}: is there enough memory?"
@@ -42,7 +44,7 @@ def compute_in_subprocess(job: PreviewInputs, beat: Callable[[int], None]) -> Co
             process.wait(END_S)
 
 
-def _answer(pipe: Connection, beat: Callable[[int], None]) -> Computed:
+def _answer(pipe: Connection, beat: Callable[[int], None], on_first: Callable[[FirstAnswer], None]) -> Computed:
     done = 0
     while True:
         beat(done)
@@ -53,11 +55,14 @@ def _answer(pipe: Connection, beat: Callable[[int], None]) -> Computed:
             return said
         if isinstance(said, str):
             raise SubprocessFailed(said)
-        done = said
+        if isinstance(said, FirstAnswer):
+            on_first(said)
+        else:
+            done = said
 
 
 def serve(pipe: Connection) -> None:
-    """Runs in the process. Sends progress as numbers, then the result or the text of an error."""
+    """Runs in the process. Sends progress as numbers and the first answer, then the result or the text of an error."""
     os.nice(NICE)
     with contextlib.suppress(*GONE):
         pipe.send(_result(pipe))
@@ -65,7 +70,7 @@ def serve(pipe: Connection) -> None:
 
 def _result(pipe: Connection) -> Computed | str:
     try:
-        return compute(pipe.recv(), pipe.send)
+        return compute(pipe.recv(), pipe.send, pipe.send)
     except GONE:
         raise
     except Exception as error:

@@ -171,7 +171,10 @@ class PreviewOut(Schema):
     pool: str
     status: Literal["queued", "running", "done", "failed", "cancelled"]
     done: int
-    total: int = Field(description="Requests to simulate: live and draft, every seed, and a canary")
+    total: int = Field(
+        description="Requests to simulate: live and draft, every seed, a canary, and those of the first answer"
+    )
+    left_s: float | None = Field(description="Seconds until it is done, by the pace so far; null unless it runs")
     cause: str
     actor: str
     created_at: datetime
@@ -182,6 +185,9 @@ class PreviewOut(Schema):
     seeds: list[int]
     twin: PreviewTwinOut
     trust: list[CautionOut] = Field(description="Cautions; empty: none")
+    first_result: EffectOut | None = Field(
+        description="Of 500 of the requests, while the whole is computed and after it was cancelled or failed"
+    )
     result: EffectOut | None = Field(description="null until it is done")
 
 

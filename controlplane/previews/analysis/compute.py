@@ -1,19 +1,22 @@
 """The computation of a preview: live version and draft in the twin, for each seed, and their differences. Pure.
 
-The first seed also plays a canary of the draft.
+A small part of the requests comes first, for an answer within seconds. The first seed also plays a canary of the draft.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controlplane.previews.analysis import canary
 from controlplane.previews.analysis.deviation import Version, compared
 from controlplane.previews.analysis.effect import effect_of, paired
-from controlplane.traces.types import LoadedTrace
+from controlplane.traces.types import LoadedTrace, TraceRequest
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import Arms, TwinFleet, TwinOutcome
 from router.policy.types import Policy
+
+FIRST = 500
+Traced = tuple[int, LoadedTrace]  # with its seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,13 @@ class PreviewInputs:
     live: Policy
     version: Version  # of the live policy
     draft: Policy
-    traces: tuple[tuple[int, LoadedTrace], ...]  # by seed
+    traces: tuple[Traced, ...]
+    first: int = FIRST  # requests of the first answer
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAnswer:
+    effect: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +43,13 @@ class Computed:
     not_modelled: tuple[str, ...]  # features that the twin leaves out
 
 
-def compute(job: PreviewInputs, on_progress: Callable[[int], None]) -> Computed:
-    """`on_progress` gets the number of requests done, over all plays and seeds; its exceptions propagate."""
+def compute(
+    job: PreviewInputs, on_progress: Callable[[int], None], on_first: Callable[[FirstAnswer], None] = lambda _: None
+) -> Computed:
+    """`on_progress` gets the number of requests done, over all plays and seeds; exceptions of both propagate."""
     done = 0
 
-    def play(
-        traced: tuple[int, LoadedTrace], policy: Policy, shadow: Policy | None = None, arms: Arms | None = None
-    ) -> TwinOutcome:
+    def play(traced: Traced, policy: Policy, shadow: Policy | None = None, arms: Arms | None = None) -> TwinOutcome:
         nonlocal done
         (seed, trace), before = traced, done
         outcome = simulate(
@@ -57,17 +66,32 @@ def compute(job: PreviewInputs, on_progress: Callable[[int], None]) -> Computed:
         on_progress(done)
         return outcome
 
-    live, draft = [], []
-    for traced in job.traces:
-        live.append(play(traced, job.live, shadow=job.draft))
-        draft.append(play(traced, job.draft))
+    def both(traced: Traced) -> tuple[TwinOutcome, TwinOutcome]:
+        return play(traced, job.live, shadow=job.draft), play(traced, job.draft)
+
+    seed, whole = job.traces[0]
+    if len(whole.requests) > job.first:
+        ours, theirs = both((seed, part(whole, job.first)))
+        on_first(FirstAnswer(effect_of([ours], [theirs], list(job.fleet.instances))))
+    live, draft = zip(*map(both, job.traces), strict=True)
     split = play(job.traces[0], job.live, arms=canary.arms(job.draft))
     return _computed(job, live, draft, split)
 
 
-def plays(seeds: int) -> int:
-    """How often a preview plays its requests."""
-    return 2 * seeds + 1
+def simulated(seeds: int, requests: int) -> int:
+    """How many requests a preview of that many plays: live and draft, every seed, a canary and the first answer."""
+    return (2 * seeds + 1) * requests + (2 * FIRST if requests > FIRST else 0)
+
+
+def part(trace: LoadedTrace, count: int) -> LoadedTrace:
+    """At most `count` requests: the newest of a recording, the first of any other trace."""
+    found = trace.requests[-count:] if trace.format == "recorded" else trace.requests[:count]
+    return replace(trace, requests=_from_the_start(found))
+
+
+def _from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:
+    start = requests[0].at_s
+    return tuple(replace(each, index=i, at_s=each.at_s - start) for i, each in enumerate(requests))
 
 
 def _computed(

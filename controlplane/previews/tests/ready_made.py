@@ -110,6 +110,8 @@ def preview(status: str = "done", **changes: Any) -> dict[str, Any]:
             },
         },
         "trust": [],
+        "left_s": None,
+        "first_result": None,
         "result": result() if status == "done" else None,
         **changes,
     }

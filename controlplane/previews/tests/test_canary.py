@@ -6,7 +6,7 @@ import random
 import pytest
 
 from controlplane.previews.analysis.canary import PLAN, SHARE, arms, seen
-from controlplane.previews.analysis.compute import PreviewInputs, compute, plays
+from controlplane.previews.analysis.compute import PreviewInputs, compute, simulated
 from controlplane.previews.analysis.tallies import Tallies, answered, arm_and_cell
 from controlplane.previews.tests.outcomes import refused, request
 from controlplane.traces.generated import generate
@@ -97,7 +97,7 @@ def test_a_preview_plays_it_once_more():
     draft, told = policy("round_robin"), []
     job = PreviewInputs(fleet(3), "demo", policy("lpwl"), ("default", 1), draft, ((1, few),))
     computed = compute(job, told.append)
-    assert told[-1] == plays(1) * len(few.requests)
+    assert told[-1] == simulated(1, len(few.requests))
     assert computed.effect["canary"]["requests"] == len(few.requests)
     assert computed.effect["canary"]["share"] == SHARE == PLAN.steps[0].share
     assert 0.02 < sum(arms(draft).takes(f"s{n}", 0.0) for n in range(500)) / 500 < 0.2

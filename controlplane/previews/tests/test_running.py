@@ -9,7 +9,7 @@ from django.utils import timezone
 from controlplane.jobs import expire
 from controlplane.previews import running, services, subprocess
 from controlplane.previews.analysis import compute
-from controlplane.previews.analysis.compute import Computed
+from controlplane.previews.analysis.compute import Computed, FirstAnswer
 from controlplane.previews.models import Preview
 from controlplane.previews.selectors import as_dict
 from controlplane.previews.services import Asked
@@ -104,7 +104,7 @@ def test_what_the_twin_leaves_out_is_told(preview, monkeypatch):
 def test_progress_is_written_while_it_runs(preview, monkeypatch):
     seen = []
 
-    def act(job, beat):
+    def act(job, beat, _):
         beat(17)
         preview.refresh_from_db()
         seen.append((preview.status, preview.done))
@@ -118,7 +118,7 @@ def test_progress_is_written_while_it_runs(preview, monkeypatch):
 def test_cancelled_while_it_runs_it_stops_at_the_next_beat(preview, monkeypatch):
     monkeypatch.setattr(jobs, "BEAT_S", 0.0)
 
-    def act(job, beat):
+    def act(job, beat, _):
         services.cancel(preview, OTTO)
         beat(1)
         raise AssertionError("it goes on")
@@ -126,6 +126,34 @@ def test_cancelled_while_it_runs_it_stops_at_the_next_beat(preview, monkeypatch)
     answer(monkeypatch, act)
     found = run(preview)
     assert (found["status"], found["cause"], found["result"]) == (CANCELLED, "cancelled by otto", None)
+
+
+def test_the_first_answer_stands_until_the_whole_is_there(preview, monkeypatch):
+    first, seen = FirstAnswer({"classes": {"all": {"n": 500}}}), []
+
+    def act(job, beat, on_first):
+        on_first(first)
+        preview.refresh_from_db()
+        seen.append(preview.first_result)
+        return NOTHING
+
+    answer(monkeypatch, act)
+    found = run(preview)
+    assert (seen, found["first_result"], found["status"]) == ([first.effect], None, DONE)
+
+
+def test_cancelled_after_the_first_answer_it_keeps_that_answer(preview, monkeypatch):
+    monkeypatch.setattr(jobs, "BEAT_S", 0.0)
+
+    def act(job, beat, on_first):
+        on_first(FirstAnswer({"changed": 1}))
+        services.cancel(preview, OTTO)
+        beat(1)
+        raise AssertionError("it goes on")
+
+    answer(monkeypatch, act)
+    found = run(preview)
+    assert (found["status"], found["first_result"], found["result"]) == (CANCELLED, {"changed": 1}, None)
 
 
 def test_a_second_message_for_the_same_preview_does_nothing(preview, monkeypatch):

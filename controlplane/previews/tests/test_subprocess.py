@@ -3,12 +3,13 @@
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from multiprocessing import Pipe
 
 import pytest
 
 from controlplane.previews import subprocess as computation
-from controlplane.previews.analysis.compute import PreviewInputs, compute
+from controlplane.previews.analysis.compute import PreviewInputs, compute, part
 from controlplane.traces.generated import generate
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.engine.engine_model import EngineModel
@@ -30,6 +31,13 @@ def test_it_computes_what_is_computed_here():
     seen: list[int] = []
     assert computation.compute_in_subprocess(job(), seen.append) == compute(job(), lambda _: None)
     assert seen[0] == 0
+
+
+def test_the_first_answer_is_that_of_the_first_requests_alone():
+    whole, firsts = job(first=20), []
+    computation.compute_in_subprocess(whole, lambda _: None, firsts.append)
+    alone = compute(replace(whole, traces=((1, part(whole.traces[0][1], 20)),)), lambda _: None)
+    assert [one.effect for one in firsts] == [{key: alone.effect[key] for key in alone.effect if key != "canary"}]
 
 
 def test_an_error_there_is_told_here():
