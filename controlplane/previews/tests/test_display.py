@@ -178,3 +178,24 @@ def test_the_expected_error_names_what_is_unknown():
     shown = display.shown(preview(), status_now())
     assert shown.expected == "TPOT 5%, E2E 7%, mean TTFT 10% of a warm engine; TTFT p99 unknown"
     assert display.shown(preview(twin={**preview()["twin"], "expected": None}), status_now()).expected == ""
+
+
+CURRENT = display.PreviewStatus(True, "")
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "said"),
+    [
+        ("recorded", "running", "First answer, from the newest 500 of 1,870 requests."),
+        ("built-in", "cancelled", "First answer, from the first 500 of 1,870 requests."),
+    ],
+)
+def test_a_first_answer_says_what_it_covers_and_the_time_left(source, status, said):
+    first = result(classes={"all": of_class(500)})
+    found = preview(status, first_result=first, left_s=3.2, done=1000)
+    found["trace"]["source"] = source
+    shown = display.shown(found, CURRENT)
+    assert (shown.first, shown.sentence) == (said, display.sentence(first))
+    assert shown.line == f"{said} {shown.sentence}"
+    assert shown.progress == "1,000 of 3,740 simulated requests, 4 s left"
+    assert display.shown(preview(), CURRENT).first == ""

@@ -94,3 +94,12 @@ def test_a_trace_that_was_not_recorded_has_no_age(policy, draft):
     shown = selectors.as_dict(done(policy))
     assert shown["trace"]["age_s"] is None
     assert shown["trace"]["name"] == "agentic-demo"
+
+
+def test_the_time_left_goes_by_the_pace_so_far(policy, draft):
+    made = done(policy)
+    start = datetime.fromtimestamp(NOW, UTC)
+    made.status, made.started_at, made.done, made.total = "running", start, 250, 1000
+    assert selectors.as_dict(made, datetime.fromtimestamp(NOW + 2, UTC))["left_s"] == 6.0
+    made.done = 0
+    assert selectors.as_dict(made)["left_s"] is None
