@@ -25,7 +25,7 @@ RAW = {
         ("arms.1", "arms", "Arms, lpwl"),
         ("arms.2", "more_arms", "More arms, line 1"),
         ("arms.3.name", "more_arms", "More arms, line 2, name"),
-        ("arms.3.overrides.classes.heavy_new_tokens", "more_arms", "More arms, line 2, Heavy from"),
+        ("arms.3.overrides.classes.heavy_new_tokens", "more_arms", "More arms, line 2, Heavy threshold"),
         ("arms.3.overrides.classes.speed", "more_arms", "More arms, line 2, classes.speed"),
         ("expect.0.metric", "expect", "Expectations, number 1, metric"),
         ("colour", "colour", "colour"),
@@ -48,7 +48,7 @@ def test_a_wrong_arm_that_was_typed_as_an_object_is_told_at_its_line_and_kept(ot
     answer = otto_client.post("/experiments/new", form)
     page = html.unescape(answer.content.decode())
     assert answer.status_code == 422
-    assert '<a href="#f-more_arms">More arms, line 1, Heavy from</a>: ' in page
+    assert '<a href="#f-more_arms">More arms, line 1, Heavy threshold</a>: ' in page
     assert typed in page
     assert "arms.1" not in page
 
