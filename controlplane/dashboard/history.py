@@ -107,7 +107,7 @@ def _pool_columns(chosen: Sequence[Json | None], pool: str) -> dict[str, dict[st
 
 
 def _sparks(rows: Sequence[Json], now: float) -> dict[str, list[float | None]]:
-    """KV use of each instance second by second over the last minute."""
+    """KV usage of each instance second by second over the last minute."""
     end = math.floor(now)
     by_second = {math.floor(item["at"]): item["kv"] for item in rows if item["at"] > now - SPARK_S - 1}
     seconds = range(end - SPARK_S + 1, end + 1)
