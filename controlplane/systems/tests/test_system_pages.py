@@ -131,7 +131,7 @@ def test_a_preset_is_a_link_that_is_marked_when_it_is_shown(vera_client: Client)
 def test_the_list_links_to_every_system(vera_client: Client) -> None:
     content = vera_client.get("/systems/").content.decode()
     assert all(f'href="/systems/{slug}/"' in content for slug in SYSTEMS)
-    assert '<a href="/systems/" aria-current="page">Systems</a>' in content
+    assert '<a href="/systems/" aria-current="page">' in content
 
 
 def test_an_unknown_system_is_not_found(vera_client: Client, vera_api: ApiCaller) -> None:
