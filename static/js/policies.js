@@ -16,16 +16,28 @@ function step(event) {
   event.preventDefault();
   const size = Number(input.dataset.step) * (event.shiftKey ? 10 : 1) * (event.key === "ArrowUp" ? 1 : -1);
   input.value = (value + size).toFixed(Math.max(decimals(text), decimals(input.dataset.step)));
+  input.dispatchEvent(new Event("input", { bubbles: true }));
   input.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
+// Corrected fields leave the summary, and it leaves with the last of them.
+function shorten(errors) {
+  const summary = document.getElementById("error-summary");
+  for (const row of summary?.querySelectorAll("li") ?? []) if (!errors[row.dataset.field]) row.remove();
+  const left = summary?.querySelectorAll("li").length;
+  if (left === 0) summary.remove();
+  if (left) document.getElementById("summary").textContent = `Not saved: ${left} error${left === 1 ? "" : "s"} to fix. What you typed is kept.`;
+}
+
 function mark(errors) {
+  shorten(errors);
   for (const input of form.querySelectorAll("[name][aria-describedby]")) {
     const text = errors[input.name] ?? "";
     const place = document.getElementById(`${input.id}-error`);
     place.textContent = text;
     place.hidden = !text;
     if (text) input.setAttribute("aria-invalid", "true"); else input.removeAttribute("aria-invalid");
+    if (text) input.closest("details")?.setAttribute("open", "");
   }
 }
 
@@ -46,6 +58,49 @@ function wouldBeLost() {
   return !submitting && (unreachable || answer()?.kept === false);
 }
 
+const plain = (text) => text.replace(/[,\s_]/g, "");
+
+function markChanged(parameter) {
+  const input = parameter.querySelector("[name]");
+  parameter.toggleAttribute("data-changed", plain(input.value) !== parameter.dataset.live);
+}
+
+// Search and "Changed only" open what is folded; without either, the folds are as they were.
+const folds = new Map();
+const search = document.getElementById("draft-search");
+const changedOnly = document.getElementById("draft-changed");
+
+function matches(parameter, words) {
+  const wanted = words.every((word) => parameter.dataset.words.includes(word));
+  return wanted && (!changedOnly.checked || parameter.hasAttribute("data-changed"));
+}
+
+function filter() {
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const filtering = words.length > 0 || changedOnly.checked;
+  const parameters = [...form.querySelectorAll(".parameter[data-words]")];
+  for (const parameter of parameters) parameter.hidden = filtering && !matches(parameter, words);
+  for (const fold of form.querySelectorAll(".parameters-folded")) {
+    if (filtering && !folds.has(fold)) folds.set(fold, fold.open);
+    fold.open = filtering || (folds.get(fold) ?? fold.open);
+    fold.hidden = !fold.querySelector(".parameter:not([hidden])");
+  }
+  if (!filtering) folds.clear();
+  for (const section of form.querySelectorAll(".draft-section")) section.hidden = !section.querySelector(".parameter[data-words]:not([hidden])");
+  const found = parameters.filter((parameter) => !parameter.hidden).length;
+  document.getElementById("draft-found").textContent = filtering ? `${found} of ${parameters.length} parameters` : "";
+  form.classList.toggle("policy-form--filtered", filtering);
+}
+
+if (form) {
+  document.getElementById("draft-filter").hidden = false;
+  search.addEventListener("input", filter);
+  changedOnly.addEventListener("change", filter);
+  form.addEventListener("input", (event) => {
+    const parameter = event.target.closest(".parameter[data-words]");
+    if (parameter) markChanged(parameter);
+  });
+}
 form?.addEventListener("keydown", step);
 form?.addEventListener("submit", () => { submitting = true; });
 document.body.addEventListener("htmx:afterSettle", (event) => { if (event.target.id === "draft-state") saved(); });

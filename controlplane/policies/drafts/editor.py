@@ -29,6 +29,14 @@ SECTIONS = {
 }
 
 
+# Parameters of the strategy and these are always in view; the others are folded until they differ from live.
+BASIC = {
+    *("classes.heavy_new_tokens", "classes.warm_hit_share", "classes.warm_new_tokens"),
+    *("affinity.ttl_s", "affinity.break_ratio", "load.kv_usage_max", "flow.heavy"),
+    *("failure.retries", "admission.max_inflight_per_instance"),
+}
+
+
 def _named(path: str, value: Any, unit: str) -> str:
     """Strategies by their titles, as in the select."""
     if path == STRATEGY_NAME.path and value in STRATEGIES:
@@ -41,6 +49,7 @@ class PolicyField:
     parameter: Parameter
     text: str  # of the input: what was typed, else the draft's value
     live: str  # the live version's value, in words
+    live_text: str  # the same as text of the input
     error: str
     changed: bool  # the draft differs from the live version
     measured: LiveMetric | None
@@ -48,6 +57,10 @@ class PolicyField:
     @property
     def path(self) -> str:
         return self.parameter.path
+
+    @property
+    def in_view(self) -> bool:
+        return self.path in BASIC or self.path.startswith("strategy.") or self.changed or bool(self.error)
 
     @property
     def id(self) -> str:
@@ -86,6 +99,18 @@ class Section:
     hint: str = ""
     formula: str = ""
 
+    @property
+    def shown(self) -> list[PolicyField]:
+        return [field for field in self.fields if field.in_view]
+
+    @property
+    def folded(self) -> list[PolicyField]:
+        return [field for field in self.fields if not field.in_view]
+
+    @property
+    def changed(self) -> int:
+        return sum(field.changed for field in self.fields)
+
 
 def strategy_of(document: Mapping[str, Any]) -> str:
     section = document.get("strategy")
@@ -119,6 +144,7 @@ def sections(
             parameter=parameter,
             text=posted.get(path, as_input(value)),
             live=_named(path, lived.get(path), parameter.unit),
+            live_text=as_input(lived.get(path)),
             error=errors.get(path, ""),
             changed=value != lived.get(path),
             measured=metrics.get(parameter.metric),

@@ -103,6 +103,7 @@ def editor_context(
         "live": live,
         "scope": scope,
         "sections": parts,
+        "problems": len(errors or {}),
         "summary": [field for part in parts for field in part.fields if field.error],
         "elsewhere": [text for path, text in (errors or {}).items() if path not in on_page],
         # A refused form keeps the etag that it was loaded with: a second save then still detects a conflict.

@@ -4,9 +4,11 @@ import re
 import pytest
 
 from controlplane.policies import selectors, services
+from controlplane.policies.drafts.editor import BASIC, sections, strategy_of
 from controlplane.policies.models import Draft
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, published
 from router.policy.schema import document as documents
+from router.policy.schema.document import parameters_of
 
 DRAFT = "/policies/default/draft"
 
@@ -27,10 +29,26 @@ def form(redis_away, policy, otto_client) -> dict[str, str]:
 def test_each_field_shows_live_default_range_unit_and_what_raising_does(form, policy, otto_client):
     edit(policy, heavy_new_tokens=9000)
     content = otto_client.get(DRAFT).content.decode()
-    heavy = content[content.index('id="f-classes-heavy-new-tokens"') :][:1500]
-    for text in ('value="9000"', "20,000 tokens", "changed", "256 to 1,000,000", "Fewer requests count as heavy"):
+    heavy = content[content.index('data-live="20000"') :][:2000]
+    for text in ('value="9000"', "20,000 tokens", "data-changed", "256 to 1,000,000", "Fewer requests count as heavy"):
         assert text in heavy
-    assert "(tokens)</span></label>" in content
+    assert "(tokens)</span>" in heavy
+
+
+def folded(document, errors=None):
+    found = sections(document, documents.default(), {}, errors=errors)
+    return {field.path for section in found for field in section.folded}
+
+
+def test_basic_parameters_and_those_that_differ_or_are_wrong_are_not_folded():
+    document = documents.default()
+    everything = {parameter.path for parameter in parameters_of(strategy_of(document))}
+    assert everything >= BASIC
+    assert folded(document).isdisjoint(BASIC)
+    assert {"failure.connect_timeout_s", "load.request_tokens"} <= folded(document)
+    document["failure"]["connect_timeout_s"] = 3.0
+    shown = everything - folded(document, {"load.request_tokens": "too few"})
+    assert {"failure.connect_timeout_s", "load.request_tokens"} <= shown
 
 
 def test_an_untouched_form_saves_the_same_document(form, policy, otto_client):

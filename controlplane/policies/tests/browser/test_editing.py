@@ -81,6 +81,38 @@ def test_a_wrong_value_is_marked_at_its_field_and_kept(open_page, policy):
     expect(page.locator(STATE)).to_contain_text("Draft saved")
 
 
+def test_parameters_are_found_by_words_and_by_their_change(open_page, policy):
+    page = editor(open_page, policy)
+    timeout = page.locator("#f-failure-connect-timeout-s")
+    expect(timeout).to_be_hidden()
+    page.fill("#draft-search", "connecting give")
+    expect(timeout).to_be_visible()
+    expect(page.locator(HEAVY)).to_be_hidden()
+    expect(page.locator("#draft-found")).to_contain_text("1 of ")
+    put(page, "#f-failure-connect-timeout-s", "2.5")
+    page.fill("#draft-search", "")
+    page.check("#draft-changed")
+    expect(page.locator(".parameter[data-words]:visible")).to_have_count(1)
+    page.uncheck("#draft-changed")
+    expect(page.locator(HEAVY)).to_be_visible()
+    expect(page.locator(STATE)).to_contain_text("1 change against what is live")
+    page.reload()
+    expect(timeout).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") < 3600
+
+
+def test_corrected_fields_leave_the_summary_of_errors(open_page, policy):
+    page = editor(open_page, policy)
+    page.fill(HEAVY, "7")
+    page.fill(RETRIES, "many")
+    page.click("button:has-text('Review changes')")
+    expect(page.locator("#error-summary")).to_contain_text("2 errors to fix")
+    put(page, HEAVY, "12000")
+    expect(page.locator("#error-summary")).to_contain_text("1 error to fix")
+    put(page, RETRIES, "2")
+    expect(page.locator("#error-summary")).to_have_count(0)
+
+
 def test_leaving_warns_only_when_something_would_be_lost(open_page, policy):
     page = editor(open_page, policy)
     asked: list[str] = []
