@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controlplane.dashboard.templatetags.figures import UNKNOWN, ms, seconds, significant
+from controlplane.experiments.results import forest
 from controlplane.experiments.results.metrics import LATENCIES, METRICS, quantile_key
 from controlplane.experiments.results.stats import LOW_N, QUANTILES
 from controlplane.experiments.results.summarize import CLASSES
@@ -95,6 +96,17 @@ def _refusals(refused: Mapping[str, Any]) -> list[str]:
     if refused["live"] == refused["draft"]:
         return []
     return [f"refused requests {refused['live']:,} → {refused['draft']:,}"]
+
+
+def plot(result: Mapping[str, Any], title: str) -> str:
+    """The differences over all requests as a forest plot."""
+    rows = result["classes"].get("all", {"metrics": ()})["metrics"]
+    lines = [
+        forest.line(METRICS[row["metric"]].title, row, row["live"])
+        for row in rows
+        if row["metric"] in forest.PLOTTED and row["relative"] is not None
+    ]
+    return forest.svg(lines, title, alone=False, shape=forest.NARROW)
 
 
 def class_tables(result: Mapping[str, Any]) -> list[ClassTable]:
@@ -241,6 +253,7 @@ class ShownPreview:
     hit_share: str = ""
     kv_usage: str = ""
     saving: str = ""
+    forest: str = ""  # SVG
     tables: tuple[ClassTable, ...] = ()
     affected: Affected = NOTHING_AFFECTED
     deviation: str = ""
@@ -275,6 +288,7 @@ def shown(preview: Mapping[str, Any], status: PreviewStatus) -> ShownPreview:
         hit_share=shares(result["hit_share"]),
         kv_usage=shares(result["kv_usage"]),
         saving=saving(result.get("saving")),  # previews of earlier versions have none
+        forest=plot(result, f"Draft against v{preview['live_version']}, all requests"),
         tables=tuple(class_tables(result)),
         affected=affected(result),
         deviation=deviation(preview["twin"]["deviation"]),

@@ -13,7 +13,7 @@ from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.report import signed
 
 PLOTTED = ("ttft_p50_ms", "ttft_p90_ms", "tpot_p50_ms", "tpot_p90_ms", "e2e_p50_ms", "e2e_p90_ms", "within_slo")
-WIDTH, LEFT, RIGHT, ROW, TOP = 960, 300, 700, 24, 34  # px: the picture, the sides of the axis, a row, the head
+ROW, TOP = 24, 34  # px: a row, the head
 LEAST, MOST = -1.0, 3.0  # a larger difference ends in an arrow
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 # Colours of a picture that stands alone; on the page they come from css/experiments.css.
@@ -22,6 +22,20 @@ STYLE = (
     ".forest-margin{stroke:#a34a00}.forest-better{fill:#00694a;stroke:#00694a}.forest-worse{fill:#a1321b;stroke:#a1321b}"
     ".forest-open{fill:#fff;stroke:#4d5966}.forest-muted{fill:#4d5966}rect.forest-back{fill:#fff}</style>"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """In px: the picture, and the sides of its axis between labels and numbers."""
+
+    width: int
+    left: int
+    right: int
+    name: str = "forest"  # CSS classes
+
+
+WIDE = Shape(960, 300, 700)
+NARROW = Shape(450, 84, 262, "forest forest--narrow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +79,13 @@ def _margins(
 
 
 def _line(row: Mapping[str, Any], margins: tuple[float, ...]) -> Line:
-    reference = row["reference"]
+    return line(f"{METRICS[row['metric']].title}, {row['arm']}", row, row["reference"], margins)
+
+
+def line(label: str, row: Mapping[str, Any], reference: float, margins: tuple[float, ...] = ()) -> Line:
+    """`row`: a difference with its interval, both in the unit of the reference, and its verdict."""
     low, middle, high = (_relative(row[key], reference, end) for key, end in _ENDS)
     text = f"{signed(row['relative'], '%')} ({signed(_known(low), '%')} to {signed(_known(high), '%')})"
-    label = f"{METRICS[row['metric']].title}, {row['arm']}"
     return Line(label, middle, low, high, row["verdict"], text, margins)
 
 
@@ -112,19 +129,19 @@ def _sentence(arm: str, baseline: str, verdicts: Mapping[str, Sequence[str]]) ->
     return f"{arm} is {'; '.join(parts)}."
 
 
-def svg(lines: Sequence[Line], title: str, *, alone: bool) -> str:
+def svg(lines: Sequence[Line], title: str, *, alone: bool, shape: Shape = WIDE) -> str:
     """The plot; empty without a row. `alone`: with its own colours and background."""
     if not lines:
         return ""
     ends = [value for line in lines for value in (line.low, line.high, *line.margins) if math.isfinite(value)]
     low, high = max(LEAST, min([0.0, *ends])), min(MOST, max([0.0, *ends]))
     pad = max((high - low) * 0.06, 0.005)
-    axis = _Axis(low - pad, high + pad)
+    axis = _Axis(low - pad, high + pad, shape)
     bottom = TOP + ROW * len(lines)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="forest" viewBox="0 0 {WIDTH} {bottom + 28}" role="img" '
-        f"aria-label={quoteattr(title)}>",
-        f'{STYLE}<rect class="forest-back" width="{WIDTH}" height="{bottom + 28}"/>' if alone else "",
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{shape.name}" viewBox="0 0 {shape.width} {bottom + 28}" '
+        f'role="img" aria-label={quoteattr(title)}>',
+        f'{STYLE}<rect class="forest-back" width="{shape.width}" height="{bottom + 28}"/>' if alone else "",
         f'<text x="8" y="18" font-weight="600">{escape(title)}</text>',
         *_ticks(axis, bottom),
         *(_drawn(axis, line, TOP + ROW * i + ROW // 2) for i, line in enumerate(lines)),
@@ -137,14 +154,19 @@ def svg(lines: Sequence[Line], title: str, *, alone: bool) -> str:
 class _Axis:
     low: float
     high: float
+    shape: Shape
 
     def x(self, value: float) -> float:
         inside = min(max(value, self.low), self.high)
-        return round(LEFT + (RIGHT - LEFT) * (inside - self.low) / (self.high - self.low), 1)
+        left, right = self.shape.left, self.shape.right
+        return round(left + (right - left) * (inside - self.low) / (self.high - self.low), 1)
 
 
 def _ticks(axis: _Axis, bottom: int) -> Iterable[str]:
-    step = next((step for step in STEPS if (axis.high - axis.low) / step <= 8), STEPS[-1])
+    step = next(
+        (step for step in STEPS if (axis.high - axis.low) / step <= (axis.shape.right - axis.shape.left) / 50),
+        STEPS[-1],
+    )
     for i in range(math.ceil(axis.low / step), math.floor(axis.high / step) + 1):
         x, name = axis.x(i * step), "zero" if i == 0 else "rule"
         dash = "" if i == 0 else ' stroke-dasharray="2 4"'
@@ -169,7 +191,7 @@ def _drawn(axis: _Axis, line: Line, y: int) -> str:
     return (
         f'<text x="8" y="{y + 4}">{escape(_cut(line.label))}</text>{margins}'
         f'<line class="forest-{name}" x1="{low}" y1="{y}" x2="{high}" y2="{y}" stroke-width="2"/>{arrow}{marks[name]}'
-        f'<text x="{RIGHT + 12}" y="{y + 4}">{escape(line.text)}</text>'
+        f'<text x="{axis.shape.right + 12}" y="{y + 4}">{escape(line.text)}</text>'
     )
 
 
