@@ -35,7 +35,7 @@ class Shape:
 
 
 WIDE = Shape(960, 300, 700)
-NARROW = Shape(450, 84, 262, "forest forest--narrow")
+NARROW = Shape(480, 80, 240, "forest forest--narrow")
 
 
 @dataclass(frozen=True, slots=True)

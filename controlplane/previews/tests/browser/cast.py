@@ -8,6 +8,7 @@ from controlplane.policies import services as policy_services
 from controlplane.policies.models import Policy
 from controlplane.previews import running
 from controlplane.previews.models import Preview
+from controlplane.previews.tests.ready_made import result
 from controlplane.previews.tests.rows import preview_of
 from fleet.jobs import RUNNING
 from fleet.models import Pool
@@ -31,11 +32,12 @@ def previewed(name: str, trust: str = "") -> None:
 
 
 def worker_begins(name: str) -> None:
-    """As a worker does that is half way through."""
+    """As a worker does that is half way through, with its first answer."""
     queued = Preview.objects.filter(policy__name=name, status="queued")
     now = timezone.now()
     for preview in queued:
         values = {"status": RUNNING, "started_at": now, "heartbeat_at": now, "done": preview.total // 2}
+        values["first_result"] = {key: value for key, value in result().items() if key not in ("canary", "saving")}
         queued.filter(pk=preview.pk).update(**values)
 
 
