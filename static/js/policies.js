@@ -23,7 +23,7 @@ function step(event) {
 // Corrected fields leave the summary, and it leaves with the last of them.
 function shorten(errors) {
   const summary = document.getElementById("error-summary");
-  for (const row of summary?.querySelectorAll("li") ?? []) if (!errors[row.dataset.field]) row.remove();
+  for (const row of summary?.querySelectorAll("li") ?? []) if (!(row.dataset.field in errors) && (row.dataset.field || !Object.keys(errors).length)) row.remove();
   const left = summary?.querySelectorAll("li").length;
   if (left === 0) summary.remove();
   if (left) document.getElementById("summary").textContent = `Not saved: ${left} error${left === 1 ? "" : "s"} to fix. What you typed is kept.`;
@@ -58,11 +58,14 @@ function wouldBeLost() {
   return !submitting && (unreachable || answer()?.kept === false);
 }
 
-const plain = (text) => text.replace(/[,\s_]/g, "");
+function same(text, live) {
+  const plain = text.replace(/[,\s_]/g, "");
+  return text === live || (plain !== "" && live !== "" && Number(plain) === Number(live));
+}
 
 function markChanged(parameter) {
   const input = parameter.querySelector("[name]");
-  parameter.toggleAttribute("data-changed", plain(input.value) !== parameter.dataset.live);
+  parameter.toggleAttribute("data-changed", !same(input.value, parameter.dataset.live));
 }
 
 // Search and "Changed only" open what is folded; without either, the folds are as they were.
