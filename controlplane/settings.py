@@ -55,6 +55,7 @@ INSTALLED_APPS = [
     "controlplane.traces",
     "controlplane.experiments",
     "controlplane.previews",
+    "controlplane.tuning",
     "controlplane.receipts",
     "controlplane.dashboard",
     "controlplane.fleet_ops",

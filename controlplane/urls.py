@@ -21,6 +21,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.audit.urls")),
     path("", include("controlplane.policies.urls")),
     path("", include("controlplane.previews.urls")),
+    path("", include("controlplane.tuning.urls")),
     path("", include("controlplane.delivery_pages.urls")),
     path("", include("controlplane.dashboard.urls")),
     path("", include("controlplane.receipts.urls")),

@@ -20,6 +20,7 @@ handlers.install(api)
 # One line per area.
 api.add_router("/policies", "controlplane.api.routes.policies.router")
 api.add_router("/policies", "controlplane.api.routes.previews.router")
+api.add_router("/policies", "controlplane.api.routes.tunings.router")
 api.add_router("", "controlplane.api.routes.deliveries.router")
 api.add_router("/audit", "controlplane.api.routes.audit.router")
 api.add_router("/tokens", "controlplane.api.routes.tokens.router")

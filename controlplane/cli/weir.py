@@ -369,6 +369,64 @@ def _print_preview(one: dict[str, Any]) -> None:
                 print(f"  {name}, {metric['metric']}: {metric['relative']:+.1%}: {metric['verdict']}")
 
 
+def tune_policy(api: Api, options: argparse.Namespace) -> int:
+    """Search the parameters of the live version in the twin; with --draft, open a draft with a winner."""
+    asked = {"pool": options.pool, "trace": options.trace, "trials": options.trials, "workers": options.workers,
+             "seed": options.seed, "parameters": [_range(text) for text in options.parameter]}  # fmt: skip
+    path = f"/policies/{_quoted(options.name)}/tunings"
+    made, _ = api.call("POST", path, {name: value for name, value in asked.items() if value is not None})
+    print(f"tuning {made['id']}: {options.url}/policies/{options.name}/tunings/{made['id']}/", flush=True)
+    with cancelled_with_me(api, f"{path}/{made['id']}/cancel"):
+        one = follow(api, f"{path}/{made['id']}", options.timeout, _tuning_line)
+    if one["status"] != "done":
+        raise Failed(f"tuning {one['id']} {one['status']}: {one['cause']}")
+    _print_tuning(one)
+    if options.draft:
+        _draft_of(api, path, one, options)
+    return PASS
+
+
+def _range(text: str) -> dict[str, Any]:
+    """PATH or PATH=LOW:HIGH."""
+    path, _, bounds = text.partition("=")
+    low, _, high = bounds.partition(":")
+    try:
+        return {"path": path, **({"low": float(low)} if low else {}), **({"high": float(high)} if high else {})}
+    except ValueError:
+        raise Failed(f"--parameter {text}: PATH or PATH=LOW:HIGH with numbers") from None
+
+
+def _tuning_line(one: dict[str, Any]) -> str:
+    return f"{one['status']}: {one['done']:,} of {one['total']:,} trials"
+
+
+def _print_tuning(one: dict[str, Any]) -> None:
+    print(f"simulated on {one['trace']['name']} ({one['trace']['played']:,} requests), {one['twin']['about']}")
+    for winner in one["result"]["winners"]:
+        best = f"trial {winner['trial']}, best in {', '.join(winner['reasons'])}"
+        print(f"{best}, on {winner['check']['n']:,} held-out requests:")
+        for row in winner["effect"]:
+            print("  " + _goal_line(row))
+    for text in one["result"]["not_tested"]:
+        print(f"  not tested: {text}")
+
+
+def _goal_line(row: dict[str, Any]) -> str:
+    def text(name: str) -> str:
+        return "unknown" if row[name] is None else f"{row[name]:.4g}"
+
+    interval = f" ({text('low')} to {text('high')}, n = {row['n']:,})"
+    return f"{row['metric']}: {text('live')} → {text('tuned')}, {text('difference')}{interval}: {row['verdict']}"
+
+
+def _draft_of(api: Api, path: str, one: dict[str, Any], options: argparse.Namespace) -> None:
+    trial = next((each["trial"] for each in one["result"]["winners"] if options.draft in each["reasons"]), None)
+    if trial is None:
+        raise Failed(f"tuning {one['id']} has no winner to open as a draft")
+    api.call("POST", f"{path}/{one['id']}/draft", {"trial": trial})
+    print(f"trial {trial} is the draft of {options.name}, not published: {options.url}/policies/{options.name}/draft")
+
+
 # Fleet and receipts
 
 
@@ -459,6 +517,21 @@ def parser() -> argparse.ArgumentParser:
     preview.add_argument("--pool", default="", help="default: the one with most recorded requests")
     preview.add_argument("--trace", default="", help="default: the pool's recorded traffic")
     preview.add_argument("--timeout", type=float, default=DAY_S, metavar="S", help="longest wait, default a day")
+    tune = _verb(commands, "tune", tune_policy, "search a policy's parameters in the twin; publishes nothing")
+    tune.add_argument("name")
+    tune.add_argument("--pool", default="", help="default: the one with most recorded requests")
+    tune.add_argument("--trace", default="", help="default: the pool's recorded traffic")
+    tune.add_argument("--trials", type=int, help="points to simulate, default 60")
+    tune.add_argument("--workers", type=int, help="processes that simulate, default 2")
+    tune.add_argument("--seed", type=int, help="of the search and of the twin, default 1")
+    tune.add_argument(
+        "--parameter", action="append", default=[], metavar="PATH[=LOW:HIGH]",
+        help="search this one; repeat it for more; default: those by which the strategy decides",
+    )  # fmt: skip
+    tune.add_argument(
+        "--draft", choices=("ttft", "tpot", "goodput", "balanced"), help="open a draft with the winner in this"
+    )
+    tune.add_argument("--timeout", type=float, default=DAY_S, metavar="S", help="longest wait, default a day")
     explained = _verb(
         commands, "explain", explain, "say why a request went where it did; status 1 when it would not again"
     )

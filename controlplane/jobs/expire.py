@@ -7,6 +7,8 @@ from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.previews import running as previews
 from controlplane.previews.models import Preview
+from controlplane.tuning import running as tunings
+from controlplane.tuning.models import Tuning
 from fleet import jobs
 from fleet.calibration import services as calibrations
 from fleet.models import Calibration
@@ -15,7 +17,8 @@ from fleet.models import Calibration
 def step(now: datetime | None = None) -> None:
     jobs.fail_lost(Experiment, experiments.fail_lost, now)
     jobs.fail_lost(Preview, previews.fail, now)
+    jobs.fail_lost(Tuning, tunings.fail, now)
     jobs.fail_lost(Calibration, calibrations.fail, now)
-    for model in (Experiment, Preview, Calibration):
+    for model in (Experiment, Preview, Tuning, Calibration):
         jobs.send_next(model, jobs.SENT_AGAIN_S)
     ephemeral_pool.remove_abandoned()

@@ -101,6 +101,7 @@ class Draft(models.Model):
     revision = models.PositiveIntegerField(default=1)
     opened_by = models.CharField(max_length=200)
     updated_by = models.CharField(max_length=200)
+    note = models.TextField(blank=True)  # where its values come from: the evidence of a tuning
     savers = models.JSONField(default=list)  # the users who saved it: none of them approves its delivery
     opened_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(default=timezone.now)

@@ -1,6 +1,6 @@
 """Reading previews: of a draft, of published versions, and one as JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -49,7 +49,7 @@ def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> d
 def as_dict(preview: Preview, now: datetime | None = None) -> dict[str, Any]:
     """As in the API. The age of the traffic is at `now`."""
     now = now or timezone.now()
-    trace = _trace(preview, now)
+    trace = trace_of(preview.trace_name, preview.trace, now)
     return {
         "id": preview.pk,
         "policy": preview.policy.name,
@@ -76,11 +76,12 @@ def _left_s(preview: Preview, now: datetime) -> float | None:
     return round(max(0.0, elapsed_s * (preview.total - preview.done) / preview.done), 1)
 
 
-def _trace(preview: Preview, now: datetime) -> dict[str, Any]:
-    known = {name: preview.trace.get(name) for name in ("source", "requests", "played", "first_at", "last_at")}
+def trace_of(name: str, facts: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """`facts`: of TrafficPart.facts. With its age."""
+    known = {key: facts.get(key) for key in ("source", "requests", "played", "first_at", "last_at")}
     last_at = known["last_at"]
     return {
-        "name": preview.trace_name,
+        "name": name,
         **known,
         "age_s": None if last_at is None else round(max(0.0, now.timestamp() - last_at), 1),
     }

@@ -57,8 +57,8 @@ def start(policy: Policy, actor: Actor, asked: Asked | None = None, *, if_match:
     document = check_document(draft.upgraded)
     if document == live.upgraded:
         raise PolicyInvalid(f"the draft equals v{live.number}, which is live: nothing would change")
-    pool = _pool(policy, asked.pool)
-    part = _part(asked, pool)
+    pool = pool_of(policy, asked.pool)
+    part = part_of(asked, pool)
     made = _unsaved(draft, live, document, pool, part, asked)
     try:
         made.key = _key(made, part, twin_of(pool))
@@ -88,7 +88,8 @@ def pools_of(policy: Policy) -> list[Pool]:
     return list(pools().filter(policy=policy.name).order_by("name"))
 
 
-def _pool(policy: Policy, asked: str) -> Pool:
+def pool_of(policy: Policy, asked: str) -> Pool:
+    """The named pool of the policy, else the one with most recorded requests. PolicyInvalid."""
     found = {pool.name: pool for pool in pools_of(policy)}
     names = ", ".join(found)
     if not found:
@@ -103,7 +104,8 @@ def _pool(policy: Policy, asked: str) -> Pool:
     return max(found.values(), key=lambda pool: counts.get(pool.name, 0))
 
 
-def _part(asked: Asked, pool: Pool) -> TrafficPart:
+def part_of(asked: Asked, pool: Pool) -> TrafficPart:
+    """PolicyInvalid."""
     seed = asked.seeds[0]
     try:
         if not asked.trace:

@@ -3,12 +3,14 @@ fleet must not wait for seconds of arithmetic."""
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, TypeVar
 
 from controlplane.previews.analysis.compute import Computed, FirstAnswer, PreviewInputs, compute
 
@@ -16,6 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOK_S = 0.25
 END_S = 5.0
 NICE = 10  # routers and engines on this machine go first
+J = TypeVar("J")  # a job
+S = TypeVar("S")  # what it sends on the way
+R = TypeVar("R")  # its result
 GONE = (EOFError, ConnectionError)  # the other end of the pipe
 
 
@@ -27,54 +32,78 @@ def compute_in_subprocess(
     job: PreviewInputs, beat: Callable[[int], None], on_first: Callable[[FirstAnswer], None] = lambda _: None
 ) -> Computed:
     """`beat` is called with the requests done; exceptions of both end the computation. Raises SubprocessFailed."""
-    ours, theirs = Pipe()
-    with ours:
-        with theirs:
-            argv = (sys.executable, "-m", "controlplane.previews.subprocess", str(theirs.fileno()))
-            process = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),))
-        try:
-            ours.send(job)
-            return _answer(ours, beat, on_first)
-        except GONE:
-            raise SubprocessFailed(
-                f"its process ended with status {process.wait(END_S)}: is there enough memory?"
-            ) from None
-        finally:
-            process.kill()
-            process.wait(END_S)
-
-
-def _answer(pipe: Connection, beat: Callable[[int], None], on_first: Callable[[FirstAnswer], None]) -> Computed:
     done = 0
-    while True:
-        beat(done)
-        if not pipe.poll(LOOK_S):
-            continue
-        said = pipe.recv()
-        if isinstance(said, Computed):
-            return said
-        if isinstance(said, str):
-            raise SubprocessFailed(said)
+
+    def take(said: int | FirstAnswer) -> None:
+        nonlocal done
         if isinstance(said, FirstAnswer):
             on_first(said)
         else:
             done = said
 
+    return run_in_subprocess(compute_and_send, job, lambda: beat(done), take)
+
+
+def compute_and_send(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Computed:
+    return compute(job, send, send)
+
+
+def run_in_subprocess(
+    function: Callable[[J, Callable[[S], None]], R], job: J, beat: Callable[[], None], take: Callable[[S], None]
+) -> R:
+    """`function`, of a module without Django, gets the job and a function that sends values here, to `take`.
+
+    `beat` is called often; exceptions of both end the computation. Raises SubprocessFailed.
+    """
+    ours, theirs = Pipe()
+    with ours:
+        with theirs:
+            argv = (sys.executable, "-m", "controlplane.previews.subprocess", str(theirs.fileno()))
+            process = subprocess.Popen(
+                argv, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), process_group=0
+            )
+        try:
+            ours.send((function, job))
+            result: R = _answer(ours, beat, take)
+            return result
+        except GONE:
+            raise SubprocessFailed(
+                f"its process ended with status {process.wait(END_S)}: is there enough memory?"
+            ) from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+            process.wait(END_S)
+
+
+def _answer(pipe: Connection, beat: Callable[[], None], take: Callable[[S], None]) -> Any:
+    while True:
+        beat()
+        if not pipe.poll(LOOK_S):
+            continue
+        kind, said = pipe.recv()
+        if kind == "result":
+            return said
+        if kind == "error":
+            raise SubprocessFailed(said)
+        take(said)
+
 
 def serve(pipe: Connection) -> None:
-    """Runs in the process. Sends progress as numbers and the first answer, then the result or the text of an error."""
+    """Runs in the process. Sends (kind, value): what the function sends, then the result or the text of an error."""
     os.nice(NICE)
     with contextlib.suppress(*GONE):
         pipe.send(_result(pipe))
 
 
-def _result(pipe: Connection) -> Computed | str:
+def _result(pipe: Connection) -> tuple[str, Any]:
     try:
-        return compute(pipe.recv(), pipe.send, pipe.send)
+        function, job = pipe.recv()
+        return "result", function(job, lambda value: pipe.send(("sent", value)))
     except GONE:
         raise
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return "error", f"{type(error).__name__}: {error}"
 
 
 if __name__ == "__main__":

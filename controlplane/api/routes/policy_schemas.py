@@ -33,6 +33,7 @@ class VersionOut(Schema):
 
 class DraftOut(Schema):
     policy: str
+    note: str = Field(description="Where its values come from: the evidence of a tuning; else empty")
     etag: str = Field(description="Send as If-Match with PATCH, DELETE and publish")
     revision: int
     based_on: int
@@ -137,7 +138,7 @@ def version_out(version: PolicyVersion) -> dict[str, Any]:
 
 
 def draft_out(draft: Draft) -> dict[str, Any]:
-    fields = ("etag", "revision", "based_on", "opened_by", "updated_by", "updated_at")
+    fields = ("note", "etag", "revision", "based_on", "opened_by", "updated_by", "updated_at")
     return {"policy": draft.policy.name, "document": draft.upgraded, **{name: getattr(draft, name) for name in fields}}
 
 

@@ -21,7 +21,7 @@ from router.contract.version import VERSION
 pytestmark = pytest.mark.django_db
 COMMANDS = (
     *("experiment run", "experiment wait", "policy export", "policy diff", "policy apply"),
-    *("fleet apply", "preview", "explain"),
+    *("fleet apply", "preview", "tune", "explain"),
 )
 
 

@@ -86,10 +86,11 @@ def simulated(seeds: int, requests: int) -> int:
 def part(trace: LoadedTrace, count: int) -> LoadedTrace:
     """At most `count` requests: the newest of a recording, the first of any other trace."""
     found = trace.requests[-count:] if trace.format == "recorded" else trace.requests[:count]
-    return replace(trace, requests=_from_the_start(found))
+    return replace(trace, requests=from_the_start(found))
 
 
-def _from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:
+def from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:
+    """As a trace of their own."""
     start = requests[0].at_s
     return tuple(replace(each, index=i, at_s=each.at_s - start) for i, each in enumerate(requests))
 

@@ -1,14 +1,18 @@
 """Previews on the pages of policies, which use previews only through these tags."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from django import template
+from django.template.defaultfilters import linebreaksbr
+from django.utils.safestring import mark_safe
 
 from controlplane.policies.models import Policy, PolicyVersion
 from controlplane.previews import page, selectors
 
 register = template.Library()
+TUNING = re.compile(r"(/policies/[a-z0-9-]+/tunings/\d+/)")
 
 
 @register.inclusion_tag("previews/_panel.html", takes_context=True)
@@ -38,3 +42,9 @@ def previews_by_version(policy: Policy) -> dict[int, page.VersionPreview]:
 @register.filter
 def of_version(found: Mapping[int, page.VersionPreview], version: PolicyVersion) -> page.VersionPreview | None:
     return found.get(version.number)
+
+
+@register.filter
+def linked(note: str) -> str:
+    """The note of a draft, with the tuning that it names as a link."""
+    return mark_safe(TUNING.sub(r'<a href="\1">\1</a>', linebreaksbr(note)))  # noqa: S308 - linebreaksbr escapes

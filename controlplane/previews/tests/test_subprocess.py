@@ -81,6 +81,6 @@ def test_a_process_that_was_killed_is_told(processes):
 def test_it_ends_by_itself_when_nobody_waits_any_more(monkeypatch):
     monkeypatch.setattr(computation.os, "nice", lambda _: None)
     ours, theirs = Pipe()
-    ours.send(job())
+    ours.send((computation.compute_and_send, job()))
     ours.close()
     computation.serve(theirs)  # says nothing, and waits for nobody

@@ -1,0 +1,234 @@
+"""Tunings over REST: searches for better values of a policy's parameters, in the twin."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Router, Schema, Status
+from ninja.params.functions import Query
+
+from controlplane.api import etags
+from controlplane.api.auth import needs
+from controlplane.api.body import Body
+from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
+from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.routes.policy_schemas import DraftOut, draft_out
+from controlplane.api.routes.previews import PreviewTraceOut
+from controlplane.api.routes.twin_schemas import ExpectedErrorOut
+from controlplane.audit.services import actor_of
+from controlplane.experiments.body import Milliseconds, Seed
+from controlplane.policies import selectors as policies
+from controlplane.tuning import selectors, services
+from controlplane.tuning.models import Tuning
+from controlplane.tuning.services import (
+    MAX_REQUESTS,
+    MOST_REQUESTS,
+    MOST_TRIALS,
+    MOST_WORKERS,
+    TRIALS,
+    WORKERS,
+    Asked,
+)
+from controlplane.tuning.space import Range
+
+router = Router(tags=["policies"])
+Reason = Literal["ttft", "tpot", "goodput", "balanced"]
+
+
+class RangeIn(Body):
+    path: str = Field(max_length=80, examples=["classes.heavy_new_tokens"])
+    low: float | None = Field(None, description="Default: the parameter's own bound")
+    high: float | None = None
+
+
+class TuningIn(Body):
+    """Every field is optional."""
+
+    pool: str = Field("", max_length=63, description="Default: the pool with most recorded requests")
+    trace: str = Field("", max_length=100, description="Default: the pool's recorded traffic, as for a preview")
+    parameters: list[RangeIn] = Field(
+        [], max_length=40, description="Default: the parameters by which the strategy decides"
+    )
+    trials: int = Field(TRIALS, ge=1, le=MOST_TRIALS)
+    workers: int = Field(WORKERS, ge=1, le=MOST_WORKERS, description="Processes that simulate at the same time")
+    seed: Seed = Field(1, description="Of the search and of the twin")
+    max_requests: int = Field(MAX_REQUESTS, ge=services.LEAST_REQUESTS, le=MOST_REQUESTS)
+    ttft_limit_ms: Milliseconds | None = Field(None, description="Of goodput; default: the live version's p90")
+    tpot_limit_ms: Milliseconds | None = None
+
+
+AS_USUAL = TuningIn.model_validate({})
+
+
+class DimensionOut(Schema):
+    path: str
+    low: float
+    high: float
+    log: bool = Field(description="Searched on a logarithmic scale")
+    choices: list[Any] = Field(description="Instead of bounds")
+
+
+class LimitsOut(Schema):
+    ttft_ms: float | None = Field(description="null: the live version's p90")
+    tpot_ms: float | None
+
+
+class GoalsOut(Schema):
+    n: int = Field(description="Requests")
+    answered: int
+    ttft_p90_ms: float | None = Field(description="A request without an answer counts as infinite; null: infinite")
+    tpot_p90_ms: float | None = Field(description="Of answers with two tokens or more")
+    goodput: float = Field(description="0–1 share of all requests that were answered within the limits")
+
+
+class TrialOut(GoalsOut):
+    number: int
+    values: dict[str, Any]
+
+
+class PartsOut(Schema):
+    search: GoalsOut
+    check: GoalsOut = Field(description="On the held-out requests")
+
+
+class GoalEffectOut(Schema):
+    metric: Literal["ttft_p90_ms", "tpot_p90_ms", "goodput"]
+    live: float | None
+    tuned: float | None
+    difference: float | None = Field(description="tuned − live")
+    low: float | None = Field(description="Of the 95 % interval (paired bootstrap, for all winners together)")
+    high: float | None
+    n: int
+    verdict: Literal["better", "worse", "not distinguishable", "too few requests"]
+
+
+class WinnerOut(PartsOut):
+    trial: int
+    reasons: list[Reason] = Field(description="What it is the best in on the searched requests")
+    values: dict[str, Any]
+    effect: list[GoalEffectOut] = Field(description="Against the live version on the held-out requests")
+
+
+class TuningResultOut(Schema):
+    limits: LimitsOut = Field(description="Of goodput; null: none")
+    live: PartsOut
+    front: list[int] = Field(description="Trials that no other trial beats")
+    winners: list[WinnerOut]
+    not_tested: list[str]
+
+
+class TuningTwinOut(Schema):
+    basis: str
+    about: str
+    expected: ExpectedErrorOut | None
+
+
+class TuningOut(Schema):
+    id: int
+    policy: str
+    live_version: int
+    pool: str
+    status: Literal["queued", "running", "done", "failed", "cancelled"]
+    done: int
+    total: int = Field(description="Trials")
+    cause: str
+    actor: str
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    seed: int
+    workers: int
+    max_requests: int
+    trace: PreviewTraceOut
+    parameters: list[DimensionOut]
+    limits: LimitsOut = Field(description="As asked for")
+    twin: TuningTwinOut
+    result: TuningResultOut | None = Field(description="null until it is done")
+    drafted: int | None = Field(description="The trial whose values became a draft last")
+
+
+class TuningWithTrialsOut(TuningOut):
+    trials: list[TrialOut]
+
+
+class DraftIn(Body):
+    trial: int = Field(ge=1, le=MOST_TRIALS, description="Of a winner")
+
+
+@router.post(
+    "/{name}/tunings",
+    response={202: TuningOut, **errors(404, 415, 422)},
+    operation_id="start_tuning",
+    summary="Search the parameters of the live version in the twin; 422 while Optuna is not installed",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("policy:write"),
+)
+def start_tuning(request: HttpRequest, response: HttpResponse, name: str, payload: TuningIn = AS_USUAL) -> Any:
+    ranges = [Range(**each.model_dump()) for each in payload.parameters]
+    asked = Asked(**payload.model_dump(exclude={"parameters"}), parameters=ranges)
+    made = services.start(policies.policy(name), actor_of(request), asked)
+    response.headers["Location"] = f"/api/v1/policies/{name}/tunings/{made.pk}"
+    return Status(202, selectors.as_dict(made))
+
+
+@router.get(
+    "/{name}/tunings",
+    response={200: list[TuningOut], **errors(404, 422)},
+    operation_id="list_tunings",
+    summary="Tunings of a policy, newest first",
+    auth=needs("policy:read"),
+)
+def list_tunings(
+    request: HttpRequest,
+    name: str,
+    limit: int = Query(20, ge=1, le=100),
+    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only tunings with a smaller id"),
+) -> Any:
+    rows = selectors.tunings(policies.policy(name))
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    return [selectors.as_dict(row) for row in rows[:limit]]
+
+
+@router.get(
+    "/{name}/tunings/{number}",
+    response={200: TuningWithTrialsOut, **errors(404, 422)},
+    operation_id="get_tuning",
+    summary="One tuning with its trials, winners and what it did not test",
+    auth=needs("policy:read"),
+)
+def get_tuning(request: HttpRequest, name: str, number: Number) -> Any:
+    return selectors.with_trials(_tuning(name, number))
+
+
+@router.post(
+    "/{name}/tunings/{number}/cancel",
+    response={200: TuningOut, **errors(404, 409, 422)},
+    operation_id="cancel_tuning",
+    summary="Cancel the tuning; it stops within seconds",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("policy:write"),
+)
+def cancel_tuning(request: HttpRequest, name: str, number: Number) -> Any:
+    tuning = _tuning(name, number)
+    if not services.cancel(tuning, actor_of(request)):
+        raise ApiProblem(409, detail=f"tuning {number} has ended already: {_tuning(name, number).status}")
+    return selectors.as_dict(tuning)
+
+
+@router.post(
+    "/{name}/tunings/{number}/draft",
+    response={201: DraftOut, **errors(404, 409, 415, 422)},
+    operation_id="draft_tuning",
+    summary="Open a draft with the values of a winner and its evidence as note; 409 while another draft is open",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("policy:write"),
+)
+def draft_tuning(request: HttpRequest, response: HttpResponse, name: str, number: Number, payload: DraftIn) -> Any:
+    draft = services.draft_of(_tuning(name, number), payload.trial, actor_of(request))
+    etags.put(response, draft.etag)
+    return Status(201, draft_out(draft))
+
+
+def _tuning(name: str, number: int) -> Tuning:
+    return selectors.tuning(policies.policy(name), number)

@@ -1,0 +1,156 @@
+"""The computation of a tuning: the search on one part of the requests, the check of its winners on the other. Pure."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import repeat
+from multiprocessing import get_context
+from typing import Any
+
+from controlplane.traces.types import TraceRequest
+from controlplane.tuning import goals
+from controlplane.tuning.goals import Goals, Limits
+from controlplane.tuning.search import Drawn, Search
+from controlplane.tuning.space import Dimension
+from controlplane.twin.simulation.simulate import simulate
+from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
+from router.policy.schema import document as documents
+from router.policy.schema.document import InvalidDocument
+from router.policy.types import Policy
+
+SEARCHED = 0.7  # the first requests are searched, the others check
+TRIES = 5  # points drawn for each trial at most: some are no valid document
+
+
+@dataclass(frozen=True, slots=True)
+class TuningInputs:
+    fleet: TwinFleet
+    document: dict[str, Any]  # of the live version
+    space: tuple[Dimension, ...]
+    search: tuple[TraceRequest, ...]
+    check: tuple[TraceRequest, ...]
+    pacing: str
+    seed: int
+    trials: int
+    workers: int
+    ttft_limit_ms: float | None = None
+    tpot_limit_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A trial that has ended; its number is from 1 on."""
+
+    number: int
+    values: dict[str, Any]
+    goals: Goals
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    result: dict[str, Any]
+    not_modelled: tuple[str, ...]
+    by_class: dict[str, int]  # requests of the check, by the class under the live version
+
+
+Playing = tuple[TwinFleet, Policy, tuple[TraceRequest, ...], str, int]
+Play = Callable[[Sequence[Playing]], list[TwinOutcome]]
+
+
+def compute(job: TuningInputs, on_progress: Callable[[Tried], None]) -> Tuned:
+    """`on_progress` gets each trial; its exceptions propagate. NotInstalled."""
+    with _players(job.workers) as play:
+        live = documents.parse(job.document)
+        before = play([_on_search(job, live)])[0]
+        limits = goals.limits_of(before.requests, job.ttft_limit_ms, job.tpot_limit_ms)
+        search = Search(job.space, job.seed, job.trials)
+        search.begin(documents.values_of(job.document), goals.goals_of(before.requests, limits))
+        tried = _searched(job, search, limits, play, on_progress)
+        return _checked(job, limits, before, tried, play)
+
+
+@contextmanager
+def _players(workers: int) -> Iterator[Play]:
+    if workers == 1:
+        yield lambda each: [_play(one) for one in each]
+        return
+    with ProcessPoolExecutor(workers, get_context("fork")) as pool:
+        yield lambda each: list(pool.map(_play, each))
+
+
+def _play(playing: Playing) -> TwinOutcome:
+    fleet, policy, requests, pacing, seed = playing
+    return simulate(fleet, policy, requests, pacing=pacing, seed=seed)
+
+
+def _on_search(job: TuningInputs, policy: Policy) -> Playing:
+    return job.fleet, policy, job.search, job.pacing, job.seed
+
+
+def _on_check(job: TuningInputs, policy: Policy) -> Playing:
+    return job.fleet, policy, job.check, job.pacing, job.seed + 1  # ties are drawn anew
+
+
+def _searched(
+    job: TuningInputs, search: Search, limits: Limits, play: Play, on_progress: Callable[[Tried], None]
+) -> dict[int, Tried]:
+    """Batches of as many points as workers, told in the order drawn: the result does not depend on their pace."""
+    tried: dict[int, Tried] = {}
+    tries = TRIES * job.trials
+    while len(tried) < job.trials and tries > 0:
+        batch = []
+        for _ in repeat(None, min(job.workers, job.trials - len(tried))):
+            tries -= 1
+            drawn, policy = _drawn(job, search)
+            if policy is not None:
+                batch.append((drawn, policy))
+        outcomes = play([_on_search(job, policy) for _, policy in batch])
+        for (drawn, _), outcome in zip(batch, outcomes, strict=True):
+            found = Tried(len(tried) + 1, drawn.values, goals.goals_of(outcome.requests, limits))
+            search.tell(drawn, found.goals)
+            tried[found.number] = found
+            on_progress(found)
+    return tried
+
+
+def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, Policy | None]:
+    """None for a point that is no valid document, of which the search is told."""
+    drawn = search.ask()
+    try:
+        return drawn, documents.parse(documents.apply_overrides(job.document, drawn.values))
+    except InvalidDocument:
+        search.tell(drawn, None)
+        return drawn, None
+
+
+def _checked(job: TuningInputs, limits: Limits, before: TwinOutcome, tried: dict[int, Tried], play: Play) -> Tuned:
+    points = {number: each.goals for number, each in tried.items()}
+    chosen = goals.winners(points)
+    documents_of = [job.document, *(documents.apply_overrides(job.document, tried[n].values) for n in chosen)]
+    live, *outcomes = play([_on_check(job, documents.parse(each)) for each in documents_of])
+    tuned = {number: outcome.requests for number, outcome in zip(chosen, outcomes, strict=True)}
+    effects = goals.effects(live.requests, tuned, limits) if tuned else {}
+    result = {
+        "limits": {name: value if math.isfinite(value) else None for name, value in asdict(limits).items()},
+        "live": {part: goals.goals_of(each.requests, limits).as_dict()
+                 for part, each in (("search", before), ("check", live))},
+        "front": goals.front(points),
+        "winners": [
+            {
+                "trial": number,
+                "reasons": reasons,
+                "values": tried[number].values,
+                "search": points[number].as_dict(),
+                "check": goals.goals_of(tuned[number], limits).as_dict(),
+                "effect": effects[number],
+            }
+            for number, reasons in chosen.items()
+        ],
+    }  # fmt: skip
+    left_out = dict.fromkeys(text for outcome in (live, *outcomes) for text in outcome.not_modelled)
+    by_class: dict[str, int] = {"all": len(live.requests)}
+    for one in live.requests:
+        by_class[one.request_class] = by_class.get(one.request_class, 0) + 1
+    return Tuned(result, tuple(left_out), by_class)

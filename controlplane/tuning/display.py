@@ -1,0 +1,108 @@
+"""A tuning on its page: the picture of its trials, and what is written about its winners."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.tuning import evidence
+from controlplane.tuning.models import Tuning
+from fleet.jobs import ENDED
+
+WIDTH, HEIGHT, MARGIN = 720, 360, 60  # of the picture, px
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: float
+    y: float
+    radius: float
+    kind: str  # trial, front, winner or live
+    label: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Axis":
+        low, high = min(values), max(values)
+        pad = (high - low) * 0.05 or high * 0.05 or 1.0
+        return cls(low - pad, high + pad)
+
+    def share(self, value: float) -> float:
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        values = [self.low + (self.high - self.low) * i / 4 for i in range(5)]
+        return [(self.share(value), f"{value:,.1f}") for value in values]
+
+
+def shown(tuning: Tuning) -> dict[str, Any]:
+    trials = [{"number": each.number, "values": each.values, **each.goals} for each in tuning.trials.all()]
+    result = tuning.result or {}
+    winners = {each["trial"]: each for each in result.get("winners", ())}
+    front = set(result.get("front", ()))
+    for each in trials:
+        each["kind"] = "winner" if each["number"] in winners else "front" if each["number"] in front else "trial"
+    return {
+        "active": tuning.status not in ENDED,
+        "trials": trials,
+        "picture": picture(trials, result.get("live", {}).get("search")),
+        "winners": [_winner(each) for each in winners.values()],
+        "live": result.get("live"),
+        "limits": result.get("limits"),
+        "not_tested": result.get("not_tested", ()),
+    }
+
+
+def _winner(winner: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **winner,
+        "reasons": ", ".join(evidence.REASONS[reason] for reason in winner["reasons"]),
+        "lines": [(row["verdict"], evidence.effect_text(row)) for row in winner["effect"]],
+    }
+
+
+def picture(trials: Sequence[dict[str, Any]], live: dict[str, Any] | None) -> dict[str, Any] | None:
+    """TTFT p90 to the right, TPOT p90 upwards, goodput as the size; without the points that have no such time."""
+    named = [
+        *((str(each["number"]), each["kind"], each) for each in trials),
+        *([("live", "live", live)] if live else []),
+    ]
+    known = [each for each in named if each[2]["ttft_p90_ms"] is not None and each[2]["tpot_p90_ms"] is not None]
+    if not known:
+        return None
+    x, y = (Axis.of([each[key] for _, _, each in known]) for key in ("ttft_p90_ms", "tpot_p90_ms"))
+    inner_w, inner_h = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "left": MARGIN,
+        "right": WIDTH - MARGIN,
+        "top": MARGIN,
+        "bottom": HEIGHT - MARGIN,
+        "x_ticks": [(round(MARGIN + share * inner_w, 1), text) for share, text in x.ticks()],
+        "y_ticks": [(round(HEIGHT - MARGIN - share * inner_h, 1), text) for share, text in y.ticks()],
+        "left_out": len(named) - len(known),
+        "points": [
+            Point(
+                x=round(MARGIN + x.share(goals["ttft_p90_ms"]) * inner_w, 1),
+                y=round(HEIGHT - MARGIN - y.share(goals["tpot_p90_ms"]) * inner_h, 1),
+                radius=round(3 + 6 * math.sqrt(goals["goodput"]), 1),
+                kind=kind,
+                label=name if kind in ("winner", "live") else "",
+                title=_title(name, goals),
+            )
+            for name, kind, goals in sorted(known, key=lambda each: ("trial", "front", "winner", "live").index(each[1]))
+        ],
+    }
+
+
+def _title(name: str, goals: dict[str, Any]) -> str:
+    who = "Live version" if name == "live" else f"Trial {name}"
+    values = (f"{title} {evidence.shown(key, goals[key])}" for key, (title, _) in evidence.TITLES.items())
+    return f"{who}: {', '.join(values)}"

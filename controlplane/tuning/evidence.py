@@ -1,0 +1,75 @@
+"""What a tuning found and what it did not test, in words: for its page, the API and the note of a draft."""
+
+from typing import Any
+
+from controlplane.previews.analysis import trust
+from controlplane.tuning.compute import SEARCHED, Tuned
+from controlplane.tuning.models import Tuning
+from controlplane.twin.expected_error import described
+from controlplane.twin.pool_model import Modelled
+from fleet.models import Pool
+
+TITLES = {"ttft_p90_ms": ("TTFT p90", "ms"), "tpot_p90_ms": ("TPOT p90", "ms"), "goodput": ("Goodput", "%")}
+REASONS = {
+    "ttft": "lowest TTFT p90",
+    "tpot": "lowest TPOT p90",
+    "goodput": "highest goodput",
+    "balanced": "best balance of all three",
+}
+
+
+def not_tested(tuning: Tuning, pool: Pool, twin: Modelled, measured: Any, tuned: Tuned) -> list[str]:
+    """`measured`: of the recorded requests that were played."""
+    origin = trust.of_origin(
+        tuning.trace_name,
+        pool.name,
+        pool.model,
+        pools=(each.pool for each in measured),
+        models=(each.model for each in measured),
+    )
+    expected = described(twin.expected.as_dict())
+    left_out = (*twin.cautions, *tuned.not_modelled)
+    return [
+        f"real engines: all was simulated in the twin ({twin.about}; expected error {expected})",
+        "other traffic, other loads, other times than these requests, and other pools or numbers of instances",
+        "warm caches: each part begins with empty ones, for the live version too",
+        "failures, restarts and scaling of instances",
+        *(each["text"] for each in (*origin, *trust.of_requests(tuned.by_class))),
+        *(f"in the twin: {text}" for text in dict.fromkeys(left_out)),
+    ]
+
+
+def shown(metric: str, value: float | None, sign: str = "") -> str:
+    if value is None:
+        return "unknown"
+    unit = TITLES[metric][1]
+    return f"{100 * value:{sign}.2f} %" if unit == "%" else f"{value:{sign},.1f} {unit}"
+
+
+def effect_text(row: dict[str, Any]) -> str:
+    """One metric of a winner on the held-out requests."""
+    name, metric = TITLES[row["metric"]][0], row["metric"]
+    if row["difference"] is None or row["low"] is None or row["high"] is None:
+        return f"{name}: {shown(metric, row['live'])} → {shown(metric, row['tuned'])}: {row['verdict']}, no interval"
+    difference, low, high = (shown(metric, row[key], "+") for key in ("difference", "low", "high"))
+    return (
+        f"{name}: {shown(metric, row['live'])} → {shown(metric, row['tuned'])}, {difference} "
+        f"(95 % interval {low} to {high}, n = {row['n']:,}): {row['verdict']}"
+    )
+
+
+def note(tuning: Tuning, winner: dict[str, Any]) -> str:
+    """Of the draft."""
+    result = tuning.result or {}
+    held_out = winner["check"]["n"]
+    return "\n".join(
+        [
+            f"Trial {winner['trial']} of tuning {tuning.pk}: /policies/{tuning.policy.name}/tunings/{tuning.pk}/",
+            f"Simulated against v{tuning.live_version} on {tuning.trace_name}, pool {tuning.pool}: "
+            f"{tuning.done} trials on the first {SEARCHED:.0%} of the requests, "
+            f"checked on the last {held_out:,}, which the search never saw.",
+            *(f"- {effect_text(row)}" for row in winner["effect"]),
+            "Not tested:",
+            *(f"- {text}" for text in result.get("not_tested", ())),
+        ]
+    )

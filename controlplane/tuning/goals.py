@@ -1,0 +1,163 @@
+"""The three goals of a tuning: TTFT p90, TPOT p90 and goodput; its front and winners. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from controlplane.experiments.results import stats
+from controlplane.experiments.results.stats import Difference, Estimate
+from controlplane.twin.simulation.types import Simulated
+
+P90 = stats.QUANTILES.index(0.9)
+BALANCED = "balanced"
+REASONS = ("ttft", "tpot", "goodput", BALANCED)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """An answer within both counts as goodput."""
+
+    ttft_ms: float
+    tpot_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    n: int  # requests
+    answered: int
+    ttft_p90_ms: float | None  # None: more than a tenth had no answer, which counts as infinitely slow
+    tpot_p90_ms: float | None  # of answers with two tokens or more; None: there was none
+    goodput: float  # share of all requests that were answered within the limits
+
+    @property
+    def ordered(self) -> tuple[float, float, float]:
+        return _or_infinite(self.ttft_p90_ms), _or_infinite(self.tpot_p90_ms), self.goodput
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _or_infinite(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def goals_of(requests: Sequence[Simulated], limits: Limits) -> Goals:
+    ttft, tpot = ([ms for one in requests if (ms := of(one)) is not None] for of in (ttft_ms, tpot_ms))
+    return Goals(
+        n=len(requests),
+        answered=sum(one.outcome == "ok" for one in requests),
+        ttft_p90_ms=_p90(ttft),
+        tpot_p90_ms=_p90(tpot),
+        goodput=round(sum(is_good(one, limits) for one in requests) / len(requests), 6),
+    )
+
+
+def limits_of(live: Sequence[Simulated], ttft_limit_ms: float | None, tpot_limit_ms: float | None) -> Limits:
+    """As asked for, else the p90 of the live version; no limit where it has none."""
+    own = goals_of(live, Limits(math.inf, math.inf)).ordered
+    return Limits(ttft_limit_ms or own[0], tpot_limit_ms or own[1])
+
+
+def ttft_ms(one: Simulated) -> float:
+    """Infinite without an answer."""
+    return math.inf if one.outcome != "ok" or one.ttft_s is None else one.ttft_s * 1000
+
+
+def tpot_ms(one: Simulated) -> float | None:
+    return one.tpot_s * 1000 if one.outcome == "ok" and one.tpot_s is not None else None
+
+
+def is_good(one: Simulated, limits: Limits) -> bool:
+    tpot = tpot_ms(one)
+    return one.outcome == "ok" and ttft_ms(one) <= limits.ttft_ms and (tpot is None or tpot <= limits.tpot_ms)
+
+
+def _p90(values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    found = stats.quantile(sorted(values), 0.9)
+    return round(found, 3) if math.isfinite(found) else None
+
+
+def front(points: Mapping[int, Goals]) -> list[int]:
+    """The points that no other one beats: none is at least as good in every goal and better in one."""
+    costs = {number: _cost(goals) for number, goals in points.items()}
+    return [number for number, cost in costs.items() if not any(_beats(other, cost) for other in costs.values())]
+
+
+def _cost(goals: Goals) -> tuple[float, float, float]:
+    ttft, tpot, goodput = goals.ordered
+    return ttft, tpot, -goodput
+
+
+def _beats(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a != b and all(ours <= theirs for ours, theirs in zip(a, b, strict=True))
+
+
+def winners(points: Mapping[int, Goals]) -> dict[int, list[str]]:
+    """Points of the front to check, with what each is best in: a goal, or the balance of all three."""
+    costs = {number: _cost(points[number]) for number in front(points)}
+    found: dict[int, list[str]] = {}
+    if not costs:
+        return found
+    for i, reason in enumerate(REASONS[:3]):
+        found.setdefault(min(costs, key=lambda number: (costs[number][i], costs[number])), []).append(reason)
+    best, worst = ([by(column) for column in zip(*costs.values(), strict=True)] for by in (min, max))
+
+    def distance(number: int) -> float:
+        return sum(
+            ((cost - low) / (high - low)) ** 2 if math.isfinite(cost) and high > low else 4.0 * math.isinf(cost)
+            for cost, low, high in zip(costs[number], best, worst, strict=True)
+        )
+
+    found.setdefault(min(costs, key=distance), []).append(BALANCED)
+    return found
+
+
+def effects(
+    live: Sequence[Simulated], tuned: Mapping[int, Sequence[Simulated]], limits: Limits
+) -> dict[int, list[dict[str, Any]]]:
+    """Of each winner against the live version, on the same requests; the intervals hold for all winners together."""
+    outcomes = {"live": live, **{str(number): requests for number, requests in tuned.items()}}
+    rows: dict[int, list[dict[str, Any]]] = {number: [] for number in tuned}
+    for metric, of in (("ttft_p90_ms", ttft_ms), ("tpot_p90_ms", tpot_ms)):
+        columns = _columns(outcomes, of)
+        found = stats.differences(columns)
+        for number in tuned:
+            pair = found.get((str(number), "live"))
+            before, after = (_p90(columns[name]) for name in ("live", str(number)))
+            rows[number].append(_row(metric, before, after, pair[P90] if pair else None))
+    goods = {name: [float(is_good(one, limits)) for one in requests] for name, requests in outcomes.items()}
+    means = {name: round(sum(values) / len(values), 6) for name, values in goods.items()}
+    judged = stats.judged([_share(goods[str(number)], goods["live"]) for number in tuned], lower_is_better=False)
+    for number, difference in zip(tuned, judged, strict=True):
+        rows[number].append(_row("goodput", means["live"], means[str(number)], difference))
+    return rows
+
+
+def _columns(outcomes: Mapping[str, Sequence[Simulated]], of: Any) -> dict[str, list[float]]:
+    """Row i is the same request in each; without the requests that have no value in one of them."""
+    rows = zip(*([of(one) for one in requests] for requests in outcomes.values()), strict=True)
+    whole = [row for row in rows if None not in row]
+    return {name: [row[i] for row in whole] for i, name in enumerate(outcomes)}
+
+
+def _share(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
+    gains, n = [a - b for a, b in zip(ours, theirs, strict=True)], len(ours)
+    drawn = (sum(gain * times for gain, times in zip(gains, each, strict=True)) / n for each in stats.draws(n))
+    return Estimate.of(sum(gains) / n, drawn, n)
+
+
+def _row(metric: str, live: float | None, tuned: float | None, found: Difference | None) -> dict[str, Any]:
+    """None: unknown, or infinite."""
+    row = {"metric": metric, "live": live, "tuned": tuned}
+    if found is None:
+        return {**row, "difference": None, "low": None, "high": None, "n": 0, "verdict": "too few requests"}
+    numbers = {name: getattr(found, name) for name in ("difference", "low", "high")}
+    return {
+        **row,
+        **{name: round(value, 6) if math.isfinite(value) else None for name, value in numbers.items()},
+        "n": found.n,
+        "verdict": found.verdict,
+    }

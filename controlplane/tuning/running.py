@@ -1,0 +1,95 @@
+"""Performing a tuning as a job, from its row to its result."""
+
+from typing import Any
+
+import redis
+from django.utils import timezone
+
+from controlplane.policies import selectors as policies
+from controlplane.policies.errors import PolicyError
+from controlplane.previews import source, subprocess
+from controlplane.previews.analysis.compute import from_the_start
+from controlplane.previews.source import TrafficPart
+from controlplane.previews.subprocess import SubprocessFailed
+from controlplane.traces import library
+from controlplane.traces.types import BadTrace
+from controlplane.tuning import evidence
+from controlplane.tuning.compute import Tried, TuningInputs, compute
+from controlplane.tuning.models import Trial, Tuning
+from controlplane.tuning.services import cut
+from controlplane.tuning.space import Dimension
+from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
+from fleet import jobs, selectors
+from fleet.jobs import DONE, FAILED, Heartbeat
+from fleet.models import Pool
+from router.policy.schema.document import InvalidDocument
+
+EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidDocument, NotModelled, redis.RedisError)
+
+
+def run_tuning(tuning_id: int) -> None:
+    """Perform the tuning, unless another worker has claimed it."""
+    tuning = jobs.claim(Tuning, tuning_id)
+    if tuning is None:
+        return
+    try:
+        values = _perform(tuning)
+    except jobs.Stopped:
+        jobs.send_next(Tuning)
+    except Pool.DoesNotExist:
+        fail(tuning, f"pool {tuning.pool} is no longer there")
+    except Exception as error:
+        fail(tuning, jobs.cause_of(error, EXPECTED))
+    else:
+        _end(tuning, DONE, **values)
+
+
+def fail(tuning: Tuning, cause: str) -> None:
+    _end(tuning, FAILED, cause)
+
+
+def _end(tuning: Tuning, status: str, cause: str = "", **values: Any) -> None:
+    jobs.end(tuning, status, cause, **values)
+    jobs.send_next(Tuning)
+
+
+def _perform(tuning: Tuning) -> dict[str, Any]:
+    """The values of the row once it is done."""
+    pool = selectors.pool(tuning.pool)
+    twin = twin_of(pool)
+    part = source.take(tuning.trace_name, tuning.max_requests, tuning.seed, tuning.trace["until"])
+    heartbeat = Heartbeat(tuning)
+    tuned = subprocess.run_in_subprocess(
+        compute, _inputs(tuning, twin, part), heartbeat.beat, lambda tried: _keep(tuning, heartbeat, tried)
+    )
+    measured = [request.measured for request in part.trace.requests if request.measured is not None]
+    return {
+        "done": tuning.done,
+        "trace": {**part.facts(), "requests": tuning.trace["requests"]},
+        "twin": {"basis": twin.basis, "about": twin.about, "expected": twin.expected.as_dict()},
+        "result": {**tuned.result, "not_tested": evidence.not_tested(tuning, pool, twin, measured, tuned)},
+    }
+
+
+def _inputs(tuning: Tuning, twin: Modelled, part: TrafficPart) -> TuningInputs:
+    requests = part.trace.requests
+    searched = cut(len(requests))
+    return TuningInputs(
+        fleet=twin.fleet,
+        document=policies.version(tuning.policy, tuning.live_version).upgraded,
+        space=tuple(Dimension.of(each) for each in tuning.space),
+        search=requests[:searched],
+        check=from_the_start(requests[searched:]),
+        pacing=part.trace.pacing,
+        seed=tuning.seed,
+        trials=tuning.total,
+        workers=tuning.workers,
+        ttft_limit_ms=tuning.limits["ttft_ms"],
+        tpot_limit_ms=tuning.limits["tpot_ms"],
+    )
+
+
+def _keep(tuning: Tuning, heartbeat: Heartbeat, tried: Tried) -> None:
+    tuning.done = tried.number
+    heartbeat.write(timezone.now(), {"done": tuning.done})
+    Trial.objects.create(tuning=tuning, number=tried.number, values=tried.values, goals=tried.goals.as_dict())

@@ -1,0 +1,50 @@
+"""Reading tunings: of a policy, and one as JSON."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from controlplane.policies.errors import NoSuchPolicy
+from controlplane.policies.models import Policy
+from controlplane.previews.selectors import trace_of
+from controlplane.tuning.models import Tuning
+
+NUMBER_MAX = 2**31 - 1  # for every database
+_PLAIN = (
+    *("live_version", "pool", "status", "done", "total", "cause", "actor", "created_at", "started_at", "ended_at"),
+    *("seed", "workers", "max_requests", "limits", "result", "drafted"),
+)
+
+
+def tunings(policy: Policy) -> QuerySet[Tuning]:
+    """Newest first."""
+    return Tuning.objects.filter(policy=policy).select_related("policy")
+
+
+def tuning(policy: Policy, number: int) -> Tuning:
+    found = tunings(policy).filter(pk=number).first() if number <= NUMBER_MAX else None
+    if found is None:
+        raise NoSuchPolicy(f"policy {policy.name} has no tuning {number}; the newest ones are kept")
+    return found
+
+
+def as_dict(tuning: Tuning) -> dict[str, Any]:
+    """As in the API, without its trials."""
+    shown = ("path", "low", "high", "log", "choices")
+    return {
+        "id": tuning.pk,
+        "policy": tuning.policy.name,
+        **{name: getattr(tuning, name) for name in _PLAIN},
+        "trace": trace_of(tuning.trace_name, tuning.trace, timezone.now()),
+        "twin": {"basis": "", "about": "", "expected": None, **tuning.twin},
+        "parameters": [{name: each[name] for name in shown} for each in tuning.space],
+    }
+
+
+def with_trials(tuning: Tuning) -> dict[str, Any]:
+    trials = tuning.trials.values("number", "values", "goals")
+    return {
+        **as_dict(tuning),
+        "trials": [{"number": each["number"], "values": each["values"], **each["goals"]} for each in trials],
+    }

@@ -1,0 +1,168 @@
+"""Starting and cancelling tunings, and opening a draft with the values of a winner."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.audit.services import Actor, record
+from controlplane.policies import selectors as policies
+from controlplane.policies.drafts.services import open_draft, patch_draft
+from controlplane.policies.errors import Conflict, PolicyInvalid
+from controlplane.policies.models import Draft, Policy, PolicyVersion
+from controlplane.previews import services as previews
+from controlplane.previews.source import TrafficPart
+from controlplane.tuning import evidence, search
+from controlplane.tuning.compute import SEARCHED
+from controlplane.tuning.models import Tuning
+from controlplane.tuning.space import BadSpace, Dimension, Range, space_of
+from controlplane.twin.pool_model import NotModelled, twin_of
+from fleet import jobs
+from fleet.jobs import DONE, ENDED
+from fleet.models import Pool
+from router.contract.problem import Problem
+from router.policy.schema import document as documents
+
+KEPT = 50  # of each policy, the newest
+TRIALS, MOST_TRIALS = 60, 500
+WORKERS, MOST_WORKERS = 2, 8
+MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
+LEAST_REQUESTS = 100  # 30 of them check
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    pool: str = ""  # empty: the one with most recorded requests
+    trace: str = ""  # empty: previews.source.choose
+    parameters: Sequence[Range] = field(default=())  # empty: those by which the strategy decides
+    trials: int = TRIALS
+    workers: int = WORKERS
+    seed: int = 1
+    max_requests: int = MAX_REQUESTS
+    ttft_limit_ms: float | None = None
+    tpot_limit_ms: float | None = None
+
+
+def start(policy: Policy, actor: Actor, asked: Asked) -> Tuning:
+    """PolicyInvalid: Optuna is not installed, or pool, traffic or parameters do not allow it."""
+    if not search.is_installed():
+        raise PolicyInvalid(search.MISSING, (Problem("", None, search.MISSING),))
+    live = policies.live_version(policy)
+    space = _space(live, asked)
+    question = previews.Asked(asked.pool, asked.trace, (asked.seed,), asked.max_requests)
+    pool = previews.pool_of(policy, question.pool)
+    part = previews.part_of(question, pool)
+    _check(pool, part)
+    made = Tuning(
+        policy=policy,
+        live_version=live.number,
+        pool=pool.name,
+        trace_name=part.name,
+        trace=part.facts(),
+        max_requests=asked.max_requests,
+        seed=asked.seed,
+        workers=asked.workers,
+        limits={"ttft_ms": asked.ttft_limit_ms, "tpot_ms": asked.tpot_limit_ms},
+        space=[dimension.as_dict() for dimension in space],
+        total=asked.trials,
+        actor=actor.name[:200],
+    )
+    with transaction.atomic():
+        made.save()
+        about = ("live_version", "pool", "trace_name", "max_requests", "seed", "workers", "total")
+        record(actor, "tuning.start", str(made), after={name: getattr(made, name) for name in about})
+        _forget_old(policy)
+    jobs.send(made)
+    return made
+
+
+def _space(live: PolicyVersion, asked: Asked) -> tuple[Dimension, ...]:
+    strategy = documents.parse(live.document).strategy
+    try:
+        return space_of(strategy, asked.parameters)
+    except BadSpace as error:
+        raise PolicyInvalid("these parameters cannot be tuned", error.problems) from None
+
+
+def _check(pool: Pool, part: TrafficPart) -> None:
+    count = len(part.trace.requests)
+    if count < LEAST_REQUESTS:
+        message = f"{part.name} has {count} requests to play: a tuning needs at least {LEAST_REQUESTS}"
+        raise PolicyInvalid(message, (Problem("trace", part.name, message),))
+    try:
+        twin_of(pool)
+    except NotModelled as error:
+        raise PolicyInvalid(str(error), (Problem("pool", pool.name, str(error)),)) from None
+
+
+def cut(count: int) -> int:
+    """How many of the requests are searched."""
+    return round(SEARCHED * count)
+
+
+def _forget_old(policy: Policy) -> None:
+    oldest_kept = Tuning.objects.filter(policy=policy).order_by("-pk")[KEPT - 1 : KEPT].values_list("pk", flat=True)
+    for number in oldest_kept:
+        Tuning.objects.filter(policy=policy, pk__lt=number, status__in=ENDED).delete()
+
+
+def cancel(tuning: Tuning, actor: Actor) -> bool:
+    """Stop it, within a second when it runs; False when it had ended before."""
+    with transaction.atomic():
+        if not jobs.cancel(tuning, actor.name):
+            return False
+        record(actor, "tuning.cancel", str(tuning))
+    return True
+
+
+def draft_of(tuning: Tuning, trial: int, actor: Actor) -> Draft:
+    """Open a draft with the values of a winner and its evidence as note; it is never published by itself.
+
+    PolicyInvalid: the trial was not checked. Conflict: a draft is open, or another version is live by now.
+    """
+    winner = _winner(tuning, trial)
+    policy = tuning.policy
+    live = policies.live_version(policy)
+    if live.number != tuning.live_version:
+        by = f"v{live.number} by {live.actor_name}"
+        text = f"the tuning compared with v{tuning.live_version}, and {by} is live now: tune again"
+        raise Conflict(text, kind="live", theirs=live.upgraded, current=live.etag)
+    _check_no_draft(policy)
+    document = documents.apply_overrides(live.upgraded, winner["values"])
+    with transaction.atomic():
+        draft = open_draft(policy, actor)
+        if draft.revision > 1 or draft.opened_by != actor.name:  # opened by another person a moment ago
+            raise _open(policy, draft)
+        draft = patch_draft(policy, winner["values"], actor, if_match=draft.etag)
+        note = evidence.note(tuning, winner)
+        Draft.objects.filter(pk=draft.pk).update(note=note)
+        Tuning.objects.filter(pk=tuning.pk).update(drafted=trial)
+        record(actor, "tuning.draft", str(tuning), f"trial {trial}", live.upgraded, document)
+    draft.note, tuning.drafted = note, trial
+    return draft
+
+
+def _winner(tuning: Tuning, trial: int) -> dict[str, Any]:
+    if tuning.status != DONE or tuning.result is None:
+        message = f"the tuning is {tuning.status}: wait until it is done"
+        raise PolicyInvalid(message, (Problem("trial", trial, message),))
+    found: dict[int, dict[str, Any]] = {each["trial"]: each for each in tuning.result["winners"]}
+    if trial not in found:
+        allowed = ", ".join(map(str, found)) or "none"
+        message = "was not checked on the held-out requests"
+        raise PolicyInvalid("only a winner can become a draft", (Problem("trial", trial, message, allowed),))
+    return found[trial]
+
+
+def _check_no_draft(policy: Policy) -> None:
+    draft = policies.open_draft(policy)
+    if draft is not None:
+        raise _open(policy, draft)
+
+
+def _open(policy: Policy, draft: Draft) -> Conflict:
+    text = (
+        f"{draft.updated_by} has a draft of {policy.name} open (revision {draft.revision}): publish or discard it first"
+    )
+    return Conflict(text, kind="exists", theirs=draft.upgraded, current=draft.etag)

@@ -1,0 +1,119 @@
+"""The parameters that a tuning searches, each within bounds. Pure."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from router.contract.problem import Problem
+from router.policy.schema.document import parameters_of
+from router.policy.schema.parameter import Parameter, accept, number
+
+DEFAULT = ("strategy.", "classes.", "affinity.", "load.", "cache.")  # beginnings of the paths searched unless named
+SEARCHABLE = (*DEFAULT, "flow.", "admission.max_", "admission.share_")  # on which the outcome in the twin depends
+NAME = "strategy.name"
+WIDE = 100.0  # from this ratio of the bounds on, a parameter is searched on a logarithmic scale
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A parameter as asked for; None: the parameter's own bound."""
+
+    path: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    path: str
+    low: float = 0.0
+    high: float = 0.0
+    whole: bool = False
+    log: bool = False
+    shift: float = 0.0  # added before the logarithm, for bounds from zero on
+    choices: tuple[Any, ...] = ()  # instead of bounds
+
+    def value_at(self, position: float) -> int | float:
+        """`position`: 0 is the lower bound, 1 the upper one."""
+        low, high = self.low + self.shift, self.high + self.shift
+        raw = low * (high / low) ** position if self.log else low + (high - low) * position
+        value = round(raw - self.shift) if self.whole else float(f"{raw - self.shift:.4g}")
+        bounded = min(max(value, self.low), self.high)
+        return int(bounded) if self.whole else float(bounded)
+
+    def position_of(self, value: float) -> float | None:
+        """The inverse; None outside the bounds."""
+        if not self.low <= value <= self.high:
+            return None
+        low, high, at = self.low + self.shift, self.high + self.shift, value + self.shift
+        position = math.log(at / low) / math.log(high / low) if self.log else (at - low) / (high - low)
+        return min(max(position, 0.0), 1.0)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "choices": list(self.choices)}
+
+    @classmethod
+    def of(cls, stored: dict[str, Any]) -> Self:
+        return cls(**{**stored, "choices": tuple(stored["choices"])})
+
+
+class BadSpace(Exception):
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(problem.text for problem in problems))
+
+
+def space_of(strategy: str, asked: Iterable[Range] = ()) -> tuple[Dimension, ...]:
+    """The parameters asked for, else those by which the strategy decides. BadSpace names every problem."""
+    known = searchable(strategy)
+    ranges = tuple(asked) or tuple(Range(path) for path in known if path.startswith(DEFAULT))
+    problems, found = [], []
+    for i, each in enumerate(ranges):
+        made = _dimension(f"parameters.{i}", each, known)
+        if isinstance(made, Problem):
+            problems.append(made)
+        else:
+            found.append(made)
+    paths = [each.path for each in ranges]
+    problems += [
+        Problem(f"parameters.{i}.path", path, "is named twice") for i, path in enumerate(paths) if path in paths[:i]
+    ]
+    if problems:
+        raise BadSpace(problems)
+    return tuple(found)
+
+
+def searchable(strategy: str) -> dict[str, Parameter]:
+    return {
+        each.path: each
+        for each in parameters_of(strategy)
+        if each.path.startswith(SEARCHABLE)
+        and each.path != NAME
+        and (not each.strategies or strategy in each.strategies)
+    }
+
+
+def _dimension(at: str, asked: Range, known: dict[str, Parameter]) -> Dimension | Problem:
+    parameter = known.get(asked.path)
+    if parameter is None:
+        return Problem(f"{at}.path", asked.path, "cannot be tuned", ", ".join(known))
+    if parameter.kind in ("choice", "bool"):
+        if asked.low is not None or asked.high is not None:
+            return Problem(f"{at}.low", asked.low, f"{asked.path} has no bounds", "leave out low and high")
+        return Dimension(asked.path, choices=parameter.choices or (False, True))
+    bounds = []
+    for name, given, own in (("low", asked.low, parameter.minimum), ("high", asked.high, parameter.maximum)):
+        bound = accept(parameter, own if given is None else given)
+        if isinstance(bound, Problem):
+            return Problem(f"{at}.{name}", given, bound.message, parameter.allowed)
+        bounds.append(bound)
+    return _between(at, parameter, *bounds)
+
+
+def _between(at: str, parameter: Parameter, low: float, high: float) -> Dimension | Problem:
+    if low >= high:
+        return Problem(f"{at}.low", low, "is not below the upper bound", f"below {number(high)}")
+    shift = 0.0 if low > 0 else float(parameter.step or 1.0)
+    log = (high + shift) / (low + shift) >= WIDE
+    return Dimension(parameter.path, low, high, parameter.kind == "int", log, shift if log else 0.0)

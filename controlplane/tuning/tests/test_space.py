@@ -1,0 +1,62 @@
+"""Which parameters are searched, between which bounds, on which scale."""
+
+import pytest
+
+from controlplane.tuning.space import BadSpace, Dimension, Range, space_of
+from router.policy.schema.parameters import PARAMETERS
+from router.policy.strategies import STRATEGIES
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_each_strategy_has_parameters_to_search_within_their_own_bounds(strategy):
+    for each in space_of(strategy):
+        parameter = PARAMETERS[each.path]
+        assert not parameter.strategies or strategy in parameter.strategies
+        if each.choices:
+            assert each.choices == (parameter.choices or (False, True))
+        else:
+            assert (each.value_at(0.0), each.value_at(1.0)) == (parameter.minimum, parameter.maximum)
+            assert isinstance(each.value_at(0.5), int if parameter.kind == "int" else float)
+
+
+def test_wide_bounds_are_searched_on_a_logarithmic_scale_also_from_zero_on():
+    heavy, warm, share = space_of(
+        "adaptive_v1",
+        [Range("classes.heavy_new_tokens"), Range("classes.warm_new_tokens"), Range("classes.warm_hit_share")],
+    )
+    assert (heavy.log, warm.log, share.log) == (True, True, False)
+    assert heavy.value_at(0.5) == 16_000  # the geometric mean of 256 and 1,000,000
+    assert warm.value_at(0.0) == 0
+    assert 0 < warm.value_at(0.5) < 50_000
+    assert share.value_at(0.5) == 0.5
+
+
+@pytest.mark.parametrize("path", ["classes.heavy_new_tokens", "classes.warm_new_tokens", "affinity.break_ratio"])
+def test_a_position_leads_back_to_its_value(path):
+    (dimension,) = space_of("adaptive_v1", [Range(path)])
+    for position in (0.0, 0.3, 1.0):
+        assert dimension.position_of(dimension.value_at(position)) == pytest.approx(position, abs=0.01)
+    assert dimension.position_of(-1.0) is None
+    assert Dimension.of(dimension.as_dict()) == dimension
+
+
+@pytest.mark.parametrize(
+    ("asked", "path", "message"),
+    [
+        (Range("failure.breaker_errors"), "parameters.0.path", "cannot be tuned"),
+        (Range("strategy.name"), "parameters.0.path", "cannot be tuned"),
+        (Range("classes.heavy_new_tokens", 1), "parameters.0.low", "1 is below 256"),
+        (Range("classes.heavy_new_tokens", None, 2e6), "parameters.0.high", "2000000.0 is above 1,000,000"),
+        (Range("classes.heavy_new_tokens", 900, 800), "parameters.0.low", "is not below the upper bound"),
+        (Range("flow.heavy", 1), "parameters.0.low", "has no bounds"),
+    ],
+)
+def test_what_cannot_be_searched_is_named(asked, path, message):
+    with pytest.raises(BadSpace, match=message) as raised:
+        space_of("adaptive_v1", [asked])
+    assert raised.value.problems[0].path == path
+
+
+def test_a_parameter_is_named_once():
+    with pytest.raises(BadSpace, match="named twice"):
+        space_of("adaptive_v1", [Range("load.request_tokens"), Range("load.request_tokens")])
