@@ -14,7 +14,13 @@ from controlplane.cli import weir
 from controlplane.experiments import running
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.tests.conftest import body
+from controlplane.previews import subprocess as preview_subprocess
 from controlplane.testing import api_caller
+from controlplane.traces import generated
+from controlplane.tuning import compute as tuning_compute
+from controlplane.tuning import running as tuning_running
+from controlplane.tuning import search
+from controlplane.tuning.tests.conftest import RandomSearch
 from fleet.models import Pool
 from router.contract.version import VERSION
 
@@ -161,3 +167,41 @@ def test_the_server_hands_out_its_own_version_to_callers_with_a_token(client, ci
 def test_every_command_is_documented():
     text = (Path(__file__).parents[3] / "docs" / "ci.md").read_text()
     assert [name for name in COMMANDS if f"weir {name}" not in text] == []
+
+
+@pytest.fixture
+def tuned(demo, monkeypatch):
+    """Tunings are computed at once, by a search that draws at random."""
+    monkeypatch.setattr(tuning_compute, "Search", RandomSearch)
+    monkeypatch.setattr(search, "is_installed", lambda: True)
+    monkeypatch.setitem(generated.BUILT_IN, "agentic-demo", lambda: generated.generate(duration_s=150))
+    monkeypatch.setattr(preview_subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
+    monkeypatch.setattr("controlplane.celery.app.send_task", lambda name, args, queue: tuning_running.run_tuning(*args))
+
+
+TUNE = ("tune", "default", "--trace", "agentic-demo", "--trials", 1, "--workers", 1)
+
+
+def test_tuning_tells_the_winners_and_opens_a_draft_when_asked(run, tuned):
+    words = (*TUNE, "--parameter", "classes.heavy_new_tokens=8000:60000")
+    status, told, error = run(*words, "--draft", "balanced")
+    assert status == 0, error
+    for text in (
+        "held-out requests",
+        "ttft_p90_ms: ",
+        "not tested: real engines",
+        "is the draft of default, not published",
+    ):
+        assert text in told
+    status, told, error = run(*words, "--draft", "ttft")
+    assert status == 3
+    assert "has a draft of default open" in error
+
+
+@pytest.mark.parametrize(
+    ("parameter", "text"), [("load.request_tokens=a:b", "PATH=LOW:HIGH with numbers"), ("nonsense", "cannot be tuned")]
+)
+def test_a_wrong_parameter_is_named(run, tuned, parameter, text):
+    status, _, error = run(*TUNE, "--parameter", parameter)
+    assert status == 3
+    assert text in error
