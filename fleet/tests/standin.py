@@ -59,7 +59,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int, required=True)
 parser.add_argument("--model", required=True)
 parser.add_argument("--dies", default="")
+parser.add_argument("--models", type=int, default=0)
 options = parser.parse_args()
+behaviour["models"] = options.models
 if options.dies:
     raise SystemExit(options.dies)
 ThreadingHTTPServer(("127.0.0.1", options.port), Handler).serve_forever()

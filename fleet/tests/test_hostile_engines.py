@@ -60,27 +60,13 @@ def test_a_page_that_is_too_large_leaves_the_last_time_and_no_figures(engine: Wo
 
 
 def test_a_million_models_are_not_read(world: World) -> None:
-    world.apply(1)
+    world.apply(1, models=100_000)
     world.until(world.is_in(State.LOADING))
-    world.until(lambda: bool(world.one().url))
-    wait_for(world)
     too_large = "/v1/models: larger than 1048576 bytes"
     world.until(lambda: any(reason.endswith(too_large) for reason in sample(world).refused))
     assert world.one().state == State.LOADING
     world.tell(models=10)
     world.until_ready(1)
-
-
-def wait_for(world: World) -> None:
-    world.until(lambda: answers(world))
-
-
-def answers(world: World) -> bool:
-    try:
-        world.tell(models=100_000)
-    except OSError:
-        return False
-    return True
 
 
 def test_reasons_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,10 +35,12 @@ class FakeSpec:
     dies: str = option("", title="Last words", kind="text")
     flavour: int = option(0, title="Flavour", minimum=0, maximum=9)
     after: str = option("", title="Needed pool", kind="text")
+    models: int = option(0, title="Models", minimum=0, maximum=1_000_000, help="Besides its own, from the start.")
 
 
 def _command(spec: FakeSpec, launch: Launch) -> list[str]:
     argv = [launch.python, str(STANDIN), "--port", str(launch.ports["http"]), "--model", launch.model]
+    argv += ["--models", str(spec.models)]
     return [*argv, "--dies", spec.dies] if spec.dies else argv
 
 

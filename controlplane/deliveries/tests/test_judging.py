@@ -75,7 +75,7 @@ def test_each_transition_is_a_notice_in_the_same_transaction(canary, monkeypatch
     notice = Notice.objects.get()
     assert (notice.event, notice.subject) == ("delivery.holding", "policy default v2")
     facts = {"delivery": canary.pk, "policy": "default", "version": 2, "base": 1, "step": 2, "steps": 4, "by": "judge"}
-    assert notice.facts == facts
+    assert notice.facts == facts | {"pools": ["demo"]}
     monkeypatch.setattr("controlplane.deliveries.moving._notify", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         services.pause(selectors.delivery(canary.pk), OTTO)
