@@ -150,6 +150,7 @@ def test_epochs_go_on_when_a_pool_grows_again(world: World) -> None:
     assert world.one().epoch == 2
 
 
+@pytest.mark.slow
 def test_a_changed_option_replaces_the_process_once_it_has_drained(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
@@ -220,6 +221,7 @@ def test_stop_and_start_on_request(world: World) -> None:
     world.until_ready(1)
 
 
+@pytest.mark.slow
 def test_a_restart_on_request_gives_a_new_process(world: World) -> None:
     world.apply(1)
     world.until_ready(1)

@@ -36,6 +36,7 @@ def halted(world: World) -> None:
     world.until(lambda: bool(pool().halted))
 
 
+@pytest.mark.slow
 def test_a_change_that_fails_is_halted_with_the_reason_and_the_old_configuration_serves(world: World) -> None:
     halted(world)
     assert "a program is missing: run manage.py doctor: ModuleNotFoundError" in pool().halted

@@ -71,6 +71,7 @@ async def test_a_prompt_that_the_engine_holds_is_predicted_to_the_token(
         assert 'weir_router_index_believed{index="exact",instance="demo-0",pool="demo"} 1.0' in page
 
 
+@pytest.mark.slow
 async def test_the_last_block_of_a_whole_prompt_is_not_promised(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
@@ -89,6 +90,7 @@ async def test_the_last_block_of_a_whole_prompt_is_not_promised(
         assert (made["predicted_cached"], made["cached_tokens"]) == (112, 112)
 
 
+@pytest.mark.slow
 async def test_a_receipt_names_the_tiers_that_were_expected_and_that_served(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
@@ -109,6 +111,7 @@ async def test_a_receipt_names_the_tiers_that_were_expected_and_that_served(
         assert second["predicted_tiers"] == second["cached_tiers"] == [0, 128, 0]
 
 
+@pytest.mark.slow
 async def test_without_events_the_approximate_index_is_believed_and_said(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
@@ -137,6 +140,7 @@ async def test_a_tokenizer_that_cannot_be_had_is_no_error_to_clients(
         assert (await receipt(published, await ask(client)))["index"] == "approximate"
 
 
+@pytest.mark.slow
 async def test_a_request_that_cannot_be_tokenised_is_left_to_the_approximate_index(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:

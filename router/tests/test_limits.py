@@ -152,6 +152,7 @@ async def test_a_request_that_no_engine_was_asked_costs_nothing(world):
     assert {answer.status_code for answer in answers} == {503}
 
 
+@pytest.mark.slow
 async def test_two_routers_share_a_limit_exactly(world, redis_url):
     w = await keyed(world, key_entry(ALICE, requests_per_min=40))
     began = time.monotonic()

@@ -20,6 +20,7 @@ def performed(ci, demo_pool, sent, data_dir):
     return perform
 
 
+@pytest.mark.slow
 def test_arms_that_played_the_same_requests_compare_and_the_link_keeps_the_choice(performed, ci, vera_client):
     one, two = performed(arms=["round_robin", "lpwl"]), performed(arms=["lpwl fleet.replicas=4"])
     arms = f"arm={one}:lpwl&arm={two}:lpwl replicas=4"
@@ -36,6 +37,7 @@ def test_arms_that_played_the_same_requests_compare_and_the_link_keeps_the_choic
     assert f"compare?arm={one}:round_robin" in vera_client.get(f"/experiments/{one}/").content.decode()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_is_told(performed, ci, vera_client):
     one, other = performed(arms=["lpwl"]), performed(arms=["lpwl"], load_factor=2)
     Experiment.objects.filter(pk=performed(arms=["lpwl"])).update(status="running")

@@ -77,6 +77,7 @@ def test_lists_read_no_large_fields(started, vera_client, django_assert_max_num_
     assert not [query for query in seen.captured_queries if '"record"' in query["sql"] or '"summary"' in query["sql"]]
 
 
+@pytest.mark.slow
 def test_a_resumed_matrix_keeps_the_runs_that_are_done(started, ci):
     matrix = started()
     first = matrix.cells.order_by("pk")[0]

@@ -71,6 +71,7 @@ def test_a_failure_is_retried_later_with_the_same_id(notice, receiver) -> None:
     assert {headers["webhook-id"] for headers, _ in receiver.got} == {notice.message_id}
 
 
+@pytest.mark.slow
 def test_retries_go_on_for_a_day_and_then_end(notice, receiver) -> None:
     receiver.status = 500
     now, times = timezone.now(), []

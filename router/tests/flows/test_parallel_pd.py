@@ -39,6 +39,7 @@ async def test_two_instances_say_what_one_alone_would_have_said(pair: Build, str
     assert answer == await alone(world.sims[0])
 
 
+@pytest.mark.slow
 async def test_a_chat_is_one_stream_with_one_role_and_one_end(pair: Build) -> None:
     world = await pair("neuron")
     messages = [{"role": "user", "content": PROMPT}]

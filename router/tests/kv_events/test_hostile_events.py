@@ -56,6 +56,7 @@ def test_bytes_of_any_kind_are_a_batch_or_refused(payload: bytes) -> None:
     is_read_or_refused(payload)
 
 
+@pytest.mark.slow
 @given(st.floats() | st.integers(-10, 2**40), st.lists(event) | junk)
 def test_msgpack_of_any_kind_is_a_batch_or_refused(at: float, events: object) -> None:
     is_read_or_refused(msgpack.packb([at, events, 0]))

@@ -169,6 +169,7 @@ async def test_capacity_that_the_first_cannot_use_goes_to_the_next():
     await asyncio.gather(*waiting)
 
 
+@pytest.mark.slow
 async def test_clocks_of_tenants_that_are_gone_are_forgotten():
     server = Server(AdmissionQueue())
     (last,) = await enqueue(server, ("last", "warm", "dear", 1e12))
