@@ -10,7 +10,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 ENGINES := .engines
 ENGINES_STAMP := $(ENGINES)/.installed
 
-.PHONY: run test test-slow test-attacks test-deploy test-browser test-engines engines lint lock bench screenshots sbom audit clean
+.PHONY: run test test-slow test-attacks test-deploy test-browser test-engines engines lint lock bench findings screenshots sbom audit clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -52,6 +52,9 @@ bench: $(TESTS_STAMP)
 	$(PY) bench/start.py
 	$(PY) bench/publish.py
 	$(PY) bench/processes.py
+
+findings: $(TESTS_STAMP)
+	$(PY) -m bench.findings --write
 
 screenshots: $(TESTS_STAMP)
 	@$(PY) docs/chromium.py

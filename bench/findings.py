@@ -1,0 +1,306 @@
+"""What the twin says about strategies, thresholds and offloads: the tables of docs/findings.md, all simulated.
+
+    .venv/bin/python -m bench.findings [--tables design,thresholds,bandwidths,static,strategies] [--seeds 5]
+                                       [--window 600] [--processes 2] [--traces FOLDER] [--write]
+
+The fleet is 8 engines of Qwen3-32B on two H100 each, as the kind `sim` models them; the arms are the presets of matrix
+experiments. Virtual time: other load on the machine changes nothing but how long it takes. FOLDER is where
+WEIR_TRACE_DIR points; without it only generated traffic is played. --write remakes the tables in docs/findings.md.
+"""
+
+import argparse
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from controlplane.experiments.matrix import presets
+from controlplane.experiments.results import stats
+from controlplane.traces.formats import registry
+from controlplane.traces.generated import generate
+from controlplane.traces.types import LoadedTrace, TraceRequest
+from controlplane.twin.simulation.simulate import simulate
+from controlplane.twin.simulation.types import Simulated, TwinFleet
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Launch
+from fleet.kinds.option import build
+from router.policy.schema import document as documents
+
+DOC = Path(__file__).resolve().parent.parent / "docs" / "findings.md"
+ENGINES = 8
+ENGINE = {"gpu": "h100_sxm", "model_profile": "Qwen3-32B", "tp": 2}
+WINDOW = 131_072  # tokens: longer requests are left out
+SLO_TTFT_S, SLO_TPOT_S = 5.0, 0.1
+TRACES = {
+    "conversation": "conversation_trace.jsonl",
+    "coding agent": "coding_agent_trace.jsonl",
+    "Azure code": "azure_code_2023.csv",
+}
+GENERATED = "generated sessions"
+PEERS = (*presets.PEERS, "session_sticky", "adaptive_v1")
+COMPARED = ("ttft_p90", "e2e_p50", "goodput")  # decide about the default
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One comparison: the same requests for every arm."""
+
+    trace: str
+    load: float
+    window_s: float
+    folder: str  # of the traces; empty for generated ones
+
+
+@dataclass(frozen=True)
+class Played:
+    """The requests of one run, in the order of the trace; infinite: not answered."""
+
+    ttft: tuple[float, ...]
+    tpot: tuple[float, ...]
+    e2e: tuple[float, ...]
+    within: tuple[bool, ...]
+    cached: float  # share of the prompt tokens
+    refused: int
+    kv_wait: float  # share of the TTFT that waited for KV
+    decoder_kv: float  # mean KV usage of the fullest quarter of the instances, 0–1
+    took_s: float
+
+
+def named(arm: Any) -> dict[str, Any]:
+    return {"name": arm, "strategy": arm} if isinstance(arm, str) else dict(arm)
+
+
+def fleet_of(arm: Mapping[str, Any]) -> TwinFleet:
+    changes = arm.get("fleet", {})
+    kind, replicas = KINDS["sim"], changes.get("replicas", ENGINES)
+    spec = build(kind.spec, {**ENGINE, **changes.get("engine", {})})
+    assert kind.twin_model is not None
+    models = [
+        kind.twin_model(spec, Launch(f"e-{i}", "model", "127.0.0.1", dict.fromkeys(kind.ports, 0), "python", i))
+        for i in range(replicas)
+    ]
+    return TwinFleet({f"e-{i}": model.engine for i, model in enumerate(models)})
+
+
+@cache
+def requests_of(cell: Cell, seed: int) -> tuple[list[TraceRequest], str]:
+    """(requests in the window at the load, pacing)."""
+    trace: LoadedTrace
+    if cell.trace == GENERATED:
+        trace = generate(seed, cell.window_s, every_s=2.0)
+    else:
+        trace = registry.read((Path(cell.folder) / TRACES[cell.trace]).read_bytes(), seed)
+    return registry.faster(registry.window(trace.requests, cell.window_s, WINDOW), cell.load), trace.pacing
+
+
+def play(cell: Cell, arm: Mapping[str, Any], seed: int) -> Played:
+    requests, pacing = requests_of(cell, seed)
+    policy = documents.apply_overrides(documents.default(arm["strategy"]), arm.get("overrides", {}))
+    outcome = simulate(fleet_of(arm), documents.parse(policy), requests, pacing=pacing, seed=seed)
+    found, usage = outcome.requests, sorted(fmean(use.kv_usage or (0.0,)) for use in outcome.instances.values())
+    ok = [one for one in found if one.outcome == "ok"]
+    ttft = sum(one.ttft_s or 0.0 for one in ok)
+    return Played(
+        tuple(_late(one, one.ttft_s) for one in found),
+        tuple(_late(one, one.tpot_s or 0.0) for one in found),
+        tuple(_late(one, one.e2e_s) for one in found),
+        tuple(_within(one) for one in found),
+        sum(one.cached_tokens for one in ok) / max(1, sum(one.input_tokens for one in ok)),
+        len(found) - len(ok),
+        sum(one.kv_s + one.waited_s for one in ok) / ttft if ttft else 0.0,
+        fmean(usage[-max(1, len(usage) // 4) :]),
+        outcome.virtual_s,
+    )
+
+
+def _late(one: Simulated, value: float | None) -> float:
+    return value if one.outcome == "ok" and value is not None else math.inf
+
+
+def _within(one: Simulated) -> bool:
+    answered = one.outcome == "ok" and one.ttft_s is not None
+    return answered and (one.ttft_s or 0.0) <= SLO_TTFT_S and (one.tpot_s or 0.0) <= SLO_TPOT_S
+
+
+METRICS: dict[str, Callable[[Played], float]] = {
+    "ttft_p90": lambda one: stats.quantile(sorted(one.ttft), 0.9),
+    "e2e_p50": lambda one: stats.quantile(sorted(one.e2e), 0.5),
+    "tpot_p50": lambda one: 1000 * stats.quantile(sorted(one.tpot), 0.5),
+    "cached": lambda one: 100 * one.cached,
+    "goodput": lambda one: 100 * sum(one.within) / max(1, len(one.within)),
+    "refused": lambda one: float(one.refused),
+}
+BETTER_IS_MORE = ("cached", "goodput")
+TITLES = {
+    "ttft_p90": "TTFT p90, s",
+    "e2e_p50": "E2E p50, s",
+    "tpot_p50": "TPOT p50, ms",
+    "cached": "cached, %",
+    "goodput": "within SLO, %",
+    "refused": "refused",
+}
+Runs = Mapping[str, Sequence[Played]]  # by arm, seed by seed
+
+
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """(mean, half the 95 % interval by Student's t over the seeds)."""
+    n, middle = len(values), fmean(values)
+    if n < 2 or not all(map(math.isfinite, values)):
+        return middle, math.nan
+    deviation = math.sqrt(sum((value - middle) ** 2 for value in values) / (n - 1))
+    return middle, T_95.get(n - 1, 1.96) * deviation / math.sqrt(n)
+
+
+T_95 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+
+
+def best_or_tied(runs: Runs, metric: str) -> set[str]:
+    """Arms that no other arm beats: their paired differences over the seeds have intervals that hold zero, or differ
+    by less than 1 %."""
+    sign = -1.0 if metric in BETTER_IS_MORE else 1.0
+    values = {arm: [sign * METRICS[metric](one) for one in played] for arm, played in runs.items()}
+    return {arm for arm in values if not any(_beats(values[other], values[arm]) for other in values if other != arm)}
+
+
+def _beats(better: Sequence[float], worse: Sequence[float]) -> bool:
+    if not all(map(math.isfinite, better)):
+        return False
+    if not all(map(math.isfinite, worse)):
+        return True
+    middle, half = spread([w - b for w, b in zip(worse, better, strict=True)])
+    return middle > 0.01 * abs(fmean(better)) and not middle - (0.0 if math.isnan(half) else half) <= 0
+
+
+def table(runs: Runs, metrics: Sequence[str] = tuple(METRICS)) -> Iterator[str]:
+    yield "| | " + " | ".join(TITLES[metric] for metric in metrics) + " |"
+    yield "|---" * (len(metrics) + 1) + "|"
+    marks = {metric: best_or_tied(runs, metric) for metric in metrics if metric != "refused"}
+    for arm, played in runs.items():
+        cells = (_cell(played, metric, arm in marks.get(metric, ())) for metric in metrics)
+        yield f"| {arm} | {' | '.join(cells)} |"
+
+
+def _cell(played: Sequence[Played], metric: str, marked: bool) -> str:
+    middle, half = spread([METRICS[metric](one) for one in played])
+    if not math.isfinite(middle):
+        return "not answered"
+    digits = 0 if metric == "refused" else 1 if metric in ("cached", "goodput", "tpot_p50") else 2
+    text = f"{middle:,.{digits}f}" + ("" if math.isnan(half) or metric == "refused" else f" ± {half:,.{digits}f}")
+    return f"**{text}**" if marked else text
+
+
+class Player:
+    """Runs of cells, spread over processes."""
+
+    def __init__(self, options: argparse.Namespace, pool: ProcessPoolExecutor) -> None:
+        self.options, self.pool = options, pool
+        self.seeds = range(1, options.seeds + 1)
+
+    def cell(self, trace: str, load: float) -> Cell:
+        return Cell(trace, load, self.options.window, str(self.options.traces or ""))
+
+    @property
+    def traces(self) -> list[str]:
+        return [*(TRACES if self.options.traces else ()), GENERATED]
+
+    def runs(self, cell: Cell, arms: Iterable[Any]) -> Runs:
+        asked = [named(arm) for arm in arms]
+        jobs = {arm["name"]: [self.pool.submit(play, cell, arm, seed) for seed in self.seeds] for arm in asked}
+        return {name: [job.result() for job in each] for name, each in jobs.items()}
+
+    def head(self, cell: Cell, runs: Runs) -> str:
+        counts = [len(one.ttft) for one in next(iter(runs.values()))]
+        each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+        return f"**{cell.trace}, {cell.load:g}× load** ({each} requests in each of {len(counts)} seeds)"
+
+    def several(self, arms: Sequence[Any], loads: Sequence[float] = (1.0, 2.0)) -> Iterator[str]:
+        for trace in self.traces:
+            for load in loads:
+                cell = self.cell(trace, load)
+                runs = self.runs(cell, arms)
+                yield from ("", self.head(cell, runs), "", *table(runs))
+
+    def static(self) -> Iterator[str]:
+        """The KV wall of a fixed split."""
+        arms = [presets.A, presets.B, presets.D[1], presets.STATIC]
+        yield from ("", "| | " + " | ".join(_WALL) + " |", "|---" * (len(_WALL) + 1) + "|")
+        for trace in self.traces:
+            for load in (1.0, 2.0):
+                for arm, played in self.runs(self.cell(trace, load), arms).items():
+                    usage, wait = (fmean(getattr(one, name) for one in played) for name in ("decoder_kv", "kv_wait"))
+                    ttft = fmean(METRICS["ttft_p90"](one) for one in played)
+                    yield f"| {trace}, {load:g}×: {arm} | {usage:.1%} | {wait:.1%} | {ttft:,.2f} |"
+
+    def strategies(self) -> Iterator[str]:
+        won: dict[str, dict[str, int]] = {}
+        cells = 0
+        for trace in self.traces:
+            for load in (0.5, 1.0, 2.0):
+                cell = self.cell(trace, load)
+                runs = self.runs(cell, PEERS)
+                yield from ("", self.head(cell, runs), "", *table(runs))
+                cells += 1
+                for metric in COMPARED:
+                    for arm in best_or_tied(runs, metric):
+                        won.setdefault(arm, {}).setdefault(metric, 0)
+                        won[arm][metric] += 1
+        yield from (
+            "",
+            f"**Best or tied, of {cells} cells**",
+            "",
+            "| | " + " | ".join(TITLES[m] for m in COMPARED) + " |",
+        )
+        yield "|---" * (len(COMPARED) + 1) + "|"
+        order = sorted(won, key=lambda arm: -sum(won[arm].values()))
+        for arm in order:
+            yield f"| {arm} | " + " | ".join(str(won[arm].get(metric, 0)) for metric in COMPARED) + " |"
+
+
+_WALL = ("KV usage of the fullest quarter of the instances", "share of TTFT that waits", "TTFT p90, s")
+TABLES: dict[str, Callable[[Player], Iterator[str]]] = {
+    "design": lambda player: player.several([presets.A, presets.B, presets.D[1], presets.STATIC]),
+    "thresholds": lambda player: player.several([presets.A, *presets.C]),
+    "bandwidths": lambda player: player.several([presets.A, *presets.D]),
+    "static": Player.static,
+    "strategies": Player.strategies,
+}
+
+
+def write(name: str, lines: Sequence[str]) -> None:
+    """Replace the table between its two marks."""
+    text = DOC.read_text()
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    DOC.write_text(pattern.sub(lambda _: "\n".join([begin, *lines, "", end]), text))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", default=",".join(TABLES))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--window", type=float, default=600.0, help="s of each trace")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--traces", type=Path, default=os.environ.get("WEIR_TRACE_DIR"), metavar="FOLDER")
+    parser.add_argument("--write", action="store_true", help="into docs/findings.md")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    with ProcessPoolExecutor(options.processes) as pool:
+        player = Player(options, pool)
+        for name in options.tables.split(","):
+            lines = list(TABLES[name](player))
+            print(f"\n## {name}", *lines, sep="\n", flush=True)
+            if options.write:
+                write(name, lines)
+
+
+if __name__ == "__main__":
+    main()
