@@ -9,9 +9,9 @@ from bench import findings
 from bench.findings import Played
 
 
-def played(ttft, **changes):
+def played(seconds, **changes):
     """A run of four requests that all took this long."""
-    whole = Played((ttft,) * 4, (0.01,) * 4, (ttft,) * 4, (True,) * 4, 0.0, 0, 0.0, 0.0, 1.0)
+    whole = Played((seconds,) * 4, (0.01,) * 4, (seconds,) * 4, (True,) * 4, 0.0, 0, 0.0, 0.0, 1.0)
     return replace(whole, **changes)
 
 
