@@ -186,7 +186,7 @@ async def test_a_salt_that_another_router_set_meanwhile_is_taken_and_nothing_is_
     assert entries(w) == []
     await w.ask()
     await recorded(w)
-    assert w.router.recorder.traffic == {"written": 2, "dropped": 1}
+    await w.until(lambda: w.router.recorder.traffic == {"written": 2, "dropped": 1}, "counted after it was written")
     text = (await w.client.get("/metrics")).text
     assert 'weir_router_traffic_entries_total{result="dropped"} 1.0' in text
 
