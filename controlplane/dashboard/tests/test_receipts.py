@@ -1,5 +1,6 @@
 """Receipts: the list and its filters, one explained, and what is said when there is none."""
 
+import re
 import time
 from typing import Any
 
@@ -236,7 +237,7 @@ def test_a_request_that_no_policy_saw_has_neither_policy_nor_class(vera_client: 
     assert "req-nobody" in listed
     for page in (listed, one):
         assert "None" not in page
-        assert "v0" not in page
+        assert not re.search(r"\bv0\b", page)  # as a word: a token of the page may hold these letters
     assert "badge--class" not in listed
 
 
