@@ -4,7 +4,7 @@ import { count } from "./format.js";
 
 const CLASSES = ["warm", "medium", "heavy"];
 const SVG = "http://www.w3.org/2000/svg";
-const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [480, 170, 8, 8, 26, 24];
+const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [480, 186, 8, 8, 42, 24];
 const BINS = 36;
 const SMALLEST = 10; // tokens: the left end of the axis
 
@@ -85,7 +85,7 @@ class Plot {
   line(name) {
     const was = make("line", { class: "class-shares-live", y1: TOP, y2: HEIGHT - BOTTOM });
     const group = make("g", { class: "class-shares-line", tabindex: "0", role: "slider", "aria-label": input(name)?.labels[0]?.textContent ?? name });
-    const [own, hit, label] = [make("line", { y1: TOP, y2: HEIGHT - BOTTOM }), make("rect", { width: 24, y: 0, height: HEIGHT }), make("text", { y: TOP - 4 })];
+    const [own, hit, label] = [make("line", { y1: TOP, y2: HEIGHT - BOTTOM }), make("rect", { width: 24, y: 0, height: HEIGHT }), make("text", { y: name === "heavy_new_tokens" ? TOP - 4 : TOP - 17 })];
     group.append(own, hit, label);
     this.svg.append(was, group);
     group.addEventListener("pointerdown", (event) => this.drag(event, name, group));
