@@ -9,17 +9,19 @@ WEIR_TRACE_DIR points; without it only generated traffic is played. --write rema
 """
 
 import argparse
+import json
 import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from controlplane.deliveries.judge.statistics import student
 from controlplane.experiments.matrix import presets
 from controlplane.experiments.results import stats
 from controlplane.traces.formats import registry
@@ -67,9 +69,8 @@ class Played:
     within: tuple[bool, ...]
     cached: float  # share of the prompt tokens
     refused: int
-    kv_wait: float  # share of the TTFT that waited for KV
-    decoder_kv: float  # mean KV usage of the fullest quarter of the instances, 0–1
-    took_s: float
+    waits: float  # share of the TTFT in queues or waiting for KV
+    fullest_kv: float  # mean KV usage of the fullest quarter of the instances, 0–1
 
 
 def named(arm: Any) -> dict[str, Any]:
@@ -115,7 +116,6 @@ def play(cell: Cell, arm: Mapping[str, Any], seed: int) -> Played:
         len(found) - len(ok),
         sum(one.kv_s + one.waited_s for one in ok) / ttft if ttft else 0.0,
         fmean(usage[-max(1, len(usage) // 4) :]),
-        outcome.virtual_s,
     )
 
 
@@ -154,10 +154,7 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
     if n < 2 or not all(map(math.isfinite, values)):
         return middle, math.nan
     deviation = math.sqrt(sum((value - middle) ** 2 for value in values) / (n - 1))
-    return middle, T_95.get(n - 1, 1.96) * deviation / math.sqrt(n)
-
-
-T_95 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+    return middle, student.quantile((1 + stats.CONFIDENCE) / 2, n - 1) * deviation / math.sqrt(n)
 
 
 def best_or_tied(runs: Runs, metric: str) -> set[str]:
@@ -200,6 +197,7 @@ class Player:
 
     def __init__(self, options: argparse.Namespace, pool: ProcessPoolExecutor) -> None:
         self.options, self.pool = options, pool
+        self._runs: dict[tuple[Cell, str, int], Future[Played]] = {}  # tables share runs: each is played once
         self.seeds = range(1, options.seeds + 1)
 
     def cell(self, trace: str, load: float) -> Cell:
@@ -211,8 +209,15 @@ class Player:
 
     def runs(self, cell: Cell, arms: Iterable[Any]) -> Runs:
         asked = [named(arm) for arm in arms]
-        jobs = {arm["name"]: [self.pool.submit(play, cell, arm, seed) for seed in self.seeds] for arm in asked}
+        jobs = {arm["name"]: [self._run(cell, arm, seed) for seed in self.seeds] for arm in asked}
         return {name: [job.result() for job in each] for name, each in jobs.items()}
+
+    def _run(self, cell: Cell, arm: Mapping[str, Any], seed: int) -> "Future[Played]":
+        played = {name: value for name, value in arm.items() if name != "name"}
+        key = (cell, json.dumps(played, sort_keys=True), seed)
+        if key not in self._runs:
+            self._runs[key] = self.pool.submit(play, cell, arm, seed)
+        return self._runs[key]
 
     def head(self, cell: Cell, runs: Runs) -> str:
         counts = [len(one.ttft) for one in next(iter(runs.values()))]
@@ -233,7 +238,7 @@ class Player:
         for trace in self.traces:
             for load in (1.0, 2.0):
                 for arm, played in self.runs(self.cell(trace, load), arms).items():
-                    usage, wait = (fmean(getattr(one, name) for one in played) for name in ("decoder_kv", "kv_wait"))
+                    usage, wait = (fmean(getattr(one, name) for one in played) for name in ("fullest_kv", "waits"))
                     ttft = fmean(METRICS["ttft_p90"](one) for one in played)
                     yield f"| {trace}, {load:g}×: {arm} | {usage:.1%} | {wait:.1%} | {ttft:,.2f} |"
 

@@ -11,7 +11,7 @@ from bench.findings import Played
 
 def played(seconds, **changes):
     """A run of four requests that all took this long."""
-    whole = Played((seconds,) * 4, (0.01,) * 4, (seconds,) * 4, (True,) * 4, 0.0, 0, 0.0, 0.0, 1.0)
+    whole = Played((seconds,) * 4, (0.01,) * 4, (seconds,) * 4, (True,) * 4, 0.0, 0, 0.0, 0.0)
     return replace(whole, **changes)
 
 
