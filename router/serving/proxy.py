@@ -24,6 +24,7 @@ from router.serving.prepare import prepare
 from router.serving.relay import BegunAnswer
 from router.serving.sessions import Sessions
 from router.telemetry.recorder import Recorder
+from router.tokenize import bounds
 from router.upstream.errors import UpstreamError
 from router.upstream.response import EngineResponse
 from router.upstream.stalls import Stalls
@@ -49,7 +50,7 @@ class Proxy:
             call.deadline = admit.deadline(own, call.started)
             self._pools.require_key(call.key, own)
             came = await body.read(own, client)
-            large = len(came) > reading.SMALL
+            large = len(came) > bounds.SMALL
             read, sent = await reading.read_large(came, call.api_path) if large else reading.read(came, call.api_path)
             prepare(call, incoming, own, read, sent, self._pools)
             if not predict.read_tokens(call):

@@ -6,10 +6,7 @@ from functools import cache
 
 from router.http.errors import ErrorResponse
 from router.tokenize import prompt
-from router.tokenize.bounds import SMALL
 from router.tokenize.prompt import InvalidBody, Prompt
-
-__all__ = ["SMALL", "read", "read_large", "strips_usage"]
 
 # A stream tells its usage only when asked, in a chunk of its own. The other APIs always tell it.
 USAGE_ON_REQUEST = ("/v1/chat/completions", "/v1/completions")
@@ -25,7 +22,7 @@ def read(body: bytes, api_path: str) -> tuple[Prompt, bytes]:
 
 
 async def read_large(body: bytes, api_path: str) -> tuple[Prompt, bytes]:
-    """As `read`, of a body of more than SMALL bytes."""
+    """As `read`, of a body of more than bounds.SMALL bytes."""
     return await asyncio.get_running_loop().run_in_executor(_thread(), read, body, api_path)
 
 
