@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fleet.engine.tiers.backlog import Backlog
 from fleet.engine.tiers.cache import TierCache
 from fleet.engine.tiers.devices import BACKLOG_SHARE, NAIVE_SHARE
+from fleet.engine.tiers.loading import store_s
 from fleet.engine.tiers.model import TierModel, TierStats
 from fleet.engine.tiers.sizes import Layout
 
@@ -47,7 +48,7 @@ class Tier:
 
     def writes(self, blocks: int, now_s: float) -> float:
         """Count the writing of that many blocks; returns how long it takes."""
-        seconds = self._layout.bytes(blocks * self._block_size) / self.device.write_bytes_per_s
+        seconds = store_s(self.device, self._layout, blocks * self._block_size)
         self.written_tokens += blocks * self._block_size
         self.write_s += seconds
         self.stores += 1

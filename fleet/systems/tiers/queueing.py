@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from fleet.engine.tiers.devices import BACKLOG_SHARE, NAIVE_SHARE, SLACK_SHARE, TierDevice
+from fleet.engine.tiers.loading import store_s
 from fleet.systems.tiers.serving import Engine, Job
 
 BISECTIONS = 10
@@ -41,7 +42,7 @@ class _Writes:
 
     def __init__(self, engine: Engine, device: TierDevice | None, contention: Contention) -> None:
         self.kind = device.contention if device else "none"
-        self.token_s = engine.layout.bytes(1) / device.write_bytes_per_s if device else 0.0
+        self.token_s = store_s(device, engine.layout, 1) if device else 0.0
         self.contention = contention
         self.limit_s = contention.backlog_share * engine.hbm_tokens * self.token_s
         self.backlog_s = self.most_s = 0.0
