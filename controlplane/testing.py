@@ -64,6 +64,16 @@ def start_redis() -> Callable[[Path], "subprocess.Popen[bytes]"]:
 
 
 @pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """Takes back what a test changed in `os.environ`: the next one starts processes with it."""
+    before = dict(os.environ)
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
 def live_redis(redis_url: str) -> Iterator[redis.Redis]:
     """A client of an empty Redis, the one that Django's code under test connects to as well.
 

@@ -116,7 +116,7 @@ async def test_tallies_are_what_the_receipts_say(world):
     assert got.keys() == expected.keys()
     for key, cell in expected.items():
         assert got[key][ERRORS:] == cell[ERRORS:], key
-        for field, within in ((TTFT, 2e-3), (TPOT, 0.1)):  # receipts keep microseconds: few of a fast token
+        for field, within in ((TTFT, 0.02), (TPOT, 0.1)):  # receipts keep microseconds, a fast first token has few
             assert got[key][field] == pytest.approx(cell[field], rel=within, abs=within), key
     assert (total(value, N), total(value, SLOW_N), total(value, FAILED), total(value, AWAY)) == (60, 10, 10, 10)
     assert total(value, ERRORS) < 10
