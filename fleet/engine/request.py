@@ -2,11 +2,23 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from fleet.engine.tiers.choice import Load
     from fleet.engine.tiers.engine_tiers import Prefetch
+
+
+class CachedFrom(NamedTuple):
+    """Cached tokens of a prompt by place."""
+
+    device: int = 0
+    host: int = 0
+    disk: int = 0
+    pulled: int = 0  # from another instance, or a store that instances share
+
+
+NOTHING_CACHED = CachedFrom()
 
 
 class EngineRequest:
@@ -90,6 +102,14 @@ class EngineRequest:
         self.second_token_s = math.nan
         self.last_token_s = math.nan
         self.finished_s = math.nan
+
+    def cached_from(self, media: Sequence[str]) -> CachedFrom:
+        """`media`: of the engine's tiers below the GPU."""
+        by_medium = {"CPU": 0, "DISK": 0}
+        for medium, tokens in zip(media, self.tier_tokens, strict=False):
+            by_medium[medium] += tokens
+        device = self.cached_tokens - self.pulled_tokens - sum(by_medium.values())
+        return CachedFrom(max(device, 0), by_medium["CPU"], by_medium["DISK"], self.pulled_tokens)
 
     @property
     def tokens(self) -> int:

@@ -89,12 +89,12 @@ class EngineJob:
         cached = self.cached_tokens
         if not self.media:
             return {"cached_tokens": cached}
-        tiers = dict.fromkeys(("device", "host", "storage"), 0)
-        for choice in self.choices[:: self.params.n]:
-            request = choice.request
-            tiers["device"] += request.cached_tokens - request.pulled_tokens - sum(request.tier_tokens)
-            for medium, tokens in zip(self.media, request.tier_tokens, strict=False):
-                tiers["host" if medium == "CPU" else "storage"] += tokens
+        found = [choice.request.cached_from(self.media) for choice in self.choices[:: self.params.n]]
+        tiers = {
+            "device": sum(each.device for each in found),
+            "host": sum(each.host for each in found),
+            "storage": sum(each.disk for each in found),
+        }
         return {"cached_tokens": cached, "cached_tokens_details": tiers}
 
     @property

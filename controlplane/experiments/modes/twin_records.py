@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from controlplane.experiments.results.records import Record
+from controlplane.experiments.results.records import Record, cached_by_place
 from controlplane.twin.simulation.types import Simulated, TwinOutcome
 
 STATUS = {"ok": 200, "refused": 503, "error": 400}  # of the router
@@ -17,7 +17,8 @@ def records_of(outcome: TwinOutcome, *, trace_classes: Mapping[int, str], policy
 
 def _record(request: Simulated, trace_class: str, policy_version: str) -> Record:
     answered = request.outcome == "ok"
-    parts = _parts(request) if answered and request.ttft_s is not None else {}
+    has_parts = answered and request.ttft_s is not None
+    queue_ms, kv_ms, prefill_ms = _parts(request) if has_parts else (None, None, None)
     return Record(
         index=request.index,
         session=request.session,
@@ -37,13 +38,16 @@ def _record(request: Simulated, trace_class: str, policy_version: str) -> Record
         status=STATUS[request.outcome],
         outcome=request.outcome,
         error=request.code,
-        **parts,
+        queue_ms=queue_ms,
+        kv_ms=kv_ms,
+        prefill_ms=prefill_ms,
+        **(cached_by_place(request.cached_from) if answered else {}),
     )
 
 
-def _parts(request: Simulated) -> dict[str, float | None]:
+def _parts(request: Simulated) -> tuple[float | None, float | None, float | None]:
     computing_s = (request.ttft_s or 0.0) - request.waited_s - request.kv_s
-    return {"queue_ms": _ms(request.waited_s), "kv_ms": _ms(request.kv_s), "prefill_ms": _ms(max(0.0, computing_s))}
+    return _ms(request.waited_s), _ms(request.kv_s), _ms(max(0.0, computing_s))
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -20,6 +20,7 @@ class Ending:
     cached_tokens: int | None = None
     output_tokens: int | None = None
     error: str = ""
+    cached_from: tuple[int, int, int, int] | None = None  # device, host memory, disk, elsewhere
 
 
 def body_of(model: str, prompt: str, max_tokens: int) -> bytes:
@@ -52,7 +53,17 @@ def ending_of(answer: ReplayAnswer) -> Ending:
     if not usage:
         return Ending("ok")
     details = usage.get("prompt_tokens_details") or {}
-    return Ending("ok", usage.get("prompt_tokens"), details.get("cached_tokens"), usage.get("completion_tokens"))
+    counts = usage.get("prompt_tokens"), details.get("cached_tokens"), usage.get("completion_tokens")
+    return Ending("ok", *counts, cached_from=_places(details))
+
+
+def _places(details: dict[str, Any]) -> tuple[int, int, int, int] | None:
+    """As SGLang names them; what is in none of them came from elsewhere."""
+    tiers = details.get("cached_tokens_details")
+    if not tiers:
+        return None
+    device, host, disk = (tiers.get(name) or 0 for name in ("device", "host", "storage"))
+    return device, host, disk, max(0, (details.get("cached_tokens") or 0) - device - host - disk)
 
 
 def _last_events(tail: bytes) -> list[dict[str, Any]]:

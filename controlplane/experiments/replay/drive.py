@@ -9,7 +9,7 @@ from itertools import groupby
 from controlplane.experiments.replay import completions
 from controlplane.experiments.replay.client import NoAnswer, ReplayAnswer, ReplayClient
 from controlplane.experiments.replay.prompts import PromptWriter
-from controlplane.experiments.results.records import Record
+from controlplane.experiments.results.records import Record, cached_by_place
 from controlplane.traces.types import TraceRequest
 
 ANSWER_LIMIT_S = 1_800.0  # of the engine's time, for one response
@@ -158,6 +158,7 @@ def _record(run: _Play, request: TraceRequest, due: float, answer: ReplayAnswer,
         status=answer.status,
         outcome=ending.outcome,
         error=ending.error,
+        **(cached_by_place(ending.cached_from) if ending.cached_from is not None else {}),
     )
 
 

@@ -1,6 +1,7 @@
 """One line for each finished request, written when it ends: a killed worker loses none."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -34,6 +35,16 @@ class Record:
     queue_ms: float | None = None  # in the queues of the router and the engine
     kv_ms: float | None = None  # until KV came from another instance, a store or a tier
     prefill_ms: float | None = None  # the rest: computing, and the engine's API
+    # `cached_tokens` by place; unknown in a replay where the engine does not tell
+    cached_device: int | None = None
+    cached_host: int | None = None
+    cached_disk: int | None = None
+    cached_pulled: int | None = None  # from another instance, or a store that instances share
+
+
+def cached_by_place(tokens: Sequence[int]) -> dict[str, int]:
+    """Fields of a record; `tokens`: device, host memory, disk, pulled."""
+    return dict(zip(("cached_device", "cached_host", "cached_disk", "cached_pulled"), tokens, strict=True))
 
 
 COLUMNS = tuple(field.name for field in fields(Record))

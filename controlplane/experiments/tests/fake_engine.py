@@ -74,7 +74,10 @@ def _usage(body: dict[str, Any]) -> dict[str, Any]:
     return {
         "prompt_tokens": tokens,
         "completion_tokens": body["max_tokens"],
-        "prompt_tokens_details": {"cached_tokens": tokens // 2},
+        "prompt_tokens_details": {
+            "cached_tokens": tokens // 2,
+            "cached_tokens_details": {"device": 8, "host": 4, "storage": 2},
+        },
     }
 
 

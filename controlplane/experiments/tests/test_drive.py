@@ -31,6 +31,7 @@ async def test_every_request_becomes_a_record_with_what_the_router_and_the_engin
     assert (first.outcome, first.status, first.instance) == ("ok", 200, "fake-0")
     assert (first.routed_class, first.trace_class, first.policy_version) == ("warm", "heavy", "3")
     assert (first.prompt_tokens, first.cached_tokens, first.output_tokens) == (40, 20, 4)
+    assert (first.cached_device, first.cached_host, first.cached_disk, first.cached_pulled) == (8, 4, 2, 6)
     assert 0 < first.ttft_ms <= first.e2e_ms
     assert first.tpot_ms == pytest.approx((first.e2e_ms - first.ttft_ms) / 3, abs=0.01)
     assert {headers["x-weir-pool"] for headers in engine.headers} == {"exp-1-1"}

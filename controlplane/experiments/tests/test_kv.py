@@ -12,6 +12,7 @@ from controlplane.experiments.tests.conftest import body
 from controlplane.twin.simulation.types import TwinOutcome, Use
 from fleet.models import Pool
 
+PLACES = ("_device", "_host", "_disk", "_pulled")
 WALL = {"kv": "nixl", "prefill_instances": 1, "kv_blocks": 2600, "kv_gb_per_s": 0.5, "kv_busy_gb_per_s": 0.2}
 
 
@@ -88,7 +89,7 @@ def test_a_replay_has_neither(ended, ci, vera_client):
 
 def test_records_of_an_older_version_are_read(data_dir):
     path = data_dir / "requests.jsonl"
-    names = [name for name in records.COLUMNS if name not in ("queue_ms", "kv_ms", "prefill_ms")]
+    names = [name for name in records.COLUMNS if not name.endswith(("queue_ms", "kv_ms", "prefill_ms", *PLACES))]
     path.write_text(json.dumps(dict.fromkeys(names, 1)) + "\n{}\n")
     (one,) = records.read(path)
-    assert one.kv_ms is None
+    assert (one.kv_ms, one.cached_host) == (None, None)

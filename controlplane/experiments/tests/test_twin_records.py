@@ -5,11 +5,12 @@ from dataclasses import replace
 from controlplane.experiments.modes.twin_records import kv_usage, records_of, token_facts
 from controlplane.experiments.results import summarize
 from controlplane.twin.simulation.types import Simulated, TwinOutcome, Use
+from fleet.engine.request import CachedFrom
 
 ANSWERED = Simulated(
     index=7, seed=1, session="s", sent_s=12.34567, input_tokens=1000, output_tokens=50, cached_tokens=400,
     ttft_s=0.1234567, tpot_s=0.008, e2e_s=0.5, instance="demo-0", request_class="medium", outcome="ok", code="",
-    queued_s=0.0, shadow_instance="", shadow_class="", shadow_changed=False,
+    queued_s=0.0, shadow_instance="", shadow_class="", shadow_changed=False, cached_from=CachedFrom(0, 300, 100, 0),
 )  # fmt: skip
 REFUSED = replace(ANSWERED, index=8, ttft_s=None, tpot_s=None, e2e_s=30.0, instance="", outcome="refused", code="full")
 
@@ -30,12 +31,14 @@ def test_an_answer_is_recorded_as_a_client_would_have_seen_it():
         ("demo-0", "medium", "warm", "3")
     )
     assert (found.status, found.outcome, found.error) == (200, "ok", "")
+    assert (found.cached_device, found.cached_host, found.cached_disk, found.cached_pulled) == (0, 300, 100, 0)
 
 
 def test_a_refused_request_has_no_latency_that_would_make_refusing_look_slow_or_fast():
     (found,) = recorded(REFUSED)
     assert (found.outcome, found.status, found.error) == ("refused", 503, "full")
     assert (found.ttft_ms, found.e2e_ms, found.prompt_tokens, found.output_tokens) == (None,) * 4
+    assert found.cached_host is None
 
 
 def test_figures_are_made_of_them_as_of_a_replay():

@@ -7,7 +7,7 @@ from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.types import Simulated
 from fleet.engine.engine_model import TransferModel
-from fleet.engine.request import EngineRequest
+from fleet.engine.request import NOTHING_CACHED, EngineRequest
 from router.policy.types import Decision
 from router.pool.admission import Admission
 
@@ -44,6 +44,7 @@ class SimCall:
     handover: Handover | None = None  # its prompt is computed on another instance
     alone: bool = False  # no other request on its instance until its first token
     work: EngineRequest | None = None  # in the decoding engine
+    media: Sequence[str] = ()  # of that engine's tiers below the GPU
     ready_s: float = 0.0  # when the engine's API had passed it on
     pulled_s: tuple[float, float] | None = None  # when KV from the shared store was asked for, and came
 
@@ -90,7 +91,7 @@ class SimCall:
             second,
             work.interruptions if work is not None else 0,
             *(self._waits(work) if work is not None and outcome == "ok" else (0.0, 0.0)),
-            sum(work.tier_tokens) + work.pulled_tokens if work is not None else 0,
+            work.cached_from(self.media) if work is not None else NOTHING_CACHED,
         )
 
     def _waits(self, work: EngineRequest) -> tuple[float, float]:

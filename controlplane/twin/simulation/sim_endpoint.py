@@ -16,6 +16,7 @@ class SimEndpoint:
         "due_s",
         "engine",
         "kv_usage",
+        "media",
         "model",
         "moving",
         "name",
@@ -43,6 +44,7 @@ class SimEndpoint:
             store=store,
         )
         self.pulls = model.transfers is not None or store is not None
+        self.media = tuple(tier.device.medium for tier in model.tiers.tiers) if model.tiers is not None else ()
         self.due_s: float | None = None  # next event of the engine
         # In flight, as the router counts
         self.requests = 0

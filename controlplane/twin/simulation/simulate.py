@@ -173,7 +173,7 @@ class _Run:
             self._end(call, "error", "too_long")
             self._sim_router.queue.wake()
             return
-        call.work = work
+        call.work, call.media = work, endpoint.media
         self._sim_router.sent(call, endpoint, self._now)
         if decision.prefill and endpoint.model.transfers is not None:
             prefill = self._prefill_of(call)

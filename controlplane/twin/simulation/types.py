@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fleet.engine.engine_model import EngineModel
+from fleet.engine.request import NOTHING_CACHED, CachedFrom
 from fleet.engine.tiers.model import TiersStats, TierStats
 from fleet.engine.tiers.shared import StoreModel
 from router.policy.types import Policy
@@ -53,7 +54,7 @@ class Simulated:
     interruptions: int = 0  # steps with another's prefill between two of its tokens
     waited_s: float = 0.0  # of `ttft_s`, for a router's or an engine's queue
     kv_s: float = 0.0  # of `ttft_s`, for KV from another instance, a store or a tier
-    loaded_tokens: int = 0  # of `cached_tokens`, from tiers below HBM and the shared store
+    cached_from: CachedFrom = NOTHING_CACHED  # `cached_tokens` by place
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def documents(count: int, times: int = 2, *, every_s: float = 2.0) -> list[Any]:
 
 
 def loaded(outcome: TwinOutcome) -> list[int]:
-    return [one.loaded_tokens for one in outcome.requests]
+    return [sum(one.cached_from[1:]) for one in outcome.requests]
 
 
 @pytest.mark.parametrize("events", [False, True])
@@ -48,6 +48,7 @@ def test_a_document_that_left_hbm_is_loaded_again(events: bool) -> None:
     without = play(documents(3), fleet=fleet(1, kv_blocks=SMALL, kv_events=events))
     assert loaded(with_tiers) == [0, 0, 0, DOCUMENT, DOCUMENT, DOCUMENT]
     assert loaded(without) == [0] * 6
+    assert with_tiers.requests[5].cached_from == (0, DOCUMENT, 0, 0)
     assert [one.cached_tokens for one in without.requests] == [0] * 6
     assert with_tiers.requests[5].ttft_s < without.requests[5].ttft_s / 2  # type: ignore[operator]
     (use,) = with_tiers.instances.values()
