@@ -1,6 +1,6 @@
 """A pool as a model for the twin: its engines, the source of their constants, the features left out."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import Any, cast
@@ -12,7 +12,7 @@ from controlplane.twin.expected_error import ExpectedError
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.calibration.describe import API, TOKENIZING, law_of
-from fleet.engine.engine_model import EngineModel, Role
+from fleet.engine.engine_model import EngineModel, Role, TransferLink
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM, Limits
@@ -21,6 +21,7 @@ from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind, Launch, TwinModel
 from fleet.kinds.option import build
 from fleet.kinds.serving import BOTH
+from fleet.kinds.twin_kv import STORE_LINK
 from fleet.models import Calibration, DesiredState, Pool, State
 
 
@@ -74,7 +75,7 @@ def _known(pool: Pool, model: Callable[[Any, Launch], TwinModel], kind: Kind, or
     fleet = _fleet(pool, {ordinal: model.engine for ordinal, model in models.items()})
     stores = {name: _store(name, first.engine) for name in kind.needs(spec)}
     lost = tuple(f"the store {name} is not modelled: its pool is gone" for name, store in stores.items() if not store)
-    shared = next((store for store in stores.values() if store is not None), None)
+    shared = _one_of(stores.values())
     basis = "transferred" if any(model.transferred for model in models.values()) else "profile"
     wrong = expected_error.cautions([model.engine for model in models.values()])
     left_out = (*first.not_modelled, *lost, *wrong)
@@ -87,7 +88,12 @@ def _store(name: str, engine: EngineModel) -> StoreModel | None:
     kind = KINDS.get(pool.kind) if pool is not None else None
     if pool is None or kind is None or kind.twin_store is None or engine.transfers is None:
         return None
-    return kind.twin_store(build(kind.spec, pool.engine), engine.transfers.bytes_per_token)
+    one = kind.twin_store(build(kind.spec, pool.engine), engine.transfers.bytes_per_token)
+    return replace(one, capacity_bytes=one.capacity_bytes * pool.replicas)
+
+
+def _one_of(stores: Iterable[StoreModel | None]) -> StoreModel | None:
+    return next((store for store in stores if store is not None), None)
 
 
 def _launch(pool: Pool, kind: Kind, ordinal: int) -> Launch:
@@ -104,10 +110,26 @@ def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
         )
     spec = build(kind.spec, pool.engine)
     models = {ordinal: _measured(row, kind, spec, _launch(pool, kind, ordinal)) for ordinal in ordinals}
-    wrong = expected_error.cautions(list(models.values()))
-    cautions = (*calibrations.stale(row, pool, timezone.now()), *row.notes, *_left_out(spec), *wrong)
-    expected = expected_error.of_calibration(row)
-    return Modelled(_fleet(pool, models), "calibrated", about(row), cautions, expected)
+    fleet = replace(_fleet(pool, models), store=_shared(pool, kind, spec, models))
+    cautions = (
+        *calibrations.stale(row, pool, timezone.now()),
+        *row.notes,
+        *_left_out(spec, fleet),
+        *_published(fleet),
+        *expected_error.cautions(list(models.values())),
+    )
+    return Modelled(fleet, "calibrated", about(row), cautions, expected_error.of_calibration(row))
+
+
+def _shared(pool: Pool, kind: Kind, spec: Any, models: Mapping[int, EngineModel]) -> StoreModel | None:
+    """The store of its own pool, or of the memory that the instances provide."""
+    engine = next(iter(models.values()))
+    if engine.transfers is None:
+        return None
+    provided = sum(kind.twin_kv(spec, _launch(pool, kind, ordinal)).store_bytes for ordinal in models)
+    if provided:
+        return StoreModel(provided, STORE_LINK, engine.transfers.bytes_per_token)
+    return _one_of(_store(name, engine) for name in kind.needs(spec))
 
 
 def _to_measure(pool: Pool) -> str:
@@ -127,6 +149,7 @@ def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> Engine
     role = wire.get("role", BOTH)
     batching = BATCHING_OF_ROLE[role] if kind.whole_prompts else VLLM
     is_async = batching == VLLM and limits.get("async_scheduling", True)
+    connector, kv = wire.get("connector", ""), kind.twin_kv(spec, launch)
     sizes = limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]
     return EngineModel(
         law=law_of(row.constants),
@@ -137,20 +160,44 @@ def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> Engine
         window=limits["window"],
         kv_events="events" in wire,
         role=cast(Role, role),
-        connector=wire.get("connector", ""),
+        connector=connector,
         pair=wire.get("kv", {}).get("pair", ""),
+        tiers=kv.below(),
+        transfers=kv.transfers(connector),
     )
 
 
-def _left_out(spec: Any) -> tuple[str, ...]:
-    """Features of engines with these options. The speed of KV transfers is not measured."""
-    kv = getattr(spec, "kv", getattr(spec, "connector", "none"))
+def _left_out(spec: Any, fleet: TwinFleet) -> tuple[str, ...]:
+    """Features of engines with these options."""
+    engines = fleet.instances.values()
+    kv = getattr(spec, "kv", "none")
+    if kv == "none":
+        kv = next((engine.connector for engine in engines if engine.connector), "none")
+    moves = any(engine.transfers or engine.tiers for engine in engines)
     found = {
-        f"KV transfers over {kv} are not modelled: the twin computes those tokens": kv != "none",
+        f"KV over {kv} is not modelled, the twin computes those tokens: the size of this model's KV is unknown. "
+        "Name a folder with its config.json as its model": kv != "none" and not moves,
         "prefix caching is off in the engines and on in the twin": not getattr(spec, "prefix_caching", True),
         "the engines compute a prompt in one step, the twin in chunks": not getattr(spec, "chunked_prefill", True),
     }
     return tuple(text for text, holds in found.items() if holds)
+
+
+def _published(fleet: TwinFleet) -> tuple[str, ...]:
+    """Rates that a calibration does not measure."""
+    texts = []
+    for engine in fleet.instances.values():
+        if engine.transfers is not None:
+            texts.append(f"KV moves over {engine.connector} at published rates: {_rates(engine.transfers)}")
+        if engine.tiers is not None:
+            names = " and ".join(tier.device.name for tier in engine.tiers.tiers)
+            texts.append(f"KV below the GPU ({names}) is read and written at published rates")
+    return tuple(dict.fromkeys(texts))
+
+
+def _rates(link: TransferLink) -> str:
+    idle, busy = link.idle_bytes_per_s / 1e9, link.busy_bytes_per_s / 1e9
+    return f"{idle:g} GB/s" if idle == busy else f"{idle:g} GB/s, {busy:g} while the sender computes"
 
 
 def _fleet(pool: Pool, models: dict[int, EngineModel]) -> TwinFleet:

@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 
 from fleet.kinds.common_options import prefill_instances_option
 from fleet.kinds.kind import Kind, Launch
+from fleet.kinds.kv_size import sizes_of
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, ROLES, role_of
+from fleet.kinds.twin_kv import TwinKv
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
 
@@ -111,5 +113,6 @@ EXTERNAL = Kind(
     launched=False,
     url=url,
     connectors=tuple(CONNECTORS),
+    twin_kv=lambda spec, launch: TwinKv(sizes_of(launch.path(spec.tokenizer or launch.model))),
     max_replicas=lambda spec: len(spec.urls),
 )

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds.option import build, check
+from fleet.kinds.twin_kv import TwinKv
 from router.contract.engine_metrics import Scrape
 from router.contract.problem import Problem
 
@@ -111,6 +112,8 @@ class Kind:
     bytes_per_token: float | None = None  # of its tokenizer; None: ask POST /tokenize
     # A store that engines share, as the twin runs it: by bytes of KV per token; None: it is none, or not known
     twin_store: Callable[[Any, float], StoreModel] | None = None
+    # Of an instance whose law was measured: KV that moves, or lies below the GPU
+    twin_kv: Callable[[Any, Launch], TwinKv] = lambda spec, launch: TwinKv()
     # None: the twin needs a calibration. Raises UnknownProfile
     twin_model: Callable[[Any, Launch], TwinModel] | None = None
 

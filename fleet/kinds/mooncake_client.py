@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds.common_options import arguments_option, environment_option, image_option, program_option
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
+from fleet.kinds.twin_kv import STORE_LINK
 from router.contract.engine_metrics import MOONCAKE_CLIENT_SCRAPE
 
 
@@ -91,6 +93,11 @@ def requires(spec: ClientSpec, launch: Launch) -> tuple[Requirement, ...]:
     return program, Requirement("folder", folder, need_gb=spec.disk_gib, advice="free space, or set engine.disk")
 
 
+def twin_store(spec: ClientSpec, bytes_per_token: float) -> StoreModel:
+    capacity = spec.dram_mb * 1e6 + (spec.disk_gib * 2**30 if spec.ssd else 0.0)
+    return StoreModel(capacity, STORE_LINK, bytes_per_token)
+
+
 MOONCAKE_CLIENT = Kind(
     name="mooncake-client",
     title="Mooncake store client",
@@ -109,4 +116,5 @@ MOONCAKE_CLIENT = Kind(
     service="rpc",
     requires=requires,
     volume=folder_of,
+    twin_store=twin_store,
 )

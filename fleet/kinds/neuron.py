@@ -16,8 +16,10 @@ from fleet.kinds.common_options import (
     python_option,
 )
 from fleet.kinds.kind import Kind, Launch, Requirement
+from fleet.kinds.kv_size import sizes_of
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, ROLES, compact, flags, pair_of, role_of, visible
+from fleet.kinds.twin_kv import TwinKv
 from router.contract import connectors
 from router.contract.engine_metrics import VLLM_SCRAPE
 
@@ -216,5 +218,6 @@ NEURON = Kind(
     device="aws.amazon.com/neuroncore",
     devices=cores_of,
     whole_prompts=True,
+    twin_kv=lambda spec, launch: TwinKv(sizes_of(launch.path(spec.model or launch.model))),
     connectors=(connectors.NEURON,),
 )

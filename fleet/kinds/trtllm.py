@@ -30,6 +30,7 @@ from fleet.kinds.serving import (
     role_of,
     visible,
 )
+from fleet.kinds.twin_kv import TwinKv
 from router.contract import connectors
 from router.contract.engine_metrics import NO_SCRAPE
 
@@ -274,4 +275,5 @@ TRTLLM = Kind(
     twin_model=lambda spec, launch: trtllm_twin.twin_model(
         spec, launch, gpus_each(spec, role(spec, launch)), wire(spec, launch).get("connector", "")
     ),
+    twin_kv=lambda spec, launch: TwinKv(trtllm_twin.kv_sizes(launch.path(spec.model or launch.model))),
 )

@@ -8,6 +8,7 @@ from fleet.engine.law import SYNC_HOST_S, Law
 from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits
 from fleet.kinds.kind import Launch, TwinModel
+from fleet.kinds.kv_size import KvSizes, sizes_of
 from fleet.kinds.serving import DECODE, PREFILL, role_of
 from fleet.systems.dwdp.known_models import experts_of
 from fleet.systems.dwdp.laws import DepLaw, DwdpLaw, generation_law
@@ -64,6 +65,11 @@ def twin_model(spec: "TrtllmSpec", launch: Launch, gpus: int, connector: str) ->
     )
     cautions = (*CAUTIONS, SPECULATIVE) if spec.speculative else CAUTIONS
     return TwinModel(engine, f"{SOURCE}; {_mode(spec)}", cautions, transferred=True)
+
+
+def kv_sizes(model: str) -> KvSizes | None:
+    known = experts_of(model) == _MOE.experts and "deepseek" in model.lower()
+    return KvSizes(_KV_BYTES, _MOE.layers) if known else sizes_of(model)
 
 
 def _mode(spec: "TrtllmSpec") -> str:

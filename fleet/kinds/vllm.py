@@ -1,9 +1,13 @@
 """The `vllm` kind: vLLM's OpenAI server in its own Python environment, with any KV transfer."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from fleet.engine.tiers.devices import DRAM, SSD, SSD_GDS, TierDevice
+from fleet.engine.tiers.model import TierModel
 from fleet.kinds import kv_size
 from fleet.kinds.kind import Kind, Launch, Requirement
+from fleet.kinds.kv_size import sizes_of
 from fleet.kinds.serving import (
     BOTH,
     NVIDIA,
@@ -15,7 +19,8 @@ from fleet.kinds.serving import (
     role_of,
     visible,
 )
-from fleet.kinds.transfer import MODES, Transfer
+from fleet.kinds.transfer import GIB, MODES, Transfer
+from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.vllm_spec import VllmSpec
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
 from router.contract.engine_metrics import VLLM_SCRAPE
@@ -146,6 +151,24 @@ def needs(spec: VllmSpec) -> tuple[str, ...]:
     return tuple(name for name in (spec.master, spec.store_pool) if name)
 
 
+def twin_kv(spec: VllmSpec, launch: Launch) -> TwinKv:
+    sizes = sizes_of(model_of(spec, launch), spec.dtype, spec.arguments)
+    dram, disk = spec.dram_gib * GIB, spec.disk_gib * GIB
+    tiers = tuple(TierModel(device, dram if device is DRAM else disk) for device in _TIERS.get(spec.kv, ()))
+    provides = spec.kv == "mooncake-store" and spec.store_pool is None
+    return TwinKv(sizes, spec.tensor_parallel, tiers, spec.store_dram_mb * 1e6 if provides else 0.0)
+
+
+_TIERS: Mapping[str, tuple[TierDevice, ...]] = {
+    "offload-dram": (DRAM,),
+    "offload-ssd": (DRAM, SSD),
+    "lmcache-dram": (DRAM,),
+    "lmcache-disk": (DRAM, SSD),
+    "lmcache-gds": (SSD_GDS,),
+    "example-disk": (SSD,),
+}
+
+
 VLLM = Kind(
     name="vllm",
     title="vLLM",
@@ -170,4 +193,5 @@ VLLM = Kind(
     device=NVIDIA,
     devices=lambda spec, role: spec.tensor_parallel if spec.device == "cuda" else 0,
     connectors=(NIXL, MOONCAKE_P2P, MOONCAKE_STORE),
+    twin_kv=twin_kv,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleet.kinds.kind import Launch
-from fleet.kinds.kv_size import of_config, of_model
+from fleet.kinds.kv_size import KvSizes, of_config, of_model, sizes_of
 from fleet.kinds.vllm import VLLM
 from fleet.kinds.vllm_spec import VllmSpec
 
@@ -50,6 +50,14 @@ def test_the_number_format_is_that_of_the_kv_cache(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
     assert of_model(str(tmp_path), dtype, arguments) == size
+
+
+def test_sizes_come_from_the_configuration_or_from_the_name_of_a_known_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": {**LLAMA_8B, "num_hidden_layers": 16}}))
+    assert sizes_of(str(tmp_path)) == KvSizes(65_536, 16)
+    assert sizes_of("org/llama-3.1-8b-instruct") == KvSizes(131_072, 32)
+    assert sizes_of("Qwen/Qwen3-30B-A3B", arguments=("--kv-cache-dtype", "fp8")) == KvSizes(49_152, 48)
+    assert sizes_of("org/unknown") is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", None])

@@ -7,6 +7,8 @@ import pytest
 import redis
 
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
+from controlplane.twin.simulation.simulate import simulate
+from controlplane.twin.simulation.tests.builders import asks, policy
 from fleet.calibration import services
 from fleet.calibration.describe import law_of as law_of_constants
 from fleet.engine import profiles
@@ -177,11 +179,77 @@ def test_what_is_not_measured_of_the_engines_is_said(calibrated: Pool) -> None:
     )
     made = twin_of(Pool.objects.get())
     assert made.cautions[1:] == (
-        "KV transfers over nixl are not modelled: the twin computes those tokens",
+        "KV over nixl is not modelled, the twin computes those tokens: the size of this model's KV is unknown. "
+        "Name a folder with its config.json as its model",
         "prefix caching is off in the engines and on in the twin",
         "the engines compute a prompt in one step, the twin in chunks",
     )
     assert (the_model(made).role, the_model(made).connector) == ("prefill", "nixl")
+
+
+MOVING = "KV moves over {} at published rates: {}"
+IDLE_BUSY = "9.7 GB/s, 3 while the sender computes"
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine", "caution"),
+    [
+        ("vllm", {"kv": "nixl", "prefill_instances": 1}, MOVING.format("nixl", IDLE_BUSY)),
+        ("vllm", {"kv": "mooncake-store", "master": "m"}, MOVING.format("mooncake_store", IDLE_BUSY)),
+        ("neuron", {"prefill_instances": 1}, MOVING.format("neuron", "6.25 GB/s")),
+        ("external", {"urls": ["http://h:1"], "connector": "nixl"}, MOVING.format("nixl", IDLE_BUSY)),
+        ("vllm", {"kv": "lmcache-disk"}, "KV below the GPU (dram and ssd) is read and written at published rates"),
+        ("vllm", {"kv": "lmcache-gds"}, "KV below the GPU (ssd-gds) is read and written at published rates"),
+    ],
+)
+def test_kv_of_measured_engines_moves_and_is_kept_at_published_rates(
+    calibrated: Pool, kind: str, engine: dict[str, Any], caution: str
+) -> None:
+    Pool.objects.update(kind=kind, engine=engine, model="org/Llama-3.1-8B-Instruct")
+    Calibration.objects.update(kind=kind, model="org/Llama-3.1-8B-Instruct")
+    made = twin_of(Pool.objects.get())
+    model = the_model(made)
+    assert caution in made.cautions
+    assert not any("not modelled" in one for one in made.cautions)
+    if model.tiers is not None:
+        assert (model.tiers.layout.bytes_per_token, model.tiers.layout.layers) == (131_072, 32)
+        assert model.tiers.tiers[-1].capacity_bytes == 64 * 2**30
+    else:
+        assert model.transfers is not None
+        assert (model.transfers.bytes_per_token, model.transfers.together) == (131_072, kind == "neuron")
+    assert (made.fleet.store is not None) == (engine.get("kv") == "mooncake-store")
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine", "strategy", "place"),
+    [
+        ("vllm", {"kv": "lmcache-dram"}, "round_robin", "host"),
+        ("vllm", {"kv": "mooncake-store", "master": "m", "store_dram_mb": 40_000}, "round_robin", "pulled"),
+        ("neuron", {"prefill_instances": 1}, "round_robin_pd", "pulled"),
+    ],
+)
+def test_the_twin_of_measured_engines_counts_kv_that_came_from_elsewhere(
+    calibrated: Pool, kind: str, engine: dict[str, Any], strategy: str, place: str
+) -> None:
+    Pool.objects.update(kind=kind, engine=engine, model="Llama-3.1-8B", replicas=2)
+    Calibration.objects.update(kind=kind, model="Llama-3.1-8B")
+    Instance.objects.all().delete()
+    asked = [
+        asks(at, at * 30.0, tokens=9_000, output=2, family=at % 10 + 1, shared=8_192) for at in range(20)
+    ]  # more than one engine's KV cache of 32,768 tokens
+    outcome = simulate(twin_of(Pool.objects.get()).fleet, policy(strategy), asked, pacing="timestamps", seed=1)
+    assert sum(getattr(one.cached_from, place) for one in outcome.requests) > 8_192
+
+
+def test_a_store_pool_of_measured_engines_is_as_large_as_its_clients(calibrated: Pool) -> None:
+    client = {"dram_mb": 1000, "ssd": True, "disk_gib": 1, "master": "m"}
+    Pool.objects.create(name="store", kind="mooncake-client", replicas=2, engine=client)
+    engine = {"kv": "mooncake-store", "master": "m", "store_pool": "store"}
+    Pool.objects.filter(kind="vllm").update(engine=engine, model="Qwen/Qwen3-8B")
+    Calibration.objects.update(model="Qwen/Qwen3-8B")
+    store = twin_of(Pool.objects.get(kind="vllm")).fleet.store
+    assert store is not None
+    assert store.capacity_bytes == 2 * (1e9 + 2**30)
 
 
 def test_engines_that_were_never_measured_name_the_command() -> None:

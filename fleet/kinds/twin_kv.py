@@ -1,0 +1,49 @@
+"""KV that moves between measured engines, or lies below their GPUs, as the twin computes it.
+
+A calibration measures steps, not links and drives: these have published rates. Pure.
+"""
+
+from dataclasses import dataclass
+
+from fleet.engine.engine_model import TransferLink, TransferModel
+from fleet.engine.tiers.devices import REMOTE
+from fleet.engine.tiers.model import TierModel, TiersModel
+from fleet.engine.tiers.sizes import Layout
+from fleet.kinds.kv_size import KvSizes
+from router.contract.connectors import NEURON
+
+EFA_BYTES_PER_S = 6.25e9  # of one chip of trn1.32xlarge: 100 GB/s over 16
+STORE_LINK = TransferLink(
+    setup_s=REMOTE.setup_s,
+    idle_bytes_per_s=REMOTE.read_bytes_per_s,
+    busy_bytes_per_s=REMOTE.busy_read_bytes_per_s or REMOTE.read_bytes_per_s,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TwinKv:
+    """Of one instance."""
+
+    sizes: KvSizes | None = None  # None: unknown, so nothing of it can be computed
+    gpus: int = 1
+    tiers: tuple[TierModel, ...] = ()  # fastest first
+    store_bytes: float = 0.0  # that it provides to a store that the instances share
+
+    def transfers(self, connector: str) -> TransferModel | None:
+        if not connector or self.sizes is None:
+            return None
+        if connector != NEURON:
+            return TransferModel(bytes_per_token=self.sizes.bytes_per_token)
+        return TransferModel(
+            bytes_per_token=self.sizes.bytes_per_token,
+            idle_bytes_per_s=EFA_BYTES_PER_S,
+            busy_bytes_per_s=EFA_BYTES_PER_S,
+            together=True,
+        )
+
+    def below(self) -> TiersModel | None:
+        """Both LMCache and vLLM load whatever a tier holds."""
+        if not self.tiers or self.sizes is None:
+            return None
+        layout = Layout(self.sizes.bytes_per_token, self.sizes.layers, self.gpus)
+        return TiersModel(layout=layout, tiers=self.tiers, always_load=True)
