@@ -3,15 +3,21 @@
 from typing import Any
 
 NIXL = {"kv": "nixl"}
+HEAVY_OF_DESIGN = {"classes.heavy_new_tokens": 20_000}  # not the default, which may differ
 
 
 def _offload(rate: float) -> dict[str, Any]:
     engine = {**NIXL, "kv_gb_per_s": rate, "kv_busy_gb_per_s": rate}
-    return {"name": f"D at {rate:g} GB-s", "strategy": "adaptive_offload", "fleet": {"engine": engine}}
+    return {
+        "name": f"D at {rate:g} GB-s",
+        "strategy": "adaptive_offload",
+        "overrides": HEAVY_OF_DESIGN,
+        "fleet": {"engine": engine},
+    }
 
 
 A: dict[str, Any] = {"name": "A", "strategy": "cache_aware"}
-B: dict[str, Any] = {"name": "B", "strategy": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": 20_000}}
+B: dict[str, Any] = {"name": "B", "strategy": "adaptive_v1", "overrides": HEAVY_OF_DESIGN}
 C: list[Any] = [
     {"name": f"C at T={t // 1000}k", "strategy": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": t}}
     for t in (10_000, 20_000, 40_000)
