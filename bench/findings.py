@@ -45,7 +45,9 @@ TRACES = {
     "Azure code": "azure_code_2023.csv",
 }
 GENERATED = "generated sessions"
-PEERS = (*presets.PEERS, "session_sticky", "adaptive_v1")
+DEFAULT = {**presets.C[2], "name": "adaptive_v1 at 40k"}
+DESIGN = {**presets.C[1], "name": "adaptive_v1 at 20k"}
+PEERS = (*presets.PEERS, "session_sticky", DESIGN, DEFAULT)
 COMPARED = ("ttft_p90", "e2e_p50", "goodput")  # decide about the default
 
 

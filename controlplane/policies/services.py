@@ -1,6 +1,7 @@
 """Create, publish and roll back policies. The database decides; Redis is written afterwards."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,14 +93,15 @@ def create_policy(name: str, document: dict[str, Any], actor: Actor, reason: str
     return _tell_routers(version, publication.open_waiter())
 
 
-def ensure_default_policy() -> Policy:
-    """The policy of the demo pool; created once, with the defaults."""
+def ensure_default_policy(overrides: Mapping[str, object] | None = None) -> Policy:
+    """The policy that pools have without a choice of their own; created once, from the default document."""
     policy, _ = Policy.objects.get_or_create(name=DEFAULT_POLICY)
     if not policy.versions.exists():
         try:
             with transaction.atomic():
-                document = check_document(documents.default())
-                versions.add_version(policy, document, SYSTEM, "First version, with the defaults")
+                document = check_document(documents.apply_overrides(documents.default(), overrides or {}))
+                reason = "First version, for the demo traffic" if overrides else "First version, with the defaults"
+                versions.add_version(policy, document, SYSTEM, reason)
                 audit.record(SYSTEM, "policy.create", f"policy {policy.name} v1", "Made at first start", None, document)
         except IntegrityError:
             log.info("policy.default_made_elsewhere")

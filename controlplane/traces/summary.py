@@ -6,6 +6,7 @@ from statistics import fmean
 from controlplane.traces.seen import MAX_INTERVALS, BlockIntervals, TooFragmented
 from controlplane.traces.types import BadTrace, Summary, TraceRequest
 
+# Of the adaptive-prefill-offload design, not of the default policy: stored results and summaries keep their meaning.
 HEAVY_NEW_TOKENS = 20_000
 WARM_HIT_SHARE = 0.5
 WARM_NEW_TOKENS = 5_000
@@ -33,7 +34,7 @@ def _matched(request: TraceRequest, seen: BlockIntervals) -> int:
 
 
 def classify(input_tokens: int, hit_tokens: int) -> str:
-    """The class under the default thresholds. It is the same in every arm, so arms compare the same requests."""
+    """The class under these thresholds. It is the same in every arm, so arms compare the same requests."""
     new = input_tokens - hit_tokens
     if new >= HEAVY_NEW_TOKENS:
         return "heavy"

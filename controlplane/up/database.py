@@ -24,6 +24,7 @@ from fleet.spec import document, fleet_spec
 
 DEMO_FLEET = Path("examples/fleet-demo.yaml")
 NODE = "local"
+DEMO_POLICY = {"classes.heavy_new_tokens": 20_000}  # hardly a prompt of the demo has 40,000 new tokens, the default
 ENGINE_GRACE_S = 1.5
 
 
@@ -33,7 +34,7 @@ def prepare(options: Options) -> str:
         if migrated.missing(migrated.wanted()):
             call_command("migrate", verbosity=0, interactive=False, skip_checks=True)
         password = ensure_admin().password or ""
-        ensure_default_policy()
+        ensure_default_policy(DEMO_POLICY if options.demo else None)
         _apply_fleet(options)
         return password
     except env.BadSetting as error:

@@ -28,7 +28,7 @@ def test_the_list_holds_live_version_draft_and_pools(policy, ci):
 def test_the_schema_comes_with_every_parameter(ci, db):
     answer = ci.get("/policies/schema").json()
     heavy = next(p for p in answer["parameters"] if p["path"] == "classes.heavy_new_tokens")
-    assert (heavy["default"], heavy["minimum"], heavy["maximum"], heavy["unit"]) == (20_000, 256, 1_000_000, "tokens")
+    assert (heavy["default"], heavy["minimum"], heavy["maximum"], heavy["unit"]) == (40_000, 256, 1_000_000, "tokens")
     assert answer["document_schema"] == documents.json_schema()
 
 
@@ -101,7 +101,7 @@ def test_a_patch_of_an_old_draft_gets_412_with_base_theirs_and_mine(policy, ci):
     answer = ci.patch(DRAFT, {"overrides": {"classes.heavy_new_tokens": 9000}}, If_Match=old)
     assert answer.status_code == 412
     body = answer.json()
-    assert body["conflicts"] == [{"path": "classes.heavy_new_tokens", "base": 20_000, "theirs": 8000, "mine": 9000}]
+    assert body["conflicts"] == [{"path": "classes.heavy_new_tokens", "base": 40_000, "theirs": 8000, "mine": 9000}]
     retried = ci.patch(DRAFT, {"overrides": {"classes.heavy_new_tokens": 9000}}, If_Match=f'"{body["current"]}"')
     assert retried.json()["document"]["classes"]["warm_hit_share"] == 0.25
 
@@ -158,7 +158,7 @@ def test_versions_and_their_differences(policy, ci):
     diff = ci.get(f"{POLICY}/diff?from=1&to=3").json()
     assert (diff["from"], diff["to"]) == (1, 3)
     (change,) = diff["changes"]
-    assert (change["old"], change["new"], change["direction"]) == (20_000, 8000, "looser: more requests count as heavy")
+    assert (change["old"], change["new"], change["direction"]) == (40_000, 8000, "looser: more requests count as heavy")
 
 
 @pytest.mark.parametrize("path", ["/policies/nowhere", f"{POLICY}/versions/9", f"{POLICY}/diff?from=1&to=9"])

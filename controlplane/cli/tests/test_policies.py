@@ -27,7 +27,7 @@ def test_a_changed_file_is_shown_tried_and_published_once(run, default_file):
     assert run("policy", "diff", path)[0] == 1
     status, told, _ = run("policy", "apply", path, "--dry-run")
     assert (status, live().number) == (0, 1)
-    assert "classes.heavy_new_tokens: 20000 → 12000" in told
+    assert "classes.heavy_new_tokens: 40000 → 12000" in told
     status, told, _ = run("policy", "apply", path, "--reason", "fewer heavy requests")
     assert (status, live().number, live().reason) == (0, 2, "fewer heavy requests")
     assert json.loads(path.read_text())["version"] == 2

@@ -11,7 +11,7 @@ from controlplane.receipts import class_shares
 from fleet.models import Pool
 from router.policy.schema import document as documents
 
-LIVE = documents.default()  # heavy from 20,000 new tokens; warm above half cached, or below 5,000 new tokens
+LIVE = documents.default()  # heavy from 40,000 new tokens; warm above half cached, or below 5,000 new tokens
 NOW = time.time()
 
 
@@ -22,7 +22,7 @@ def with_heavy(tokens):
 @pytest.fixture
 def written(live_redis):
     fleet = FakeFleet(live_redis)
-    sizes = [(30_000, 0), (30_000, 15_001), (1_000, 0), (12_000, 2_000)]
+    sizes = [(50_000, 0), (50_000, 25_001), (1_000, 0), (12_000, 2_000)]
     for i, (prompt, cached) in enumerate(sizes):
         fleet.write_receipt(f"r{i}", NOW - 9 + i, prompt_tokens=prompt, predicted_cached=cached, pool="demo")
     fleet.write_receipt("other", NOW, prompt_tokens=5, predicted_cached=0, pool="other")

@@ -34,12 +34,17 @@ async def test_demo_traffic_waits_patiently_while_the_router_refuses(monkeypatch
     assert len({body["prompt"] for body in engine.bodies[:4]}) == 1
 
 
-def test_the_first_three_sessions_open_with_a_heavy_a_medium_and_a_warm_request():
+def test_under_the_demo_policy_the_first_three_sessions_open_heavy_medium_and_warm(db):
+    from controlplane.policies import selectors, services
     from controlplane.traces.generated import session_turns
-    from controlplane.traces.summary import classify
+    from controlplane.up.database import DEMO_POLICY
+    from router.policy.rules.classify import classify
+    from router.policy.schema import document
 
+    made = services.ensure_default_policy(DEMO_POLICY)
+    policy = document.parse(selectors.live_version(made).document)
     openings = [next(session_turns(1, number)).input_tokens for number in range(3)]
-    assert [classify(tokens, 0) for tokens in openings] == ["heavy", "medium", "warm"]
+    assert [classify(tokens, 0, policy) for tokens in openings] == ["heavy", "medium", "warm"]
 
 
 @pytest.mark.slow

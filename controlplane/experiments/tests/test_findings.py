@@ -7,6 +7,7 @@ import pytest
 
 from bench import findings
 from bench.findings import Played
+from router.policy.schema import document as documents
 
 
 def played(seconds, **changes):
@@ -36,6 +37,12 @@ def test_requests_that_were_refused_are_late_and_outside_of_the_slo():
     one = played(1.0, ttft=(1.0, 1.0, 1.0, math.inf), within=(True, True, True, False), refused=1)
     assert findings.METRICS["ttft_p90"](one) == math.inf
     assert findings.METRICS["goodput"](one) == 75.0
+
+
+def test_the_default_policy_is_among_the_strategies():
+    (arm,) = [arm for arm in map(findings.named, findings.PEERS) if arm["name"] == findings.DEFAULT["name"]]
+    chosen = documents.apply_overrides(documents.default(arm["strategy"]), arm["overrides"])
+    assert chosen == documents.default()
 
 
 def test_every_table_is_in_the_document():

@@ -44,7 +44,7 @@ def test_an_invalid_value_is_refused_with_its_path_and_the_draft_stays(policy):
 def test_crossed_thresholds_are_told_at_both_fields(policy):
     services.open_draft(policy, OTTO)
     with pytest.raises(PolicyInvalid) as refused:
-        services.patch_draft(policy, {"classes.warm_new_tokens": 30_000}, OTTO)
+        services.patch_draft(policy, {"classes.warm_new_tokens": 50_000}, OTTO)
     assert {e.path for e in refused.value.errors} == {"classes.warm_new_tokens", "classes.heavy_new_tokens"}
 
 
@@ -54,7 +54,7 @@ def test_an_old_etag_is_a_conflict_that_carries_all_three_documents(policy):
     with pytest.raises(Conflict) as conflict:
         services.patch_draft(policy, {"classes.heavy_new_tokens": 7000}, OTTO, if_match=old)
     found = conflict.value
-    assert [d["classes"]["heavy_new_tokens"] for d in (found.base, found.theirs, found.mine)] == [20_000, 9000, 7000]
+    assert [d["classes"]["heavy_new_tokens"] for d in (found.base, found.theirs, found.mine)] == [40_000, 9000, 7000]
     assert "ada" in str(found)
     assert found.current == Draft.objects.get().etag
     assert Draft.objects.get().document["classes"]["heavy_new_tokens"] == 9000

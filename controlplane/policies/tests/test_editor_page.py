@@ -29,8 +29,8 @@ def form(redis_away, policy, otto_client) -> dict[str, str]:
 def test_each_field_shows_live_default_range_unit_and_what_raising_does(form, policy, otto_client):
     edit(policy, heavy_new_tokens=9000)
     content = otto_client.get(DRAFT).content.decode()
-    heavy = content[content.index('data-live="20000"') :][:2000]
-    for text in ('value="9000"', "20,000 tokens", "data-changed", "256 to 1,000,000", "Fewer requests count as heavy"):
+    heavy = content[content.index('data-live="40000"') :][:2000]
+    for text in ('value="9000"', "40,000 tokens", "data-changed", "256 to 1,000,000", "Fewer requests count as heavy"):
         assert text in heavy
     assert "(tokens)</span>" in heavy
 
@@ -99,7 +99,7 @@ def test_two_people_on_one_draft_choose_field_by_field(form, policy, otto_client
     fields = {f["path"]: f for f in page.context["fields"]}
     assert fields["classes.heavy_new_tokens"]["suggested"] == ""
     assert (fields["classes.heavy_new_tokens"]["base"], fields["classes.heavy_new_tokens"]["theirs"]) == (
-        "20,000 tokens",
+        "40,000 tokens",
         "8,000 tokens",
     )
     assert fields["classes.warm_hit_share"]["suggested"] == "theirs"
@@ -167,7 +167,7 @@ def test_a_draft_under_which_another_version_went_live_is_settled(redis_away, po
     answer = otto_client.post(f"{DRAFT}/publish", {"reason": WHY})
     assert answer.headers["Location"] == "/policies/default/versions/4/"
     live = selectors.live_version(policy).document["classes"]
-    assert (live["heavy_new_tokens"], live["warm_hit_share"]) == (20_000, 0.75)
+    assert (live["heavy_new_tokens"], live["warm_hit_share"]) == (40_000, 0.75)
 
 
 def test_autosave_says_when_and_hands_out_the_next_etag(form, otto_client):
@@ -218,7 +218,7 @@ def test_the_watch_tells_of_a_save_a_publication_and_a_discard(form, policy, ott
 def test_the_review_shows_changed_fields_in_words_and_the_scope(form, policy, pool, otto_client):
     edit(policy, heavy_new_tokens=9000)
     content = otto_client.get(f"{DRAFT}/review").content.decode()
-    assert '<del class="diff-old">20,000 tokens</del>' in content
+    assert '<del class="diff-old">40,000 tokens</del>' in content
     assert '<ins class="diff-new">9,000 tokens</ins>' in content
     assert "looser: more requests count as heavy" in content
     assert "pool demo, 8 instances, 100 %" in content

@@ -28,7 +28,7 @@ def test_it_is_audited_with_before_and_after(redis_away, policy):
     published(policy, heavy_new_tokens=9000)
     entry = AuditEntry.objects.first()
     assert (entry.action, entry.subject, entry.reason) == ("policy.publish", "policy default v2", WHY)
-    assert entry.before["classes"]["heavy_new_tokens"] == 20_000
+    assert entry.before["classes"]["heavy_new_tokens"] == 40_000
     assert entry.after["classes"]["heavy_new_tokens"] == 9000
 
 
@@ -190,7 +190,7 @@ def test_a_settled_draft_is_published_on_top_of_the_other(redis_away, policy):
     published(policy, heavy_new_tokens=9000)
     edit(policy, warm_hit_share=0.75)
     services.rollback(policy, 1, ADA, WHY)
-    services.patch_draft(policy, {"classes.heavy_new_tokens": 20_000}, OTTO, based_on=3)
+    services.patch_draft(policy, {"classes.heavy_new_tokens": 40_000}, OTTO, based_on=3)
     version = services.publish(policy, OTTO, WHY).version
     assert (version.number, version.based_on) == (4, 3)
     assert version.document["classes"]["warm_hit_share"] == 0.75
@@ -214,7 +214,7 @@ def test_a_name_is_taken_once(redis_away, policy):
 
 
 def test_the_default_policy_is_made_once(redis_away, policy):
-    assert services.ensure_default_policy() == policy
+    assert services.ensure_default_policy({"classes.heavy_new_tokens": 9000}) == policy
     assert PolicyVersion.objects.count() == 1
 
 

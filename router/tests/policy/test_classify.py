@@ -15,8 +15,8 @@ POLICY = document.parse(document.default())
     ("prompt", "cached", "expected"),
     [
         (200_000, 120_000, "heavy"),  # 60 % hit and 80k new tokens: heavy, not warm
-        (20_000, 0, "heavy"),
-        (19_999, 0, "medium"),
+        (40_000, 0, "heavy"),
+        (39_999, 0, "medium"),
         (5_000, 0, "medium"),
         (4_999, 0, "warm"),
         (10_000, 5_000, "medium"),  # h/L = 0.5 is not above 0.5, n = 5000 is not below 5000
@@ -40,9 +40,9 @@ def test_every_request_has_one_class_and_the_rules_say_which(prompt: int, cached
     new = max(prompt - cached, 0)
     request_class = classify(prompt, cached, POLICY)
     assert request_class in CLASSES
-    assert (request_class == "heavy") == (new >= 20_000)
+    assert (request_class == "heavy") == (new >= 40_000)
     if request_class == "medium":
-        assert 5_000 <= new < 20_000
+        assert 5_000 <= new < 40_000
         assert cached <= prompt / 2
 
 

@@ -26,7 +26,7 @@ def test_a_lowered_threshold_is_told_in_words() -> None:
             path="classes.heavy_new_tokens",
             title="Heavy threshold",
             unit="tokens",
-            old=20_000,
+            old=40_000,
             new=10_000,
             direction="looser: more requests count as heavy",
         ),
@@ -34,7 +34,7 @@ def test_a_lowered_threshold_is_told_in_words() -> None:
 
 
 def test_a_raised_threshold_is_told_the_other_way() -> None:
-    (change,) = diff(document.default(), changed(classes__heavy_new_tokens=30_000))
+    (change,) = diff(document.default(), changed(classes__heavy_new_tokens=50_000))
     assert change.direction == "stricter: fewer requests count as heavy"
 
 

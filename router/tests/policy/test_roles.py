@@ -101,4 +101,4 @@ def test_a_full_prefiller_is_taken_only_when_there_is_no_other() -> None:
 def test_what_is_not_heavy_is_not_offloaded() -> None:
     made = document.apply_overrides(document.default("least_requests"), {"flow.heavy": "offload"})
     pair = [InstanceState("a", connector="nixl"), InstanceState("b", connector="nixl")]
-    assert decide(RoutingRequest(19_999), pair, document.parse(made), 0.5).flow == "colocated"
+    assert decide(RoutingRequest(39_999), pair, document.parse(made), 0.5).flow == "colocated"

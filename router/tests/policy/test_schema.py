@@ -41,7 +41,7 @@ def test_the_schema_carries_title_unit_limits_and_metric_of_every_parameter() ->
         "title": "Heavy threshold",
         "description": "Fewer requests count as heavy.",
         "type": "integer",
-        "default": 20_000,
+        "default": 40_000,
         "minimum": 256,
         "maximum": 1_000_000,
         "x-unit": "tokens",

@@ -46,11 +46,11 @@ def test_the_class_counts_them_by_weight_too() -> None:
     policy = document.parse(document.default("lpwl"))
     only = INSTANCES[1:]
     request = {
-        disk: RoutingRequest(60_000, held={"far": 50_000}, held_tiers={"far": (50_000 - disk, 0, disk)})
-        for disk in (0, 50_000)
+        disk: RoutingRequest(100_000, held={"far": 90_000}, held_tiers={"far": (90_000 - disk, 0, disk)})
+        for disk in (0, 90_000)
     }
     assert decide(request[0], only, policy, 0.0).request_class == "warm"
-    assert decide(request[50_000], only, policy, 0.0).request_class == "heavy"
+    assert decide(request[90_000], only, policy, 0.0).request_class == "heavy"
 
 
 @pytest.mark.parametrize(
