@@ -1,4 +1,4 @@
-"""Requests of an hour by formula: sessions of a few or many turns, loads that change, and tails."""
+"""Requests by formula: sessions of a few or many turns, loads that change, and tails."""
 
 import math
 import random
@@ -10,6 +10,7 @@ from controlplane.deliveries.judge.slow import Limits
 from controlplane.previews.analysis.tallies import Answered, arm_and_cell
 
 HOUR_S = 3600.0
+MINUTE_S = 60
 NEW = {"warm": 0.42, "medium": 0.40, "heavy": 0.18}  # classes of a session's first request
 NEXT = {"warm": 0.80, "medium": 0.15, "heavy": 0.05}  # and of the others
 TTFT = {"warm": (0.6, 0.55, 0.45), "medium": (-3.2, 1.0, 0.25), "heavy": (-4.1, 1.1, 0.30)}  # level, slope, spread
@@ -27,25 +28,26 @@ class Traffic:
     errors: float = 0.004
     refused: float = 0.004
     ttft_factor: float = 1.0  # of the candidate's heavy requests
+    hours: int = 1
 
 
-def hour(traffic: Traffic, share: float, seed: int) -> Iterator[Answered]:
+def requests(traffic: Traffic, share: float, seed: int) -> list[Answered]:
     """In the order in which they end."""
     draw = random.Random(seed)
     level = _load(traffic, draw)
     made: list[Answered] = []
-    sessions = round(traffic.requests / traffic.turns)
     lasts = traffic.turns * traffic.gap_s
-    for number in range(round(sessions * (1 + lasts / HOUR_S))):
-        made += _session(traffic, share, f"{seed}-{number}", level, draw, draw.uniform(-lasts, HOUR_S))
-    made.sort(key=lambda one: one.at_s)
-    yield from made
+    sessions = traffic.requests / traffic.turns * (traffic.hours + lasts / HOUR_S)
+    for number in range(round(sessions)):
+        at = draw.uniform(-lasts, traffic.hours * HOUR_S)
+        made += _session(traffic, share, f"{seed}-{number}", level, draw, at)
+    return sorted(made, key=lambda one: one.at_s)
 
 
 def _load(traffic: Traffic, draw: random.Random) -> list[float]:
     """By the minute: waves of load, which fall on both arms."""
     found, now = [], 0.0
-    for _ in range(61):
+    for _ in range(60 * traffic.hours):
         now = 0.85 * now + draw.gauss(0, traffic.load * math.sqrt(1 - 0.85**2))
         found.append(now)
     return found
@@ -63,13 +65,13 @@ def _session(
             at += draw.expovariate(1 / traffic.gap_s)
         mix = NEXT if turn else NEW
         name = draw.choices(list(mix), list(mix.values()))[0]
-        if at >= HOUR_S:
+        if at >= len(level) * MINUTE_S:
             return
         if at < 0:
             continue
         x = LONG[name] + length + draw.gauss(0, 0.35)
         base, slope, spread = TTFT[name]
-        y = base + slope * x + effect + level[int(at // 60)] + draw.gauss(0, spread)
+        y = base + slope * x + effect + level[int(at // MINUTE_S)] + draw.gauss(0, spread)
         if draw.random() < traffic.tail:
             y += draw.expovariate(1.0)
         if candidate and name == "heavy":
@@ -90,4 +92,4 @@ def _ended(one: Answered, traffic: Traffic, troubled: bool, draw: random.Random)
 
 def limits(traffic: Traffic) -> Limits:
     """As the judge takes them at the start of a delivery, from live's last 5,000 receipts."""
-    return limits_of(list(hour(replace(traffic, ttft_factor=1.0), 0.0, 0))[-5_000:])
+    return limits_of(requests(replace(traffic, ttft_factor=1.0, hours=1), 0.0, 0)[-5_000:])

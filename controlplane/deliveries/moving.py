@@ -245,7 +245,16 @@ def tell(delivery: Delivery, event: str, step: int, why: str, actor: Actor) -> N
         "pools": [pool.name for pool in pools_of(delivery.policy)],
     }
     text = f"{delivery.subject}: {event.replace('_', ' ')} by {actor.name}{why and f': {why}'}"
-    notify(f"delivery.{event}", delivery.subject, text, facts, actor.name)
+    notify(f"delivery.{event}", delivery.subject, text, facts, actor.name, _mark(delivery, event, step, why))
+
+
+def _mark(delivery: Delivery, event: str, step: int, why: str) -> str:
+    """One line of the wall: the first of the reasons, and none for a step, which the line of the delivery shows."""
+    name = f"{delivery.policy.name} v{delivery.candidate.number}"
+    if event == State.STEP:
+        return f"{name}: step {step + 1} of {len(delivery.plan['steps'])}"
+    first = why.partition(";")[0]
+    return f"{name}: {event.replace('_', ' ')}{first and f': {first}'}"
 
 
 def moved(delivery: Delivery) -> Conflict:

@@ -25,15 +25,17 @@ NOTE_MAX = 500
 ROTATION = timedelta(hours=24)  # for which the old secret signs too
 
 
-def notify(event: str, subject: str, text: str, facts: dict[str, Any] | None = None, actor: str = "") -> None:
+def notify(
+    event: str, subject: str, text: str, facts: dict[str, Any] | None = None, actor: str = "", mark: str = ""
+) -> None:
     """Call inside the transaction of the event: its notices commit with it, and its mark on the charts follows.
 
     `facts` go into the body of webhooks: numbers and names for programs. They must be JSON. `pools` among them are
-    those whose charts get the mark.
+    those whose charts get the mark. `mark` is its text where `text` is too long for one line.
     """
     enqueue(event, subject, text, facts)
     at, pools = time.time(), tuple((facts or {}).get("pools", ()))
-    transaction.on_commit(lambda: announce(event, subject, text, actor, at, pools))
+    transaction.on_commit(lambda: announce(event, subject, mark or text, actor, at, pools))
 
 
 def enqueue(event: str, subject: str, text: str, facts: dict[str, Any] | None = None) -> None:

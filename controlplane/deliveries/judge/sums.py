@@ -4,7 +4,7 @@ A router writes the whole of its tallies each time, so a tally that is read twic
 begins another life; what its last life wrote stays and counts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -41,16 +41,20 @@ class Evidence:
         """Of one class: candidate and control, only cells in which something was counted."""
         return list(self.of("candidate", name).values()), list(self.of("control", name).values())
 
-    def total(self, arm: Arm) -> CellTally:
-        return added(tally for cells in self.cells.get(arm, {}).values() for tally in cells.values())
+    def tallies(self, arm: Arm) -> Iterator[CellTally]:
+        for cells in self.cells.get(arm, {}).values():
+            yield from cells.values()
 
-    def by_cell(self, arm: Arm) -> Cells:
-        """All classes together."""
-        found: dict[int, list[CellTally]] = {}
+    def total(self, arm: Arm) -> CellTally:
+        return added(self.tallies(arm))
+
+    def sessions(self, arm: Arm) -> dict[int, int]:
+        """By cell, all classes together."""
+        found: dict[int, int] = {}
         for cells in self.cells.get(arm, {}).values():
             for cell, tally in cells.items():
-                found.setdefault(cell, []).append(tally)
-        return {cell: added(tallies) for cell, tallies in found.items()}
+                found[cell] = found.get(cell, 0) + tally.sessions
+        return found
 
 
 def gather(

@@ -10,10 +10,12 @@ from controlplane.deliveries.judge.statistics import comparisons, counts
 from controlplane.deliveries.judge.statistics.comparisons import Estimate
 from controlplane.deliveries.judge.statistics.counts import Counted
 from controlplane.deliveries.judge.sums import Evidence
-from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, CountGuard, Plan
-from router.contract.redis.delivery import Arm, CellTally
+from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, Count, CountGuard, Plan
+from router.contract.redis.delivery import Arm
 
+ARMS: tuple[Arm, Arm] = ("candidate", "control")
 SIZES_ALPHA = 0.001  # of the arms' sizes
+LEAST_SESSIONS = 16  # meant for the smaller arm
 OCCURS_FROM = 300  # requests before a class counts as rare
 UNITS = {"ttft": "TTFT", "tpot": "TPOT"}
 
@@ -88,7 +90,7 @@ def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Level
 
 
 def is_rare(evidence: Evidence, name: str) -> bool:
-    every = sum(evidence.total(arm).n for arm in ("candidate", "control"))
+    every = sum(tally.n for arm in ARMS for tally in evidence.tallies(arm))
     mine = sum(tally.n for cells in evidence.both(name) for tally in cells)
     return every >= OCCURS_FROM and mine < OCCURS * every
 
@@ -140,7 +142,7 @@ def _sentence(guard: ComparisonGuard, name: str, middle: float, low: float, high
 
 
 def count(evidence: Evidence, guard: CountGuard, levels: Levels) -> GuardFinding:
-    candidate, control = (_counted(evidence.total(arm), guard.metric) for arm in ("candidate", "control"))
+    candidate, control = (_counted(evidence, arm, guard.metric) for arm in ARMS)
     value = counts.e_value(candidate, control, guard.ratio)
     noun = "an error" if guard.metric == "errors" else "a refusal"
     arms = [f"{one.hits} of {one.sessions}" for one in (candidate, control)]
@@ -156,9 +158,10 @@ def count(evidence: Evidence, guard: CountGuard, levels: Levels) -> GuardFinding
     )
 
 
-def _counted(total: CellTally, metric: str) -> Counted:
-    hits = total.errors if metric == "errors" else total.refused
-    return Counted(max(total.sessions, hits), hits)
+def _counted(evidence: Evidence, arm: Arm, metric: Count) -> Counted:
+    sessions = sum(tally.sessions for tally in evidence.tallies(arm))
+    hits = sum(getattr(tally, metric) for tally in evidence.tallies(arm))
+    return Counted(max(sessions, hits), hits)
 
 
 # The arms
@@ -166,13 +169,11 @@ def _counted(total: CellTally, metric: str) -> Counted:
 
 def sizes(evidence: Evidence, share: float) -> GuardFinding:
     """Whether the candidate got the sessions that it should have. More or fewer: the sums are not to be trusted."""
-    arms: dict[Arm, dict[int, int]] = {
-        arm: {cell: tally.sessions for cell, tally in evidence.by_cell(arm).items()} for arm in ("candidate", "control")
-    }
+    arms: dict[Arm, dict[int, int]] = {arm: evidence.sessions(arm) for arm in ARMS}
     candidate, control = (sum(cells.values()) for cells in arms.values())
     finding = partial(GuardFinding, metric="arms", n=(candidate, control), worse=share)
     total = candidate + control
-    if total * min(share, 1 - share) < comparisons.LEAST_CELLS:
+    if total * min(share, 1 - share) < LEAST_SESSIONS:
         return finding(verdict="no_data", text=f"{total} sessions: too few to see how large the arms are")
     found = candidate / total
     off = [arms["candidate"].get(cell, 0) - share * n for cell, n in _sessions(arms).items()]

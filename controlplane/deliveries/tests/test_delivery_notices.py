@@ -38,6 +38,15 @@ def test_the_way_of_a_delivery_is_told_with_who_caused_each_step(policy) -> None
     assert (facts["policy"], facts["version"], facts["base"], facts["by"]) == ("default", 2, 1, "ada")
 
 
+def test_its_marks_on_the_charts_are_short(policy, monkeypatch, django_capture_on_commit_callbacks) -> None:
+    marks = []
+    monkeypatch.setattr(notices, "announce", lambda *given: marks.append(given[2]))
+    with django_capture_on_commit_callbacks(execute=True):
+        row = move(services.start(proposed(policy), OTTO), Move(What.ARMED, By.SYSTEM))
+        move(row, Move(What.FAIL, By.JUDGE, why="heavy TTFT × 1.52 (1.30–1.77); slow heavy requests: +9.1 points"))
+    assert marks[2:] == ["default v2: step 1 of 4", "default v2: aborted: heavy TTFT × 1.52 (1.30–1.77)"]
+
+
 def test_an_emergency_is_told_besides(policy) -> None:
     row = proposed(policy, approvals={"needed": 1})
     services.go_without(row, ADA, "prefill melts the GPUs")

@@ -12,7 +12,8 @@ from router.contract.redis.delivery import Moments
 
 TUNED_FOR = 100  # requests, about, at which the confidence sequence is as narrow as it can be made
 LEAST_REQUESTS = 30  # in an arm
-LEAST_CELLS = 16  # effective ones, in an arm
+LEAST_CELLS = 8  # effective ones, in an arm
+OWN_CELLS = 16  # effective ones from which on an arm's variance is estimated from its own cells alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +73,11 @@ def adjusted(candidate: Sequence[Moments], control: Sequence[Moments]) -> Estima
     if not all(one.n for one in arms):
         return None
     slope = pooled_slope(arms)
-    levels = [(one.y - slope * one.x) / one.n for one in arms]
-    variance = sum(
-        _variance([cell.y - slope * cell.x - cell.n * level for cell in cells if cell.n], one.n)
-        for cells, one, level in zip((candidate, control), arms, levels, strict=True)
-    )
-    mean_x = arms[1].x / arms[1].n
-    return _estimate(
-        [level + slope * mean_x for level in levels],
-        variance,
-        [[cell.n for cell in cells] for cells in (candidate, control)],
-    )
+    at_mean_x, found = slope * arms[1].x / arms[1].n, []
+    for cells, one in zip((candidate, control), arms, strict=True):
+        level = (one.y - slope * one.x) / one.n
+        found.append(_Arm(level + at_mean_x, [(cell.y - slope * cell.x - cell.n * level, cell.n) for cell in cells]))
+    return _estimate(*found)
 
 
 def pooled_slope(arms: Sequence[Moments]) -> float:
@@ -97,33 +92,44 @@ def shares(candidate: Sequence[tuple[int, int]], control: Sequence[tuple[int, in
     arms = [(sum(hits for hits, _ in cells), sum(n for _, n in cells)) for cells in (candidate, control)]
     if not all(n for _, n in arms):
         return None
-    levels = [hits / n for hits, n in arms]
-    variance = 0.0
-    for cells, (hits, n), level in zip((candidate, control), arms, levels, strict=True):
-        by_cells = _variance([hit - level * one for hit, one in cells if one], n)
+    found = []
+    for cells, (hits, n) in zip((candidate, control), arms, strict=True):
         # Few hits show hardly any variance, none shows none: it is at least a binomial's (Agresti and Caffo 2000).
         smoothed = (hits + 1) / (n + 2)
-        variance += max(by_cells, smoothed * (1 - smoothed) / (n + 2))
-    return _estimate(levels, variance, [[n for _, n in cells] for cells in (candidate, control)])
+        least = smoothed * (1 - smoothed) / (n + 2)
+        found.append(_Arm(hits / n, [(hit - hits / n * one, one) for hit, one in cells], least))
+    return _estimate(*found)
 
 
-def _estimate(levels: Sequence[float], variance: float, counts: Sequence[Sequence[int]]) -> Estimate:
-    first, second = counts
+class _Arm:
+    """One arm's level, and the sums of the residuals of its cells, each with its requests."""
+
+    def __init__(self, level: float, cells: Sequence[tuple[float, int]], least_variance: float = 0.0) -> None:
+        filled = [(residual, n) for residual, n in cells if n]
+        self.level, self.n, self.count = level, sum(n for _, n in filled), len(filled)
+        self.effective = effective_cells([n for _, n in filled])
+        self._squares = sum(residual * residual for residual, _ in filled)
+        self._least = least_variance
+
+    @property
+    def of_one(self) -> float:
+        """The variance that each request adds to the mean, with what its session has in common."""
+        return self.count / (self.count - 1) * self._squares / self.n if self.count > 1 else math.inf
+
+    def variance(self, other: "_Arm") -> float:
+        """Of the mean. Few cells say little of their variance: then it is at least that of the other arm's requests."""
+        of_one = self.of_one if self.effective >= OWN_CELLS else max(self.of_one, other.of_one)
+        return max(of_one / self.n, self._least)
+
+
+def _estimate(candidate: _Arm, control: _Arm) -> Estimate:
     return Estimate(
-        levels[0] - levels[1],
-        math.sqrt(variance),
-        (sum(first), sum(second)),
-        (effective_cells(first), effective_cells(second)),
-        levels[1],
+        candidate.level - control.level,
+        math.sqrt(candidate.variance(control) + control.variance(candidate)),
+        (candidate.n, control.n),
+        (candidate.effective, control.effective),
+        control.level,
     )
-
-
-def _variance(residuals: Sequence[float], n: int) -> float:
-    """Of a mean of n requests, from the sums of the residuals of its cells."""
-    count = len(residuals)
-    if count < 2:
-        return math.inf
-    return count / (count - 1) * sum(one * one for one in residuals) / (n * n)
 
 
 def _summed(cells: Sequence[Moments]) -> Moments:

@@ -138,6 +138,24 @@ def test_the_error_follows_sessions_not_requests() -> None:
     assert few > 1.3 * many
 
 
+def spread(count: int, by: float) -> list[Moments]:
+    """Cells of two requests of one length, whose levels lie `by` above and below zero in turn."""
+    return [moments([(5.0, by * (-1) ** cell)] * 2) for cell in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("count", "by", "counts"),
+    [(10, 0.01, 1.0), (10, 3.0, 3.0), (16, 0.01, 0.01), (16, 3.0, 3.0)],
+    ids=["few and quiet", "few and restless", "many and quiet", "many and restless"],
+)
+def test_few_cells_vary_at_least_as_much_as_the_other_arms(count: int, by: float, counts: float) -> None:
+    """Sixteen cells and more tell by themselves how much they vary."""
+    found = adjusted(spread(count, by), spread(64, 1.0))
+    assert found is not None
+    variance = counts**2 / (count if counts == 1.0 else count - 1)
+    assert found.se**2 == pytest.approx(variance + 1 / 63, rel=0.02)
+
+
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=64))
 def test_effective_cells_are_at_most_the_cells(counts: list[int]) -> None:
     assert 1 - 1e-9 <= effective_cells(counts) <= len(counts) + 1e-9

@@ -69,7 +69,7 @@ def test_requests_of_few_sessions_are_no_data() -> None:
     few = evidence(2_000, 0.5, turns=200)
     found = compare(few, guard, "warm", levels_of(plan()))
     assert found.verdict == "no_data"
-    assert "effective cells: at least 16" in found.text
+    assert "effective cells: at least 8" in found.text
 
 
 def test_a_rare_class_is_not_judged_and_named() -> None:
