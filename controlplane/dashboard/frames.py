@@ -35,7 +35,7 @@ AVERAGE_S = 60.0  # time constant of the running average of waiting requests
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class FrameInputs:
     """Decoded inputs of one frame."""
 
     fleets: Mapping[str, FleetValue] = field(default_factory=dict)  # by pool
@@ -50,7 +50,9 @@ class Inputs:
     unreadable: int = 0  # values that could not be decoded
 
 
-def build_frame(now: float, inputs: Inputs, previous: Json | None = None, built_by: str = "worker") -> dict[str, Any]:
+def build_frame(
+    now: float, inputs: FrameInputs, previous: Json | None = None, built_by: str = "worker"
+) -> dict[str, Any]:
     """The frame for `now`. The previous frame gives rates and the start times of attention entries."""
     pools = sorted(pool for pool in inputs.fleets if not is_ephemeral(pool))
     columns = _instances(now, inputs, pools, _by_id(previous))
@@ -115,7 +117,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def _instances(now: float, inputs: Inputs, pools: Sequence[str], before: Mapping[str, Json]) -> dict[str, list[Any]]:
+def _instances(
+    now: float, inputs: FrameInputs, pools: Sequence[str], before: Mapping[str, Json]
+) -> dict[str, list[Any]]:
     rows = [
         _instance(now, pool, instance, inputs.samples.get(instance.id), before.get(instance.id))
         for pool in pools
@@ -262,7 +266,7 @@ def _nodes(now: float, nodes: Sequence[NodeReport], instances: Json) -> dict[str
     }
 
 
-def _policy(now: float, pool: str, inputs: Inputs) -> dict[str, Any]:
+def _policy(now: float, pool: str, inputs: FrameInputs) -> dict[str, Any]:
     live = inputs.policies[pool]
     alive = _alive(now, inputs.routers)
     running = [router.pools[pool].version if pool in router.pools else None for router in alive]
@@ -280,7 +284,7 @@ def _policy(now: float, pool: str, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _health(now: float, inputs: Inputs, columns: Json, routers: Json) -> dict[str, Any]:
+def _health(now: float, inputs: FrameInputs, columns: Json, routers: Json) -> dict[str, Any]:
     """Ages that distinguish a dead worker from a dead router; None before the first report."""
     serving = [age for age, state in zip(columns["age_s"], columns["state"], strict=True) if state == "ready"]
     known = [age for age in serving if age is not None]

@@ -125,7 +125,7 @@ class LiveReader:
         return {name: value for name, value in decoded if value is not None}
 
 
-def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, Json | None]:
+def read(client: redis.Redis, now: float) -> tuple[frames.FrameInputs, Json | None]:
     """Inputs of a frame, and the previous frame."""
     reader = LiveReader(client)
     with client.pipeline(transaction=False) as pipe:
@@ -144,7 +144,7 @@ def read(client: redis.Redis, now: float) -> tuple[frames.Inputs, Json | None]:
     nodes = reader.decode(NodesValue, raw_nodes)
     deliveries = reader.decode(DeliveryLines, raw_deliveries)
     events = (codec.decode(FleetEvent, fields.get(b"e")) for _, fields in raw_events)
-    inputs = frames.Inputs(
+    inputs = frames.FrameInputs(
         fleets=fleets,
         samples=reader.values(InstanceSample, redis_keys.instance_key, instances),
         routers=reader.values(RouterStatus, redis_keys.router_key, list(map(bytes.decode, raw_routers))),

@@ -36,7 +36,7 @@ class PoolNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
+class TierUse:
     name: str
     used: float  # bytes
     size: float  # bytes
@@ -51,7 +51,7 @@ class PoolTopology:
     pool: PoolRow
     routers: tuple[RouterNode, ...]
     nodes: tuple[PoolNode, ...]
-    tiers: tuple[Tier, ...]
+    tiers: tuple[TierUse, ...]
 
 
 def topology(pools: Iterable[PoolRow]) -> list[PoolTopology]:
@@ -85,7 +85,7 @@ def _nodes(instances: Sequence[InstanceRow]) -> tuple[PoolNode, ...]:
     return tuple(PoolNode(name, tuple(rows[:SHOWN]), max(0, len(rows) - SHOWN)) for name, rows in sorted(there.items()))
 
 
-def _tiers(instances: Sequence[InstanceRow]) -> tuple[Tier, ...]:
+def _tiers(instances: Sequence[InstanceRow]) -> tuple[TierUse, ...]:
     """The device's from KV usage, where a block's size is known; others as the instances report them."""
     total: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in instances:
@@ -93,8 +93,8 @@ def _tiers(instances: Sequence[InstanceRow]) -> tuple[Tier, ...]:
             total[name][0] += used
             total[name][1] += size
     below = tier_rows(row.sample for row in instances)
-    known = [Tier(one.name, one.used_bytes or 0.0, one.capacity_bytes) for one in below if one.capacity_bytes]
-    return (*(Tier(name, used, size) for name, (used, size) in total.items()), *known)
+    known = [TierUse(one.name, one.used_bytes or 0.0, one.capacity_bytes) for one in below if one.capacity_bytes]
+    return (*(TierUse(name, used, size) for name, (used, size) in total.items()), *known)
 
 
 def _tiers_of(row: InstanceRow) -> Iterable[tuple[str, float, float]]:

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from controlplane.accounts.forms import EXPIRIES
 from controlplane.keys.models import ALL_POOLS
-from controlplane.keys.services import LIMIT_MAX, Terms
+from controlplane.keys.services import LIMIT_MAX, KeyTerms
 
 
 class KeyForm(forms.Form):
@@ -32,10 +32,10 @@ class KeyForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.fields["pools"].choices = [(pool, pool) for pool in pools]  # type: ignore[attr-defined]
 
-    def terms(self) -> Terms:
+    def terms(self) -> KeyTerms:
         data = self.cleaned_data
         days = data["expires"]
-        return Terms(
+        return KeyTerms(
             pools=tuple(data["pools"]),
             requests_per_min=data["requests_per_min"],
             tokens_per_min=data["tokens_per_min"],

@@ -28,7 +28,7 @@ class InvalidKey(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class KeyTerms:
     """The pools, limits and expiry of a key."""
 
     pools: tuple[str, ...] = ()  # none: every pool
@@ -37,7 +37,7 @@ class Terms:
     expires_at: datetime | None = None
 
 
-def create_key(name: str, terms: Terms, actor: Actor) -> tuple[ApiKey, str]:
+def create_key(name: str, terms: KeyTerms, actor: Actor) -> tuple[ApiKey, str]:
     """The row and the secret, which is not stored and cannot be shown again. Raises InvalidKey."""
     name = name.strip()
     if not name:
@@ -54,8 +54,8 @@ def create_key(name: str, terms: Terms, actor: Actor) -> tuple[ApiKey, str]:
 def change_key(row: ApiKey, changes: dict[str, Any], actor: Actor) -> ApiKey:
     """`changes`: some of name, pools, requests_per_min, tokens_per_min, expires_at. Raises InvalidKey."""
     before = _shown(row)
-    terms = {field: changes.get(field, getattr(row, field)) for field in Terms.__slots__}
-    values = _checked(Terms(**{**terms, "pools": tuple(terms["pools"])}), kept=row.expires_at)
+    terms = {field: changes.get(field, getattr(row, field)) for field in KeyTerms.__slots__}
+    values = _checked(KeyTerms(**{**terms, "pools": tuple(terms["pools"])}), kept=row.expires_at)
     values["name"] = str(changes.get("name", row.name)).strip()
     if not values["name"]:
         raise InvalidKey("name", "", "must not be empty")
@@ -101,7 +101,7 @@ def pool_names() -> list[str]:
     return list(Pool.objects.filter(ephemeral_owner="").order_by("name").values_list("name", flat=True))
 
 
-def _checked(terms: Terms, kept: datetime | None = None) -> dict[str, Any]:
+def _checked(terms: KeyTerms, kept: datetime | None = None) -> dict[str, Any]:
     """The terms as model fields. An unchanged expiry may lie in the past."""
     pools = sorted(set(terms.pools))
     _check_pools("pools", pools)

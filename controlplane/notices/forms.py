@@ -6,8 +6,8 @@ from django import forms
 
 from controlplane.notices.errors import InvalidInput
 from controlplane.notices.events import EVENTS, EVERY, choices
-from controlplane.notices.models import Kind
-from controlplane.notices.services import NAME_MAX, Terms
+from controlplane.notices.models import ChannelKind
+from controlplane.notices.services import NAME_MAX, ChannelTerms
 
 
 def event_choices() -> list[tuple[str, str]]:
@@ -42,15 +42,15 @@ class ChannelForm(forms.Form):
 
 class NewChannelForm(ChannelForm):
     kind = forms.ChoiceField(
-        choices=[(Kind.WEBHOOK, "Webhook, signed"), (Kind.APPRISE, "Apprise")],
-        label="Kind",
+        choices=[(ChannelKind.WEBHOOK, "Webhook, signed"), (ChannelKind.APPRISE, "Apprise")],
+        label="ChannelKind",
         help_text="Apprise reaches mail, Slack and others; it is an optional package.",
     )
     field_order = ("name", "kind", "url", "events")
 
-    def terms(self) -> Terms:
+    def terms(self) -> ChannelTerms:
         data = self.cleaned_data
-        return Terms(name=data["name"], url=data["url"], events=data["events"])
+        return ChannelTerms(name=data["name"], url=data["url"], events=data["events"])
 
 
 class ChangeChannelForm(ChannelForm):

@@ -7,7 +7,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 
-class Kind(models.TextChoices):
+class ChannelKind(models.TextChoices):
     WEBHOOK = "webhook"
     APPRISE = "apprise"
 
@@ -16,7 +16,7 @@ class Channel(models.Model):
     """Where notices go. Its name stays taken only while it exists."""
 
     name = models.CharField(max_length=80, unique=True)
-    kind = models.CharField(max_length=8, choices=Kind)
+    kind = models.CharField(max_length=8, choices=ChannelKind)
     url = models.TextField()  # may hold a token; shown masked
     secret = models.CharField(max_length=80, blank=True)  # of a webhook's signatures
     old_secret = models.CharField(max_length=80, blank=True)  # signs beside the new one until `rotated_until`

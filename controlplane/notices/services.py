@@ -15,7 +15,7 @@ from controlplane.audit.services import Actor
 from controlplane.notices import display
 from controlplane.notices.errors import InvalidInput
 from controlplane.notices.events import EVENTS, TEST, choices, matches
-from controlplane.notices.models import Channel, Kind, Notice, Status
+from controlplane.notices.models import Channel, ChannelKind, Notice, Status
 from controlplane.notices.senders import apprise_urls, signing, webhook_urls
 from fleet.events import announce, record_pool
 from fleet.models import Pool
@@ -67,7 +67,7 @@ def write_note(pool: Pool, text: str, actor: Actor) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class ChannelTerms:
     """What may change about a channel."""
 
     name: str
@@ -76,12 +76,12 @@ class Terms:
     enabled: bool = True
 
 
-def create_channel(kind: str, terms: Terms, actor: Actor) -> tuple[Channel, str]:
+def create_channel(kind: str, terms: ChannelTerms, actor: Actor) -> tuple[Channel, str]:
     """The row and the secret of its signatures (empty for Apprise), which is not shown again. Raises InvalidInput."""
-    if kind not in Kind.values:
-        raise InvalidInput("kind", kind, "unknown kind of channel", ", ".join(Kind.values))
+    if kind not in ChannelKind.values:
+        raise InvalidInput("kind", kind, "unknown kind of channel", ", ".join(ChannelKind.values))
     values = _checked(kind, terms)
-    secret = signing.new_secret() if kind == Kind.WEBHOOK else ""
+    secret = signing.new_secret() if kind == ChannelKind.WEBHOOK else ""
     with _name_free(terms.name), transaction.atomic():
         row = Channel.objects.create(kind=kind, secret=secret, created_by=actor.name[:200], **values)
         audit.record(actor, "channel.create", f"channel {row.name}", "", None, _audited(row))
@@ -91,7 +91,7 @@ def create_channel(kind: str, terms: Terms, actor: Actor) -> tuple[Channel, str]
 def change_channel(row: Channel, changes: dict[str, Any], actor: Actor) -> Channel:
     """`changes`: some of name, url, events, enabled. Raises InvalidInput. An unchanged URL is not checked again."""
     before = _audited(row)
-    terms = Terms(**{name: changes.get(name, getattr(row, name)) for name in Terms.__slots__})
+    terms = ChannelTerms(**{name: changes.get(name, getattr(row, name)) for name in ChannelTerms.__slots__})
     values = _checked(row.kind, terms, url_changed="url" in changes)
     with _name_free(values["name"]), transaction.atomic():
         Channel.objects.filter(pk=row.pk).update(**values)
@@ -112,7 +112,7 @@ def _give_up(row: Channel) -> None:
 @transaction.atomic
 def rotate_secret(row: Channel, actor: Actor) -> str:
     """A new secret, shown once. For a day both sign, so that the receiver can change over."""
-    if row.kind != Kind.WEBHOOK:
+    if row.kind != ChannelKind.WEBHOOK:
         raise InvalidInput("", row.name, "only webhooks have a secret")
     row.secret, row.old_secret, row.rotated_until = signing.new_secret(), row.secret, timezone.now() + ROTATION
     row.save(update_fields=["secret", "old_secret", "rotated_until"])
@@ -139,12 +139,12 @@ def set_enabled(row: Channel, enabled: bool, actor: Actor) -> Channel:
     return change_channel(row, {"enabled": enabled}, actor)
 
 
-def _checked(kind: str, terms: Terms, *, url_changed: bool = True) -> dict[str, Any]:
+def _checked(kind: str, terms: ChannelTerms, *, url_changed: bool = True) -> dict[str, Any]:
     name = terms.name.strip()
     if not 0 < len(name) <= NAME_MAX:
         raise InvalidInput("name", terms.name, "a channel needs a name", f"1 to {NAME_MAX} characters")
     if url_changed:
-        check = webhook_urls.check if kind == Kind.WEBHOOK else apprise_urls.check
+        check = webhook_urls.check if kind == ChannelKind.WEBHOOK else apprise_urls.check
         check(terms.url)
     return {"name": name, "url": terms.url, "events": _checked_events(terms.events), "enabled": terms.enabled}
 

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import F, Max
 
 from controlplane.notices.errors import Unsendable
-from controlplane.notices.models import Cursor, Kind, Notice, Status
+from controlplane.notices.models import ChannelKind, Cursor, Notice, Status
 from controlplane.notices.senders import apprise_urls, webhooks
 from controlplane.notices.services import enqueue
 from fleet.models import InstanceEvent, State
@@ -118,7 +118,7 @@ async def _bounded(message: Message, now: datetime) -> str:
 
 
 async def _send(message: Message, now: datetime) -> str:
-    if message.kind == Kind.APPRISE:
+    if message.kind == ChannelKind.APPRISE:
         return await apprise_urls.send(message.url, f"{message.event}: {message.subject}", message.text)
     body = webhooks.body_of(message.event, message.subject, message.text, message.facts, message.at.isoformat())
     return await webhooks.post(message.url, message.message_id, body, message.keys, int(now.timestamp()))

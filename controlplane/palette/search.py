@@ -22,7 +22,7 @@ _REQUEST_ID = re.compile(r"[\w.:-]{3,200}")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHit:
     kind: str  # pool, policy, instance, node, request or page
     title: str
     detail: str
@@ -30,7 +30,7 @@ class Found:
     icon: str
 
 
-def search(query: str, user: Any) -> list[Found]:
+def search(query: str, user: Any) -> list[SearchHit]:
     """Best first; without a query the pages that the user may open."""
     asked = query.strip().replace("\x00", "")[:LONGEST]
     if not asked:
@@ -48,36 +48,36 @@ def search(query: str, user: Any) -> list[Found]:
     return sorted(found, key=lambda one: (one.kind != "request", not one.title.lower().startswith(lower)))[:LIMIT]
 
 
-def _pages(asked: str, user: Any) -> Iterator[Found]:
+def _pages(asked: str, user: Any) -> Iterator[SearchHit]:
     pages: Iterable[tuple[str, str, str]] = (*PAGES, *MORE_PAGES, HELP, *account_pages(user))
     for href, label, icon in pages:
         if asked.lower() in label.lower():
-            yield Found("page", label, "", href, icon or "file-text")
+            yield SearchHit("page", label, "", href, icon or "file-text")
 
 
-def _pools(asked: str) -> Iterator[Found]:
+def _pools(asked: str) -> Iterator[SearchHit]:
     for pool in Pool.objects.filter(name__icontains=asked, ephemeral_owner="").order_by("name")[:PER_KIND]:
-        yield Found("pool", pool.name, f"{pool.model}, {pool.kind}", f"/fleet/pools/{quote(pool.name)}/", "layers")
+        yield SearchHit("pool", pool.name, f"{pool.model}, {pool.kind}", f"/fleet/pools/{quote(pool.name)}/", "layers")
 
 
-def _policies(asked: str) -> Iterator[Found]:
+def _policies(asked: str) -> Iterator[SearchHit]:
     for policy in Policy.objects.filter(name__icontains=asked).order_by("name")[:PER_KIND]:
-        yield Found("policy", policy.name, "", f"/policies/{quote(policy.name)}/", "scroll-text")
+        yield SearchHit("policy", policy.name, "", f"/policies/{quote(policy.name)}/", "scroll-text")
 
 
-def _instances(asked: str) -> Iterator[Found]:
+def _instances(asked: str) -> Iterator[SearchHit]:
     rows = Instance.objects.select_related("pool").filter(name__icontains=asked, pool__ephemeral_owner="")
     for row in rows.order_by("pool__name", "ordinal")[:PER_KIND]:
         detail = f"{row.state} on {row.node}" if row.node else row.state
-        yield Found("instance", row.name, detail, f"/fleet/instances/{quote(row.name)}/", "gauge")
+        yield SearchHit("instance", row.name, detail, f"/fleet/instances/{quote(row.name)}/", "gauge")
 
 
-def _nodes(asked: str) -> Iterator[Found]:
+def _nodes(asked: str) -> Iterator[SearchHit]:
     for node in Node.objects.filter(name__icontains=asked).order_by("name")[:PER_KIND]:
-        yield Found("node", node.name, node.hostname, f"/fleet/nodes/{quote(node.name)}/", "server")
+        yield SearchHit("node", node.name, node.hostname, f"/fleet/nodes/{quote(node.name)}/", "server")
 
 
-def _request(asked: str) -> Iterator[Found]:
+def _request(asked: str) -> Iterator[SearchHit]:
     """By its whole id, while its receipt is kept."""
     if not _REQUEST_ID.fullmatch(asked):
         return
@@ -86,4 +86,4 @@ def _request(asked: str) -> Iterator[Found]:
     except redis.RedisError:
         return
     if kept:
-        yield Found("request", asked, "receipt", f"/requests/{quote(asked)}/", "list")
+        yield SearchHit("request", asked, "receipt", f"/requests/{quote(asked)}/", "list")

@@ -81,7 +81,7 @@ def choices(policy: Policy, last: Mapping[str, Any] | None, typed: Mapping[str, 
     }
 
 
-def _label(entry: library.Entry) -> str:
+def _label(entry: library.TraceEntry) -> str:
     """A trace with its size and age, if known without reading it."""
     if entry.recorded:
         return f"{entry.name}: {entry.recorded.requests:,} requests, newest {seconds(entry.recorded.newest_age_s)} old"

@@ -36,19 +36,19 @@ SCHEMA = 2  # raised when the same input gives a different result
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedPreview:
     pool: str = ""  # empty: the one with most recorded requests
     trace: str = ""  # empty: source.choose
     seeds: Sequence[int] = field(default=(1,))
     max_requests: int = MAX_REQUESTS
 
 
-def start(policy: Policy, actor: Actor, asked: Asked | None = None, *, if_match: str | None = None) -> Preview:
+def start(policy: Policy, actor: Actor, asked: AskedPreview | None = None, *, if_match: str | None = None) -> Preview:
     """Preview the open draft of a policy; the same question again returns the earlier preview.
 
     Conflict: no draft is open, or `if_match` is not its etag. PolicyInvalid: no pool, no traffic or no difference.
     """
-    asked = asked or Asked()
+    asked = asked or AskedPreview()
     draft = policies.open_draft(policy)
     if draft is None:
         raise services.gone(policy, None)
@@ -104,7 +104,7 @@ def pool_of(policy: Policy, asked: str) -> Pool:
     return max(found.values(), key=lambda pool: counts.get(pool.name, 0))
 
 
-def part_of(asked: Asked, pool: Pool) -> TrafficPart:
+def part_of(asked: AskedPreview, pool: Pool) -> TrafficPart:
     """PolicyInvalid."""
     seed = asked.seeds[0]
     try:
@@ -116,7 +116,7 @@ def part_of(asked: Asked, pool: Pool) -> TrafficPart:
 
 
 def _unsaved(
-    draft: Draft, live: PolicyVersion, document: dict[str, Any], pool: Pool, part: TrafficPart, asked: Asked
+    draft: Draft, live: PolicyVersion, document: dict[str, Any], pool: Pool, part: TrafficPart, asked: AskedPreview
 ) -> Preview:
     return Preview(
         policy=draft.policy,

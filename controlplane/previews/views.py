@@ -75,14 +75,14 @@ def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
     return views.saved_response(request, "previews/_started.html", context)
 
 
-def asked(form: QueryDict) -> services.Asked:
+def asked(form: QueryDict) -> services.AskedPreview:
     """The chosen pool, trace and seeds. PolicyInvalid: the seeds are not numbers."""
     words = form.get("seeds", "").replace(",", " ").split()
     if not all(word.isdecimal() and len(word) <= 9 for word in words) or len(words) > MOST_SEEDS:
         message = f"up to {MOST_SEEDS} whole numbers from 0 to 999,999,999, with commas"
         raise PolicyInvalid(f"seeds: {message}", (Problem("seeds", form.get("seeds"), message),))
     seeds = tuple(dict.fromkeys(map(int, words))) or (1,)
-    return services.Asked(pool=form.get("pool", ""), trace=form.get("trace", ""), seeds=seeds)
+    return services.AskedPreview(pool=form.get("pool", ""), trace=form.get("trace", ""), seeds=seeds)
 
 
 @require_GET

@@ -19,7 +19,7 @@ OUTCOMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class TimelinePhase:
     """One stretch of the bar; `start` and `width` are percent of the whole."""
 
     name: str
@@ -131,7 +131,7 @@ def _ended(receipt: Json) -> str:
     return text
 
 
-def phases(receipt: Json) -> list[Phase]:
+def phases(receipt: Json) -> list[TimelinePhase]:
     """The request's time: queue, prefill, KV transfer, decode; empty when too little is known."""
     return _laid_out(_ends(receipt), receipt.get("e2e_ms") or 0.0)
 
@@ -158,10 +158,10 @@ def _ends(receipt: Json) -> list[tuple[str, float, str]]:
     return [*ends, ("decode", whole_ms, "from the first token to the last")]
 
 
-def _laid_out(ends: Sequence[tuple[str, float, str]], scale_ms: float) -> list[Phase]:
+def _laid_out(ends: Sequence[tuple[str, float, str]], scale_ms: float) -> list[TimelinePhase]:
     laid, start = [], 0.0
     for name, end, meaning in ends:
-        laid.append(Phase(name, 100 * start / scale_ms, 100 * (end - start) / scale_ms, end - start, meaning))
+        laid.append(TimelinePhase(name, 100 * start / scale_ms, 100 * (end - start) / scale_ms, end - start, meaning))
         start = end
     return laid
 
@@ -170,8 +170,8 @@ def _laid_out(ends: Sequence[tuple[str, float, str]], scale_ms: float) -> list[P
 class Waterfall:
     """A request beside the typical one of its class, on one scale."""
 
-    own: list[Phase]
-    typical: list[Phase]  # the median of each phase's end; empty when there are too few others
+    own: list[TimelinePhase]
+    typical: list[TimelinePhase]  # the median of each phase's end; empty when there are too few others
     n: int  # requests behind it
     typical_ms: float
 

@@ -51,7 +51,7 @@ class NameTaken(TraceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TraceEntry:
     """A trace. `summary` is None until the file has been read."""
 
     name: str
@@ -73,13 +73,15 @@ def folder() -> Path | None:
     return Path(text) if text else None
 
 
-def entries() -> list[Entry]:
+def entries() -> list[TraceEntry]:
     """Every trace, by name."""
     rows = {row.name: row for row in Trace.objects.all()}
-    found = {name: Entry(name, "generated", "built-in", 0, None) for name in generated.BUILT_IN}
+    found = {name: TraceEntry(name, "generated", "built-in", 0, None) for name in generated.BUILT_IN}
     found |= {path.name: _folder_entry(path, rows.get(path.name)) for path in _folder_files()}
     found |= {row.name: _row_entry(row) for row in rows.values() if row.source == "upload"}
-    found |= {name: Entry(name, "recorded", "recorded", 0, None, recorded) for name, recorded in _recorded().items()}
+    found |= {
+        name: TraceEntry(name, "recorded", "recorded", 0, None, recorded) for name, recorded in _recorded().items()
+    }
     return [found[name] for name in sorted(found)]
 
 
@@ -87,14 +89,14 @@ def names() -> list[str]:
     return [entry.name for entry in entries()]
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> TraceEntry:
     """A trace with its summary; may read the file. NoSuchTrace, BadTrace."""
     if name in generated.BUILT_IN:
-        return Entry(name, "generated", "built-in", 0, summarise(generated.BUILT_IN[name]().requests).as_dict())
+        return TraceEntry(name, "generated", "built-in", 0, summarise(generated.BUILT_IN[name]().requests).as_dict())
     if name.startswith(RECORDED):
         data = _recorded_lines(name)
         summary = summarise(registry.read(data, seed=1).requests).as_dict()
-        return Entry(name, "recorded", "recorded", len(data), summary, _recorded().get(name))
+        return TraceEntry(name, "recorded", "recorded", len(data), summary, _recorded().get(name))
     return _row_entry(_row(name))
 
 
@@ -250,11 +252,11 @@ def _format_of(path: Path) -> str:
         return ""
 
 
-def _folder_entry(path: Path, row: Trace | None) -> Entry:
+def _folder_entry(path: Path, row: Trace | None) -> TraceEntry:
     about = path.stat()
     fresh = row is not None and row.source == "folder" and row.mtime_ns == about.st_mtime_ns
-    return Entry(path.name, _format_of(path), "folder", about.st_size, row.summary if fresh and row else None)
+    return TraceEntry(path.name, _format_of(path), "folder", about.st_size, row.summary if fresh and row else None)
 
 
-def _row_entry(row: Trace) -> Entry:
-    return Entry(row.name, row.format, row.source, row.bytes, row.summary)
+def _row_entry(row: Trace) -> TraceEntry:
+    return TraceEntry(row.name, row.format, row.source, row.bytes, row.summary)

@@ -50,7 +50,7 @@ def _page(request: HttpRequest, problem: str = "", status: int = 200) -> HttpRes
     return render(request, "traces/traces.html", context, status=status)
 
 
-def _row(entry: library.Entry) -> dict[str, Any]:
+def _row(entry: library.TraceEntry) -> dict[str, Any]:
     summary = entry.summary or {"requests": entry.recorded.requests if entry.recorded else None}
     return {
         "entry": entry,

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from controlplane.experiments.results import stats
-from controlplane.experiments.results.stats import Difference, Estimate
+from controlplane.experiments.results.stats import Difference, ResampledEstimate
 from controlplane.twin.simulation.types import Simulated
 
 P90 = stats.QUANTILES.index(0.9)
@@ -143,10 +143,10 @@ def _columns(outcomes: Mapping[str, Sequence[Simulated]], of: Any) -> dict[str, 
     return {name: [row[i] for row in whole] for i, name in enumerate(outcomes)}
 
 
-def _share(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
+def _share(ours: Sequence[float], theirs: Sequence[float]) -> ResampledEstimate:
     gains, n = [a - b for a, b in zip(ours, theirs, strict=True)], len(ours)
     drawn = (sum(gain * times for gain, times in zip(gains, each, strict=True)) / n for each in stats.draws(n))
-    return Estimate.of(sum(gains) / n, drawn, n)
+    return ResampledEstimate.of(sum(gains) / n, drawn, n)
 
 
 def _row(metric: str, live: float | None, tuned: float | None, found: Difference | None) -> dict[str, Any]:

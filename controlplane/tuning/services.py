@@ -50,7 +50,7 @@ def start(policy: Policy, actor: Actor, asked: Asked) -> Tuning:
         raise PolicyInvalid(search.MISSING, (Problem("", None, search.MISSING),))
     live = policies.live_version(policy)
     space = _space(live, asked)
-    question = previews.Asked(asked.pool, asked.trace, (asked.seed,), asked.max_requests)
+    question = previews.AskedPreview(asked.pool, asked.trace, (asked.seed,), asked.max_requests)
     pool = previews.pool_of(policy, question.pool)
     part = previews.part_of(question, pool)
     _check(pool, part)

@@ -26,7 +26,7 @@ FORM = 65_536  # what an upload's form adds to its file
 UPLOADS = {"/api/v1/traces": registry.MAX_BYTES + FORM, "/experiments/traces/": registry.MAX_BYTES + FORM}
 
 
-class Refused(Exception):
+class BodyRefused(Exception):
     """Raised where Django awaits the body."""
 
     def __init__(self, problem: ApiProblem) -> None:
@@ -60,26 +60,28 @@ class BoundedBodies:
         try:
             limit = await self._limit(scope["path"], headers, None if size is None else int(size))
             await self.app(scope, _counted(receive, limit), noting_send)
-        except Refused as refused:
+        except BodyRefused as refused:
             if not started:
                 await _answer(scope, send, refused.problem)
 
     async def _limit(self, path: str, headers: dict[bytes, bytes], size: int | None) -> int:
-        """Refused when the announced size is too much; a chunked body announces none and is counted."""
+        """BodyRefused when the announced size is too much; a chunked body announces none and is counted."""
         if size is not None and size <= ANONYMOUS:
             return ANONYMOUS
         if not await database_sync_to_async(is_signed_in)(headers):
             if size is None:
                 return ANONYMOUS  # its 413 names this bound
-            raise Refused(ApiProblem(401, detail=f"a body of more than {ANONYMOUS:,} bytes needs a signed-in caller"))
+            raise BodyRefused(
+                ApiProblem(401, detail=f"a body of more than {ANONYMOUS:,} bytes needs a signed-in caller")
+            )
         limit = limit_of(path)
         if size is not None and size > limit:
             raise too_large(limit)
         return limit
 
 
-def too_large(limit: int) -> Refused:
-    return Refused(ApiProblem(413, detail=f"the body may have at most {limit:,} bytes"))
+def too_large(limit: int) -> BodyRefused:
+    return BodyRefused(ApiProblem(413, detail=f"the body may have at most {limit:,} bytes"))
 
 
 def _counted(receive: Receive, limit: int) -> Receive:
@@ -105,7 +107,9 @@ def is_signed_in(headers: dict[bytes, bytes]) -> bool:
         return bool(role_of(_user_of(headers)))
     except DatabaseError as error:
         log.warning("web.callers_unknown", error=str(error))
-        raise Refused(ApiProblem(503, detail="the database does not answer", headers={"Retry-After": "5"})) from None
+        raise BodyRefused(
+            ApiProblem(503, detail="the database does not answer", headers={"Retry-After": "5"})
+        ) from None
 
 
 def _user_of(headers: dict[bytes, bytes]) -> Any:

@@ -22,7 +22,7 @@ class EngineConstants:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedRequest:
     """One request: measured, and in the model."""
 
     measured: RecordedRequest
@@ -31,7 +31,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    pairs: list[Compared]
+    pairs: list[ComparedRequest]
     asks: list[EngineRequest]  # the same requests in the engine
     steps: list[StepResult]
 
@@ -65,10 +65,10 @@ def replay(requests: Sequence[RecordedRequest], constants: EngineConstants, limi
     return made
 
 
-def _compared(one: RecordedRequest, ask: EngineRequest) -> Compared:
+def _compared(one: RecordedRequest, ask: EngineRequest) -> ComparedRequest:
     more = one.output_tokens - 1
     tpot_s = (ask.finished_s - ask.first_token_s) / more if more else None
-    return Compared(one, replace(one, ttft_s=ask.first_token_s - ask.arrived_s, tpot_s=tpot_s))
+    return ComparedRequest(one, replace(one, ttft_s=ask.first_token_s - ask.arrived_s, tpot_s=tpot_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class ReplayErrors:
     e2e_mean: float | None
 
 
-def errors_of(compared: Sequence[Compared]) -> ReplayErrors:
+def errors_of(compared: Sequence[ComparedRequest]) -> ReplayErrors:
     ttft, tpot, e2e = (_pairs(compared, metric) for metric in (_ttft, _tpot, _e2e))
     return ReplayErrors(
         n=len(ttft),
@@ -101,7 +101,7 @@ LEAST_P99 = 100  # requests
 Pairs = list[tuple[float, float]]  # measured, modelled
 
 
-def _pairs(compared: Sequence[Compared], metric: Callable[[RecordedRequest], float | None]) -> Pairs:
+def _pairs(compared: Sequence[ComparedRequest], metric: Callable[[RecordedRequest], float | None]) -> Pairs:
     both = ((metric(one.measured), metric(one.modelled)) for one in compared)
     return [(measured, modelled) for measured, modelled in both if measured and modelled is not None]
 

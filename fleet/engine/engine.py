@@ -22,7 +22,7 @@ from fleet.engine.decode_run import DecodeRun, run_s, steps_within
 from fleet.engine.law import API_S, API_S_PER_TOKEN, Law
 from fleet.engine.neuron_batches import BATCHING
 from fleet.engine.request import EngineRequest
-from fleet.engine.scheduler import Limits, Plan
+from fleet.engine.scheduler import Limits, StepPlan
 from fleet.engine.tiers.engine_tiers import EngineTiers
 from fleet.engine.tiers.model import TiersModel, TiersStats
 from fleet.engine.tiers.shared import SharedStore
@@ -107,7 +107,7 @@ class Engine:
             self._scheduler.store = partial(_in_store, store, size)
         self._arriving: deque[EngineRequest] = deque()  # passing through the API, in order
         self._awaiting: set[EngineRequest] = set()  # their prompts are being computed by another engine
-        self._plan: Plan | None = None  # the step in progress
+        self._plan: StepPlan | None = None  # the step in progress
         self.blocked_s = 0.0
         self._blocked_since: float | None = None
         self._decode_run: DecodeRun | None = None  # the coming steps; None: not computed yet
@@ -323,7 +323,7 @@ class Engine:
                 return False  # every admissible request waits for its KV
         return False
 
-    def _planned(self, start_s: float) -> Plan:
+    def _planned(self, start_s: float) -> StepPlan:
         if self._tiers is not None:
             self._tiers.settle(start_s)
         plan = self._scheduler.plan(start_s)
@@ -334,7 +334,7 @@ class Engine:
         self._failed += plan.failed
         return plan
 
-    def _count_blocked(self, plan: Plan) -> None:
+    def _count_blocked(self, plan: StepPlan) -> None:
         """Nothing is computed though requests wait: for their KV, or for a slot or blocks."""
         if not plan.tokens:
             if self._scheduler.waiting and self._blocked_since is None:
@@ -343,7 +343,7 @@ class Engine:
             self.blocked_s += plan.start_s - self._blocked_since
             self._blocked_since = None
 
-    def _start(self, plan: Plan) -> None:
+    def _start(self, plan: StepPlan) -> None:
         plan.law_s = step_s = self.law.plan_s(plan)
         if self._tiers is not None:
             step_s = self._tiers.lengthen(plan.loads, plan.start_s, plan.law_s)

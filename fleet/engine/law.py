@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from fleet.engine.profiles import Profile
 
 if TYPE_CHECKING:
-    from fleet.engine.scheduler import Plan
+    from fleet.engine.scheduler import StepPlan
 
 # Per step on the host: scheduling, sampling and detokenising. Most of it overlaps with the GPU when the engine plans a
 # step while the one before runs (the default since vLLM 0.14).
@@ -62,7 +62,7 @@ class Law:
             + self.decode_s * decodes
         )
 
-    def plan_s(self, plan: "Plan") -> float:
+    def plan_s(self, plan: "StepPlan") -> float:
         """A planned step; a law that depends on the single prompts overrides it."""
         return self.step_s(plan.tokens, plan.pairs, plan.context, len(plan.decode))
 

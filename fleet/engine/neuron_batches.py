@@ -15,7 +15,7 @@ import math
 from fleet.engine.blocks import BlockPool
 from fleet.engine.known_hits import KNOWN_HITS, KnownHits
 from fleet.engine.request import EngineRequest
-from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits, Plan, Scheduler
+from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits, Scheduler, StepPlan
 from fleet.engine.tiers.engine_tiers import EngineTiers
 from fleet.engine.whole_prompts import WholePrompts
 
@@ -25,8 +25,8 @@ class NeuronBatches(Scheduler):
 
     caches_prefixes = False
 
-    def plan(self, now_s: float) -> Plan:
-        plan = Plan(now_s)
+    def plan(self, now_s: float) -> StepPlan:
+        plan = StepPlan(now_s)
         self._admit(plan, 1)  # used up by the first prompt
         if not plan.prefill:
             self._plan_running(plan)
@@ -87,7 +87,7 @@ class NeuronDecode(_Disaggregated):
             self.transferring.add(request)
         return pulls
 
-    def _start(self, request: EngineRequest, plan: Plan) -> None:
+    def _start(self, request: EngineRequest, plan: StepPlan) -> None:
         super()._start(request, plan)
         self.transferring.discard(request)
 

@@ -30,7 +30,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Plan:
+class StepPlan:
     """The work of one step."""
 
     start_s: float
@@ -75,9 +75,9 @@ class Scheduler:
         self.pull_hits = 0  # of them, arrived
         self.preemptions = 0
 
-    def plan(self, now_s: float) -> Plan:
+    def plan(self, now_s: float) -> StepPlan:
         """The step that starts now; allocates the blocks it needs."""
-        plan = Plan(now_s)
+        plan = StepPlan(now_s)
         budget = self._plan_running(plan)
         if not plan.preempted:
             self._admit(plan, budget)
@@ -128,7 +128,7 @@ class Scheduler:
         short = -(-(request.computed + tokens) // self._size) - len(request.blocks)
         return short if short > 0 else 0
 
-    def _plan_running(self, plan: Plan) -> int:
+    def _plan_running(self, plan: StepPlan) -> int:
         budget = self.limits.max_num_batched_tokens
         index = 0
         while index < len(self.running) and budget > 0:
@@ -143,7 +143,7 @@ class Scheduler:
             index += 1
         return budget
 
-    def _make_capacity(self, request: EngineRequest, tokens: int, plan: Plan) -> bool:
+    def _make_capacity(self, request: EngineRequest, tokens: int, plan: StepPlan) -> bool:
         short = self.shortage(request, tokens)
         while short > self.pool.free:
             victim = self.running.pop()
@@ -160,7 +160,7 @@ class Scheduler:
         self.preemptions += 1
         self.waiting.appendleft(request)
 
-    def _admit(self, plan: Plan, budget: int) -> None:
+    def _admit(self, plan: StepPlan, budget: int) -> None:
         while self.waiting and budget > 0 and self._has_slot(self.waiting[0]):
             request = self.waiting[0]
             if not request.blocks and not self._enter(request, plan):
@@ -187,7 +187,7 @@ class Scheduler:
         """The tokens of an admitted request in this step."""
         return min(request.tokens - request.computed, budget)
 
-    def _enter(self, request: EngineRequest, plan: Plan) -> bool:
+    def _enter(self, request: EngineRequest, plan: StepPlan) -> bool:
         """Take its cached blocks and choose what it loads from below HBM; False: it has to wait."""
         tiers = self.tiers
         if tiers is None:
@@ -231,7 +231,7 @@ class Scheduler:
         self.pulling.append(request)
         return True
 
-    def _start(self, request: EngineRequest, plan: Plan) -> None:
+    def _start(self, request: EngineRequest, plan: StepPlan) -> None:
         self.running.append(request)
         again = request.preemptions > 0
         load = self.tiers.started(request, again=again) if self.tiers is not None else None

@@ -2,7 +2,7 @@
 
 from fleet.engine.blocks import BlockPool
 from fleet.engine.request import EngineRequest
-from fleet.engine.scheduler import Limits, Plan, Scheduler
+from fleet.engine.scheduler import Limits, Scheduler, StepPlan
 from fleet.engine.tiers.engine_tiers import EngineTiers
 
 
@@ -15,12 +15,12 @@ class WholePrompts(Scheduler):
         self._each = limits.max_num_batched_tokens // limits.ranks
         self._left = [self._each] * limits.ranks  # tokens of the step
 
-    def plan(self, now_s: float) -> Plan:
+    def plan(self, now_s: float) -> StepPlan:
         plan = super().plan(now_s)
         self.blocked = self.blocked and not (self.waiting and self._exceeds(self.waiting[0]))
         return plan
 
-    def _plan_running(self, plan: Plan) -> int:
+    def _plan_running(self, plan: StepPlan) -> int:
         budget = super()._plan_running(plan)
         taken, more = divmod(self.limits.max_num_batched_tokens - budget, len(self._left))
         self._left = [self._each - taken - (rank < more) for rank in range(len(self._left))]

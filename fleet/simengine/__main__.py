@@ -12,7 +12,7 @@ from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM
 from fleet.simengine.arguments import Arguments, parse_arguments
 from fleet.simengine.http.app import App
-from fleet.simengine.http.server import CannotStart, listen, serve
+from fleet.simengine.http.server import EngineCannotStart, listen, serve
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo
 from fleet.simengine.model import model_of
@@ -25,7 +25,7 @@ def main() -> int:
     try:
         arguments = parse_arguments(sys.argv[1:])
         uvloop.run(run(arguments))
-    except (CannotStart, UnknownProfile) as error:
+    except (EngineCannotStart, UnknownProfile) as error:
         print(f"simengine: {error}", file=sys.stderr)
         return 1
     return 0
@@ -52,7 +52,7 @@ def _publisher(arguments: Arguments) -> Publisher | None:
     try:
         return Publisher(arguments.host, events, replay, arguments.block_size)
     except zmq.ZMQError as error:
-        raise CannotStart(
+        raise EngineCannotStart(
             f"cannot publish on {arguments.host}, ports {events} and {replay}: {error.strerror}"
         ) from None
 

@@ -17,7 +17,7 @@ from fleet.engine.tiers.cache import TierCache
 from fleet.simengine.http.app import Receive, Send, read_body, respond
 from fleet.simengine.http.body import parse
 from fleet.simengine.http.errors import ApiError
-from fleet.simengine.http.server import CannotStart, listen, serve
+from fleet.simengine.http.server import EngineCannotStart, listen, serve
 
 PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 JSON = (b"content-type", b"application/json")
@@ -84,7 +84,7 @@ def main() -> int:
     parser.add_argument("--gb-per-s", type=float, default=9.7, help="transfers at the same time share it")
     try:
         uvloop.run(run(parser.parse_args()))
-    except CannotStart as error:
+    except EngineCannotStart as error:
         print(f"store: {error}", file=sys.stderr)
         return 1
     return 0

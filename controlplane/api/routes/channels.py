@@ -105,7 +105,7 @@ def list_channels(request: HttpRequest) -> Any:
     auth=needs("admin"),
 )
 def create_channel(request: HttpRequest, response: HttpResponse, payload: ChannelIn) -> Any:
-    terms = services.Terms(**payload.dict(exclude={"kind"}))
+    terms = services.ChannelTerms(**payload.dict(exclude={"kind"}))
     row, secret = services.create_channel(payload.kind, terms, actor_of(request))
     response.headers["Cache-Control"] = "no-store"
     return Status(201, {**channel_out(row), "secret": secret})

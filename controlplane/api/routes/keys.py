@@ -95,7 +95,7 @@ def list_keys(request: HttpRequest) -> Any:
 def create_key(request: HttpRequest, response: HttpResponse, payload: KeyIn) -> Any:
     values = payload.dict(exclude={"name"})
     try:
-        terms = services.Terms(**{**values, "pools": tuple(payload.pools)})
+        terms = services.KeyTerms(**{**values, "pools": tuple(payload.pools)})
         row, secret = services.create_key(payload.name, terms, actor_of(request))
     except services.InvalidKey as error:
         raise _problem(error) from None

@@ -18,7 +18,7 @@ from controlplane.experiments.body import Seeds
 from controlplane.policies import selectors as policies
 from controlplane.previews import selectors, services
 from controlplane.previews.models import Preview
-from controlplane.previews.services import MAX_REQUESTS, MOST_REQUESTS, Asked
+from controlplane.previews.services import MAX_REQUESTS, MOST_REQUESTS, AskedPreview
 
 router = Router(tags=["policies"])
 
@@ -200,7 +200,7 @@ class PreviewOut(Schema):
     auth=needs("policy:write"),
 )
 def start_preview(request: HttpRequest, response: HttpResponse, name: str, payload: PreviewIn = AS_USUAL) -> Any:
-    asked = Asked(**payload.model_dump())
+    asked = AskedPreview(**payload.model_dump())
     made = services.start(policies.policy(name), actor_of(request), asked, if_match=etags.if_match(request))
     response.headers["Location"] = f"/api/v1/policies/{name}/previews/{made.pk}"
     return Status(200 if made.was_cached else 202, selectors.as_dict(made))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.dashboard.frames import Inputs, build_frame
+from controlplane.dashboard.frames import FrameInputs, build_frame
 from controlplane.dashboard.page import economics, totals
 from router.contract.redis.published import FleetValue, PublishedInstance
 
@@ -28,7 +28,7 @@ def test_a_stopped_instance_costs_nothing_and_one_without_gpus_is_unknown() -> N
 
     instances = (entry(0, "ready", 10.0), entry(1, "stopped", 10.0), entry(2, "ready", None))
     fleet = FleetValue(pool="p", at=0.0, instances=instances)
-    frame = build_frame(1.0, Inputs(fleets={"p": fleet}))
+    frame = build_frame(1.0, FrameInputs(fleets={"p": fleet}))
     assert frame["instances"]["dollars_h"] == [10.0, None, None]
     assert frame["instances"]["gpus"] == [2, None, None]
     assert totals(frame, "")["per_million"] is None

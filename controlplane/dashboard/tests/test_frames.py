@@ -12,9 +12,9 @@ from router.contract import sketch
 NOW = 1_000_000.0
 
 
-def Inputs(**values: Any) -> frames.Inputs:
+def Inputs(**values: Any) -> frames.FrameInputs:
     """As Redis has them: buckets of sketches are text."""
-    return convert(values, frames.Inputs, str_keys=True)
+    return convert(values, frames.FrameInputs, str_keys=True)
 
 
 def instance(name: str, state: str = "ready", reason: str = "") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from controlplane.deliveries.states import By, What
 from controlplane.deliveries.tests.conftest import ADA, OTTO, proposed
 from controlplane.notices import services as notices
 from controlplane.notices.models import Notice
-from controlplane.notices.services import Terms
+from controlplane.notices.services import ChannelTerms
 from controlplane.policies.errors import Conflict
 
 pytestmark = pytest.mark.usefixtures("redis_away", "pool")
@@ -17,7 +17,9 @@ pytestmark = pytest.mark.usefixtures("redis_away", "pool")
 
 @pytest.fixture(autouse=True)
 def channel(db):
-    return notices.create_channel("webhook", Terms(name="ops", url="https://example.com/x", events=["delivery.*"]), ADA)
+    return notices.create_channel(
+        "webhook", ChannelTerms(name="ops", url="https://example.com/x", events=["delivery.*"]), ADA
+    )
 
 
 def sent():

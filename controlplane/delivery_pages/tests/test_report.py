@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.dashboard import attention, page
-from controlplane.dashboard.frames import Inputs, build_frame
+from controlplane.dashboard.frames import FrameInputs, build_frame
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import Move, move
 from controlplane.deliveries.states import By, What
@@ -51,7 +51,7 @@ def test_the_line_is_in_redis_and_expires(live_redis, running):
 
 def frame(value):
     fleets = {"demo": FleetValue(pool="demo", model="m", at=time.time(), instances=())}
-    return build_frame(time.time(), Inputs(fleets=fleets, deliveries=value.lines))
+    return build_frame(time.time(), FrameInputs(fleets=fleets, deliveries=value.lines))
 
 
 def test_the_frame_has_its_text(running):
@@ -84,7 +84,7 @@ def test_a_pause_needs_attention_and_a_running_step_does_not(running):
 
 def test_deliveries_of_other_pools_are_left_out(running):
     value = report(timezone.now())
-    found = build_frame(time.time(), Inputs(deliveries=value.lines))
+    found = build_frame(time.time(), FrameInputs(deliveries=value.lines))
     assert found["deliveries"] == []
 
 

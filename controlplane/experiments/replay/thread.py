@@ -23,7 +23,7 @@ STOP_S = 5.0
 
 
 @dataclass(slots=True)
-class Facts:
+class ReplayFacts:
     """Measurements besides the requests."""
 
     wall_s: float = 0.0
@@ -45,7 +45,7 @@ class ReplayThread:
 
     def __init__(self, load: OfferedLoad, routers: Sequence[str], instances: Sequence[str], path: Path) -> None:
         self.progress = ReplayProgress()
-        self.facts = Facts()
+        self.facts = ReplayFacts()
         self._load, self._routers, self._instances, self._path = load, routers, instances, path
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -66,7 +66,7 @@ class ReplayThread:
                 self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join(STOP_S)
 
-    def finish(self) -> Facts:
+    def finish(self) -> ReplayFacts:
         """The measurements; raises the error that ended the replay, e.g. OSError when a record could not be written."""
         self._thread.join()
         if self._error is not None:

@@ -13,7 +13,7 @@ from controlplane.experiments.results import stats
 from controlplane.experiments.results.metrics import QUANTILE_OF, TTFT_SHARES
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.slo import Slo, is_within, seconds
-from controlplane.experiments.results.stats import Estimate
+from controlplane.experiments.results.stats import ResampledEstimate
 
 Key = tuple[int, int]  # seed, request index
 Keyed = Mapping[Key, Record]  # of one arm
@@ -108,18 +108,18 @@ SPLITS: dict[str, Callable[[Slo], Split]] = {
 }
 
 
-def parts_difference(arm: Parts, base: Parts) -> Estimate:
+def parts_difference(arm: Parts, base: Parts) -> ResampledEstimate:
     error = _error([a - b for a, b in zip(arm.pull(), base.pull(), strict=True)])
-    return Estimate.normal(arm.value - base.value, error, _rows(arm, base))
+    return ResampledEstimate.normal(arm.value - base.value, error, _rows(arm, base))
 
 
-def _parts_ratio(arm: Parts, base: Parts) -> Estimate:
+def _parts_ratio(arm: Parts, base: Parts) -> ResampledEstimate:
     """With the error of its logarithm, to first order."""
     value, reference = arm.value, base.value
     if not value or not reference:
-        return Estimate(stats.ratio(value, reference), (stats.ratio(value, reference),), 0)
+        return ResampledEstimate(stats.ratio(value, reference), (stats.ratio(value, reference),), 0)
     error = _error([a / value - b / reference for a, b in zip(arm.pull(), base.pull(), strict=True)])
-    return Estimate.normal(value / reference, error * value / reference, _rows(arm, base))
+    return ResampledEstimate.normal(value / reference, error * value / reference, _rows(arm, base))
 
 
 def _error(pulls: Sequence[float]) -> float:
@@ -142,15 +142,15 @@ class Estimator:
         field(default_factory=dict)
     )
 
-    def value(self, arm: str, request_class: str, metric: str) -> Estimate | None:
+    def value(self, arm: str, request_class: str, metric: str) -> ResampledEstimate | None:
         """None without a request."""
         if metric in QUANTILE_OF:
             return self._quantile((arm,), request_class, metric)
         parts = parts_columns({arm: self.arms[arm]}, request_class, metric, self.slo)[arm]
         rows = _rows(parts)
-        return Estimate.normal(parts.value, _error(parts.pull()), rows) if rows else None
+        return ResampledEstimate.normal(parts.value, _error(parts.pull()), rows) if rows else None
 
-    def ratio(self, arm: str, base: str, request_class: str, metric: str) -> Estimate | None:
+    def ratio(self, arm: str, base: str, request_class: str, metric: str) -> ResampledEstimate | None:
         """None without a request that both were sent, and while the baseline is zero."""
         if metric in QUANTILE_OF:
             return self._quantile((arm, base), request_class, metric)
@@ -164,17 +164,17 @@ class Estimator:
         values = latency_columns({arm: self.arms[arm]}, request_class, latency)[arm]
         return stats.quantile(sorted(values), share) if values else None
 
-    def _quantile(self, names: tuple[str, ...], request_class: str, metric: str) -> Estimate | None:
+    def _quantile(self, names: tuple[str, ...], request_class: str, metric: str) -> ResampledEstimate | None:
         latency, share = QUANTILE_OF[metric]
         exact, drawn, n = self._bootstrapped(names, request_class, latency)
         if not n:
             return None
         q = stats.QUANTILES.index(share)
         if len(names) == 1:
-            return Estimate.of(exact[names[0]][q], (each[q] for each in drawn[names[0]]), n)
+            return ResampledEstimate.of(exact[names[0]][q], (each[q] for each in drawn[names[0]]), n)
         arm, base = names
         ratios = (stats.ratio(a[q], b[q]) for a, b in zip(drawn[arm], drawn[base], strict=True))
-        return Estimate.of(stats.ratio(exact[arm][q], exact[base][q]), ratios, n)
+        return ResampledEstimate.of(stats.ratio(exact[arm][q], exact[base][q]), ratios, n)
 
     def _bootstrapped(
         self, names: tuple[str, ...], request_class: str, latency: str

@@ -65,7 +65,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class ResampledEstimate:
     """A statistic of the requests, and of each of their resamples."""
 
     exact: float
@@ -73,11 +73,11 @@ class Estimate:
     n: int  # requests
 
     @classmethod
-    def of(cls, exact: float, drawn: Iterable[float], n: int) -> "Estimate":
+    def of(cls, exact: float, drawn: Iterable[float], n: int) -> "ResampledEstimate":
         return cls(exact, tuple(sorted(drawn)), n)
 
     @classmethod
-    def normal(cls, exact: float, error: float, n: int) -> "Estimate":
+    def normal(cls, exact: float, error: float, n: int) -> "ResampledEstimate":
         """From its standard error."""
         return cls(exact, tuple(exact + error * z for z in _NORMAL), n)
 
@@ -195,7 +195,7 @@ def differences(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[t
         arms = [arm for arm in columns if arm != base]
         for q in range(len(QUANTILES)):
             estimates = [
-                Estimate.of(
+                ResampledEstimate.of(
                     minus(exact[arm][q], exact[base][q]),
                     (minus(a[q], b[q]) for a, b in zip(drawn[arm], drawn[base], strict=True)),
                     n,
@@ -207,13 +207,13 @@ def differences(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[t
     return {pair: tuple(each) for pair, each in found.items()}
 
 
-def judged(estimates: Sequence[Estimate], lower_is_better: bool = True) -> list[Difference]:
+def judged(estimates: Sequence[ResampledEstimate], lower_is_better: bool = True) -> list[Difference]:
     """Differences from one baseline, at Holm's levels over the arms."""
     levels = holm([each.p_value(0.0) for each in estimates], [1 - CONFIDENCE] * len(estimates))
     return [_difference(each, level, lower_is_better) for each, level in zip(estimates, levels, strict=True)]
 
 
-def _difference(estimate: Estimate, level: float, lower_is_better: bool) -> Difference:
+def _difference(estimate: ResampledEstimate, level: float, lower_is_better: bool) -> Difference:
     low, high = estimate.interval(level)
     sides = (low, high) if lower_is_better else (-high, -low)
     return Difference(estimate.exact, low, high, estimate.n, verdict(*sides, estimate.n))

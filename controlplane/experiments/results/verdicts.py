@@ -13,7 +13,7 @@ from typing import Any, Literal
 from controlplane.experiments.results import stats
 from controlplane.experiments.results.metrics import QUANTILE_OF
 from controlplane.experiments.results.pairs import Estimator
-from controlplane.experiments.results.stats import Estimate
+from controlplane.experiments.results.stats import ResampledEstimate
 from controlplane.experiments.results.summarize import value_of
 
 Answer = Literal["pass", "fail", "inconclusive"]
@@ -72,7 +72,7 @@ def overall(answers: Sequence[Answer]) -> Overall:
     return next((answer for answer in ("fail", "inconclusive", "pass") if answer in answers), "none")
 
 
-def _estimate(claim: Claim, estimator: Estimator) -> Estimate | None:
+def _estimate(claim: Claim, estimator: Estimator) -> ResampledEstimate | None:
     if claim.confidence is None:
         return None
     if claim.relative_to:
@@ -80,7 +80,7 @@ def _estimate(claim: Claim, estimator: Estimator) -> Estimate | None:
     return estimator.value(claim.arm, claim.request_class, claim.metric)
 
 
-def _levels(claims: Sequence[Claim], estimates: Sequence[Estimate | None]) -> list[float]:
+def _levels(claims: Sequence[Claim], estimates: Sequence[ResampledEstimate | None]) -> list[float]:
     """The level of each interval; one without an estimate is still one of the family."""
     tested = [i for i, claim in enumerate(claims) if claim.confidence is not None]
     p_values = [1.0 if (each := estimates[i]) is None else _p_value(claims[i], each) for i in tested]
@@ -91,7 +91,7 @@ def _levels(claims: Sequence[Claim], estimates: Sequence[Estimate | None]) -> li
     return levels
 
 
-def _p_value(claim: Claim, estimate: Estimate) -> float:
+def _p_value(claim: Claim, estimate: ResampledEstimate) -> float:
     """Of what the estimate suggests: within both limits, or beyond the one that it violates."""
     finite = [limit for limit in (claim.low, claim.high) if math.isfinite(limit)]
     if claim.low <= estimate.exact <= claim.high:
@@ -103,7 +103,7 @@ def _row(
     claim: Claim,
     arms: Mapping[str, Mapping[str, Any]],
     estimator: Estimator,
-    estimate: Estimate | None,
+    estimate: ResampledEstimate | None,
     level: float,
 ) -> dict[str, Any]:
     value = _value(claim.arm, claim, arms, estimator)
@@ -139,7 +139,9 @@ def _value(name: str, claim: Claim, arms: Mapping[str, Mapping[str, Any]], estim
     return value_of(arms[name], claim.request_class, claim.metric)
 
 
-def _answer(claim: Claim, value: float | None, estimate: Estimate | None, level: float) -> tuple[Answer, int | None]:
+def _answer(
+    claim: Claim, value: float | None, estimate: ResampledEstimate | None, level: float
+) -> tuple[Answer, int | None]:
     """(answer, requests that would decide it). An unknown value fails a limit on the value."""
     if claim.confidence is None:
         return ("pass" if value is not None and claim.low <= value <= claim.high else "fail"), None

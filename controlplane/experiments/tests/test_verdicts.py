@@ -12,7 +12,7 @@ from controlplane.experiments.models import Experiment
 from controlplane.experiments.results import assemble, summarize, verdicts
 from controlplane.experiments.results.pairs import Estimator
 from controlplane.experiments.results.report import sentence
-from controlplane.experiments.results.stats import Estimate
+from controlplane.experiments.results.stats import ResampledEstimate
 from controlplane.experiments.tests.conftest import body, record
 from fleet import jobs
 
@@ -55,11 +55,11 @@ def test_a_ratio_passes_fails_or_is_inconclusive_and_refusing_never_helps(factor
 
 
 def test_the_number_that_would_decide_it_does():
-    needed = Estimate.normal(1.0, 0.05, 100).needed_n(1.02, 0.05)
+    needed = ResampledEstimate.normal(1.0, 0.05, 100).needed_n(1.02, 0.05)
     assert needed == pytest.approx(100 * (1.96 * 0.05 / 0.02) ** 2, rel=0.03)
-    decided = Estimate.normal(1.0, 0.05 * (100 / needed) ** 0.5, needed)
+    decided = ResampledEstimate.normal(1.0, 0.05 * (100 / needed) ** 0.5, needed)
     assert decided.interval(0.05)[1] == pytest.approx(1.02, abs=1e-4)
-    assert Estimate.normal(1.0, 0.05, 100).needed_n(1.0, 0.05) is None
+    assert ResampledEstimate.normal(1.0, 0.05, 100).needed_n(1.0, 0.05) is None
     (row,) = judged(arms_of(arm=1.0), {**RELATIVE, "max_ratio": 1.02})
     assert row["verdict"] == "inconclusive"
     assert 200 < row["needed_n"] < 20_000

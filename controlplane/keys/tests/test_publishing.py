@@ -9,7 +9,7 @@ from django.utils import timezone
 from controlplane.audit.services import SYSTEM
 from controlplane.keys import publishing, services
 from controlplane.keys.models import ApiKey
-from controlplane.keys.services import Terms
+from controlplane.keys.services import KeyTerms
 from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import ApiKeysValue, keyring
 from router.contract.redis.codec import read
@@ -22,7 +22,7 @@ def published(live_redis):
 
 
 def make(name="search", **terms):
-    return services.create_key(name, Terms(**terms), SYSTEM)
+    return services.create_key(name, KeyTerms(**terms), SYSTEM)
 
 
 def test_a_router_reads_what_is_published(live_redis, django_capture_on_commit_callbacks):

@@ -13,7 +13,7 @@ import pytest
 from controlplane.audit.services import Actor
 from controlplane.notices import services
 from controlplane.notices.models import Channel
-from controlplane.notices.services import Terms
+from controlplane.notices.services import ChannelTerms
 
 ADA = Actor("user", "ada")
 
@@ -67,12 +67,12 @@ def receiver(settings: Any) -> Iterator[Receiver]:
 
 @pytest.fixture
 def channel(db: None, receiver: Receiver) -> Channel:
-    return services.create_channel("webhook", Terms(name="ops", url=receiver.url), ADA)[0]
+    return services.create_channel("webhook", ChannelTerms(name="ops", url=receiver.url), ADA)[0]
 
 
 @pytest.fixture
 def make_channel(db: None) -> Callable[..., Channel]:
     def make(name: str = "pager", url: str = "https://example.com/hook", **terms: Any) -> Channel:
-        return services.create_channel("webhook", Terms(name=name, url=url, **terms), ADA)[0]
+        return services.create_channel("webhook", ChannelTerms(name=name, url=url, **terms), ADA)[0]
 
     return make

@@ -12,7 +12,7 @@ from controlplane.notices import services, step
 from controlplane.notices.errors import InvalidInput
 from controlplane.notices.models import Notice, Status
 from controlplane.notices.senders import apprise_urls
-from controlplane.notices.services import Terms
+from controlplane.notices.services import ChannelTerms
 from controlplane.notices.tests.conftest import ADA
 
 URL = "slack://s3cret/B0/C0"
@@ -57,7 +57,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(url: str = URL):
-    return services.create_channel("apprise", Terms(name="chat", url=url), ADA)
+    return services.create_channel("apprise", ChannelTerms(name="chat", url=url), ADA)
 
 
 def sent(after: timedelta = timedelta(0)) -> Notice:

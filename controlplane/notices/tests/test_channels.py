@@ -6,7 +6,7 @@ from controlplane.audit.models import AuditEntry
 from controlplane.notices import display, services
 from controlplane.notices.errors import InvalidInput
 from controlplane.notices.models import Channel
-from controlplane.notices.services import Terms
+from controlplane.notices.services import ChannelTerms
 from controlplane.notices.tests.conftest import ADA
 
 URL = "https://hooks.example.com/services/T0/s3cret?key=s3cret"
@@ -61,7 +61,7 @@ def test_a_url_is_shown_without_what_may_be_a_token(url, shown) -> None:
 )
 def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(db, url) -> None:
     with pytest.raises(InvalidInput) as raised:
-        services.create_channel("webhook", Terms(name="x", url=url), ADA)
+        services.create_channel("webhook", ChannelTerms(name="x", url=url), ADA)
     assert raised.value.problem.path == "url"
     assert "s3cret" not in str(raised.value)
     assert raised.value.problem.value is None
@@ -82,7 +82,7 @@ def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(db, url) -> N
 def test_bad_terms_are_named(make_channel, kind, terms, path) -> None:
     make_channel("taken")
     with pytest.raises(InvalidInput) as raised:
-        services.create_channel(kind, Terms(**{"name": "x", "url": URL, **terms}), ADA)
+        services.create_channel(kind, ChannelTerms(**{"name": "x", "url": URL, **terms}), ADA)
     assert raised.value.problem.path == path
     assert Channel.objects.count() == 1
 

@@ -20,9 +20,9 @@ FEW = {"code": "few_requests", "text": "87 requests were compared, fewer than 20
 
 
 @pytest.fixture
-def started(monkeypatch) -> list[services.Asked]:
+def started(monkeypatch) -> list[services.AskedPreview]:
     """What was asked to be computed; the answer is a queued preview of the open draft."""
-    found: list[services.Asked] = []
+    found: list[services.AskedPreview] = []
 
     def start(policy, actor, asked):
         found.append(asked)
@@ -72,7 +72,7 @@ def test_starting_saves_what_was_typed_first(draft, started, otto_client):
     typed = {**form_of(otto_client.get(DRAFT)), "classes.heavy_new_tokens": "8,000"}
     answer = otto_client.post(START, {**typed, "pool": "demo", "trace": "agentic-demo", "seeds": "1, 2"})
     assert Draft.objects.get().document["classes"]["heavy_new_tokens"] == 8000
-    assert started == [services.Asked(pool="demo", trace="agentic-demo", seeds=(1, 2))]
+    assert started == [services.AskedPreview(pool="demo", trace="agentic-demo", seeds=(1, 2))]
     assert answer.headers["Location"] == f"/policies/default/previews/{Preview.objects.get().pk}/"
 
 
@@ -93,7 +93,7 @@ def test_what_another_saved_meanwhile_is_settled_before_a_preview(draft, started
 
 def test_starting_from_the_review_takes_the_draft_as_it_is(draft, started, otto_client):
     otto_client.post(START)
-    assert started == [services.Asked()]
+    assert started == [services.AskedPreview()]
     assert Draft.objects.get().document == draft.document
 
 

@@ -10,7 +10,7 @@ from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.tests.conftest import WHY, edit
 from controlplane.previews import selectors, services
 from controlplane.previews.models import Preview
-from controlplane.previews.services import Asked
+from controlplane.previews.services import AskedPreview
 from controlplane.previews.tests.conftest import NOW, OTTO
 from fleet import jobs
 from fleet.jobs import DONE
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("sent")
 
 
 def done(policy, seed=1):
-    made = services.start(policy, OTTO, Asked(seeds=(seed,), max_requests=20))
+    made = services.start(policy, OTTO, AskedPreview(seeds=(seed,), max_requests=20))
     jobs.claim(Preview, made.pk)
     jobs.end(made, DONE)
     made.refresh_from_db()
@@ -53,7 +53,7 @@ def test_a_draft_that_was_never_previewed_shows_what_it_held_before(policy, draf
 def test_the_one_asked_for_last_is_the_newest_though_it_was_there_already(policy, draft):
     first = done(policy, seed=1)
     done(policy, seed=2)
-    services.start(policy, OTTO, Asked(seeds=(1,), max_requests=20))
+    services.start(policy, OTTO, AskedPreview(seeds=(1,), max_requests=20))
     assert selectors.latest_of(draft) == first
 
 

@@ -11,7 +11,7 @@ from controlplane.policies.tests.conftest import edit
 from controlplane.previews import running, selectors, services
 from controlplane.previews.analysis.compute import FIRST
 from controlplane.previews.models import Preview
-from controlplane.previews.services import Asked
+from controlplane.previews.services import AskedPreview
 from controlplane.previews.tests.conftest import OTTO, sim_pool
 from fleet import jobs
 from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("sent")
 
 
 def start(policy, **asked):
-    return services.start(policy, OTTO, Asked(**asked))
+    return services.start(policy, OTTO, AskedPreview(**asked))
 
 
 def ended(preview, status=DONE):

@@ -13,7 +13,7 @@ from controlplane.deliveries.states import By, What
 from controlplane.deliveries.tests.conftest import CANARY, FULL, OTTO, WHY, proposed
 from controlplane.notices import services as notices
 from controlplane.notices.models import Notice, Status
-from controlplane.notices.services import Terms
+from controlplane.notices.services import ChannelTerms
 from controlplane.policies.tests.conftest import ADA, policy, pool  # noqa: F401  (fixtures)
 from controlplane.telemetry.tests.test_metrics import page, undocumented, values
 
@@ -102,7 +102,7 @@ def test_ended_deliveries_are_counted_from_zero(running, vera):
 
 
 def test_a_channel_says_what_it_was_not_sent(running, vera):
-    row, _ = notices.create_channel("webhook", Terms(name="pager", url="https://example.com/x"), ADA)
+    row, _ = notices.create_channel("webhook", ChannelTerms(name="pager", url="https://example.com/x"), ADA)
     notices.enqueue("delivery.aborted", "s", "t")
     notices.enqueue("delivery.aborted", "s", "t")
     Notice.objects.filter(pk=Notice.objects.first().pk).update(status=Status.GIVEN_UP)
@@ -115,7 +115,7 @@ def test_a_channel_says_what_it_was_not_sent(running, vera):
 
 def test_every_metric_is_documented(running, vera):
     look(running, findings=[SLOWER.as_dict()], facts={"ms": 1})
-    notices.create_channel("webhook", Terms(name="pager", url="https://example.com/x"), ADA)
+    notices.create_channel("webhook", ChannelTerms(name="pager", url="https://example.com/x"), ADA)
     names = [name for name in page(vera) if name.startswith(("weir_delivery", "weir_notices"))]
     assert len(names) > 12
     assert undocumented(names) == []

@@ -10,7 +10,7 @@ import uvicorn
 GRACE_S = 3  # for responses in progress at SIGTERM
 
 
-class CannotStart(Exception):
+class EngineCannotStart(Exception):
     """The process cannot start; the message is one line for the operator."""
 
 
@@ -19,7 +19,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), backlog=2048)
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]  # Python appends the address
-        raise CannotStart(f"cannot listen on {host}:{port}: {reason}") from None
+        raise EngineCannotStart(f"cannot listen on {host}:{port}: {reason}") from None
 
 
 async def serve(app: Any, listening: socket.socket) -> None:

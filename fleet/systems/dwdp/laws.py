@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleet.engine.law import Law, chunk_pairs
-from fleet.engine.scheduler import Plan
+from fleet.engine.scheduler import StepPlan
 from fleet.systems.dwdp.contention import layer_ms
 from fleet.systems.dwdp.layout import Layout
 from fleet.systems.dwdp.machine import Gpu, Moe, Reached
@@ -42,7 +42,7 @@ class DepLaw(Law):
     ranks: int
     seed: int
 
-    def plan_s(self, plan: Plan) -> float:
+    def plan_s(self, plan: StepPlan) -> float:
         chunks = [(tokens, chunk_pairs(tokens, request.computed)) for request, tokens in plan.prefill]
         chunks += [(1, 0.0)] * len(plan.decode)
         return self._step_s(chunks, f"{self.seed}/{plan.start_s!r}/{plan.tokens}") + self.kv_s_per_token * plan.context

@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 
 from fleet.engine.request import EngineRequest
-from fleet.engine.scheduler import Plan
+from fleet.engine.scheduler import StepPlan
 from fleet.systems.dwdp.laws import DepLaw, DwdpLaw
 from fleet.systems.dwdp.phase import Prompts
 from fleet.systems.dwdp.published import r1_phase
@@ -19,8 +19,8 @@ EVEN = [7_373] * 16
 UNEVEN = [1_500, 13_246] * 8
 
 
-def plan_of(lengths: list[int], start_s: float = 0.0) -> Plan:
-    plan = Plan(start_s)
+def plan_of(lengths: list[int], start_s: float = 0.0) -> StepPlan:
+    plan = StepPlan(start_s)
     for number, tokens in enumerate(lengths):
         plan.add(EngineRequest(f"r{number}", tokens, 1, ()), tokens)
     return plan
@@ -71,7 +71,7 @@ def test_the_spread_is_drawn_with_a_seed() -> None:
 def test_decodes_count_as_a_token_of_some_gpu_and_read_their_context() -> None:
     request = EngineRequest("r", 1_000, 10, ())
     request.computed, request.generated = 1_000, 1
-    plan = Plan(0.0)
+    plan = StepPlan(0.0)
     plan.add(request, 1)
     for law in (DEP4, DWDP4):
         assert law.plan_s(plan) == pytest.approx(law.step_s(1, 0.0, 1_001, 1), rel=0.3)
