@@ -109,11 +109,6 @@ def prefill_stall(law: Law, batch: int, work: Workload) -> Stall:
     return Stall(batch - 1, step + (batch - 1) * prefill / work.output_tokens, step + prefill)
 
 
-def colocated_rate(law: Law, batch: int, work: Workload) -> float:
-    """Answers a second of one instance that does both."""
-    return batch / (work.output_tokens * prefill_stall(law, batch, work).itl_s + prefill_s(law, work))
-
-
 def largest_batch(itl_s: float, law: Law, work: Workload, most: int, *, disaggregated: bool) -> int:
     """The largest batch whose mean ITL stays within the limit; 0: none."""
     found = 0

@@ -24,10 +24,6 @@ class Layout:
         """K and V of every block and layer, per GPU."""
         return math.ceil(tokens / self.object_tokens) * self.layers * 2
 
-    @property
-    def object_bytes(self) -> float:
-        return self.object_tokens * self.bytes_per_token / (2 * self.layers) / self.tp
-
     def bytes(self, tokens: float) -> float:
         """Per GPU."""
         return tokens * self.bytes_per_token / self.tp
