@@ -73,11 +73,13 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         raise Http404(f"no pool is named {name}")
     (row,) = pool_rows([pool])
     tiers = tier_rows(one.sample for one in row.instances)
+    shown_options = options(pool)
     context = {
         "row": row,
         "tiers": tiers,
         "tier_saving": tier_saving(pool, tiers),
-        "options": options(pool),
+        "given": [one for one in shown_options if one.given],
+        "defaults": [one for one in shown_options if not one.given],
         "start": start_of(pool_spec(pool)) if pool.kind in KINDS else None,
         "sections": sections(pool),
         "versions": versions.history(pool, VERSIONS),
@@ -87,9 +89,11 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def sections(pool: Pool) -> list[tuple[str, str]]:
-    """(section, text) of the document."""
+    """(title, text) of the document."""
     given = [(name, getattr(pool, name)) for name in SECTIONS]
-    return [(name, documents.dump(value).strip()) for name, value in given if value]
+    return [
+        ("SLO" if name == "slo" else name.capitalize(), documents.dump(value).strip()) for name, value in given if value
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from django.conf import settings
 from django.test import AsyncClient
@@ -60,3 +62,10 @@ async def test_other_paths_are_passed_on_without_a_look_at_the_disk(rf, monkeypa
     middleware = StaticFiles(view)
     monkeypatch.setattr(middleware, "find_file", lambda url: pytest.fail("looked"))
     assert await middleware(rf.get("/live")) == "the view"
+
+
+@pytest.mark.parametrize("path", sorted((settings.BASE_DIR / "static/css").glob("*.css")), ids=lambda path: path.name)
+def test_the_size_of_text_comes_from_the_scale(path):
+    """Pixels only in pictures, which are scaled as a whole, and the root of the wall."""
+    sizes = re.findall(r"font(?:-size)?: ([^;]*?\d[^;]*);", path.read_text())
+    assert [one for one in sizes if not re.match(r"\d+px$|\.75em$|(400 )?var\(--|clamp\(16px, 1\.6667vh", one)] == []
