@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controlplane.dashboard.frames import build_frame
-from controlplane.dashboard.tests.test_frames import NOW, FrameInputs, fleet, instance, router, sample, window
+from controlplane.dashboard.tests.test_frames import NOW, Inputs, fleet, instance, router, sample, window
 
 LIVE = {"demo": {"policy": "default", "version": 3, "sha256": "", "published_at": NOW - 60, "document": {}}}
 ADVICE = {"pool": "demo", "at": NOW, "changed_at": NOW, "replicas": 4, "why": "7 wait"}
@@ -20,7 +20,7 @@ def frame_of(**changes: Any) -> dict[str, Any]:
         "policies": LIVE,
         "control_at": NOW,
     }
-    return build_frame(NOW, FrameInputs(**{**inputs, **changes}))
+    return build_frame(NOW, Inputs(**{**inputs, **changes}))
 
 
 def node(missed_at: float | None) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def test_a_router_has_a_moment_to_take_up_a_new_version() -> None:
 
 def test_a_queue_is_growing_when_it_is_well_above_its_own_minute() -> None:
     calm = frame_of(samples={"demo-0": sample(waiting=4)})
-    inputs = FrameInputs(
+    inputs = Inputs(
         fleets={"demo": fleet(instance("demo-0"))}, samples={"demo-0": sample(NOW + 1, waiting=9)},
         routers={"r": router()}, policies=LIVE, control_at=NOW + 1,
     )  # fmt: skip
@@ -129,7 +129,7 @@ def test_worst_comes_first_and_each_links_to_where_it_can_be_looked_at() -> None
 
 def test_since_is_kept_while_the_same_thing_lasts() -> None:
     first = frame_of(samples={"demo-0": sample(kv_usage=0.95)})
-    later = FrameInputs(
+    later = Inputs(
         fleets={"demo": fleet(instance("demo-0"))}, samples={"demo-0": sample(NOW + 30, kv_usage=0.96)},
         routers={"r": router(NOW + 30)}, policies=LIVE, control_at=NOW + 30,
     )  # fmt: skip
