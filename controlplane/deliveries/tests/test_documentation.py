@@ -12,7 +12,8 @@ from controlplane.deliveries.states import CLOSED, State
 from controlplane.deliveries.tests.test_plan import WHOLE
 from router.policy.schema.parameters import OF_THE_POOL
 
-TEXT = (Path(__file__).parents[3] / "docs" / "delivery.md").read_text()
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "delivery.md").read_text()
 PLAN, STATES, RULES = (TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0] for title in ("Plan", "States", "Rules"))
 ROWS = {row[0].strip(" `"): row for row in (line.strip("|").split("|") for line in PLAN.splitlines() if "|" in line)}
 
@@ -57,3 +58,13 @@ def test_the_example_is_a_plan() -> None:
 @pytest.mark.parametrize("word", ["allowed", "admin", "never", "again", "emergency", "hold", "abort"])
 def test_the_rules_name(word: str) -> None:
     assert f"`{word}" in RULES or f"{word}: why" in RULES or f".{word}`" in RULES
+
+
+def test_each_row_of_the_fault_matrix_names_tests_that_exist() -> None:
+    matrix = TEXT.split("\n## When something dies\n")[1].split("\n## ")[0]
+    rows = matrix.strip().splitlines()[2:]
+    named = [re.findall(r"`([\w/]+\.py)::(test_\w+)`", row) for row in rows]
+    assert len(rows) > 10
+    assert all(named)
+    missing = [test for row in named for path, test in row if f"def {test}(" not in (ROOT / path).read_text()]
+    assert missing == []
