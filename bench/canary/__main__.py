@@ -44,7 +44,7 @@ SHARES, BLOCKS_S = (0.05, 0.10, 0.50), (60.0, 120.0, 300.0)
 FOR_S = 600.0
 EVERY_S = 10.0  # between looks; a delivery looks every 5 s
 HOURS_EVERY_S = 30.0  # of hours by formula, to finish within minutes
-TURNS = (1.4, 20.0, 60.0)
+TURNS = (1.4, 20.0)
 HOURS_UNTIL_SEEN = 3  # of a stream, so that each has 60 heavy requests in the candidate's arm
 
 

@@ -5,7 +5,19 @@ import math
 import pytest
 
 from bench.canary import streams
-from bench.canary.__main__ import COSTLY, LIVE, Scene, arguments, hour, judged, scene_of, steps, tables, until_seen
+from bench.canary.__main__ import (
+    COSTLY,
+    HOURS_UNTIL_SEEN,
+    LIVE,
+    Scene,
+    arguments,
+    hour,
+    judged,
+    scene_of,
+    steps,
+    tables,
+    until_seen,
+)
 from bench.canary.streams import Traffic
 
 pytestmark = pytest.mark.slow
@@ -20,8 +32,9 @@ def test_arms_without_a_difference_are_not_ended(turns: float) -> None:
     assert not any(each.failed or each.held for each in found)
 
 
-def test_a_doubled_ttft_of_heavy_requests_is_seen_in_60_of_them() -> None:
-    traffic = Traffic(1.4, ttft_factor=2.0)
+@pytest.mark.parametrize(("turns", "hours"), [(1.4, 1), (20.0, HOURS_UNTIL_SEEN)])
+def test_a_doubled_ttft_of_heavy_requests_is_seen_in_60_of_them(turns: float, hours: int) -> None:
+    traffic = Traffic(turns, ttft_factor=2.0, hours=hours)
     limits = streams.limits(traffic)
     assert all(until_seen(traffic, limits, seed) <= 60 for seed in range(1, 21))
 
