@@ -27,7 +27,7 @@ __all__ = ["browser", "ended", "open_page", "web"]
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = os.environ.get("WEIR_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 PASSWORD = "correct-horse-battery"  # noqa: S105  # of a user that lives as long as one test run
-START_S = 30.0
+START_S = 90.0
 
 USERS = f"""
 from django.contrib.auth.models import Group, User

@@ -1,33 +1,23 @@
 """What class thresholds make of the newest requests: their sizes, and the class of each under a document."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import redis
-
-from controlplane.receipts.reader import newest_receipts
+from router.contract.redis.receipt import Receipt
 from router.policy.rules.classify import classify
 from router.policy.schema import document as documents
-from router.policy.types import RequestClass
-
-MOST = 2_000  # requests
-CLASSES: tuple[RequestClass, ...] = ("warm", "medium", "heavy")
+from router.policy.types import CLASSES, RequestClass
 
 Size = tuple[int, int]  # prompt tokens and, of them, cached ones, as predicted
 
 
-def sizes(client: redis.Redis, pools: Collection[str], most: int = MOST) -> tuple[list[Size], float]:
-    """(sizes of the newest requests of the pools, newest first; when the oldest of them arrived, Unix s)."""
-    found, since = list[Size](), 0.0
-    for receipt in newest_receipts(client):
-        if receipt.pool not in pools or receipt.prompt_tokens is None or receipt.predicted_cached is None:
-            continue
-        found.append((receipt.prompt_tokens, min(receipt.predicted_cached, receipt.prompt_tokens)))
-        since = receipt.at
-        if len(found) == most:
-            break
-    return found, since
+def sizes(requests: Iterable[Receipt]) -> list[Size]:
+    return [
+        (receipt.prompt_tokens, min(receipt.predicted_cached, receipt.prompt_tokens))
+        for receipt in requests
+        if receipt.prompt_tokens is not None and receipt.predicted_cached is not None
+    ]
 
 
 def classes_of(found: Sequence[Size], document: Mapping[str, Any]) -> list[RequestClass]:

@@ -1,5 +1,6 @@
 // The draft editor: arrow keys step values, rejected values are marked in place, leaving warns about unsaved text.
 const form = document.getElementById("draft-form");
+const RETRY_MS = 3000;
 let unreachable = false;
 let submitting = false;
 
@@ -66,6 +67,10 @@ function same(text, live) {
 function markChanged(parameter) {
   const input = parameter.querySelector("[name]");
   parameter.toggleAttribute("data-changed", !same(input.value, parameter.dataset.live));
+  const section = parameter.closest(".draft-section");
+  const changes = document.querySelector(`.draft-index a[href="#${section.getAttribute("aria-labelledby")}"] [data-changes]`);
+  changes.textContent = section.querySelectorAll("[data-changed]").length;
+  changes.hidden = changes.textContent === "0";
 }
 
 // Search and "Changed only" open what is folded; without either, the folds are as they were.
@@ -116,5 +121,7 @@ function notSaved(why) {
 document.body.addEventListener("htmx:sendError", () => notSaved("the server does not answer"));
 form?.addEventListener("htmx:responseError", (event) => notSaved(`the server answered with the error ${event.detail.xhr.status}`));
 document.addEventListener("weir:signed-out", () => notSaved("you are signed out"));
+// The server answers again: what was typed is saved without another change.
+setInterval(() => { if (unreachable && form) htmx.trigger(form, "change"); }, RETRY_MS);
 addEventListener("beforeunload", (event) => { if (wouldBeLost()) event.preventDefault(); });
 document.querySelector("[data-focus]")?.focus();

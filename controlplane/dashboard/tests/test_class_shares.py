@@ -7,9 +7,10 @@ import redis
 
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.policies import services
-from controlplane.receipts import class_shares
+from controlplane.receipts import class_shares, spreads
 from fleet.models import Pool
 from router.policy.schema import document as documents
+from router.policy.schema.parameters import PARAMETERS
 
 LIVE = documents.default()  # heavy from 40,000 new tokens; warm above half cached, or below 5,000 new tokens
 NOW = time.time()
@@ -31,10 +32,44 @@ def written(live_redis):
 
 
 def test_the_newest_requests_of_the_pools_are_read(live_redis, written):
-    found, since = class_shares.sizes(live_redis, ["demo"])
-    assert sorted(found) == sorted(written)
-    assert since == pytest.approx(NOW - 9)
-    assert len(class_shares.sizes(live_redis, ["demo"], most=2)[0]) == 2
+    recorded = spreads.read(live_redis, ["demo"])
+    assert sorted(class_shares.sizes(recorded.requests)) == sorted(written)
+    assert (recorded.since, recorded.until) == (pytest.approx(NOW - 9), pytest.approx(NOW))
+    assert len(spreads.read(live_redis, ["demo"], most=2).requests) == 2
+
+
+def spread_of(client, path):
+    return spreads.spread(spreads.read(client, ["demo"]), path, LIVE)
+
+
+def test_decisions_tell_load_and_kv_usage_and_requests_tell_queues_waits_and_pauses(live_redis):
+    fleet = FakeFleet(live_redis)
+    made = [(0, 0.0, "warm"), (1, 5_000.0, "heavy"), (3, 2_500.0, "heavy"), (5.8, 500.0, "heavy"), (9, 0.0, "heavy")]
+    for i, (at, queue_ms, kind) in enumerate(made):
+        known = {"pool": "demo", "session": "s", "queue_ms": queue_ms, "prompt_tokens": 9_192, "class": kind}
+        fleet.write_receipt(f"r{i}", NOW - 99 + at, **known)
+    # Each of the five decisions saw three instances, as FakeFleet.made_from has them.
+    assert spread_of(live_redis, "load.kv_usage_max") == [(0.0, 10), (0.5, 5)]
+    assert spread_of(live_redis, "admission.max_inflight_per_instance") == [(0.0, 5), (1.0, 5), (3.0, 5)]
+    # The session's: 9,192 − 8,192 + 1,200 + 3 · 2,000; the least: demo-2, 9,192.
+    assert spread_of(live_redis, "affinity.break_ratio") == [(1.0, 5)]
+    assert spread_of(live_redis, "affinity.break_floor_tokens") == [(0.0, 5)]
+    assert spread_of(live_redis, "affinity.ttl_s") == [(1.0, 1), (2.0, 1), (2.8, 1), (3.2, 1)]
+    assert spread_of(live_redis, "admission.max_wait_heavy_s") == [(0.0, 1), (0.5, 1), (2.5, 1), (5.0, 1)]
+    assert spread_of(live_redis, "admission.max_queue_heavy") == [(0.0, 2), (1.0, 2)]
+    assert spread_of(live_redis, "admission.max_wait_medium_s") == []
+
+
+def test_every_quantity_belongs_to_a_parameter_in_its_unit():
+    units = {PARAMETERS[path].unit for path in spreads.QUANTITIES}
+    assert units == {"share", "requests", "s", "ratio", "tokens"}
+
+
+def test_a_sentence_says_the_share_on_the_other_side_of_a_limit():
+    values = [(0.5, 990), (0.97, 10)]
+    assert spreads.sentence(values, 0.95, 0.95, "share") == "1.0 % above 0.95, of 1,000"
+    words = "100.0 % above 512 tokens, of 4; live 20,000 tokens: 0.0 % above"
+    assert spreads.sentence([(10_000.0, 4)], 20_000, 512, "tokens") == words
 
 
 def test_their_classes_are_those_of_the_decision(written):
@@ -62,11 +97,15 @@ def test_the_editor_shows_them_and_says_when_there_are_none_or_redis_is_away(
     Pool.objects.create(name="demo", model="m", kind="sim", policy=policy.name, replicas=1)
     otto_client.post(f"/policies/{policy.name}/draft/open")
     page = f"/policies/{policy.name}/draft"
-    assert "Newest 4 requests" in otto_client.get(page).content.decode()
+    shown = otto_client.get(page).content.decode()
+    assert "Newest 4 requests" in shown
+    assert "0.0 % above 0.95, of 15" in shown
+    assert "none recorded" in shown  # no prompt was computed elsewhere
     live_redis.delete("weir:receipts")
     assert "has a receipt: the distribution" in otto_client.get(page).content.decode()
-    monkeypatch.setattr("controlplane.receipts.class_shares.sizes", _away)
-    assert "the distribution of requests is unknown" in otto_client.get(page).content.decode()
+    monkeypatch.setattr("controlplane.receipts.spreads.read", _away)
+    assert "the distribution of requests is unknown" in (away := otto_client.get(page).content.decode())
+    assert "unknown, Redis does not answer" in away
 
 
 def _away(*args):

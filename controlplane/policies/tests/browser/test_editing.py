@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
-from controlplane.receipts import class_shares
+from controlplane.receipts import class_shares, spreads
 from controlplane.testing_browser import PASSWORD, Web
 from router.policy.schema import document as documents
 
@@ -57,6 +57,7 @@ def test_a_change_is_saved_by_itself(open_page, policy):
     page = editor(open_page, policy)
     put(page, HEAVY, "12,000")
     expect(page.locator(STATE)).to_contain_text("1 change against what is live")
+    expect(page.locator(".draft-index")).to_contain_text("Request classes 1")
     page.reload()
     expect(page.locator(HEAVY)).to_have_value("12000")
 
@@ -133,8 +134,18 @@ def test_a_save_that_the_server_could_not_make_is_not_called_saved(open_page, po
     put(page, HEAVY, "12000")
     expect(page.locator(STATE)).to_contain_text("Not saved: the server answered with the error 503")
     page.unroute("**/draft/autosave")
-    put(page, RETRIES, "5")
-    expect(page.locator(STATE)).to_contain_text("2 changes against what is live")
+    expect(page.locator(STATE)).to_contain_text("1 change against what is live")  # tried again by itself
+
+
+def test_a_killed_web_process_loses_nothing_that_was_typed(open_page, policy, web):
+    page = editor(open_page, policy)
+    page.evaluate("globalThis.sameDocument = true")
+    web.stop("web")
+    put(page, HEAVY, "12000")
+    expect(page.locator(STATE)).to_contain_text("Not saved: the server does not answer")
+    web.start()
+    expect(page.locator(STATE)).to_contain_text("1 change against what is live", timeout=15_000)
+    assert page.evaluate("globalThis.sameDocument") is True
 
 
 def test_another_route_shows_its_own_fields(open_page, policy):
@@ -274,7 +285,16 @@ def test_a_threshold_is_seen_and_moved_on_the_distribution_of_requests(open_page
     assert dragged > 13_000
     expect(sentence).to_have_text(said(heavy_new_tokens=dragged))
     expect(page.locator(STATE)).to_contain_text("1 change against what is live")
-    page.get_by_text("View as table").first.click()
+    page.locator("#class-shares summary").click()
     expect(page.locator("#class-shares table")).to_be_visible()
-    found = Axe().run(page, "#class-shares")
+    expect(page.locator("#class-shares")).to_contain_text("Arrived")
+    usage = page.locator(".spread", has_text="KV usage of an instance")
+    expect(usage.locator("[data-sentence]")).to_have_text("0.0 % above 0.95, of 300")
+    page.fill("#f-load-kv-usage-max", "0.25")
+    moved = spreads.sentence([(0.0, 200), (0.5, 100)], 0.95, 0.25, "share")
+    expect(usage.locator("[data-sentence]")).to_have_text(moved)
+    found = Axe().run(page, ".draft-form")
     assert found.violations_count == 0, found.generate_report()
+    page.evaluate("scrollTo(0, document.body.scrollHeight / 2)")
+    bar, preview = (page.locator(part).bounding_box() for part in (".policy-actions", "#preview"))
+    assert preview["x"] >= bar["x"] + bar["width"]  # nothing of it lies under the bar
