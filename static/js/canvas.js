@@ -52,10 +52,10 @@ export function niceCeiling(value) {
   return [1, 2, 3, 5, 10].map((factor) => factor * step).find((top) => top >= value);
 }
 
-// Round times between two, at most `most`: [Unix s].
+// Round times between two, at most `most`: [s].
 const STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200];
-export function ticks(from, to, most) {
-  const step = STEPS.find((seconds) => (to - from) / seconds <= most) ?? STEPS.at(-1);
+export function ticks(from, to, most, steps = STEPS) {
+  const step = steps.find((seconds) => (to - from) / seconds <= most) ?? steps.at(-1);
   const found = [];
   for (let at = Math.ceil(from / step) * step; at <= to; at += step) found.push(at);
   return found;

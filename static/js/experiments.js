@@ -1,6 +1,7 @@
 // Experiments: ECDFs of one class, copying the command, the fields of a mode, focus on problems.
 import { colour, draw, seriesColour, table } from "./chart.js";
-import { RunHeat } from "./run_heat.js";
+import { Heat } from "./heat.js";
+import { HeatData } from "./heat_data.js";
 
 const QUANTILES = [0.5, 0.9, 0.95, 0.99];
 const HIDDEN = "hide";
@@ -110,6 +111,20 @@ function followMode(mode, scale) {
   follow();
 }
 
+// KV usage of one run: instance × virtual time, always from 0 to 100 %, so that maps of arms compare.
+const virtual = (at) => `${Math.round(at).toLocaleString("en-GB")} s`;
+const VIRTUAL = { tick: virtual, moment: virtual, steps: [10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 86400] };
+const ROWS_PX = 420;
+
+function runMap(canvas, run) {
+  const data = HeatData.of(run.bucket_s, run.instances.map((one) => [one.id, one.usage]));
+  canvas.style.height = `${run.instances.length * Math.max(6, Math.min(18, ROWS_PX / run.instances.length)) + 20}px`;
+  const output = canvas.parentElement.querySelector("[data-kv-read]");
+  const map = new Heat(canvas, { most: run.instances.length, times: VIRTUAL, read: (text) => { output.textContent = text; } });
+  map.update(data, run.instances.map(({ id }) => ({ id, status: "ended" })), null, 0, data.to);
+  return map;
+}
+
 const source = document.getElementById("ecdf-data");
 if (source) {
   const data = JSON.parse(source.textContent);
@@ -120,10 +135,8 @@ if (source) {
 const usage = document.getElementById("kv-data");
 if (usage) {
   const runs = JSON.parse(usage.textContent);
-  const maps = [...document.querySelectorAll("canvas[data-kv]")].map((canvas, i) => new RunHeat(canvas, runs[i]));
-  const drawMaps = () => maps.forEach((map) => map.draw());
-  drawMaps();
-  for (const event of ["weir:theme", "resize"]) (event === "resize" ? window : document).addEventListener(event, drawMaps);
+  const maps = [...document.querySelectorAll("canvas[data-kv]")].map((canvas, i) => runMap(canvas, runs[i]));
+  document.addEventListener("weir:theme", () => maps.forEach((map) => map.draw()));
 }
 const mode = document.getElementById("f-mode");
 if (mode) followMode(mode, document.getElementById("f-time_scale"));

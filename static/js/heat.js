@@ -18,15 +18,20 @@ function between(place) {
   return [1, 3, 5].map((at) => Math.round(part(STOPS[low], at) + (part(STOPS[low + 1], at) - part(STOPS[low], at)) * (place - low)));
 }
 
+const OF_THE_DAY = { tick: hourMinute, moment: clock };
+
 export class Heat {
   // most: rows beyond which neighbours are one; font: px of labels, 0: of the canvas; latest: write the newest cell of
-  // each row beside it; read: shows the text of a reading; open: called with the pressed row
-  constructor(canvas, { most = 64, font = 11, latest = false, read = () => {}, open = null } = {}) {
-    Object.assign(this, { canvas, most, font, latest, read, open, rows: [], cursor: null });
+  // each row beside it; times: of the axis and of a reading; read: shows the text of a reading; open: called with the
+  // pressed row
+  constructor(canvas, { most = 64, font = 11, latest = false, times = OF_THE_DAY, read = null, open = null } = {}) {
+    Object.assign(this, { canvas, most, font, latest, times, read, open, rows: [], cursor: null });
     this.cells = document.createElement("canvas");
     fit(canvas, () => this.draw());
-    if (open) this.listen();
+    if (read) this.listen();
   }
+
+  // threshold: share, or null for no contour
 
   update(data, instances, threshold, from, to) {
     Object.assign(this, { data, threshold, from, to });
@@ -51,7 +56,7 @@ export class Heat {
     if (this.last < this.first) return;
     this.values = this.rows.map((row) => Array.from({ length: this.last - this.first + 1 }, (_, i) => cell(this.data, row, this.first + i)));
     this.paint(context);
-    this.contour(context);
+    if (this.threshold != null) this.contour(context);
     this.labels(context, size);
     this.axis(context, size);
     this.drawCursor(context);
@@ -155,9 +160,9 @@ export class Heat {
   }
 
   axis(context, size) {
-    for (const at of ticks(this.from, this.to, Math.max(2, (this.box.right - this.box.left) / (size * 7)))) {
+    for (const at of ticks(this.from, this.to, Math.max(2, (this.box.right - this.box.left) / (size * 7)), this.times.steps)) {
       const x = this.x((at - this.data.from) / this.data.bin - this.first);
-      if (x > this.box.left + size && x < this.box.right - size) write(context, hourMinute(at), x, this.box.bottom + size * 0.9, { ink: colour("muted"), size, align: "center" });
+      if (x > this.box.left + size && x < this.box.right - size) write(context, this.times.tick(at), x, this.box.bottom + size * 0.9, { ink: colour("muted"), size, align: "center" });
     }
   }
 
@@ -177,7 +182,7 @@ export class Heat {
     const { name, ids, status } = this.rows[row];
     const value = this.values[row][column];
     const usage = value === NO_DATA ? "no data" : `${ids.length > 1 ? "highest " : ""}KV usage ${value} %`;
-    return [name, clock(this.data.from + (this.first + column) * this.data.bin), usage, ...(status === "ready" ? [] : [`now ${status}`])].join(" · ");
+    return [name, this.times.moment(this.data.from + (this.first + column) * this.data.bin), usage, ...(["ready", "ended"].includes(status) ? [] : [`now ${status}`])].join(" · ");
   }
 
   listen() {
@@ -189,14 +194,14 @@ export class Heat {
       return { row: bounded(row, this.rows.length - 1), column: bounded(column, this.last - this.first) };
     };
     this.canvas.addEventListener("pointermove", (event) => { if (this.values) { this.cursor = place(event); this.draw(); } });
-    this.canvas.addEventListener("click", (event) => { if (this.values) this.open(this.rows[place(event).row]); });
+    this.canvas.addEventListener("click", (event) => { if (this.values && this.open) this.open(this.rows[place(event).row]); });
     this.canvas.addEventListener("keydown", (event) => this.pressed(event));
     for (const kind of ["pointerleave", "blur"]) this.canvas.addEventListener(kind, () => { this.cursor = null; this.read(""); this.draw(); });
   }
 
   pressed(event) {
     const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-    if (!this.values || !(event.key in moves || (event.key === "Enter" && this.cursor))) return;
+    if (!this.values || !(event.key in moves || (event.key === "Enter" && this.cursor && this.open))) return;
     event.preventDefault();
     if (event.key === "Enter") { this.open(this.rows[this.cursor.row]); return; }
     const { row, column } = this.cursor ?? { row: -moves[event.key][0], column: this.last - this.first - moves[event.key][1] };

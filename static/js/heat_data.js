@@ -1,6 +1,8 @@
 // KV usage of each instance over time, one byte a cell; the server sends the matrix once, frames fill its last columns.
 export const NO_DATA = 255;
 
+const percentOf = (share) => Math.min(100, Math.max(0, Math.round(share * 100)));
+
 export class HeatData {
   constructor(sent) { this.load(sent); }
 
@@ -11,6 +13,17 @@ export class HeatData {
     this.lines = new Map();
     const bytes = Uint8Array.from(atob(sent?.cells ?? ""), (letter) => letter.charCodeAt(0));
     (sent?.ids ?? []).forEach((id, i) => this.lines.set(id, bytes.slice(i * this.columns, (i + 1) * this.columns)));
+  }
+
+  // KV usage as shares over time from 0: [[id, [share]]].
+  static of(bin, usage) {
+    const made = new HeatData({ bin_s: bin, columns: Math.max(1, ...usage.map(([, shares]) => shares.length)) });
+    for (const [id, shares] of usage) {
+      const line = new Uint8Array(made.columns).fill(NO_DATA);
+      shares.forEach((share, i) => { if (share != null) line[i] = percentOf(share); });
+      made.lines.set(id, line);
+    }
+    return made;
   }
 
   get to() { return this.from + this.columns * this.bin; }
@@ -26,7 +39,7 @@ export class HeatData {
       let line = this.lines.get(name);
       if (!line) this.lines.set(name, (line = new Uint8Array(this.columns).fill(NO_DATA)));
       if (kv[i] == null || age_s[i] == null || age_s[i] > staleS) return;
-      const percent = Math.min(100, Math.max(0, Math.round(kv[i] * 100)));
+      const percent = percentOf(kv[i]);
       line[column] = line[column] === NO_DATA ? percent : Math.max(line[column], percent);
     });
     if (this.lines.size > id.length * 2) this.forget(new Set(id));

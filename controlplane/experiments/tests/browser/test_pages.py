@@ -89,7 +89,7 @@ def test_kv_usage_over_time_is_drawn_for_each_arm_and_read_as_a_table(open_page:
     page = opened.goto("/experiments/4/")
     first = page.locator("canvas[data-kv]").first
     first.hover(position={"x": 300, "y": 5})
-    expect(page.locator("[data-kv-read]").first).to_contain_text("exp-0, ")
+    expect(page.locator("[data-kv-read]").first).to_contain_text("exp-0 · ")
     pixel = "canvas => [...canvas.getContext('2d').getImageData(canvas.width - 4, 24, 1, 1).data]"
     assert first.evaluate(pixel) == [228, 207, 82, 255]  # 0.9 in Cividis
     page.locator("#kv figure").first.get_by_text("View as table").click()
