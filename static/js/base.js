@@ -1,6 +1,7 @@
 // Shared by all pages: the theme button, closing menus, forms that post once, times in the reader's zone.
 import { hide, show } from "./banners.js";
 import "./palette.js";
+import "./panels.js";
 import { localTimes, setZone, zone, zoneName } from "./times.js";
 
 const root = document.documentElement;

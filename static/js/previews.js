@@ -16,6 +16,9 @@ function isOurs(event) {
   return event.detail.target?.id === SHOWN;
 }
 
+// Refreshes that fail are told by the panel (panels.js).
+const pressed = (event) => isOurs(event) && event.detail.requestConfig.verb === "post";
+
 function showProblem(text) {
   fault.textContent = text;
   fault.hidden = !text;
@@ -55,8 +58,8 @@ document.body.addEventListener("htmx:afterSettle", (event) => {
   restore();
 });
 document.body.addEventListener("htmx:sendError", (event) => {
-  if (isOurs(event)) showProblem("The server does not answer; this panel may be out of date.");
+  if (pressed(event)) showProblem("The server does not answer; nothing was started.");
 });
 document.body.addEventListener("htmx:responseError", (event) => {
-  if (isOurs(event)) showProblem(`The server answered with the error ${event.detail.xhr.status}; nothing was started.`);
+  if (pressed(event)) showProblem(`The server answered with the error ${event.detail.xhr.status}; nothing was started.`);
 });

@@ -1,0 +1,88 @@
+// The state of a panel, said the same way on all pages: a word of the status vocabulary, a sentence, and how the
+// content looks. Parts that htmx refreshes are followed here. ?panels=STATE shows every panel of this one page in a
+// state, for tests and designers; it changes nothing but how the page looks to its reader.
+import { show } from "./banners.js";
+
+// words, and whether they replace the content
+const STATES = {
+  loading: ["loading", "The first data are on their way.", true],
+  live: ["live", "Updates arrive as they happen."],
+  paused: ["paused", "Updates are held until you resume."],
+  stale: ["stale", "Not updated for more than 3 s; the last values stay."],
+  offline: ["offline", "The server does not answer; the last values stay. Trying again."],
+  never: ["unseen", "Nothing has been recorded yet.", true],
+  empty: ["unseen", "Nothing matches the filter. Clear it to see everything.", true],
+  partial: ["partial", "Some sources do not report: the values are of the others."],
+  error: ["error", "This panel could not be updated; the last values stay. Reload the page if this goes on."],
+  forbidden: ["refused", "Your role does not include this. An administrator can change it under Users.", true],
+  finished: ["completed", "Finished: the values no longer change."],
+};
+const PANELS = ".panel, .wall section";
+const asked = new URLSearchParams(location.search).get("panels");
+const forced = Object.hasOwn(STATES, asked ?? "") ? asked : null;
+
+function noteOf(panel) {
+  const known = panel.querySelector(":scope > .panel-state");
+  if (known) return known;
+  const note = document.createElement("p");
+  note.className = "panel-state";
+  note.append(document.createElement("span"), " ", document.createElement("span"));
+  const head = panel.querySelector(":scope > header");
+  if (head) head.after(note);
+  else panel.prepend(note);
+  return note;
+}
+
+// `sentence`: instead of the usual one.
+function say(panel, state, sentence) {
+  const [word, usual, replaces] = STATES[state];
+  const note = noteOf(panel);
+  const [label, text] = note.children;
+  panel.dataset.state = state;
+  panel.toggleAttribute("data-replaced", Boolean(replaces));
+  panel.setAttribute("aria-busy", String(state === "loading"));
+  label.className = `status status--${word}`;
+  label.textContent = state;
+  text.textContent = sentence ?? usual;
+}
+
+function clear(panel) {
+  delete panel.dataset.state;
+  panel.removeAttribute("data-replaced");
+  panel.removeAttribute("aria-busy");
+  panel.querySelector(":scope > .panel-state")?.remove();
+}
+
+// The panel that a refreshed part is in; pages that refresh several say it once by themselves.
+const around = (part) => part?.closest?.(PANELS);
+
+export function setState(part, state, sentence) {
+  if (!forced && around(part)) say(around(part), state, sentence);
+}
+
+export function clearState(part) {
+  if (!forced && around(part)?.dataset.state) clear(around(part));
+}
+
+const refreshes = (event) => event.detail.requestConfig?.verb === "get";
+
+function follow() {
+  document.addEventListener("htmx:sendError", (event) => { if (refreshes(event)) setState(event.detail.elt, "offline"); });
+  document.addEventListener("htmx:responseError", (event) => {
+    if (!refreshes(event)) return;
+    const { status } = event.detail.xhr;
+    const request = event.detail.xhr.getResponseHeader("x-request-id");
+    const quote = request ? ` Quote the request ${request}.` : "";
+    setState(event.detail.elt, status === 403 ? "forbidden" : "error", status === 403 ? undefined : `The server answered with the error ${status}; the last values stay. Trying again.${quote}`);
+  });
+  document.addEventListener("htmx:afterSwap", (event) => clearState(event.target));
+  for (const part of document.querySelectorAll('[hx-trigger="load"]')) setState(part, "loading");
+}
+
+if (forced) {
+  for (const panel of document.querySelectorAll(PANELS)) say(panel, forced);
+  document.addEventListener("htmx:afterSettle", () => { for (const panel of document.querySelectorAll(PANELS)) say(panel, forced); });
+  show("panels", "warning", `Every panel of this page is shown as “${forced}”, because its address ends in panels=${forced}. Nothing else is affected.`);
+} else {
+  follow();
+}
