@@ -29,7 +29,7 @@ _SYSTEM_REDIS = bool(os.environ.pop("WEIR_SYSTEM_REDIS", ""))
 
 # How long an example takes is the machine's affair. The same examples each time: a change is judged by what it changed.
 # New ones are looked for with WEIR_TEST_EXPLORE=1.
-settings.register_profile("weir", deadline=None, derandomize=not os.environ.get("WEIR_TEST_EXPLORE"))
+settings.register_profile("weir", deadline=None, max_examples=50, derandomize=not os.environ.get("WEIR_TEST_EXPLORE"))
 settings.load_profile("weir")
 
 

@@ -2,7 +2,6 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 import redis
 
@@ -10,9 +9,6 @@ from fleet.control import launchers
 from fleet.kinds import KINDS
 from fleet.tests.cluster import Cluster
 from fleet.tests.world import FAKE, World
-
-hypothesis.settings.register_profile("fleet", hypothesis.settings.get_profile("weir"), max_examples=50)
-hypothesis.settings.load_profile("fleet")
 
 
 @pytest.fixture

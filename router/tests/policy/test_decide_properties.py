@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from router.policy.decide import decide
@@ -63,7 +63,6 @@ Situation = tuple[RoutingRequest, list[InstanceState], Policy, float]
 
 
 @given(SITUATIONS)
-@settings(max_examples=200)
 def test_an_instance_that_refuses_is_never_chosen(situation: Situation) -> None:
     request, instances, policy, draw = situation
     decision = decide(request, instances, policy, draw)
@@ -83,7 +82,6 @@ def test_an_instance_that_refuses_is_never_chosen(situation: Situation) -> None:
 
 
 @given(SITUATIONS)
-@settings(max_examples=200)
 def test_a_prompt_is_computed_elsewhere_only_where_the_kv_can_come_from(situation: Situation) -> None:
     request, instances, policy, draw = situation
     decision = decide(request, instances, policy, draw)
@@ -101,7 +99,6 @@ def test_a_prompt_is_computed_elsewhere_only_where_the_kv_can_come_from(situatio
 
 
 @given(SITUATIONS, st.randoms(use_true_random=False))
-@settings(max_examples=200)
 def test_the_order_of_the_instances_does_not_matter(situation: Situation, shuffler: Any) -> None:
     request, instances, policy, draw = situation
     shuffled = list(instances)
@@ -118,7 +115,6 @@ def test_the_same_situation_is_decided_the_same(situation: Situation) -> None:
 
 
 @given(SITUATIONS)
-@settings(max_examples=200)
 def test_the_chosen_instance_has_the_least_score(situation: Situation) -> None:
     decision = decide(*situation)
     scores = {one.id: one.score for one in decision.candidates if one.score is not None}
@@ -153,7 +149,6 @@ def test_another_draw_changes_the_choice_only_between_equals(situation: Situatio
 
 
 @given(SITUATIONS)
-@settings(max_examples=200)
 def test_the_class_is_that_of_the_instance_it_would_pick_by_cache(situation: Situation) -> None:
     request, instances, policy, draw = situation
     decision = decide(request, instances, policy, draw)

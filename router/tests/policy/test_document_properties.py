@@ -4,7 +4,7 @@ import json
 import math
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.contract.problem import Problem
@@ -105,7 +105,6 @@ def test_a_valid_document_is_taken_and_dumping_it_changes_nothing(value: dict[st
 
 
 @given(nearly_valid())
-@settings(max_examples=300)
 def test_the_schema_and_the_parser_agree_but_for_rules_between_fields(value: dict[str, Any]) -> None:
     if not faults(value):
         assert checker.valid(document.json_schema(), document.upgrade(value))

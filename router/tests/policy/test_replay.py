@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.policy import columns, replay
@@ -59,7 +59,6 @@ SITUATIONS = st.tuples(tiered(), fleets(), st.sampled_from(POLICIES), st.floats(
 
 
 @given(SITUATIONS)
-@settings(max_examples=200)
 def test_the_same_policy_decides_the_same_again(situation: Situation) -> None:
     request, instances, policy, draw = situation
     kept = receipt(request, decide(request, instances, policy, draw))

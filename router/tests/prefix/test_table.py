@@ -1,6 +1,6 @@
 """The table of numbers against a dict."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.prefix.exact.table import Table
@@ -17,7 +17,6 @@ STEPS = st.lists(st.tuples(st.booleans(), KEYS, st.integers(1, 2**32 - 1)), max_
 
 
 @given(STEPS, st.sampled_from([1, 4]))
-@settings(max_examples=200)
 def test_it_holds_what_a_dict_would(steps: list[tuple[bool, int, int]], parts: int) -> None:
     table, model = Table(parts, "I"), dict[int, int]()
     for putting, key, value in steps:
@@ -36,7 +35,6 @@ BATCHES = st.lists(st.tuples(st.sampled_from(["put", "pop", "change"]), st.lists
 
 
 @given(BATCHES, st.sampled_from([1, 4]))
-@settings(max_examples=200)
 def test_many_at_once_are_as_one_after_the_other(batches: list[tuple[str, list[int]]], parts: int) -> None:
     table, model = Table(parts, "I"), dict[int, int]()
     for what, keys in batches:
