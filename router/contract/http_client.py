@@ -171,7 +171,7 @@ class HttpClientProtocol(asyncio.Protocol):
         if self._head_bytes > MAX_HEAD:  # or the read holds much of the body as well
             self._check_head(sum(len(name) + len(value) for name, value in self.headers))
         self.status = status
-        names = {name for name, _ in self.headers}
+        names = dict(self.headers)
         framed = b"content-length" in names or b"transfer-encoding" in names
         self._until_close = not framed and status not in (204, 304)
 

@@ -27,7 +27,7 @@ def value_of(index: int) -> float:
 
 
 def add(sketch: Sketch, value: float) -> None:
-    index = bucket(value)
+    index = math.ceil(math.log(value) * _PER_LOG) if value > SMALLEST else ZERO
     sketch[index] = sketch.get(index, 0) + 1
 
 

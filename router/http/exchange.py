@@ -100,18 +100,17 @@ class HttpExchange:
             self._crowded_out = True
             self._wake()
         else:
-            self._keep(data)
+            if self._body:
+                self._keep_rest(data)
+            else:
+                self._body = data
             self._held += size
             clients.body_bytes += size
 
-    def _keep(self, data: bytes) -> None:
-        if self._rest is not None:
-            self._rest.write(data)
-        elif self._body:
+    def _keep_rest(self, data: bytes) -> None:
+        if self._rest is None:
             self._rest = BytesIO()
-            self._rest.write(data)
-        else:
-            self._body = data
+        self._rest.write(data)
 
     def feed_end(self) -> None:
         self.request_complete = True

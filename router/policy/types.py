@@ -92,12 +92,12 @@ class Decision:
     prefill_new_tokens: int = 0  # n there
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """A parsed, valid policy document: every parameter present, by its dotted path."""
+class Policy(dict[str, Any]):
+    """A parsed, valid policy document: {"classes.heavy_new_tokens": 20000, …}, every parameter that the strategy uses
+    by its dotted path. Never changed. A dict, as a decision looks up fifteen of them."""
 
-    strategy: str
-    values: Mapping[str, Any]  # {"classes.heavy_new_tokens": 20000, …}: every parameter that the strategy uses
+    __slots__ = ("strategy",)
 
-    def __getitem__(self, path: str) -> Any:
-        return self.values[path]
+    def __init__(self, strategy: str, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.strategy = strategy

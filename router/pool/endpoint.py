@@ -99,19 +99,20 @@ class Endpoint:
         view = self._view
         if view is None or view.refused != refused:
             requests, prefill_tokens, decodes = self.others
-            view = self._view = InstanceState(
-                id=self.id,
-                running=self.requests + requests,
-                waiting=self.waiting,
-                decodes=self.decodes + decodes,
-                prefill_tokens=self.prefill_tokens + prefill_tokens,
-                kv_usage=self.kv_usage,
-                kv_tokens=self.kv_tokens,
-                block_size=self.block_size,
-                refused=refused,
-                role=self.role,
-                connector=self.connector,
-                pair=self.kv.get("pair", ""),
+            view = self._view = InstanceState(  # positional: made for each decision, and by name it takes twice as long
+                self.id,
+                0,  # cached tokens: the request has them
+                self.requests + requests,
+                self.waiting,
+                self.decodes + decodes,
+                self.prefill_tokens + prefill_tokens,
+                self.kv_usage,
+                self.kv_tokens,
+                self.block_size,
+                refused,
+                self.role,
+                self.connector,
+                self.kv.get("pair", ""),
             )
         return view
 

@@ -43,8 +43,8 @@ class FleetView:
         return FleetColumns(replace(one, refused=tried[one.id]) if one.id in tried else one for one in fleet)
 
     def _seen(self, endpoint: Endpoint, now: float, open_s: float) -> InstanceState:
-        if endpoint.breaker.state == "closed":
-            self._suspects.discard(endpoint.id)
-        else:
+        if endpoint.breaker.state != "closed":
             self._suspects.add(endpoint.id)
+        elif self._suspects:
+            self._suspects.discard(endpoint.id)
         return endpoint.view(endpoint.refusal(now, open_s))

@@ -8,7 +8,7 @@ state but `on` the live version serves all requests. A state is kept per pool: s
 belong to both versions, so nothing is lost on the way back.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import xxhash
 
@@ -148,5 +148,5 @@ def read_candidate(candidate: CandidateVersion, live: Policy) -> Policy:
         policy = read_version(candidate.version, candidate.sha256, candidate.document)
     except Unreadable as error:
         raise Unreadable(f"candidate {error}") from None
-    of_the_pool = {path: value for path, value in live.values.items() if belongs_to_pool(path)}
-    return replace(policy, values={**policy.values, **of_the_pool})
+    of_the_pool = {path: value for path, value in live.items() if belongs_to_pool(path)}
+    return Policy(policy.strategy, {**policy, **of_the_pool})

@@ -3,6 +3,7 @@
 from router.policy.types import UNKNOWN, Rates
 from router.pool.pace import Pace
 from router.request.call import Call
+from router.request.offload import Offload
 
 
 class RateEstimates:
@@ -14,14 +15,16 @@ class RateEstimates:
 
     def ended(self, call: Call) -> Rates:
         """Learn from a finished request; returns the current estimates."""
-        if self._pace.prefill(*lone_prefill(call)) | self._transfer(call):
+        learned = self._pace.prefill(*lone_prefill(call))
+        if call.outcome.offload is not None:
+            learned |= self._transfer(call.outcome.offload)
+        if learned:
             sizes = (endpoint.kv.get("bytes_per_token") for endpoint in call.pool.endpoints.values())
             self.rates = self._pace.rates(next((float(size) for size in sizes if isinstance(size, int | float)), 0.0))
         return self.rates
 
-    def _transfer(self, call: Call) -> bool:
-        offload = call.outcome.offload
-        if offload is None or offload.outcome != "ok" or offload.transfer_ms is None or not offload.transfer_bytes:
+    def _transfer(self, offload: Offload) -> bool:
+        if offload.outcome != "ok" or offload.transfer_ms is None or not offload.transfer_bytes:
             return False
         self._pace.transfer(offload.transfer_bytes, offload.transfer_ms / 1000)
         return True

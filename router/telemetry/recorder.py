@@ -1,6 +1,6 @@
 """Results of requests: tallies per pool and class, counters for /metrics, receipts waiting for Redis."""
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from typing import Any
 
 from router.contract.redis.router_status import Window
@@ -23,29 +23,16 @@ class Recorder:
         self.lost = 0  # receipts dropped because Redis was unreachable
         self.unwritable = 0  # receipts dropped because they could not be encoded
         self.traffic: Counter[str] = Counter(written=0, dropped=0)  # entries of recorded traffic
-        self.tallies: dict[tuple[str, str], Tally] = {}  # by pool and class
+        self.tallies: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)  # by pool and class
         self.retries: Counter[tuple[str, str]] = Counter()  # (pool, instance that failed)
         self.errors: Counter[tuple[str, str]] = Counter()  # (pool, code)
-        self.estimates: dict[str, RateEstimates] = {}  # by pool
+        self.estimates: defaultdict[str, RateEstimates] = defaultdict(RateEstimates)  # by pool
         self.offloads: Counter[tuple[str, str, str]] = Counter()  # (pool, connector, outcome)
         self.decisions: Counter[tuple[str, str, str]] = Counter()  # (pool, instance, rule)
         self.deliveries: dict[str, DeliveryTallies] = {}  # by pool, of the newest generation
 
-    def _tally(self, pool: str, request_class: str) -> Tally:
-        key = (pool, request_class)
-        tally = self.tallies.get(key)
-        if tally is None:
-            tally = self.tallies[key] = Tally()
-        return tally
-
-    def _estimates(self, pool: str) -> RateEstimates:
-        estimates = self.estimates.get(pool)
-        if estimates is None:
-            estimates = self.estimates[pool] = RateEstimates()
-        return estimates
-
     def decided(self, call: Call, decision: Decision) -> None:
-        self._tally(call.pool.name, _class(call, decision)).window.started(call.at)
+        self.tallies[call.pool.name, _class(call, decision)].window.started(call.at)
         if call.assigned is not None and (tallies := self.delivery(call.pool)) is not None:
             tallies.decided(call, call.assigned)
 
@@ -62,13 +49,13 @@ class Recorder:
 
     def ended(self, call: Call) -> None:
         pool, decision, outcome = call.pool.name, call.decision, call.outcome
-        self._tally(pool, _class(call, decision)).ended(call)
+        self.tallies[pool, _class(call, decision)].ended(call)
         if decision is not None and decision.instance:
             self.decisions[pool, decision.instance, decision.rule] += 1
         if call.assigned is not None and pool in self.deliveries:
             self.deliveries[pool].ended(call, call.assigned)
         if pool:
-            call.pool.rates = self._estimates(pool).ended(call)
+            call.pool.rates = self.estimates[pool].ended(call)
         if outcome.offload is not None:
             self.offloads[pool, outcome.offload.connector, outcome.offload.outcome or "cancelled"] += 1
         if outcome.code:

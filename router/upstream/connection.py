@@ -106,7 +106,7 @@ class Connection(HttpClientProtocol):
 
         A read that is exactly one chunk and ends an event, as most do, goes to `event_sink` before it is parsed.
         """
-        if [value for name, value in self.headers if name == b"transfer-encoding"] != [b"chunked"]:
+        if event_sink and [value for name, value in self.headers if name == b"transfer-encoding"] != [b"chunked"]:
             event_sink = None
         while not self._complete:
             if self._chunks and sink(self._taken()):

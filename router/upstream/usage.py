@@ -16,8 +16,7 @@ LARGEST = 1_000_000_000  # tokens; an engine that reports more is broken, and su
 
 # Quotes inside a JSON string are escaped, so this is a key and never text of the model.
 _KEY = re.compile(rb'"usage"\s*:\s*(?=\{)')
-# Objects at most one level deep and no strings: the form that all engines send. Others are decoded more slowly.
-_FLAT = re.compile(rb'\{[^{}"]*(?:"\w+"[^{}"]*(?:\{[^{}]*\}[^{}"]*)?)*\}')
+DEEP = 4  # closing braces in a usage object that are looked at: engines send up to three
 _END = re.compile(rb"\r?\n\r?\n")
 _DECODER = json.JSONDecoder()
 
@@ -102,14 +101,27 @@ def _object_after(data: bytes, start: int) -> dict[str, Any] | None:
     match = _KEY.match(data, start)
     if match is None:
         return None
-    flat = _FLAT.match(data, match.end())
-    if flat is not None and (found := _loaded(flat.group())) is not None:
+    found = _closed(data, match.end())
+    if found is not None:
         return found
     try:
         value, _ = _DECODER.raw_decode(data[match.end() : match.end() + LONGEST].decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _closed(data: bytes, start: int) -> dict[str, Any] | None:
+    """The object at `start` of which each brace is closed soon, as in what all engines send. Others, and those with
+    braces in their texts, are decoded more slowly."""
+    end = start
+    for opened in range(1, DEEP + 1):
+        end = data.find(b"}", end) + 1
+        if not 0 < end <= start + LONGEST:
+            return None
+        if data.count(b"{", start, end) == opened:
+            return _loaded(data[start:end])
+    return None
 
 
 def _loaded(raw: bytes) -> dict[str, Any] | None:

@@ -55,7 +55,7 @@ def parse(document: object) -> Policy:
 
 def dump(policy: Policy) -> dict[str, Any]:
     """The full document of a policy: parse(dump(p)) == p."""
-    return _nest(policy.values)
+    return _nest(policy)
 
 
 def sha256(document: dict[str, Any]) -> str:

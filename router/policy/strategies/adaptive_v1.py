@@ -21,7 +21,7 @@ def rank(view: View) -> Pick:
 
 def adaptive(view: View, heavy: Heavy) -> Pick:
     bound = binding(view)
-    rest = view.without(bound.left)
+    rest = view if bound.left is None else view.without(bound.left)
     home = bound.instance or best_by_cache(rest)
     session_first = view.policy["strategy.order"] == SESSION_FIRST
     request_class = class_warm_first(rest, home) if session_first else class_on(rest, home)

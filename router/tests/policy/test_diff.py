@@ -85,7 +85,7 @@ def test_a_draft_that_is_wrong_is_shown_all_the_same() -> None:
 
 @given(valid(), valid())
 def test_a_diff_holds_exactly_what_differs(old: dict[str, Any], new: dict[str, Any]) -> None:
-    before, after = document.parse(old).values, document.parse(new).values
+    before, after = document.parse(old), document.parse(new)
     differs = {path for path in {**before, **after} if before.get(path) != after.get(path)}
     changes = diff(old, new)
     assert {change.path for change in changes} == differs

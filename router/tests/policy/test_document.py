@@ -34,7 +34,7 @@ def test_the_default_document_of_every_route_is_valid_and_full(strategy: str) ->
     policy = document.parse(full)
     assert policy.strategy == strategy
     assert document.dump(policy) == full
-    assert set(policy.values) == {parameter.path for parameter in document.parameters_of(strategy)}
+    assert set(policy) == {parameter.path for parameter in document.parameters_of(strategy)}
 
 
 def test_the_default_strategy_is_adaptive_v1_and_heavy_begins_where_the_findings_say() -> None:
