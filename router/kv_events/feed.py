@@ -139,9 +139,10 @@ class Feed:
                 self._check(time.monotonic())
         if self._failure is not None:
             raise self._failure
-        if any(inbox is not None and inbox.overrun for inbox in (self._events, self._replay)):
-            self.refused["KV events that came faster than they could be read"] += 1
-            raise EventsRefused("its KV events came faster than they could be read")
+        for inbox in (self._events, self._replay):
+            if inbox is not None and inbox.cut_off:
+                self.refused[f"KV events that {inbox.cut_off}"] += 1
+                raise EventsRefused(f"its KV events {inbox.cut_off}")
         self._stop("the connection to its events was lost")
 
     def _check(self, now: float) -> None:

@@ -1,7 +1,8 @@
 """A ZMQ socket on the event loop: `take` gets each message, a few per loop iteration so other tasks can run.
 
 Messages are taken from ZMQ as soon as they arrive, because its queues are bounded in messages and not in bytes. An
-engine that sends more than WAITING_BYTES ahead of what a share of the loop's time can apply is cut off.
+engine that sends more than WAITING_BYTES ahead of what a share of the loop's time can apply is cut off, and so is one
+that sends a message of more than MOST_FRAMES: ZMQ itself bounds their size, not their number.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ class ZmqSubscription:
         self._again: asyncio.Handle | None = None
         self._waiting: deque[tuple[list[bytes], int]] = deque()  # messages and their sizes
         self._waiting_bytes = 0
-        self.overrun = False  # it sent more than WAITING_BYTES ahead
+        self.cut_off = ""  # what its KV events did, once nothing more is read
         self.connected = False
         self._socket = context.socket(kind)
         self._socket.linger = 0
@@ -104,20 +105,32 @@ class ZmqSubscription:
         """Take what ZMQ has: its file descriptor does not signal remaining messages again."""
         limit = self._waiting_bytes + TAKEN_BYTES
         for _ in range(TAKEN_AT_ONCE):
-            if self._socket.closed or self.overrun or self._waiting_bytes > limit:
+            if self._socket.closed or self.cut_off or self._waiting_bytes > limit:
                 break
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                frames = self._message()
             except zmq.Again:
                 return
             size = sum(map(len, frames)) + MESSAGE_BYTES
-            self._waiting.append((frames if len(frames) <= MOST_FRAMES else [], size))
+            self._waiting.append((frames, size))
             self._waiting_bytes += size
-            if self._waiting_bytes > WAITING_BYTES:
-                self.overrun = True
-                self._forget()
-                self._gone()
+            if len(frames) > MOST_FRAMES:
+                self._cut(f"have messages of more than {MOST_FRAMES} frames")
+            elif self._waiting_bytes > WAITING_BYTES:
+                self._cut("came faster than they could be read")
         self._later()
+
+    def _message(self) -> list[bytes]:
+        """Of one with too many frames the first ones."""
+        frames = [self._socket.recv(zmq.NOBLOCK)]
+        while len(frames) <= MOST_FRAMES and self._socket.getsockopt(zmq.RCVMORE):
+            frames.append(self._socket.recv(zmq.NOBLOCK))
+        return frames
+
+    def _cut(self, why: str) -> None:
+        self.cut_off = why
+        self._forget()
+        self._gone()
 
     def _work(self) -> None:
         until = time.perf_counter() + SLICE_S
