@@ -1,8 +1,9 @@
-"""A small load on one engine: Poisson arrivals, each with a new prompt, and the measured latencies."""
+"""A load on one engine: Poisson arrivals, each with a new prompt, and the latencies that a client measures."""
 
 import asyncio
 import random
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import httpx
@@ -13,12 +14,14 @@ from fleet.calibration.plan import prompt
 from fleet.calibration.streamed_request import TokenTimes, stream_completion
 
 BLOCK = 32  # tokens
+LENGTHS = (150, 400, 700, 1500, 2500)  # tokens of a prompt; a sweep sends none of these lengths
 
 
 @dataclass(frozen=True)
 class Means:
     ttft_s: float
     tpot_s: float
+    e2e_s: float
 
 
 def requests(count: int, each_s: float, seed: int) -> list[TraceRequest]:
@@ -26,7 +29,7 @@ def requests(count: int, each_s: float, seed: int) -> list[TraceRequest]:
     draw, at, made = random.Random(seed), 0.0, []
     for index in range(count):
         at += draw.expovariate(1 / each_s)
-        tokens, first = draw.choice((100, 400, 1000, 2000)), index * 1000
+        tokens, first = draw.choice(LENGTHS), index * 1000
         made.append(
             TraceRequest(
                 index=index,
@@ -42,29 +45,28 @@ def requests(count: int, each_s: float, seed: int) -> list[TraceRequest]:
     return made
 
 
-def measured(url: str, load: list[TraceRequest], tokens_per_word: float, times: int) -> Means:
-    """Means over the requests of the medians over their repetitions, as in a calibration: on two shared cores a
-    response sometimes waits for the machine and not for the engine."""
-    runs = [asyncio.run(_play(url, load, tokens_per_word)) for _ in range(times)]
-    of_each = list(zip(*runs, strict=True))
-    return Means(
-        statistics.fmean(statistics.median(one.ttft_s for one in again) for again in of_each),
-        statistics.fmean(statistics.median(map(_pace, again)) for again in of_each),
-    )
+def means(times: Iterable[tuple[float, float, int]]) -> Means:
+    """`times`: TTFT, TPOT and tokens of each answer."""
+    ttft, tpot, e2e = zip(*((first, each, first + each * (tokens - 1)) for first, each, tokens in times), strict=True)
+    return Means(statistics.fmean(ttft), statistics.fmean(tpot), statistics.fmean(e2e))
+
+
+def measured(url: str, load: list[TraceRequest], tokens_per_word: float) -> Means:
+    return means(map(_times, asyncio.run(_play(url, load, tokens_per_word))))
 
 
 async def _play(url: str, load: list[TraceRequest], tokens_per_word: float) -> list[TokenTimes]:
+    # Before the first request: writing a long prompt takes 25 ms, in which no answer is read.
+    texts = [prompt(random.Random(), round(request.input_tokens / tokens_per_word)) for request in load]
     async with httpx.AsyncClient(base_url=url, timeout=120, limits=CONNECTIONS) as client:
-        return await asyncio.gather(*(_one(client, request, tokens_per_word) for request in load))
+        return await asyncio.gather(*(_one(client, *each) for each in zip(load, texts, strict=True)))
 
 
-def _pace(times: TokenTimes) -> float:
-    """Seconds per token after the first."""
-    (begin, first), (end, last) = times.marks[0], times.marks[-1]
-    return (end - begin) / (last - first)
+def _times(answer: TokenTimes) -> tuple[float, float, int]:
+    (begin, first), (end, last) = answer.marks[0], answer.marks[-1]
+    return answer.ttft_s, (end - begin) / (last - first), last
 
 
-async def _one(client: httpx.AsyncClient, request: TraceRequest, tokens_per_word: float) -> TokenTimes:
+async def _one(client: httpx.AsyncClient, request: TraceRequest, text: str) -> TokenTimes:
     await asyncio.sleep(request.at_s)
-    text = prompt(random.Random(), round(request.input_tokens / tokens_per_word))
     return await stream_completion(client, "tiny", text, request.output_tokens)

@@ -2,12 +2,11 @@
 
 import asyncio
 import random
-import statistics
 
 import httpx
 
 from controlplane.tests.engines.fleet import Fleet
-from controlplane.tests.engines.load import Means
+from controlplane.tests.engines.load import Means, means
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.pool_model import Modelled, twin_of
 from controlplane.twin.simulation.simulate import simulate
@@ -43,10 +42,7 @@ def predicted(modelled: Modelled, name: str, load: list[TraceRequest]) -> Means:
     alone = TwinFleet({name: modelled.fleet.instances[name]})
     requests = simulate(alone, policy, load, pacing="timestamps", seed=1).requests
     assert all(one.outcome == "ok" for one in requests)
-    return Means(
-        statistics.fmean(one.ttft_s for one in requests if one.ttft_s is not None),
-        statistics.fmean(one.tpot_s for one in requests if one.tpot_s is not None),
-    )
+    return means((one.ttft_s or 0.0, one.tpot_s or 0.0, one.output_tokens) for one in requests)
 
 
 def tokens_per_word(url: str) -> float:
