@@ -13,6 +13,7 @@ from controlplane.dashboard.status import ORDER, shown_status
 from controlplane.policies.selectors import published_names
 from fleet import selectors
 from fleet.control import autoscaler
+from fleet.groups import waits_for_group
 from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
 from fleet.plan.desired import DesiredPool
@@ -37,6 +38,7 @@ class InstanceRow:
     sample: InstanceSample | None
     age_s: float | None  # of the sample
     uptime_s: float | None  # None: not running
+    routable: bool
 
     @property
     def kv_percent(self) -> float | None:
@@ -115,10 +117,12 @@ def _instance_row(instance: Instance, sample: InstanceSample | None, now: dt.dat
         sample = None  # of an earlier process
     status, why = shown_status(instance.state, sample, now.timestamp())
     started = None if instance.state in _RESTING else instance.started_at
+    waiting = waits_for_group(instance)
     return InstanceRow(
         instance=instance,
         status=status,
-        reason=why or instance.reason,
+        reason=waiting or why or instance.reason,
+        routable=instance.routable and not waiting,
         sample=sample,
         age_s=None if sample is None else max(0.0, now.timestamp() - sample.at),
         uptime_s=None if started is None else (now - started).total_seconds(),

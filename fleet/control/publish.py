@@ -7,6 +7,7 @@ from django.utils import timezone
 from msgspec.structs import replace
 
 from fleet import selectors
+from fleet.groups import waits_for_group
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, hardware_of
 from fleet.kinds.option import build
@@ -98,13 +99,14 @@ def _fleet(pool_name: str) -> FleetValue | None:
 def _instance(pool: Pool, desired: DesiredPool | None, row: Instance, prices: Prices) -> PublishedInstance:
     hardware = _hardware(pool, row)
     dollars = prices.per_hour(hardware.gpus, hardware.dram_gb, hardware.ssd_gb)
+    waiting = waits_for_group(row)
     return PublishedInstance(
         id=row.name,
         epoch=row.epoch,
         url=row.url,
         state=row.state,
-        routable=row.state == State.READY and bool(row.url),
-        reason=row.reason,
+        routable=row.state == State.READY and bool(row.url) and not waiting,
+        reason=waiting or row.reason,
         kind=pool.kind,
         node=row.node,
         block_size=row.block_size,

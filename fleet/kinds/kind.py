@@ -84,6 +84,8 @@ class Kind:
     # Ordinal of the instance whose address the one with this ordinal is started with; None: none
     pair: Callable[[Any, int], int | None] = lambda spec, ordinal: None
     pair_port: str = "http"  # use of the port at which it is reached
+    # Ordinals of the instances that serve only together with this one, itself included; empty: it serves alone
+    group: Callable[[Any, int], tuple[int, ...]] = lambda spec, ordinal: ()
     can_sleep: Callable[[Any], bool] = lambda spec: False  # it answers POST /sleep?level= and /wake_up
     # Of the instance's entry in weir:fleet: role, connector, kv, events, tokenizer (router/contract/redis/published.py)
     wire: Callable[[Any, Launch], dict[str, Any]] = lambda spec, launch: {}

@@ -265,6 +265,7 @@ TRTLLM = Kind(
     refuse=refuse,
     refuse_for=trtllm_dwdp.refuse_for,
     facts=trtllm_dwdp.facts,
+    group=trtllm_dwdp.group,
     wire=wire,
     max_replicas=_max_replicas,
     files=files,

@@ -18,6 +18,14 @@ def is_in_group(spec: "TrtllmSpec", launch: Launch) -> bool:
     return spec.dwdp_size > 1 and role_of(spec.role, spec.prefill_instances, launch.ordinal) == PREFILL
 
 
+def group(spec: "TrtllmSpec", ordinal: int) -> tuple[int, ...]:
+    """Each server of a group copies experts from all others: one that is missing stops all."""
+    if spec.dwdp_size == 1 or role_of(spec.role, spec.prefill_instances, ordinal) != PREFILL:
+        return ()
+    first = ordinal - ordinal % spec.dwdp_size
+    return tuple(range(first, first + spec.dwdp_size))
+
+
 def layout_of(spec: "TrtllmSpec", model: str) -> Layout | None:
     """None: the number of experts of the model is unknown. Raises LayoutError."""
     total = spec.dwdp_total_experts or experts_of(spec.model or model)

@@ -80,7 +80,7 @@ def _advice(advice: ScalingAdvice | None) -> dict[str, Any] | None:
 
 
 _INSTANCE_FIELDS = (
-    "ordinal", "desired", "state", "since", "routable", "epoch", "node", "pid", "pod", "url", "restarts",
+    "ordinal", "desired", "state", "since", "epoch", "node", "pid", "pod", "url", "restarts",
     "gpus", "retired", "asleep", "failures", "next_start_at", "started_at",
 )  # fmt: skip
 
@@ -91,6 +91,7 @@ def instance_out(row: InstanceRow) -> dict[str, Any]:
         "id": instance.name,
         "pool": instance.pool.name,
         "command": masked_words(instance.command),
+        "routable": row.routable,
         "status": row.status,
         "reason": row.reason,
         "ports": {port.use: port.number for port in instance.ports.all()},
