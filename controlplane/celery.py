@@ -39,6 +39,7 @@ app.conf.update(
         "policies.republish_missing": every(2.0, "policies.republish_missing"),
         "deliveries.judge": every(5.0, "deliveries.judge"),
         "delivery_pages.report": every(2.0, "delivery_pages.report"),
+        "previews.report_savings": every(10.0, "previews.report_savings"),
         "keys.republish": every(2.0, "keys.republish"),
         "notices.send": every(2.0, "notices.send"),
         "notices.clean_up": every(3600.0, "notices.clean_up"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from controlplane.dashboard import attention, class_limits, flow, latency, refusals
+from controlplane.dashboard import attention, class_limits, flow, latency, refusals, savings
 from controlplane.dashboard.status import KV_SATURATED, ORDER, shown_status
 from fleet.kinds import KINDS
 from router.contract import sketch
@@ -20,6 +20,7 @@ from router.contract.redis.fleet_status import FleetEvent, NodeReport, ScalingAd
 from router.contract.redis.published import FleetValue, PolicyValue, PublishedInstance
 from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
 from router.contract.redis.sample import EngineMetrics, InstanceSample
+from router.contract.redis.saving import SavingLine
 from router.contract.redis.staleness import ROUTER_GONE_S
 from router.policy.schema.document import upgrade_if_known
 from router.policy.types import CLASSES
@@ -45,6 +46,7 @@ class FrameInputs:
     events: Sequence[FleetEvent] = ()  # newest first
     scaling: Mapping[str, ScalingAdvice] = field(default_factory=dict)  # by pool
     deliveries: Sequence[DeliveryLine] = ()
+    savings: Sequence[SavingLine] = ()
     nodes: Sequence[NodeReport] = ()
     control_at: float | None = None  # when the control worker last built a frame
     unreadable: int = 0  # values that could not be decoded
@@ -76,6 +78,7 @@ def build_frame(
         "events": [structs.asdict(event) for event in inputs.events[:EVENTS_SHOWN]],
         "health": _health(now, inputs, columns, routers),
     }
+    frame["savings"] = savings.of_pools(frame, inputs.savings)
     frame["attention"] = attention.find(now, frame, previous)
     return frame
 

@@ -75,6 +75,7 @@ def policies(frame: Json, pool: str) -> list[dict[str, Any]]:
         {
             "pool": name,
             "simulated": frame["pools"][name].get("simulated"),
+            "saving": frame.get("savings", {}).get(name),
             "deliveries": [line for line in frame.get("deliveries", ()) if name in line["pools"]],
             **policy,
         }

@@ -18,6 +18,7 @@ from router.contract.redis.fleet_status import FleetEvent, NodesValue, ScalingAd
 from router.contract.redis.published import FleetValue, PolicyValue
 from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import InstanceSample
+from router.contract.redis.saving import SavingLines
 
 Json = dict[str, Any]
 
@@ -135,14 +136,18 @@ def read(client: redis.Redis, now: float) -> tuple[frames.FrameInputs, Json | No
         pipe.get(redis_keys.FRAMES_CONTROL_AT)
         pipe.get(redis_keys.NODES)
         pipe.get(redis_keys.DELIVERIES)
+        pipe.get(redis_keys.SAVINGS)
         pipe.xrevrange(redis_keys.EVENTS, count=frames.EVENTS_SHOWN)
-        raw_pools, raw_routers, previous, control_at, raw_nodes, raw_deliveries, raw_events = pipe.execute()
+        raw_pools, raw_routers, previous, control_at, raw_nodes, raw_deliveries, raw_savings, raw_events = (
+            pipe.execute()
+        )
     pools = sorted(map(bytes.decode, raw_pools))
     fleets = reader.values(FleetValue, redis_keys.fleet_key, pools)
     lasting = [fleet for pool, fleet in fleets.items() if not is_ephemeral(pool)]
     instances = [instance.id for fleet in lasting for instance in fleet.instances]
     nodes = reader.decode(NodesValue, raw_nodes)
     deliveries = reader.decode(DeliveryLines, raw_deliveries)
+    savings = reader.decode(SavingLines, raw_savings)
     events = (codec.decode(FleetEvent, fields.get(b"e")) for _, fields in raw_events)
     inputs = frames.FrameInputs(
         fleets=fleets,
@@ -150,6 +155,7 @@ def read(client: redis.Redis, now: float) -> tuple[frames.FrameInputs, Json | No
         routers=reader.values(RouterStatus, redis_keys.router_key, list(map(bytes.decode, raw_routers))),
         scaling=reader.values(ScalingAdvice, redis_keys.scaling_key, pools),
         deliveries=deliveries.lines if deliveries is not None else (),
+        savings=savings.lines if savings is not None else (),
         policies=reader.values(PolicyValue, redis_keys.policy_key, pools),
         events=[event for event in events if event is not None],
         nodes=nodes.nodes if nodes is not None else (),

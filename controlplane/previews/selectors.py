@@ -46,6 +46,12 @@ def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> d
     return found
 
 
+def preview_behind(version: PolicyVersion, before: PolicyVersion) -> Preview | None:
+    """The latest preview of this change that had been asked for when the version was made."""
+    same = {"draft_sha256": version.sha256, "live_sha256": before.sha256}
+    return previews(version.policy).filter(status=DONE, created_at__lte=version.published_at, **same).first()
+
+
 def as_dict(preview: Preview, now: datetime | None = None) -> dict[str, Any]:
     """As in the API. The age of the traffic is at `now`."""
     now = now or timezone.now()

@@ -32,7 +32,7 @@ from router.policy.schema import document as documents
 
 KEPT = 200  # of each policy, the newest
 MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
-SCHEMA = 2  # raised when the same input gives a different result
+SCHEMA = 3  # raised when the same input gives a different result
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,7 @@ def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
         twin.cautions,
         twin.expected.as_dict(),
         sorted((name, repr(one)) for name, one in twin.fleet.instances.items()),
+        repr(twin.fleet.store),
     )
     return hashlib.sha256(json.dumps([SCHEMA, preview.policy_id, text, part.content, model]).encode()).hexdigest()
 

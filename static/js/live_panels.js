@@ -47,7 +47,8 @@ export function policies(frame, pool) {
   const shown = Object.entries(frame.policies).filter(([name]) => !pool || name === pool);
   const simulated = shown.map(([name]) => frame.pools[name]?.simulated);
   const deliveries = frame.deliveries ?? [];
-  renew(byId("policies"), JSON.stringify([shown, simulated, deliveries]), () => shown.flatMap(([name, policy], i) => {
+  const savings = frame.savings ?? {};
+  renew(byId("policies"), JSON.stringify([shown, simulated, deliveries, Object.keys(savings)]), () => shown.flatMap(([name, policy], i) => {
     const line = element("p");
     const link = element("a", `${policy.policy} v${policy.version}`);
     link.href = `/policies/${encodeURIComponent(policy.policy)}/`;
@@ -55,8 +56,26 @@ export function policies(frame, pool) {
     line.append(element("span", name, "muted"), " ", ...(simulated[i] ? [element("span", "simulated engines", "badge"), " "] : []), link, " ",
       element("span", `${policy.strategy ?? ""}, ${policy.acknowledged}/${policy.routers} routers`, "muted"));
     if (settings.mayRollBack && policy.version > 1) line.append(" ", rollBack(policy));
-    return [line, ...deliveries.filter((each) => each.pools.includes(name)).map((each) => deliveryLine(each, frame.at))];
+    return [line, ...(savings[name] ? [savingLine(name, savings[name])] : []), ...deliveries.filter((each) => each.pools.includes(name)).map((each) => deliveryLine(each, frame.at))];
   }));
+  // In place: the amount follows the load, and a link under the pointer stays.
+  for (const node of document.querySelectorAll("[data-saving]")) {
+    const saving = savings[node.dataset.saving];
+    if (!saving) continue;
+    const link = node.querySelector("a");
+    text(link, saving.text);
+    link.title = saving.title;
+  }
+}
+
+// $ 12 a day less than v3, n = 2,000
+function savingLine(pool, saving) {
+  const line = element("p");
+  line.dataset.saving = pool;
+  const link = element("a", saving.text);
+  link.href = saving.href;
+  line.append(element("span", "simulated", "badge"), " ", link);
+  return line;
 }
 
 function rollBack(policy) {

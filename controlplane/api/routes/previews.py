@@ -157,6 +157,7 @@ class EffectOut(Schema):
     new_tokens_per_s: SharesOut | None = Field(
         None, description="Prompt tokens to compute; null in previews of earlier versions"
     )
+    requests_per_s: float | None = Field(None, description="Sent; null in previews of earlier versions")
     saving: SavingOut | None = Field(None, description="null where it is unknown, as in previews of earlier versions")
     kv_usage: SharesOut = Field(description="Mean over instances and time, 0–1")
     canary: CanaryOut | None = Field(None, description="Of the first seed; null in previews of earlier versions")

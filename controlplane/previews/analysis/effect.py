@@ -24,6 +24,7 @@ def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instanc
         "refused": _both(pairs, lambda requests: sum(one.outcome != "ok" for one in requests)),
         "hit_share": _both(pairs, _hit_share),
         "new_tokens_per_s": _both(pairs, _new_tokens_per_s),
+        "requests_per_s": _requests_per_s([ours for ours, _ in pairs]),
         "kv_usage": {"live": _kv_usage(live), "draft": _kv_usage(draft)},
     }
 
@@ -120,10 +121,19 @@ def _hit_share(requests: Sequence[Simulated]) -> float | None:
 def _new_tokens_per_s(requests: Sequence[Simulated]) -> float | None:
     """Prompt tokens computed for answered requests, over the time in which all were sent; seeds are as one after
     another."""
-    spans = [[one.sent_s for one in requests if one.seed == seed] for seed in {one.seed for one in requests}]
-    span = sum(max(sent) - min(sent) for sent in spans)
+    span = _span_s(requests)
     new = sum(one.input_tokens - one.cached_tokens for one in requests if one.outcome == "ok")
     return round(new / span, 3) if span > 0 else None
+
+
+def _requests_per_s(requests: Sequence[Simulated]) -> float | None:
+    span = _span_s(requests)
+    return round(len(requests) / span, 6) if span > 0 else None
+
+
+def _span_s(requests: Sequence[Simulated]) -> float:
+    spans = [[one.sent_s for one in requests if one.seed == seed] for seed in {one.seed for one in requests}]
+    return sum(max(sent) - min(sent) for sent in spans)
 
 
 def _kv_usage(outcomes: Sequence[TwinOutcome]) -> float | None:

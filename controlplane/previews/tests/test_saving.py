@@ -1,13 +1,26 @@
 """What a draft saves a day: tokens that it does not compute, their GPU-hours, their price."""
 
-import pytest
+from typing import Any
 
+import pytest
+import redis
+
+from controlplane.policies import selectors as policies
+from controlplane.policies import services as policy_services
+from controlplane.policies.models import Draft, Policy
+from controlplane.policies.tests.conftest import WHY
+from controlplane.previews import tasks
 from controlplane.previews.analysis.saving import saving_of
 from controlplane.previews.display import saving
+from controlplane.previews.models import Preview
+from controlplane.previews.tests.conftest import OTTO
+from controlplane.previews.tests.rows import preview_of
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
 from fleet.kinds.option import build
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.saving import SavingLines
 
 SIM = KINDS["sim"]
 assert SIM.twin_model is not None
@@ -41,3 +54,46 @@ def test_it_is_unknown_without_answers_and_has_no_price_without_gpus() -> None:
     assert found is not None
     assert found["dollars"] is None
     assert "$" not in saving(found)
+
+
+SAVED = {"new_tokens": 8_640_000, "gpu_hours": 24.0, "dollars": 120.0}
+RESULT: dict[str, Any] = {"classes": {"all": {"n": 1900}}, "saving": SAVED, "requests_per_s": 10.0}
+
+
+def reported(client: redis.Redis) -> SavingLines:
+    tasks.report_savings()
+    found = codec.decode(SavingLines, client.get(redis_keys.SAVINGS))
+    assert found is not None
+    assert 0 < client.ttl(redis_keys.SAVINGS) <= redis_keys.SAVINGS_TTL_S
+    return found
+
+
+def test_the_live_version_has_what_its_preview_promised_per_request(
+    live_redis: redis.Redis, draft: Draft, policy: Policy
+) -> None:
+    made = preview_of(draft, result=RESULT)
+    assert reported(live_redis).lines == ()  # the draft is not live
+    policy_services.publish(policy, OTTO, WHY)
+    (line,) = reported(live_redis).lines
+    assert (line.version, line.before, line.pool, line.preview, line.requests) == (2, 1, "demo", made.pk, 1900)
+    assert line.gpu_s == pytest.approx(24 * 3600 / 864_000)
+    assert line.dollars == pytest.approx(120 / 864_000)
+    policy_services.rollback(policy, 1, OTTO, WHY)
+    assert reported(live_redis).lines == ()  # nothing was previewed in that direction
+
+
+@pytest.mark.parametrize("changes", [{"saving": None}, {"requests_per_s": None}, {"saving": SAVED | {"dollars": None}}])
+def test_a_preview_without_a_load_or_a_price_promises_no_dollars(
+    live_redis: redis.Redis, draft: Draft, policy: Policy, changes: dict[str, Any]
+) -> None:
+    preview_of(draft, result=RESULT | changes)
+    policy_services.publish(policy, OTTO, WHY)
+    assert all(line.dollars is None and line.gpu_s > 0 for line in reported(live_redis).lines)
+
+
+def test_a_preview_of_other_documents_is_no_basis(live_redis: redis.Redis, draft: Draft, policy: Policy) -> None:
+    preview_of(draft, result=RESULT, live_sha256="of another version")
+    policy_services.publish(policy, OTTO, WHY)
+    assert policies.live_version(policy).number == 2
+    assert Preview.objects.exists()
+    assert reported(live_redis).lines == ()

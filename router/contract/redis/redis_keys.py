@@ -6,6 +6,7 @@ POOLS = PREFIX + "pools"
 ROUTERS = PREFIX + "routers"
 NODES = PREFIX + "nodes"
 DELIVERIES = PREFIX + "deliveries"
+SAVINGS = PREFIX + "savings"
 RECEIPTS = PREFIX + "receipts"
 TRAFFIC = PREFIX + "traffic"
 SENT = PREFIX + "sent"
@@ -35,6 +36,7 @@ FRAMES_COARSE_KEPT = 1_500  # one in 15 s: six hours and a little
 DELIVERY_TTL_S = 86_400  # after the last router's write
 STOP_TTL_S = 86_400
 DELIVERIES_TTL_S = 30
+SAVINGS_TTL_S = 60
 WATCH_TTL_S = 30  # after the judge's last renewal
 
 

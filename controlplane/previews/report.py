@@ -1,0 +1,46 @@
+"""What live versions save, in Redis for Live and the wall, which read nothing else."""
+
+from controlplane.policies import selectors as policies
+from controlplane.policies.models import Policy, PolicyVersion
+from controlplane.previews import selectors
+from controlplane.previews.analysis.saving import DAY_S, HOUR_S
+from controlplane.previews.models import Preview
+from fleet.redis import connect
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.saving import SavingLine, SavingLines
+
+
+def report() -> SavingLines:
+    found = (_line(policy) for policy in policies.policies())
+    value = SavingLines(lines=tuple(line for line in found if line is not None))
+    connect().set(redis_keys.SAVINGS, codec.encode(value), ex=redis_keys.SAVINGS_TTL_S)
+    return value
+
+
+def _line(policy: Policy) -> SavingLine | None:
+    version = policy.versions.filter(number=policy.live).first()
+    before = policies.before(version) if version is not None else None
+    if version is None or before is None:
+        return None
+    preview = selectors.preview_behind(version, before)
+    return _scaled(version, before, preview) if preview is not None else None
+
+
+def _scaled(version: PolicyVersion, before: PolicyVersion, preview: Preview) -> SavingLine | None:
+    """Per request of the preview; None where its load is unknown, as in previews of earlier versions."""
+    result = preview.result or {}
+    saving, rate = result.get("saving"), result.get("requests_per_s")
+    if not saving or not rate or preview.ended_at is None:
+        return None
+    a_day = rate * DAY_S
+    return SavingLine(
+        policy=preview.policy.name,
+        version=version.number,
+        before=before.number,
+        pool=preview.pool,
+        preview=preview.pk,
+        requests=result["classes"].get("all", {}).get("n", 0),
+        at=preview.ended_at.timestamp(),
+        gpu_s=saving["gpu_hours"] * HOUR_S / a_day,
+        dollars=None if saving["dollars"] is None else saving["dollars"] / a_day,
+    )

@@ -1,0 +1,23 @@
+"""What the live version of a policy saves against the one before it, by the preview that it was published from."""
+
+from msgspec import Struct
+
+from router.contract.redis.codec import RedisValue
+
+
+class SavingLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    policy: str
+    version: int
+    before: int  # the version that was live before
+    pool: str  # that the preview simulated
+    preview: int
+    requests: int  # that both versions answered in it
+    at: float  # Unix s, end of the preview
+    gpu_s: float  # per request; negative: it computes more
+    dollars: float | None = None  # per request; None without priced GPUs
+
+
+class SavingLines(RedisValue, tag=1, frozen=True, kw_only=True):
+    """weir:savings, written by Celery, expires: of every policy whose live version was previewed."""
+
+    lines: tuple[SavingLine, ...] = ()
