@@ -16,6 +16,7 @@ from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import Law
+from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds import KINDS
 from fleet.kinds.kind import check_engine
 from fleet.kinds.option import build
@@ -99,13 +100,15 @@ def recorded(modelled: Modelled) -> dict[str, Any]:
         "expected": modelled.expected.as_dict(),
         "models": [msgspec.to_builtins(model) | {LAW: type(model.law).__name__} for model in models],
         "instances": {name: models.index(model) for name, model in modelled.fleet.instances.items()},
+        "store": msgspec.to_builtins(modelled.fleet.store),
     }
 
 
 def modelled(kept: Mapping[str, Any]) -> Modelled:
     """Exactly the fleet that was recorded, whatever became of the pool and of the built-in constants."""
     models = [_model(_numbers(model)) for model in kept["models"]]
-    fleet = TwinFleet({name: models[at] for name, at in kept["instances"].items()})
+    store = msgspec.convert(kept["store"], StoreModel) if kept.get("store") else None  # early records have none
+    fleet = TwinFleet({name: models[at] for name, at in kept["instances"].items()}, store)
     expected = kept.get("expected") or BUILT_IN["profile"].as_dict()  # early records have none
     return Modelled(fleet, kept["basis"], kept["about"], tuple(kept["cautions"]), ExpectedError(**expected))
 

@@ -14,6 +14,8 @@ from controlplane.experiments.tests.conftest import body
 from controlplane.traces import library
 from controlplane.traces.models import Trace
 from controlplane.twin.pool_model import twin_of
+from fleet.engine.engine_model import TransferLink
+from fleet.engine.tiers.shared import StoreModel
 from fleet.models import Node, Pool
 
 pytestmark = pytest.mark.django_db
@@ -72,7 +74,8 @@ def test_a_recorded_fleet_gives_the_same_models(demo_pool):
     found = twin_of(demo_pool)
     assert fleets.modelled(json.loads(json.dumps(fleets.plain(fleets.recorded(found))))) == found
     model = replace(next(iter(found.fleet.instances.values())), api_s=float("inf"))
-    endless = replace(found, fleet=replace(found.fleet, instances={"demo-0": model}))
+    store = StoreModel(1e9, TransferLink(), 131_072.0)
+    endless = replace(found, fleet=replace(found.fleet, instances={"demo-0": model}, store=store))
     kept = json.loads(json.dumps(fleets.plain(fleets.recorded(endless)), allow_nan=False))
     assert fleets.modelled(kept) == endless
 

@@ -80,11 +80,20 @@ def test_what_cannot_be_answered_is_refused_with_what_can(monkeypatch: pytest.Mo
 
 
 def test_the_links_fill_the_form_with_experiments_that_start(otto_client: Client, data_dir: Any) -> None:
-    pools = [{"name": "demo", "model": "m", "kind": "sim", "replicas": 2}]
+    pools = [
+        {"name": "demo", "model": "m", "kind": "sim", "replicas": 2},
+        {"name": "shared", "model": "m", "kind": "sim-store", "replicas": 1},
+    ]
     document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": pools}}
+    assert len(asked().links) == 5
+    assert any("the fleet has no pool of the kind sim-store" in each for each in asked().cautions)
     fleet.apply_fleet(document, "ada")
     links = asked(order="session_first", transfer_gb_s=40.0).links
-    assert len(links) == 4
+    assert [link.title.rpartition(" over ")[2] for link in links[2:5]] == [
+        "NIXL",
+        "Mooncake P2P",
+        "the Mooncake store shared",
+    ]
     for link in links:
         (text,) = parse_qs(urlsplit(link.href).query)["body"]
         body = json.loads(text)
