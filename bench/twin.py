@@ -1,7 +1,8 @@
 """Speed of the twin: a trace through simulated engines and the router's own decisions, in virtual time, on one core.
 
     .venv/bin/python -m bench.twin [--trace FILE] [--policies adaptive_v1 lpwl] [--shadow STRATEGY] [--seeds 2]
-                                   [--requests N] [--engines 8] [--kv-events] [--gpu h100_sxm] [--model-profile NAME]
+                                   [--requests N] [--engines 8] [--kv-events] [--tiers] [--gpu h100_sxm]
+                                   [--model-profile NAME]
 
 CPU seconds of this process, the minimum of --repeats; reading the trace is not counted.
 """
@@ -22,6 +23,10 @@ from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import law_of
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, kv_blocks, profile
 from fleet.engine.scheduler import Limits
+from fleet.engine.tiers.devices import DRAM, SSD_TUTTI
+from fleet.engine.tiers.model import TierModel, TiersModel
+from fleet.engine.tiers.sizes import layout_of
+from fleet.systems.tiers.study import DRAM_GB, SSD_GB
 from router.policy.schema import document
 from router.policy.types import Policy
 
@@ -80,7 +85,11 @@ def trace_of(options: argparse.Namespace, seed: int) -> LoadedTrace:
 
 def fleet_of(options: argparse.Namespace) -> TwinFleet:
     made = profile(options.gpu, options.model_profile)
-    engine = EngineModel(law_of(made), kv_blocks(made), Limits(), kv_events=options.kv_events)
+    tiers = None
+    if options.tiers:
+        sizes = (TierModel(DRAM, DRAM_GB * 1e9), TierModel(SSD_TUTTI, SSD_GB * 1e9))
+        tiers = TiersModel(layout=layout_of(made), tiers=sizes)
+    engine = EngineModel(law_of(made), kv_blocks(made), Limits(), kv_events=options.kv_events, tiers=tiers)
     return TwinFleet({f"chat-{number}": engine for number in range(options.engines)})
 
 
@@ -95,6 +104,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--requests", type=int, help="of each run; default: all")
     parser.add_argument("--engines", type=int, default=8)
     parser.add_argument("--kv-events", action="store_true", help="the engines publish them")
+    parser.add_argument("--tiers", action="store_true", help="256 GB of host memory and 14 TB of drives below each GPU")
     parser.add_argument("--gpu", default=DEFAULT_GPU)
     parser.add_argument("--model-profile", default=DEFAULT_MODEL)
     parser.add_argument("--repeats", type=int, default=3, help="of each run; the minimum CPU time counts")
