@@ -1,4 +1,4 @@
-"""Write docs/img/*.png in both themes: a Weir of its own, some traffic, an experiment, a delivery, a preview.
+"""Write docs/img/*.png in both themes, from a Weir of its own with traffic, an experiment, a preview and a delivery.
 
 make screenshots
 """
@@ -8,32 +8,36 @@ import secrets
 import sys
 import time
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from chromium import find
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from controlplane.tests.real_up import RealUp, running
 
 IMAGES = Path(__file__).parent / "img"
-SIZE = {"width": 1440, "height": 900}
-WALL = {"width": 1920, "height": 1080}
+SIZE = (1440, 900)
+WALL = (1920, 1080)
+STORY = (1200, 750)  # a picture of the README's story, legible at half its size
 THEMES = ("light", "dark")
-TRAFFIC_S = 120  # of demo traffic before the pictures
 SETTLE_MS = 3_000  # several frames of live data
+PATIENCE_MS = 180_000  # for a page on a busy machine
+CHANGE = {"overrides": {"classes.heavy_new_tokens": 12_000, "affinity.ttl_s": 900}}
 EXPERIMENT = {
     "name": "Does the cache pay?",
-    "question": "Which route serves agentic sessions with the lowest time to first token?",
+    "question": "Which strategy serves agentic sessions with the lowest time to first token?",
     "trace": "agentic-demo",
     "pool": "demo",
     "duration_s": 600,
     "time_scale": 10,
     "arms": ["round_robin", "cache_aware", "adaptive_v1"],
 }
-DELIVERY_S = 150  # until the canary of PLAN has figures
+START_S = 300.0  # at most, on a busy machine
+DELIVERY_S = 150  # until the canary of PLAN has results
 PLAN = {
     "steps": [
         {"mode": "shadow", "for_s": 30},
@@ -66,62 +70,75 @@ class Api:
             return json.loads(answer.read()), answer.headers.get("etag", "")
 
 
-def run_experiment(api: Api) -> int:
-    made, _ = api.call("POST", "/experiments", EXPERIMENT)
-    while made["status"] in ("queued", "running"):
+@dataclass(frozen=True)
+class Picture:
+    name: str
+    path: str
+    size: tuple[int, int] = SIZE
+    top: str = ""  # the element that the picture begins with
+
+
+def wait_for(api: Api, path: str, job: Any) -> None:
+    while job["status"] in ("queued", "running"):
         time.sleep(2)
-        made, _ = api.call("GET", f"/experiments/{made['id']}")
-    print(f"experiment {made['id']} {made['status']} {made['cause']}")
-    return int(made["id"])
+        job, _ = api.call("GET", path)
+    print(f"{path} {job['status']} {job['cause']}")
 
 
-def run_delivery(api: Api) -> int:
-    """Until its canary has figures."""
-    _, etag = api.call("POST", "/policies/default/draft", {})
-    api.call("PATCH", "/policies/default/draft", {"overrides": {"classes.heavy_new_tokens": 15_000}}, etag)
+def start_delivery(api: Api) -> int:
+    open_draft(api)
     body = {"reason": "Heavy requests queue behind larger ones", "plan": PLAN}
     made, _ = api.call("POST", "/policies/default/draft/deliver", body)
     api.call("POST", f"/deliveries/{made['id']}/start", {})
-    time.sleep(DELIVERY_S)
     return int(made["id"])
 
 
 def open_draft(api: Api) -> None:
-    """With a change in it, so that there is a diff to show."""
+    """With changes in it, so that there is a diff to show."""
     _, etag = api.call("POST", "/policies/default/draft", {})
-    change = {"overrides": {"classes.heavy_new_tokens": 12_000, "affinity.ttl_s": 900}}
-    api.call("PATCH", "/policies/default/draft", change, etag)
+    api.call("PATCH", "/policies/default/draft", CHANGE, etag)
 
 
-def run_preview(api: Api) -> None:
-    """Of the draft that is open, so that its page shows what it would change."""
+def run_experiment(api: Api) -> int:
+    made, _ = api.call("POST", "/experiments", EXPERIMENT)
+    wait_for(api, f"/experiments/{made['id']}", made)
+    return int(made["id"])
+
+
+def run_preview(api: Api) -> int:
     made, _ = api.call("POST", "/policies/default/draft/preview", {})
-    while made["status"] in ("queued", "running"):
+    wait_for(api, f"/policies/default/previews/{made['id']}", made)
+    return int(made["id"])
+
+
+def make_live(api: Api, delivery: int) -> None:
+    api.call("POST", f"/deliveries/{delivery}/advance", {"reason": "The canary shows no harm"})
+    while api.call("GET", "/policies/default")[0]["live"]["number"] == 1:
         time.sleep(1)
-        made, _ = api.call("GET", f"/policies/default/previews/{made['id']}")
-    print(f"preview {made['id']} {made['status']} {made['cause']}")
 
 
-def sign_in(page: Page, password: str) -> None:
+def sign_in(context: BrowserContext, password: str) -> Page:
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.on("console", lambda message: print(f"  console: {message.text}") if message.type == "error" else None)
     page.goto("/login")
     page.fill("input[name=username]", "admin")
     page.fill("input[name=password]", password)
     page.click("main button[type=submit]")
     page.wait_for_url("**/live*")
+    return page
 
 
-def shoot(browser: Browser, api: Api, password: str, theme: Any, pages: dict[str, str]) -> None:
-    context = browser.new_context(viewport=SIZE, color_scheme=theme, base_url=api.base)
-    page = context.new_page()
-    page.on("console", lambda message: print(f"  console: {message.text}") if message.type == "error" else None)
-    sign_in(page, password)
-    for name, path in pages.items():
-        page.set_viewport_size(WALL if name == "wall" else SIZE)
-        page.goto(path)
+def shoot(page: Page, theme: str, picture: Picture) -> None:
+    width, height = picture.size
+    page.set_viewport_size({"width": width, "height": height})
+    page.goto(picture.path)
+    page.wait_for_timeout(SETTLE_MS)
+    if picture.top:
+        page.locator(picture.top).evaluate("element => element.scrollIntoView()")
         page.wait_for_timeout(SETTLE_MS)
-        page.screenshot(path=str(IMAGES / f"{name}-{theme}.png"))
-        print(f"{name}-{theme}.png  {page.title()}")
-    context.close()
+    page.screenshot(path=IMAGES / f"{picture.name}-{theme}.png")
+    print(f"{picture.name}-{theme}.png  {page.title()}")
 
 
 def main() -> None:
@@ -131,29 +148,38 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     password = secrets.token_urlsafe(12)
     with running(WEIR_ADMIN_PASSWORD=password) as weir, sync_playwright() as playwright:
-        weir.wait_for("instances of pool demo are ready")
-        began, api = time.monotonic(), Api(weir)
+        weir.wait_for("instances of pool demo are ready", START_S)
+        api, began = Api(weir), time.monotonic()
+        delivery = start_delivery(api)
         experiment = run_experiment(api)
-        time.sleep(max(0.0, TRAFFIC_S - (time.monotonic() - began)))
-        delivery = run_delivery(api)
+        time.sleep(max(0.0, DELIVERY_S - (time.monotonic() - began)))
         open_draft(api)
-        run_preview(api)
-        pages = {
-            "live": "/live",
-            "wall": "/wall?kiosk=1",
-            "policy": "/policies/default/draft",
-            "policy-diff": "/policies/default/draft/review",
-            "preview": "/policies/default/draft#preview",
-            "delivery": f"/deliveries/{delivery}/",
-            "fleet": "/fleet/",
-            "requests": "/requests/",
-            "experiment": f"/experiments/{experiment}/#comparison",
-        }
+        preview = run_preview(api)
         browser = playwright.chromium.launch(
             executable_path=executable, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
-        for theme in THEMES:
-            shoot(browser, api, password, theme, pages)
+        pages = {
+            theme: sign_in(browser.new_context(color_scheme=theme, base_url=api.base), password) for theme in THEMES
+        }
+        before = [
+            Picture("live", "/live"),
+            Picture("wall", "/wall?kiosk=1", WALL),
+            Picture("policy", "/policies/default/draft"),
+            Picture("preview", "/policies/default/draft#preview"),
+            Picture("delivery", f"/deliveries/{delivery}/"),
+            Picture("fleet", "/fleet/"),
+            Picture("requests", "/requests/"),
+            Picture("experiment", f"/experiments/{experiment}/#comparison"),
+            Picture("story-1-change", "/policies/default/draft", STORY, "#section-classes"),
+            Picture("story-2-preview", f"/policies/default/previews/{preview}/", STORY),
+            Picture("story-3-deliver", f"/deliveries/{delivery}/", STORY),
+        ]
+        for picture in before:
+            for theme, page in pages.items():
+                shoot(page, theme, picture)
+        make_live(api, delivery)
+        for theme, page in pages.items():
+            shoot(page, theme, Picture("story-4-rollback", "/policies/default/rollback", STORY))
         browser.close()
         weir.stop()
 

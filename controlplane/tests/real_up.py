@@ -102,11 +102,11 @@ class RealUp:
             )
         return self
 
-    def wait_for(self, text):
-        self.until(lambda: text in self.output.read_text(), f"`{text}` in {self.output.read_text()}")
+    def wait_for(self, text, patience_s=PATIENCE_S):
+        self.until(lambda: text in self.output.read_text(), f"`{text}` in {self.output.read_text()}", patience_s)
 
-    def until(self, holds, what):
-        end = time.monotonic() + PATIENCE_S
+    def until(self, holds, what, patience_s=PATIENCE_S):
+        end = time.monotonic() + patience_s
         while time.monotonic() < end:
             if holds():
                 return

@@ -83,6 +83,14 @@ def test_links_in_documents_lead_somewhere(path):
     assert [link for link in links if not (folder / link).exists()] == []
 
 
+def test_every_picture_is_made_and_shown_in_both_themes():
+    made = re.findall(r'Picture\("([a-z0-9-]+)"', read("docs/screenshots.py"))
+    there = {path.name for path in (CODE / "docs/img").iterdir()}
+    assert there == {f"{name}-{theme}.png" for name in made for theme in ("light", "dark")}
+    shown = "".join(map(read, ["README.md", *(str(path.relative_to(CODE)) for path in (CODE / "docs").glob("*.md"))]))
+    assert [name for name in made if f"img/{name}-light.png)" not in shown] == []
+
+
 @pytest.mark.parametrize("path", ["CONTRIBUTING.md", "docs/glossary.md"])
 def test_paths_in_documents_exist(path):
     named = re.findall(r"`((?:router|fleet|controlplane|docs|templates|static)/[a-z0-9_/.]+)`", read(path))
