@@ -35,7 +35,7 @@ def test_without_redis_the_pages_still_work_and_say_so(redis_away, policy, pool,
 
 def test_the_page_lists_every_parameter_with_its_range(redis_away, policy, vera_client):
     content = vera_client.get("/policies/default/").content.decode()
-    assert "20,000 tokens" in content
+    assert "40,000 tokens" in content
     assert "a whole number from 256 to 1,000,000 tokens" in content
 
 
@@ -101,7 +101,7 @@ def test_a_rollback_without_a_reason_keeps_the_page(redis_away, policy, otto_cli
 def test_a_version_has_a_permanent_page(redis_away, policy, vera_client):
     version = published(policy, heavy_new_tokens=9000).version
     content = vera_client.get("/policies/default/versions/2/").content.decode()
-    for text in (version.sha256, WHY, "otto", "20,000 tokens", "9,000 tokens", "looser"):
+    for text in (version.sha256, WHY, "otto", "40,000 tokens", "9,000 tokens", "looser"):
         assert text in content
 
 
