@@ -27,13 +27,13 @@ THEMES = ("light", "dark")
 SETTLE_MS = 3_000  # several frames of live data
 PATIENCE_MS = 180_000  # for a page on a busy machine
 CHANGE = {"overrides": {"classes.heavy_new_tokens": 12_000, "affinity.ttl_s": 900}}
-EXPERIMENT = {
+EXPERIMENT = {  # in the twin: a replay would measure this machine, too
     "name": "Does the cache pay?",
     "question": "Which strategy serves agentic sessions with the lowest time to first token?",
     "trace": "agentic-demo",
     "pool": "demo",
+    "mode": "twin",
     "duration_s": 600,
-    "time_scale": 10,
     "arms": ["round_robin", "cache_aware", "adaptive_v1"],
 }
 START_S = 300.0  # at most, on a busy machine
