@@ -2,9 +2,11 @@
 import { colour, draw, seriesColour, table } from "./chart.js";
 import { Heat } from "./heat.js";
 import { HeatData } from "./heat_data.js";
+import { Parallel } from "./parallel.js";
 
 const QUANTILES = [0.5, 0.9, 0.95, 0.99];
 const HIDDEN = "hide";
+const AXES = 8; // of the parallel coordinates: the first metrics of the comparison
 
 // Hidden arms are in the URL: a link shows the same chart.
 function hiddenArms() {
@@ -130,6 +132,8 @@ if (source) {
   const data = JSON.parse(source.textContent);
   toggles(data);
   drawAll(data);
+  const parallel = document.getElementById("parallel");
+  if (parallel) new Parallel(parallel, [...document.querySelectorAll("tr[data-title]")].slice(0, AXES), data.arms);
   document.addEventListener("weir:theme", () => drawAll(data));
 }
 const usage = document.getElementById("kv-data");

@@ -31,6 +31,41 @@ def test_the_distribution_is_drawn_with_a_line_for_each_arm_and_read_as_a_table(
     assert opened.faults == []
 
 
+def test_the_comparison_is_sorted_filtered_saved_as_shown_and_seen_across_metrics(open_page: Any) -> None:
+    opened = open_page("vera")
+    page = opened.goto("/experiments/1/")
+    table = page.locator(".comparison")
+    arms = table.locator("thead th:not(:first-child)")
+    names = arms.all_inner_texts()
+    heading = table.locator("tr[data-title]").first.locator("th button")
+    heading.click()
+    expect(table.locator("tr[data-title] th").first).to_have_attribute("aria-sort", "ascending")
+    values = table.locator("tr[data-title]").first.locator("td").evaluate_all("cells => cells.map((c) => +c.dataset.value)")
+    assert values == sorted(values)
+    heading.click()
+    assert arms.all_inner_texts() == [arms_of for arms_of in reversed(names)] or len(names) > 2
+    page.fill("#comparison-filter", "TTFT p90")
+    shown = table.locator("tbody tr:visible")
+    expect(shown).to_have_count(1)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="CSV as shown").click()
+    lines = saved.value.path().read_text().splitlines()
+    assert len(lines) == 2
+    assert lines[1].startswith("TTFT p90")
+    plot = page.locator("#parallel")
+    lines_of = plot.locator("[data-arm]")
+    expect(lines_of).to_have_count(len(names))
+    before = lines_of.first.locator("polyline").get_attribute("points")
+    plot.get_by_text("Turn and limit axes").click()
+    plot.get_by_role("button", name="Turn the axis").first.click()
+    assert lines_of.first.locator("polyline").get_attribute("points") != before
+    plot.get_by_label("to").first.fill("0")
+    expect(plot.locator(".parallel-out")).to_have_count(len(names))
+    found = Axe().run(page, ".comparison, #parallel").response["violations"]
+    assert [v["id"] for v in found] == []
+    assert opened.faults == []
+
+
 def test_an_arm_can_be_greyed_out_and_the_url_keeps_it(open_page: Any) -> None:
     page = open_page("vera").goto("/experiments/1/?class=heavy")
     toggle = page.locator("[data-toggles] button").nth(1)

@@ -1,6 +1,7 @@
 """What only a browser shows: saving by itself, marks at fields, two people at once, all of it without JavaScript."""
 
 import itertools
+import json
 import time
 from typing import Any
 
@@ -219,6 +220,14 @@ def test_a_viewer_finds_controls_disabled_and_why(open_page, policy):
     page = open_page("vera").goto(f"/policies/{policy}/")
     expect(page.get_by_role("button", name="Edit")).to_be_disabled()
     expect(page.locator("#locked")).to_contain_text("requires the role operator; ask ada, otto")
+    version = page.locator("[data-tools=versions] tbody tr")
+    page.fill("#versions-filter", "no such reason")
+    expect(version).to_be_hidden()
+    page.fill("#versions-filter", "otto one browser")
+    expect(version).to_be_visible()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="JSON as shown").click()
+    assert json.loads(saved.value.path().read_text())[0]["Why"] == "for one browser test"
 
 
 def pages_of(open_page: Any, policy: str) -> tuple[str, ...]:
