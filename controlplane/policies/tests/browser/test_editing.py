@@ -67,9 +67,9 @@ def test_arrow_keys_step_by_the_parameters_step(open_page, policy):
     page = editor(open_page, policy)
     page.focus(HEAVY)
     page.keyboard.press("ArrowUp")
-    expect(page.locator(HEAVY)).to_have_value("21000")
+    expect(page.locator(HEAVY)).to_have_value("41000")
     page.keyboard.press("Shift+ArrowDown")
-    expect(page.locator(HEAVY)).to_have_value("11000")
+    expect(page.locator(HEAVY)).to_have_value("31000")
 
 
 def test_a_wrong_value_is_marked_at_its_field_and_kept(open_page, policy):
