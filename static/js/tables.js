@@ -2,7 +2,13 @@
 // data-axis="columns": the headings of the rows sort the columns.
 const SCALES = { ms: 0.001, s: 1, min: 60, h: 3600, "%": 0.01, k: 1e3, M: 1e6 };
 
-const textOf = (cell) => [...cell.childNodes].map((node) => node.textContent.trim()).join(" ").replace(/\s+/g, " ").trim();
+// The words of a cell, those of neighbouring elements apart.
+function textOf(cell) {
+  const words = [];
+  const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) words.push(walker.currentNode.textContent);
+  return words.join(" ").replace(/\s+/g, " ").trim();
+}
 
 // Numbers by their size whatever their unit, times by their moment, everything else as text.
 function keyOf(cell) {
