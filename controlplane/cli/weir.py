@@ -32,6 +32,7 @@ ANSWER_S = 60.0  # longest wait for one answer
 AWAY_S = 120.0  # for how long a control plane that does not answer is asked again
 EVERY_S = 1.0  # between two looks at something that runs
 DAY_S = 86_400.0
+SCALES = ("log", "linear")  # of a bound of `weir tune`
 
 
 class Failed(Exception):
@@ -372,7 +373,8 @@ def _print_preview(one: dict[str, Any]) -> None:
 def tune_policy(api: Api, options: argparse.Namespace) -> int:
     """Search the parameters of the live version in the twin; with --draft, open a draft with a winner."""
     asked = {"pool": options.pool, "trace": options.trace, "trials": options.trials, "workers": options.workers,
-             "seed": options.seed, "parameters": [_range(text) for text in options.parameter]}  # fmt: skip
+             "seed": options.seed, "parameters": [_range(text) for text in options.parameter],
+             "objectives": options.objective, "time_limit_s": options.time, "held_out": options.held_out}  # fmt: skip
     path = f"/policies/{_quoted(options.name)}/tunings"
     made, _ = api.call("POST", path, {name: value for name, value in asked.items() if value is not None})
     print(f"tuning {made['id']}: {options.url}/policies/{options.name}/tunings/{made['id']}/", flush=True)
@@ -387,13 +389,16 @@ def tune_policy(api: Api, options: argparse.Namespace) -> int:
 
 
 def _range(text: str) -> dict[str, Any]:
-    """PATH or PATH=LOW:HIGH."""
+    """PATH, PATH=LOW:HIGH, PATH=LOW:HIGH:STEP, or PATH=LOW:HIGH:log."""
     path, _, bounds = text.partition("=")
-    low, _, high = bounds.partition(":")
+    given = dict(zip(("low", "high", "step"), bounds.split(":"), strict=False))
+    scale = {"log": given.pop("step") == "log"} if given.get("step") in SCALES else {}
     try:
-        return {"path": path, **({"low": float(low)} if low else {}), **({"high": float(high)} if high else {})}
+        if bounds.count(":") > 2:
+            raise ValueError
+        return {"path": path, **{name: float(value) for name, value in given.items() if value}, **scale}
     except ValueError:
-        raise Failed(f"--parameter {text}: PATH or PATH=LOW:HIGH with numbers") from None
+        raise Failed(f"--bound {text}: PATH or PATH=LOW:HIGH[:STEP|:log|:linear] with numbers") from None
 
 
 def _tuning_line(one: dict[str, Any]) -> str:
@@ -523,9 +528,14 @@ def parser() -> argparse.ArgumentParser:
     tune.add_argument("--trace", default="", help="default: the pool's recorded traffic")
     tune.add_argument("--trials", type=int, help="points to simulate, default 60")
     tune.add_argument("--workers", type=int, help="processes that simulate, default 2")
+    tune.add_argument("--time", type=int, metavar="S", help="longest search, default none; the check comes after it")
+    tune.add_argument("--held-out", type=float, metavar="SHARE", help="of the requests, check the winners, default 0.3")
+    tune.add_argument(
+        "--objective", action="append", choices=("ttft", "tpot", "goodput"), help="repeat it for more; default: all"
+    )
     tune.add_argument("--seed", type=int, help="of the search and of the twin, default 1")
     tune.add_argument(
-        "--parameter", action="append", default=[], metavar="PATH[=LOW:HIGH]",
+        "--parameter", "--bound", action="append", default=[], metavar="PATH[=LOW:HIGH[:STEP|:log|:linear]]",
         help="search this one; repeat it for more; default: those by which the strategy decides",
     )  # fmt: skip
     tune.add_argument(

@@ -1,6 +1,7 @@
 """The computation of a tuning: the search on one part of the requests, the check of its winners on the other. Pure."""
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +21,6 @@ from router.policy.schema import document as documents
 from router.policy.schema.document import InvalidDocument
 from router.policy.types import Policy
 
-SEARCHED = 0.7  # the first requests are searched, the others check
 TRIES = 5  # points drawn for each trial at most: some are no valid document
 
 
@@ -37,6 +37,8 @@ class TuningInputs:
     workers: int
     ttft_limit_ms: float | None = None
     tpot_limit_ms: float | None = None
+    objectives: tuple[str, ...] = goals.OBJECTIVES
+    time_limit_s: float | None = None  # of the search, on the wall clock; None: no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def compute(job: TuningInputs, on_progress: Callable[[Tried], None]) -> Tuned:
         live = documents.parse(job.document)
         before = play([_on_search(job, live)])[0]
         limits = goals.limits_of(before.requests, job.ttft_limit_ms, job.tpot_limit_ms)
-        search = Search(job.space, job.seed, job.trials)
+        search = Search(job.space, job.seed, job.trials, job.objectives)
         search.begin(documents.values_of(job.document), goals.goals_of(before.requests, limits))
         tried = _searched(job, search, limits, play, on_progress)
         return _checked(job, limits, before, tried, play)
@@ -98,8 +100,8 @@ def _searched(
 ) -> dict[int, Tried]:
     """Batches of as many points as workers, told in the order drawn: the result does not depend on their pace."""
     tried: dict[int, Tried] = {}
-    tries = TRIES * job.trials
-    while len(tried) < job.trials and tries > 0:
+    tries, end = TRIES * job.trials, time.monotonic() + (job.time_limit_s or math.inf)
+    while len(tried) < job.trials and tries > 0 and (not tried or time.monotonic() < end):
         batch = []
         for _ in repeat(None, min(job.workers, job.trials - len(tried))):
             tries -= 1
@@ -127,7 +129,7 @@ def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, Policy | None]:
 
 def _checked(job: TuningInputs, limits: Limits, before: TwinOutcome, tried: dict[int, Tried], play: Play) -> Tuned:
     points = {number: each.goals for number, each in tried.items()}
-    chosen = goals.winners(points)
+    chosen = goals.winners(points, job.objectives)
     documents_of = [job.document, *(documents.apply_overrides(job.document, tried[n].values) for n in chosen)]
     live, *outcomes = play([_on_check(job, documents.parse(each)) for each in documents_of])
     tuned = {number: outcome.requests for number, outcome in zip(chosen, outcomes, strict=True)}
@@ -136,7 +138,7 @@ def _checked(job: TuningInputs, limits: Limits, before: TwinOutcome, tried: dict
         "limits": {name: value if math.isfinite(value) else None for name, value in asdict(limits).items()},
         "live": {part: goals.goals_of(each.requests, limits).as_dict()
                  for part, each in (("search", before), ("check", live))},
-        "front": goals.front(points),
+        "front": goals.front(points, job.objectives),
         "winners": [
             {
                 "trial": number,

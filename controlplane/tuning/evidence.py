@@ -3,7 +3,7 @@
 from typing import Any
 
 from controlplane.previews.analysis import trust
-from controlplane.tuning.compute import SEARCHED, Tuned
+from controlplane.tuning.compute import Tuned
 from controlplane.tuning.models import Tuning
 from controlplane.twin.expected_error import described
 from controlplane.twin.pool_model import Modelled
@@ -14,7 +14,7 @@ REASONS = {
     "ttft": "lowest TTFT p90",
     "tpot": "lowest TPOT p90",
     "goodput": "highest goodput",
-    "balanced": "best balance of all three",
+    "balanced": "best balance",
 }
 
 
@@ -66,7 +66,7 @@ def note(tuning: Tuning, winner: dict[str, Any]) -> str:
         [
             f"Trial {winner['trial']} of tuning {tuning.pk}: /policies/{tuning.policy.name}/tunings/{tuning.pk}/",
             f"Simulated against v{tuning.live_version} on {tuning.trace_name}, pool {tuning.pool}: "
-            f"{tuning.done} trials on the first {SEARCHED:.0%} of the requests, "
+            f"{tuning.done} trials on the first {1 - tuning.held_out:.0%} of the requests, "
             f"checked on the last {held_out:,}, which the search never saw.",
             *(f"- {effect_text(row)}" for row in winner["effect"]),
             "Not tested:",

@@ -10,8 +10,8 @@ from controlplane.experiments.results.stats import Difference, ResampledEstimate
 from controlplane.twin.simulation.types import Simulated
 
 P90 = stats.QUANTILES.index(0.9)
+OBJECTIVES = ("ttft", "tpot", "goodput")  # in the order of Goals.ordered
 BALANCED = "balanced"
-REASONS = ("ttft", "tpot", "goodput", BALANCED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +80,32 @@ def _p90(values: Sequence[float]) -> float | None:
     return round(found, 3) if math.isfinite(found) else None
 
 
-def front(points: Mapping[int, Goals]) -> list[int]:
-    """The points that no other one beats: none is at least as good in every goal and better in one."""
-    costs = {number: _cost(goals) for number, goals in points.items()}
+def front(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES) -> list[int]:
+    """The points that no other one beats: none is at least as good in every objective and better in one."""
+    costs = {number: _cost(goals, objectives) for number, goals in points.items()}
     return [number for number, cost in costs.items() if not any(_beats(other, cost) for other in costs.values())]
 
 
-def _cost(goals: Goals) -> tuple[float, float, float]:
+def _cost(goals: Goals, objectives: Sequence[str]) -> tuple[float, ...]:
     ttft, tpot, goodput = goals.ordered
-    return ttft, tpot, -goodput
+    costs = {"ttft": ttft, "tpot": tpot, "goodput": -goodput}
+    return tuple(costs[name] for name in objectives)
 
 
 def _beats(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     return a != b and all(ours <= theirs for ours, theirs in zip(a, b, strict=True))
 
 
-def winners(points: Mapping[int, Goals]) -> dict[int, list[str]]:
-    """Points of the front to check, with what each is best in: a goal, or the balance of all three."""
-    costs = {number: _cost(points[number]) for number in front(points)}
+def winners(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES) -> dict[int, list[str]]:
+    """Points of the front to check, with what each is best in: an objective, or the balance of them."""
+    costs = {number: _cost(points[number], objectives) for number in front(points, objectives)}
     found: dict[int, list[str]] = {}
     if not costs:
         return found
-    for i, reason in enumerate(REASONS[:3]):
+    for i, reason in enumerate(objectives):
         found.setdefault(min(costs, key=lambda number: (costs[number][i], costs[number])), []).append(reason)
+    if len(objectives) == 1:
+        return found
     best, worst = ([by(column) for column in zip(*costs.values(), strict=True)] for by in (min, max))
 
     def distance(number: int) -> float:

@@ -4,7 +4,14 @@ from django.db import models
 from django.utils import timezone
 
 from controlplane.policies.models import Policy
+from controlplane.tuning.goals import OBJECTIVES
 from fleet.jobs import Job
+
+HELD_OUT = 0.3
+
+
+def all_objectives() -> list[str]:
+    return list(OBJECTIVES)
 
 
 class Tuning(Job):
@@ -20,6 +27,9 @@ class Tuning(Job):
     seed = models.PositiveIntegerField()
     workers = models.PositiveSmallIntegerField()
     limits = models.JSONField(default=dict)  # {ttft_ms, tpot_ms} as asked for; null: the live version's p90
+    objectives = models.JSONField(default=all_objectives)
+    time_limit_s = models.PositiveIntegerField(null=True, blank=True)  # of the search; null: none
+    held_out = models.FloatField(default=HELD_OUT)  # share of the requests, the last ones, that check the winners
     space = models.JSONField()  # [Dimension.as_dict, …]
     done = models.PositiveIntegerField(default=0)  # trials
     total = models.PositiveIntegerField()

@@ -73,7 +73,7 @@ def _perform(tuning: Tuning) -> dict[str, Any]:
 
 def _inputs(tuning: Tuning, twin: Modelled, part: TrafficPart) -> TuningInputs:
     requests = part.trace.requests
-    searched = cut(len(requests))
+    searched = cut(len(requests), tuning.held_out)
     return TuningInputs(
         fleet=twin.fleet,
         document=policies.version(tuning.policy, tuning.live_version).upgraded,
@@ -86,6 +86,8 @@ def _inputs(tuning: Tuning, twin: Modelled, part: TrafficPart) -> TuningInputs:
         workers=tuning.workers,
         ttft_limit_ms=tuning.limits["ttft_ms"],
         tpot_limit_ms=tuning.limits["tpot_ms"],
+        objectives=tuple(tuning.objectives),
+        time_limit_s=tuning.time_limit_s,
     )
 
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.tuning.goals import Goals
+from controlplane.tuning.goals import OBJECTIVES, Goals
 from controlplane.tuning.space import Dimension
 
 MISSING = "Optuna is not installed: pip install --require-hashes -r requirements-tune.txt"
-WORST = (1e9, 1e9, 0.0)  # of a point that is no valid document; finite, as Optuna's models require
+DIRECTIONS = {"ttft": "minimize", "tpot": "minimize", "goodput": "maximize"}
+ENDLESS = 1e9  # instead of infinity, which Optuna's models do not take
+WORST = {"ttft": ENDLESS, "tpot": ENDLESS, "goodput": 0.0}  # of a point that is no valid document
 AT_RANDOM = 0.25  # the share of trials before the search learns from the earlier ones
 
 
@@ -34,14 +36,16 @@ class Drawn:
 class Search:
     """Equal seeds and equal answers in an equal order draw equal points. Raises NotInstalled."""
 
-    def __init__(self, space: Sequence[Dimension], seed: int, trials: int) -> None:
+    def __init__(
+        self, space: Sequence[Dimension], seed: int, trials: int, objectives: Sequence[str] = OBJECTIVES
+    ) -> None:
         if not is_installed():
             raise NotInstalled
         self._optuna = optuna = importlib.import_module("optuna")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._space = space
+        self._space, self._objectives = space, objectives
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(5, round(AT_RANDOM * trials)))
-        self._study = optuna.create_study(directions=["minimize", "minimize", "maximize"], sampler=sampler)
+        self._study = optuna.create_study(directions=[DIRECTIONS[name] for name in objectives], sampler=sampler)
 
     def begin(self, values: Mapping[str, Any], goals: Goals) -> None:
         """Learn from the live version, unless one of its values is outside the bounds."""
@@ -55,9 +59,7 @@ class Search:
             else distributions.FloatDistribution(0.0, 1.0)
             for each in self._space
         }
-        self._study.add_trial(
-            self._optuna.trial.create_trial(params=own, distributions=of, values=_finite(goals.ordered))
-        )
+        self._study.add_trial(self._optuna.trial.create_trial(params=own, distributions=of, values=self._values(goals)))
 
     def _parameter(self, dimension: Dimension, value: Any) -> Any:
         return value if dimension.choices else dimension.position_of(value)
@@ -73,9 +75,9 @@ class Search:
 
     def tell(self, drawn: Drawn, goals: Goals | None) -> None:
         """None: the point is no valid document."""
-        self._study.tell(drawn.trial, WORST if goals is None else _finite(goals.ordered))
+        worst = [WORST[name] for name in self._objectives]
+        self._study.tell(drawn.trial, worst if goals is None else self._values(goals))
 
-
-def _finite(goals: tuple[float, float, float]) -> tuple[float, float, float]:
-    ttft, tpot, goodput = goals
-    return min(ttft, WORST[0]), min(tpot, WORST[1]), goodput
+    def _values(self, goals: Goals) -> list[float]:
+        found = dict(zip(OBJECTIVES, goals.ordered, strict=True))
+        return [min(found[name], ENDLESS) for name in self._objectives]

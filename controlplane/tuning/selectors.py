@@ -14,6 +14,7 @@ NUMBER_MAX = 2**31 - 1  # for every database
 _PLAIN = (
     *("live_version", "pool", "status", "done", "total", "cause", "actor", "created_at", "started_at", "ended_at"),
     *("seed", "workers", "max_requests", "limits", "result", "drafted"),
+    *("objectives", "time_limit_s", "held_out"),
 )
 
 
@@ -38,7 +39,9 @@ def as_dict(tuning: Tuning) -> dict[str, Any]:
         **{name: getattr(tuning, name) for name in _PLAIN},
         "trace": trace_of(tuning.trace_name, tuning.trace, timezone.now()),
         "twin": {"basis": "", "about": "", "expected": None, **tuning.twin},
-        "parameters": [{name: each[name] for name in shown} for each in tuning.space],
+        "parameters": [
+            {"step": each.get("step") or None, **{name: each[name] for name in shown}} for each in tuning.space
+        ],
     }
 
 

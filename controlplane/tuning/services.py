@@ -14,8 +14,8 @@ from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews import services as previews
 from controlplane.previews.source import TrafficPart
 from controlplane.tuning import evidence, search
-from controlplane.tuning.compute import SEARCHED
-from controlplane.tuning.models import Tuning
+from controlplane.tuning.goals import OBJECTIVES
+from controlplane.tuning.models import HELD_OUT, Tuning
 from controlplane.tuning.space import BadSpace, Dimension, Range, space_of
 from controlplane.twin.pool_model import NotModelled, twin_of
 from fleet import jobs
@@ -28,7 +28,10 @@ KEPT = 50  # of each policy, the newest
 TRIALS, MOST_TRIALS = 60, 500
 WORKERS, MOST_WORKERS = 2, 8
 MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
-LEAST_REQUESTS = 100  # 30 of them check
+LEAST_REQUESTS = 100
+LEAST_HELD_OUT, MOST_HELD_OUT = 0.1, 0.8
+LEAST_PART = 20  # requests that search, and that check: below, stats.verdict gives none
+LEAST_S, MOST_S = 10, 86_400  # of the time for the search
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,9 @@ class Asked:
     max_requests: int = MAX_REQUESTS
     ttft_limit_ms: float | None = None
     tpot_limit_ms: float | None = None
+    objectives: Sequence[str] = OBJECTIVES
+    time_limit_s: int | None = None
+    held_out: float = HELD_OUT
 
 
 def start(policy: Policy, actor: Actor, asked: Asked) -> Tuning:
@@ -53,7 +59,7 @@ def start(policy: Policy, actor: Actor, asked: Asked) -> Tuning:
     question = previews.AskedPreview(asked.pool, asked.trace, (asked.seed,), asked.max_requests)
     pool = previews.pool_of(policy, question.pool)
     part = previews.part_of(question, pool)
-    _check(pool, part)
+    _check(pool, part, asked.held_out)
     made = Tuning(
         policy=policy,
         live_version=live.number,
@@ -64,13 +70,19 @@ def start(policy: Policy, actor: Actor, asked: Asked) -> Tuning:
         seed=asked.seed,
         workers=asked.workers,
         limits={"ttft_ms": asked.ttft_limit_ms, "tpot_ms": asked.tpot_limit_ms},
+        objectives=[name for name in OBJECTIVES if name in asked.objectives],
+        time_limit_s=asked.time_limit_s,
+        held_out=asked.held_out,
         space=[dimension.as_dict() for dimension in space],
         total=asked.trials,
         actor=actor.name[:200],
     )
     with transaction.atomic():
         made.save()
-        about = ("live_version", "pool", "trace_name", "max_requests", "seed", "workers", "total")
+        about = (
+            *("live_version", "pool", "trace_name", "max_requests", "seed", "workers", "total"),
+            *("objectives", "time_limit_s", "held_out"),
+        )
         record(actor, "tuning.start", str(made), after={name: getattr(made, name) for name in about})
         _forget_old(policy)
     jobs.send(made)
@@ -85,20 +97,25 @@ def _space(live: PolicyVersion, asked: Asked) -> tuple[Dimension, ...]:
         raise PolicyInvalid("these parameters cannot be tuned", error.problems) from None
 
 
-def _check(pool: Pool, part: TrafficPart) -> None:
+def _check(pool: Pool, part: TrafficPart, held_out: float) -> None:
     count = len(part.trace.requests)
     if count < LEAST_REQUESTS:
         message = f"{part.name} has {count} requests to play: a tuning needs at least {LEAST_REQUESTS}"
         raise PolicyInvalid(message, (Problem("trace", part.name, message),))
+    searched = cut(count, held_out)
+    if min(searched, count - searched) < LEAST_PART:
+        message = f"leaves {searched:,} requests to search and {count - searched:,} to check"
+        problem = Problem("held_out", held_out, message, f"at least {LEAST_PART} of each")
+        raise PolicyInvalid("the tuning was not started", (problem,))
     try:
         twin_of(pool)
     except NotModelled as error:
         raise PolicyInvalid(str(error), (Problem("pool", pool.name, str(error)),)) from None
 
 
-def cut(count: int) -> int:
+def cut(count: int, held_out: float) -> int:
     """How many of the requests are searched."""
-    return round(SEARCHED * count)
+    return round((1 - held_out) * count)
 
 
 def _forget_old(policy: Policy) -> None:

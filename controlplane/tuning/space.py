@@ -12,6 +12,7 @@ from router.policy.schema.parameter import Parameter, accept, number
 DEFAULT = ("strategy.", "classes.", "affinity.", "load.", "cache.")  # beginnings of the paths searched unless named
 SEARCHABLE = (*DEFAULT, "flow.", "admission.max_", "admission.share_")  # on which the outcome in the twin depends
 NAME = "strategy.name"
+AROUND = 4.0
 WIDE = 100.0  # from this ratio of the bounds on, a parameter is searched on a logarithmic scale
 
 
@@ -22,6 +23,8 @@ class Range:
     path: str
     low: float | None = None
     high: float | None = None
+    step: float | None = None  # between two values, from the lower bound on; None: any value
+    log: bool | None = None  # search on a logarithmic scale; None: where the bounds are WIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,15 @@ class Dimension:
     log: bool = False
     shift: float = 0.0  # added before the logarithm, for bounds from zero on
     choices: tuple[Any, ...] = ()  # instead of bounds
+    step: float = 0.0  # 0: any value
 
     def value_at(self, position: float) -> int | float:
         """`position`: 0 is the lower bound, 1 the upper one."""
         low, high = self.low + self.shift, self.high + self.shift
         raw = low * (high / low) ** position if self.log else low + (high - low) * position
+        if self.step:
+            raw = low + self.step * round((raw - low) / self.step)
+            raw -= self.step if raw > high else 0.0
         value = round(raw - self.shift) if self.whole else float(f"{raw - self.shift:.4g}")
         bounded = min(max(value, self.low), self.high)
         return int(bounded) if self.whole else float(bounded)
@@ -99,8 +106,11 @@ def _dimension(at: str, asked: Range, known: dict[str, Parameter]) -> Dimension 
     if parameter is None:
         return Problem(f"{at}.path", asked.path, "cannot be tuned", ", ".join(known))
     if parameter.kind in ("choice", "bool"):
-        if asked.low is not None or asked.high is not None:
-            return Problem(f"{at}.low", asked.low, f"{asked.path} has no bounds", "leave out low and high")
+        for name in ("low", "high", "step", "log"):
+            if (value := getattr(asked, name)) is not None:
+                return Problem(
+                    f"{at}.{name}", value, f"{asked.path} has no bounds", "leave out low, high, step and log"
+                )
         return Dimension(asked.path, choices=parameter.choices or (False, True))
     bounds = []
     for name, given, own in (("low", asked.low, parameter.minimum), ("high", asked.high, parameter.maximum)):
@@ -108,12 +118,36 @@ def _dimension(at: str, asked: Range, known: dict[str, Parameter]) -> Dimension 
         if isinstance(bound, Problem):
             return Problem(f"{at}.{name}", given, bound.message, parameter.allowed)
         bounds.append(bound)
-    return _between(at, parameter, *bounds)
+    return _between(at, parameter, asked, *bounds)
 
 
-def _between(at: str, parameter: Parameter, low: float, high: float) -> Dimension | Problem:
+def _between(at: str, parameter: Parameter, asked: Range, low: float, high: float) -> Dimension | Problem:
     if low >= high:
         return Problem(f"{at}.low", low, "is not below the upper bound", f"below {number(high)}")
+    if asked.step is not None and (wrong := _wrong_step(at, parameter, asked, high - low)):
+        return wrong
     shift = 0.0 if low > 0 else float(parameter.step or 1.0)
-    log = (high + shift) / (low + shift) >= WIDE
-    return Dimension(parameter.path, low, high, parameter.kind == "int", log, shift if log else 0.0)
+    wide = asked.step is None and (high + shift) / (low + shift) >= WIDE
+    log = wide if asked.log is None else asked.log
+    step = asked.step or 0.0
+    return Dimension(parameter.path, low, high, parameter.kind == "int", log, shift if log else 0.0, step=step)
+
+
+def _wrong_step(at: str, parameter: Parameter, asked: Range, width: float) -> Problem | None:
+    step = asked.step or 0.0
+    if asked.log:
+        return Problem(f"{at}.step", step, "cannot be combined with a logarithmic scale", "leave out step or log")
+    whole = parameter.kind == "int"
+    if not (1 if whole else 0) <= step <= width or not step or (whole and step % 1):
+        allowed = f"a whole number from 1 to {number(width)}" if whole else f"above 0, at most {number(width)}"
+        return Problem(f"{at}.step", step, "is not allowed", allowed)
+    return None
+
+
+def suggested(parameter: Parameter, value: Any) -> tuple[float, float]:
+    """Bounds about the present value: a factor of AROUND each way where its own bounds are WIDE, else those."""
+    low, high = parameter.range
+    if not value or high < max(low, 1.0) * AROUND**2:
+        return low, high
+    around = max(low, value / AROUND), min(high, value * AROUND)
+    return (round(around[0]), round(around[1])) if parameter.kind == "int" else around

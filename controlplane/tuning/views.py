@@ -1,10 +1,9 @@
 """Pages of tunings: start one, watch it, and open a draft with a winner."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -17,18 +16,9 @@ from controlplane.policies.models import Policy
 from controlplane.policies.views import find
 from controlplane.previews import page as previews
 from controlplane.tuning import display, search, selectors, services
+from controlplane.tuning.form import TuningForm
 from controlplane.tuning.models import Tuning
-from controlplane.tuning.space import Range, searchable
-from router.contract.problem import Problem
 from router.policy.schema import document as documents
-from router.policy.schema.parameter import number
-
-NUMBERS = {
-    "trials": (services.TRIALS, 1, services.MOST_TRIALS),
-    "workers": (services.WORKERS, 1, services.MOST_WORKERS),
-    "seed": (1, 0, 2**31 - 1),
-    "max_requests": (services.MAX_REQUESTS, services.LEAST_REQUESTS, services.MOST_REQUESTS),
-}
 
 
 def _find(name: str, given: int) -> Tuning:
@@ -44,49 +34,33 @@ def tunings_page(request: HttpRequest, name: str) -> HttpResponseBase:
     policy = find(name)
     if request.method == "POST":
         return _start(request, policy)
-    return render(request, "tuning/list.html", _list(request, policy, {}))
+    return render(request, "tuning/list.html", _list(request, policy, _form(policy)))
+
+
+def _form(policy: Policy, typed: Any = None) -> TuningForm:
+    live = documents.parse(policies.live_version(policy).document)
+    return TuningForm(live.strategy, live, typed)
 
 
 @operator_required
 def _start(request: HttpRequest, policy: Policy) -> HttpResponse:
+    form = _form(policy, request.POST)
     try:
-        made = services.start(policy, actor_of(request), asked(request.POST))
+        made = services.start(policy, actor_of(request), form.asked())
     except PolicyInvalid as error:
-        context = {**_list(request, policy, request.POST.dict()), "problems": previews.problems_of(error)}
-        context["chosen"] = request.POST.getlist("parameters")
-        return render(request, "tuning/list.html", context, status=422)
+        form.refuse(error)
+        return render(request, "tuning/list.html", _list(request, policy, form), status=422)
     return redirect("tuning", name=policy.name, number=made.pk)
 
 
-def asked(form: QueryDict) -> services.Asked:
-    """PolicyInvalid names every wrong number."""
-    problems, numbers = [], {}
-    for name, (usual, low, high) in NUMBERS.items():
-        text = form.get(name, "").strip().replace(",", "") or str(usual)
-        if text.isdecimal() and len(text) <= 10 and low <= int(text) <= high:
-            numbers[name] = int(text)
-        else:
-            problems.append(
-                Problem(name, text, "is not allowed", f"a whole number from {number(low)} to {number(high)}")
-            )
-    if problems:
-        raise PolicyInvalid("the tuning was not started", tuple(problems))
-    ranges = [Range(path) for path in form.getlist("parameters")]
-    return services.Asked(pool=form.get("pool", ""), trace=form.get("trace", ""), parameters=ranges, **numbers)
-
-
-def _list(request: HttpRequest, policy: Policy, typed: Mapping[str, str]) -> dict[str, Any]:
-    live = policies.live_version(policy)
-    parameters = searchable(documents.parse(live.document).strategy).values()
+def _list(request: HttpRequest, policy: Policy, form: TuningForm) -> dict[str, Any]:
     return {
         "policy": policy,
-        "live": live,
-        "tunings": selectors.tunings(policy)[:50],
-        "choices": previews.choices(policy, None, typed),
-        "parameters": parameters,
-        "numbers": {name: typed.get(name) or usual for name, (usual, _, _) in NUMBERS.items()},
+        "live": policies.live_version(policy),
+        "tunings": selectors.tunings(policy)[: services.KEPT],
+        "choices": previews.choices(policy, None, form.chosen),
+        "form": form,
         "missing": "" if search.is_installed() else search.MISSING,
-        "cut": services.cut(100),
         **operator_controls(request.user),
     }
 

@@ -19,7 +19,7 @@ from controlplane.audit.services import actor_of
 from controlplane.experiments.body import Milliseconds, Seed
 from controlplane.policies import selectors as policies
 from controlplane.tuning import selectors, services
-from controlplane.tuning.models import Tuning
+from controlplane.tuning.models import HELD_OUT, Tuning
 from controlplane.tuning.services import (
     MAX_REQUESTS,
     MOST_REQUESTS,
@@ -32,6 +32,7 @@ from controlplane.tuning.services import (
 from controlplane.tuning.space import Range
 
 router = Router(tags=["policies"])
+Objective = Literal["ttft", "tpot", "goodput"]
 Reason = Literal["ttft", "tpot", "goodput", "balanced"]
 
 
@@ -39,6 +40,8 @@ class RangeIn(Body):
     path: str = Field(max_length=80, examples=["classes.heavy_new_tokens"])
     low: float | None = Field(None, description="Default: the parameter's own bound")
     high: float | None = None
+    step: float | None = Field(None, description="Between two values, from low on; default: any value")
+    log: bool | None = Field(None, description="On a logarithmic scale; default: where the bounds are 100 times apart")
 
 
 class TuningIn(Body):
@@ -55,6 +58,16 @@ class TuningIn(Body):
     max_requests: int = Field(MAX_REQUESTS, ge=services.LEAST_REQUESTS, le=MOST_REQUESTS)
     ttft_limit_ms: Milliseconds | None = Field(None, description="Of goodput; default: the live version's p90")
     tpot_limit_ms: Milliseconds | None = None
+    objectives: list[Objective] = Field(["ttft", "tpot", "goodput"], min_length=1, max_length=3)
+    time_limit_s: int | None = Field(
+        None, ge=services.LEAST_S, le=services.MOST_S, description="Of the search; default: none"
+    )
+    held_out: float = Field(
+        HELD_OUT,
+        ge=services.LEAST_HELD_OUT,
+        le=services.MOST_HELD_OUT,
+        description="Share of the requests, the last ones, that check the winners",
+    )
 
 
 AS_USUAL = TuningIn.model_validate({})
@@ -64,6 +77,7 @@ class DimensionOut(Schema):
     path: str
     low: float
     high: float
+    step: float | None
     log: bool = Field(description="Searched on a logarithmic scale")
     choices: list[Any] = Field(description="Instead of bounds")
 
@@ -139,6 +153,9 @@ class TuningOut(Schema):
     seed: int
     workers: int
     max_requests: int
+    objectives: list[Objective]
+    time_limit_s: int | None
+    held_out: float
     trace: PreviewTraceOut
     parameters: list[DimensionOut]
     limits: LimitsOut = Field(description="As asked for")

@@ -20,6 +20,7 @@ from controlplane.traces import generated
 from controlplane.tuning import compute as tuning_compute
 from controlplane.tuning import running as tuning_running
 from controlplane.tuning import search
+from controlplane.tuning.models import Tuning
 from controlplane.tuning.tests.conftest import RandomSearch
 from fleet.models import Pool
 from router.contract.version import VERSION
@@ -183,7 +184,8 @@ TUNE = ("tune", "default", "--trace", "agentic-demo", "--trials", 1, "--workers"
 
 
 def test_tuning_tells_the_winners_and_opens_a_draft_when_asked(run, tuned):
-    words = (*TUNE, "--parameter", "classes.heavy_new_tokens=8000:60000")
+    words = (*TUNE, "--bound", "classes.heavy_new_tokens=8000:60000:500", "--bound", "load.request_tokens=:9000:log")
+    words = (*words, "--held-out", "0.4", "--time", "600")
     status, told, error = run(*words, "--draft", "balanced")
     assert status == 0, error
     for text in (
@@ -196,10 +198,19 @@ def test_tuning_tells_the_winners_and_opens_a_draft_when_asked(run, tuned):
     status, told, error = run(*words, "--draft", "ttft")
     assert status == 3
     assert "has a draft of default open" in error
+    kept = Tuning.objects.latest("pk")
+    assert (kept.held_out, kept.time_limit_s, [each["step"] for each in kept.space]) == (0.4, 600, [500, 0.0])
+    assert [each["log"] for each in kept.space] == [False, True]
 
 
 @pytest.mark.parametrize(
-    ("parameter", "text"), [("load.request_tokens=a:b", "PATH=LOW:HIGH with numbers"), ("nonsense", "cannot be tuned")]
+    ("parameter", "text"),
+    [
+        ("load.request_tokens=a:b", "PATH=LOW:HIGH[:STEP|:log|:linear] with numbers"),
+        ("load.request_tokens=1:2:3:4", "PATH=LOW:HIGH[:STEP|:log|:linear] with numbers"),
+        ("load.request_tokens=2:1:log", "parameters.0.low"),
+        ("nonsense", "cannot be tuned"),
+    ],
 )
 def test_a_wrong_parameter_is_named(run, tuned, parameter, text):
     status, _, error = run(*TUNE, "--parameter", parameter)

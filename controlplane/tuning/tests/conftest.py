@@ -22,7 +22,7 @@ HEAVY = Range("classes.heavy_new_tokens", 8_000, 60_000)
 
 
 class RandomSearch:
-    def __init__(self, space: Any, seed: int, trials: int) -> None:
+    def __init__(self, space: Any, seed: int, trials: int, objectives: Any = ()) -> None:
         self._space, self._draw = space, random.Random(seed)
         self.told: list[Any] = []
 

@@ -1,5 +1,7 @@
 """The search and the check on a small trace."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from controlplane.previews.analysis.compute import from_the_start
@@ -15,7 +17,7 @@ from fleet.engine.scheduler import Limits
 from router.policy.schema import document as documents
 
 REQUESTS = generate(duration_s=100).requests
-CUT = round(compute.SEARCHED * len(REQUESTS))
+CUT = round(0.7 * len(REQUESTS))
 SPACE = space_of("adaptive_v1", [Range("classes.heavy_new_tokens", 8_000, 60_000), Range("strategy.order")])
 
 
@@ -64,6 +66,21 @@ def test_points_that_are_no_document_are_not_played_and_bounded():
     assert len(asked) == 3 * TRIES
 
 
+def test_the_time_limit_ends_the_search_and_what_was_found_is_checked(monkeypatch):
+    clock = iter((0.0, 6.0))
+    monkeypatch.setattr(compute, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    tuned, tried = computed(time_limit_s=5.0)
+    assert [each.number for each in tried] == [1]
+    assert [winner["trial"] for winner in tuned.result["winners"]] == [1]
+
+
+def test_one_objective_has_one_winner_without_a_balance():
+    tuned, tried = computed(objectives=("goodput",))
+    (winner,) = tuned.result["winners"]
+    assert winner["reasons"] == ["goodput"]
+    assert winner["search"]["goodput"] == max(each.goals.goodput for each in tried)
+
+
 def test_the_progress_may_stop_it():
     def stop(_):
         raise InterruptedError
@@ -100,3 +117,8 @@ def test_optuna_draws_within_the_bounds_and_the_same_again_for_the_same_seed():
     outside = Search(space_of("adaptive_v1", [Range("load.request_tokens", 5_000)]), 1, 3)
     outside.begin(documents.values_of(documents.default()), compute.goals.Goals(1, 1, 1.0, 1.0, 1.0))
     assert outside.ask().values["load.request_tokens"] >= 5_000
+    alone = Search(SPACE, 1, 3, ("goodput",))
+    alone.begin(documents.values_of(documents.default()), compute.goals.Goals(1, 0, None, None, 0.0))
+    point = alone.ask()
+    alone.tell(point, compute.goals.Goals(1, 1, None, None, 1.0))
+    assert alone.ask().values != point.values

@@ -64,6 +64,9 @@ def test_winners_are_best_in_a_goal_or_in_the_balance():
     assert goals.winners(POINTS) == {1: ["ttft"], 2: ["tpot"], 5: ["goodput"], 4: ["balanced"]}
     assert goals.winners({7: of(1.0, 1.0, 1.0)}) == {7: ["ttft", "tpot", "goodput", "balanced"]}
     assert goals.winners({}) == {}
+    assert goals.winners(POINTS, ("ttft", "tpot")) == {1: ["ttft"], 2: ["tpot"], 4: ["balanced"]}
+    assert goals.winners(POINTS, ("goodput",)) == {5: ["goodput"]}
+    assert goals.front(POINTS, ("goodput",)) == [5]
 
 
 def test_effects_have_intervals_and_verdicts_in_the_direction_of_the_goal():

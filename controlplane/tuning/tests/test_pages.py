@@ -18,10 +18,16 @@ def text(answer):
 def test_a_tuning_is_started_from_its_page(policy, sent, otto_client, vera_client):
     assert "Not tuned yet" in text(vera_client.get(LIST))
     assert "Tuning requires the role operator" in text(vera_client.get(LIST))
-    form = {"trace": "agentic-demo", "trials": "2", "workers": "1", "max_requests": "100", "seed": "3"}
+    form = {"trace": "agentic-demo", "trials": "2", "workers": "", "max_requests": "100", "seed": "3", "held_out": "40"}
     assert vera_client.post(LIST, form).status_code == 403
-    answer = otto_client.post(LIST, {**form, "parameters": ["load.request_tokens"]})
+    bounds = {"low:load.request_tokens": "1,000", "high:load.request_tokens": "9000", "step:load.request_tokens": "500"}
+    answer = otto_client.post(
+        LIST, {**form, **bounds, "parameters": ["load.request_tokens"], "objectives": ["goodput"]}
+    )
     made = Tuning.objects.get()
+    (space,) = made.space
+    assert (space["low"], space["high"], space["step"], space["log"]) == (1_000, 9_000, 500, False)
+    assert (made.held_out, made.objectives, made.time_limit_s) == (0.4, ["goodput"], None)
     assert answer.headers["Location"] == f"{LIST}{made.pk}/"
     assert (made.total, made.seed, [each["path"] for each in made.space]) == (2, 3, ["load.request_tokens"])
     shown = text(otto_client.get(f"{LIST}{made.pk}/state"))
@@ -31,21 +37,67 @@ def test_a_tuning_is_started_from_its_page(policy, sent, otto_client, vera_clien
     assert "cancelled by otto" in text(otto_client.get(f"{LIST}{made.pk}/"))
 
 
-def test_wrong_input_is_named_and_kept(policy, otto_client):
-    answer = otto_client.post(LIST, {"trials": "x", "workers": "99", "parameters": ["load.request_tokens"]})
+def test_the_form_suggests_bounds_about_the_live_values(policy, otto_client):
+    shown = text(otto_client.get(LIST))
+    for part in (
+        'name="low:classes.heavy_new_tokens" inputmode="decimal" autocomplete="off" size="9" value="5,000"',
+        'value="classes.heavy_new_tokens" checked',
+        'value="flow.heavy">',
+        'name="objectives" value="tpot" checked',
+        "a whole number from 256 to 1,000,000 tokens",
+    ):
+        assert part in shown
+
+
+HEAVY = "classes.heavy_new_tokens"
+CHOSEN = {"parameters": [HEAVY], "objectives": ["ttft"], "trace": "agentic-demo"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "messages"),
+    [
+        (
+            {"trials": "x", "workers": "99", "time_limit_s": "9", "held_out": "95", "tpot_limit_ms": "0"},
+            [
+                "a whole number from 1 to 500",
+                "from 1 to 8",
+                "from 10 to 86,400, or empty",
+                "from 10 to 80",
+                "a number from 0.001",
+            ],
+        ),
+        ({"objectives": [], "parameters": []}, ["Choose at least one objective", "Choose at least one parameter"]),
+        ({f"low:{HEAVY}": "many", f"step:{HEAVY}": "nan"}, ["Is not a number; allowed: a whole number from 256"] * 2),
+        ({f"low:{HEAVY}": "1"}, ["1.0 is below 256"]),
+        ({f"low:{HEAVY}": "900", f"high:{HEAVY}": "800"}, ["Is not below the upper bound; allowed: below 800"]),
+        ({f"step:{HEAVY}": "8", f"scale:{HEAVY}": "log"}, ["Cannot be combined with a logarithmic scale"]),
+        ({"parameters": ["nonsense"]}, ["Cannot be tuned"]),
+        ({"held_out": "10", "max_requests": "100"}, ["at least 20 of each"]),
+        ({"trace": "gone"}, ["gone"]),
+    ],
+)
+def test_wrong_input_is_named_beside_its_field_and_kept(policy, otto_client, typed, messages):
+    answer = otto_client.post(LIST, {**CHOSEN, **typed})
     shown = text(answer)
     assert answer.status_code == 422
     assert "No tuning was started" in shown
-    assert "a whole number from 1 to 500" in shown
-    assert 'value="99"' in shown
-    assert 'value="load.request_tokens" checked' in shown
+    for message in messages:
+        assert message in shown
+    marked = shown.count('aria-invalid="true"')
+    assert marked >= len(messages) or not {"trials", "step", HEAVY} & {name.split(":")[0] for name in typed}
+    for name, value in typed.items():
+        if isinstance(value, str) and ":" in name and "scale" not in name:
+            assert f'name="{name}" inputmode="decimal" autocomplete="off" size="9" value="{value}"' in shown
+
+
+def test_an_unknown_tuning_is_not_found(policy, otto_client):
     assert otto_client.get(f"{LIST}99/").status_code == 404
 
 
 def test_without_optuna_the_page_says_how_to_install_it(policy, otto_client, monkeypatch):
     monkeypatch.setattr(search, "is_installed", lambda: False)
     shown = text(otto_client.get(LIST))
-    assert "requirements-tune.txt" in shown
+    assert ".venv/bin/pip install --require-hashes -r requirements-tune.txt" in shown
     assert "Start tuning" not in shown
 
 
@@ -70,8 +122,8 @@ def test_points_without_a_time_are_left_out_of_the_picture():
 
 
 def test_over_rest_it_is_started_read_cancelled_and_drafted(policy, here, sent, ci):
-    body = {"trace": "agentic-demo", "trials": 2, "workers": 1, "max_requests": 100,
-            "parameters": [{"path": "load.request_tokens", "high": 9_000}]}  # fmt: skip
+    body = {"trace": "agentic-demo", "trials": 2, "workers": 1, "max_requests": 100, "objectives": ["ttft"]}
+    body["parameters"] = [{"path": "load.request_tokens", "high": 9_000, "log": True}]
     answer = ci.post(REST, body)
     assert answer.status_code == 202, answer.content
     path = answer.headers["Location"].removeprefix("/api/v1")
@@ -90,7 +142,13 @@ def test_over_rest_it_is_started_read_cancelled_and_drafted(policy, here, sent, 
     assert "ci (otto) has a draft of default open" in again.json()["detail"]
 
 
-@pytest.mark.parametrize("body", [{"trials": 501}, {"parameters": [{"path": "nonsense"}]}, {"pool": "gone"}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *({"trials": 501}, {"pool": "gone"}, {"objectives": []}, {"held_out": 0.9}, {"time_limit_s": 1}),
+        *({"parameters": [each]} for each in ({"path": "nonsense"}, {"path": "load.request_tokens", "step": 0})),
+    ],
+)
 def test_over_rest_bad_input_is_refused(policy, ci, body):
     answer = ci.post(REST, body)
     assert answer.status_code == 422

@@ -37,6 +37,7 @@ def test_it_is_sent_and_audited(policy, sent):
         ({"pool": "other"}, "pool"),
         ({"trace": "no-such"}, "trace"),
         ({"max_requests": 99}, "trace"),
+        ({"held_out": 0.1}, "held_out"),  # 10 of 100
         ({"parameters": [Range("strategy.name")]}, "parameters.0.path"),
     ],
 )
@@ -45,6 +46,15 @@ def test_bad_input_is_refused_with_its_path(policy, changes, path):
         started(policy, **changes)
     assert [problem.path for problem in raised.value.errors] == [path]
     assert not Tuning.objects.exists()
+
+
+def test_the_held_out_share_objectives_and_time_limit_are_kept(policy, here):
+    made = started(policy, held_out=0.5, objectives=["goodput", "ttft"], time_limit_s=600)
+    running.run_tuning(made.pk)
+    found = with_trials(Tuning.objects.get())
+    assert (found["trials"][0]["n"], found["result"]["winners"][0]["check"]["n"]) == (50, 50)
+    assert (found["objectives"], found["time_limit_s"], found["held_out"]) == (["ttft", "goodput"], 600, 0.5)
+    assert AuditEntry.objects.get(action="tuning.start").after["held_out"] == 0.5
 
 
 def test_a_pool_that_the_twin_does_not_know_is_refused(policy):

@@ -1,0 +1,228 @@
+"""The form that starts a tuning: its fields, and what is wrong with each of them."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import QueryDict
+
+from controlplane.policies.errors import PolicyInvalid
+from controlplane.tuning import services
+from controlplane.tuning.goals import OBJECTIVES
+from controlplane.tuning.models import HELD_OUT
+from controlplane.tuning.space import DEFAULT, BadSpace, Range, searchable, space_of, suggested
+from router.contract.problem import Problem, by_path
+from router.policy.schema.parameter import Parameter, number
+from router.policy.types import Policy as Document
+
+SCALES = (("", "automatic"), ("linear", "linear"), ("log", "logarithmic"))
+OBJECTIVE_TITLES = {"ttft": "TTFT p90", "tpot": "TPOT p90", "goodput": "Goodput"}
+_OF_RANGE = re.compile(r"parameters\.(\d+)\.(\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class NumberField:
+    name: str
+    title: str
+    usual: float | None  # None: may be left empty
+    low: float
+    high: float
+    hint: str = ""
+    whole: bool = True
+    unit: float = 1.0  # of the typed value
+
+    @property
+    def allowed(self) -> str:
+        noun = "a whole number" if self.whole else "a number"
+        return f"{noun} from {number(self.low)} to {number(self.high)}{'' if self.usual else ', or empty'}"
+
+
+LIMIT_MS = 0.001, 86_400_000.0
+LIMIT_HINT = "of goodput; empty: p90 of the live version"
+NUMBERS = (
+    NumberField("trials", "Trials", services.TRIALS, 1, services.MOST_TRIALS, "points to simulate at most"),
+    NumberField("time_limit_s", "Time limit, s", None, services.LEAST_S, services.MOST_S, "of the search; empty: none"),
+    NumberField("workers", "Workers", services.WORKERS, 1, services.MOST_WORKERS, "processes at the same time"),
+    NumberField("seed", "Seed", 1, 0, 2**31 - 1, "equal seeds draw equal points"),
+    NumberField(
+        "max_requests", "Requests at most", services.MAX_REQUESTS, services.LEAST_REQUESTS, services.MOST_REQUESTS,
+        "the newest of a recording",
+    ),
+    NumberField(
+        "held_out", "Held out, %", 100 * HELD_OUT, 100 * services.LEAST_HELD_OUT, 100 * services.MOST_HELD_OUT,
+        "the last requests check the winners", unit=0.01,
+    ),
+    NumberField("ttft_limit_ms", "TTFT limit, ms", None, *LIMIT_MS, LIMIT_HINT, whole=False),
+    NumberField("tpot_limit_ms", "TPOT limit, ms", None, *LIMIT_MS, LIMIT_HINT, whole=False),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A parameter of the form."""
+
+    parameter: Parameter
+    live: Any
+    checked: bool
+    values: Mapping[str, str]  # low, high, step, scale as typed
+    errors: Mapping[str, str]
+
+    @property
+    def live_text(self) -> str:
+        return number(self.live) if self.has_bounds else str(self.live)
+
+    @property
+    def has_bounds(self) -> bool:
+        return self.parameter.kind in ("int", "float")
+
+
+class TuningForm:
+    scales = SCALES
+
+    def __init__(self, strategy: str, live: Document, typed: QueryDict | None = None) -> None:
+        self.strategy, self._live, self._typed = strategy, live, typed
+        self._parameters = searchable(strategy)
+        self._problems: list[Problem] = []
+        self.message = ""
+
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """Pool and trace as typed."""
+        return {} if self._typed is None else {name: self._typed.get(name, "") for name in ("pool", "trace")}
+
+    def asked(self) -> services.Asked:
+        """PolicyInvalid names every wrong field."""
+        numbers = {field.name: self._number(field) for field in NUMBERS}
+        ranges = [self._range(path) for path in self._checked()]
+        objectives = self._objectives()
+        if not objectives:
+            self._refuse("objectives", "", "choose at least one objective", ", ".join(OBJECTIVES))
+        if not ranges:
+            self._refuse("parameters", "", "choose at least one parameter")
+        elif not self._problems:
+            self._check(ranges)
+        if self._problems:
+            raise PolicyInvalid("the tuning was not started", tuple(self._problems))
+        given = self.chosen
+        return services.Asked(
+            pool=given.get("pool", ""),
+            trace=given.get("trace", ""),
+            parameters=ranges,
+            objectives=objectives,
+            **{name: value for name, value in numbers.items() if value is not None},
+        )
+
+    def refuse(self, error: PolicyInvalid) -> None:
+        """Show it beside its fields."""
+        self.message = str(error)
+        self._problems = [self._beside_its_field(problem) for problem in error.errors]
+
+    def errors(self) -> dict[str, str]:
+        return by_path(self._problems)
+
+    def summary(self) -> list[tuple[str, str]]:
+        """(title of the field or empty, message)"""
+        found = [(self._title(problem.path), problem.text) for problem in self._problems]
+        return found or [("", self.message)] * bool(self.message)
+
+    def _title(self, field: str) -> str:
+        name, _, path = field.partition(":")
+        if path:
+            known = self._parameters.get(path)
+            return f"{name.capitalize()} of {known.title if known else path}"
+        return next((each.title for each in NUMBERS if each.name == field), field.capitalize())
+
+    def fields(self) -> list[dict[str, Any]]:
+        return [
+            {"field": field, "value": self._text(field), "error": self.errors().get(field.name, "")}
+            for field in NUMBERS
+        ]
+
+    def objectives(self) -> list[tuple[str, str, bool]]:
+        return [(name, OBJECTIVE_TITLES[name], name in self._objectives()) for name in OBJECTIVES]
+
+    def rows(self) -> list[Row]:
+        checked, errors = self._checked(), self.errors()
+        return [
+            Row(
+                parameter,
+                self._live[path],
+                path in checked,
+                {name: self._bound(path, name) for name in ("low", "high", "step", "scale")},
+                {name: errors[f"{name}:{path}"] for name in ("low", "high", "step") if f"{name}:{path}" in errors},
+            )
+            for path, parameter in self._parameters.items()
+        ]
+
+    def _objectives(self) -> list[str]:
+        return list(OBJECTIVES) if self._typed is None else self._typed.getlist("objectives")
+
+    def _checked(self) -> list[str]:
+        if self._typed is None:
+            return [path for path in self._parameters if path.startswith(DEFAULT)]
+        return self._typed.getlist("parameters")
+
+    def _bound(self, path: str, name: str) -> str:
+        if self._typed is not None:
+            return self._typed.get(f"{name}:{path}", "")
+        if name not in ("low", "high") or self._parameters[path].kind not in ("int", "float"):
+            return ""
+        return number(suggested(self._parameters[path], self._live[path])[name == "high"])
+
+    def _text(self, field: NumberField) -> str:
+        if self._typed is not None:
+            return self._typed.get(field.name, "")
+        return "" if field.usual is None else number(field.usual)
+
+    def _number(self, field: NumberField) -> Any:
+        text = self._text(field).strip()
+        if not text:
+            return None
+        value = _number_of(text)
+        if value is None or not field.low <= value <= field.high or (field.whole and value % 1):
+            self._refuse(field.name, text, "is not allowed", field.allowed)
+            return None
+        if field.unit != 1.0:
+            return value * field.unit
+        return int(value) if field.whole else value
+
+    def _range(self, path: str) -> Range:
+        scale = self._bound(path, "scale")
+        bounds = {name: self._number_at(name, path) for name in ("low", "high", "step")}
+        return Range(path, **bounds, log=None if not scale else scale == "log")
+
+    def _number_at(self, name: str, path: str) -> float | None:
+        text = self._bound(path, name).strip()
+        value = _number_of(text)
+        if text and value is None:
+            known = self._parameters.get(path)
+            self._refuse(f"{name}:{path}", text, "is not a number", known.allowed if known else "")
+        return value
+
+    def _check(self, ranges: list[Range]) -> None:
+        try:
+            space_of(self.strategy, ranges)
+        except BadSpace as error:
+            self._problems += error.problems
+
+    def _refuse(self, path: str, value: Any, message: str, allowed: str = "") -> None:
+        self._problems.append(Problem(path, value, message, allowed))
+
+    def _beside_its_field(self, problem: Problem) -> Problem:
+        found = _OF_RANGE.fullmatch(problem.path)
+        if found is None:
+            return problem
+        checked, place, name = self._checked(), int(found[1]), found[2]
+        path = "parameters" if name == "path" else f"{'step' if name == 'log' else name}:{checked[place]}"
+        return Problem(path, problem.value, problem.message, problem.allowed)
+
+
+def _number_of(text: str) -> float | None:
+    """Finite, with or without separators of thousands."""
+    try:
+        value = float(text.strip().replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
