@@ -151,6 +151,11 @@ class Run(models.Model):
         return Path(settings.DATA_DIR) / "experiments" / str(self.pk)
 
     @property
+    def gpu_path(self) -> Path:
+        """GPU use over time, of a replay."""
+        return self.folder / "gpu.json"
+
+    @property
     def kv_path(self) -> Path:
         """KV usage over time, of a simulation."""
         return self.folder / "kv.json"

@@ -17,7 +17,7 @@ from controlplane.experiments.body import SEED_MAX, ExperimentIn
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results import across, exports
 from controlplane.experiments.results.assemble import results_of
-from controlplane.experiments.results.kv import kv_of
+from controlplane.experiments.results.kv import gpu_use_of, kv_of
 from fleet.jobs import ENDED
 from router.contract.problem import Problem
 
@@ -150,6 +150,28 @@ class KvOut(Schema):
     bucket_s: int
     of: int = Field(description="Instances in all")
     instances: list[InstanceKvOut]
+
+
+class GpuOut(Schema):
+    """A GPU, whatever runs on it; the three lists have one value for each point."""
+
+    id: str = Field(examples=["gpu-1/0"], description="Node and number")
+    name: str
+    memory_bytes: int
+    at_s: list[float] = Field(description="After the start of the run, on the wall clock")
+    use: list[float] = Field(description="0–1 share of time in which it computed")
+    memory_used_bytes: list[int]
+    mean: float = Field(description="Of `use`")
+    peak: float
+
+
+class GpuUseOut(Schema):
+    """A run; at most 720 points for each GPU."""
+
+    arm: str
+    seed: int
+    gpus: list[GpuOut]
+    absent: dict[str, str] = Field(description="Nodes without values, and why")
 
 
 class ResultsOut(Schema):
@@ -372,6 +394,22 @@ def get_kv_usage(
     limit: int = Query(512, ge=1, le=512, description="Instances of a run: the fullest"),
 ) -> Any:
     return kv_of(_experiment(number), arm, seed, limit)
+
+
+@router.get(
+    "/{number}/gpu",
+    response={200: list[GpuUseOut], **errors(404, 422)},
+    operation_id="get_gpu_use",
+    summary="GPU use of the nodes of each replay every 5 s, while it runs and after it",
+    auth=needs("experiments:read"),
+)
+def get_gpu_use(
+    request: HttpRequest,
+    number: Number,
+    arm: str = Query("", max_length=60, description="Default: every arm"),
+    seed: int | None = Query(None, ge=0, le=SEED_MAX, description="Default: every seed"),
+) -> Any:
+    return gpu_use_of(_experiment(number), arm, seed)
 
 
 @router.get(

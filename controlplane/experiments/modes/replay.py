@@ -12,6 +12,7 @@ from django.db import DatabaseError
 from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import ephemeral_pool
+from controlplane.experiments.modes.gpu_use import GpuUse, described
 from controlplane.experiments.modes.mode import Column, Mode
 from controlplane.experiments.modes.run_inputs import begin, load_trace, requests_of
 from controlplane.experiments.replay.drive import OfferedLoad
@@ -74,13 +75,16 @@ def _load(run: Run, experiment: Experiment, pool: Pool, requests: list[TraceRequ
 
 
 def _watch(thread: ReplayThread, run: Run, arm: Arm, heartbeat: Heartbeat) -> None:
-    """Beat during the replay, publish the policy again if Redis has lost it, stop on a cancellation."""
+    """Beat during the replay, keep the GPU use, publish the policy again if Redis lost it, stop on a cancellation."""
     thread.start()
-    kept = time.monotonic()
+    began = kept = time.monotonic()
+    gpus = GpuUse(tuple(run.facts["nodes"]), run.gpu_path)
     try:
         while thread.alive:
             time.sleep(LOOK_S)
             heartbeat.beat(step="replaying", done=thread.progress.done)
+            with contextlib.suppress(DatabaseError, OSError):
+                gpus.look(time.monotonic() - began)
             if time.monotonic() - kept > 2:
                 kept = time.monotonic()
                 with contextlib.suppress(redis.RedisError):
@@ -89,7 +93,7 @@ def _watch(thread: ReplayThread, run: Run, arm: Arm, heartbeat: Heartbeat) -> No
         thread.stop()
         run.done = thread.progress.done
     facts = thread.finish()
-    run.facts |= facts.as_dict()
+    run.facts |= {**facts.as_dict(), **gpus.facts()}
 
 
 def _check(pool: Pool, time_scale: float) -> list[Problem]:
@@ -142,6 +146,7 @@ REPLAY = Mode(
     columns=(
         Column("Client late p99", lambda run: shown(run.results.get("late_wall_p99_ms"), "ms")),
         Column("Engines late p99", _engines_late),
+        Column("GPU use", lambda run: described(run.facts)),
         Column("CPU", lambda run: shown(run.facts.get("machine_busy"), "%")),
     ),
     columns_note="“Late” is on the wall clock: the delay of this machine behind the load and behind the engine model.",

@@ -1,0 +1,100 @@
+"""GPU use during a replay: what the nodes of its pool report with each heartbeat, in a file that grows with the run.
+
+A GPU counts whole, whatever else runs on it.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import orjson
+from django.utils import timezone
+
+from controlplane.experiments.results.report import shown
+from fleet.models import Node
+from fleet.snapshot import node_views
+
+STEP_S = 5.0  # as often as nodes report
+MOST_POINTS = 720  # of a GPU: then every second one is left out, and so are those to come
+NONE = "no GPU on this node"
+
+
+@dataclass(slots=True)
+class Series:
+    """Of one GPU; `points`: seconds after the start (wall clock), share of time in which it computed, bytes in use."""
+
+    name: str
+    memory_bytes: int
+    points: list[tuple[float, float, int]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        at_s, use, memory = (list(column) for column in zip(*self.points, strict=True))
+        return {
+            "name": self.name,
+            "memory_bytes": self.memory_bytes,
+            "at_s": at_s,
+            "use": use,
+            "memory_used_bytes": memory,
+            "mean": round(fmean(use), 4),
+            "peak": round(max(use), 4),
+        }
+
+
+@dataclass(slots=True)
+class GpuUse:
+    nodes: tuple[str, ...]
+    path: Path
+    step_s: float = STEP_S
+    _series: dict[str, Series] = field(default_factory=dict)  # by node/number
+    _absent: dict[str, str] = field(default_factory=dict)  # node → why it has no values
+    _looked_s: float | None = None
+
+    def look(self, at_s: float) -> None:
+        """Read the nodes once a step. OSError, DatabaseError."""
+        if self._looked_s is not None and at_s - self._looked_s < self.step_s:
+            return
+        self._looked_s = at_s
+        reporting = {view.name for view in node_views(timezone.now()) if view.reports}
+        for node in Node.objects.filter(name__in=reporting.intersection(self.nodes)):
+            self._read(node, at_s)
+        if any(len(series.points) > MOST_POINTS for series in self._series.values()):
+            self._thin()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_bytes(orjson.dumps(self.as_dict()))
+
+    def _read(self, node: Node, at_s: float) -> None:
+        gpus = node.inventory.get("gpus")
+        if not gpus:
+            self._absent[node.name] = NONE if gpus == [] else node.inventory.get("gpus_why") or "GPUs not reported"
+        for gpu in gpus or ():
+            if gpu["use"] is not None:
+                series = self._series.setdefault(
+                    f"{node.name}/{gpu['number']}", Series(gpu["name"], gpu["memory_bytes"])
+                )
+                series.points.append((round(at_s, 1), gpu["use"], gpu["memory_used_bytes"]))
+
+    def _thin(self) -> None:
+        self.step_s *= 2
+        for series in self._series.values():
+            series.points = series.points[::2]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"gpus": {name: series.as_dict() for name, series in self._series.items()}, "absent": self._absent}
+
+    def facts(self) -> dict[str, Any]:
+        """Of the run: means and peaks, without the series."""
+        found = self.as_dict()
+        gpus = {name: {key: one[key] for key in ("mean", "peak")} for name, one in found["gpus"].items()}
+        return {"gpu_use": {"gpus": gpus, "absent": found["absent"]}}
+
+
+def described(facts: dict[str, Any]) -> str:
+    """For the table of runs: `gpu-1/0: mean 45 %, peak 90 %`, or why there is none."""
+    use = facts.get("gpu_use")
+    if use is None:
+        return "–"
+    gpus = [
+        f"{name}: mean {shown(one['mean'], '%')}, peak {shown(one['peak'], '%')}" for name, one in use["gpus"].items()
+    ]
+    return "; ".join([*gpus, *(f"{node}: {why}" for node, why in use["absent"].items())]) or "not reported"
