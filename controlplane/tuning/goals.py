@@ -125,31 +125,41 @@ def effects(
     outcomes = {"live": live, **{str(number): requests for number, requests in tuned.items()}}
     rows: dict[int, list[dict[str, Any]]] = {number: [] for number in tuned}
     for metric, of in (("ttft_p90_ms", ttft_ms), ("tpot_p90_ms", tpot_ms)):
-        columns = _columns(outcomes, of)
-        found = stats.differences(columns)
+        columns, sessions = _columns(outcomes, of)
+        found = stats.differences(columns, sessions=sessions)
         for number in tuned:
             pair = found.get((str(number), "live"))
             before, after = (_p90(columns[name]) for name in ("live", str(number)))
             rows[number].append(_row(metric, before, after, pair[P90] if pair else None))
     goods = {name: [float(is_good(one, limits)) for one in requests] for name, requests in outcomes.items()}
     means = {name: round(sum(values) / len(values), 6) for name, values in goods.items()}
-    judged = stats.judged([_share(goods[str(number)], goods["live"]) for number in tuned], lower_is_better=False)
+    every = [one.session_key for one in live]
+    judged = stats.judged([_share(goods[str(number)], goods["live"], every) for number in tuned], lower_is_better=False)
     for number, difference in zip(tuned, judged, strict=True):
         rows[number].append(_row("goodput", means["live"], means[str(number)], difference))
     return rows
 
 
-def _columns(outcomes: Mapping[str, Sequence[Simulated]], of: Any) -> dict[str, list[float]]:
-    """Row i is the same request in each; without the requests that have no value in one of them."""
-    rows = zip(*([of(one) for one in requests] for requests in outcomes.values()), strict=True)
-    whole = [row for row in rows if None not in row]
-    return {name: [row[i] for row in whole] for i, name in enumerate(outcomes)}
+def _columns(
+    outcomes: Mapping[str, Sequence[Simulated]], of: Any
+) -> tuple[dict[str, list[float]], list[tuple[int, str | int]]]:
+    """(columns, session of each row): row i is the same request in each; without the requests that have no value in
+    one of them."""
+    rows = list(zip(*([of(one) for one in requests] for requests in outcomes.values()), strict=True))
+    whole = [i for i, row in enumerate(rows) if None not in row]
+    columns = {name: [rows[i][column] for i in whole] for column, name in enumerate(outcomes)}
+    return columns, [outcomes["live"][i].session_key for i in whole]
 
 
-def _share(ours: Sequence[float], theirs: Sequence[float]) -> ResampledEstimate:
+def _share(
+    ours: Sequence[float], theirs: Sequence[float], sessions: Sequence[tuple[int, str | int]]
+) -> ResampledEstimate:
     gains, n = [a - b for a, b in zip(ours, theirs, strict=True)], len(ours)
-    drawn = (sum(gain * times for gain, times in zip(gains, each, strict=True)) / n for each in stats.draws(n))
-    return ResampledEstimate.of(sum(gains) / n, drawn, n)
+    drawn = (
+        sum(gain * times for gain, times in zip(gains, each, strict=True)) / sum(each)
+        for each in stats.draws(n, sessions=sessions)
+    )
+    return ResampledEstimate.of(sum(gains) / n, drawn, n, len(set(sessions)))
 
 
 def _row(metric: str, live: float | None, tuned: float | None, found: Difference | None) -> dict[str, Any]:

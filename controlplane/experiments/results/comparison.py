@@ -31,9 +31,9 @@ def differences(arms: Mapping[str, Keyed], slo: Slo, beat: Callable[[], None]) -
 def _latencies(arms: Mapping[str, Keyed], request_class: str, beat: Callable[[], None]) -> Iterator[Found]:
     for latency in LATENCIES:
         beat()
-        columns = latency_columns(arms, request_class, latency)
+        columns, sessions = latency_columns(arms, request_class, latency)
         exact = {name: stats.quantiles(values) for name, values in columns.items() if values}
-        for (arm, base), quantiles in stats.differences(columns).items():
+        for (arm, base), quantiles in stats.differences(columns, sessions=sessions).items():
             for q, difference in enumerate(quantiles):
                 yield arm, base, quantile_key(latency, stats.QUANTILES[q]), difference, exact[base][q]
 

@@ -16,6 +16,7 @@ from controlplane.experiments.results.slo import Slo, is_within, seconds
 from controlplane.experiments.results.stats import ResampledEstimate
 
 Key = tuple[int, int]  # seed, request index
+Session = tuple[int, str | int]  # seed, session; a request without one is its own
 Keyed = Mapping[Key, Record]  # of one arm
 
 
@@ -25,6 +26,7 @@ class Parts:
 
     top: list[float]
     bottom: list[float]
+    sessions: list[Session]  # of each request
 
     @property
     def value(self) -> float:
@@ -42,13 +44,22 @@ def is_closed(record: Record | None, request_class: str) -> bool:
     return record is not None and record.outcome != "cancelled" and request_class in ("all", record.trace_class)
 
 
-def latency_columns(arms: Mapping[str, Keyed], request_class: str, latency: str) -> dict[str, list[float]]:
-    """A column of values in ms for each arm; row i is the same request in all. Unknown values are left out."""
+def session_of(key: Key, record: Record | None) -> Session:
+    seed, index = key
+    return seed, (record.session if record else "") or index
+
+
+def latency_columns(
+    arms: Mapping[str, Keyed], request_class: str, latency: str
+) -> tuple[dict[str, list[float]], list[Session]]:
+    """(a column of values in ms for each arm, the session of each row); row i is the same request in all. Unknown
+    values are left out."""
     first = next(iter(arms.values()))
     keys = [key for key in sorted(first) if all(is_closed(keyed.get(key), request_class) for keyed in arms.values())]
     rows = [[_latency(keyed[key], latency) for keyed in arms.values()] for key in keys]
-    known = [row for row in rows if None not in row]
-    return {name: [row[i] for row in known] for i, name in enumerate(arms)}  # type: ignore[misc]
+    known = [i for i, row in enumerate(rows) if None not in row]
+    columns = {name: [rows[i][column] for i in known] for column, name in enumerate(arms)}
+    return columns, [session_of(keys[i], first[keys[i]]) for i in known]  # type: ignore[return-value]
 
 
 def _latency(record: Record, latency: str) -> float | None:
@@ -60,12 +71,14 @@ def parts_columns(arms: Mapping[str, Keyed], request_class: str, metric: str, sl
     """Of each arm; row i is the same request in all, and counts for nothing where it was not sent."""
     keys = sorted({key for keyed in arms.values() for key in keyed})
     split = SPLITS[metric](slo)
+    sent = {key: record for keyed in arms.values() for key, record in keyed.items()}
+    sessions = [session_of(key, sent[key]) for key in keys]
     found = {}
     for name, keyed in arms.items():
         rows = [split(r) if is_closed(r := keyed.get(key), request_class) and r else (0.0, 0.0) for key in keys]
-        found[name] = Parts([top for top, _ in rows], [bottom for _, bottom in rows])
+        found[name] = Parts([top for top, _ in rows], [bottom for _, bottom in rows], sessions)
         if metric in TOTALS:
-            found[name] = Parts(found[name].top, [TOTALS[metric](keyed) / len(keys)] * len(keys))
+            found[name] = Parts(found[name].top, [TOTALS[metric](keyed) / len(keys)] * len(keys), sessions)
     return found
 
 
@@ -109,8 +122,8 @@ SPLITS: dict[str, Callable[[Slo], Split]] = {
 
 
 def parts_difference(arm: Parts, base: Parts) -> ResampledEstimate:
-    error = _error([a - b for a, b in zip(arm.pull(), base.pull(), strict=True)])
-    return ResampledEstimate.normal(arm.value - base.value, error, _rows(arm, base))
+    error = _error([a - b for a, b in zip(arm.pull(), base.pull(), strict=True)], arm.sessions)
+    return ResampledEstimate.normal(arm.value - base.value, error, _rows(arm, base), _sessions(arm, base))
 
 
 def _parts_ratio(arm: Parts, base: Parts) -> ResampledEstimate:
@@ -118,18 +131,37 @@ def _parts_ratio(arm: Parts, base: Parts) -> ResampledEstimate:
     value, reference = arm.value, base.value
     if not value or not reference:
         return ResampledEstimate(stats.ratio(value, reference), (stats.ratio(value, reference),), 0)
-    error = _error([a / value - b / reference for a, b in zip(arm.pull(), base.pull(), strict=True)])
-    return ResampledEstimate.normal(value / reference, error * value / reference, _rows(arm, base))
+    error = _error([a / value - b / reference for a, b in zip(arm.pull(), base.pull(), strict=True)], arm.sessions)
+    return ResampledEstimate.normal(
+        value / reference, error * value / reference, _rows(arm, base), _sessions(arm, base)
+    )
 
 
-def _error(pulls: Sequence[float]) -> float:
-    """Of a sum over independent requests."""
-    mean = math.fsum(pulls) / max(len(pulls), 1)
-    return math.sqrt(math.fsum((pull - mean) ** 2 for pull in pulls))
+def _error(pulls: Sequence[float], sessions: Sequence[Session]) -> float:
+    """Of a sum over independent sessions."""
+    sums: dict[Session, float] = {}
+    for pull, session in zip(pulls, sessions, strict=True):
+        sums[session] = sums.get(session, 0.0) + pull
+    mean = math.fsum(sums.values()) / max(len(sums), 1)
+    return math.sqrt(math.fsum((each - mean) ** 2 for each in sums.values()))
 
 
 def _rows(*arms: Parts) -> int:
     return min(sum(bottom > 0 for bottom in arm.bottom) for arm in arms)
+
+
+def _sessions(*arms: Parts) -> int:
+    return min(len({s for s, bottom in zip(arm.sessions, arm.bottom, strict=True) if bottom > 0}) for arm in arms)
+
+
+@dataclass(frozen=True, slots=True)
+class Resampled:
+    """By arm: the quantiles of its requests, and of every resample."""
+
+    exact: dict[str, tuple[float, ...]]
+    drawn: dict[str, list[tuple[float, ...]]]
+    n: int  # requests
+    sessions: int
 
 
 @dataclass
@@ -138,9 +170,7 @@ class Estimator:
 
     arms: Mapping[str, Keyed]
     slo: Slo
-    _resampled: dict[tuple[str, ...], tuple[dict[str, tuple[float, ...]], dict[str, list[tuple[float, ...]]], int]] = (
-        field(default_factory=dict)
-    )
+    _resampled: dict[tuple[str, ...], Resampled] = field(default_factory=dict)
 
     def value(self, arm: str, request_class: str, metric: str) -> ResampledEstimate | None:
         """None without a request."""
@@ -148,7 +178,8 @@ class Estimator:
             return self._quantile((arm,), request_class, metric)
         parts = parts_columns({arm: self.arms[arm]}, request_class, metric, self.slo)[arm]
         rows = _rows(parts)
-        return ResampledEstimate.normal(parts.value, _error(parts.pull()), rows) if rows else None
+        error = _error(parts.pull(), parts.sessions)
+        return ResampledEstimate.normal(parts.value, error, rows, _sessions(parts)) if rows else None
 
     def ratio(self, arm: str, base: str, request_class: str, metric: str) -> ResampledEstimate | None:
         """None without a request that both were sent, and while the baseline is zero."""
@@ -161,28 +192,27 @@ class Estimator:
 
     def quantile(self, arm: str, request_class: str, metric: str) -> float | None:
         latency, share = QUANTILE_OF[metric]
-        values = latency_columns({arm: self.arms[arm]}, request_class, latency)[arm]
+        values = latency_columns({arm: self.arms[arm]}, request_class, latency)[0][arm]
         return stats.quantile(sorted(values), share) if values else None
 
     def _quantile(self, names: tuple[str, ...], request_class: str, metric: str) -> ResampledEstimate | None:
         latency, share = QUANTILE_OF[metric]
-        exact, drawn, n = self._bootstrapped(names, request_class, latency)
-        if not n:
+        found = self._bootstrapped(names, request_class, latency)
+        if not found.n:
             return None
-        q = stats.QUANTILES.index(share)
+        q, size = stats.QUANTILES.index(share), (found.n, found.sessions)
         if len(names) == 1:
-            return ResampledEstimate.of(exact[names[0]][q], (each[q] for each in drawn[names[0]]), n)
+            return ResampledEstimate.of(found.exact[names[0]][q], (each[q] for each in found.drawn[names[0]]), *size)
         arm, base = names
-        ratios = (stats.ratio(a[q], b[q]) for a, b in zip(drawn[arm], drawn[base], strict=True))
-        return ResampledEstimate.of(stats.ratio(exact[arm][q], exact[base][q]), ratios, n)
+        ratios = (stats.ratio(a[q], b[q]) for a, b in zip(found.drawn[arm], found.drawn[base], strict=True))
+        return ResampledEstimate.of(stats.ratio(found.exact[arm][q], found.exact[base][q]), ratios, *size)
 
-    def _bootstrapped(
-        self, names: tuple[str, ...], request_class: str, latency: str
-    ) -> tuple[dict[str, tuple[float, ...]], dict[str, list[tuple[float, ...]]], int]:
+    def _bootstrapped(self, names: tuple[str, ...], request_class: str, latency: str) -> Resampled:
         key = (*names, request_class, latency)
         if key not in self._resampled:
-            columns = latency_columns({name: self.arms[name] for name in names}, request_class, latency)
-            n = len(columns[names[0]])
+            columns, sessions = latency_columns({name: self.arms[name] for name in names}, request_class, latency)
+            n = len(sessions)
             exact = {name: stats.quantiles(values) for name, values in columns.items()} if n else {}
-            self._resampled[key] = (exact, stats.bootstrap(columns) if n else {}, n)
+            drawn = stats.bootstrap(columns, sessions=sessions) if n else {}
+            self._resampled[key] = Resampled(exact, drawn, n, len(set(sessions)))
         return self._resampled[key]

@@ -1,14 +1,15 @@
 """Statistics of an experiment, as pure functions: quantiles, ECDF, paired bootstrap, Holm's levels, verdicts.
 
 Arms replay the same requests, so differences are taken between resamples of the same requests: what varies from
-request to request (a long prompt is slow under every policy) then cancels out. SciPy has a paired
+request to request (a long prompt is slow under every policy) then cancels out. Requests of one session depend on each
+other, so a session is drawn whole. SciPy has a paired
 bootstrap too, but with NumPy it would add more than 100 MB to the installation.
 """
 
 import math
 import random
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import NormalDist, pstdev
@@ -16,6 +17,7 @@ from typing import Literal
 
 QUANTILES = (0.5, 0.9, 0.99)
 LOW_N = 20  # fewer requests get a mark instead of a verdict
+LOW_SESSIONS = 5  # and so do fewer sessions: resamples of them say little about others
 CONFIDENCE = 0.95
 RESAMPLES = 500
 RESAMPLES_LEAST = 100
@@ -71,15 +73,21 @@ class ResampledEstimate:
     exact: float
     drawn: tuple[float, ...]  # in order
     n: int  # requests
+    sessions: int | None = None  # None: as many as requests
 
     @classmethod
-    def of(cls, exact: float, drawn: Iterable[float], n: int) -> "ResampledEstimate":
-        return cls(exact, tuple(sorted(drawn)), n)
+    def of(cls, exact: float, drawn: Iterable[float], n: int, sessions: int | None = None) -> "ResampledEstimate":
+        return cls(exact, tuple(sorted(drawn)), n, sessions)
 
     @classmethod
-    def normal(cls, exact: float, error: float, n: int) -> "ResampledEstimate":
+    def normal(cls, exact: float, error: float, n: int, sessions: int | None = None) -> "ResampledEstimate":
         """From its standard error."""
-        return cls(exact, tuple(exact + error * z for z in _NORMAL), n)
+        return cls(exact, tuple(exact + error * z for z in _NORMAL), n, sessions)
+
+    @property
+    def is_few(self) -> bool:
+        """Too few requests or sessions for a verdict."""
+        return self.n < LOW_N or (self.sessions is not None and self.sessions < LOW_SESSIONS)
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """Percentiles of the resamples; the normal distribution further out than they reach."""
@@ -133,23 +141,28 @@ def resamples_of(n: int) -> int:
     return max(RESAMPLES_LEAST, min(RESAMPLES, WORK_LIMIT // max(n, 1)))
 
 
-def draws(n: int, seed: int = 1) -> Iterator[list[int]]:
-    """Of each resample: how often each of n rows was drawn."""
+def draws(n: int, seed: int = 1, sessions: Sequence[Hashable] = ()) -> Iterator[list[int]]:
+    """Of each resample: how often each of n rows was drawn. `sessions` names the one of each row, which is drawn whole;
+    without it each row is drawn by itself."""
     draw = random.Random(seed)  # noqa: S311 - resampling, not secrets
-    rows = range(n)
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(sessions or range(n)))}
+    of_row = [numbers[name] for name in sessions or range(n)]
+    drawn = range(len(numbers))
     for _ in range(resamples_of(n)):
-        times = [0] * n
-        for row in draw.choices(rows, k=n):
-            times[row] += 1
-        yield times
+        times = [0] * len(drawn)
+        for number in draw.choices(drawn, k=len(drawn)):
+            times[number] += 1
+        yield [times[number] for number in of_row]
 
 
-def bootstrap(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[str, list[tuple[float, ...]]]:
+def bootstrap(
+    columns: Mapping[str, Sequence[float]], seed: int = 1, sessions: Sequence[Hashable] = ()
+) -> dict[str, list[tuple[float, ...]]]:
     """For each column the quantiles of every resample. Columns are paired: row i is the same request in each."""
     n = len(next(iter(columns.values())))
     in_order = {name: _in_order(values) for name, values in columns.items()}
     drawn: dict[str, list[tuple[float, ...]]] = {name: [] for name in columns}
-    for times in draws(n, seed):
+    for times in draws(n, seed, sessions):
         for name, (ordered, order) in in_order.items():
             drawn[name].append(_resampled(ordered, [times[row] for row in order]))
     return drawn
@@ -168,7 +181,7 @@ def _resampled(ordered: Sequence[float], times: Sequence[int]) -> tuple[float, .
     def at(rank: int) -> float:
         return ordered[bisect_right(ranks, rank)]
 
-    return tuple(_between(at, len(ordered), share) for share in QUANTILES)
+    return tuple(_between(at, ranks[-1], share) for share in QUANTILES)
 
 
 def minus(value: float, base: float) -> float:
@@ -183,12 +196,16 @@ def ratio(value: float, base: float) -> float:
     return value / base if base else math.inf
 
 
-def differences(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[tuple[str, str], tuple[Difference, ...]]:
-    """(arm, baseline) → a Difference for each of QUANTILES; a lower value is better. No rows, no differences."""
+def differences(
+    columns: Mapping[str, Sequence[float]], seed: int = 1, sessions: Sequence[Hashable] = ()
+) -> dict[tuple[str, str], tuple[Difference, ...]]:
+    """(arm, baseline) → a Difference for each of QUANTILES; a lower value is better. No rows, no differences.
+    `sessions`: of each row."""
     n = len(next(iter(columns.values()), ()))
     if n == 0:
         return {}
-    drawn = bootstrap(columns, seed)
+    drawn = bootstrap(columns, seed, sessions)
+    count = len(set(sessions)) or None
     exact = {name: quantiles(values) for name, values in columns.items()}
     found: dict[tuple[str, str], list[Difference]] = {}
     for base in columns:
@@ -199,6 +216,7 @@ def differences(columns: Mapping[str, Sequence[float]], seed: int = 1) -> dict[t
                     minus(exact[arm][q], exact[base][q]),
                     (minus(a[q], b[q]) for a, b in zip(drawn[arm], drawn[base], strict=True)),
                     n,
+                    count,
                 )
                 for arm in arms
             ]
@@ -216,7 +234,7 @@ def judged(estimates: Sequence[ResampledEstimate], lower_is_better: bool = True)
 def _difference(estimate: ResampledEstimate, level: float, lower_is_better: bool) -> Difference:
     low, high = estimate.interval(level)
     sides = (low, high) if lower_is_better else (-high, -low)
-    return Difference(estimate.exact, low, high, estimate.n, verdict(*sides, estimate.n))
+    return Difference(estimate.exact, low, high, estimate.n, verdict(*sides, 0 if estimate.is_few else estimate.n))
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:

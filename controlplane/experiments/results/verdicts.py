@@ -145,7 +145,7 @@ def _answer(
     """(answer, requests that would decide it). An unknown value fails a limit on the value."""
     if claim.confidence is None:
         return ("pass" if value is not None and claim.low <= value <= claim.high else "fail"), None
-    if estimate is None or estimate.n < stats.LOW_N:
+    if estimate is None or estimate.is_few:
         return "inconclusive", stats.LOW_N
     low, high = estimate.interval(level)
     if claim.low <= low and high <= claim.high:

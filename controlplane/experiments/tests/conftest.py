@@ -46,7 +46,7 @@ def record(index: int, **changes: Any) -> Record:
     """A request that was answered."""
     values: dict[str, Any] = {
         "index": index,
-        "session": "s",
+        "session": f"s{index}",
         "sent_s": index * 0.5,
         "late_wall_ms": 0.1,
         "input_tokens": 1000,

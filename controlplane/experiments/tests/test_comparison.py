@@ -1,5 +1,6 @@
 """Paired comparisons: a request without an answer counts against its arm."""
 
+import dataclasses
 import math
 
 import pytest
@@ -30,8 +31,9 @@ def rows_of(arms, **limits):
 def test_pairs_are_the_requests_that_every_arm_was_sent_with_unanswered_ones_infinitely_late():
     one = keyed(*(record(i) for i in range(5)))
     other = keyed(record(0, ttft_ms=1.0), refused(1), record(2, ttft_ms=None), record(3, outcome="cancelled"))
-    found = pairs.latency_columns({"a": one, "b": other}, "all", "ttft")
+    found, sessions = pairs.latency_columns({"a": one, "b": other}, "all", "ttft")
     assert found == {"a": [100.0, 101.0], "b": [1.0, math.inf]}
+    assert sessions == [(1, "s0"), (1, "s1")]
 
 
 def test_an_arm_that_refuses_slow_requests_is_not_better_and_its_quantile_is_infinite():
@@ -99,3 +101,30 @@ def test_differences_of_shares_have_intervals_and_higher_is_better():
 
 def test_one_arm_has_nothing_to_be_compared_with():
     assert comparison.differences({"a": keyed(record(0)), "b": {}}, {}, no_beat) == []
+
+
+def in_sessions(gain_of, sessions=10, turns=20):
+    """Arms whose requests differ by session only: `gain_of` a session, in ms."""
+    each = [(i, i // turns) for i in range(sessions * turns)]
+    base = keyed(*(record(i, ttft_ms=100.0, session=f"s{number}") for i, number in each))
+    arm = keyed(*(record(i, ttft_ms=100.0 - gain_of(number), session=f"s{number}") for i, number in each))
+    return base, arm
+
+
+def test_requests_of_one_session_do_not_count_as_independent():
+    """Six of ten sessions gain: 120 of 200 requests would be significant, six sessions are not."""
+    base, arm = in_sessions(lambda number: 60.0 if number < 6 else -60.0)
+    rows = rows_of({"base": base, "arm": arm}, all={"ttft_ms": 90.0})
+    assert rows["arm", "all", "ttft_p50_ms"]["verdict"] == "not distinguishable"
+    share = rows["arm", "all", "within_slo"]
+    assert (share["verdict"], share["difference"], share["n"]) == ("better", 0.6, 200)
+    alone = {key: dataclasses.replace(one, session="") for key, one in arm.items()}
+    one_by_one = rows_of({"base": base, "arm": alone}, all={"ttft_ms": 90.0})["arm", "all", "within_slo"]
+    assert share["high"] - share["low"] > 3 * (one_by_one["high"] - one_by_one["low"])
+
+
+@pytest.mark.parametrize(("sessions", "verdict"), [(4, "too few requests"), (5, "better")])
+def test_few_sessions_decide_nothing(sessions, verdict):
+    base, arm = in_sessions(lambda number: 60.0, sessions)
+    rows = rows_of({"base": base, "arm": arm})
+    assert rows["arm", "all", "ttft_p50_ms"]["verdict"] == verdict

@@ -75,12 +75,14 @@ def _class(pairs: Sequence[Pair]) -> dict[str, Any]:
 def _rows(pairs: Sequence[Pair], latency: str) -> list[dict[str, Any]]:
     """A row for each quantile, over the requests answered under both."""
     both = [
-        (ours * 1000, theirs * 1000)
+        (ours * 1000, theirs * 1000, a.session_key)
         for a, b in pairs
         if (ours := getattr(a, f"{latency}_s")) is not None and (theirs := getattr(b, f"{latency}_s")) is not None
     ]
-    columns = {"live": [ours for ours, _ in both], "draft": [theirs for _, theirs in both]}
-    found = stats.differences(columns).get(("draft", "live"), (None,) * len(stats.QUANTILES))
+    columns = {"live": [ours for ours, _, _ in both], "draft": [theirs for _, theirs, _ in both]}
+    found = stats.differences(columns, sessions=[session for *_, session in both]).get(
+        ("draft", "live"), (None,) * len(stats.QUANTILES)
+    )
     return [
         _row(quantile_key(latency, share), columns, share, difference)
         for share, difference in zip(stats.QUANTILES, found, strict=True)

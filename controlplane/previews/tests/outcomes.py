@@ -10,7 +10,7 @@ def request(index: int, **changes: Any) -> Simulated:
     values: dict[str, Any] = {
         "index": index,
         "seed": 1,
-        "session": "s",
+        "session": f"s{index}",
         "sent_s": index * 0.5,
         "input_tokens": 1000,
         "output_tokens": 50,

@@ -51,6 +51,12 @@ class Simulated:
     key: str = ""  # the session as the router knows it, else a name of its own
     arm_class: str = ""  # by live's thresholds, on the instance that holds most of the prompt
     second_s: float | None = None  # from sending to the second token; None with a single one, too
+
+    @property
+    def session_key(self) -> tuple[int, str | int]:
+        """Its session; a request without one is its own."""
+        return self.seed, self.session or self.index
+
     interruptions: int = 0  # steps with another's prefill between two of its tokens
     waited_s: float = 0.0  # of `ttft_s`, for a router's or an engine's queue
     kv_s: float = 0.0  # of `ttft_s`, for KV from another instance, a store or a tier
