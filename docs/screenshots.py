@@ -111,6 +111,12 @@ def run_preview(api: Api) -> int:
     return int(made["id"])
 
 
+def run_tuning(api: Api) -> int:
+    made, _ = api.call("POST", "/policies/default/tunings", {"trials": 40, "max_requests": 1000})
+    wait_for(api, f"/policies/default/tunings/{made['id']}", made)
+    return int(made["id"])
+
+
 def make_live(api: Api, delivery: int) -> None:
     api.call("POST", f"/deliveries/{delivery}/advance", {"reason": "The canary shows no harm"})
     while api.call("GET", "/policies/default")[0]["live"]["number"] == 1:
@@ -154,7 +160,7 @@ def main() -> None:
         experiment = run_experiment(api)
         time.sleep(max(0.0, DELIVERY_S - (time.monotonic() - began)))
         open_draft(api)
-        preview = run_preview(api)
+        preview, tuning = run_preview(api), run_tuning(api)
         browser = playwright.chromium.launch(
             executable_path=executable, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
@@ -166,6 +172,7 @@ def main() -> None:
             Picture("wall", "/wall?kiosk=1", WALL),
             Picture("policy", "/policies/default/draft"),
             Picture("preview", "/policies/default/draft#preview"),
+            Picture("tuning", f"/policies/default/tunings/{tuning}/"),
             Picture("delivery", f"/deliveries/{delivery}/"),
             Picture("fleet", "/fleet/"),
             Picture("requests", "/requests/"),

@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.policies import selectors as policies
 from controlplane.tuning import evidence
 from controlplane.tuning.models import Tuning
 from fleet.jobs import ENDED
+from router.policy.schema import document as documents
+from router.policy.schema.parameter import number
 
 WIDTH, HEIGHT, MARGIN = 720, 360, 60  # of the picture, px
 
@@ -52,16 +55,37 @@ def shown(tuning: Tuning) -> dict[str, Any]:
         "active": tuning.status not in ENDED,
         "trials": trials,
         "picture": picture(trials, result.get("live", {}).get("search")),
-        "winners": [_winner(each) for each in winners.values()],
+        "winners": [_winner(each, _live_values(tuning)) for each in winners.values()],
+        "none_better": bool(winners) and not any(_is_better(each) for each in winners.values()),
+        "objectives": ", ".join(evidence.TITLES[evidence.GOALS[name]][0] for name in tuning.objectives),
+        "bounds": [_bounds(each) for each in tuning.space],
         "live": result.get("live"),
         "limits": result.get("limits"),
         "not_tested": result.get("not_tested", ()),
     }
 
 
-def _winner(winner: dict[str, Any]) -> dict[str, Any]:
+def _live_values(tuning: Tuning) -> dict[str, Any]:
+    return documents.values_of(policies.version(tuning.policy, tuning.live_version).upgraded)
+
+
+def _is_better(winner: dict[str, Any]) -> bool:
+    return any(row["verdict"] == "better" for row in winner["effect"])
+
+
+def _bounds(dimension: dict[str, Any]) -> str:
+    """`classes.heavy_new_tokens: 5,000 to 80,000, logarithmic`"""
+    if dimension["choices"]:
+        return f"{dimension['path']}: {', '.join(map(str, dimension['choices']))}"
+    step = f", step {number(dimension['step'])}" if dimension.get("step") else ""
+    scale = ", logarithmic" if dimension["log"] else ""
+    return f"{dimension['path']}: {number(dimension['low'])} to {number(dimension['high'])}{step}{scale}"
+
+
+def _winner(winner: dict[str, Any], live: dict[str, Any]) -> dict[str, Any]:
     return {
         **winner,
+        "changes": [(path, live[path], value) for path, value in winner["values"].items() if live[path] != value],
         "reasons": ", ".join(evidence.REASONS[reason] for reason in winner["reasons"]),
         "lines": [(row["verdict"], evidence.effect_text(row)) for row in winner["effect"]],
     }

@@ -10,6 +10,7 @@ from controlplane.twin.pool_model import Modelled
 from fleet.models import Pool
 
 TITLES = {"ttft_p90_ms": ("TTFT p90", "ms"), "tpot_p90_ms": ("TPOT p90", "ms"), "goodput": ("Goodput", "%")}
+GOALS = {"ttft": "ttft_p90_ms", "tpot": "tpot_p90_ms", "goodput": "goodput"}  # by objective
 REASONS = {
     "ttft": "lowest TTFT p90",
     "tpot": "lowest TPOT p90",

@@ -103,7 +103,17 @@ def test_without_optuna_the_page_says_how_to_install_it(policy, otto_client, mon
 
 def test_the_result_has_a_picture_winners_and_what_was_not_tested(done, otto_client, vera_client):
     shown = text(otto_client.get(f"{LIST}{done.pk}/"))
-    for part in ("<svg", "tuning-point--winner", "tuning-point--live", "Not tested", "95 % interval", "Open as draft"):
+    for part in (
+        "<svg",
+        "tuning-point--winner",
+        "tuning-point--live",
+        "Not tested",
+        "95 % interval",
+        "Open as draft",
+        "20000 →",
+        "classes.heavy_new_tokens: 8,000 to 60,000",
+        "Objectives: TTFT p90, TPOT p90, Goodput. Held out: 30 %",
+    ):
         assert part in shown
     assert "Open as draft" not in text(vera_client.get(f"{LIST}{done.pk}/"))
     trial = done.result["winners"][0]["trial"]
@@ -112,6 +122,15 @@ def test_the_result_has_a_picture_winners_and_what_was_not_tested(done, otto_cli
     assert otto_client.post(f"{LIST}{done.pk}/draft", {"trial": trial}).headers["Location"].endswith("/draft")
     assert f'<a href="{LIST}{done.pk}/"' in text(otto_client.get("/policies/default/draft"))
     assert "has a draft open" in text(otto_client.get(f"{LIST}{done.pk}/"))
+
+
+@pytest.mark.parametrize(("verdict", "said"), [("better", False), ("worse", True), ("not distinguishable", True)])
+def test_a_page_without_a_better_winner_says_that_nothing_speaks_for_a_change(done, otto_client, verdict, said):
+    for winner in done.result["winners"]:
+        for row in winner["effect"]:
+            row["verdict"] = verdict
+    done.save()
+    assert ("No winner is better than v1" in text(otto_client.get(f"{LIST}{done.pk}/"))) is said
 
 
 def test_points_without_a_time_are_left_out_of_the_picture():
