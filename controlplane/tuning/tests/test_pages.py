@@ -6,6 +6,7 @@ from controlplane.policies.models import Draft
 from controlplane.tuning import display, running, search
 from controlplane.tuning.models import Tuning
 from controlplane.tuning.tests.conftest import started
+from router.policy.schema import document as documents
 
 LIST = "/policies/default/tunings/"
 REST = "/policies/default/tunings"
@@ -37,10 +38,13 @@ def test_a_tuning_is_started_from_its_page(policy, sent, otto_client, vera_clien
     assert "cancelled by otto" in text(otto_client.get(f"{LIST}{made.pk}/"))
 
 
+LIVE = documents.values_of(documents.default())["classes.heavy_new_tokens"]
+
+
 def test_the_form_suggests_bounds_about_the_live_values(policy, otto_client):
     shown = text(otto_client.get(LIST))
     for part in (
-        'name="low:classes.heavy_new_tokens" inputmode="decimal" autocomplete="off" size="9" value="5,000"',
+        f'name="low:classes.heavy_new_tokens" inputmode="decimal" autocomplete="off" size="9" value="{LIVE // 4:,}"',
         'value="classes.heavy_new_tokens" checked',
         'value="flow.heavy">',
         'name="objectives" value="tpot" checked',
@@ -110,7 +114,7 @@ def test_the_result_has_a_picture_winners_and_what_was_not_tested(done, otto_cli
         "Not tested",
         "95 % interval",
         "Open as draft",
-        "20000 →",
+        f"{LIVE} →",
         "classes.heavy_new_tokens: 8,000 to 60,000",
         "Objectives: TTFT p90, TPOT p90, Goodput. Held out: 30 %",
     ):

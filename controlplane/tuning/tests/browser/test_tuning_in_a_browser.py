@@ -4,7 +4,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from router.policy.schema import document as documents
+
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+LIVE = documents.values_of(documents.default())["classes.heavy_new_tokens"]
 HEAVY = "[name='{}:classes.heavy_new_tokens']"
 
 
@@ -13,12 +16,12 @@ def test_a_tuning_is_started_watched_and_its_winner_opened_as_a_draft(open_page,
     shell("policy('searched')")
     opened = open_page("otto")
     page = opened.goto("/policies/searched/tunings/")
-    expect(page.locator(HEAVY.format("low"))).to_have_value("5,000")
+    expect(page.locator(HEAVY.format("low"))).to_have_value(f"{LIVE // 4:,}")
     page.select_option("#trace", "agentic-demo")
     page.fill("#trials", "3")
     page.fill("#workers", "1")
     page.fill("#max_requests", "100")
-    page.fill(HEAVY.format("low"), "100,000")
+    page.fill(HEAVY.format("low"), "900,000")
     assert Axe().run(page).response["violations"] == []
     page.click("button:has-text('Start tuning')")
     expect(page.get_by_role("alert")).to_contain_text("Low of Heavy threshold: is not below the upper bound")
