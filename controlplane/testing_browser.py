@@ -55,6 +55,7 @@ class Web:
         """Of a person who signed in through the form, once for all tests: hashing a password takes its time."""
         if user not in self.signed_in:
             context = browser.new_context()
+            context.set_default_navigation_timeout(START_S * 1000)
             page = context.new_page()
             page.goto(self.url + "/login?next=/requests/")
             page.fill("#username", user)
@@ -197,6 +198,7 @@ def open_page(web: Web, browser: Browser) -> Iterator[Callable[..., Opened]]:
     def opened(user: str = "ada", width: int = 1440, height: int = 900, **options: Any) -> Opened:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
+        context.set_default_navigation_timeout(START_S * 1000)
         if user:
             context.add_cookies(web.cookies(browser, user))
         made = Opened(context.new_page(), web.url)

@@ -9,8 +9,10 @@ class Axis {
     this.title = row.dataset.title;
     this.flipped = row.dataset.better === "lower";
     this.values = new Map([...row.querySelectorAll("td[data-value]")].filter((cell) => cell.dataset.value).map((cell) => [cell.dataset.arm, [Number(cell.dataset.value), cell.querySelector(".number").textContent]]));
-    const numbers = [...this.values.values()].map(([value]) => value).filter(Number.isFinite);
-    Object.assign(this, { low: Math.min(...numbers), high: Math.max(...numbers), limits: [null, null] });
+    const ordered = [...this.values.values()].filter(([value]) => Number.isFinite(value)).sort(([a], [b]) => a - b);
+    [this.low, this.lowest] = ordered[0] ?? [];
+    [this.high, this.highest] = ordered.at(-1) ?? [];
+    this.limits = [null, null];
   }
 
   y(value) {
@@ -66,7 +68,7 @@ export class Parallel {
     const drawn = this.axes.flatMap((axis, i) => [
       make("line", { class: "parallel-line", x1: this.x(i), x2: this.x(i), y1: TOP, y2: HEIGHT - BOTTOM }),
       make("text", { x: this.x(i), y: HEIGHT - 6, "text-anchor": "middle" }, axis.title),
-      make("text", { x: this.x(i), y: 14, "text-anchor": "middle" }, significant(axis.flipped ? axis.low : axis.high)),
+      make("text", { x: this.x(i), y: 14, "text-anchor": "middle" }, axis.flipped ? axis.lowest : axis.highest),
     ]);
     this.svg.replaceChildren(...drawn, ...this.looks.flatMap((look) => this.arm(look)));
   }

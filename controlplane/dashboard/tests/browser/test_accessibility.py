@@ -100,7 +100,7 @@ STATES = (
 )
 
 
-@pytest.mark.parametrize("path", ["/live", "/wall", "/fleet/", "/requests/"])
+@pytest.mark.parametrize("path", ["/live", "/wall"])
 def test_the_address_shows_every_panel_in_each_state_and_nothing_else_changes(
     running: RunningFleet, open_page: Any, path: str
 ) -> None:
