@@ -346,13 +346,13 @@ async def test_a_flood_is_cut_off_and_leaves_time_to_others(
 ) -> None:
     monkeypatch.setattr(inbox, "WAITING_BYTES", 4_000_000)
     payload = good(0)
-    longest, before = 0.0, time.perf_counter()
+    longest, before = 0.0, time.thread_time()  # other processes may take this one's turn
     end = time.monotonic() + 30
     while not followed.feed.refused and time.monotonic() < end:
         for _ in range(500):
             publisher.say(payload)
         await asyncio.sleep(0)
-        longest, before = max(longest, time.perf_counter() - before), time.perf_counter()
+        longest, before = max(longest, time.thread_time() - before), time.thread_time()
     assert followed.feed.refused == {"KV events that came faster than they could be read": 1}
     assert followed.feed.trouble == "its KV events came faster than they could be read"
     assert longest < 0.5
