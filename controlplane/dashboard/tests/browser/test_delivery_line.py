@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from controlplane.dashboard import step
 from controlplane.dashboard.tests.browser.conftest import RunningFleet
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.delivery import DeliveryLine, DeliveryLines
+from router.contract.redis.saving import SavingLine, SavingLines
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
@@ -42,6 +44,32 @@ def test_an_abort_is_red_and_needs_attention(running: RunningFleet, open_page: A
     page = open_page("otto").goto(path)
     expect(page.locator(".delivery-line[data-state=aborted]")).to_contain_text("v3 → v4 aborted")
     expect(page.locator("#attention [data-severity='3']")).to_contain_text("aborted: heavy TTFT × 2")
+
+
+@pytest.mark.parametrize("path", ["/live", "/wall"])
+def test_what_the_live_version_saves_stands_beside_it_and_leads_to_its_preview(
+    running: RunningFleet, open_page: Any, path: str
+) -> None:
+    live = step.current(running.fleet.client, time.time())
+    assert live is not None
+    policy, version = (live["policies"]["demo"][name] for name in ("policy", "version"))
+    line = SavingLine(
+        policy=policy,
+        version=version,
+        before=1,
+        pool="demo",
+        preview=7,
+        requests=2000,
+        at=1e9,
+        gpu_s=0.01,
+        dollars=1e-4,
+    )
+    running.fleet.client.set(redis_keys.SAVINGS, codec.encode(SavingLines(lines=(line,))))
+    opened = open_page("otto")
+    saving = opened.goto(path).locator("[data-saving=demo]")
+    expect(saving).to_contain_text("a day less than v1, n = 2,000")
+    expect(saving.locator("a")).to_have_attribute("href", f"/policies/{policy}/previews/7/")
+    assert opened.faults == []
 
 
 def test_only_who_may_is_offered_to_roll_back(running: RunningFleet, open_page: Any) -> None:
