@@ -59,7 +59,9 @@ def described(expected: Mapping[str, Any] | None) -> str:
     """For people; empty for results of before."""
     if not expected:
         return ""
-    known = ", ".join(f"{name} {expected[key]:.0%}" for key, name in NAMES.items() if expected.get(key) is not None)
+    known = ", ".join(
+        f"{name} {100 * expected[key]:.0f} %" for key, name in NAMES.items() if expected.get(key) is not None
+    )
     unknown = ", ".join(name for key, name in NAMES.items() if expected.get(key) is None)
     return f"{known} of a warm engine" + (f"; {unknown} unknown" if unknown else "")
 

@@ -190,7 +190,7 @@ def test_results_and_exports_say_that_they_are_simulated(ended, ci):
     assert f"- Simulated: in the twin, {ABOUT}; no engine was started" in report
     suite = ElementTree.fromstring(ci.get(f"/experiments/{ended.pk}/junit.xml").content)
     properties = {p.get("name"): p.get("value") for p in suite.findall("properties/property")}
-    expected = "TPOT 5%, E2E 7%, mean TTFT 10%, TTFT p99 20% of a warm engine"
+    expected = "TPOT 5 %, E2E 7 %, mean TTFT 10 %, TTFT p99 20 % of a warm engine"
     assert f"- Expected error: {expected}" in report
     assert results["twin"]["expected"]["ttft_p99"] == 0.2
     assert properties == {"mode": "twin", "verdict": "none", "twin": ABOUT, "expected error": expected}

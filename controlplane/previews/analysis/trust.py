@@ -72,8 +72,9 @@ def of_deviation(deviation: Mapping[str, Any] | None, expected: float | None = N
         return []
     way = "above" if deviation["relative"] > 0 else "below"
     text = (
-        f"the TTFT in the twin under the live version is {abs(deviation['relative']):.0%} {way} the measured one "
-        f"(n = {deviation['n']:,}), more than {most:.0%}: calibrate the twin on an instance of the pool"
+        f"the TTFT in the twin under the live version is {100 * abs(deviation['relative']):.0f} % {way} the "
+        f"measured one (n = {deviation['n']:,}), more than {100 * most:.0f} %: "
+        "calibrate the twin on an instance of the pool"
     )
     return [caution("twin_off", text)]
 

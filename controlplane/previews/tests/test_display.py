@@ -176,7 +176,7 @@ def test_shares_name_percent_once():
 
 def test_the_expected_error_names_what_is_unknown():
     shown = display.shown(preview(), status_now())
-    assert shown.expected == "TPOT 5%, E2E 7%, mean TTFT 10% of a warm engine; TTFT p99 unknown"
+    assert shown.expected == "TPOT 5 %, E2E 7 %, mean TTFT 10 % of a warm engine; TTFT p99 unknown"
     assert display.shown(preview(twin={**preview()["twin"], "expected": None}), status_now()).expected == ""
 
 

@@ -57,7 +57,7 @@ def test_traffic_of_elsewhere_is_told(pools, models, code, told):
     assert told in found["text"]
 
 
-@pytest.mark.parametrize(("relative", "told"), [(0.16, "16% above"), (-0.4, "40% below")])
+@pytest.mark.parametrize(("relative", "told"), [(0.16, "16 % above"), (-0.4, "40 % below")])
 def test_a_twin_that_is_off_is_told(relative, told):
     (found,) = trust.of_deviation({"relative": relative, "n": 1240})
     assert found["code"] == "twin_off"
@@ -68,7 +68,7 @@ def test_a_twin_that_is_off_is_told(relative, told):
 def test_a_deviation_that_the_constants_let_expect_is_no_reason():
     assert trust.of_deviation({"relative": 0.19, "n": 30}, 0.2) == []
     (found,) = trust.of_deviation({"relative": 0.21, "n": 30}, 0.2)
-    assert "more than 20%" in found["text"]
+    assert "more than 20 %" in found["text"]
     assert trust.of_deviation({"relative": 0.16, "n": 30}, 0.03) != []
     assert trust.of_deviation({"relative": 0.14, "n": 30}, 0.03) == []
 

@@ -30,7 +30,7 @@ def test_a_fit_to_traffic_is_as_good_as_on_the_requests_it_did_not_see() -> None
 @pytest.mark.parametrize(
     ("expected", "text"),
     [
-        (BUILT_IN["transferred"].as_dict(), "TPOT 15%, E2E 15%, mean TTFT 20% of a warm engine; TTFT p99 unknown"),
+        (BUILT_IN["transferred"].as_dict(), "TPOT 15 %, E2E 15 %, mean TTFT 20 % of a warm engine; TTFT p99 unknown"),
         (None, ""),
     ],
 )
