@@ -29,7 +29,7 @@ START = """
 from controlplane.policies import selectors
 from controlplane.previews import services
 from controlplane.previews.tests.conftest import OTTO
-print(services.start(selectors.policy("default"), OTTO, services.AskedPreview(seeds={seeds})).pk)
+print(services.start(selectors.policy("default"), OTTO, services.Asked(seeds={seeds})).pk)
 """
 
 
@@ -69,9 +69,9 @@ class Running:
     def preview(self, *seeds: int) -> int:
         return int(self.manage("shell", "-c", START.format(seeds=seeds)).splitlines()[-1])
 
-    def row(self, number: int, table: str = "previews_preview") -> tuple[str, str, int, int]:
+    def row(self, number: int) -> tuple[str, str, int, int]:
         """(status, cause, done, total)"""
-        query = f"select status, cause, done, total from {table} where id = ?"
+        query = "select status, cause, done, total from previews_preview where id = ?"
         with sqlite3.connect(self.folder / "weir.sqlite3", timeout=30) as database:
             return database.execute(query, (number,)).fetchone()
 
