@@ -275,11 +275,11 @@ def test_a_threshold_is_seen_and_moved_on_the_distribution_of_requests(open_page
         return class_shares.sentence(sizes, LIVE, draft)
 
     page = editor(open_page, policy)
-    sentence = page.locator("[data-sentence]")
+    sentence = page.locator("#class-shares [data-sentence]")
     expect(sentence).to_have_text(said())
     page.fill(HEAVY, "12,000")
     expect(sentence).to_have_text(said(heavy_new_tokens=12_000))
-    line = page.get_by_role("slider", name="Heavy")
+    line = page.get_by_role("slider", name="Heavy threshold")
     line.focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator(HEAVY)).to_have_value("13000")
