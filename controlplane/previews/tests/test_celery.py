@@ -29,7 +29,7 @@ START = """
 from controlplane.policies import selectors
 from controlplane.previews import services
 from controlplane.previews.tests.conftest import OTTO
-print(services.start(selectors.policy("default"), OTTO, services.Asked(seeds={seeds})).pk)
+print(services.start(selectors.policy("default"), OTTO, services.AskedPreview(seeds={seeds})).pk)
 """
 
 
