@@ -114,19 +114,8 @@ def test_the_address_shows_every_panel_in_each_state_and_nothing_else_changes(
         expect(page.locator('[data-kind="panels"]')).to_contain_text(f"panels={state}")
         page.wait_for_timeout(100)
         found = Axe().run(page).response["violations"]
-        assert [v["id"] for v in found if v["impact"] in REPORTED] == [], state
+        serious = [(v["id"], [n["html"][:120] for n in v["nodes"]]) for v in found if v["impact"] in REPORTED]
+        assert serious == [], state
     page = opened.goto(f"{path}?panels=plenty")
     expect(page.locator(".panel-state")).to_have_count(0)
     assert opened.faults == []
-
-
-def test_a_panel_that_cannot_be_refreshed_says_so_and_recovers(running: RunningFleet, open_page: Any) -> None:
-    page = open_page("vera").goto("/experiments/")
-    note = page.locator(".panel-state")
-    page.route("**/experiments/table*", lambda route: route.abort())
-    expect(note).to_contain_text("offline The server does not answer", timeout=10_000)
-    page.unroute("**/experiments/table*")
-    page.route("**/experiments/table*", lambda route: route.fulfill(status=500, headers={"x-request-id": "abc"}))
-    expect(note).to_contain_text("the error 500; the last values stay. Trying again. Quote the request abc.")
-    page.unroute("**/experiments/table*")
-    expect(note).to_have_count(0)

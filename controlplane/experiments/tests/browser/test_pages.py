@@ -172,3 +172,15 @@ def test_everything_but_the_chart_is_there_without_javascript(open_page: Any) ->
     page = open_page("vera", java_script_enabled=False).goto("/experiments/1/?class=warm&baseline=round_robin")
     expect(page.locator("[data-metric=ttft_p50_ms]")).to_have_count(3)
     expect(page.get_by_text("● better").first).to_be_visible()
+
+
+def test_a_panel_that_cannot_be_refreshed_says_so_and_recovers(open_page: Any) -> None:
+    page = open_page("vera").goto("/experiments/")
+    note = page.locator(".panel-state")
+    page.route("**/experiments/table*", lambda route: route.abort())
+    expect(note).to_contain_text("offline The server does not answer", timeout=10_000)
+    page.unroute("**/experiments/table*")
+    page.route("**/experiments/table*", lambda route: route.fulfill(status=500, headers={"x-request-id": "abc"}))
+    expect(note).to_contain_text("the error 500; the last values stay. Trying again. Quote the request abc.")
+    page.unroute("**/experiments/table*")
+    expect(note).to_have_count(0)
