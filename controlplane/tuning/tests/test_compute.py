@@ -96,8 +96,6 @@ def test_without_optuna_it_says_how_to_install_it(monkeypatch):
 
 
 def test_optuna_draws_within_the_bounds_and_the_same_again_for_the_same_seed():
-    pytest.importorskip("optuna")
-
     def drawn():
         goals = compute.goals.Goals(100, 100, 500.0, None, 0.5)
         made = Search(SPACE, 1, 8)

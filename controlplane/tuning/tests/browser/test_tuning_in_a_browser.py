@@ -12,7 +12,6 @@ HEAVY = "[name='{}:classes.heavy_new_tokens']"
 
 
 def test_a_tuning_is_started_watched_and_its_winner_opened_as_a_draft(open_page, shell):
-    pytest.importorskip("optuna")
     shell("policy('searched')")
     opened = open_page("otto")
     page = opened.goto("/policies/searched/tunings/")
