@@ -74,8 +74,13 @@ def test_an_engine_runs_as_the_user_and_cannot_read_the_data_folder(
     command = lambda spec, launch: ["sh", "-c", f"cd {launch.folder}; {script}"]  # noqa: E731
     monkeypatch.setitem(KINDS, "fake", type(FAKE)(**{**kind, "command": command}))
     world.apply(1)
-    world.until(lambda: "wrote" in "".join(logs.tail(logs.path_of("p-0"), 20)))
-    lines = logs.tail(logs.path_of("p-0"), 20)
+    lines: list[str] = []
+
+    def has_written() -> bool:
+        lines[:] = logs.tail(logs.path_of("p-0"), 20)
+        return "wrote" in "".join(lines)
+
+    world.until(has_written)
     assert lines[1:3] == [NOBODY, user.home]
     assert "Permission denied" in lines[3]
     assert (folder_of("p-0") / "own").stat().st_uid == user.uid
