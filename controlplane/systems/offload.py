@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from controlplane.experiments.matrix.presets import connectors
 from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Series, System, Table
 from controlplane.traces import library
 from controlplane.traces.summary import ideal_hits
 from controlplane.traces.types import BadTrace
-from fleet import selectors
 from fleet.engine.law import law_of
 from fleet.engine.profiles import FITS, PEAKS, Profile, UnknownProfile, kv_blocks, profile
 from fleet.kinds.option import option
-from fleet.kinds.sim_store import SIM_STORE
 from fleet.systems.offload import (
     TRANSFER_RATES,
     Classified,
@@ -25,7 +24,7 @@ from fleet.systems.offload import (
     shares,
     transfer_s,
 )
-from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
+from router.contract.connectors import NIXL
 from router.contract.problem import Problem
 
 MODELS = tuple(sorted({model for _, model, _ in FITS}))
@@ -326,7 +325,7 @@ def _cautions(found: Found) -> Iterator[str]:
     yield "Cached tokens are those of an unbounded prefix cache: real ones hold less, and more requests are heavy."
     if found.used(found.inputs.instances) > 1:
         yield "Even with every instance decoding, the requests of this trace do not fit into KV at once: they queue."
-    if len([*_connectors()]) < 3:
+    if len([*connectors()]) < 3:
         yield "The experiments leave out the Mooncake store: the fleet has no pool of the kind sim-store."
     if len(found.played.requests) < found.inputs.requests and len(found.played.requests) < 100:
         yield f"The trace has only {len(found.played.requests)} requests."
@@ -366,7 +365,7 @@ def _links(inputs: Inputs) -> Iterator[Link]:
     thresholds = (10_000, 20_000, 40_000)
     arms = [arm(f"T {limit}", "adaptive_v1", ordered | {"classes.heavy_new_tokens": limit}) for limit in thresholds]
     yield _experiment(inputs, "C: the threshold at 10,000, 20,000 and 40,000 new tokens", arms)
-    for over, connector in _connectors():
+    for over, connector in connectors():
         rates = [
             arm(
                 f"D {rate:g} GB per s",
@@ -381,14 +380,6 @@ def _links(inputs: Inputs) -> Iterator[Link]:
         yield _experiment(inputs, f"D at 3, 9.7 and 40 GB/s over {over}", rates)
     orders = [arm(order, "adaptive_v1", {"strategy.order": order}) for order in ORDERS]
     yield _experiment(inputs, "Both orders of the rules", orders)
-
-
-def _connectors() -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, options of the `sim` kind); a store only where the fleet has one."""
-    yield "NIXL", {"kv": NIXL}
-    yield "Mooncake P2P", {"kv": MOONCAKE_P2P}
-    for store in selectors.pools().filter(kind=SIM_STORE.name)[:1]:
-        yield f"the Mooncake store {store.name}", {"kv": MOONCAKE_STORE, "store_pool": store.name}
 
 
 def _experiment(inputs: Inputs, title: str, arms: list[dict[str, Any]]) -> Link:

@@ -1,18 +1,30 @@
 """Arms to start from: the adaptive-prefill-offload design, and other routers' strategies."""
 
+from collections.abc import Iterator
 from typing import Any
 
-NIXL = {"kv": "nixl"}
+from fleet import selectors
+from fleet.kinds.sim_store import SIM_STORE
+from fleet.systems.offload import TRANSFER_RATES
+from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
+
 HEAVY_OF_DESIGN = {"classes.heavy_new_tokens": 20_000}  # not the default, which may differ
 
 
-def _offload(rate: float) -> dict[str, Any]:
-    engine = {**NIXL, "kv_gb_per_s": rate, "kv_busy_gb_per_s": rate}
+def connectors() -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, options of the `sim` kind); a store only where the fleet has one."""
+    yield "NIXL", {"kv": NIXL}
+    yield "Mooncake P2P", {"kv": MOONCAKE_P2P}
+    for store in selectors.pools().filter(kind=SIM_STORE.name)[:1]:
+        yield f"the Mooncake store {store.name}", {"kv": MOONCAKE_STORE, "store_pool": store.name}
+
+
+def _offload(rate: float, connector: dict[str, Any], over: str) -> dict[str, Any]:
     return {
-        "name": f"D at {rate:g} GB-s",
+        "name": f"D at {rate:g} GB-s over {over}",
         "strategy": "adaptive_offload",
         "overrides": HEAVY_OF_DESIGN,
-        "fleet": {"engine": engine},
+        "fleet": {"engine": {**connector, "kv_gb_per_s": rate, "kv_busy_gb_per_s": rate}},
     }
 
 
@@ -22,18 +34,22 @@ C: list[Any] = [
     {"name": f"C at T={t // 1000}k", "strategy": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": t}}
     for t in (10_000, 20_000, 40_000)
 ]
-D: list[Any] = [_offload(rate) for rate in (3, 9.7, 40)]
+D: dict[str, Any] = {**_offload(9.7, {"kv": NIXL}, "NIXL"), "name": "D at 9.7 GB-s"}
 STATIC: dict[str, Any] = {
     "name": "static 6P2D",
     "strategy": "round_robin_pd",
-    "fleet": {"replicas": 8, "engine": {**NIXL, "prefill_instances": 6}},
+    "fleet": {"replicas": 8, "engine": {"kv": NIXL, "prefill_instances": 6}},
 }
 PEERS: list[Any] = ["lpwl", "cache_aware", "prefix_hash", "sglang_cache_aware", "dynamo", "llm_d", "lmetric", "smetric"]
 PEERS += ["mooncake_conductor", "least_requests", "power_of_two", "round_robin"]
 
-PRESETS: dict[str, tuple[str, list[Any]]] = {
-    "design": ("A, B, D and static 6P+2D", [A, B, D[1], STATIC]),
-    "thresholds": ("C: the threshold at 10k, 20k and 40k", [A, *C]),
-    "bandwidths": ("D at 3, 9.7 and 40 GB/s", [A, *D]),
-    "peers": ("strategies of other routers", PEERS),
-}
+
+def presets() -> dict[str, tuple[str, list[Any]]]:
+    """Name to (title, arms)."""
+    over = [_offload(rate, options, name) for name, options in connectors() for rate in TRANSFER_RATES]
+    return {
+        "design": ("A, B, D and static 6P+2D", [A, B, D, STATIC]),
+        "thresholds": ("C: the threshold at 10k, 20k and 40k", [A, *C]),
+        "bandwidths": ("D at 3, 9.7 and 40 GB/s over each connector", [A, *over]),
+        "peers": ("strategies of other routers", PEERS),
+    }

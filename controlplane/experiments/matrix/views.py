@@ -16,7 +16,7 @@ from controlplane.audit.services import actor_of
 from controlplane.experiments import selectors
 from controlplane.experiments.matrix import summary
 from controlplane.experiments.matrix.body import ARMS_MAX, RUNS_MAX, MatrixIn
-from controlplane.experiments.matrix.presets import PRESETS
+from controlplane.experiments.matrix.presets import presets
 from controlplane.experiments.matrix.services import AGAIN, cancel_matrix, resume_matrix, start_matrix
 from controlplane.experiments.models import Experiment, Matrix
 from controlplane.experiments.results import verdicts
@@ -98,8 +98,8 @@ def page(request: HttpRequest, number: int) -> HttpResponse:
 def start(request: HttpRequest) -> HttpResponseBase:
     if request.method == "POST":
         return _start(request)
-    preset = request.GET.get("preset", "")
-    arms = PRESETS[preset][1] if preset in PRESETS else PRESETS["peers"][1][:4]
+    preset, offered = request.GET.get("preset", ""), presets()
+    arms = offered[preset][1] if preset in offered else offered["peers"][1][:4]
     first = pools().first()
     raw = {"name": "", "traces": ["agentic-demo"], "loads": [0.5, 1, 2], "arms": arms, "duration_s": 600, "seeds": [1]}
     return render(
@@ -149,7 +149,7 @@ def _form(request: HttpRequest, raw: dict[str, Any], problems: dict[str, str]) -
         "labels": LABELS,
         "problems": [(LABELS.get(field, field), field, path, message) for field, path, message in listed],
         "errors": {field: "; ".join(m for f, _, m in listed if f == field) for field, _, _ in listed},
-        "presets": [(name, title) for name, (title, _) in PRESETS.items()],
+        "presets": [(name, title) for name, (title, _) in presets().items()],
         "traces": library.entries(),
         "pools": list(pools()),
         "runs_max": RUNS_MAX,

@@ -11,7 +11,7 @@ from django.conf import settings
 from controlplane.experiments import running
 from controlplane.experiments.matrix import summary
 from controlplane.experiments.matrix.body import MatrixIn
-from controlplane.experiments.matrix.presets import PRESETS
+from controlplane.experiments.matrix.presets import presets
 from controlplane.experiments.models import Experiment, Matrix, Run
 from fleet import jobs
 from fleet.models import Pool
@@ -142,14 +142,26 @@ def test_the_form_starts_resumes_and_cancels_for_operators(otto_client, vera_cli
     assert "from 0.05 to 20" in text
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", ["design", "thresholds", "bandwidths", "peers"])
 def test_every_preset_is_offered_documented_and_can_be_started(otto_client, ci, demo_pool, sent, name):
     Pool.objects.filter(pk=demo_pool.pk).update(replicas=8)
-    title, arms = PRESETS[name]
+    Pool.objects.create(name="store", model="m", kind="sim-store", replicas=1)
+    title, arms = presets()[name]
     assert title in otto_client.get(f"/experiments/matrix/new?preset={name}").content.decode()
     answer = ci.post("/matrices", BODY | {"arms": arms, "loads": [1]})
     assert answer.status_code == 201, answer.content
     assert json.dumps(arms) in Path(settings.BASE_DIR, "docs/experiments.md").read_text()
+
+
+def test_transfers_are_compared_over_the_connectors_that_the_fleet_has():
+    def engines():
+        return [arm["fleet"]["engine"] for arm in presets()["bandwidths"][1][1:]]
+
+    assert {engine["kv"] for engine in engines()} == {"nixl", "mooncake_p2p"}
+    Pool.objects.create(name="cellar", model="m", kind="sim-store", replicas=1)
+    rates = {(engine["kv"], engine["kv_gb_per_s"], engine.get("store_pool")) for engine in engines()}
+    stores = {"nixl": None, "mooncake_p2p": None, "mooncake_store": "cellar"}
+    assert rates == {(kv, rate, store) for kv, store in stores.items() for rate in (3, 9.7, 40)}
 
 
 def test_cells_run_beside_each_other_and_a_replay_has_the_machine_to_itself(started, ci):
