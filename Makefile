@@ -58,7 +58,7 @@ findings: $(TESTS_STAMP)
 
 screenshots: $(TESTS_STAMP)
 	@$(PY) docs/chromium.py
-	$(PY) docs/screenshots.py
+	$(PY) docs/screenshots.py $(PICTURES)
 
 # uv where it is installed (`make run UV=` does without it), else pip, which may also reach an index that uv cannot.
 # The files are complete, so no dependency is resolved.

@@ -1,8 +1,10 @@
 """Write docs/img/*.png in both themes, from a Weir of its own with traffic, an experiment, a preview and a delivery.
 
-make screenshots
+make screenshots                     all of them
+make screenshots PICTURES="live wall"
 """
 
+import argparse
 import json
 import secrets
 import sys
@@ -76,6 +78,24 @@ class Picture:
     path: str
     size: tuple[int, int] = SIZE
     top: str = ""  # the element that the picture begins with
+    job: str = ""  # what runs before it, besides the delivery
+
+
+PICTURES = [
+    Picture("live", "/live"),
+    Picture("wall", "/wall?kiosk=1", WALL),
+    Picture("policy", "/policies/default/draft", job="preview"),
+    Picture("preview", "/policies/default/draft#preview", job="preview"),
+    Picture("tuning", "/policies/default/tunings/{tuning}/", job="tuning"),
+    Picture("delivery", "/deliveries/{delivery}/"),
+    Picture("fleet", "/fleet/"),
+    Picture("requests", "/requests/"),
+    Picture("experiment", "/experiments/{experiment}/#comparison", job="experiment"),
+    Picture("story-1-change", "/policies/default/draft", STORY, "#section-classes"),
+    Picture("story-2-preview", "/policies/default/previews/{preview}/", STORY, job="preview"),
+    Picture("story-3-deliver", "/deliveries/{delivery}/", STORY),
+    Picture("story-4-rollback", "/policies/default/rollback", STORY, job="live"),
+]
 
 
 def wait_for(api: Api, path: str, job: Any) -> None:
@@ -123,6 +143,9 @@ def make_live(api: Api, delivery: int) -> None:
         time.sleep(1)
 
 
+ON_THE_DRAFT = {"preview": run_preview, "tuning": run_tuning}
+
+
 def sign_in(context: BrowserContext, password: str) -> Page:
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -135,10 +158,10 @@ def sign_in(context: BrowserContext, password: str) -> Page:
     return page
 
 
-def shoot(page: Page, theme: str, picture: Picture) -> None:
+def shoot(page: Page, theme: str, picture: Picture, ids: dict[str, int]) -> None:
     width, height = picture.size
     page.set_viewport_size({"width": width, "height": height})
-    page.goto(picture.path)
+    page.goto(picture.path.format(**ids))
     page.wait_for_timeout(SETTLE_MS)
     if picture.top:
         page.locator(picture.top).evaluate("element => element.scrollIntoView()")
@@ -147,7 +170,18 @@ def shoot(page: Page, theme: str, picture: Picture) -> None:
     print(f"{picture.name}-{theme}.png  {page.title()}")
 
 
+def asked() -> list[Picture]:
+    names = [picture.name for picture in PICTURES]
+    parser = argparse.ArgumentParser(description="Write docs/img/*.png.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {', '.join(names)}")
+    wanted = parser.parse_args().names
+    if unknown := sorted({*wanted} - {*names}):
+        parser.error(f"no picture is named {', '.join(unknown)}; there are {', '.join(names)}")
+    return [picture for picture in PICTURES if not wanted or picture.name in wanted]
+
+
 def main() -> None:
+    pictures = asked()
     executable = find()
     if executable is None:
         sys.exit("Chromium is missing: apt-get install chromium")
@@ -156,37 +190,24 @@ def main() -> None:
     with running(WEIR_ADMIN_PASSWORD=password) as weir, sync_playwright() as playwright:
         weir.wait_for("instances of pool demo are ready", START_S)
         api, began = Api(weir), time.monotonic()
-        delivery = start_delivery(api)
-        experiment = run_experiment(api)
+        ids = {"delivery": start_delivery(api)}
+        jobs = {picture.job for picture in pictures}
+        if "experiment" in jobs:
+            ids["experiment"] = run_experiment(api)
         time.sleep(max(0.0, DELIVERY_S - (time.monotonic() - began)))
         open_draft(api)
-        preview, tuning = run_preview(api), run_tuning(api)
+        ids |= {name: run(api) for name, run in ON_THE_DRAFT.items() if name in jobs}
         browser = playwright.chromium.launch(
             executable_path=executable, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         pages = {
             theme: sign_in(browser.new_context(color_scheme=theme, base_url=api.base), password) for theme in THEMES
         }
-        before = [
-            Picture("live", "/live"),
-            Picture("wall", "/wall?kiosk=1", WALL),
-            Picture("policy", "/policies/default/draft"),
-            Picture("preview", "/policies/default/draft#preview"),
-            Picture("tuning", f"/policies/default/tunings/{tuning}/"),
-            Picture("delivery", f"/deliveries/{delivery}/"),
-            Picture("fleet", "/fleet/"),
-            Picture("requests", "/requests/"),
-            Picture("experiment", f"/experiments/{experiment}/#comparison"),
-            Picture("story-1-change", "/policies/default/draft", STORY, "#section-classes"),
-            Picture("story-2-preview", f"/policies/default/previews/{preview}/", STORY),
-            Picture("story-3-deliver", f"/deliveries/{delivery}/", STORY),
-        ]
-        for picture in before:
+        for picture in pictures:
+            if picture.job == "live":
+                make_live(api, ids["delivery"])
             for theme, page in pages.items():
-                shoot(page, theme, picture)
-        make_live(api, delivery)
-        for theme, page in pages.items():
-            shoot(page, theme, Picture("story-4-rollback", "/policies/default/rollback", STORY))
+                shoot(page, theme, picture, ids)
         browser.close()
         weir.stop()
 
