@@ -127,17 +127,21 @@ class HttpClientProtocol(asyncio.Protocol):
         self.abort()
 
     def _feed(self, data: bytes) -> None:
-        in_head = not self.status
-        if in_head:
-            self._head_bytes += len(data)
         try:
-            self._parser.feed_data(data)
-            if in_head and not self.status and self._head_bytes > MAX_HEAD:
-                self._reject(_TOO_LARGE)
+            if self.status:
+                self._parser.feed_data(data)
+            else:
+                self._feed_head(data)
         except httptools.HttpParserUpgrade:
             self._reject("it switched protocols")
         except httptools.HttpParserError as error:
             self._reject(str(error) or type(error).__name__)
+
+    def _feed_head(self, data: bytes) -> None:
+        self._head_bytes += len(data)
+        self._parser.feed_data(data)
+        if not self.status and self._head_bytes > MAX_HEAD:
+            self._reject(_TOO_LARGE)
 
     def _reject(self, why: str) -> None:
         self._keep_alive = False
@@ -147,16 +151,19 @@ class HttpClientProtocol(asyncio.Protocol):
     # httptools.HttpResponseParser
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self.status:
+            self._on_trailer(len(name) + len(value))
+            return
+        headers = self.headers
+        headers.append((name.lower(), value))
+        if len(headers) > MAX_HEADERS:
+            self._check_head(MAX_HEAD + 1)
+
+    def _on_trailer(self, size: int) -> None:
         if self._complete:
             raise ValueError("an answer to nothing")
-        headers = self.headers
-        if self.status:  # a trailer
-            self._trailer_bytes += len(name) + len(value)
-            self._check_head(self._trailer_bytes)
-        else:
-            headers.append((name.lower(), value))
-            if len(headers) > MAX_HEADERS:
-                self._check_head(MAX_HEAD + 1)
+        self._trailer_bytes += size
+        self._check_head(self._trailer_bytes)
 
     def _check_head(self, size: int) -> None:
         if size > MAX_HEAD:

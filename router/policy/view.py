@@ -69,15 +69,14 @@ class View:
 
     def cached_on(self, instance: InstanceState) -> int:
         """h_i of one instance."""
-        tiers = self.request.held_tiers
-        held = self.held_on(instance)
+        held, tiers = self.held_on(instance), self.request.held_tiers
         return held if tiers is None else weighted(held, tiers.get(instance.id), self._tier_weights)
 
     def held_on(self, instance: InstanceState) -> int:
         """Tokens of the prompt that it holds, on whatever tier."""
-        held, prompt = self.request.held, self.request.prompt_tokens
-        cached = instance.cached_tokens if held is None else held.get(instance.id, 0)
-        return cached if cached < prompt else prompt
+        request = self.request
+        cached = instance.cached_tokens if request.held is None else request.held.get(instance.id, 0)
+        return cached if cached < request.prompt_tokens else request.prompt_tokens
 
     def without(self, instance: InstanceState | None) -> "View":
         position = self.instances.position(instance.id) if instance is not None else None

@@ -6,15 +6,18 @@ from typing import Any
 
 from router.contract import sketch
 from router.contract.redis.router_status import WINDOW_S, HitShare, Moved, Window
+from router.policy.types import Decision
 from router.request.call import Call
+from router.request.outcome import Outcome
 
 SLOT_S = 10.0
-COUNTS = ("n", "ok", "error", "refused", "cancelled", "retries")
+OUTCOMES = ("ok", "error", "refused", "cancelled")
+COUNTS = (*OUTCOMES, "retries")
 SKETCHES = ("ttft", "tpot", "e2e", "new_tokens", "hit_percent", "reuse_gap", "queued")
 
 
 class _Slot:
-    __slots__ = ("began", "chosen", "counts", "decided", "hit_share", "moved", "refusals", "sketches", "started")
+    __slots__ = ("began", "chosen", "counts", "hit_share", "moved", "refusals", "sketches", "started")
 
     def __init__(self, began: float) -> None:
         self.began = began
@@ -23,7 +26,6 @@ class _Slot:
         self.refusals: Counter[str] = Counter()  # by code, "" when an engine rejected the request
         self.chosen: Counter[tuple[str, str]] = Counter()  # by rule and instance
         self.moved: dict[tuple[str, str], list[int]] = {}  # by prefill and decode instance: offloads, bytes
-        self.decided = 0
         self.hit_share = 0.0  # sum of the cached shares of decided requests
         self.sketches: dict[str, sketch.Sketch] = {name: {} for name in SKETCHES}
 
@@ -50,14 +52,17 @@ class LatencyWindow:
 
     def ended(self, call: Call, now: float) -> None:
         slot, outcome = self._slot(now), call.outcome
-        slot.counts["n"] += 1
         slot.counts[outcome.label] += 1
         if outcome.label == "refused":
             slot.refusals[outcome.code] += 1
         if outcome.retries:
             slot.counts["retries"] += outcome.retries
-        _sketch(slot, call)
-        _flow(slot, call)
+        if outcome.label == "ok":
+            _served(slot, outcome)
+        if call.decision is not None:
+            _decided(slot, call, call.decision)
+        if call.pause_s is not None:
+            sketch.add(slot.sketches["reuse_gap"], call.pause_s)
 
     def read(self, now: float) -> Window:
         self._forget(now)
@@ -68,48 +73,46 @@ class LatencyWindow:
             refusals.update(slot.refusals)
         recent = int(now) - 10
         measured: dict[str, Any] = {name: counts[name] for name in COUNTS}
+        measured["n"] = sum(counts[name] for name in OUTCOMES)
         for name in SKETCHES:
             measured[name] = sketch.merge(slot.sketches[name] for slot in self._slots)
+        decided = sketch.count(measured["new_tokens"])
+        queued = measured["queued"]
+        if at_once := decided - sketch.count(queued):
+            queued[sketch.ZERO] = queued.get(sketch.ZERO, 0) + at_once
         return Window(
             **measured,
             started_10s=sum(n for slot in self._slots for second, n in slot.started.items() if second > recent),
             refusals=dict(refusals),
             chosen=_chosen(self._slots),
             moved=_moved(self._slots),
-            hit_share=HitShare(
-                n=sum(slot.decided for slot in self._slots), sum=round(sum(slot.hit_share for slot in self._slots), 6)
-            ),
+            hit_share=HitShare(n=decided, sum=round(sum(slot.hit_share for slot in self._slots), 6)),
         )
 
 
-def _sketch(slot: _Slot, call: Call) -> None:
-    """Latencies of served requests only, as a rejection is fast; new tokens and hits of all decided requests."""
-    sketches, add, outcome = slot.sketches, sketch.add, call.outcome
-    if outcome.label == "ok":
-        add(sketches["e2e"], outcome.e2e_ms)
-        if outcome.ttft_ms is not None:
-            add(sketches["ttft"], outcome.ttft_ms)
-        if outcome.tpot_ms is not None:
-            add(sketches["tpot"], outcome.tpot_ms)
-    if call.decision is not None:
-        tokens = call.prediction.prompt_tokens
-        share = call.decision.cached_tokens / tokens if tokens else 0.0
-        add(sketches["new_tokens"], call.decision.new_tokens)
-        add(sketches["hit_percent"], share * 100)
-        add(sketches["queued"], outcome.queued_s * 1000)
-        slot.decided += 1
-        slot.hit_share += share
-    if call.pause_s is not None:
-        add(sketches["reuse_gap"], call.pause_s)
+def _served(slot: _Slot, outcome: Outcome) -> None:
+    """Latencies of served requests only, as a rejection is fast."""
+    sketches, add = slot.sketches, sketch.add
+    add(sketches["e2e"], outcome.e2e_ms)
+    if outcome.ttft_ms is not None:
+        add(sketches["ttft"], outcome.ttft_ms)
+    if outcome.tpot_ms is not None:
+        add(sketches["tpot"], outcome.tpot_ms)
 
 
-def _flow(slot: _Slot, call: Call) -> None:
-    """Where the request went, and which KV blocks followed it."""
-    decision, offload = call.decision, call.outcome.offload
-    if decision is None or not decision.instance:
+def _decided(slot: _Slot, call: Call, decision: Decision) -> None:
+    """New tokens and hits, where the request went, and which KV blocks followed it."""
+    sketches, outcome, tokens = slot.sketches, call.outcome, call.prediction.prompt_tokens
+    share = decision.cached_tokens / tokens if tokens else 0.0
+    sketch.add(sketches["new_tokens"], decision.new_tokens)
+    sketch.add(sketches["hit_percent"], share * 100)
+    slot.hit_share += share
+    if outcome.queued_s:  # `read` counts the others
+        sketch.add(sketches["queued"], outcome.queued_s * 1000)
+    if not decision.instance:
         return
     slot.chosen[decision.rule, decision.instance] += 1
-    if offload is not None and offload.outcome == "ok":
+    if (offload := outcome.offload) is not None and offload.outcome == "ok":
         moved = slot.moved.setdefault((offload.prefill, decision.instance), [0, 0])
         moved[0] += 1
         moved[1] += offload.transfer_bytes or 0

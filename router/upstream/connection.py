@@ -211,14 +211,15 @@ class Connection(HttpClientProtocol):
             if full:
                 self._hold()
             return
-        before = len(self._chunks)
+        chunks = self._chunks
+        before = len(chunks)
         self._feed(data)
         self._at_chunk = self._outside_chunk[0] and data.endswith(b"\n")
-        if len(self._chunks) == before and not self._complete:
+        if len(chunks) == before and not self._complete:
             self._count_bare(len(data))
         if self._sink is None or self._complete:
             self._came()
-        elif self._chunks and self._sink(self._taken()):
+        elif chunks and self._sink(self._taken()):
             self._hold()
 
     def _count_bare(self, size: int) -> None:
