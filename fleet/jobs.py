@@ -3,6 +3,8 @@
     queued ──claim──► running ──end──► done, failed
       └───────cancel─────┴───────────► cancelled
 
+    failed, cancelled ──resume──► queued, where the job keeps what it has finished
+
 Every arrow is a conditional UPDATE: a message that arrives twice starts a job once, a worker that was taken for lost
 writes nothing more, and the first end counts.
 """
@@ -111,6 +113,16 @@ def cancel(job: Job, actor: str, **values: Any) -> bool:
     return bool(ended)
 
 
+def resume(job: Job) -> bool:
+    """Queue a job that failed or was cancelled again; False when it did not end so."""
+    ended = type(job)._default_manager.filter(pk=job.pk, status__in=(FAILED, CANCELLED))
+    queued = ended.update(
+        status=QUEUED, cause="", sent_at=timezone.now(), started_at=None, heartbeat_at=None, ended_at=None
+    )
+    job.refresh_from_db()
+    return bool(queued)
+
+
 def fail_lost(model: type[J], fail: Callable[[J, str], object], now: datetime | None = None) -> None:
     """`fail` ends each running job without a heartbeat, with the cause that it is given."""
     now = now or timezone.now()
@@ -132,7 +144,8 @@ class Heartbeat:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._running = type(job)._default_manager.filter(pk=job.pk, status=RUNNING)
+        # Of this start: a worker that was taken for lost stops, also when the job runs again in another one.
+        self._running = type(job)._default_manager.filter(pk=job.pk, status=RUNNING, started_at=job.started_at)
         self._step = ""
         self._written = float("-inf")
 

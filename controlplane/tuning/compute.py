@@ -25,6 +25,15 @@ TRIES = 5  # points drawn for each trial at most: some are no valid document
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """A trial that has ended; its number is from 1 on."""
+
+    number: int
+    values: dict[str, Any]
+    goals: Goals
+
+
+@dataclass(frozen=True, slots=True)
 class TuningInputs:
     fleet: TwinFleet
     document: dict[str, Any]  # of the live version
@@ -39,15 +48,7 @@ class TuningInputs:
     tpot_limit_ms: float | None = None
     objectives: tuple[str, ...] = goals.OBJECTIVES
     time_limit_s: float | None = None  # of the search, on the wall clock; None: no limit
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """A trial that has ended; its number is from 1 on."""
-
-    number: int
-    values: dict[str, Any]
-    goals: Goals
+    kept: tuple[Tried, ...] = ()  # trials of an earlier start with equal inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ Play = Callable[[Sequence[Playing]], list[TwinOutcome]]
 
 
 def compute(job: TuningInputs, on_progress: Callable[[Tried], None]) -> Tuned:
-    """`on_progress` gets each trial; its exceptions propagate. NotInstalled."""
+    """`on_progress` gets each trial that was not kept; its exceptions propagate. NotInstalled."""
     with _players(job.workers) as play:
         live = documents.parse(job.document)
         before = play([_on_search(job, live)])[0]
@@ -108,13 +109,26 @@ def _searched(
             drawn, policy = _drawn(job, search)
             if policy is not None:
                 batch.append((drawn, policy))
-        outcomes = play([_on_search(job, policy) for _, policy in batch])
-        for (drawn, _), outcome in zip(batch, outcomes, strict=True):
-            found = Tried(len(tried) + 1, drawn.values, goals.goals_of(outcome.requests, limits))
+        measured = _measured(job, dict(enumerate(batch, len(tried) + 1)), limits, play)
+        for (drawn, _), found in zip(batch, measured, strict=True):
             search.tell(drawn, found.goals)
             tried[found.number] = found
-            on_progress(found)
+            if found not in job.kept:
+                on_progress(found)
     return tried
+
+
+def _measured(job: TuningInputs, batch: dict[int, tuple[Drawn, Policy]], limits: Limits, play: Play) -> Iterator[Tried]:
+    """The search draws the kept trials once more, and they are not simulated again."""
+    values = {number: drawn.values for number, (drawn, _) in batch.items()}
+    kept = {each.number: each for each in job.kept if each.values == values.get(each.number)}
+    missing = [_on_search(job, policy) for number, (_, policy) in batch.items() if number not in kept]
+    outcomes = iter(play(missing) if missing else ())
+    for number, (drawn, _) in batch.items():
+        if number in kept:
+            yield kept[number]
+        else:
+            yield Tried(number, drawn.values, goals.goals_of(next(outcomes).requests, limits))
 
 
 def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, Policy | None]:

@@ -5,8 +5,10 @@ from typing import Any
 import redis
 from django.utils import timezone
 
+from controlplane.experiments import fleets
+from controlplane.experiments.product import product
 from controlplane.policies import selectors as policies
-from controlplane.policies.errors import PolicyError
+from controlplane.policies.errors import PolicyError, PolicyInvalid
 from controlplane.previews import source, subprocess
 from controlplane.previews.analysis.compute import from_the_start
 from controlplane.previews.source import TrafficPart
@@ -15,6 +17,7 @@ from controlplane.traces import library
 from controlplane.traces.types import BadTrace
 from controlplane.tuning import evidence
 from controlplane.tuning.compute import Tried, TuningInputs, compute
+from controlplane.tuning.goals import Goals
 from controlplane.tuning.models import Trial, Tuning
 from controlplane.tuning.services import cut
 from controlplane.tuning.space import Dimension
@@ -59,6 +62,12 @@ def _perform(tuning: Tuning) -> dict[str, Any]:
     twin = twin_of(pool)
     part = source.take(tuning.trace_name, tuning.max_requests, tuning.seed, tuning.trace["until"])
     heartbeat = Heartbeat(tuning)
+    inputs = fleets.sha256([product()["source_sha256"], repr(twin.fleet), part.content])
+    if tuning.trials.exists() and tuning.twin.get("inputs") != inputs:
+        message = f"pool {tuning.pool}, its traffic or Weir has changed since the first trials: start another tuning"
+        raise PolicyInvalid(message)
+    about = {"basis": twin.basis, "about": twin.about, "expected": twin.expected.as_dict(), "inputs": inputs}
+    heartbeat.write(timezone.now(), {"twin": about})
     tuned = subprocess.run_in_subprocess(
         compute, _inputs(tuning, twin, part), heartbeat.beat, lambda tried: _keep(tuning, heartbeat, tried)
     )
@@ -66,7 +75,6 @@ def _perform(tuning: Tuning) -> dict[str, Any]:
     return {
         "done": tuning.done,
         "trace": {**part.facts(), "requests": tuning.trace["requests"]},
-        "twin": {"basis": twin.basis, "about": twin.about, "expected": twin.expected.as_dict()},
         "result": {**tuned.result, "not_tested": evidence.not_tested(tuning, pool, twin, measured, tuned)},
     }
 
@@ -88,10 +96,12 @@ def _inputs(tuning: Tuning, twin: Modelled, part: TrafficPart) -> TuningInputs:
         tpot_limit_ms=tuning.limits["tpot_ms"],
         objectives=tuple(tuning.objectives),
         time_limit_s=tuning.time_limit_s,
+        kept=tuple(Tried(each.number, each.values, Goals(**each.goals)) for each in tuning.trials.all()),
     )
 
 
 def _keep(tuning: Tuning, heartbeat: Heartbeat, tried: Tried) -> None:
     tuning.done = tried.number
     heartbeat.write(timezone.now(), {"done": tuning.done})
-    Trial.objects.create(tuning=tuning, number=tried.number, values=tried.values, goals=tried.goals.as_dict())
+    values = {"values": tried.values, "goals": tried.goals.as_dict()}
+    Trial.objects.update_or_create(tuning=tuning, number=tried.number, defaults=values)

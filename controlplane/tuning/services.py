@@ -133,6 +133,16 @@ def cancel(tuning: Tuning, actor: Actor) -> bool:
     return True
 
 
+def resume(tuning: Tuning, actor: Actor) -> bool:
+    """Go on with the trials that it has; False unless it failed or was cancelled."""
+    with transaction.atomic():
+        if not jobs.resume(tuning):
+            return False
+        record(actor, "tuning.resume", str(tuning))
+    jobs.send(tuning)
+    return True
+
+
 def draft_of(tuning: Tuning, trial: int, actor: Actor) -> Draft:
     """Open a draft with the values of a winner and its evidence as note; it is never published by itself.
 

@@ -95,6 +95,13 @@ def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
 
 @operator_required
 @require_POST
+def resume(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    services.resume(_find(name, number), actor_of(request))
+    return redirect("tuning", name=name, number=number)
+
+
+@operator_required
+@require_POST
 def draft(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Open a draft with the values of the winner `trial`."""
     trial = request.POST.get("trial", "")

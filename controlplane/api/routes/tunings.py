@@ -234,6 +234,21 @@ def cancel_tuning(request: HttpRequest, name: str, number: Number) -> Any:
 
 
 @router.post(
+    "/{name}/tunings/{number}/resume",
+    response={202: TuningOut, **errors(404, 409, 422)},
+    operation_id="resume_tuning",
+    summary="Go on with a tuning that failed or was cancelled; its trials are kept",
+    openapi_extra=headers(IDEMPOTENT),
+    auth=needs("policy:write"),
+)
+def resume_tuning(request: HttpRequest, name: str, number: Number) -> Any:
+    tuning = _tuning(name, number)
+    if not services.resume(tuning, actor_of(request)):
+        raise ApiProblem(409, detail=f"tuning {number} is {tuning.status}: only failed and cancelled ones go on")
+    return Status(202, selectors.as_dict(tuning))
+
+
+@router.post(
     "/{name}/tunings/{number}/draft",
     response={201: DraftOut, **errors(404, 409, 415, 422)},
     operation_id="draft_tuning",

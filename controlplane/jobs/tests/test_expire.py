@@ -98,6 +98,19 @@ def test_a_job_is_claimed_once_and_ended_once(make: Any, message: Any) -> None:
 
 
 @KINDS
+def test_a_lost_worker_stops_even_when_the_job_was_resumed_and_runs_elsewhere(make: Any, message: Any) -> None:
+    job = make()
+    lost = jobs.Heartbeat(jobs.claim(type(job), job.pk))
+    jobs.end(job, FAILED, "worker lost")
+    assert jobs.resume(job)
+    assert not jobs.resume(job)
+    elsewhere = jobs.Heartbeat(jobs.claim(type(job), job.pk))
+    with pytest.raises(jobs.Stopped):
+        lost.beat()
+    elsewhere.beat()
+
+
+@KINDS
 def test_a_cancelled_job_stops_at_the_next_heartbeat(make: Any, message: Any) -> None:
     job = make(status=RUNNING)
     heartbeat = jobs.Heartbeat(job)

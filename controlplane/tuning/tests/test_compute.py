@@ -1,5 +1,6 @@
 """The search and the check on a small trace."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -48,6 +49,16 @@ def test_winners_of_the_searched_part_are_checked_on_the_part_that_was_held_out(
 
 def test_equal_seeds_give_equal_trials():
     assert computed() == computed()
+
+
+def test_kept_trials_are_not_simulated_again_and_lead_to_the_same_end(monkeypatch):
+    whole, tried = computed()
+    played = []
+    monkeypatch.setattr(compute, "_play", lambda each, play=compute._play: played.append(each) or play(each))
+    other = replace(tried[1], values={**tried[1].values, "classes.heavy_new_tokens": 1})
+    found, new = computed(kept=(tried[0], other))  # the second one was drawn by another search
+    assert (found, [each.number for each in new]) == (whole, [2, 3])
+    assert len(played) == 1 + 2 + 1 + len(whole.result["winners"])  # live, trials, check
 
 
 def test_points_that_are_no_document_are_not_played_and_bounded():

@@ -36,6 +36,10 @@ def test_a_tuning_is_started_from_its_page(policy, sent, otto_client, vera_clien
     assert "0 of 2 trials" in shown
     assert otto_client.post(f"{LIST}{made.pk}/cancel").status_code == 302
     assert "cancelled by otto" in text(otto_client.get(f"{LIST}{made.pk}/"))
+    assert "Resume tuning" not in text(vera_client.get(f"{LIST}{made.pk}/"))
+    assert vera_client.post(f"{LIST}{made.pk}/resume").status_code == 403
+    assert otto_client.post(f"{LIST}{made.pk}/resume").headers["Location"] == f"{LIST}{made.pk}/"
+    assert "Resume tuning" not in text(otto_client.get(f"{LIST}{made.pk}/"))
 
 
 LIVE = documents.values_of(documents.default())["classes.heavy_new_tokens"]
@@ -178,7 +182,14 @@ def test_over_rest_bad_input_is_refused(policy, ci, body):
     assert answer.json()["errors"]
 
 
-def test_over_rest_a_queued_one_is_cancelled_and_an_unknown_one_not_found(policy, sent, ci):
+def test_over_rest_a_queued_one_is_cancelled_and_resumed_and_an_unknown_one_not_found(policy, sent, ci):
     made = started(policy)
     assert ci.post(f"{REST}/{made.pk}/cancel").json()["status"] == "cancelled"
+    resumed = ci.post(f"{REST}/{made.pk}/resume")
+    assert (resumed.status_code, resumed.json()["status"]) == (202, "queued")
+    again = ci.post(f"{REST}/{made.pk}/resume")
+    assert (again.status_code, again.json()["detail"]) == (
+        409,
+        f"tuning {made.pk} is queued: only failed and cancelled ones go on",
+    )
     assert ci.get(f"{REST}/{made.pk + 1}").status_code == 404

@@ -115,6 +115,43 @@ def test_a_cancelled_one_stops_at_the_next_trial_and_keeps_the_earlier_ones(poli
     assert made.trials.count() == 1
 
 
+@pytest.fixture
+def interrupted(policy, here):
+    """Its worker was lost after the second trial, before the row of that trial."""
+    made = started(policy)
+    running.run_tuning(made.pk)
+    made.trials.filter(number__gt=1).delete()
+    Tuning.objects.update(status="failed", cause="worker lost", done=2, result=None)
+    made.refresh_from_db()
+    return made
+
+
+def test_it_goes_on_with_the_trials_that_it_has(interrupted, sent, monkeypatch):
+    monkeypatch.setattr(
+        running, "_keep", lambda *given, keep=running._keep: kept.append(given[2].number) or keep(*given)
+    )
+    kept = []
+    assert services.resume(interrupted, OTTO)
+    assert not services.resume(interrupted, OTTO)
+    assert (interrupted.status, interrupted.cause, interrupted.done) == ("queued", "", 2)
+    assert AuditEntry.objects.filter(action="tuning.resume").count() == 1
+    assert sent[-1] == ("tuning.run", [interrupted.pk], "control")
+    running.run_tuning(interrupted.pk)
+    interrupted.refresh_from_db()
+    assert (interrupted.status, interrupted.done, interrupted.trials.count(), kept) == ("done", 3, 3, [2, 3])
+    assert interrupted.result["winners"]
+
+
+def test_it_does_not_go_on_with_another_fleet(interrupted):
+    Pool.objects.update(replicas=3)
+    services.resume(interrupted, OTTO)
+    running.run_tuning(interrupted.pk)
+    interrupted.refresh_from_db()
+    assert interrupted.status == "failed"
+    assert "has changed since the first trials: start another tuning" in interrupted.cause
+    assert interrupted.trials.count() == 1
+
+
 def test_one_whose_worker_died_fails(policy):
     made = started(policy)
     assert jobs.claim(Tuning, made.pk)
