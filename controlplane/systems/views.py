@@ -9,10 +9,10 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.systems.asking import InvalidInputs, ask, figures, inputs_of
+from controlplane.systems.asking import InvalidInputs, ask, figures
 from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import System
-from fleet.kinds.option import Option, options_of
+from fleet.kinds.option import Option, build, options_of
 from fleet.kinds.option_field import OptionField, shown, typed_value
 from router.contract.problem import by_path
 
@@ -81,7 +81,7 @@ def _groups(chosen: System, fields: Mapping[str, OptionField]) -> Iterator[dict[
 
 
 def _presets(chosen: System, given: Mapping[str, Any], *, valid: bool) -> Iterator[dict[str, Any]]:
-    inputs = inputs_of(chosen, given) if valid else None
+    inputs = build(chosen.inputs, given) if valid else None
     for title, values in chosen.presets.items():
         query = urlencode({name: shown(value) for name, value in values.items()})
-        yield {"title": title, "query": query, "current": inputs == inputs_of(chosen, values)}
+        yield {"title": title, "query": query, "current": inputs == build(chosen.inputs, values)}

@@ -1,5 +1,6 @@
 """What holds for every system: its page, its REST route, and the declaration of its inputs."""
 
+import html
 import json
 import math
 import re
@@ -91,6 +92,23 @@ def is_sound(system: System, given: dict[str, Any]) -> bool:
         return all(map(math.isfinite, numbers(system.compute(inputs_of(system, given)))))
     except InvalidInputs as error:
         return all(problem.path and problem.allowed for problem in error.problems)
+
+
+ODD = ("0", "-1", "1e308", "NaN", "inf", "", "x", '<b class="odd">')
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@EVERY
+def test_any_text_in_an_input_is_answered_or_refused_on_a_page(vera_client: Client, system: System) -> None:
+    options = options_of(system.inputs)
+    small = {one.name: str(int(one.minimum or 0)) for one in options if one.name in ("runs", "requests")}
+    for name, text in ((one.name, text) for one in options for text in ODD):
+        page = vera_client.get(f"/systems/{system.slug}/", small | {name: text})
+        content = page.content.decode().replace(html.escape(text), "") if text else page.content.decode()
+        assert page.status_code in (200, 422), (name, text)
+        assert not re.search(r"\b(None|[Nn]a[Nn]|inf|Infinity)\b|<b class", content), (name, text)
+        assert page.status_code == 200 or 'aria-invalid="true"' in content, (name, text)
 
 
 @EVERY
