@@ -19,9 +19,9 @@ def connectors() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"the Mooncake store {store.name}", {"kv": MOONCAKE_STORE, "store_pool": store.name}
 
 
-def _offload(rate: float, connector: dict[str, Any], over: str) -> dict[str, Any]:
+def _offload(rate: float, connector: dict[str, Any], over: str = "") -> dict[str, Any]:
     return {
-        "name": f"D at {rate:g} GB-s over {over}",
+        "name": f"D at {rate:g} GB-s{over and f' over {over}'}",
         "strategy": "adaptive_offload",
         "overrides": HEAVY_OF_DESIGN,
         "fleet": {"engine": {**connector, "kv_gb_per_s": rate, "kv_busy_gb_per_s": rate}},
@@ -34,7 +34,7 @@ C: list[Any] = [
     {"name": f"C at T={t // 1000}k", "strategy": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": t}}
     for t in (10_000, 20_000, 40_000)
 ]
-D: dict[str, Any] = {**_offload(9.7, {"kv": NIXL}, "NIXL"), "name": "D at 9.7 GB-s"}
+D: list[Any] = [_offload(rate, {"kv": NIXL}) for rate in TRANSFER_RATES]
 STATIC: dict[str, Any] = {
     "name": "static 6P2D",
     "strategy": "round_robin_pd",
@@ -48,7 +48,7 @@ def presets() -> dict[str, tuple[str, list[Any]]]:
     """Name to (title, arms)."""
     over = [_offload(rate, options, name) for name, options in connectors() for rate in TRANSFER_RATES]
     return {
-        "design": ("A, B, D and static 6P+2D", [A, B, D, STATIC]),
+        "design": ("A, B, D and static 6P+2D", [A, B, D[1], STATIC]),
         "thresholds": ("C: the threshold at 10k, 20k and 40k", [A, *C]),
         "bandwidths": ("D at 3, 9.7 and 40 GB/s over each connector", [A, *over]),
         "peers": ("strategies of other routers", PEERS),
