@@ -367,7 +367,7 @@ def _print_preview(one: dict[str, Any]) -> None:
     for name, found in one["result"]["classes"].items():
         for metric in found["metrics"]:
             if metric["relative"] is not None:
-                print(f"  {name}, {metric['metric']}: {metric['relative']:+.1%}: {metric['verdict']}")
+                print(f"  {name}, {metric['metric']}: {100 * metric['relative']:+.1f} %: {metric['verdict']}")
 
 
 def tune_policy(api: Api, options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from fleet.counted import counted
+from fleet.counted import counted, percent
 from router.contract.redis.staleness import WORKER_DOWN_S, WORKER_LATE_S
 
 Json = Mapping[str, Any]
@@ -187,7 +187,7 @@ def _shares(pool: str, name: str, window: Json) -> Iterator[Found]:
         if window["n"] >= ERRORS_FROM and window[key] > ERROR_SHARE * window["n"]:
             share = window[key] / window["n"]
             reason = (
-                f"{share * 100:.0f} % of {name} requests {word} in the last {window['window_s']} s (n = {window['n']})"
+                f"{percent(share)} of {name} requests {word} in the last {window['window_s']} s (n = {window['n']})"
             )
             yield Found(severity, f"{pool} · {name}", reason, f"/requests/?pool={quote(pool)}&class={name}", (pool,))
 

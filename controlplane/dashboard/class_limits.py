@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fleet.counted import percent
+
 
 def in_words(limits: Mapping[str, Any]) -> dict[str, str]:
     """By class; empty while the thresholds are unknown."""
@@ -10,7 +12,7 @@ def in_words(limits: Mapping[str, Any]) -> dict[str, str]:
         return {}
     heavy, warm, share = limits["heavy_new_tokens"], limits["warm_new_tokens"], limits["warm_hit_share"]
     return {
-        "warm": f"more than {share * 100:.0f} % cached or under {warm:,} new tokens",
+        "warm": f"more than {percent(share)} cached or under {warm:,} new tokens",
         "medium": f"{warm:,} to {heavy:,} new tokens",
         "heavy": f"{heavy:,} new tokens or more",
     }

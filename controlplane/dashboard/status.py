@@ -1,5 +1,6 @@
 """The displayed status of an instance: its state, corrected by its last sample. Pure."""
 
+from fleet.counted import percent
 from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_STALE_S
 
@@ -45,7 +46,7 @@ def shown_status(state: str, sample: InstanceSample | None, now: float) -> tuple
 def _load(sample: InstanceSample) -> tuple[str, str]:
     kv, waiting = sample.kv_usage, sample.waiting
     if kv is not None and kv >= KV_SATURATED:
-        return "saturated", f"KV usage {kv * 100:.0f} % (threshold {KV_SATURATED * 100:.0f} %)"
+        return "saturated", f"KV usage {percent(kv)} (threshold {percent(KV_SATURATED)})"
     if waiting is not None and waiting >= WAITING_SATURATED:
         return "saturated", f"{waiting:.0f} requests waiting (threshold {WAITING_SATURATED})"
     return "ready", ""

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from fleet.control import nodes
+from fleet.counted import percent
 from fleet.models import Instance, Node
 from fleet.snapshot import node_views
 
@@ -76,7 +77,7 @@ def _describe_gpus(gpus: Iterable[Mapping[str, Any]]) -> str:
 def _describe_use(gpu: Mapping[str, Any]) -> str:
     """`0: 45 %, 120.0 of 141.0 GiB`"""
     used, size = (_gib(gpu[name]) for name in ("memory_used_bytes", "memory_bytes"))
-    return f"{gpu['number']}: {gpu['use']:.0%}, {used:.1f} of {size:.1f} GiB"
+    return f"{gpu['number']}: {percent(gpu['use'])}, {used:.1f} of {size:.1f} GiB"
 
 
 def _gib(size: int | None) -> float | None:

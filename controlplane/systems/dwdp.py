@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from controlplane.systems.dwdp_inputs import GIGA, Inputs, demand_of, phase_of, rules
 from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Series, System, Table
+from fleet.counted import percent
 from fleet.systems.dwdp import published
 from fleet.systems.dwdp.contention import layer_ms, met
 from fleet.systems.dwdp.knobs import KNOBS
@@ -51,8 +52,8 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
     return (
         Fact("Window over copy", phase.ratio, "", "computing of a layer over its copy"),
         Fact("Smallest MNT that hides the copy", smallest, "tokens", "with these prompts, contention included"),
-        Fact("Exposed", phase.exposed_ms, "ms/layer", f"{phase.exposed_ms / phase.dwdp_ms:.0%} of a DWDP layer"),
-        Fact("Waiting under DEP", phase.wait_ms, "ms/layer", f"{phase.wait_ms / phase.dep_ms:.0%} of a DEP layer"),
+        Fact("Exposed", phase.exposed_ms, "ms/layer", f"{percent(phase.exposed_ms / phase.dwdp_ms)} of a DWDP layer"),
+        Fact("Waiting under DEP", phase.wait_ms, "ms/layer", f"{percent(phase.wait_ms / phase.dep_ms)} of a DEP layer"),
         Fact("Throughput per context GPU", phase.gain, "x DEP", f"{phase.tokens_per_s(phase.dwdp_ms):,.0f} tokens/s"),
         Fact("Context GPUs", f"{dep.gpus} → {dwdp.gpus}", "", "DEP → DWDP, for the same generation GPUs"),
         Fact("TPS/GPU", f"{dep.tokens_per_gpu:,.0f} → {dwdp.tokens_per_gpu:,.0f}", "tokens/s", "of all GPUs together"),

@@ -6,6 +6,7 @@ from statistics import fmean
 from controlplane.systems import neuron_play as play
 from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Series, System, Table
 from controlplane.twin.simulation.types import TwinOutcome, Use
+from fleet.counted import percent
 from fleet.engine.engine_model import TransferLink
 from fleet.engine.profiles import MODELS as SIZES
 from fleet.kinds.option import option
@@ -128,7 +129,7 @@ def _verdict(balance: Balance, best: Balance) -> str:
         return f"{here}, and both sides are in balance."
     other = "decode" if balance.slower == "prefill" else "prefill"
     return (
-        f"{here}: {balance.slower} is the slower side and {balance.idle_share:.0%} of {other} stays idle; "
+        f"{here}: {balance.slower} is the slower side and {percent(balance.idle_share)} of {other} stays idle; "
         f"{best.prefills}P{best.decodes}D would be in balance, at {best.rate:,.3g}."
     )
 

@@ -11,6 +11,7 @@ from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group
 from controlplane.traces import library
 from controlplane.traces.summary import ideal_hits
 from controlplane.traces.types import BadTrace
+from fleet.counted import percent
 from fleet.engine.law import law_of
 from fleet.engine.profiles import FITS, PEAKS, Profile, UnknownProfile, kv_blocks, profile
 from fleet.kinds.option import option
@@ -216,10 +217,10 @@ def _verdict(found: Found) -> str:
         )
     decoding = inputs.instances - inputs.prefill_instances
     static = found.used(decoding)
-    wall = "more than there is" if static > 1 else f"{static:.0%}"
+    wall = "more than there is" if static > 1 else percent(static)
     return (
-        f"{heavy.requests:.0%} of the requests are heavy and carry {heavy.new_tokens:.0%} of the new tokens: only they "
-        f"would move, while {decoding} static decode instances would use {wall} of their KV."
+        f"{percent(heavy.requests)} of the requests are heavy and carry {percent(heavy.new_tokens)} of the new tokens: "
+        f"only they would move, while {decoding} static decode instances would use {wall} of their KV."
     )
 
 

@@ -7,6 +7,7 @@ from controlplane.tuning.compute import Tuned
 from controlplane.tuning.models import Tuning
 from controlplane.twin.expected_error import described
 from controlplane.twin.pool_model import Modelled
+from fleet.counted import percent
 from fleet.models import Pool
 
 TITLES = {"ttft_p90_ms": ("TTFT p90", "ms"), "tpot_p90_ms": ("TPOT p90", "ms"), "goodput": ("Goodput", "%")}
@@ -67,7 +68,7 @@ def note(tuning: Tuning, winner: dict[str, Any]) -> str:
         [
             f"Trial {winner['trial']} of tuning {tuning.pk}: /policies/{tuning.policy.name}/tunings/{tuning.pk}/",
             f"Simulated against v{tuning.live_version} on {tuning.trace_name}, pool {tuning.pool}: "
-            f"{tuning.done} trials on the first {1 - tuning.held_out:.0%} of the requests, "
+            f"{tuning.done} trials on the first {percent(1 - tuning.held_out)} of the requests, "
             f"checked on the last {held_out:,}, which the search never saw.",
             *(f"- {effect_text(row)}" for row in winner["effect"]),
             "Not tested:",

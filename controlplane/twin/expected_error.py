@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from fleet.counted import percent
 from fleet.engine.engine_model import EngineModel
 from fleet.models import Calibration
 
@@ -60,7 +61,7 @@ def described(expected: Mapping[str, Any] | None) -> str:
     if not expected:
         return ""
     known = ", ".join(
-        f"{name} {100 * expected[key]:.0f} %" for key, name in NAMES.items() if expected.get(key) is not None
+        f"{name} {percent(expected[key])}" for key, name in NAMES.items() if expected.get(key) is not None
     )
     unknown = ", ".join(name for key, name in NAMES.items() if expected.get(key) is None)
     return f"{known} of a warm engine" + (f"; {unknown} unknown" if unknown else "")

@@ -12,6 +12,7 @@ from controlplane.twin.expected_error import ExpectedError
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.calibration.describe import API, TOKENIZING, law_of
+from fleet.counted import percent
 from fleet.engine.engine_model import EngineModel, Role, TransferLink
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.profiles import UnknownProfile
@@ -140,7 +141,7 @@ def _to_measure(pool: Pool) -> str:
 
 def about(row: Calibration) -> str:
     at = row.ended_at or row.asked_at
-    errors = f"error {row.ttft_error:.0%} TTFT, {row.tpot_error:.0%} TPOT, n = {row.n}"
+    errors = f"error {percent(row.ttft_error)} TTFT, {percent(row.tpot_error)} TPOT, n = {row.n}"
     return f"calibrated on {row.instance} on {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, {errors}"
 
 

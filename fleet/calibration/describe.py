@@ -6,6 +6,7 @@ from typing import Any
 
 from fleet.calibration.fit import tpot_s, ttft_s
 from fleet.calibration.point import CalibrationPoint
+from fleet.counted import percent
 from fleet.engine.law import Law
 
 API, TOKENIZING = "api_s", "api_s_per_token"  # constants that are not part of the law
@@ -50,7 +51,7 @@ def describe_held_out(errors: Mapping[str, float | None]) -> list[tuple[str, str
         "tpot_mean": "Held out: mean TPOT",
         "e2e_mean": "Held out: mean E2E",
     }
-    return [(name, f"{off:+.1%}") for key, name in names.items() if (off := errors.get(key)) is not None]
+    return [(name, percent(off, "+.1f")) for key, name in names.items() if (off := errors.get(key)) is not None]
 
 
 def fitted_loads(

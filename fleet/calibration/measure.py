@@ -21,6 +21,7 @@ from fleet.calibration.recorded import requests_of
 from fleet.calibration.replayed import EngineConstants, ReplayErrors
 from fleet.calibration.sweep import Sweep
 from fleet.calibration.traffic_fit import fit_traffic
+from fleet.counted import percent
 from fleet.kinds.kind import Kind
 from router.contract.redis.receipt import Receipt
 
@@ -96,7 +97,11 @@ async def measure_traffic(
     fitted = Fitted(made.constants.law, made.constants.api_s, held_out.ttft or 0.0, held_out.tpot or 0.0, held_out.n)
     notes = [f"fitted to {made.fitted} recorded requests, tested on the {held_out.n} after them"]
     wrong = {"TTFT": held_out.ttft_mean, "TPOT": held_out.tpot_mean}
-    notes += [f"the mean {name} of those is off by {off:+.0%}" for name, off in wrong.items() if abs(off or 0.0) > POOR]
+    notes += [
+        f"the mean {name} of those is off by {percent(off, '+.0f')}"
+        for name, off in wrong.items()
+        if abs(off or 0.0) > POOR
+    ]
     return Calibrated([], fitted, made.limits, tuple(notes), made.constants.api_s_per_token, held_out)
 
 
@@ -124,9 +129,9 @@ def _others(before: EngineFacts, after: EngineFacts, own: int) -> float:
 def _notes(points: list[CalibrationPoint], fitted: Fitted, others: float) -> tuple[str, ...]:
     late = sum(point.tpot_s is None for point in points)
     found = {
-        f"{others:.0%} of the prompt tokens in that time were from other clients": others > OTHERS,
+        f"{percent(others)} of the prompt tokens in that time were from other clients": others > OTHERS,
         f"{late} of {len(points)} loads were received too late to count: the measuring machine was busy": late > 0,
-        f"the law fits TTFT poorly, error {fitted.ttft_error:.0%}": fitted.ttft_error > POOR,
-        f"the law fits TPOT poorly, error {fitted.tpot_error:.0%}": fitted.tpot_error > POOR,
+        f"the law fits TTFT poorly, error {percent(fitted.ttft_error)}": fitted.ttft_error > POOR,
+        f"the law fits TPOT poorly, error {percent(fitted.tpot_error)}": fitted.tpot_error > POOR,
     }
     return tuple(text for text, holds in found.items() if holds)

@@ -22,6 +22,7 @@ from fleet.calibration.recorded import read_receipts
 from fleet.calibration.replayed import EngineConstants
 from fleet.calibration.streamed_request import RequestFailed
 from fleet.calibration.traffic_fit import TooFewRequests
+from fleet.counted import percent
 from fleet.kinds import KINDS
 from fleet.kinds.option import build
 from fleet.models import Calibration, Instance, State
@@ -188,7 +189,9 @@ def _done(row: Calibration, measured: Calibrated) -> bool:
         held_out=asdict(measured.held_out) if measured.held_out is not None else {},
     )
     if ended:
-        errors = f"error {fitted.ttft_error:.1%} TTFT, {fitted.tpot_error:.1%} TPOT, n = {fitted.n}"
+        errors = (
+            f"error {percent(fitted.ttft_error, '.1f')} TTFT, {percent(fitted.tpot_error, '.1f')} TPOT, n = {fitted.n}"
+        )
         _record(row, f"calibrated: {errors}")
     return ended
 

@@ -29,7 +29,7 @@ def believe(trouble: str | None, complete: bool, exact: Accuracy, approximate: A
         return EXACT
     error = approximate.recent_error()
     if error is not None and error > APPROXIMATE_LIMIT:
-        return Belief("none", f"{why}; the approximate index is wrong by {error:.0%} of the prompt tokens")
+        return Belief("none", f"{why}; the approximate index is wrong by {100 * error:.0f} % of the prompt tokens")
     return Belief("approximate", why)
 
 
@@ -39,7 +39,7 @@ def _against_exact(trouble: str | None, complete: bool, error: float | None, oth
     if trouble:
         return trouble
     if error is not None and error > EXACT_LIMIT:
-        return f"its KV events predict cached tokens wrongly, by {error:.0%} of the prompt tokens"
+        return f"its KV events predict cached tokens wrongly, by {100 * error:.0f} % of the prompt tokens"
     if not complete and (error is None or other is None or error > other):
         return (
             "its KV events were not received from the start, and are not more accurate than the approximate index yet"

@@ -1,14 +1,18 @@
 """Numbers on pages: three significant digits, a unit, "–" for unknown. static/js/format.js writes the same."""
 
 import math
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 from django import template
 from django.template.defaultfilters import filesizeformat
 
+from fleet.counted import percent as in_percent
+
 register = template.Library()
 UNKNOWN = "–"
+NOUNS = re.compile(r"\w{2,}s")  # units with a singular: tokens, and not ms
 
 
 @register.filter
@@ -49,8 +53,17 @@ def limit(value: Any) -> str:
 
 
 @register.filter
+def setting(value: Any, unit: str) -> str:
+    """An option's value as a person says it: off, 1 hit, 4 GPUs."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    noun = unit[:-1] if value == 1 and NOUNS.fullmatch(unit) else unit
+    return f"{limit(value)} {noun}".strip()
+
+
+@register.filter
 def percent(share: float | str | None) -> str:
-    return f"{share * 100:.0f} %" if isinstance(share, int | float) else UNKNOWN
+    return in_percent(share) if isinstance(share, int | float) else UNKNOWN
 
 
 @register.filter

@@ -36,6 +36,22 @@ def test_a_figure_is_written(write: Any, value: Any, text: str) -> None:
     assert write(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (False, "", "off"),
+        (True, "", "on"),
+        (1, "hits", "1 hit"),
+        (2, "hits", "2 hits"),
+        (1, "ms", "1 ms"),
+        (1, "requests/s", "1 requests/s"),
+        ("a", "", "a"),
+    ],
+)
+def test_an_option_reads_as_a_person_says_it(value: Any, unit: str, text: str) -> None:
+    assert figures.setting(value, unit) == text
+
+
 @pytest.mark.parametrize("write", [figures.significant, figures.whole, figures.percent, figures.ms, figures.seconds])
 @pytest.mark.parametrize("unknown", [None, ""])
 def test_what_is_unknown_is_a_dash_and_never_0(write: Any, unknown: Any) -> None:

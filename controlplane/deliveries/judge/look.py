@@ -7,6 +7,7 @@ from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.memory import Memory
 from controlplane.deliveries.plan import Canary, Full, Plan, Shadow, Step, Switchback
 from controlplane.deliveries.states import Proposal, State, What
+from fleet.counted import percent
 
 Findings = Sequence[GuardFinding]
 
@@ -87,7 +88,7 @@ def _after_shadow(at: Situation, step: Shadow, findings: Findings) -> Proposal:
 
 def _after_canary(at: Situation, step: Canary, findings: Findings) -> Proposal:
     if at.clock_s >= step.for_s and is_fine(findings):
-        return Proposal(What.PASS, f"{step.share:.0%} for {at.clock_s:.0f} s: {_texts(_needed(findings))}")
+        return Proposal(What.PASS, f"{percent(step.share)} for {at.clock_s:.0f} s: {_texts(_needed(findings))}")
     if at.clock_s < step.max_s:
         return Proposal(What.STAY)
     open_ones = [each for each in _needed(findings) if each.verdict != "fine"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.plan import PoolGuard
+from fleet.counted import percent
 from router.contract import sketch
 from router.contract.redis.router_status import Window
 
@@ -79,4 +80,4 @@ def _sentence(guard: PoolGuard, measured: Measured, lasted: float) -> str:
 
 
 def _shown(guard: PoolGuard, value: float) -> str:
-    return f"{value:.0f} ms" if guard.metric.endswith("_ms") else f"{value:.1%}"
+    return f"{value:.0f} ms" if guard.metric.endswith("_ms") else percent(value, ".1f")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.statistics.comparisons import LEAST_REQUESTS, half_width
+from fleet.counted import percent
 from router.contract.redis.delivery import ShadowTally
 
 REFUSED = 0.01  # of the requests that live serves
@@ -37,7 +38,7 @@ def refused(tally: ShadowTally) -> GuardFinding:
     return GuardFinding(
         metric="shadow.refused",
         verdict="fail" if low > REFUSED else "fine",
-        text=f"the candidate would refuse {share:.1%} of the requests that live serves",
+        text=f"the candidate would refuse {percent(share, '.1f')} of the requests that live serves",
         estimate=share,
         lower=low,
         upper=high,
@@ -54,7 +55,8 @@ def crowded(tally: ShadowTally) -> GuardFinding:
     return GuardFinding(
         metric="shadow.crowded",
         verdict="fail" if low > limit else "fine",
-        text=f"{name or 'no instance'} would get {share:.1%} of the requests, at most {limit:.1%} are allowed",
+        text=f"{name or 'no instance'} would get {percent(share, '.1f')} of the requests, "
+        f"at most {percent(limit, '.1f')} are allowed",
         estimate=share,
         lower=low,
         upper=high,
@@ -74,13 +76,13 @@ def _fullest(to: Mapping[str, int], live_to: Mapping[str, int], n: int) -> tuple
 def changed(tally: ShadowTally, previewed: Interval | None) -> GuardFinding:
     share = tally.changed / tally.n
     low, high = _interval(tally.changed, tally.n)
-    text = f"the candidate decides {share:.1%} of the requests otherwise"
+    text = f"the candidate decides {percent(share, '.1f')} of the requests otherwise"
     if previewed is None:
         verdict, said = "fine", f"{text}; no preview on recorded traffic to compare with"
     else:
         outside = low > previewed[1] or high < previewed[0]
         verdict = "fail" if outside else "fine"
-        said = f"{text}; the preview said {previewed[0]:.1%} to {previewed[1]:.1%}"
+        said = f"{text}; the preview said {percent(previewed[0], '.1f')} to {percent(previewed[1], '.1f')}"
     return GuardFinding(
         metric="shadow.changed",
         verdict="fail" if verdict == "fail" else "fine",

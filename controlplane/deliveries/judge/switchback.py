@@ -15,6 +15,7 @@ from controlplane.deliveries.judge.statistics import comparisons, student
 from controlplane.deliveries.judge.sums import Evidence, added
 from controlplane.deliveries.judge.verdicts import UNITS, Levels, levels_of
 from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, Plan
+from fleet.counted import percent
 from router.contract.redis.delivery import Arm, CellTally
 
 Level = Callable[[CellTally], float | None]  # of a block: mean ln ms at equal length, or a share; None: too little
@@ -56,7 +57,7 @@ def compare(blocks: Sequence[Block], guard: ComparisonGuard, name: str, levels: 
         needed=guard.metric in NEEDED,
     )
     if sum(n) < OCCURS * sum(tally.n for block in blocks for tally in block.classes.values()):
-        text = f"fewer than {OCCURS:.0%} of the requests are {name}: not judged"
+        text = f"fewer than {percent(OCCURS)} of the requests are {name}: not judged"
         return replace(finding, verdict="not_judged", text=text)
     found = _differences(blocks, tallies, _level_of(guard.metric, tallies.values()))
     complete = replace(finding, cells=(float(len(found)), float(len(found))))

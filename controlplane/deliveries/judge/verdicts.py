@@ -11,6 +11,7 @@ from controlplane.deliveries.judge.statistics.comparisons import Estimate
 from controlplane.deliveries.judge.statistics.counts import Counted
 from controlplane.deliveries.judge.sums import Evidence
 from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, Count, CountGuard, Plan
+from fleet.counted import percent
 from router.contract.redis.delivery import Arm
 
 ARMS: tuple[Arm, Arm] = ("candidate", "control")
@@ -64,7 +65,9 @@ def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Level
         needed=guard.metric in NEEDED,
     )
     if is_rare(evidence, name):
-        return finding(verdict="not_judged", text=f"fewer than {OCCURS:.0%} of the requests are {name}: not judged")
+        return finding(
+            verdict="not_judged", text=f"fewer than {percent(OCCURS)} of the requests are {name}: not judged"
+        )
     estimate = _estimated(evidence, guard.metric, name)
     if estimate is None or not estimate.is_enough:
         return finding(
@@ -181,7 +184,7 @@ def sizes(evidence: Evidence, share: float) -> GuardFinding:
     half = comparisons.half_width(se, total * share * (1 - share), SIZES_ALPHA / 2)
     return finding(
         verdict="error" if abs(found - share) > half else "fine",
-        text=f"the candidate has {found:.1%} of {total} sessions, meant are {share:.1%}",
+        text=f"the candidate has {percent(found, '.1f')} of {total} sessions, meant are {percent(share, '.1f')}",
         estimate=found,
         lower=max(0.0, found - half),
         upper=min(1.0, found + half),

@@ -9,6 +9,7 @@ from controlplane.dashboard.templatetags.figures import ms, whole
 from controlplane.deliveries.plan import COMPARISONS, COUNTS, NEEDED
 from controlplane.delivery_pages.display.interval import Axis, points_axis, ratio_axis, signed_percent, signed_points
 from controlplane.policies.selectors import listed
+from fleet.counted import percent
 
 Finding = Mapping[str, Any]  # a GuardFinding as stored in a look
 
@@ -148,7 +149,7 @@ def _level(finding: Finding, estimate: float) -> tuple[str, str, str, Axis | Non
 
 
 def _share(share: float) -> str:
-    return f"{share * 100:.3g} %"
+    return percent(share, ".3g")
 
 
 def _ratio(finding: Finding, estimate: float) -> tuple[str, str, str, Axis | None]:

@@ -7,6 +7,7 @@ from controlplane.deliveries.plan import Canary, Full, Shadow, Step, Switchback
 from controlplane.deliveries.states import CARRIES, CLOSED, State
 from controlplane.delivery_pages.display.durations import countdown, words
 from controlplane.delivery_pages.display.facts import Facts
+from fleet.counted import percent as in_percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def title(step: Step) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{share * 100:.3g} %"
+    return in_percent(share, ".3g")
 
 
 def needs(step: Step) -> str:

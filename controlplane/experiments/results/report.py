@@ -9,6 +9,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.records import COLUMNS, Record
 from controlplane.twin.expected_error import described
+from fleet.counted import percent
 
 REPORTED = ("n", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "e2e_p50_ms", "e2e_p90_ms", "hit_ratio")
 
@@ -20,7 +21,7 @@ def shown(value: float | int | str | None, unit: str = "") -> str:
     if isinstance(value, str):
         return value
     if unit == "%":
-        return f"{value * 100:.3g} %"
+        return percent(value, ".3g")
     text = f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 100 else f"{value:.3g}"
     return f"{text} {unit}".strip()
 

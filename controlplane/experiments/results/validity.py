@@ -4,6 +4,8 @@ known of the engines. Pure."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fleet.counted import percent
+
 SHARE = 0.1  # of the TTFT p90; less hardly changes a conclusion
 LEAST_MS = 20.0  # of the time of the engine; less needs no warning
 BUSY = 0.97
@@ -27,7 +29,7 @@ def replay_warnings(results: Mapping[str, Any], facts: Mapping[str, Any], time_s
             f"latencies are those of this machine; choose a smaller time scale"
         )
     if (facts.get("machine_busy") or 0.0) > BUSY:
-        found.append(f"the machine's CPU was {facts['machine_busy']:.0%} busy during the run")
+        found.append(f"the machine's CPU was {percent(facts['machine_busy'])} busy during the run")
     at_once, ok = results["came_at_once"], everything["ok"]
     if at_once > SHARE * ok:
         found.append(

@@ -99,10 +99,10 @@ def test_the_difference_against_the_chosen_baseline_is_shown_with_its_verdict(ot
 
 def test_warnings_stand_beside_the_comparison_that_they_are_about(otto_client, ended):
     experiment = ended()
-    experiment.runs.filter(arm="round_robin").update(warnings=["the machine's CPU was 100% busy during the run"])
+    experiment.runs.filter(arm="round_robin").update(warnings=["the machine's CPU was 100 % busy during the run"])
     page = otto_client.get(f"/experiments/{experiment.pk}/").content.decode()
     assert "1 warning<" in page
-    assert "round_robin: the machine&#x27;s CPU was 100% busy" in page
+    assert "round_robin: the machine&#x27;s CPU was 100 % busy" in page
 
 
 def test_parameters_that_differ_are_shown_first(otto_client, ended):

@@ -151,7 +151,7 @@ def test_a_pool_of_real_engines_computes_as_one_of_them_was_measured(calibrated:
     model = the_model(made)
     assert made.basis == "calibrated"
     assert re.fullmatch(
-        r"calibrated on chat-0 on \d{4}-\d\d-\d\d \d\d:\d\d UTC, error \d% TTFT, \d% TPOT, n = 48", made.about
+        r"calibrated on chat-0 on \d{4}-\d\d-\d\d \d\d:\d\d UTC, error \d % TTFT, \d % TPOT, n = 48", made.about
     )
     assert made.cautions == ()
     assert (model.law, model.api_s) == (law_of_constants(row.constants), row.constants["api_s"])
@@ -169,8 +169,8 @@ def test_an_old_calibration_and_other_settings_are_said(calibrated: Pool) -> Non
 
 
 def test_what_speaks_against_the_measurement_is_said(calibrated: Pool) -> None:
-    Calibration.objects.update(notes=["the law fits TTFT poorly, error 40%"])
-    assert twin_of(calibrated).cautions == ("the law fits TTFT poorly, error 40%",)
+    Calibration.objects.update(notes=["the law fits TTFT poorly, error 40 %"])
+    assert twin_of(calibrated).cautions == ("the law fits TTFT poorly, error 40 %",)
 
 
 def test_what_is_not_measured_of_the_engines_is_said(calibrated: Pool) -> None:

@@ -44,7 +44,7 @@ def facts(**changes):
     ("changed", "late_ms", "expected"),
     [
         ({}, 0.5, []),
-        ({"machine_busy": 0.99}, 0.5, ["99% busy"]),
+        ({"machine_busy": 0.99}, 0.5, ["99 % busy"]),
         ({"sim_lag_p99_s": 0.05}, 0.5, ["engines ran late: p99 500 ms"]),
         ({}, 50.0, ["sent requests late: p99 500 ms"]),
         ({"sim_lag_p99_s": None, "machine_busy": None}, 0.5, []),

@@ -38,7 +38,7 @@ def test_it_says_what_it_does_to_the_instance_and_shows_what_was_measured_beside
     assert re.search(r"^ +1 +256 +3 +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d$", said, re.M)
     assert re.search(r"^ +32 +1024 +3 +– +– +\d+\.\d\d +\d+\.\d\d$", said, re.M)
     assert re.search(r"^Smallest step: \d", said, re.M)
-    assert re.search(r"^error \d\.\d% TTFT, \d\.\d% TPOT, n = 48$", said, re.M)
+    assert re.search(r"^error \d\.\d % TTFT, \d\.\d % TPOT, n = 48$", said, re.M)
     assert said.endswith("note: others ran too\n")
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.subject, entry.reason) == ("instance.calibrate", "chat-0", "new driver")
@@ -91,5 +91,5 @@ def test_from_traffic_it_sends_nothing_and_shows_the_held_out_errors() -> None:
     said = calibrate("chat-0", "--from-traffic")
     assert said.startswith("chat-0 is calibrated with the requests that routers recorded\n")
     assert "TPOT ms" not in said
-    assert "Held out: mean TTFT: +2.4%\nHeld out: TTFT p99: -5.1%\nHeld out: mean TPOT: +1.7%" in said
+    assert "Held out: mean TTFT: +2.4 %\nHeld out: TTFT p99: −5.1 %\nHeld out: mean TPOT: +1.7 %" in said
     assert AuditEntry.objects.get().after == {"seconds": 120.0, "source": "traffic"}

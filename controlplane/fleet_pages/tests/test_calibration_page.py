@@ -111,5 +111,5 @@ def test_an_operator_has_it_fitted_to_traffic_and_reads_the_held_out_errors(oper
     assert "; from recorded requests" in text_of(answer)
     tasks.calibrate(*sent[0])
     said = read(operator)
-    assert "Held out: mean TTFT +2.4% Held out: TTFT p99 -5.1% Held out: mean TPOT +1.7%" in said
+    assert "Held out: mean TTFT +2.4 % Held out: TTFT p99 −5.1 % Held out: mean TPOT +1.7 %" in said
     assert "Measured and fitted" not in said  # no sweep, no loads

@@ -190,7 +190,7 @@ def test_gpus_are_told_by_number_and_kind_and_how_much_each_is_used(operator: Cl
     Node.objects.update(inventory={"gpus": gpus, "cpus": 4, "memory_bytes": 2**30})
     said = text_of(operator.get("/fleet/nodes/local/"))
     assert "2 × H200 (141 GiB)" in said
-    assert "0: 45%, 120.0 of 141.0 GiB; 1: 55%, 120.0 of 141.0 GiB" in said
+    assert "0: 45 %, 120.0 of 141.0 GiB; 1: 55 %, 120.0 of 141.0 GiB" in said
 
 
 def test_a_viewer_sees_whom_to_ask_and_changes_nothing(viewer: Client, pool: Pool) -> None:

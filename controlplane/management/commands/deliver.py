@@ -23,6 +23,7 @@ from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import NothingToPublish, PolicyError, PolicyInvalid
 from controlplane.policies.models import Policy
+from fleet.counted import percent
 
 EVERY_S = 1.0
 DAY = 86_400
@@ -147,5 +148,5 @@ def _said(error: Exception) -> str:
 
 def _line(delivery: Delivery) -> str:
     steps = f"step {delivery.step + 1} of {len(delivery.plan['steps'])}"
-    share = f", {delivery.share * 100:g} %" if delivery.share else ""
+    share = f", {percent(delivery.share, 'g')}" if delivery.share else ""
     return f"{delivery.subject}: {delivery.state}, {steps}{share}{delivery.why and f': {delivery.why}'}"

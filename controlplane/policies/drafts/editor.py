@@ -8,6 +8,7 @@ from typing import Any
 
 from controlplane.audit.differences import flatten
 from controlplane.policies.metrics import LiveMetric
+from fleet.counted import percent
 from router.policy.schema.document import parameters_of
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import STRATEGY_NAME
@@ -183,7 +184,7 @@ def reading(value: float | None, unit: str) -> str:
     if value is None:
         return "no data"
     if unit in SHARES:
-        return f"{value * 100:.3g} %"
+        return percent(value, ".3g")
     if unit == "ms" and value >= 1_000:
         return f"{value / 1000:.3g} s"
     text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

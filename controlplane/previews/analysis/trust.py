@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controlplane.experiments.results.stats import LOW_N
+from fleet.counted import percent
 from router.policy.types import CLASSES
 
 OLD_S = 24 * 3600.0
@@ -72,8 +73,8 @@ def of_deviation(deviation: Mapping[str, Any] | None, expected: float | None = N
         return []
     way = "above" if deviation["relative"] > 0 else "below"
     text = (
-        f"the TTFT in the twin under the live version is {100 * abs(deviation['relative']):.0f} % {way} the "
-        f"measured one (n = {deviation['n']:,}), more than {100 * most:.0f} %: "
+        f"the TTFT in the twin under the live version is {percent(abs(deviation['relative']))} {way} the "
+        f"measured one (n = {deviation['n']:,}), more than {percent(most)}: "
         "calibrate the twin on an instance of the pool"
     )
     return [caution("twin_off", text)]

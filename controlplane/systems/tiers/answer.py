@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from controlplane.systems.system import Answer, Axis, Chart, Fact, Series, Table
 from controlplane.systems.tiers.inputs import TITLES, Inputs, prices_of, study_of
+from fleet.counted import percent
 from fleet.engine.tiers.devices import TierDevice
 from fleet.engine.tiers.loading import crossover, effective_bytes_per_s, shortest_worth_loading
 from fleet.engine.tiers.sizes import metadata_bytes, staging_tokens
@@ -59,7 +60,7 @@ def _row(inputs: Inputs, study: Study, name: str) -> Row:
 def _verdict(inputs: Inputs, rows: dict[str, Row]) -> str:
     row, title = rows[inputs.tier], TITLES[inputs.tier]
     if row.served.busy_share >= FULL:
-        busy = f"its engine would be busy {row.served.busy_share:.0%} of the time"
+        busy = f"its engine would be busy {percent(row.served.busy_share)} of the time"
         return f"{title} cannot sustain {inputs.rate:g} requests/s: {busy}."
     time = f"{title} answers {inputs.rate:g} requests/s with a mean TTFT of {row.served.ttft_s:.2f} s"
     if inputs.tier == "hbm":
@@ -266,7 +267,8 @@ def _cautions(inputs: Inputs, study: Study, row: Row) -> list[str]:
         share = len(over) / (inputs.runs * inputs.requests)
         if over:
             found.append(
-                f"{share:.1%} of the requests load more than the buffers of GDS hold; the model serves them anyway."
+                f"{percent(share, '.1f')} of the requests load more than the buffers of GDS hold; "
+                "the model serves them anyway."
             )
     if row.wear is not None and row.wear.years < inputs.rated_years:
         found.append(f"The drives are worn out in {row.wear.years:.1f} years, not {inputs.rated_years:g}.")

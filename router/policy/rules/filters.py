@@ -21,7 +21,7 @@ def in_flight(instance: InstanceState, policy: Policy) -> str:
 
 def kv_headroom(instance: InstanceState, policy: Policy) -> str:
     limit = policy["load.kv_usage_max"]
-    return f"KV usage {instance.kv_usage:.1%} is above {limit:.1%}" if instance.kv_usage > limit else ""
+    return f"KV usage {100 * instance.kv_usage:.1f} % is above {100 * limit:.1f} %" if instance.kv_usage > limit else ""
 
 
 def prefill_role(instance: InstanceState, policy: Policy) -> str:

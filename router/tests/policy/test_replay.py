@@ -106,7 +106,7 @@ def test_a_receipt_keeps_columns_and_leaves_out_what_is_as_usual() -> None:
         "connector": "nixl",
         "score": [0, None, None],
         "refused": {"1": "draining"},
-        "aside": {"2": "KV usage 99.0% is above 95.0%"},
+        "aside": {"2": "KV usage 99.0 % is above 95.0 %"},
     }
 
 

@@ -55,7 +55,7 @@ def test_the_sentence_has_value_limit_and_time() -> None:
     assert found.text.startswith("warm ttft p90 of the pool is 9")
     assert found.text.endswith("ms, limit 800 ms, above for 10 of 30 s")
     shares = judge(guard("pool.errors_share", 0.1), [SLOW], None, 100.0)
-    assert shares.text == "warm errors share of the pool is 5.0%, limit 10.0%"
+    assert shares.text == "warm errors share of the pool is 5.0 %, limit 10.0 %"
 
 
 @pytest.mark.parametrize("windows", [[], [Window()]])

@@ -74,7 +74,7 @@ def test_requests_of_few_sessions_are_no_data() -> None:
 
 def test_a_rare_class_is_not_judged_and_named() -> None:
     found = found_in("no heavy ones")["ttft heavy"]
-    assert (found.verdict, found.text) == ("not_judged", "fewer than 1% of the requests are heavy: not judged")
+    assert (found.verdict, found.text) == ("not_judged", "fewer than 1 % of the requests are heavy: not judged")
 
 
 def test_arms_that_are_not_as_large_as_meant_are_an_error() -> None:

@@ -9,6 +9,7 @@ from controlplane.fleet_ops import actions
 from fleet import selectors
 from fleet.calibration import services as calibrations
 from fleet.calibration.describe import FittedLoad, describe_constants, describe_held_out, fitted_loads
+from fleet.counted import percent
 from fleet.models import Calibration, Instance
 from fleet.services import NotPossible
 
@@ -62,7 +63,9 @@ class Command(BaseCommand):
             self.stdout.write(_line(load))
         for name, value in describe_constants(row.constants):
             self.stdout.write(f"{name}: {value}")
-        self.stdout.write(f"error {row.ttft_error:.1%} TTFT, {row.tpot_error:.1%} TPOT, n = {row.n}")
+        self.stdout.write(
+            f"error {percent(row.ttft_error, '.1f')} TTFT, {percent(row.tpot_error, '.1f')} TPOT, n = {row.n}"
+        )
         for name, off in describe_held_out(row.held_out):
             self.stdout.write(f"{name}: {off}")
         for note in row.notes:
