@@ -1,5 +1,7 @@
 """The audit page."""
 
+import json
+from typing import Any
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -37,8 +39,15 @@ def _cursor(text: str) -> int | None:
     return int(text)
 
 
-def changes(entry: AuditEntry) -> list[dict[str, object]]:
-    """Fields that differ between `before` and `after`; for a creation, every field of `after`."""
+def changes(entry: AuditEntry) -> list[dict[str, str]]:
+    """Fields that differ between `before` and `after`."""
     if entry.before is None:
         return []
-    return [{"path": p, "old": o, "new": n} for p, (o, n) in differences(entry.before, entry.after or {}).items()]
+    found = differences(entry.before, entry.after or {})
+    return [{"path": path, "old": _text(old), "new": _text(new)} for path, (old, new) in found.items()]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

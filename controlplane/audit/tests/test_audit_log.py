@@ -55,7 +55,7 @@ def test_a_full_last_page_has_no_next(db):
 def test_the_page_filters(vera_client, query, expected):
     entries(2)
     record(SYSTEM, "fleet.apply", "fleet demo")
-    assert vera_client.get(f"/audit/?{query}").content.count(b'data-label="Did what"') == expected
+    assert vera_client.get(f"/audit/?{query}").content.count(b'data-label="Action"') == expected
 
 
 def test_the_page_shows_changed_fields_only(vera_client):
@@ -63,6 +63,16 @@ def test_the_page_shows_changed_fields_only(vera_client):
     content = vera_client.get("/audit/").content.decode()
     assert "a.c" in content
     assert "a.b" not in content
+
+
+def test_many_changes_are_folded_and_written_as_json(vera_client):
+    old = {"a": None, "b": [{"c": None}], "d": True, "e": "f"}
+    record(OTTO, "x.y", "z", "", old, {"a": 1, "b": [], "d": False, "e": "g"})
+    page = vera_client.get("/audit/").content.decode()
+    assert "<summary>4 fields</summary>" in page
+    assert '<span class="diff-old">–</span> → <span class="diff-new">1</span>' in page
+    assert '<span class="diff-old">[{&quot;c&quot;: null}]</span>' in page
+    assert "None" not in page
 
 
 def test_what_people_wrote_is_escaped(vera_client):
