@@ -12,7 +12,7 @@ from fleet.jobs import ENDED
 from router.policy.schema import document as documents
 from router.policy.schema.parameter import number
 
-WIDTH, HEIGHT, MARGIN = 720, 360, 60  # of the picture, px
+WIDTH, HEIGHT, MARGIN = 960, 400, 60  # of the picture, px
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,13 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[tuple[float, str]]:
-        values = [self.low + (self.high - self.low) * i / 4 for i in range(5)]
-        return [(self.share(value), f"{value:,.1f}") for value in values]
+        """Three to eight round numbers within the axis: multiples of 1, 2 or 5."""
+        least = (self.high - self.low) / 8
+        power = 10.0 ** math.floor(math.log10(least))
+        step = next(power * each for each in (1, 2, 5, 10) if power * each >= least)
+        multiples = range(math.ceil(self.low / step), math.floor(self.high / step) + 1)
+        digits = max(0, -math.floor(math.log10(step)))
+        return [(self.share(each * step), f"{each * step:,.{digits}f}") for each in multiples]
 
 
 def shown(tuning: Tuning) -> dict[str, Any]:
