@@ -4,6 +4,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from fleet.kinds.option import build
+from fleet.kinds.sim_store import SIM_STORE
 from fleet.models import DesiredState, Fleet, Instance, InstanceEvent, Pool, State
 from fleet.node import logs
 from fleet.snapshot import scale_of
@@ -13,6 +14,11 @@ from fleet.systems.prices import Prices
 def pools(include_ephemeral: bool = False) -> QuerySet[Pool]:
     found = Pool.objects.filter(removed=False)
     return found if include_ephemeral else found.filter(ephemeral_owner="")
+
+
+def store_pool() -> str:
+    """Name of a pool of simulated stores; empty: there is none."""
+    return pools().filter(kind=SIM_STORE.name).values_list("name", flat=True).first() or ""
 
 
 def fleet_name() -> str:

@@ -15,6 +15,7 @@ from fleet.counted import percent
 from fleet.engine.law import law_of
 from fleet.engine.profiles import FITS, PEAKS, Profile, UnknownProfile, kv_blocks, profile
 from fleet.kinds.option import option
+from fleet.selectors import store_pool
 from fleet.systems.offload import (
     TRANSFER_RATES,
     Classified,
@@ -326,7 +327,7 @@ def _cautions(found: Found) -> Iterator[str]:
     yield "Cached tokens are those of an unbounded prefix cache: real ones hold less, and more requests are heavy."
     if found.used(found.inputs.instances) > 1:
         yield "Even with every instance decoding, the requests of this trace do not fit into KV at once: they queue."
-    if len([*connectors()]) < 3:
+    if len([*connectors(store_pool())]) < 3:
         yield "The experiments leave out the Mooncake store: the fleet has no pool of the kind sim-store."
     if len(found.played.requests) < found.inputs.requests and len(found.played.requests) < 100:
         yield f"The trace has only {len(found.played.requests)} requests."
@@ -366,7 +367,7 @@ def _links(inputs: Inputs) -> Iterator[Link]:
     thresholds = (10_000, 20_000, 40_000)
     arms = [arm(f"T {limit}", "adaptive_v1", ordered | {"classes.heavy_new_tokens": limit}) for limit in thresholds]
     yield _experiment(inputs, "C: the threshold at 10,000, 20,000 and 40,000 new tokens", arms)
-    for over, connector in connectors():
+    for over, connector in connectors(store_pool()):
         rates = [
             arm(
                 f"D {rate:g} GB per s",

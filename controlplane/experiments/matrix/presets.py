@@ -3,20 +3,18 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fleet import selectors
-from fleet.kinds.sim_store import SIM_STORE
 from fleet.systems.offload import TRANSFER_RATES
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
 
 HEAVY_OF_DESIGN = {"classes.heavy_new_tokens": 20_000}  # not the default, which may differ
 
 
-def connectors() -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, options of the `sim` kind); a store only where the fleet has one."""
+def connectors(store: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, options of the `sim` kind); `store`: a pool of the kind sim-store, empty: there is none."""
     yield "NIXL", {"kv": NIXL}
     yield "Mooncake P2P", {"kv": MOONCAKE_P2P}
-    for store in selectors.pools().filter(kind=SIM_STORE.name)[:1]:
-        yield f"the Mooncake store {store.name}", {"kv": MOONCAKE_STORE, "store_pool": store.name}
+    if store:
+        yield f"the Mooncake store {store}", {"kv": MOONCAKE_STORE, "store_pool": store}
 
 
 def _offload(rate: float, connector: dict[str, Any], over: str = "") -> dict[str, Any]:
@@ -44,9 +42,9 @@ PEERS: list[Any] = ["lpwl", "cache_aware", "prefix_hash", "sglang_cache_aware", 
 PEERS += ["mooncake_conductor", "least_requests", "power_of_two", "round_robin"]
 
 
-def presets() -> dict[str, tuple[str, list[Any]]]:
+def presets(store: str = "") -> dict[str, tuple[str, list[Any]]]:
     """Name to (title, arms)."""
-    over = [_offload(rate, options, name) for name, options in connectors() for rate in TRANSFER_RATES]
+    over = [_offload(rate, options, name) for name, options in connectors(store) for rate in TRANSFER_RATES]
     return {
         "design": ("A, B, D and static 6P+2D", [A, B, D[1], STATIC]),
         "thresholds": ("C: the threshold at 10k, 20k and 40k", [A, *C]),

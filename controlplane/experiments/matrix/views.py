@@ -28,7 +28,7 @@ from controlplane.experiments.start_views import arm_line, number_of, object_of,
 from controlplane.permissions import operator_controls
 from controlplane.traces import library
 from fleet.jobs import DONE, ENDED
-from fleet.selectors import pools
+from fleet.selectors import pools, store_pool
 from router.contract.problem import by_path
 
 LABELS = {
@@ -98,7 +98,7 @@ def page(request: HttpRequest, number: int) -> HttpResponse:
 def start(request: HttpRequest) -> HttpResponseBase:
     if request.method == "POST":
         return _start(request)
-    preset, offered = request.GET.get("preset", ""), presets()
+    preset, offered = request.GET.get("preset", ""), presets(store_pool())
     arms = offered[preset][1] if preset in offered else offered["peers"][1][:4]
     first = pools().first()
     raw = {"name": "", "traces": ["agentic-demo"], "loads": [0.5, 1, 2], "arms": arms, "duration_s": 600, "seeds": [1]}
@@ -149,7 +149,7 @@ def _form(request: HttpRequest, raw: dict[str, Any], problems: dict[str, str]) -
         "labels": LABELS,
         "problems": [(LABELS.get(field, field), field, path, message) for field, path, message in listed],
         "errors": {field: "; ".join(m for f, _, m in listed if f == field) for field, _, _ in listed},
-        "presets": [(name, title) for name, (title, _) in presets().items()],
+        "presets": [(name, title) for name, (title, _) in presets(store_pool()).items()],
         "traces": library.entries(),
         "pools": list(pools()),
         "runs_max": RUNS_MAX,

@@ -15,6 +15,7 @@ from controlplane.experiments.matrix.presets import presets
 from controlplane.experiments.models import Experiment, Matrix, Run
 from fleet import jobs
 from fleet.models import Pool
+from fleet.selectors import store_pool
 
 BODY = {"name": "Strategies", "traces": ["agentic-demo"], "loads": [1, 2], "pool": "demo", "duration_s": 20}
 BODY |= {"arms": ["round_robin", "lpwl"], "slo": {"all": {"ttft_ms": 60_000}}}
@@ -146,7 +147,7 @@ def test_the_form_starts_resumes_and_cancels_for_operators(otto_client, vera_cli
 def test_every_preset_is_offered_documented_and_can_be_started(otto_client, ci, demo_pool, sent, name):
     Pool.objects.filter(pk=demo_pool.pk).update(replicas=8)
     Pool.objects.create(name="store", model="m", kind="sim-store", replicas=1)
-    title, arms = presets()[name]
+    title, arms = presets("store")[name]
     assert title in otto_client.get(f"/experiments/matrix/new?preset={name}").content.decode()
     answer = ci.post("/matrices", BODY | {"arms": arms, "loads": [1]})
     assert answer.status_code == 201, answer.content
@@ -155,7 +156,7 @@ def test_every_preset_is_offered_documented_and_can_be_started(otto_client, ci, 
 
 def test_transfers_are_compared_over_the_connectors_that_the_fleet_has():
     def engines():
-        return [arm["fleet"]["engine"] for arm in presets()["bandwidths"][1][1:]]
+        return [arm["fleet"]["engine"] for arm in presets(store_pool())["bandwidths"][1][1:]]
 
     assert {engine["kv"] for engine in engines()} == {"nixl", "mooncake_p2p"}
     Pool.objects.create(name="cellar", model="m", kind="sim-store", replicas=1)
