@@ -18,7 +18,7 @@ from fleet import events, selectors
 from fleet.control import nodes
 from fleet.control.publish import publish_fleet as publish_fleet
 from fleet.kinds import KINDS
-from fleet.kinds.kind import check_engine
+from fleet.kinds.kind import SPLIT, check_engine, split_group
 from fleet.kinds.option import build
 from fleet.models import DesiredState, Fleet, Instance, Pool, PoolVersion, State
 from fleet.plan import needs
@@ -243,9 +243,12 @@ def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> P
     """Set the replicas; an autoscaler continues from there. Pool.DoesNotExist; NotPossible beyond the limits."""
     pool = selectors.pool(pool_name)
     kind = KINDS[pool.kind]
-    most = min(MAX_REPLICAS, kind.max_replicas(build(kind.spec, pool.engine)) or MAX_REPLICAS)
+    spec = build(kind.spec, pool.engine)
+    most = min(MAX_REPLICAS, kind.max_replicas(spec) or MAX_REPLICAS)
     if not 0 <= replicas <= most:
         raise NotPossible(f"{pool_name}: replicas: {replicas} is out of range; allowed: 0 to {most}")
+    if allowed := split_group(kind, spec, replicas):
+        raise NotPossible(f"{pool_name}: replicas: {replicas} {SPLIT}; allowed: {allowed}")
     before, pool.replicas = pool.replicas, replicas
     pool.scaled = None if pool.scaled is None else replicas
     pool.save(update_fields=["replicas", "scaled"])

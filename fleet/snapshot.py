@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import redis
 
 from fleet.kinds import KINDS
-from fleet.kinds.kind import is_numbered
+from fleet.kinds.kind import is_numbered, whole_replicas
 from fleet.kinds.option import build
 from fleet.models import Instance, Node, Pool
 from fleet.plan.desired import DesiredPool, ObservedInstance
@@ -60,8 +60,14 @@ def scale_of(pool: Pool, now: dt.datetime) -> Scale:
     autoscale = autoscale_of(pool.autoscale) if pool.autoscale else None
     scale = current_scale(pool.replicas, schedule_of(pool.schedule), autoscale, pool.scaled, now)
     kind = KINDS.get(pool.kind)
-    most = None if kind is None else kind.max_replicas(build(kind.spec, pool.engine))
-    return scale if most is None or scale.replicas <= most else Scale(most, "its engine options allow no more")
+    if kind is None:
+        return scale
+    spec = build(kind.spec, pool.engine)
+    most = kind.max_replicas(spec)
+    if most is not None and scale.replicas > most:
+        scale = Scale(most, "its engine options allow no more")
+    whole, _ = whole_replicas(kind, spec, scale.replicas)
+    return scale if whole == scale.replicas else Scale(whole, "more would split a group, which serves only whole")
 
 
 def desired_of_all(pools: Iterable[Pool], now: dt.datetime) -> list[DesiredPool]:

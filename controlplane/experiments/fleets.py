@@ -18,7 +18,7 @@ from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import Law
 from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds import KINDS
-from fleet.kinds.kind import check_engine
+from fleet.kinds.kind import SPLIT, check_engine, split_group
 from fleet.kinds.option import build
 from fleet.models import Pool
 from fleet.spec import allow_lists
@@ -55,10 +55,13 @@ def changed(pool: Pool, changes: Mapping[str, Any], path: str) -> Pool | list[Pr
 
 def _check_replicas(pool: Pool, engine: Mapping[str, Any], replicas: int | None, path: str) -> list[Problem]:
     kind = KINDS[pool.kind]
-    most = kind.max_replicas(build(kind.spec, engine)) or MAX_REPLICAS
+    spec = build(kind.spec, engine)
+    most = kind.max_replicas(spec) or MAX_REPLICAS
     if replicas is not None and replicas > most:
         return [Problem(f"{path}.replicas", replicas, "too many for these options", f"1 to {most}")]
-    return []
+    asked = pool.replicas if replicas is None else replicas
+    allowed = split_group(kind, spec, asked)
+    return [Problem(f"{path}.replicas", asked, SPLIT, allowed)] if allowed else []
 
 
 def running(pool: Pool) -> int:

@@ -147,6 +147,23 @@ def is_numbered(kind: Kind, spec: Any) -> bool:
     return kind.numbered(spec) or kind.max_replicas(spec) is not None
 
 
+SPLIT = "would split a group of instances, which serves only whole"
+
+
+def whole_replicas(kind: Kind, spec: Any, replicas: int) -> tuple[int, int]:
+    """The nearest numbers, down and up, that split no group; both are this one when it splits none."""
+    group = kind.group(spec, replicas - 1) if replicas > 0 else ()
+    return (group[0], group[-1] + 1) if group and group[-1] >= replicas else (replicas, replicas)
+
+
+def split_group(kind: Kind, spec: Any, replicas: int) -> str:
+    """The allowed numbers nearest to one that splits a group; empty: it splits none."""
+    fewer, more = whole_replicas(kind, spec, replicas)
+    most = kind.max_replicas(spec)
+    too_many = most is not None and more > most
+    return "" if fewer == more else f"{fewer}" if too_many else f"{fewer} or {more}"
+
+
 def check_engine(kind: Kind, given: Mapping[str, Any], path: str, model: str = "") -> list[Problem]:
     """All problems of the given options: each option alone, their combination, then with the pool's model."""
     problems = check(kind.spec, given, path)

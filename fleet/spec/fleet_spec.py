@@ -9,7 +9,7 @@ from typing import Any
 
 from fleet.kinds import KINDS
 from fleet.kinds.common_options import IMAGE
-from fleet.kinds.kind import Kind, check_engine
+from fleet.kinds.kind import SPLIT, Kind, check_engine, split_group
 from fleet.kinds.option import build, check
 from fleet.spec.masking import masks_left
 from fleet.spec.problems import Check, Problems
@@ -114,14 +114,21 @@ def _check_pool(path: str, pool: Mapping[str, object], problems: Problems) -> No
         found = check_engine(kind, engine, f"{path}.engine", str(pool.get("model") or ""))
         problems += found or masks_left(engine, f"{path}.engine")
         if not found:
-            _check_max_replicas(path, kind, engine, pool.get("replicas", 1), problems)
+            _check_replicas_allowed(path, kind, engine, pool.get("replicas", 1), problems)
 
 
-def _check_max_replicas(path: str, kind: Kind, engine: Mapping[str, Any], replicas: object, problems: Problems) -> None:
-    """The options may limit the replicas: by GPUs, by URLs, or to one."""
-    highest = kind.max_replicas(build(kind.spec, engine))
-    if highest is not None and isinstance(replicas, int) and replicas > highest:
+def _check_replicas_allowed(
+    path: str, kind: Kind, engine: Mapping[str, Any], replicas: object, problems: Problems
+) -> None:
+    """The options may limit the replicas: by GPUs, by URLs, to one, or to whole groups."""
+    if not isinstance(replicas, int):
+        return
+    spec = build(kind.spec, engine)
+    highest = kind.max_replicas(spec)
+    if highest is not None and replicas > highest:
         problems.note(f"{path}.replicas", replicas, "too many for these options", f"0 to {highest}")
+    elif allowed := split_group(kind, spec, replicas):
+        problems.note(f"{path}.replicas", replicas, SPLIT, allowed)
 
 
 def _check_name(path: str, value: object, problems: Problems) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import redis
+from django.utils import timezone
 
 from controlplane.fleet_ops.rows import instance_rows
 from fleet.control.publish import publish_fleet
@@ -9,6 +10,8 @@ from fleet.groups import waits_for_group
 from fleet.kinds.option import build
 from fleet.kinds.trtllm import TRTLLM
 from fleet.models import Instance, Pool, State
+from fleet.services import NotPossible, scale_pool
+from fleet.snapshot import scale_of
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.published import FleetValue
 
@@ -50,6 +53,17 @@ def test_an_incomplete_group_gets_no_requests_and_says_what_it_waits_for(pool: P
 def test_a_group_without_an_instance_that_was_scaled_away_waits_for_it(pool: Pool) -> None:
     Instance.objects.filter(ordinal=3).delete()
     assert waits_for_group(Instance.objects.get(ordinal=2)).endswith("not ready: r1-3")
+
+
+def test_a_pool_is_scaled_to_whole_groups_only(pool: Pool) -> None:
+    with pytest.raises(NotPossible) as refused:
+        scale_pool("r1", 3, "ada")
+    assert str(refused.value).startswith("r1: replicas: 3 would split a group")
+    assert str(refused.value).endswith("allowed: 2 or 4")
+    assert scale_pool("r1", 2, "ada").replicas == 2
+    pool.replicas = 3  # by a schedule, or stored before it was refused
+    scale = scale_of(pool, timezone.now())
+    assert (scale.replicas, scale.because) == (2, "more would split a group, which serves only whole")
 
 
 @pytest.mark.parametrize("changes", [{"kind": "gone"}, {"engine": {"unknown": 1}}, {"engine": {}}])

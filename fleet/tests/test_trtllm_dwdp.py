@@ -109,6 +109,32 @@ def test_a_fleet_document_states_the_model() -> None:
     assert parse_fleet(document).pools[0].engine == GROUP
 
 
+@pytest.mark.parametrize(
+    ("engine", "replicas", "allowed"),
+    [
+        (GROUP, 5, ""),
+        (GROUP, 4, ""),
+        (GROUP, 0, ""),
+        (GROUP, 3, "0 or 4"),
+        ({**GROUP, "dwdp_groups": 2, "prefill_instances": 8}, 6, "4 or 8"),
+        ({**GROUP, "dwdp_groups": 2, "prefill_instances": 8, "gpus": ["0", "1", "2", "3", "4", "5"]}, 5, "4"),
+        ({"dwdp_size": 2, "dwdp_groups": 2, "role": "prefill", "chunked_prefill": False}, 3, "2 or 4"),
+        ({}, 3, ""),
+    ],
+)
+def test_replicas_that_split_a_group_are_refused(engine: dict[str, Any], replicas: int, allowed: str) -> None:
+    pool = {"name": "p", "model": R1, "kind": "trtllm", "replicas": replicas, "engine": engine}
+    document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
+    if not allowed:
+        assert parse_fleet(document).pools[0].replicas == replicas
+        return
+    with pytest.raises(InvalidFleet) as refused:
+        parse_fleet(document)
+    (problem,) = refused.value.problems
+    assert (problem.path, problem.value) == ("spec.pools[0].replicas", replicas)
+    assert problem.text == f"would split a group of instances, which serves only whole; allowed: {allowed}"
+
+
 def test_a_context_server_tells_which_experts_it_holds_and_copies() -> None:
     spec = build(TRTLLM.spec, {**GROUP, "dwdp_groups": 2, "prefill_instances": 8})
     assert TRTLLM.facts(spec, launch(5)) == (

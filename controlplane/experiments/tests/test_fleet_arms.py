@@ -171,6 +171,9 @@ def test_a_dep_pool_and_a_dwdp_pool_are_compared(ci, demo_pool, sent, data_dir):
     wrong = [{**arms[1], "fleet": {"replicas": 5, "engine": dwdp | {"dwdp_experts": 60}}}]
     found = faults(ci.post("/experiments", body(**IN_TWIN, arms=wrong, pool="r1")))
     assert "60 held leave 196 of 256 experts" in found["arms.0.fleet.engine.dwdp_experts"]
+    split = [{**arms[1], "fleet": {"replicas": 3, "engine": dwdp}}]
+    found = faults(ci.post("/experiments", body(**IN_TWIN, arms=split, pool="r1")))
+    assert "would split a group" in found["arms.0.fleet.replicas"]
 
 
 def test_results_of_an_experiment_older_than_records_have_no_fleets(ended):

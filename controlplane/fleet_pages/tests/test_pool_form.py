@@ -103,6 +103,10 @@ def test_options_are_checked_against_the_model_of_the_pool(applied: None, operat
     answer = operator.post("/fleet/new-pool", asked | {f"engine.{name}": value for name, value in group.items()})
     assert answer.status_code == 422
     assert "60 held leave 196 of 256 experts, which 3 GPUs cannot provide" in answer.content.decode()
+    typed = {f"engine.{name}": value for name, value in group.items() if name != "dwdp_experts"}
+    answer = operator.post("/fleet/new-pool", asked | typed | {"replicas": "3"})
+    assert answer.status_code == 422
+    assert "serves only whole; allowed: 0 or 4" in answer.content.decode()
 
 
 def test_an_error_stands_beside_its_field_and_nothing_is_lost(applied: None, operator: Client) -> None:
