@@ -43,7 +43,7 @@ class ChannelForm(forms.Form):
 class NewChannelForm(ChannelForm):
     kind = forms.ChoiceField(
         choices=[(ChannelKind.WEBHOOK, "Webhook, signed"), (ChannelKind.APPRISE, "Apprise")],
-        label="ChannelKind",
+        label="Kind",
         help_text="Apprise reaches mail, Slack and others; it is an optional package.",
     )
     field_order = ("name", "kind", "url", "events")

@@ -45,7 +45,7 @@ def shown(metric: str, value: float | None, sign: str = "") -> str:
     if value is None:
         return "unknown"
     unit = TITLES[metric][1]
-    return f"{100 * value:{sign}.2f} %" if unit == "%" else f"{value:{sign},.1f} {unit}"
+    return percent(value, f"{sign}.2f") if unit == "%" else f"{value:{sign},.1f} {unit}".replace("-", "−")
 
 
 def effect_text(row: dict[str, Any]) -> str:

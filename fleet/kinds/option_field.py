@@ -6,6 +6,8 @@ from typing import Any
 
 from fleet.kinds.option import Option
 
+SWITCH = (("true", "on"), ("false", "off"))  # value, label
+
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
@@ -29,13 +31,12 @@ class OptionField:
     @property
     def choices(self) -> tuple[tuple[str, str], ...]:
         """(value, label); the empty value leaves the option out."""
-        given = ("true", "false") if self.option.kind == "bool" else self.option.choices
-        default = self.option.default
-        values = tuple((each, each) for each in given)
+        values = SWITCH if self.option.kind == "bool" else tuple((each, each) for each in self.option.choices)
         if not self.can_be_left_out:
             return values
-        left_out = ("", f"default ({str(default).lower() if isinstance(default, bool) else default})")
-        return (left_out, *values)
+        default = self.option.default
+        label = dict(SWITCH)[str(default).lower()] if isinstance(default, bool) else default
+        return (("", f"default ({label})"), *values)
 
 
 def _allowed(option: Option) -> str:
