@@ -34,10 +34,22 @@ def test_loogle_is_documented_as_it_is_played() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_figure_8_is_documented_as_it_is_played_and_in_the_published_order() -> None:
+    rows = [*tiers.figure_8()]
+    assert {_cells(row) for row in rows} <= {*documented()}
+    times = [float(row[2].split()[0]) for row in rows[: len(tiers.FIGURE_8)]]
+    assert times == sorted(times, reverse=True)
+    assert times == [pytest.approx(published, rel=0.5) for published in tiers.FIGURE_8.values()]
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_rates_within_a_second_are_in_the_published_order() -> None:
+def test_the_rates_within_a_second_are_documented_and_in_the_published_order() -> None:
     """1.0 with DRAM, 0.75 with GDS, at least 1.5 with Tutti."""
-    dram, gds, tutti = (float(row[2].split()[0]) for row in tiers.capacities())
+    rows = [*tiers.capacities()]
+    assert {_cells(row) for row in rows} <= {*documented()}
+    dram, gds, tutti = (float(row[2].split()[0]) for row in rows)
     assert gds < dram < tutti
     assert tutti >= 1.5
     assert (dram, gds) == (pytest.approx(1.0, rel=0.5), pytest.approx(0.75, rel=0.5))
