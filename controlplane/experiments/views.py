@@ -23,7 +23,7 @@ from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.mode import Mode
 from controlplane.experiments.results import across, display, exports, forest
 from controlplane.experiments.results.assemble import results_of
-from controlplane.experiments.results.kv import kv_of
+from controlplane.experiments.results.kv import gpu_map_of, kv_of
 from controlplane.experiments.results.metrics import LATENCIES
 from controlplane.experiments.results.report import COMPARISONS_NOTE, duration, sentence
 from controlplane.permissions import operator_controls
@@ -181,8 +181,8 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
         "repeats": experiment.record.get("repeats"),
         "latencies": list(LATENCIES.items()),
         "kv": kv_of(experiment, "", seed, KV_SHOWN),
-        "kv_seed": seed,
-        "kv_shown": KV_SHOWN,
+        "gpu": gpu_map_of(experiment, seed),
+        "shown_seed": seed,
         "curl": _curl(request, experiment),
     }
 

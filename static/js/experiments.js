@@ -113,7 +113,7 @@ function followMode(mode, scale) {
   follow();
 }
 
-// KV usage of one run: instance × virtual time, always from 0 to 100 %, so that maps of arms compare.
+// KV usage or GPU use of one run: instance or GPU × seconds of the run, always from 0 to 100 %, so that maps of arms compare.
 const virtual = (at) => `${Math.round(at).toLocaleString("en-GB")} s`;
 const VIRTUAL = { tick: virtual, moment: virtual, steps: [10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 86400] };
 const ROWS_PX = 420;
@@ -136,10 +136,11 @@ if (source) {
   if (parallel) new Parallel(parallel, [...document.querySelectorAll("tr[data-title]")].slice(0, AXES), data.arms);
   document.addEventListener("weir:theme", () => drawAll(data));
 }
-const usage = document.getElementById("kv-data");
-if (usage) {
+for (const id of ["kv", "gpu"]) {
+  const usage = document.getElementById(`${id}-data`);
+  if (!usage) continue;
   const runs = JSON.parse(usage.textContent);
-  const maps = [...document.querySelectorAll("canvas[data-kv]")].map((canvas, i) => runMap(canvas, runs[i]));
+  const maps = [...document.querySelectorAll(`#${id} canvas[data-kv]`)].map((canvas, i) => runMap(canvas, runs[i]));
   document.addEventListener("weir:theme", () => maps.forEach((map) => map.draw()));
 }
 const mode = document.getElementById("f-mode");

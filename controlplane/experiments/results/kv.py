@@ -1,11 +1,15 @@
 """KV usage of each instance over time, as the runs of the twin keep it, and GPU use, as those of a replay do."""
 
+from bisect import bisect_left
+from itertools import pairwise
 from pathlib import Path
+from statistics import median_low
 from typing import Any
 
 import orjson
 
 from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.modes.gpu_use import STEP_S
 
 
 def kv_of(experiment: Experiment, arm: str, seed: int | None, limit: int) -> list[dict[str, Any]]:
@@ -26,6 +30,24 @@ def gpu_use_of(experiment: Experiment, arm: str, seed: int | None) -> list[dict[
         for run, found in kept
         if found is not None
     ]
+
+
+def gpu_map_of(experiment: Experiment, seed: int) -> list[dict[str, Any]]:
+    """GPU use in the form of `kv_of`."""
+    found = []
+    for run in gpu_use_of(experiment, "", seed):
+        step_s = median_low([max(1.0, b - a) for gpu in run["gpus"] for a, b in pairwise(gpu["at_s"])] or [STEP_S])
+        shown = [{**gpu, "usage": _evenly(gpu["at_s"], gpu["use"], step_s)} for gpu in run["gpus"]]
+        if shown:
+            found.append({**run, "bucket_s": step_s, "of": len(shown), "instances": shown})
+    return found
+
+
+def _evenly(at_s: list[float], values: list[float], step_s: float) -> list[float | None]:
+    """The newest value at the end of each step; None where it is older than two steps: the node did not report."""
+    ends = [step_s * (number + 1) for number in range(int(at_s[-1] // step_s) + 1)]
+    newest = [(end, bisect_left(at_s, end) - 1) for end in ends]
+    return [values[i] if i >= 0 and end - at_s[i] <= 2 * step_s else None for end, i in newest]
 
 
 def _runs(experiment: Experiment, arm: str, seed: int | None) -> list[Run]:

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from controlplane.experiments.modes import gpu_use
 from controlplane.experiments.modes.gpu_use import GpuUse, described
+from controlplane.experiments.results import kv
 from fleet.control import nodes
 from fleet.models import Node
 from fleet.tests.test_nodes import nvml
@@ -78,7 +79,7 @@ def test_a_long_run_keeps_every_second_point(watch, monkeypatch):
     assert watch.step_s == 10.0
 
 
-def test_the_api_has_the_series_of_each_run_that_kept_one(ended, ci):
+def test_the_api_and_the_page_have_the_series_of_each_run_that_kept_one(ended, ci, vera_client):
     experiment = ended()
     run = experiment.runs.all()[0]
     series = {"at_s": [0.0, 5.0], "use": [0.4, 0.8], "memory_used_bytes": [2, 4], "mean": 0.6, "peak": 0.8}
@@ -90,3 +91,18 @@ def test_the_api_has_the_series_of_each_run_that_kept_one(ended, ci):
     assert (found["arm"], found["seed"], found["absent"]) == (run.arm, run.seed, {})
     assert found["gpus"] == [{"id": "gpu-1/0", "name": "H200", "memory_bytes": 8, **series}]
     assert ci.get(f"{path}?arm=nobody").json() == []
+    page = vera_client.get(f"/experiments/{experiment.pk}/").content.decode()
+    assert "GPU use over time, seed 1" in page
+    assert '<td class="number">80 %</td>' in page
+
+
+@pytest.mark.parametrize(
+    ("at_s", "use", "shown"),
+    [
+        ([0.0, 5.1, 10.2, 15.3], [0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4]),  # a little late each time
+        ([3.0, 8.0, 30.0], [0.1, 0.2, 0.3], [0.1, 0.2, 0.2, None, None, None, 0.3]),  # not reported for a while
+        ([12.0], [0.5], [None, None, 0.5]),
+    ],
+)
+def test_points_become_even_steps_with_a_gap_where_the_node_was_silent(at_s, use, shown):
+    assert kv._evenly(at_s, use, 5.0) == shown

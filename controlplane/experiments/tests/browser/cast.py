@@ -49,6 +49,11 @@ def _experiment(status: str, **changes: Any) -> None:
             run.folder.mkdir(parents=True)
             use = {f"exp-{i}": {"usage": [i / 4, 0.9], "mean": 0.5, "peak": 0.9} for i in range(2)}
             run.kv_path.write_text(json.dumps({"bucket_s": 30, "instances": use}))
+        elif status == "done":
+            run.folder.mkdir(parents=True)
+            gpu = {"name": "H200", "memory_bytes": 8, "at_s": [0.0, 5.0, 30.0], "use": [0.1, 0.2, 0.9]}
+            gpu |= {"memory_used_bytes": [2, 4, 4], "mean": 0.4, "peak": 0.9}
+            run.gpu_path.write_text(json.dumps({"gpus": {"gpu-1/0": gpu, "gpu-1/1": gpu}, "absent": {}}))
         if status != "queued":
             kinds = ("warm", "medium", "heavy")
             write_records(

@@ -26,8 +26,9 @@ def test_the_distribution_is_drawn_with_a_line_for_each_arm_and_read_as_a_table(
     page = opened.goto("/experiments/1/")
     first = page.locator("[data-ecdf=ttft]")
     expect(first.locator(".scatterlayer .trace")).to_have_count(3, timeout=30_000)
-    page.locator("figure").first.get_by_text("View as table").click()
-    expect(page.locator("figure").first.locator("tbody tr")).to_have_count(3)
+    figure = page.locator("figure", has=first)
+    figure.get_by_text("View as table").click()
+    expect(figure.locator("tbody tr")).to_have_count(3)
     assert opened.faults == []
 
 
@@ -122,16 +123,19 @@ def test_the_page_of_a_simulation_says_what_it_is_made_from(open_page: Any) -> N
     expect(page.get_by_role("columnheader", name="Client late p99")).to_have_count(0)
 
 
-def test_kv_usage_over_time_is_drawn_for_each_arm_and_read_as_a_table(open_page: Any) -> None:
+@pytest.mark.parametrize(("number", "section", "row"), [(4, "kv", "exp-0"), (1, "gpu", "gpu-1/0")])
+def test_usage_over_time_is_drawn_for_each_arm_and_read_as_a_table(
+    open_page: Any, number: int, section: str, row: str
+) -> None:
     opened = open_page("vera")
-    page = opened.goto("/experiments/4/")
+    page = opened.goto(f"/experiments/{number}/")
     first = page.locator("canvas[data-kv]").first
     first.hover(position={"x": 300, "y": 5})
-    expect(page.locator("[data-kv-read]").first).to_contain_text("exp-0 · ")
+    expect(page.locator("[data-kv-read]").first).to_contain_text(f"{row} · ")
     pixel = "canvas => [...canvas.getContext('2d').getImageData(canvas.width - 4, 24, 1, 1).data]"
     assert first.evaluate(pixel) == [228, 207, 82, 255]  # 0.9 in Cividis
-    page.locator("#kv figure").first.get_by_text("View as table").click()
-    expect(page.locator("#kv figure").first.locator("tbody tr")).to_have_count(2)
+    page.locator(f"#{section} figure").first.get_by_text("View as table").click()
+    expect(page.locator(f"#{section} figure").first.locator("tbody tr")).to_have_count(2)
     assert opened.faults == []
 
 
