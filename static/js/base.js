@@ -81,5 +81,7 @@ for (const button of zones) button.addEventListener("click", () => setZone(butto
 document.addEventListener("weir:zone", () => { nameZone(); localTimes(document); });
 nameZone();
 
+document.querySelector("[data-focus-still]")?.focus({ preventScroll: true }); // autofocus scrolls
+
 localTimes(document);
 document.addEventListener("htmx:afterSettle", (event) => localTimes(event.target));

@@ -193,12 +193,16 @@ def test_an_ended_session_leaves_the_page_and_what_was_typed_and_a_new_one_saves
     expect(page.locator("#banners")).to_be_empty()
 
 
-def test_cancel_has_the_focus_on_the_review(open_page, policy):
+def test_cancel_has_the_focus_on_the_review_which_opens_at_its_top(open_page, policy):
     page = editor(open_page, policy)
     put(page, HEAVY, "12000")
     expect(page.locator(STATE)).to_contain_text("1 change")
     page.click("text=Review changes")
     expect(page.get_by_role("link", name="Cancel")).to_be_focused()
+    page.set_viewport_size({"width": 390, "height": 400})
+    page.reload()
+    expect(page.get_by_role("link", name="Cancel")).to_be_focused()
+    assert page.evaluate("scrollY") == 0
 
 
 def test_without_javascript_a_threshold_is_edited_published_and_rolled_back(open_page, policy):
