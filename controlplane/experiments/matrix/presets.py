@@ -48,6 +48,6 @@ def presets(store: str = "") -> dict[str, tuple[str, list[Any]]]:
     return {
         "design": ("A, B, D and static 6P+2D", [A, B, D[1], STATIC]),
         "thresholds": ("C: the threshold at 10k, 20k and 40k", [A, *C]),
-        "bandwidths": ("D at 3, 9.7 and 40 GB/s over each connector", [A, *over]),
+        "bandwidths": ("D at 3, 9.7 and 40 GB/s by connector", [A, *over]),
         "peers": ("strategies of other routers", PEERS),
     }
