@@ -1,10 +1,11 @@
 """What the twin says about strategies, thresholds and offloads: the tables of docs/findings.md, all simulated.
 
-    .venv/bin/python -m bench.findings [--tables design,thresholds,bandwidths,static,strategies] [--seeds 5]
+    .venv/bin/python -m bench.findings [--tables design,thresholds,bandwidths,static,strategies,cost] [--seeds 5]
                                        [--window 600] [--processes 2] [--traces FOLDER] [--write]
 
 The fleet is 8 engines of Qwen3-32B on two H100 each, as the kind `sim` models them; the arms are the presets of matrix
-experiments. Virtual time: other load on the machine changes nothing but how long it takes. FOLDER is where
+experiments. The table of costs plays the demo fleet: H100s with Llama-3.1-8B, priced as in a fleet document without
+prices. Virtual time: other load on the machine changes nothing but how long it takes. FOLDER is where
 WEIR_TRACE_DIR points; without it only generated traffic is played. --write remakes the tables in docs/findings.md.
 """
 
@@ -30,8 +31,9 @@ from controlplane.traces.types import LoadedTrace, TraceRequest
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import Simulated, TwinFleet
 from fleet.kinds import KINDS
-from fleet.kinds.kind import Launch
+from fleet.kinds.kind import Launch, hardware_of_pool
 from fleet.kinds.option import build
+from fleet.systems.prices import Prices, per_million
 from router.policy.schema import document as documents
 
 DOC = Path(__file__).resolve().parent.parent / "docs" / "findings.md"
@@ -45,9 +47,20 @@ TRACES = {
     "Azure code": "azure_code_2023.csv",
 }
 GENERATED = "generated sessions"
+DEMO = "agentic-demo"
 DEFAULT = {**presets.C[2], "name": "adaptive_v1 at 40k"}
 DESIGN = {**presets.C[1], "name": "adaptive_v1 at 20k"}
 PEERS = (*presets.PEERS, "session_sticky", DESIGN, DEFAULT)
+DEMO_ENGINE = {"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B", "tp": 1}
+COST_ARMS: tuple[tuple[str, str, dict[str, Any]], ...] = (  # name, strategy, options of the engines
+    ("round_robin", "round_robin", {}),
+    ("default", "adaptive_v1", {}),
+    ("default, 256 GB of host memory each", "adaptive_v1", {"dram_gb": 256}),
+    ("default, 14 TB of drives each by Tutti", "adaptive_v1", {"ssd_gb": 14_000, "ssd_access": "ssd-tutti"}),
+    ("round_robin, 14 TB of drives each by Tutti", "round_robin", {"ssd_gb": 14_000, "ssd_access": "ssd-tutti"}),
+)
+COST_LOAD = 4.0
+GOOD_SHARE = 0.95  # of the requests, within the SLO
 COMPARED = ("ttft_p90", "e2e_p50", "goodput")  # decide about the default
 
 
@@ -73,6 +86,7 @@ class Played:
     refused: int
     waits: float  # share of the TTFT in queues or waiting for KV
     fullest_kv: float  # mean KV usage of the fullest quarter of the instances, 0–1
+    output_per_s: float = 0.0  # tokens
 
 
 def named(arm: Any) -> dict[str, Any]:
@@ -97,6 +111,8 @@ def requests_of(cell: Cell, seed: int) -> tuple[list[TraceRequest], str]:
     trace: LoadedTrace
     if cell.trace == GENERATED:
         trace = generate(seed, cell.window_s, every_s=2.0)
+    elif cell.trace == DEMO:
+        trace = generate(seed, cell.window_s)
     else:
         trace = registry.read((Path(cell.folder) / TRACES[cell.trace]).read_bytes(), seed)
     return registry.faster(registry.window(trace.requests, cell.window_s, WINDOW), cell.load), trace.pacing
@@ -118,6 +134,7 @@ def play(cell: Cell, arm: Mapping[str, Any], seed: int) -> Played:
         len(found) - len(ok),
         sum(one.kv_s + one.waited_s for one in ok) / ttft if ttft else 0.0,
         fmean(usage[-max(1, len(usage) // 4) :]),
+        sum(one.output_tokens for one in ok) / outcome.virtual_s,
     )
 
 
@@ -194,6 +211,62 @@ def _cell(played: Sequence[Played], metric: str, marked: bool) -> str:
     return f"**{text}**" if marked else text
 
 
+@dataclass(frozen=True)
+class Shrunk:
+    """The demo fleet with one seed, and the smallest one that keeps the SLO."""
+
+    whole: Played
+    instances: int  # of the smallest; 0: the whole fleet does not keep it
+    smallest: Played
+
+
+def demo_arm(strategy: str, engine: Mapping[str, Any], instances: int) -> dict[str, Any]:
+    return {"strategy": strategy, "fleet": {"replicas": instances, "engine": {**DEMO_ENGINE, **engine}}}
+
+
+def shrunk(cell: Cell, strategy: str, engine: Mapping[str, Any], seed: int) -> Shrunk:
+    """One instance less at a time, until the SLO is missed."""
+    whole = smallest = play(cell, demo_arm(strategy, engine, ENGINES), seed)
+    kept = 0
+    for instances in range(ENGINES, 0, -1):
+        one = whole if instances == ENGINES else play(cell, demo_arm(strategy, engine, instances), seed)
+        if METRICS["goodput"](one) < 100 * GOOD_SHARE:
+            break
+        kept, smallest = instances, one
+    return Shrunk(whole, kept, smallest)
+
+
+def dollars_per_hour(engine: Mapping[str, Any], instances: int) -> float:
+    """Of so many of these engines, at the default prices."""
+    kind = KINDS["sim"]
+    hardware = hardware_of_pool(kind, build(kind.spec, {**DEMO_ENGINE, **engine}), instances)
+    return Prices().per_hour(hardware.gpus, hardware.dram_gb, hardware.ssd_gb)
+
+
+_COST = ("8 engines, $/day", "$ per million output tokens", "TTFT p90, s", "engines needed", "$/day", "$ per million")
+
+
+def _cost_cells(engine: Mapping[str, Any], found: Sequence[Shrunk]) -> Iterator[str]:
+    yield f"{24 * dollars_per_hour(engine, ENGINES):,.0f}"
+    yield _interval([_per_million(engine, ENGINES, one.whole) for one in found], 2)
+    yield _interval([METRICS["ttft_p90"](one.whole) for one in found], 2)
+    if not all(one.instances for one in found):
+        yield from (f"more than {ENGINES}", "–", "–")
+        return
+    yield _interval([float(one.instances) for one in found], 1)
+    yield _interval([24 * dollars_per_hour(engine, one.instances) for one in found], 0)
+    yield _interval([_per_million(engine, one.instances, one.smallest) for one in found], 2)
+
+
+def _per_million(engine: Mapping[str, Any], instances: int, one: Played) -> float:
+    return per_million(dollars_per_hour(engine, instances), one.output_per_s) or math.inf
+
+
+def _interval(values: Sequence[float], digits: int) -> str:
+    middle, half = spread(values)
+    return f"{middle:,.{digits}f}" + ("" if math.isnan(half) else f" ± {half:,.{digits}f}")
+
+
 class Player:
     """Runs of cells, spread over processes."""
 
@@ -244,6 +317,20 @@ class Player:
                     ttft = fmean(METRICS["ttft_p90"](one) for one in played)
                     yield f"| {trace}, {load:g}×: {arm} | {usage:.1%} | {wait:.1%} | {ttft:,.2f} |"
 
+    def costs(self) -> Iterator[str]:
+        """Of the demo fleet, and of the smallest one that serves the same requests within the SLO."""
+        cell = self.cell(DEMO, COST_LOAD)
+        jobs = [
+            (name, engine, [self.pool.submit(shrunk, cell, strategy, engine, seed) for seed in self.seeds])
+            for name, strategy, engine in COST_ARMS
+        ]
+        found = [(name, engine, [job.result() for job in each]) for name, engine, each in jobs]
+        yield from ("", self.head(cell, {"": [one.whole for one in found[0][2]]}), "")
+        yield "| | " + " | ".join(_COST) + " |"
+        yield "|---" * (len(_COST) + 1) + "|"
+        for name, engine, each in found:
+            yield f"| {name} | {' | '.join(_cost_cells(engine, each))} |"
+
     def strategies(self) -> Iterator[str]:
         won: dict[str, dict[str, int]] = {}
         cells = 0
@@ -276,6 +363,7 @@ TABLES: dict[str, Callable[[Player], Iterator[str]]] = {
     "bandwidths": lambda player: player.several([presets.A, *presets.D]),
     "static": Player.static,
     "strategies": Player.strategies,
+    "cost": Player.costs,
 }
 
 
