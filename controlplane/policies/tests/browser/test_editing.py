@@ -109,6 +109,7 @@ def test_corrected_fields_leave_the_summary_of_errors(open_page, policy):
     page.fill(RETRIES, "many")
     page.click("button:has-text('Review changes')")
     expect(page.locator("#error-summary")).to_contain_text("2 errors to fix")
+    page.wait_for_load_state()  # the scripts that save run from then on
     put(page, HEAVY, "12000")
     expect(page.locator("#error-summary")).to_contain_text("1 error to fix")
     put(page, RETRIES, "2")
