@@ -9,8 +9,9 @@ from controlplane.systems.asking import InvalidInputs, ask, figures, inputs_of
 from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import Figure
 from controlplane.systems.templatetags.systems import cell, signed_percent
-from controlplane.systems.tiers.inputs import PRESETS, TITLES, Inputs, device_of, pool_tokens, profile_of, study_of
+from controlplane.systems.tiers.inputs import PRESETS, Inputs, device_of, pool_tokens, profile_of, study_of
 from fleet.engine.tiers.devices import SSD_TUTTI
+from fleet.systems.tiers.published import TITLES
 
 TUTTI = SYSTEMS["tutti"]
 DOCS = Path(__file__).resolve().parents[3] / "docs"

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 from controlplane.systems.system import Answer, Axis, Chart, Fact, Series, Table
-from controlplane.systems.tiers.inputs import TITLES, Inputs, prices_of, study_of
+from controlplane.systems.tiers.inputs import Inputs, prices_of, study_of
 from fleet.counted import percent
 from fleet.engine.tiers.devices import TierDevice
 from fleet.engine.tiers.loading import crossover, effective_bytes_per_s, shortest_worth_loading
 from fleet.engine.tiers.sizes import metadata_bytes, staging_tokens
+from fleet.systems.tiers.published import TITLES
 from fleet.systems.tiers.queueing import Served
 from fleet.systems.tiers.study import Cost, Shares, Study, Wear, cost_of, wear_of
 

@@ -15,6 +15,7 @@ from fleet.engine.tiers.loading import bubble_s, crossover, effective_bytes_per_
 from fleet.engine.tiers.sizes import Layout, layout_of, metadata_bytes, staging_tokens
 from fleet.systems.prices import Prices
 from fleet.systems.tiers.load import LEVAL, LOOGLE, Load
+from fleet.systems.tiers.published import AT_LEAST, HITS, RATES, TITLES, TTFT_S
 from fleet.systems.tiers.serving import TOKENIZE_S, Engine, Tier, paged
 from fleet.systems.tiers.study import DRAM_GB, SSD_GB, Runs, Study, cost_of, tiers_of
 
@@ -25,13 +26,6 @@ LAW = paged(PLAIN)
 LLAMA = layout_of(profile())
 ENGINE = Engine(LAW, LLAMA, HBM_TOKENS)
 TIERS = tiers_of(LLAMA.bytes_per_token)
-TITLES = {
-    "hbm": "HBM only",
-    "ssd": "LMCache-SSD",
-    "ssd-gds": "LMCache-GDS",
-    "dram": "LMCache-DRAM",
-    "ssd-tutti": "Tutti",
-}
 RATE, LOOGLE_RATE, LIMIT_S = 1.5, 0.6, 1.0
 # Lengths of another publication (HCache, EuroSys '25), and no tier has a value that was solved from figure 8.
 UNFITTED = Load(mean_tokens=16_340, documents=8)
@@ -69,9 +63,8 @@ def figures() -> tuple[Figure, ...]:
 
 
 def _ttft(study: Study) -> Iterator[Figure]:
-    published = {"hbm": 7.2, "ssd": 6.5, "ssd-gds": 3.9, "dram": 2.8, "ssd-tutti": 0.87}
     fitted = {"hbm": "its length was", "ssd-gds": "its set-up was"}
-    for name, value in published.items():
+    for name, value in TTFT_S.items():
         ours = study.ttft_s(name, RATE)
         yield Figure(
             f"LEval, 1.5 requests/s: mean TTFT, {TITLES[name]}",
@@ -90,8 +83,7 @@ def _spread(study: Study, name: str) -> str:
 
 
 def _hits(study: Study) -> Iterator[Figure]:
-    published = {"hbm": 8.0, "dram": 53.0, "ssd-tutti": 84.0}
-    for name, value in published.items():
+    for name, value in HITS.items():
         shares = study.shares(name)
         ours = (shares.hbm + shares.tier) * 100
         yield Figure(
@@ -106,8 +98,8 @@ def _hits(study: Study) -> Iterator[Figure]:
 
 
 def _capacities(study: Study) -> Iterator[Figure]:
-    published = {"dram": (1.0, ""), "ssd-gds": (0.75, ""), "ssd-tutti": (1.5, "published: at least")}
-    for name, (value, note) in published.items():
+    for name, value in RATES.items():
+        note = AT_LEAST if name == "ssd-tutti" else ""
         ours = study.capacity(name, LIMIT_S)
         yield Figure(
             f"LEval: requests/s with a mean TTFT up to 1 s, {TITLES[name]}", value, ours, "1/s", False, "figure 8", note

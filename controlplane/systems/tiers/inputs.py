@@ -11,18 +11,12 @@ from fleet.engine.tiers.sizes import layout_of, metadata_bytes
 from fleet.kinds.option import option
 from fleet.systems.prices import Prices
 from fleet.systems.tiers.load import Load
+from fleet.systems.tiers.published import TITLES
 from fleet.systems.tiers.queueing import Contention
 from fleet.systems.tiers.serving import Engine, Tier, paged
 from fleet.systems.tiers.study import Runs, Study, tiers_of
 from router.contract.problem import Problem
 
-TITLES = {
-    "hbm": "HBM only",
-    "dram": "LMCache-DRAM",
-    "ssd": "LMCache-SSD",
-    "ssd-gds": "LMCache-GDS",
-    "ssd-tutti": "Tutti",
-}
 MODELS = tuple(sorted({model for _, model, _ in FITS}))
 TPS = tuple(sorted({str(tp) for _, _, tp in FITS}))
 GPUS = tuple(PEAKS)

@@ -1,0 +1,16 @@
+"""What is published of Tutti and of the tiers beside it, by tier: the model and its event-by-event run are held to it.
+
+Figure 8 and table 1 of arXiv 2605.03375, LEval at 1.5 requests/s.
+"""
+
+TITLES = {
+    "hbm": "HBM only",
+    "dram": "LMCache-DRAM",
+    "ssd": "LMCache-SSD",
+    "ssd-gds": "LMCache-GDS",
+    "ssd-tutti": "Tutti",
+}
+TTFT_S = {"hbm": 7.2, "ssd": 6.5, "ssd-gds": 3.9, "dram": 2.8, "ssd-tutti": 0.87}  # mean, figure 8
+HITS = {"hbm": 8.0, "dram": 53.0, "ssd-tutti": 84.0}  # %, table 1
+RATES = {"dram": 1.0, "ssd-gds": 0.75, "ssd-tutti": 1.5}  # requests/s with a mean TTFT up to 1 s, figure 8
+AT_LEAST = "published: at least"  # of Tutti's rate
