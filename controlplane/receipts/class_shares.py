@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fleet.counted import counted
 from router.contract.redis.receipt import Receipt
 from router.policy.rules.classify import classify
 from router.policy.schema import document as documents
@@ -32,14 +33,12 @@ def sentence(found: Sequence[Size], live: Mapping[str, Any], draft: Mapping[str,
     moved = sum(old != new for old, new in zip(before, after, strict=True))
     was, now = Counter(before), Counter(after)
     parts = [f"{name} {_change(was[name], now[name], len(found))}" for name in CLASSES]
-    changes = "no request changes its class" if not moved else f"{_requests(moved)} of {len(found):,} change class"
+    changes = (
+        "no request changes its class" if not moved else f"{counted(moved, 'request')} of {len(found):,} change class"
+    )
     return f"{', '.join(parts)}: {changes}."
 
 
 def _change(was: int, now: int, of: int) -> str:
     old, new = (f"{share * 100 / of:.1f} %" for share in (was, now))
     return new if old == new else f"{old} → {new}"
-
-
-def _requests(number: int) -> str:
-    return f"{number:,} request{'' if number == 1 else 's'}"

@@ -12,7 +12,7 @@ from controlplane.policies.errors import PolicyInvalid
 from controlplane.tuning import services
 from controlplane.tuning.goals import OBJECTIVES
 from controlplane.tuning.models import HELD_OUT
-from controlplane.tuning.space import DEFAULT, BadSpace, Range, searchable, space_of, suggested
+from controlplane.tuning.space import BadSpace, Range, by_default, searchable, space_of, suggested
 from router.contract.problem import Problem, by_path
 from router.policy.schema.parameter import Parameter, number
 from router.policy.types import Policy as Document
@@ -161,7 +161,7 @@ class TuningForm:
 
     def _checked(self) -> list[str]:
         if self._typed is None:
-            return [path for path in self._parameters if path.startswith(DEFAULT)]
+            return by_default(self._parameters)
         return self._typed.getlist("parameters")
 
     def _bound(self, path: str, name: str) -> str:

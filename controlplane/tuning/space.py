@@ -74,7 +74,7 @@ class BadSpace(Exception):
 def space_of(strategy: str, asked: Iterable[Range] = ()) -> tuple[Dimension, ...]:
     """The parameters asked for, else those by which the strategy decides. BadSpace names every problem."""
     known = searchable(strategy)
-    ranges = tuple(asked) or tuple(Range(path) for path in known if path.startswith(DEFAULT))
+    ranges = tuple(asked) or tuple(map(Range, by_default(known)))
     problems, found = [], []
     for i, each in enumerate(ranges):
         made = _dimension(f"parameters.{i}", each, known)
@@ -89,6 +89,11 @@ def space_of(strategy: str, asked: Iterable[Range] = ()) -> tuple[Dimension, ...
     if problems:
         raise BadSpace(problems)
     return tuple(found)
+
+
+def by_default(known: Iterable[str]) -> list[str]:
+    """Paths of the parameters that are searched unless some are named."""
+    return [path for path in known if path.startswith(DEFAULT)]
 
 
 def searchable(strategy: str) -> dict[str, Parameter]:

@@ -15,7 +15,7 @@ _OPTIONS = {"ranks": "dwdp_size", "local": "dwdp_experts", "prefetch": "dwdp_pre
 
 
 def is_in_group(spec: "TrtllmSpec", launch: Launch) -> bool:
-    return spec.dwdp_size > 1 and role_of(spec.role, spec.prefill_instances, launch.ordinal) == PREFILL
+    return bool(group(spec, launch.ordinal))
 
 
 def group(spec: "TrtllmSpec", ordinal: int) -> tuple[int, ...]:
