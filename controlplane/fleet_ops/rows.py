@@ -13,7 +13,6 @@ from controlplane.dashboard.status import ORDER, shown_status
 from controlplane.policies.selectors import published_names
 from fleet import selectors
 from fleet.control import autoscaler
-from fleet.groups import waits_for_group
 from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
 from fleet.plan.desired import DesiredPool
@@ -117,7 +116,7 @@ def _instance_row(instance: Instance, sample: InstanceSample | None, now: dt.dat
         sample = None  # of an earlier process
     status, why = shown_status(instance.state, sample, now.timestamp())
     started = None if instance.state in _RESTING else instance.started_at
-    waiting = waits_for_group(instance)
+    waiting = selectors.waits_for_group(instance)
     return InstanceRow(
         instance=instance,
         status=status,

@@ -7,7 +7,6 @@ from django.utils import timezone
 from msgspec.structs import replace
 
 from fleet import selectors
-from fleet.groups import waits_for_group
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, hardware_of
 from fleet.kinds.option import build
@@ -99,7 +98,7 @@ def _fleet(pool_name: str) -> FleetValue | None:
 def _instance(pool: Pool, desired: DesiredPool | None, row: Instance, prices: Prices) -> PublishedInstance:
     hardware = _hardware(pool, row)
     dollars = prices.per_hour(hardware.gpus, hardware.dram_gb, hardware.ssd_gb)
-    waiting = waits_for_group(row)
+    waiting = selectors.waits_for_group(row)
     return PublishedInstance(
         id=row.name,
         epoch=row.epoch,

@@ -6,10 +6,10 @@ from django.utils import timezone
 
 from controlplane.fleet_ops.rows import instance_rows
 from fleet.control.publish import publish_fleet
-from fleet.groups import waits_for_group
 from fleet.kinds.option import build
 from fleet.kinds.trtllm import TRTLLM
 from fleet.models import Instance, Pool, State
+from fleet.selectors import waits_for_group
 from fleet.services import NotPossible, scale_pool
 from fleet.snapshot import scale_of
 from router.contract.redis import codec, redis_keys
