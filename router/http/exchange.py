@@ -1,5 +1,8 @@
 """One request and its answer on a client's connection, written straight to the socket: ASGI would make dictionaries and
-coroutines of each part."""
+coroutines of each part.
+
+A client may be gone before its connection says so: uvloop closes the transport first and tells its protocol in the next
+turn of the loop, and a write in between raises. Nobody reads it; `client_left` follows."""
 
 import asyncio
 import http
@@ -190,7 +193,11 @@ class HttpExchange:
             data = self._head + data
         self._head = b""
         self._written = data
-        self.transport.write(data)
+        try:
+            self.transport.write(data)
+        except RuntimeError:
+            if not self.transport.is_closing():
+                raise
         return self.flow.write_paused
 
     def write_chunk(self, chunk: bytes) -> bool:
@@ -198,7 +205,11 @@ class HttpExchange:
             chunk = self._head + chunk
             self._head = b""
         self._written = chunk
-        self.transport.write(chunk)
+        try:
+            self.transport.write(chunk)
+        except RuntimeError:
+            if not self.transport.is_closing():
+                raise
         return self.flow.write_paused
 
     def end(self, data: bytes = b"") -> None:
@@ -210,7 +221,11 @@ class HttpExchange:
             last = self._head + b"0\r\n\r\n"
         self._head = b""
         if last:
-            self.transport.write(last)
+            try:
+                self.transport.write(last)
+            except RuntimeError:
+                if not self.transport.is_closing():
+                    raise
         self.response_complete = True
         if not self.keep_alive:
             self.transport.close()

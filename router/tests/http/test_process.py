@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 
 import httpx
 import pytest
@@ -28,7 +29,8 @@ class Process:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         argv = [sys.executable, "-m", "router", "--redis", redis_url, "--port", str(self.port), *arguments]
-        self.process = subprocess.Popen(argv, stderr=subprocess.PIPE)
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe that nobody reads would stop the router when full
+        self.process = subprocess.Popen(argv, stderr=self.log)
 
     async def ready(self, client):
         while True:
@@ -42,6 +44,10 @@ class Process:
 
     async def ended(self):
         return await asyncio.to_thread(self.process.wait, 20)
+
+    def logged(self):
+        self.log.seek(0)
+        return self.log.read().decode()
 
 
 @pytest.fixture
@@ -62,7 +68,8 @@ def start(redis_url):
     for each in started:
         if each.process.poll() is None:
             each.process.kill()
-        each.process.communicate()
+        each.process.wait()
+        each.log.close()
 
 
 BODY = {"model": "llama", "prompt": "x", "stream": True}
