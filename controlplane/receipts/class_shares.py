@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fleet.counted import counted
+from fleet.counted import counted, percent
 from router.contract.redis.receipt import Receipt
 from router.policy.rules.classify import classify
 from router.policy.schema import document as documents
@@ -40,5 +40,5 @@ def sentence(found: Sequence[Size], live: Mapping[str, Any], draft: Mapping[str,
 
 
 def _change(was: int, now: int, of: int) -> str:
-    old, new = (f"{share * 100 / of:.1f} %" for share in (was, now))
+    old, new = (percent(count / of, ".1f") for count in (was, now))
     return new if old == new else f"{old} → {new}"

@@ -11,6 +11,7 @@ from typing import Any
 import redis
 
 from controlplane.receipts.reader import newest_receipts
+from fleet.counted import percent
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode
 from router.contract.redis.receipt import Receipt
@@ -171,4 +172,4 @@ def _limit(value: float, unit: str) -> str:
 
 
 def _above(values: Sequence[tuple[float, int]], limit: float, total: int) -> str:
-    return f"{sum(count for value, count in values if value > limit) * 100 / total:.1f} %"
+    return percent(sum(count for value, count in values if value > limit) / total, ".1f")
