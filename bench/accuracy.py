@@ -27,6 +27,7 @@ import httpx
 
 from controlplane.traces.formats import coding_agent
 from controlplane.traces.types import TraceRequest
+from fleet.counted import percent
 
 ROOT = Path(__file__).parent.parent
 BLOCK = 16  # tokens
@@ -146,8 +147,8 @@ def row(index: str, pairs: list[tuple[int, int]], receipts: int, took_s: float) 
     predicted, actual = (sum(pair[place] for pair in pairs) / n for place in (0, 1))
     errors = [abs(guess - truth) for guess, truth in pairs]
     within = sum(error <= BLOCK for error in errors) / n
-    figures = (predicted, actual, sum(errors) / n)
-    return [index, f"{len(pairs)}/{receipts}", *(f"{one:,.0f}" for one in figures), f"{within:.1%}", f"{took_s:.0f}"]
+    means = [f"{one:,.0f}" for one in (predicted, actual, sum(errors) / n)]
+    return [index, f"{len(pairs)}/{receipts}", *means, percent(within, ".1f"), f"{took_s:.0f}"]
 
 
 def main() -> None:

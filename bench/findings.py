@@ -30,6 +30,7 @@ from controlplane.traces.generated import generate
 from controlplane.traces.types import LoadedTrace, TraceRequest
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import Simulated, TwinFleet
+from fleet.counted import percent
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, hardware_of_pool
 from fleet.kinds.option import build
@@ -313,9 +314,10 @@ class Player:
         for trace in self.traces:
             for load in (1.0, 2.0):
                 for arm, played in self.runs(self.cell(trace, load), arms).items():
-                    usage, wait = (fmean(getattr(one, name) for one in played) for name in ("fullest_kv", "waits"))
+                    means = (fmean(getattr(one, name) for one in played) for name in ("fullest_kv", "waits"))
+                    usage, wait = (percent(mean, ".1f") for mean in means)
                     ttft = fmean(METRICS["ttft_p90"](one) for one in played)
-                    yield f"| {trace}, {load:g}×: {arm} | {usage:.1%} | {wait:.1%} | {ttft:,.2f} |"
+                    yield f"| {trace}, {load:g}×: {arm} | {usage} | {wait} | {ttft:,.2f} |"
 
     def costs(self) -> Iterator[str]:
         """Of the demo fleet, and of the smallest one that serves the same requests within the SLO."""

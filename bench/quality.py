@@ -39,6 +39,7 @@ from controlplane.experiments.replay.thread import ReplayThread
 from controlplane.experiments.results import records, stats
 from controlplane.traces.formats import registry
 from controlplane.traces.types import TraceRequest
+from fleet.counted import percent
 from router.policy.schema import document
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -236,7 +237,7 @@ def figures(arm: Arm) -> list[str]:
         str(len(every)),
         str(len(every) - len(answered)),
         *(f"{value:.2f}" for value in (*ttft, *e2e[:2])),
-        f"{sum(one.cached_tokens or 0 for one in answered) / max(prompt, 1):.1%}",
+        percent(sum(one.cached_tokens or 0 for one in answered) / max(prompt, 1), ".1f"),
         f"{balance:.2f}",
         f"{1000 * max(run.late_s for run in arm.runs.values()):.0f}",
         f"{max(run.busy for run in arm.runs.values()):.2f}",

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean, median
 
+from fleet.counted import percent
 from fleet.engine.tiers.devices import DRAM, SSD, SSD_TUTTI
 from fleet.systems.tiers import events
 from fleet.systems.tiers.events import Runs
@@ -31,7 +32,7 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 
 def _row(name: str, published: float, ours: float, unit: str, *, fitted: bool = False) -> tuple[str, ...]:
-    error = f"{(ours - published) / published:+.0%}"
+    error = percent((ours - published) / published, "+.0f")
     return name, f"{published:g} {unit}", f"{ours:.3g} {unit}", error, "yes" if fitted else ""
 
 

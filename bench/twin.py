@@ -19,6 +19,7 @@ from controlplane.traces.generated import BUILT_IN
 from controlplane.traces.types import LoadedTrace
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
+from fleet.counted import percent
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import law_of
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, kv_blocks, profile
@@ -72,7 +73,7 @@ def row(name: str, seed: int, seconds: float, outcome: TwinOutcome) -> str:
         f"{fmean(ttft):.3f}",
         f"{stats.quantile(ttft, 0.9):.3f}",
         f"{1000 * fmean(tpot):.2f}",
-        f"{sum(one.cached_tokens for one in ok) / sum(one.input_tokens for one in ok):.1%}",
+        percent(sum(one.cached_tokens for one in ok) / sum(one.input_tokens for one in ok), ".1f"),
         sum(one.outcome == "refused" for one in outcome.requests),
     )
     return f"| {' | '.join(map(str, cells))} |"

@@ -32,6 +32,7 @@ from controlplane.traces.formats import registry
 from controlplane.traces.generated import generate
 from controlplane.traces.types import LoadedTrace
 from controlplane.twin.simulation.types import TwinFleet
+from fleet.counted import percent
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import law_of
 from fleet.engine.profiles import kv_blocks, profile
@@ -58,7 +59,7 @@ def plan() -> Plan:
 
 
 def steps(scene: Scene, candidates: Sequence[str], seeds: Sequence[int]) -> Iterator[str]:
-    head = [f"canary {share:.0%}" for share in SHARES] + [f"switchback {block:.0f} s" for block in BLOCKS_S]
+    head = [f"canary {percent(share)}" for share in SHARES] + [f"switchback {block:.0f} s" for block in BLOCKS_S]
     yield _row(f"{scene.live} →", "true", *head, "half the pool each")
     yield _row(*["---"] * (len(head) + 3))
     live = {seed: scene.play(seed) for seed in seeds}
@@ -67,7 +68,7 @@ def steps(scene: Scene, candidates: Sequence[str], seeds: Sequence[int]) -> Iter
         shown = [[effect(*arms_of(scene.canary(seed, name, share))) for seed in seeds] for share in SHARES]
         shown += [[effect(*arms_of(scene.switchback(seed, name, block))) for seed in seeds] for block in BLOCKS_S]
         shown.append([effect(scene.play(seed, name, part=1), scene.play(seed, part=0)) for seed in seeds])
-        yield _row(name, f"{truth:+.0%}", *(f"{fmean(each) / truth:.1f}" for each in shown))
+        yield _row(name, percent(truth, "+.0f"), *(f"{fmean(each) / truth:.1f}" for each in shown))
 
 
 # What the judge says of it
@@ -93,7 +94,7 @@ def watch(found: Looks) -> Judged:
 
 
 def judged(scene: Scene, candidates: Sequence[str], seeds: Sequence[int], share: float) -> Iterator[str]:
-    yield _row(f"at {share:.0%}", "n", "aborted", "after, median", "last", "by", "fine", "after, median", "90 %")
+    yield _row(f"at {percent(share)}", "n", "aborted", "after, median", "last", "by", "fine", "after, median", "90 %")
     yield _row(*["---"] * 9)
     limits = {seed: scene.limits(seed) for seed in seeds}
     for name in candidates:
@@ -160,11 +161,11 @@ def _hours_row(turns: float, found: Sequence[Hour]) -> str:
     return _row(
         f"sessions of {turns:g} turns",
         n,
-        f"{failed / n:.1%}",
-        f"{low:.1%}–{high:.1%}",
-        f"{sum(each.held for each in found) / n:.1%}",
-        f"{sum(each.above for each in found) / n:.1%}",
-        f"{sum(each.fine_s < math.inf for each in found) / n:.0%}",
+        percent(failed / n, ".1f"),
+        f"{percent(low, '.1f')}–{percent(high, '.1f')}",
+        percent(sum(each.held for each in found) / n, ".1f"),
+        percent(sum(each.above for each in found) / n, ".1f"),
+        percent(sum(each.fine_s < math.inf for each in found) / n),
         _seconds(_middle([each.fine_s for each in found])),
     )
 
@@ -178,7 +179,7 @@ def doubled(count: int) -> Iterator[str]:
         found = sorted(until_seen(traffic, limits, seed) for seed in range(1, count + 1))
         share = sum(each <= 60 for each in found) / count
         yield _row(
-            f"sessions of {turns:g} turns", count, found[count // 2], found[math.ceil(0.95 * count) - 1], f"{share:.0%}"
+            f"sessions of {turns:g} turns", count, found[count // 2], found[math.ceil(0.95 * count) - 1], percent(share)
         )
 
 
