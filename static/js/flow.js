@@ -1,20 +1,32 @@
 // The flow of requests: class → rule → instance, as wide as their requests/s; arcs of KV blocks from prefill to decode.
+import { shortened } from "./canvas.js";
 import { table } from "./chart_table.js";
 import { bytesPerSecond, rate } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 1080;
-const COLUMNS = [0, 370, 720]; // left edges of class, rule, instance
+const WIDTH = 1080; // until it is known
+const STACKED = 760; // narrower, a rate stands below its name
 const NODE = 12;
-const ROW = 26; // least height for a name
+const LABEL = NODE + 8;
+const RATE = 85; // beside a name
 const GAP = 8;
-const ARC_FROM = 930;
-const BULGE = 70;
+const NAMES = document.createElement("canvas").getContext("2d");
+NAMES.font = "14px system-ui, sans-serif";
+
+// Left edges of class, rule and instance and what each has for its names; where arcs begin, and how far they swing.
+function layout(width) {
+  const stacked = width < STACKED;
+  const columns = (stacked ? [0, 0.3, 0.63] : [0, 0.3, 0.6]).map((share) => share * width);
+  const arcFrom = width - (stacked ? 26 : 140);
+  const spaces = [columns[1] - NODE, columns[2] - columns[1] - NODE, arcFrom - columns[2]];
+  return { width, stacked, columns, spaces, arcFrom, row: stacked ? 38 : 26, bulge: stacked ? 32 : 70 };
+}
 
 export class Flow {
   // chosen: called with {kind, name} of a pressed node, or null when it is pressed again
   constructor(svg, chosen) {
     Object.assign(this, { svg, chosen, filter: null });
+    new ResizeObserver(() => this.flow && this.update(this.flow, this.filter, this.others)).observe(svg);
     svg.addEventListener("click", (event) => this.press(event.target.closest("[data-kind]")));
     svg.addEventListener("keydown", (event) => {
       if (event.key === "Enter" || event.key === " ") { event.preventDefault(); this.press(event.target.closest("[data-kind]")); }
@@ -29,28 +41,31 @@ export class Flow {
   }
 
   update(flow, filter, others) {
-    const key = JSON.stringify([flow, filter]);
+    const width = Math.round(this.svg.getBoundingClientRect().width) || WIDTH;
+    const key = JSON.stringify([flow, filter, width]);
     if (key === this.key) return;
-    Object.assign(this, { key, flow, filter, others });
+    Object.assign(this, { key, flow, filter, others, layout: layout(width) });
     const focused = document.activeElement?.closest?.("[data-kind]")?.dataset;
     this.draw();
     if (focused && !this.svg.contains(document.activeElement)) this.svg.querySelector(`[data-kind="${focused.kind}"][data-name="${CSS.escape(focused.name)}"]`)?.focus();
   }
 
   draw() {
+    const { row, width } = this.layout;
     const columns = [0, 1, 2].map((place) => sums(this.flow.links, place));
     const most = Math.max(...columns.map((nodes) => nodes.length));
-    const height = Math.max(150, most * (ROW + GAP));
+    const height = Math.max(150, most * (row + GAP));
     const total = this.flow.links.reduce((sum, link) => sum + link[3], 0);
     const unit = total ? (height - most * GAP) / total : 0;
-    const nodes = columns.map((column) => stack(column, height, unit));
+    const nodes = columns.map((column) => stack(column, height, unit, row));
     const needed = Math.max(height, ...nodes.flatMap((column) => [...column.values()].map((node) => node.bottom)));
-    this.svg.setAttribute("viewBox", `0 0 ${WIDTH} ${needed}`);
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${needed}`);
     this.svg.setAttribute("aria-label", this.summary());
     this.svg.replaceChildren(...this.bands(nodes, unit), ...this.arcs(nodes[2]), ...nodes.flatMap((column, place) => [...column.values()].map((node) => this.node(node, place))));
   }
 
   bands(nodes, unit) {
+    const { columns } = this.layout;
     const ends = new Map();
     const strip = (name, place, side, width) => {
       const key = `${place} ${side} ${name}`;
@@ -63,7 +78,7 @@ export class Flow {
       const width = per_s * unit;
       const lit = this.lit([name, rule, instance]);
       const ys = [strip(name, 0, "out", width), strip(rule, 1, "in", width), strip(rule, 1, "out", width), strip(instance, 2, "in", width)];
-      return [band(COLUMNS[0] + NODE, ys[0], COLUMNS[1], ys[1], width, name, lit), band(COLUMNS[1] + NODE, ys[2], COLUMNS[2], ys[3], width, name, lit)];
+      return [band(columns[0] + NODE, ys[0], columns[1], ys[1], width, name, lit), band(columns[1] + NODE, ys[2], columns[2], ys[3], width, name, lit)];
     });
   }
 
@@ -79,26 +94,28 @@ export class Flow {
     const shown = name || this.others;
     group.setAttribute("aria-pressed", String(pressed));
     group.setAttribute("aria-label", `${kind} ${shown}, ${rate(per_s)}`);
-    const bar = make("rect", { x: COLUMNS[place], y, width: NODE, height: Math.max(2, high), class: "flow-bar", ...(place === 0 ? { "data-class": name } : {}) });
+    const { columns, spaces, row, stacked } = this.layout;
+    const [x, middle] = [columns[place] + LABEL, y + high / 2];
+    const bar = make("rect", { x: columns[place], y, width: NODE, height: Math.max(2, high), class: "flow-bar", ...(place === 0 ? { "data-class": name } : {}) });
     // The hit area is at least as high as a name.
-    const area = make("rect", { x: COLUMNS[place], y: y + high / 2 - ROW / 2, width: 190, height: Math.max(ROW, high), class: "flow-area" });
-    const label = make("text", { x: COLUMNS[place] + NODE + 8, y: y + high / 2, class: "flow-name" });
-    label.append(shown.length > 22 ? `${shown.slice(0, 12)}…${shown.slice(-9)}` : shown, " ", make("tspan", { class: "flow-rate" }, rate(per_s)));
+    const area = make("rect", { x: columns[place], y: middle - Math.max(row, high) / 2, width: spaces[place], height: Math.max(row, high), class: "flow-area" });
+    const label = make("text", { x, y: stacked ? middle - 8 : middle, class: "flow-name" });
+    label.append(shortened(NAMES, shown, spaces[place] - LABEL - (stacked ? 0 : RATE)), " ", make("tspan", { class: "flow-rate", ...(stacked ? { x, dy: 16 } : {}) }, rate(per_s)));
     group.append(area, bar, label, make("title", {}, `${shown}: ${rate(per_s)}`));
     return group;
   }
 
   arcs(instances) {
+    const { arcFrom: x, bulge, stacked } = this.layout;
     const widest = Math.max(1, ...this.flow.arcs.map((arc) => arc[3]));
     return this.flow.arcs.flatMap(([prefill, decode, per_s, bytes_s]) => {
       const [from, to] = [instances.get(prefill), instances.get(decode)];
       if (!from || !to) return [];
       const [y0, y1] = [from.y + from.high / 2, to.y + to.high / 2];
-      const x = ARC_FROM;
-      const path = make("path", { d: `M${x} ${y0}C${x + BULGE} ${y0} ${x + BULGE} ${y1} ${x} ${y1}`, class: "flow-arc", "stroke-width": String(1 + 7 * bytes_s / widest) });
+      const path = make("path", { d: `M${x} ${y0}C${x + bulge} ${y0} ${x + bulge} ${y1} ${x} ${y1}`, class: "flow-arc", "stroke-width": String(1 + 7 * bytes_s / widest) });
       path.append(make("title", {}, `${prefill} → ${decode}: ${bytesPerSecond(bytes_s)}, ${rate(per_s)}`));
-      const label = make("text", { x: x + BULGE * 0.75 + 8, y: (y0 + y1) / 2, class: "flow-rate flow-arc-rate" }, bytesPerSecond(bytes_s));
-      return [path, label];
+      if (stacked) return [path];
+      return [path, make("text", { x: x + bulge * 0.75 + 8, y: (y0 + y1) / 2, class: "flow-rate flow-arc-rate" }, bytesPerSecond(bytes_s))];
     });
   }
 
@@ -131,9 +148,9 @@ function sums(links, place) {
 const ORDER = ["warm", "medium", "heavy"];
 
 // Nodes of a column from the top, each at least as high as its name.
-function stack(column, height, unit) {
+function stack(column, height, unit, row) {
   const heights = column.map(({ per_s }) => per_s * unit);
-  const needed = heights.map((high) => Math.max(high, ROW));
+  const needed = heights.map((high) => Math.max(high, row));
   const spare = Math.max(0, height - needed.reduce((sum, high) => sum + high + GAP, 0)) / column.length;
   let y = 0;
   return new Map(column.map((node, i) => {
