@@ -1,14 +1,14 @@
 """One receipt in sentences: why this instance, what was expected, how it ended. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from controlplane.dashboard.templatetags.figures import ms, percent, whole
+from router.contract.redis.receipt import Receipt
 from router.policy import columns
 
-Json = Mapping[str, Any]
 FEW = 20  # requests; fewer make no typical one
 OUTCOMES = {
     "ok": "It was answered in full.",
@@ -29,7 +29,7 @@ class TimelinePhase:
     meaning: str
 
 
-def sentences(receipt: Json) -> list[str]:
+def sentences(receipt: Receipt) -> list[str]:
     return [
         text
         for write in (_asked, _classed, _chosen, _offloaded, _retried, _predicted, _ended)
@@ -37,27 +37,27 @@ def sentences(receipt: Json) -> list[str]:
     ]
 
 
-def _asked(receipt: Json) -> str:
-    length, cached = receipt.get("prompt_tokens"), receipt.get("predicted_cached")
+def _asked(receipt: Receipt) -> str:
+    length, cached = receipt.prompt_tokens, receipt.predicted_cached
     if not length:
         return ""
     text = f"The prompt has {whole(length)} tokens (L)."
-    if cached is not None and receipt.get("instance"):
+    if cached is not None and receipt.instance:
         text += f" The prefix index expected {whole(cached)} of them ({percent(cached / length)})"
-        text += f" in the cache of {receipt['instance']}: {whole(receipt.get('new_tokens'))} new ones to compute."
+        text += f" in the cache of {receipt.instance}: {whole(receipt.new_tokens)} new ones to compute."
     return text
 
 
-def _classed(receipt: Json) -> str:
-    name = receipt.get("class")
-    return f"That makes it a {name} request in pool {receipt.get('pool')}." if name else ""
+def _classed(receipt: Receipt) -> str:
+    name = receipt.request_class
+    return f"That makes it a {name} request in pool {receipt.pool}." if name else ""
 
 
-def _chosen(receipt: Json) -> str:
-    if not receipt.get("instance"):
+def _chosen(receipt: Receipt) -> str:
+    if not receipt.instance:
         return ""
-    by = f"Strategy {receipt.get('strategy')} of policy {receipt.get('policy')} v{receipt.get('version')}"
-    return f"{by} chose {receipt['instance']} by the rule “{receipt.get('rule')}”."
+    by = f"Strategy {receipt.strategy} of policy {receipt.policy} v{receipt.version}"
+    return f"{by} chose {receipt.instance} by the rule “{receipt.rule}”."
 
 
 OFFLOADS = {
@@ -69,35 +69,31 @@ OFFLOADS = {
 }
 
 
-def _offloaded(receipt: Json) -> str:
-    if not receipt.get("prefill_instance"):
+def _offloaded(receipt: Receipt) -> str:
+    if not receipt.prefill_instance:
         return ""
-    why = f": {receipt['offload_reason']}" if receipt.get("offload_reason") else ""
-    came = OFFLOADS.get(receipt.get("offload") or "", "which had no effect")
+    why = f": {receipt.offload_reason}" if receipt.offload_reason else ""
+    came = OFFLOADS.get(receipt.offload or "", "which had no effect")
     times = ""
-    if receipt.get("prefill_ms") is not None:
-        times = f" The prefill took {ms(receipt['prefill_ms'])}"
-        times += f", the transfer {ms(receipt['transfer_ms'])}." if receipt.get("transfer_ms") is not None else "."
-    return f"The prompt was to be computed on {receipt['prefill_instance']}, {came}{why}.{times}"
+    if receipt.prefill_ms is not None:
+        times = f" The prefill took {ms(receipt.prefill_ms)}"
+        times += f", the transfer {ms(receipt.transfer_ms)}." if receipt.transfer_ms is not None else "."
+    return f"The prompt was to be computed on {receipt.prefill_instance}, {came}{why}.{times}"
 
 
-def _retried(receipt: Json) -> str:
-    failed = [
-        attempt
-        for attempt in receipt.get("attempts") or ()
-        if attempt.get("error") or (attempt.get("status") or 0) >= 500
-    ]
-    if not receipt.get("retries"):
+def _retried(receipt: Receipt) -> str:
+    if not receipt.retries:
         return ""
-    tried = "; ".join(f"{a.get('instance')}: {a.get('error') or a.get('status')}" for a in failed)
-    return f"It was retried {receipt['retries']} time(s) before anything was sent to the client ({tried})."
+    failed = [attempt for attempt in receipt.attempts if attempt.error or (attempt.status or 0) >= 500]
+    tried = "; ".join(f"{attempt.instance}: {attempt.error or attempt.status}" for attempt in failed)
+    return f"It was retried {receipt.retries} time(s) before anything was sent to the client ({tried})."
 
 
-def _predicted(receipt: Json) -> str:
-    actual, predicted = receipt.get("cached_tokens"), receipt.get("predicted_cached")
+def _predicted(receipt: Receipt) -> str:
+    actual, predicted = receipt.cached_tokens, receipt.predicted_cached
     if actual is None or predicted is None:
         return ""
-    if abs(actual - predicted) <= max(64, 0.02 * (receipt.get("prompt_tokens") or 0)):
+    if abs(actual - predicted) <= max(64, 0.02 * (receipt.prompt_tokens or 0)):
         return f"The engine found {whole(actual)} tokens in its cache, as expected{_from_tiers(receipt)}."
     word = "more" if actual > predicted else "fewer"
     difference = whole(abs(actual - predicted))
@@ -105,13 +101,10 @@ def _predicted(receipt: Json) -> str:
     return f"The engine found {whole(actual)} tokens in its cache, {by}{_from_tiers(receipt)}."
 
 
-def _from_tiers(receipt: Json) -> str:
+def _from_tiers(receipt: Receipt) -> str:
     """From which tiers, as far as router and engine say so."""
-    parts = [
-        f"{verb} {tiers_in_words(receipt[key])}"
-        for key, verb in (("predicted_tiers", "the index expected"), ("cached_tiers", "the engine took"))
-        if receipt.get(key)
-    ]
+    known = ((receipt.predicted_tiers, "the index expected"), (receipt.cached_tiers, "the engine took"))
+    parts = [f"{verb} {tiers_in_words(tiers)}" for tiers, verb in known if tiers]
     return "; " + ", ".join(parts) if parts else ""
 
 
@@ -120,39 +113,39 @@ def tiers_in_words(tiers: Sequence[int]) -> str:
     return " and ".join(f"{whole(tokens)} {place}" for tokens, place in places if tokens) or "none"
 
 
-def _ended(receipt: Json) -> str:
-    text = OUTCOMES.get(receipt.get("outcome") or "", "")
-    if receipt.get("outcome") == "ok" and receipt.get("e2e_ms") is not None:
-        tokens = f" with {whole(receipt['output_tokens'])} output tokens" if receipt.get("output_tokens") else ""
-        return f"It was answered in full{tokens} after {ms(receipt['e2e_ms'])}."
-    if receipt.get("code") or receipt.get("error"):
-        said = f": {receipt['error']}" if receipt.get("error") else ""
-        return f"{text} HTTP {receipt.get('status')}, {receipt.get('code') or 'no code'}{said}."
+def _ended(receipt: Receipt) -> str:
+    text = OUTCOMES.get(receipt.outcome or "", "")
+    if receipt.outcome == "ok" and receipt.e2e_ms is not None:
+        tokens = f" with {whole(receipt.output_tokens)} output tokens" if receipt.output_tokens else ""
+        return f"It was answered in full{tokens} after {ms(receipt.e2e_ms)}."
+    if receipt.code or receipt.error:
+        said = f": {receipt.error}" if receipt.error else ""
+        return f"{text} HTTP {receipt.status}, {receipt.code or 'no code'}{said}."
     return text
 
 
-def phases(receipt: Json) -> list[TimelinePhase]:
+def phases(receipt: Receipt) -> list[TimelinePhase]:
     """The request's time: queue, prefill, KV transfer, decode; empty when too little is known."""
-    return _laid_out(_ends(receipt), receipt.get("e2e_ms") or 0.0)
+    return _laid_out(_ends(receipt), receipt.e2e_ms or 0.0)
 
 
-def _ends(receipt: Json) -> list[tuple[str, float, str]]:
+def _ends(receipt: Receipt) -> list[tuple[str, float, str]]:
     """(name, ms from the arrival to its end, meaning) of each phase, in order."""
-    whole_ms = receipt.get("e2e_ms")
+    whole_ms = receipt.e2e_ms
     if not whole_ms:
         return []
-    if not receipt.get("instance"):
+    if not receipt.instance:
         return [("queue", whole_ms, "in the router; no instance was asked")]
-    queue = min(receipt.get("queue_ms") or 0.0, whole_ms)
-    first = receipt.get("ttft_ms") or receipt.get("first_byte_ms")
+    queue = min(receipt.queue_ms or 0.0, whole_ms)
+    first = receipt.ttft_ms or receipt.first_byte_ms
     ends = [("queue", queue, "queued in the router")]
     if first is None:
         return [*ends, ("engine", whole_ms, "in the engine; not streamed, so its first token is not known")]
     first = min(max(first, queue), whole_ms)
-    prefill, elsewhere = receipt.get("prefill_ms"), receipt.get("prefill_instance")
-    if prefill is not None and receipt.get("transfer_ms") is not None:
+    prefill, elsewhere = receipt.prefill_ms, receipt.prefill_instance
+    if prefill is not None and receipt.transfer_ms is not None:
         ends.append(("prefill", min(queue + prefill, first), f"on {elsewhere}"))
-        ends.append(("transfer", first, f"of its KV to {receipt['instance']}, and one step"))
+        ends.append(("transfer", first, f"of its KV to {receipt.instance}, and one step"))
     else:
         ends.append(("prefill", first, "in the engine until the first token"))
     return [*ends, ("decode", whole_ms, "from the first token to the last")]
@@ -176,7 +169,7 @@ class Waterfall:
     typical_ms: float
 
 
-def waterfall(receipt: Json, others: Sequence[Json]) -> Waterfall:
+def waterfall(receipt: Receipt, others: Sequence[Receipt]) -> Waterfall:
     """`others`: recent requests of its pool and class."""
     own = _ends(receipt)
     names = [name for name, _, _ in own]
@@ -188,20 +181,20 @@ def waterfall(receipt: Json, others: Sequence[Json]) -> Waterfall:
     return Waterfall(_laid_out(own, scale), _laid_out(middle, scale), len(alike), middle[-1][1])
 
 
-def rows(receipt: Json) -> list[dict[str, Any]]:
+def rows(receipt: Receipt) -> list[dict[str, Any]]:
     """One object per candidate, in the order of the fleet; none when nothing was decided."""
-    made = receipt.get("candidates")
-    if not isinstance(made, dict):
+    made = receipt.candidates
+    if not isinstance(made, dict) or receipt.prompt_tokens is None:
         return []
     try:
-        return columns.rows(made, int(receipt["prompt_tokens"]))
+        return columns.rows(made, receipt.prompt_tokens)
     except (KeyError, TypeError, ValueError):
         return []  # show the rest of the page without the unreadable part
 
 
-def candidates(receipt: Json) -> list[dict[str, Any]]:
+def candidates(receipt: Receipt) -> list[dict[str, Any]]:
     """The chosen one first, then by score, refused ones last; with a bar for each score."""
-    found = [{**row, "chosen": row["id"] == receipt.get("instance")} for row in rows(receipt)]
+    found = [{**row, "chosen": row["id"] == receipt.instance} for row in rows(receipt)]
     found.sort(key=lambda row: (not row["chosen"], bool(row["refused"]), row["score"] is None, row["score"] or 0.0))
     scores = [row["score"] for row in found if row["score"] is not None]
     highest = max(scores, default=0.0)
@@ -209,5 +202,5 @@ def candidates(receipt: Json) -> list[dict[str, Any]]:
         scored = row["score"] is not None
         row["bar"] = 100 * row["score"] / highest if scored and highest > 0 and row["score"] >= 0 else None
         row["passed_over"] = bool(scores) and not scored and not row["chosen"] and not row["refused"]
-        row["why"] = next((text for text in receipt.get("reasons", ()) if row["id"] in text), "")
+        row["why"] = next((text for text in receipt.reasons if row["id"] in text), "")
     return found

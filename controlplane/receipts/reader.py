@@ -1,17 +1,16 @@
 """Receipts in Redis: the recent ones, filtered, and one by its request id."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 import redis
-from msgspec import to_builtins
 
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode
 from router.contract.redis.receipt import Receipt
 
-Json = Mapping[str, Any]
 PAGE = 500
 LIMIT_MAX = 500
 OUTCOMES = ("ok", "error", "refused", "cancelled")
@@ -28,28 +27,20 @@ class ReceiptFilters:
     delivery: str = ""
     arm: str = ""  # of the delivery: candidate or control
 
-    def match(self, receipt: Json) -> bool:
-        asked = {**asdict(self), "class": self.request_class}
-        del asked["request_class"]
-        return all(not wanted or str(receipt.get(key)) == wanted for key, wanted in asked.items())
+    def match(self, receipt: Receipt) -> bool:
+        return all(not wanted or str(getattr(receipt, key)) == wanted for key, wanted in asdict(self).items())
 
 
-def recent(client: redis.Redis, filters: ReceiptFilters, limit: int) -> list[dict[str, Any]]:
+def recent(client: redis.Redis, filters: ReceiptFilters, limit: int) -> list[Receipt]:
     """At most `limit` receipts (without candidates), newest first."""
-    found: list[dict[str, Any]] = []
-    for receipt in map(to_builtins, newest_receipts(client)):
-        if filters.match(receipt):
-            found.append(receipt)
-            if len(found) == limit:
-                break
-    return found
+    return list(islice(filter(filters.match, newest_receipts(client)), limit))
 
 
 def newer_than(client: redis.Redis, filters: ReceiptFilters, at: float, limit: int = LIMIT_MAX) -> int:
     """How many matching receipts were written since Unix time `at`; counts up to `limit`."""
     since = f"({int(at * 1000)}-18446744073709551615"
     entries: Any = client.xrange(redis_keys.RECEIPTS, min=since, count=limit)
-    return sum(filters.match(receipt) for _, fields in entries if (receipt := _decoded(fields.get(b"r"))))
+    return sum(filters.match(receipt) for _, fields in entries if (receipt := decode(Receipt, fields.get(b"r"))))
 
 
 def written_at(client: redis.Redis) -> float:
@@ -58,10 +49,10 @@ def written_at(client: redis.Redis) -> float:
     return _stamp(newest[0][0]) if newest else 0.0
 
 
-def find(client: redis.Redis, request_id: str) -> dict[str, Any] | None:
+def find(client: redis.Redis, request_id: str) -> Receipt | None:
     """The whole receipt with its candidates; None when there is none or it has expired (redis_keys.RECEIPT_TTL_S)."""
     value: Any = client.get(redis_keys.receipt_key(request_id))
-    return _decoded(value)
+    return decode(Receipt, value)
 
 
 def newest_receipts(client: Any) -> Iterator[Receipt]:
@@ -73,11 +64,6 @@ def newest_receipts(client: Any) -> Iterator[Receipt]:
             if receipt is not None:
                 yield receipt
         end = b"(" + entries[-1][0]
-
-
-def _decoded(raw: bytes | None) -> dict[str, Any] | None:
-    receipt = decode(Receipt, raw)
-    return None if receipt is None else to_builtins(receipt)
 
 
 def _stamp(entry: bytes) -> float:

@@ -1,18 +1,17 @@
 """A recorded decision beside its replay, under the version that made it or any other."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from controlplane.policies import selectors
 from controlplane.policies.errors import NoSuchPolicy
 from router.contract.pools import is_ephemeral
+from router.contract.redis.receipt import Receipt
 from router.policy import replay
 from router.policy.replay import ReplayedDecision
 from router.policy.schema import document as documents
 from router.policy.types import Candidate
 
-Json = Mapping[str, Any]
 OFFERED = 50  # versions of a policy to choose from on the page; older ones by the API
 
 
@@ -22,7 +21,7 @@ class Rules:
 
     policy: str  # empty for a file, and for the built-in default
     version: int  # 0 for both
-    document: Json
+    document: dict[str, Any]
     label: str
     is_file: bool = False
 
@@ -76,27 +75,27 @@ class ReplayComparison:
         return sorted(made, key=lambda row: not (row.chosen_then or row.chosen_now))
 
 
-def compare(receipt: Json, rules: Rules) -> ReplayComparison:
+def compare(receipt: Receipt, rules: Rules) -> ReplayComparison:
     """NotReplayable when the receipt lacks inputs; InvalidDocument when the rules are no policy."""
     again = replay.outcome(replay.situation(receipt).decide(documents.parse(rules.document)))
     then = replay.recorded(receipt)
     return ReplayComparison(rules, then, again, _made_it(receipt, rules), tuple(then.differences(again)))
 
 
-def _made_it(receipt: Json, rules: Rules) -> bool:
-    if is_ephemeral(str(receipt.get("pool") or "")):
+def _made_it(receipt: Receipt, rules: Rules) -> bool:
+    if is_ephemeral(receipt.pool or ""):
         return False
-    return not rules.is_file and (rules.policy, rules.version) == (receipt.get("policy") or "", receipt.get("version"))
+    return not rules.is_file and (rules.policy, rules.version) == (receipt.policy or "", receipt.version)
 
 
-def own_rules(receipt: Json) -> Rules:
+def own_rules(receipt: Receipt) -> Rules:
     """The version that made the decision. NoSuchPolicy when it is unknown."""
-    name, version = str(receipt.get("policy") or ""), receipt.get("version")
-    if is_ephemeral(str(receipt.get("pool") or "")):
+    name, version = receipt.policy or "", receipt.version
+    if is_ephemeral(receipt.pool or ""):
         raise NoSuchPolicy("an experiment's arm decided, by its own document: name a policy to compare with")
     if not version:
         return Rules("", 0, documents.default(), "the built-in default")
-    return published(name, int(version))
+    return published(name, version)
 
 
 def published(name: str, version: int | None = None) -> Rules:
@@ -106,11 +105,11 @@ def published(name: str, version: int | None = None) -> Rules:
     return Rules(name, found.number, found.document, f"{name} {found.label}")
 
 
-def asked_rules(receipt: Json, policy: str = "", version: int | None = None) -> Rules:
+def asked_rules(receipt: Receipt, policy: str = "", version: int | None = None) -> Rules:
     """`policy` defaults to that of the receipt; `version` to the deciding one, or another policy's live one."""
     if policy:
         return published(policy, version)
-    return own_rules(receipt) if version is None else published(str(receipt.get("policy") or ""), version)
+    return own_rules(receipt) if version is None else published(receipt.policy or "", version)
 
 
 def versions() -> list[tuple[str, list[tuple[str, str]]]]:

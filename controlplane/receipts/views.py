@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
-from msgspec import to_builtins
 
 from controlplane.dashboard.step import latest
 from controlplane.policies.errors import NoSuchPolicy
@@ -17,6 +16,7 @@ from controlplane.receipts import explain
 from controlplane.receipts.reader import OUTCOMES, ReceiptFilters, find, newer_than, newest_receipts, recent, written_at
 from controlplane.receipts.replay import compare, own_rules, published, versions
 from fleet.redis import connect
+from router.contract.redis.receipt import Receipt
 from router.contract.redis.redis_keys import RECEIPT_TTL_S, RECEIPTS_KEPT
 from router.policy.replay import NotReplayable
 from router.policy.types import CLASSES
@@ -92,7 +92,7 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
     context = {
         **_replayed(request, found),
         "receipt": found,
-        "request_class": found.get("class"),
+        "request_class": found.request_class,
         "sentences": explain.sentences(found),
         "waterfall": explain.waterfall(found, _alike(found)),
         "candidates": explain.candidates(found),
@@ -101,14 +101,14 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
     return render(request, "requests/replay.html" if part else "requests/receipt.html", context)
 
 
-def _alike(found: dict[str, Any]) -> list[dict[str, Any]]:
+def _alike(found: Receipt) -> list[Receipt]:
     """Recent answers of the same pool and class."""
-    same = (found.get("pool"), found.get("class"), "ok")
+    same = (found.pool, found.request_class, "ok")
     newest = islice(newest_receipts(connect()), SEARCHED)
-    return [to_builtins(one) for one in newest if (one.pool, one.request_class, one.outcome) == same]
+    return [one for one in newest if (one.pool, one.request_class, one.outcome) == same]
 
 
-def _replayed(request: HttpRequest, found: dict[str, Any]) -> dict[str, Any]:
+def _replayed(request: HttpRequest, found: Receipt) -> dict[str, Any]:
     """The decision again: by the version that made it, or by the one asked for as `by=POLICY:N`."""
     by = request.GET.get("by", "")[:200]
     name, _, number = by.rpartition(":")

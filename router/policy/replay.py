@@ -1,14 +1,15 @@
 """Make a recorded decision again from its receipt, under any policy. Pure."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from router.policy import columns
 from router.policy.decide import decide
 from router.policy.types import Candidate, Decision, InstanceState, Policy, Rates, RoutingRequest
 
-Json = Mapping[str, Any]
+if TYPE_CHECKING:
+    from router.contract.redis.receipt import Receipt
+
 RATES = len(fields(Rates))  # older receipts have one more, always 0
 
 
@@ -48,23 +49,26 @@ class ReplayedDecision:
         return [one.name for one in fields(self) if getattr(self, one.name) != getattr(other, one.name)]
 
 
-def situation(receipt: Json) -> DecisionInputs:
+def situation(receipt: "Receipt") -> DecisionInputs:
     """The inputs of the receipt's decision. NotReplayable says what is missing."""
-    if receipt.get("rule") is None:
+    if receipt.rule is None:
         raise NotReplayable("the request was refused before a decision")
-    kept, made = receipt.get("inputs"), receipt.get("candidates")
-    if not isinstance(kept, dict) or not isinstance(made, dict):
+    kept, made = receipt.inputs, receipt.candidates
+    length = receipt.prompt_tokens
+    if length is None or not isinstance(kept, dict) or not isinstance(made, dict):
         raise NotReplayable("it lacks the inputs of the decision: an older router wrote it")
     try:
-        return DecisionInputs(_request(receipt, kept, made), columns.instances(made), float(kept["draw"]))
+        return DecisionInputs(
+            _request(length, receipt.session, kept, made), columns.instances(made), float(kept["draw"])
+        )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise NotReplayable(f"the inputs of its decision cannot be read: {type(error).__name__} {error}") from None
 
 
-def _request(receipt: Json, kept: Json, made: Json) -> RoutingRequest:
+def _request(length: int, session: str | None, kept: dict[str, Any], made: dict[str, Any]) -> RoutingRequest:
     return RoutingRequest(
-        prompt_tokens=int(receipt["prompt_tokens"]),
-        session=receipt.get("session"),
+        prompt_tokens=length,
+        session=session,
         bound_to=kept.get("bound_to"),
         history_tokens=kept.get("history_tokens", 0),
         held=columns.held(made),
@@ -75,21 +79,21 @@ def _request(receipt: Json, kept: Json, made: Json) -> RoutingRequest:
     )
 
 
-def recorded(receipt: Json) -> ReplayedDecision:
+def recorded(receipt: "Receipt") -> ReplayedDecision:
     """The decision that the receipt records; the receipt must be replayable."""
-    made = receipt["candidates"]
+    made = receipt.candidates
     prefill = made.get("prefill", "")
-    rows = columns.rows(made, receipt["prompt_tokens"])
+    rows = columns.rows(made, receipt.prompt_tokens or 0)
     return ReplayedDecision(
-        instance=receipt.get("instance") or "",
+        instance=receipt.instance or "",
         prefill=prefill,
-        request_class=receipt["class"],
+        request_class=receipt.request_class or "",
         flow="offload" if prefill else "colocated",
-        strategy=receipt["strategy"],
-        rule=receipt["rule"],
-        reasons=tuple(receipt["reasons"]),
-        cached_tokens=receipt["predicted_cached"],
-        new_tokens=receipt["new_tokens"],
+        strategy=receipt.strategy or "",
+        rule=receipt.rule or "",
+        reasons=receipt.reasons,
+        cached_tokens=receipt.predicted_cached or 0,
+        new_tokens=receipt.new_tokens or 0,
         candidates=tuple(
             Candidate(row["id"], row["cached_tokens"], row["new_tokens"], row["score"], row["refused"]) for row in rows
         ),

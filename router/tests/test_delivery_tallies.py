@@ -22,6 +22,7 @@ from router.tests.conftest import running
 from router.tests.deliveries import SALT, split, tallies
 from router.tests.engine import hang, reply, stream
 from router.tests.pool.splits import split as rollout
+from router.tests.values import receipt_of
 from router.upstream.usage import Usage
 
 SLOW_MS = 60.0
@@ -59,7 +60,7 @@ def of_receipts(receipts, policy, share):
         seen[field].add(own)
 
     for receipt in receipts:
-        request = situation(receipt).request
+        request = situation(receipt_of(receipt)).request
         request_class = classify(request.prompt_tokens, max(request.held.values(), default=0), policy)
         key = hashed(SALT, receipt["session"] or receipt["request_id"])
         arm = "candidate" if is_candidate(key, share) else "control"

@@ -7,6 +7,7 @@ import pytest
 from router.policy import replay
 from router.policy.schema import document
 from router.tests.engine import hang, hang_up
+from router.tests.values import receipt_of
 
 
 async def test_each_receipt_is_decided_again_as_it_was(world):
@@ -14,8 +15,8 @@ async def test_each_receipt_is_decided_again_as_it_was(world):
     policy = w.router.pools.get("demo").policy
     for number in range(6):
         receipt = await w.receipt(await w.ask(prompt=f"{number} " + "x" * 3_000, user=f"user {number % 3}"))
-        again = replay.outcome(replay.situation(receipt).decide(policy))
-        assert replay.recorded(receipt).differences(again) == []
+        again = replay.outcome(replay.situation(receipt_of(receipt)).decide(policy))
+        assert replay.recorded(receipt_of(receipt)).differences(again) == []
 
 
 async def test_the_load_of_that_moment_decides_under_another_policy(world):
@@ -25,7 +26,7 @@ async def test_the_load_of_that_moment_decides_under_another_policy(world):
     receipt = await w.receipt(await w.ask())
     assert receipt["candidates"]["running"] == [1, 0]
     least = document.parse(document.default("least_requests"))
-    assert replay.situation(receipt).decide(least).instance == "demo-1"
+    assert replay.situation(receipt_of(receipt)).decide(least).instance == "demo-1"
     w.engines[0].release.set()
     await asking
 
@@ -43,4 +44,4 @@ async def test_a_request_that_was_never_decided_says_so(world):
     receipt = await w.receipt(await w.ask(model="nope"))
     assert not {"inputs", "candidates"} & set(receipt)
     with pytest.raises(replay.NotReplayable, match="was refused before a decision"):
-        replay.situation(receipt)
+        replay.situation(receipt_of(receipt))

@@ -12,6 +12,7 @@ from router.telemetry.delivery_tallies import ShadowCounts
 from router.telemetry.shadow import CHEAP, COST, LEAST_SAMPLE, WINDOW_S, Shadow
 from router.tests.deliveries import rollout, split, tallies
 from router.tests.engine import hang
+from router.tests.values import receipt_of
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ async def test_a_receipt_says_what_the_candidate_would_have_decided(world):
     assert (receipt["arm"], receipt["version"], receipt["instance"]) == ("control", 42, "demo-0")
     assert (shadow["version"], shadow["instance"], shadow["changed"]) == (44, "demo-1", True)
     assert (shadow["flow"], shadow["class"]) == ("colocated", "warm")
-    again = replay.situation(receipt).decide(document.parse(rollout(1, 0.0)["candidate"]["document"]))
+    again = replay.situation(receipt_of(receipt)).decide(document.parse(rollout(1, 0.0)["candidate"]["document"]))
     assert again.instance == shadow["instance"]
     w.engines[0].release.set()
     await asking

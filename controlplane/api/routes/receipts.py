@@ -7,6 +7,7 @@ from typing import Any
 
 import redis
 from django.http import HttpRequest
+from msgspec import to_builtins
 from ninja import Field, Router, Schema
 from ninja.params.functions import Query
 
@@ -18,6 +19,7 @@ from controlplane.receipts import explain
 from controlplane.receipts import reader as receipts
 from controlplane.receipts.replay import asked_rules, compare
 from fleet.redis import connect
+from router.contract.redis.receipt import Receipt
 from router.contract.redis.redis_keys import RECEIPT_TTL_S
 from router.policy.replay import NotReplayable, ReplayedDecision
 from router.policy.types import CLASSES
@@ -189,7 +191,7 @@ def list_receipts(
 ) -> Any:
     with readable():
         filters = receipts.ReceiptFilters(pool, request_class, instance, outcome)
-        return {"receipts": receipts.recent(connect(), filters, limit)}
+        return {"receipts": to_builtins(receipts.recent(connect(), filters, limit))}
 
 
 @router.get(
@@ -202,7 +204,7 @@ def list_receipts(
 )
 def get_receipt(request: HttpRequest, request_id: str) -> Any:
     found = _found(request_id)
-    return {**found, "candidates": explain.rows(found)}
+    return {**to_builtins(found), "candidates": explain.rows(found)}
 
 
 @router.get(
@@ -241,7 +243,7 @@ def explain_receipt(
     }
 
 
-def _found(request_id: str) -> dict[str, Any]:
+def _found(request_id: str) -> Receipt:
     with readable():
         found = receipts.find(connect(), request_id)
     if found is None:

@@ -13,6 +13,8 @@ from controlplane.receipts import explain
 from controlplane.receipts.reader import ReceiptFilters, newer_than, recent, written_at
 from controlplane.testing import ApiCaller
 from router.contract.redis import redis_keys
+from router.contract.redis.receipt import Receipt
+from router.tests.values import receipt_of
 
 NOW = time.time()
 
@@ -29,8 +31,8 @@ def written(live_redis: redis.Redis) -> FakeFleet:
     return fleet
 
 
-def ids(rows: list[dict[str, Any]]) -> list[str]:
-    return [row["request_id"] for row in rows]
+def ids(rows: list[Receipt]) -> list[str]:
+    return [row.request_id for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_what_is_newer_than_a_list_is_counted_once(written: FakeFleet, live_redi
 
 
 def test_a_receipt_is_told_in_words(written: FakeFleet) -> None:
-    text = " ".join(explain.sentences(written.receipt("req-1", NOW)))
+    text = " ".join(explain.sentences(receipt_of(written.receipt("req-1", NOW))))
     assert "12,345 tokens (L)" in text
     assert "expected 8,192 of them (66 %) in the cache of demo-1" in text
     assert "Strategy adaptive_v1 of policy default v3 chose demo-1 by the rule “session”" in text
@@ -150,53 +152,53 @@ def test_a_receipt_is_told_in_words(written: FakeFleet) -> None:
     ],
 )
 def test_what_came_of_it_is_told_too(written: FakeFleet, changes: dict[str, Any], said: str) -> None:
-    assert said in " ".join(explain.sentences(written.receipt("req-1", NOW, **changes)))
+    assert said in " ".join(explain.sentences(receipt_of(written.receipt("req-1", NOW, **changes))))
 
 
 def test_a_receipt_with_nothing_known_is_still_explained() -> None:
-    assert explain.sentences({"request_id": "x", "at": NOW, "outcome": "ok"}) == ["It was answered in full."]
-    assert explain.phases({"request_id": "x"}) == []
+    assert explain.sentences(receipt_of({"outcome": "ok"})) == ["It was answered in full."]
+    assert explain.phases(receipt_of({})) == []
 
 
 def test_the_bar_s_phases_cover_the_whole_and_no_more(written: FakeFleet) -> None:
-    phases = explain.phases(written.receipt("req-1", NOW))
+    phases = explain.phases(receipt_of(written.receipt("req-1", NOW)))
     assert [(phase.name, round(phase.ms)) for phase in phases] == [("queue", 3), ("prefill", 402), ("decode", 2545)]
     assert sum(phase.width for phase in phases) == pytest.approx(100)
 
 
 def test_what_no_instance_was_asked_for_took_no_time_in_an_engine(written: FakeFleet) -> None:
     refused = written.receipt("req-1", NOW, instance=None, outcome="refused", ttft_ms=None, first_byte_ms=None)
-    assert [(phase.name, phase.width) for phase in explain.phases(refused)] == [("queue", 100)]
+    assert [(phase.name, phase.width) for phase in explain.phases(receipt_of(refused))] == [("queue", 100)]
 
 
 def test_without_a_first_token_the_engine_s_time_is_one_phase(written: FakeFleet) -> None:
-    phases = explain.phases(written.receipt("req-1", NOW, ttft_ms=None, first_byte_ms=None))
+    phases = explain.phases(receipt_of(written.receipt("req-1", NOW, ttft_ms=None, first_byte_ms=None)))
     assert [phase.name for phase in phases] == ["queue", "engine"]
 
 
 def test_of_an_offload_the_prefill_and_the_transfer_are_phases_of_their_own(written: FakeFleet) -> None:
     offloaded = written.receipt("req-1", NOW, prefill_instance="demo-7", prefill_ms=300.0, transfer_ms=99.0)
-    names = [(phase.name, round(phase.ms)) for phase in explain.phases(offloaded)]
+    names = [(phase.name, round(phase.ms)) for phase in explain.phases(receipt_of(offloaded))]
     assert names == [("queue", 3), ("prefill", 300), ("transfer", 102), ("decode", 2545)]
 
 
 def test_a_request_stands_beside_the_typical_one_of_its_class_on_one_scale(written: FakeFleet) -> None:
-    own = written.receipt("req-1", NOW)
-    others = [written.receipt(f"req-{i}", NOW, e2e_ms=5900.0, ttft_ms=405.0) for i in range(explain.FEW)]
+    own = receipt_of(written.receipt("req-1", NOW))
+    others = [receipt_of(written.receipt(f"req-{i}", NOW, e2e_ms=5900.0, ttft_ms=405.0)) for i in range(explain.FEW)]
     found = explain.waterfall(own, others)
     assert (found.n, found.typical_ms) == (explain.FEW, 5900.0)
     assert sum(phase.width for phase in found.typical) == pytest.approx(100)
     assert sum(phase.width for phase in found.own) == pytest.approx(50)
     assert explain.waterfall(own, others[1:]).typical == []  # too few make no typical one
     refused = written.receipt("req-1", NOW, instance=None, ttft_ms=None, first_byte_ms=None)
-    assert explain.waterfall(refused, others).typical == []  # it has other phases
+    assert explain.waterfall(receipt_of(refused), others).typical == []  # it has other phases
 
 
 def test_an_instance_that_was_not_scored_was_passed_over(written: FakeFleet) -> None:
     made = {"id": ["demo-0", "demo-1", "demo-2"], "cached": 0, "score": [1.0, None, 4.0]}
     why = "demo-1 is left: 90,000 tokens of work there, 100 on the least loaded"
     receipt = written.receipt("req-1", NOW, instance="demo-0", candidates=made, reasons=[why])
-    rows = explain.candidates(receipt)
+    rows = explain.candidates(receipt_of(receipt))
     passed = next(row for row in rows if row["id"] == "demo-1")
     assert (passed["passed_over"], passed["why"], passed["bar"]) == (True, why, None)
     assert [row["bar"] for row in rows if row is not passed] == [25.0, 100.0]

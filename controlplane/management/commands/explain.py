@@ -14,6 +14,7 @@ from controlplane.receipts.reader import find
 from controlplane.receipts.replay import ReplayComparison, ReplayRow, Rules, asked_rules, compare, published
 from fleet.models import Pool
 from fleet.redis import connect
+from router.contract.redis.receipt import Receipt
 from router.contract.redis.redis_keys import RECEIPT_TTL_S
 from router.policy.replay import NotReplayable
 from router.policy.schema.document import InvalidDocument
@@ -70,7 +71,7 @@ class Command(BaseCommand):
             self.stdout.write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _receipt(request_id: str) -> dict[str, Any]:
+def _receipt(request_id: str) -> Receipt:
     try:
         found = find(connect(), request_id)
     except redis.RedisError as error:
@@ -81,7 +82,7 @@ def _receipt(request_id: str) -> dict[str, Any]:
     return found
 
 
-def _rules(receipt: dict[str, Any], options: dict[str, Any]) -> Rules:
+def _rules(receipt: Receipt, options: dict[str, Any]) -> Rules:
     if options["file"]:
         name = "standard input" if options["file"] == "-" else options["file"]
         return Rules("", 0, _document(options["file"]), name, is_file=True)

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
+from router.contract.redis.receipt import Receipt
 from router.policy import columns, replay
 from router.policy.candidates import Candidates
 from router.policy.decide import decide
@@ -14,11 +16,12 @@ from router.policy.replay import NotReplayable, ReplayedDecision
 from router.policy.schema import document
 from router.policy.types import Candidate, Decision, InstanceState, Policy, Rates, RoutingRequest
 from router.tests.policy.test_decide_properties import POLICIES, REQUESTS, Situation, fleets
+from router.tests.values import receipt_of
 
 POLICY = document.parse(document.default())
 
 
-def receipt(request: RoutingRequest, decision: Decision) -> dict[str, Any]:
+def receipt(request: RoutingRequest, decision: Decision) -> Receipt:
     """As the router writes it and Redis gives it back."""
     assert isinstance(decision.candidates, Candidates)
     made = {
@@ -34,11 +37,10 @@ def receipt(request: RoutingRequest, decision: Decision) -> dict[str, Any]:
         "inputs": decision.candidates.inputs(),
         "candidates": decision.candidates.columns(),
     }
-    read: dict[str, Any] = json.loads(json.dumps(made))
-    return read
+    return receipt_of(json.loads(json.dumps(made)))
 
 
-def again(kept: dict[str, Any], policy: Policy) -> ReplayedDecision:
+def again(kept: Receipt, policy: Policy) -> ReplayedDecision:
     return replay.outcome(replay.situation(kept).decide(policy))
 
 
@@ -72,7 +74,7 @@ def test_another_policy_decides_as_it_would_have_then(situation: Situation, othe
     assert again(kept, other) == replay.outcome(decide(request, instances, other, draw))
 
 
-def example() -> dict[str, Any]:
+def example() -> Receipt:
     instances = [
         InstanceState("a", running=3, kv_usage=0.5, connector="nixl"),
         InstanceState("b", running=3, kv_usage=0.25, connector="nixl", refused="draining"),
@@ -86,12 +88,12 @@ def example() -> dict[str, Any]:
 
 def test_a_receipt_keeps_columns_and_leaves_out_what_is_as_usual() -> None:
     kept = example()
-    assert kept["inputs"] == {
+    assert kept.inputs == {
         "turn": 7,
         "draw": 0.25,
         "rates": [9_000.0, 0.0, 0.0, 0.0],
     }
-    assert kept["candidates"] == {
+    assert kept.candidates == {
         "id": ["a", "b", "c"],
         "cached": [160, 0, 0],
         "tiers": [[128, 32, 0], None, None],
@@ -113,14 +115,14 @@ def test_a_receipt_keeps_columns_and_leaves_out_what_is_as_usual() -> None:
 def test_a_pool_without_instances_is_decided_again_too() -> None:
     request = RoutingRequest(10, bound_to="gone", history_tokens=5, prefix_key=9)
     kept = receipt(request, decide(request, [], POLICY, 0.5))
-    assert kept["candidates"] == {"id": []}
+    assert kept.candidates == {"id": []}
     assert replay.recorded(kept).differences(again(kept, POLICY)) == []
-    assert kept["inputs"] == {"turn": 0, "draw": 0.5, "bound_to": "gone", "history_tokens": 5, "prefix_key": 9}
+    assert kept.inputs == {"turn": 0, "draw": 0.5, "bound_to": "gone", "history_tokens": 5, "prefix_key": 9}
 
 
 def test_candidates_are_told_row_by_row() -> None:
     kept = example()
-    first = columns.rows(kept["candidates"], 50_000)[0]
+    first = columns.rows(kept.candidates, 50_000)[0]
     assert (first["id"], first["cached_tokens"], first["new_tokens"], first["score"]) == ("a", 160, 49_840, 0)
     assert (first["running"], first["kv_usage"], first["refused"]) == (3, 0.5, "")
     assert replay.recorded(kept).candidates[1] == Candidate("b", 0, 50_000, None, "draining")
@@ -128,7 +130,7 @@ def test_candidates_are_told_row_by_row() -> None:
 
 def test_what_differs_is_named() -> None:
     kept = example()
-    told = replay.recorded({**kept, "instance": "b", "rule": "session"})
+    told = replay.recorded(structs.replace(kept, instance="b", rule="session"))
     assert told.differences(again(kept, POLICY)) == ["instance", "rule"]
 
 
@@ -139,18 +141,18 @@ def test_what_differs_is_named() -> None:
         ({"inputs": None}, "an older router wrote it"),
         ({"candidates": [{"id": "a"}]}, "an older router wrote it"),
         ({"inputs": {"turn": 1}}, "KeyError"),
-        ({"prompt_tokens": None}, "TypeError"),
+        ({"prompt_tokens": None}, "an older router wrote it"),
         ({"inputs": {"turn": 1, "draw": "x"}}, "ValueError"),
         ({"inputs": {"turn": 1, "draw": 0.5, "rates": 7}}, "TypeError"),
     ],
 )
 def test_a_receipt_that_cannot_be_replayed_says_why(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(NotReplayable, match=why):
-        replay.situation({**example(), **changes})
+        replay.situation(structs.replace(example(), **changes))
 
 
 def test_a_column_that_is_too_short_is_not_read() -> None:
     kept = example()
-    kept["candidates"]["kv_usage"] = [0.5]
+    kept.candidates["kv_usage"] = [0.5]
     with pytest.raises(NotReplayable, match="1 values for 3 candidates"):
         replay.situation(kept)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import to_builtins
 
 from router.contract.redis.codec import read
 from router.contract.redis.receipt import Receipt
@@ -55,7 +54,7 @@ def test_the_upgrade_is_no_difference(old: dict[str, Any]) -> None:
 
 def test_an_old_receipt_is_decided_again_under_its_old_policy(old: dict[str, Any]) -> None:
     """Reasons are text for people, which may be worded otherwise by now."""
-    receipt = to_builtins(read(Receipt, json.dumps({"request_id": "r", "at": 0.0, **old["receipt"]})))
+    receipt = read(Receipt, json.dumps({"request_id": "r", "at": 0.0, **old["receipt"]}))
     decided = replay.outcome(replay.situation(receipt).decide(document.parse(old["receipt_policy"])))
     assert set(replay.recorded(receipt).differences(decided)) <= {"reasons"}
 
