@@ -2,9 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from controlplane.dashboard.templatetags.figures import UNKNOWN, ms, seconds, significant
 from controlplane.experiments.results import forest
@@ -12,6 +11,19 @@ from controlplane.experiments.results.metrics import LATENCIES, METRICS, quantil
 from controlplane.experiments.results.stats import LOW_N, QUANTILES
 from controlplane.experiments.results.summarize import CLASSES
 from controlplane.previews.analysis.trust import OF_A_CLASS
+from controlplane.previews.analysis.types import (
+    ChangedDecisions,
+    ClassEffect,
+    CountPair,
+    DecisionCount,
+    Deviation,
+    Effect,
+    MetricEffect,
+    PreviewTrace,
+    PreviewView,
+    Saving,
+    ValuePair,
+)
 from controlplane.twin.expected_error import described
 
 SIGNS = {"better": "▼", "worse": "▲", "not distinguishable": "≈"}
@@ -46,12 +58,12 @@ class ClassTable:
     rows: tuple[PreviewRow, ...]
 
 
-def sentence(result: Mapping[str, Any]) -> str:
+def sentence(result: Effect) -> str:
     """The summary: changed decisions, the strongest changes of latency, refused requests."""
     return f"{'; '.join([_changed(result['changed']), *_latencies(result), *_refusals(result['refused'])])}."
 
 
-def _changed(changed: Mapping[str, Any]) -> str:
+def _changed(changed: ChangedDecisions) -> str:
     if not changed["decisions"]:
         return f"The draft would decide all {changed['of']:,} requests as the live version does"
     interval = f"95 % CI {_points(changed['low'])}–{_points(changed['high'])}"
@@ -59,7 +71,7 @@ def _changed(changed: Mapping[str, Any]) -> str:
     return f"The draft would route {counts} differently ({share(changed['share'])}, {interval})"
 
 
-def _latencies(result: Mapping[str, Any]) -> list[str]:
+def _latencies(result: Effect) -> list[str]:
     """The strongest improvement and the strongest loss; without either, the largest undecided change."""
     judged = [(name, each) for name, each in _metrics(result) if each["relative"] is not None and _has_enough(each)]
     strongest = [_strongest(judged, verdict) for verdict in ("better", "worse")]
@@ -70,52 +82,52 @@ def _latencies(result: Mapping[str, Any]) -> list[str]:
     return [f"{_title(*undecided)} {_percent(undecided[1]['relative'])}, not distinguishable"] if undecided else []
 
 
-def _metrics(result: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _metrics(result: Effect) -> Iterator[tuple[str, MetricEffect]]:
     for name in CLASSES:
         for each in result["classes"].get(name, {"metrics": ()})["metrics"]:
             yield name, each
 
 
-def _has_enough(metric: Mapping[str, Any]) -> bool:
+def _has_enough(metric: MetricEffect) -> bool:
     """Enough requests lie beyond the quantile: the p99 of 31 requests is the slowest one."""
     return bool(metric["n"] * (1 - SHARES[metric["metric"]]) >= BEYOND)
 
 
-def _strongest(judged: Iterable[tuple[str, Mapping[str, Any]]], verdict: str) -> tuple[str, Mapping[str, Any]] | None:
+def _strongest(judged: Iterable[tuple[str, MetricEffect]], verdict: str) -> tuple[str, MetricEffect] | None:
     """By relative difference in whole percent; medians come before tails of the same difference."""
     matching = [item for item in judged if item[1]["verdict"] == verdict]
-    return max(matching, key=lambda item: round(abs(item[1]["relative"]), 2), default=None)
+    return max(matching, key=lambda item: round(abs(item[1]["relative"] or 0.0), 2), default=None)
 
 
-def _title(name: str, metric: Mapping[str, Any]) -> str:
+def _title(name: str, metric: MetricEffect) -> str:
     title = METRICS[metric["metric"]].title
     return title if name == "all" else f"{name} {title}"
 
 
-def _refusals(refused: Mapping[str, Any]) -> list[str]:
+def _refusals(refused: CountPair) -> list[str]:
     if refused["live"] == refused["draft"]:
         return []
     return [f"refused requests {refused['live']:,} → {refused['draft']:,}"]
 
 
-def plot(result: Mapping[str, Any], title: str) -> str:
+def plot(result: Effect, title: str) -> str:
     """The differences over all requests as a forest plot."""
     rows = result["classes"].get("all", {"metrics": ()})["metrics"]
     lines = [
         forest.line(METRICS[row["metric"]].title, row, row["live"])
         for row in rows
-        if row["metric"] in forest.PLOTTED and row["relative"] is not None
+        if row["metric"] in forest.PLOTTED and row["relative"] is not None and row["live"] is not None
     ]
     return forest.svg(lines, title, alone=False, shape=forest.NARROW)
 
 
-def class_tables(result: Mapping[str, Any]) -> list[ClassTable]:
+def class_tables(result: Effect) -> list[ClassTable]:
     changed = {"all": result["changed"], **result["changed"]["classes"]}
     classes = result["classes"]
     return [_class_table(name, classes[name], changed.get(name)) for name in CLASSES if name in classes]
 
 
-def _class_table(name: str, found: Mapping[str, Any], changed: Mapping[str, Any] | None) -> ClassTable:
+def _class_table(name: str, found: ClassEffect, changed: DecisionCount | None) -> ClassTable:
     rows = tuple(_row(each) for each in found["metrics"])
     counted = Counter((row.sign, row.verdict) for row in rows)
     order = (*SIGNS, "too few requests")
@@ -130,7 +142,7 @@ def _class_table(name: str, found: Mapping[str, Any], changed: Mapping[str, Any]
     )
 
 
-def _row(metric: Mapping[str, Any]) -> PreviewRow:
+def _row(metric: MetricEffect) -> PreviewRow:
     known = metric["difference"] is not None
     return PreviewRow(
         title=METRICS[metric["metric"]].title,
@@ -144,7 +156,7 @@ def _row(metric: Mapping[str, Any]) -> PreviewRow:
     )
 
 
-def _difference(metric: Mapping[str, Any]) -> str:
+def _difference(metric: MetricEffect) -> str:
     relative = "" if metric["relative"] is None else f" ({_percent(metric['relative'])})"
     return f"{_signed_ms(metric['difference'])}{relative}"
 
@@ -165,12 +177,12 @@ def _points(value: float) -> str:
     return significant(value * 100)
 
 
-def _percent(relative: float) -> str:
-    return f"{_signed(relative, _points(abs(relative)))} %"
+def _percent(relative: float | None) -> str:
+    return UNKNOWN if relative is None else f"{_signed(relative, _points(abs(relative)))} %"
 
 
-def _signed_ms(value: float) -> str:
-    return _signed(value, ms(abs(value)))
+def _signed_ms(value: float | None) -> str:
+    return UNKNOWN if value is None else _signed(value, ms(abs(value)))
 
 
 def _signed(value: float, size: str) -> str:
@@ -190,7 +202,7 @@ class Affected:
 NOTHING_AFFECTED = Affected((), 0, 0)
 
 
-def affected(result: Mapping[str, Any]) -> Affected:
+def affected(result: Effect) -> Affected:
     found = sorted(result["instances"], key=lambda each: (-abs(each["draft"] - each["live"]), each["id"]))
     rows = tuple(
         (each["id"], each["live"], each["draft"], _signed_count(each["draft"] - each["live"]))
@@ -203,7 +215,7 @@ def _signed_count(value: int) -> str:
     return _signed(value, f"{abs(value):,}")
 
 
-def deviation(found: Mapping[str, Any] | None) -> str:
+def deviation(found: Deviation | None) -> str:
     """The difference between the twin and the measured latencies."""
     if found is None:
         return "not compared: too few of these requests were measured on the fleet"
@@ -221,7 +233,7 @@ class PreviewStatus:
 
 
 def status_of(
-    preview: Mapping[str, Any], *, live: int, draft_revision: int | None, draft_sha256: str | None
+    preview: PreviewView, *, live: int, draft_revision: int | None, draft_sha256: str | None
 ) -> PreviewStatus:
     """`draft_revision` is None when no draft is open."""
     reasons = []
@@ -260,10 +272,10 @@ class ShownPreview:
     expected: str = ""
 
 
-def shown(preview: Mapping[str, Any], status: PreviewStatus) -> ShownPreview:
+def shown(preview: PreviewView, status: PreviewStatus) -> ShownPreview:
     progress = _progress(preview)
     result = preview["result"] or preview["first_result"]
-    first = _first(preview) if result and not preview["result"] else ""
+    first = _first(preview["trace"], result) if result and not preview["result"] else ""
     summary = sentence(result) if result else ""
     doubts = tuple(each["text"] for each in preview["trust"] if each["code"] != OF_A_CLASS)
     warned = f"Reasons not to rely on it: {len(doubts)}." if result and doubts else ""
@@ -296,9 +308,9 @@ def shown(preview: Mapping[str, Any], status: PreviewStatus) -> ShownPreview:
     )
 
 
-def saving(found: Mapping[str, float | None] | None) -> str:
+def saving(found: Saving | None) -> str:
     """3,200,000 prompt tokens less, 0.4 GPU-hours, $2.1."""
-    if not found or found["new_tokens"] is None or found["gpu_hours"] is None:
+    if not found:
         return UNKNOWN
     word = "more" if found["new_tokens"] < 0 else "less"
     dollars = found["dollars"]
@@ -310,22 +322,21 @@ def saving(found: Mapping[str, float | None] | None) -> str:
     return ", ".join(parts)
 
 
-def _progress(preview: Mapping[str, Any]) -> str:
+def _progress(preview: PreviewView) -> str:
     if preview["status"] == "queued":
         return "waiting for a worker"
     left = "" if preview["left_s"] is None else f", {seconds(math.ceil(preview['left_s']))} left"
     return f"{preview['done']:,} of {preview['total']:,} simulated requests{left}"
 
 
-def _first(preview: Mapping[str, Any]) -> str:
+def _first(trace: PreviewTrace, result: Effect) -> str:
     """Of 500 of 2,000 requests: a recording is played from its newest ones."""
-    trace = preview["trace"]
     which = "newest" if trace["source"] == "recorded" else "first"
-    count = preview["first_result"]["classes"]["all"]["n"]
+    count = result["classes"]["all"]["n"]
     return f"First answer, from the {which} {count:,} of {trace['played']:,} requests."
 
 
-def shares(found: Mapping[str, float | None]) -> str:
+def shares(found: ValuePair) -> str:
     """54.2 → 58.1 %."""
     before, after = share(found["live"]), share(found["draft"])
     return f"{before.removesuffix(' %') if after.endswith('%') else before} → {after}"

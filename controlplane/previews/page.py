@@ -15,6 +15,7 @@ from controlplane.policies.models import Draft, Policy
 from controlplane.policies.selectors import scope_of
 from controlplane.previews import display, selectors
 from controlplane.previews.analysis.trust import LEAST_REQUESTS
+from controlplane.previews.analysis.types import PreviewView
 from controlplane.previews.models import Preview
 from controlplane.previews.source import BUILT_IN
 from controlplane.traces import library
@@ -47,7 +48,7 @@ def panel(
     }
 
 
-def status_of(policy: Policy, draft: Draft | None, found: Mapping[str, Any]) -> display.PreviewStatus:
+def status_of(policy: Policy, draft: Draft | None, found: PreviewView) -> display.PreviewStatus:
     return display.status_of(
         found,
         live=policies.live_version(policy).number,
@@ -62,7 +63,7 @@ def _refresh(policy: Policy, preview: Preview | None) -> str:
     return reverse("preview-state", kwargs={"name": policy.name, "number": preview.pk})
 
 
-def choices(policy: Policy, last: Mapping[str, Any] | None, typed: Mapping[str, str]) -> dict[str, Any]:
+def choices(policy: Policy, last: PreviewView | None, typed: Mapping[str, str]) -> dict[str, Any]:
     """Pools and traces with the chosen ones: as typed, else as in the last preview."""
     pools = scope_of(policy).pools
     pool = typed.get("pool") or (last["pool"] if last else "")

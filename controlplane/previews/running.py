@@ -11,6 +11,7 @@ from controlplane.previews import source, subprocess
 from controlplane.previews.analysis import trust
 from controlplane.previews.analysis.compute import Computed, PreviewInputs
 from controlplane.previews.analysis.saving import saving_of
+from controlplane.previews.analysis.types import Caution, Effect, Saving
 from controlplane.previews.models import Preview
 from controlplane.previews.source import TrafficPart
 from controlplane.previews.subprocess import SubprocessFailed
@@ -87,7 +88,7 @@ def _perform(preview: Preview) -> dict[str, Any]:
     }
 
 
-def _saving(effect: dict[str, Any], twin: Modelled, pool: Pool) -> dict[str, float | None] | None:
+def _saving(effect: Effect, twin: Modelled, pool: Pool) -> Saving | None:
     """By the present prices."""
     kind = KINDS[pool.kind]
     hardware = hardware_of(kind, build(kind.spec, pool.engine), BOTH)
@@ -106,7 +107,7 @@ def _job(preview: Preview, twin: Modelled, parts: list[TrafficPart]) -> PreviewI
     )
 
 
-def _trust(preview: Preview, pool: Pool, twin: Modelled, part: TrafficPart, computed: Computed) -> list[trust.Caution]:
+def _trust(preview: Preview, pool: Pool, twin: Modelled, part: TrafficPart, computed: Computed) -> list[Caution]:
     measured = [request.measured for request in part.trace.requests if request.measured is not None]
     by_class = {name: effect["n"] for name, effect in computed.effect["classes"].items()}
     return [

@@ -10,6 +10,7 @@ from django.utils import timezone
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews.analysis import trust
+from controlplane.previews.analysis.types import PreviewTrace, PreviewView
 from controlplane.previews.models import Preview
 from fleet.jobs import DONE, RUNNING
 from router.policy.schema import document as documents
@@ -52,26 +53,34 @@ def preview_behind(version: PolicyVersion, before: PolicyVersion) -> Preview | N
     return previews(version.policy).filter(status=DONE, created_at__lte=version.published_at, **same).first()
 
 
-def as_dict(preview: Preview, now: datetime | None = None) -> dict[str, Any]:
+def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
     """As in the API. The age of the traffic is at `now`."""
     now = now or timezone.now()
     trace = trace_of(preview.trace_name, preview.trace, now)
     return {
         "id": preview.pk,
         "policy": preview.policy.name,
-        **{name: getattr(preview, name) for name in _PLAIN},
+        "live_version": preview.live_version,
+        "draft_revision": preview.draft_revision,
+        "draft_sha256": preview.draft_sha256,
+        "pool": preview.pool,
+        "status": preview.status,
+        "done": preview.done,
+        "total": preview.total,
         "left_s": _left_s(preview, now),
+        "cause": preview.cause,
+        "actor": preview.actor,
+        "created_at": preview.created_at,
+        "started_at": preview.started_at,
+        "ended_at": preview.ended_at,
         "cached": preview.was_cached,
+        "seeds": preview.seeds,
         "trace": trace,
         "twin": {"basis": "", "about": "", "expected": None, "deviation": None, **preview.twin},
         "trust": [*trust.of_age(trace["name"], trace["age_s"]), *preview.trust],
+        "first_result": preview.first_result,
+        "result": preview.result,
     }
-
-
-_PLAIN = (
-    *("live_version", "draft_revision", "draft_sha256", "pool", "status", "done", "total", "cause", "actor"),
-    *("created_at", "started_at", "ended_at", "seeds", "first_result", "result"),
-)
 
 
 def _left_s(preview: Preview, now: datetime) -> float | None:
@@ -82,12 +91,15 @@ def _left_s(preview: Preview, now: datetime) -> float | None:
     return round(max(0.0, elapsed_s * (preview.total - preview.done) / preview.done), 1)
 
 
-def trace_of(name: str, facts: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """`facts`: of TrafficPart.facts. With its age."""
-    known = {key: facts.get(key) for key in ("source", "requests", "played", "first_at", "last_at")}
-    last_at = known["last_at"]
+def trace_of(name: str, facts: Mapping[str, Any], now: datetime) -> PreviewTrace:
+    """`facts`: TrafficPart.facts, empty before the traffic was chosen."""
+    last_at = facts.get("last_at")
     return {
         "name": name,
-        **known,
+        "source": facts.get("source"),
+        "requests": facts.get("requests"),
+        "played": facts.get("played"),
+        "first_at": facts.get("first_at"),
+        "last_at": last_at,
         "age_s": None if last_at is None else round(max(0.0, now.timestamp() - last_at), 1),
     }

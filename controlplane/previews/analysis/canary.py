@@ -6,7 +6,6 @@ The truth is what the whole pool sees under the draft. The arms of a canary shar
 import math
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries.judge import slow
@@ -16,6 +15,7 @@ from controlplane.deliveries.judge.verdicts import judge
 from controlplane.deliveries.plan import COMPARISONS
 from controlplane.previews.analysis.effect import Pair, of_class
 from controlplane.previews.analysis.tallies import Tallies, answered, arm_and_cell, is_slow
+from controlplane.previews.analysis.types import CanaryEffect
 from controlplane.twin.simulation.types import Arms, Simulated
 from router.policy.types import Policy
 
@@ -28,7 +28,7 @@ def arms(draft: Policy) -> Arms:
     return Arms(draft, lambda session, _: arm_and_cell(SALT, session, SHARE)[0])
 
 
-def seen(played: Sequence[Simulated], pairs: Sequence[Pair]) -> dict[str, Any]:
+def seen(played: Sequence[Simulated], pairs: Sequence[Pair]) -> CanaryEffect:
     """`played`: the requests of the canary; `pairs`: the same requests under the live version and under the draft."""
     limits = slow.limits((ours.request_class, ours.input_tokens, (ours.ttft_s or 0.0) * 1000) for ours, _ in pairs)
     tallies = Tallies(limits)

@@ -5,11 +5,11 @@ A small part of the requests comes first, for an answer within seconds. The firs
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from controlplane.previews.analysis import canary
 from controlplane.previews.analysis.deviation import Version, compared
 from controlplane.previews.analysis.effect import effect_of, paired
+from controlplane.previews.analysis.types import Deviation, Effect
 from controlplane.traces.types import LoadedTrace, TraceRequest
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import Arms, TwinFleet, TwinOutcome
@@ -32,13 +32,13 @@ class PreviewInputs:
 
 @dataclass(frozen=True, slots=True)
 class FirstAnswer:
-    effect: dict[str, Any]
+    effect: Effect
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    effect: dict[str, Any]
-    deviation: dict[str, Any] | None
+    effect: Effect
+    deviation: Deviation | None
     versions: tuple[Version, ...]  # see deviation.Compared
     not_modelled: tuple[str, ...]  # features that the twin leaves out
 

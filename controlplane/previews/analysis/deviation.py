@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from controlplane.experiments.results.stats import LOW_N
+from controlplane.previews.analysis.types import Deviation
 from controlplane.traces.types import MeasuredLatency, TraceRequest
 from controlplane.twin.simulation.types import Simulated
 
@@ -16,7 +16,7 @@ Version = tuple[str, int]  # policy and number
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    deviation: dict[str, Any] | None  # None: too few were measured
+    deviation: Deviation | None  # None: too few were measured
     versions: tuple[Version, ...]  # under which they were measured; empty: the live one alone
 
 
@@ -39,7 +39,7 @@ def compared(requests: Sequence[TraceRequest], simulated: Sequence[Simulated], p
     return Compared(_deviation(known), tuple(sorted({(measured.policy, measured.version) for measured, _ in known})))
 
 
-def _deviation(pairs: Sequence[tuple[MeasuredLatency, float]]) -> dict[str, Any]:
+def _deviation(pairs: Sequence[tuple[MeasuredLatency, float]]) -> Deviation:
     """Medians, and the median of the ratios, which a few long waits do not move."""
     return {
         "metric": "ttft_ms",

@@ -4,24 +4,32 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from statistics import fmean
-from typing import Any
 
 from controlplane.experiments.results import stats
 from controlplane.experiments.results.metrics import LATENCIES, quantile_key
+from controlplane.previews.analysis.types import (
+    ChangedDecisions,
+    ClassEffect,
+    DecisionCount,
+    Effect,
+    InstanceRequests,
+    MetricEffect,
+    ValuePair,
+)
 from controlplane.twin.simulation.types import Simulated, TwinOutcome
 from router.policy.types import CLASSES
 
 Pair = tuple[Simulated, Simulated]  # the same request under the live version and under the draft
 
 
-def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instances: Sequence[str]) -> dict[str, Any]:
+def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instances: Sequence[str]) -> Effect:
     """One outcome for each seed; those of the live version have the draft as shadow. Times in ms."""
     pairs = paired(live, draft)
     return {
         "changed": changed([ours for ours, _ in pairs]),
         "instances": _instances(pairs, instances),
         "classes": {name: found for name in ("all", *CLASSES) if (found := _class(of_class(pairs, name)))},
-        "refused": _both(pairs, lambda requests: sum(one.outcome != "ok" for one in requests)),
+        "refused": {"live": _refused([live for live, _ in pairs]), "draft": _refused([draft for _, draft in pairs])},
         "hit_share": _both(pairs, _hit_share),
         "new_tokens_per_s": _both(pairs, _new_tokens_per_s),
         "requests_per_s": _requests_per_s([ours for ours, _ in pairs]),
@@ -42,7 +50,7 @@ def of_class(pairs: Sequence[Pair], name: str) -> list[Pair]:
     return [pair for pair in pairs if name in ("all", pair[0].request_class)]
 
 
-def changed(live: Sequence[Simulated]) -> dict[str, Any]:
+def changed(live: Sequence[Simulated]) -> ChangedDecisions:
     """How often the draft would have decided differently in the same situation."""
     hits, n = sum(one.shadow_changed for one in live), len(live)
     low, high = stats.wilson(hits, n)
@@ -56,23 +64,23 @@ def changed(live: Sequence[Simulated]) -> dict[str, Any]:
     }
 
 
-def _counted(live: Sequence[Simulated]) -> dict[str, int]:
+def _counted(live: Sequence[Simulated]) -> DecisionCount:
     return {"decisions": sum(one.shadow_changed for one in live), "of": len(live)}
 
 
-def _instances(pairs: Sequence[Pair], instances: Sequence[str]) -> list[dict[str, Any]]:
+def _instances(pairs: Sequence[Pair], instances: Sequence[str]) -> list[InstanceRequests]:
     live, draft = (Counter(pair[side].instance for pair in pairs) for side in (0, 1))
     return [{"id": name, "live": live[name], "draft": draft[name]} for name in instances]
 
 
-def _class(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Empty without a request."""
+def _class(pairs: Sequence[Pair]) -> ClassEffect | None:
+    """None without a request."""
     if not pairs:
-        return {}
+        return None
     return {"n": len(pairs), "metrics": [row for latency in LATENCIES for row in _rows(pairs, latency)]}
 
 
-def _rows(pairs: Sequence[Pair], latency: str) -> list[dict[str, Any]]:
+def _rows(pairs: Sequence[Pair], latency: str) -> list[MetricEffect]:
     """A row for each quantile, over the requests answered under both."""
     both = [
         (ours * 1000, theirs * 1000, a.session_key)
@@ -91,10 +99,19 @@ def _rows(pairs: Sequence[Pair], latency: str) -> list[dict[str, Any]]:
 
 def _row(
     metric: str, columns: Mapping[str, Sequence[float]], share: float, found: stats.Difference | None
-) -> dict[str, Any]:
+) -> MetricEffect:
     if found is None:
-        unknown = dict.fromkeys(("live", "draft", "difference", "relative", "low", "high"))
-        return {"metric": metric, **unknown, "n": 0, "verdict": "too few requests"}
+        return {
+            "metric": metric,
+            "live": None,
+            "draft": None,
+            "difference": None,
+            "relative": None,
+            "low": None,
+            "high": None,
+            "n": 0,
+            "verdict": "too few requests",
+        }
     live, draft = (stats.quantile(sorted(columns[name]), share) for name in ("live", "draft"))
     return {
         "metric": metric,
@@ -109,8 +126,12 @@ def _row(
     }
 
 
-def _both(pairs: Sequence[Pair], measure: Callable[[list[Simulated]], Any]) -> dict[str, Any]:
+def _both(pairs: Sequence[Pair], measure: Callable[[list[Simulated]], float | None]) -> ValuePair:
     return {"live": measure([live for live, _ in pairs]), "draft": measure([draft for _, draft in pairs])}
+
+
+def _refused(requests: Sequence[Simulated]) -> int:
+    return sum(one.outcome != "ok" for one in requests)
 
 
 def _hit_share(requests: Sequence[Simulated]) -> float | None:

@@ -3,16 +3,13 @@
 Only the arithmetic of those tokens is counted: attention, and requests that are answered sooner, come on top.
 """
 
-from collections.abc import Mapping
-
+from controlplane.previews.analysis.types import Saving, ValuePair
 from controlplane.twin.simulation.types import TwinFleet
 
 DAY_S, HOUR_S = 86_400, 3_600
 
 
-def saving_of(
-    new_tokens_per_s: Mapping[str, float | None], fleet: TwinFleet, gpus: int, gpu_hour: float
-) -> dict[str, float | None] | None:
+def saving_of(new_tokens_per_s: ValuePair, fleet: TwinFleet, gpus: int, gpu_hour: float) -> Saving | None:
     """`gpus`: of an instance; without any the dollars are unknown. Negative: the draft computes more."""
     live, draft = new_tokens_per_s["live"], new_tokens_per_s["draft"]
     if live is None or draft is None:

@@ -1,9 +1,9 @@
 """Cautions about a preview: the reason not to rely on it, and the remedy. Pure."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from controlplane.experiments.results.stats import LOW_N
+from controlplane.previews.analysis.types import Caution, Deviation
 from fleet.counted import percent
 from router.policy.types import CLASSES
 
@@ -11,8 +11,6 @@ OLD_S = 24 * 3600.0
 LEAST_REQUESTS = 200
 MOST_DEVIATION = 0.15  # of the TTFT in the twin from the measured one, in either direction
 OF_A_CLASS = "few_of_class"  # about one class, whose latencies get no verdict; not about the others
-
-Caution = dict[str, str]  # code and text
 
 
 def caution(code: str, text: str) -> Caution:
@@ -66,7 +64,7 @@ def of_origin(trace: str, pool: str, model: str, *, pools: Iterable[str], models
     return []
 
 
-def of_deviation(deviation: Mapping[str, Any] | None, expected: float | None = None) -> list[Caution]:
+def of_deviation(deviation: Deviation | None, expected: float | None = None) -> list[Caution]:
     """`expected`: the error of the mean TTFT that is expected of the twin's constants."""
     most = max(MOST_DEVIATION, expected or 0.0)
     if deviation is None or abs(deviation["relative"]) <= most:
