@@ -93,6 +93,14 @@ def waits_for_group(instance: Instance) -> str:
     return f"its DWDP group serves only whole, not ready: {', '.join(missing)}" if missing else ""
 
 
+def group(instance: Instance) -> list[Instance]:
+    """The instances that serve only together with this one, itself included; empty: it serves alone."""
+    ordinals = _group_of(instance)
+    return (
+        list(instance.pool.instances.filter(retired="", ordinal__in=ordinals).order_by("ordinal")) if ordinals else []
+    )
+
+
 def _group_of(instance: Instance) -> tuple[int, ...]:
     """Ordinals; none of a kind or with options that are no longer known."""
     try:

@@ -42,6 +42,17 @@ DEFAULT_NAME = "fleet"
 LOCAL = "local"
 
 
+# A restart takes an instance out and back
+_LEADS_TO: Mapping[str, str] = {
+    "drain": DesiredState.DRAINED,
+    "undrain": DesiredState.RUNNING,
+    "start": DesiredState.RUNNING,
+    "stop": DesiredState.STOPPED,
+    "sleep": DesiredState.ASLEEP,
+    "wake": DesiredState.RUNNING,
+}
+
+
 class FleetError(Exception):
     pass
 
@@ -237,6 +248,17 @@ def can_sleep(instance: Instance) -> bool:
     config = instance.config or {"kind": instance.pool.kind, "engine": instance.pool.engine}
     kind = KINDS.get(config["kind"])
     return kind is not None and kind.can_sleep(build(kind.spec, config["engine"]))
+
+
+def check_group(instance: Instance, verb: str) -> None:
+    """NotPossible for one of a group whose others would not follow: the group serves only whole."""
+    others = [one for one in selectors.group(instance) if one.pk != instance.pk]
+    if any(one.desired != _LEADS_TO.get(verb) for one in others):
+        names = ", ".join(one.name for one in others)
+        raise NotPossible(
+            f"{instance.name} serves only together with the others of its DWDP group, {names}: "
+            f'{verb} the whole group, over REST with "group": true'
+        )
 
 
 def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> Pool:

@@ -97,6 +97,7 @@ def _desired_of(pool: Pool, now: dt.datetime, digest: str, status: VersionStatus
         launched=kind.launched,
         numbered=is_numbered(kind, options),
         needs=kind.needs(options),
+        groups={at: group for at in range(scale.replicas) if (group := kind.group(options, at))},
     )
 
 

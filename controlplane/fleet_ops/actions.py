@@ -66,12 +66,23 @@ def _check_policies(spec: FleetSpec) -> None:
         raise InvalidFleet(problems)
 
 
-def act(verb: str, instance_name: str, actor: Actor, reason: str, **more: int) -> Instance:
-    """Instance.DoesNotExist or NotPossible. `more`: the level of a sleep."""
+def act(
+    verb: str, instance_name: str, actor: Actor, reason: str, *, group: bool = False, **more: int
+) -> tuple[Instance, ...]:
+    """Instance.DoesNotExist or NotPossible. `group`: all that serve only together with it; `more`: the level of a
+    sleep."""
     with transaction.atomic():
-        before = _condition(Instance.objects.get(name=instance_name))
-        instance = VERBS[verb](instance_name, actor.name, reason, **more)
-        record(actor, f"instance.{verb}", instance_name, reason, before, _condition(instance))
+        asked = selectors.instance(instance_name)
+        whole = selectors.group(asked) if group else []
+        if not group:
+            services.check_group(asked, verb)
+        return tuple(_act(verb, one, actor, reason, **more) for one in whole or [asked])
+
+
+def _act(verb: str, asked: Instance, actor: Actor, reason: str, **more: int) -> Instance:
+    before = _condition(asked)
+    instance = VERBS[verb](asked.name, actor.name, reason, **more)
+    record(actor, f"instance.{verb}", asked.name, reason, before, _condition(instance))
     return instance
 
 

@@ -1,6 +1,7 @@
 """Pages of the fleet, a pool and an instance. A request by htmx gets the live part of the page."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib import messages
@@ -130,8 +131,10 @@ def _find(name: str) -> Instance:
 def _instance_context(instance: Instance) -> dict[str, Any]:
     (row,) = instance_rows([instance])
     indexes = indexes_of(instance.name)
+    group = selectors.group(instance)
     return {
         "row": row,
+        "group": group,
         "instance": instance,
         "command": process.command_line(masked_words(instance.command)),
         "ports": instance.ports.order_by("number"),
@@ -141,7 +144,7 @@ def _instance_context(instance: Instance) -> dict[str, Any]:
         "refused": refused_answers(instance.node, row.sample, indexes),
         "calibration": shown(instance),
         "lines": selectors.last_log_lines(instance, LOG_LINES),
-        "verbs": verbs(row),
+        "verbs": group_verbs(row, group),
         "facts": _facts(instance),
     }
 
@@ -186,6 +189,17 @@ CALIBRATE_FROM_TRAFFIC = InstanceAction(
 START = InstanceAction("start", "Start", "Starts it now, without waiting for a back-off.")
 
 
+def group_verbs(row: InstanceRow, group: Iterable[Instance]) -> tuple[InstanceAction, ...]:
+    """Of an instance that serves only together with others: its actions take all of them."""
+    names = ", ".join(one.name for one in group)
+    if not names:
+        return verbs(row)
+    return tuple(
+        replace(one, label=f"{one.label} group", effect=f"{names}: {one.effect}") if one.name in actions.VERBS else one
+        for one in verbs(row)
+    )
+
+
 def verbs(row: InstanceRow) -> tuple[InstanceAction, ...]:
     """The actions that its state allows."""
     if row.instance.desired == DesiredState.STOPPED:
@@ -207,9 +221,9 @@ def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     instance = _find(name)
     reason = request.POST.get("reason", "").strip().replace("\x00", "")[:300]
     try:
-        actions.act(verb, instance.name, actor_of(request), reason)
+        done = actions.act(verb, instance.name, actor_of(request), reason, group="group" in request.POST)
     except services.NotPossible as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, f"{verb.capitalize()} of {name} requested.")
+        messages.success(request, f"{verb.capitalize()} of {', '.join(one.name for one in done)} requested.")
     return redirect("fleet-instance", name=name)

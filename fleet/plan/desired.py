@@ -32,6 +32,7 @@ class DesiredPool:
     launched: bool = True  # Weir starts its processes, so it also replaces unreachable ones
     numbered: bool = False  # the ordinal decides what an instance does, so ordinals stay 0 … replicas-1
     needs: tuple[str, ...] = ()  # pools that must have a ready instance before this one starts
+    groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # ordinal → those that serve only together
 
 
 @dataclass(frozen=True, slots=True)

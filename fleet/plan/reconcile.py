@@ -5,7 +5,7 @@ state is empty.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fleet.plan import rollout
@@ -57,18 +57,30 @@ def _plan_pool(pool: DesiredPool, instances: list[ObservedInstance], context: Pl
         return [verdict]  # it changes what the next plan does
     may_start = not waits_for(pool, context.ready_pools)
     actions = rollout.headcount(pool, instances, context.moves, may_start)
-    slots = rollout.slots(pool, instances) if may_start else 0
-    for instance in sorted(instances, key=lambda one: one.ordinal):
-        in_turn = rollout.waits_for_its_turn(pool, instance, context.moves)
-        if in_turn and slots <= 0:
-            continue
-        action = _STEPS[instance.state](pool, instance, context)
-        if action is not None:
-            actions.append(action)
-            slots -= in_turn
+    actions += _steps(pool, instances, context, may_start)
     if pool.removed and not instances:
         actions.append(of_pool("delete_pool", pool, "its last instance is gone"))
     return actions
+
+
+def _steps(
+    pool: DesiredPool, instances: list[ObservedInstance], context: PlanContext, may_start: bool
+) -> Iterator[Action]:
+    """The next step of each instance; a change takes a few at a time, those that serve only together at once."""
+    slots = rollout.slots(pool, instances) if may_start else 0
+    out = rollout.broken_groups(pool, instances) if may_start else set()
+    for instance in sorted(instances, key=lambda one: one.ordinal):
+        in_turn = rollout.waits_for_its_turn(pool, instance, context.moves) and instance.ordinal not in out
+        if in_turn and slots <= 0:
+            continue
+        action = _STEPS[instance.state](pool, instance, context)
+        if action is None:
+            continue
+        yield action
+        if in_turn:
+            together = pool.groups.get(instance.ordinal, (instance.ordinal,))
+            slots -= len(together)
+            out.update(together)
 
 
 def waits_for(pool: DesiredPool, ready_pools: Iterable[str]) -> str:

@@ -123,6 +123,12 @@ def slots(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> int:
     return max(1, pool.update.unavailable(pool.replicas)) - sum(one.state != "ready" for one in run)
 
 
+def broken_groups(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> set[int]:
+    """Ordinals of groups that do not serve, as one of them is not ready: a change of the others costs nothing."""
+    ready = {one.ordinal for one in instances if one.state == "ready"}
+    return {ordinal for ordinal, group in pool.groups.items() if not ready.issuperset(group)}
+
+
 def waits_for_its_turn(pool: DesiredPool, instance: ObservedInstance, moves: Collection[str]) -> bool:
     """A change takes a few instances at a time; a restart by an operator does not wait."""
     replaced = bool(changed(pool, instance)) or instance.name in moves

@@ -2,9 +2,15 @@
 
 import pytest
 import redis
+from django.contrib.auth.models import User
+from django.test import Client
 from django.utils import timezone
 
+from controlplane.audit.models import AuditEntry
+from controlplane.audit.services import Actor
+from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.rows import instance_rows
+from controlplane.testing import api_caller
 from fleet.control.publish import publish_fleet
 from fleet.kinds.option import build
 from fleet.kinds.trtllm import TRTLLM
@@ -15,6 +21,7 @@ from fleet.snapshot import scale_of
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.published import FleetValue
 
+ADA = Actor("user", "ada")
 GROUP = {"dwdp_size": 2, "dwdp_groups": 2, "prefill_instances": 4, "chunked_prefill": False, "attention_dp": True}
 
 
@@ -64,6 +71,45 @@ def test_a_pool_is_scaled_to_whole_groups_only(pool: Pool) -> None:
     pool.replicas = 3  # by a schedule, or stored before it was refused
     scale = scale_of(pool, timezone.now())
     assert (scale.replicas, scale.because) == (2, "more would split a group, which serves only whole")
+
+
+@pytest.mark.parametrize("verb", ["drain", "stop", "restart"])
+def test_one_server_of_a_group_is_not_taken_out_alone(pool: Pool, verb: str) -> None:
+    with pytest.raises(NotPossible) as refused:
+        actions.act(verb, "r1-2", ADA, "")
+    why = f'its DWDP group, r1-3: {verb} the whole group, over REST with "group": true'
+    assert str(refused.value) == f"r1-2 serves only together with the others of {why}"
+    assert not pool.instances.exclude(desired="running", restart_asked="").exists()
+    done = actions.act(verb, "r1-2", ADA, "fan", group=True)
+    assert [one.name for one in done] == ["r1-2", "r1-3"]
+    assert AuditEntry.objects.filter(action=f"instance.{verb}", reason="fan").count() == 2
+    assert [one.name for one in actions.act(verb, "r1-4", ADA, "")] == ["r1-4"]
+
+
+def test_what_makes_a_group_whole_again_is_done_alone(pool: Pool) -> None:
+    Instance.objects.filter(ordinal=3).update(desired="stopped", state=State.STOPPED)  # before it was refused
+    actions.act("stop", "r1-2", ADA, "")
+    with pytest.raises(NotPossible, match="start the whole group"):
+        actions.act("start", "r1-2", ADA, "")
+    actions.act("start", "r1-2", ADA, "", group=True)
+    assert set(pool.instances.values_list("desired", flat=True)) == {"running"}
+
+
+def test_the_page_of_a_server_offers_what_takes_the_whole_group(pool: Pool, otto_client: Client, otto: User) -> None:
+    page = otto_client.get("/fleet/instances/r1-2/").content.decode()
+    assert '<input type="hidden" name="group" value="1">' in page
+    assert "Stop group" in page
+    assert "r1-2, r1-3: Drains, then stops the process" in page
+    assert "Stop group" not in otto_client.get("/fleet/instances/r1-4/").content.decode()
+    said = otto_client.post("/fleet/instances/r1-2/stop", follow=True).content.decode()
+    assert "stop the whole group" in said
+    said = otto_client.post("/fleet/instances/r1-2/stop", {"group": "1"}, follow=True).content.decode()
+    assert "Stop of r1-2, r1-3 requested." in said
+    rest = api_caller(otto)
+    refused = rest.post("/instances/r1-2/start", {})
+    assert (refused.status_code, "r1-3" in refused.json()["detail"]) == (409, True)
+    assert rest.post("/instances/r1-2/start", {"group": True}).status_code == 200
+    assert not pool.instances.exclude(desired="running").exists()
 
 
 @pytest.mark.parametrize("changes", [{"kind": "gone"}, {"engine": {"unknown": 1}}, {"engine": {}}])

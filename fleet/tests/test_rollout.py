@@ -50,6 +50,23 @@ def test_in_place_never_more_are_out_than_may_be(replicas: int, unavailable: int
     assert {row.config_hash for row in model.rows.values()} == {"new"}
 
 
+@given(st.integers(1, 3), st.integers(2, 4), st.integers(1, 8), st.integers(0, 2))
+def test_instances_that_serve_together_change_together(groups: int, size: int, unavailable: int, more: int) -> None:
+    """`more`: instances that serve alone. At most as many groups are out as fit, but always one."""
+    replicas = groups * size + more
+    of = {at: tuple(range(at - at % size, at - at % size + size)) for at in range(groups * size)}
+    pool = changing(replicas, Update(max_unavailable=unavailable), numbered=True, groups=of)
+    model = Model(pool, pool_of(replicas, config_hash="old"))
+    for _ in range(12 * replicas + 12):
+        model.step()
+        ready = {row.ordinal for row in model.rows.values() if row.state == "ready"}
+        assert len(ready) >= replicas - max(unavailable, size) - size + 1
+        old = {row.ordinal for row in model.rows.values() if row.state == "ready" and row.config_hash == "old"}
+        assert all(old.issuperset(group) for group in of.values() if old.intersection(group))
+    assert model.pool.proven
+    assert {row.config_hash for row in model.rows.values()} == {"new"}
+
+
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 2))
 def test_with_surge_new_ones_are_ready_before_old_ones_go(replicas: int, surge: int, unavailable: int) -> None:
     update = Update("surge", surge, unavailable)

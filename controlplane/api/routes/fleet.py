@@ -280,7 +280,7 @@ def act(
     try:
         given = payload or ActIn.model_validate({})
         more = {"level": given.level} if verb == "sleep" else {}
-        actions.act(verb, name, actor_of(request), given.reason, **more)
+        actions.act(verb, name, actor_of(request), given.reason, group=given.group, **more)
     except services.NotPossible as error:
         raise ApiProblem(409, detail=str(error)) from None
     return instance_out(instance_rows([find_instance(name)])[0])
