@@ -24,7 +24,7 @@ from typing import Any
 
 from controlplane.deliveries.judge.statistics import student
 from controlplane.experiments.matrix import presets
-from controlplane.experiments.results import stats
+from controlplane.experiments.results.statistics import stats
 from controlplane.traces.formats import registry
 from controlplane.traces.generated import generate
 from controlplane.traces.types import LoadedTrace, TraceRequest

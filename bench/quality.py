@@ -36,7 +36,8 @@ from bench.router import free_ports
 from controlplane.experiments.replay.drive import OfferedLoad
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.replay.thread import ReplayThread
-from controlplane.experiments.results import records, stats
+from controlplane.experiments.results import records
+from controlplane.experiments.results.statistics import stats
 from controlplane.traces.formats import registry
 from controlplane.traces.types import TraceRequest
 from fleet.counted import percent

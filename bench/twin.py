@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from controlplane.experiments.results import stats
+from controlplane.experiments.results.statistics import stats
 from controlplane.traces.formats import registry
 from controlplane.traces.generated import BUILT_IN
 from controlplane.traces.types import LoadedTrace

@@ -26,7 +26,7 @@ from controlplane.deliveries.judge.look import is_fine
 from controlplane.deliveries.judge.slow import Limits
 from controlplane.deliveries.judge.verdicts import judge
 from controlplane.deliveries.plan import COMPARISONS, Plan, parse
-from controlplane.experiments.results.stats import wilson
+from controlplane.experiments.results.statistics.stats import wilson
 from controlplane.previews.analysis.tallies import Tallies, answered
 from controlplane.traces.formats import registry
 from controlplane.traces.generated import generate

@@ -82,7 +82,7 @@ class Experiment(Job):
     seeds = models.JSONField()  # [int, …]
     # [{name, policy, version, strategy, overrides, document, sha256, fleet}, …], as validated; older ones: Arm.stored
     arms = models.JSONField()
-    expect = models.JSONField(default=list)  # [{metric, class, arm, min, max, relative_to, …}, …]: body.ExpectIn
+    expect = models.JSONField(default=list)  # [{metric, class, arm, min, max, relative_to, …}, …]: start.body.ExpectIn
     slo = models.JSONField(default=dict)  # class → {ttft_ms, tpot_ms, e2e_ms}
     verdict = models.CharField(max_length=12, default="none")  # over `expect`: pass, fail, inconclusive or none
     body = models.JSONField(default=dict)  # the request, to start the same again

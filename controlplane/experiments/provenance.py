@@ -10,9 +10,9 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controlplane.experiments import fleets
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.product import product
+from controlplane.experiments.start import fleets
 from controlplane.traces import library
 from fleet.models import Instance, Node, Pool
 from fleet.spec.masking import shown

@@ -8,13 +8,14 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.audit.services import Actor, record
-from controlplane.experiments import expect, fleets, provenance
-from controlplane.experiments.arms import resolve
-from controlplane.experiments.body import ExperimentIn
+from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.run_inputs import NO_RECORD
 from controlplane.experiments.product import product
+from controlplane.experiments.start import expect, fleets
+from controlplane.experiments.start.arms import resolve
+from controlplane.experiments.start.body import ExperimentIn
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.traces import library

@@ -1,7 +1,8 @@
 from django.urls import path
 
-from controlplane.experiments import start_views, views
+from controlplane.experiments import views
 from controlplane.experiments.matrix import views as matrix_views
+from controlplane.experiments.start import views as start_views
 
 urlpatterns = [
     path("experiments/", views.experiment_list, name="experiments"),

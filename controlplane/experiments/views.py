@@ -15,17 +15,18 @@ from pydantic import ValidationError
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.experiments import provenance, selectors, services
-from controlplane.experiments.body import ExperimentIn
-from controlplane.experiments.curl import curl_of, example_body
 from controlplane.experiments.matrix.views import of_cells
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.mode import Mode
-from controlplane.experiments.results import across, display, exports, forest
+from controlplane.experiments.results import across
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.kv import gpu_map_of, kv_of
 from controlplane.experiments.results.metrics import LATENCIES
-from controlplane.experiments.results.report import COMPARISONS_NOTE, duration, sentence
+from controlplane.experiments.results.output import display, exports, forest
+from controlplane.experiments.results.output.report import COMPARISONS_NOTE, duration, sentence
+from controlplane.experiments.start.body import ExperimentIn
+from controlplane.experiments.start.curl import curl_of, example_body
 from controlplane.permissions import operator_controls
 from fleet.jobs import DONE, ENDED, STATUSES
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from controlplane.experiments.results import stats
-from controlplane.experiments.results.stats import Difference, ResampledEstimate
+from controlplane.experiments.results.statistics import stats
+from controlplane.experiments.results.statistics.stats import Difference, ResampledEstimate
 from controlplane.twin.simulation.types import Simulated
 
 P90 = stats.QUANTILES.index(0.9)

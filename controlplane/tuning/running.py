@@ -5,8 +5,8 @@ from typing import Any
 import redis
 from django.utils import timezone
 
-from controlplane.experiments import fleets
 from controlplane.experiments.product import product
+from controlplane.experiments.start import fleets
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyError, PolicyInvalid
 from controlplane.previews import source, subprocess

@@ -13,11 +13,12 @@ from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.audit.services import actor_of
 from controlplane.experiments import provenance, selectors, services
-from controlplane.experiments.body import SEED_MAX, ExperimentIn
 from controlplane.experiments.models import Experiment, Run
-from controlplane.experiments.results import across, exports
+from controlplane.experiments.results import across
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.kv import gpu_use_of, kv_of
+from controlplane.experiments.results.output import exports
+from controlplane.experiments.start.body import SEED_MAX, ExperimentIn
 from fleet.jobs import ENDED
 from router.contract.problem import Problem
 

@@ -14,7 +14,7 @@ from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, ROW_MAX, Number, head
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.audit.services import actor_of
-from controlplane.experiments.body import Seeds
+from controlplane.experiments.start.body import Seeds
 from controlplane.policies import selectors as policies
 from controlplane.previews import selectors, services
 from controlplane.previews.models import Preview

@@ -16,7 +16,7 @@ from controlplane.api.routes.policy_schemas import DraftOut, draft_out
 from controlplane.api.routes.previews import PreviewTraceOut
 from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.audit.services import actor_of
-from controlplane.experiments.body import Milliseconds, Seed
+from controlplane.experiments.start.body import Milliseconds, Seed
 from controlplane.policies import selectors as policies
 from controlplane.tuning import selectors, services
 from controlplane.tuning.models import HELD_OUT, Tuning

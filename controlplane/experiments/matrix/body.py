@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from controlplane.experiments.body import (
+from controlplane.experiments.start.body import (
     Duration,
     ExpectIn,
     ExperimentIn,

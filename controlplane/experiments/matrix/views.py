@@ -19,12 +19,12 @@ from controlplane.experiments.matrix.body import ARMS_MAX, RUNS_MAX, MatrixIn
 from controlplane.experiments.matrix.presets import presets
 from controlplane.experiments.matrix.services import AGAIN, cancel_matrix, resume_matrix, start_matrix
 from controlplane.experiments.models import Experiment, Matrix
-from controlplane.experiments.results import verdicts
 from controlplane.experiments.results.metrics import METRICS
-from controlplane.experiments.results.report import shown
+from controlplane.experiments.results.output.report import shown
+from controlplane.experiments.results.statistics import verdicts
 from controlplane.experiments.results.summarize import CLASSES
 from controlplane.experiments.services import InvalidExperiment
-from controlplane.experiments.start_views import arm_line, number_of, object_of, pydantic_errors
+from controlplane.experiments.start.views import arm_line, number_of, object_of, pydantic_errors
 from controlplane.permissions import operator_controls
 from controlplane.traces import library
 from fleet.jobs import DONE, ENDED

@@ -10,10 +10,11 @@ from typing import Any
 import redis
 from django.db import DatabaseError
 
-from controlplane.experiments import fleets, provenance
+from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, NO_RECORD, RunFailed
 from controlplane.experiments.replay.prompts import WORD_BYTES, text_of
+from controlplane.experiments.start import fleets
 from controlplane.policies import publication
 from controlplane.policies.publication import live_routers
 from fleet import selectors, services

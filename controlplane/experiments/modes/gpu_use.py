@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from django.utils import timezone
 
-from controlplane.experiments.results.report import shown
+from controlplane.experiments.results.output.report import shown
 from fleet.models import Node
 from fleet.snapshot import node_views
 

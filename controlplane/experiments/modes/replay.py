@@ -18,7 +18,7 @@ from controlplane.experiments.modes.run_inputs import begin, load_trace, request
 from controlplane.experiments.replay.drive import OfferedLoad
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.replay.thread import ReplayThread
-from controlplane.experiments.results.report import shown
+from controlplane.experiments.results.output.report import shown
 from controlplane.experiments.results.validity import replay_warnings
 from controlplane.traces.summary import trace_classes
 from controlplane.traces.types import TraceRequest

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from controlplane.experiments import fleets, provenance
+from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes.mode import Column, Mode
 from controlplane.experiments.modes.run_inputs import (
@@ -20,9 +20,10 @@ from controlplane.experiments.modes.run_inputs import (
     requests_of,
 )
 from controlplane.experiments.modes.twin_records import kv_over_time, kv_usage, records_of, token_facts
+from controlplane.experiments.results.output.report import duration, shown
 from controlplane.experiments.results.records import Appender, Record
-from controlplane.experiments.results.report import duration, shown
 from controlplane.experiments.results.validity import twin_warnings
+from controlplane.experiments.start import fleets
 from controlplane.traces.summary import trace_classes
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.expected_error import described

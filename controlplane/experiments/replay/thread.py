@@ -13,8 +13,8 @@ import uvloop
 
 from controlplane.experiments.replay.client import NoAnswer, ReplayClient
 from controlplane.experiments.replay.drive import OfferedLoad, ReplayProgress, play
-from controlplane.experiments.results import stats
 from controlplane.experiments.results.records import Appender
+from controlplane.experiments.results.statistics import stats
 
 LAG_EVERY_S = 1.0
 LAG_GAUGE = b"weir_sim_lag_seconds"

@@ -10,11 +10,13 @@ from django.conf import settings
 from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import MODES
-from controlplane.experiments.results import comparison, display, economics, records, summarize, validity, verdicts
+from controlplane.experiments.results import economics, records, summarize, validity
 from controlplane.experiments.results.metrics import LATENCIES, METRICS
-from controlplane.experiments.results.pairs import Estimator
+from controlplane.experiments.results.output import display
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.slo import Slo, seconds
+from controlplane.experiments.results.statistics import comparison, verdicts
+from controlplane.experiments.results.statistics.pairs import Estimator
 from fleet import selectors
 from fleet.jobs import DONE, ENDED
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from controlplane.experiments.results.stats import QUANTILES
+from controlplane.experiments.results.statistics.stats import QUANTILES
 
 
 @dataclass(frozen=True, slots=True)

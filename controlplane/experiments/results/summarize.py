@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controlplane.experiments.results import stats
 from controlplane.experiments.results.metrics import LATENCIES, METRICS, TTFT_SHARES, quantile_key
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.slo import NO_SLO, Slo, is_within, seconds
+from controlplane.experiments.results.statistics import stats
 
 CLASSES = ("all", "warm", "medium", "heavy")
 

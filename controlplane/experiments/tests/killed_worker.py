@@ -15,10 +15,10 @@ from django.utils import timezone  # noqa: E402
 
 from controlplane.audit.services import Actor  # noqa: E402
 from controlplane.experiments import running, services  # noqa: E402
-from controlplane.experiments.body import ExperimentIn  # noqa: E402
 from controlplane.experiments.models import Experiment, Run  # noqa: E402
 from controlplane.experiments.modes import ephemeral_pool  # noqa: E402
 from controlplane.experiments.results.assemble import results_of  # noqa: E402
+from controlplane.experiments.start.body import ExperimentIn  # noqa: E402
 from controlplane.experiments.tests.conftest import body  # noqa: E402
 from controlplane.experiments.tests.stand_in import StandIn  # noqa: E402
 from fleet import jobs  # noqa: E402

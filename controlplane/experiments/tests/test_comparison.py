@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from controlplane.experiments.results import comparison, pairs, slo, summarize
+from controlplane.experiments.results import slo, summarize
+from controlplane.experiments.results.statistics import comparison, pairs
 from controlplane.experiments.tests.conftest import record
 
 no_beat = lambda: None  # noqa: E731

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from controlplane.experiments import fleets, running
+from controlplane.experiments import running
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.results.assemble import results_of
+from controlplane.experiments.start import fleets
 from controlplane.experiments.tests.conftest import body
 from controlplane.twin.pool_model import twin_of
 from fleet.models import Instance, Pool

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from controlplane.experiments.results import forest
+from controlplane.experiments.results.output import forest
 
 BASE = {"arm": "new", "baseline": "old", "class": "all", "metric": "ttft_p50_ms", "n": 50, "reference": 200.0}
 

@@ -4,7 +4,7 @@ import html
 
 import pytest
 
-from controlplane.experiments.labels import LABELS, labelled
+from controlplane.experiments.start.labels import LABELS, labelled
 
 CHOICES = ("round_robin", "lpwl")
 RAW = {

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from controlplane.experiments.models import Experiment
-from controlplane.experiments.results import display
 from controlplane.experiments.results.assemble import results_of
+from controlplane.experiments.results.output import display
 from controlplane.experiments.tests.conftest import body
 from router.policy.schema.document import default
 

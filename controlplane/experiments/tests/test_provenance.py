@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from controlplane.audit.services import Actor
-from controlplane.experiments import fleets, product, provenance, running
+from controlplane.experiments import product, provenance, running
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.results import assemble
 from controlplane.experiments.results.assemble import results_of, with_first_numbers
+from controlplane.experiments.start import fleets
 from controlplane.experiments.tests.conftest import body
 from controlplane.traces import library
 from controlplane.traces.models import Trace

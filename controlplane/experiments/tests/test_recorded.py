@@ -9,10 +9,10 @@ import pytest
 from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import Actor
 from controlplane.experiments import running, services
-from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.results import records
+from controlplane.experiments.start.body import ExperimentIn
 from controlplane.experiments.tests.conftest import body
 from controlplane.experiments.tests.fake_engine import engine_in_a_thread
 from controlplane.experiments.tests.stand_in import StandIn

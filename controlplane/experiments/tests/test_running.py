@@ -9,11 +9,11 @@ from django.utils import timezone
 
 from controlplane.audit.services import Actor
 from controlplane.experiments import running, services
-from controlplane.experiments.body import ExperimentIn
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.results import records
 from controlplane.experiments.results.assemble import results_of
+from controlplane.experiments.start.body import ExperimentIn
 from controlplane.experiments.tests.conftest import body, record, write_records
 from controlplane.experiments.tests.fake_engine import engine_in_a_thread
 from controlplane.experiments.tests.stand_in import StandIn

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.experiments.results import stats
+from controlplane.experiments.results.statistics import stats
 
 numbers = st.lists(st.floats(0, 1e6), min_size=1, max_size=50)
 

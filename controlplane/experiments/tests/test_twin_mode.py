@@ -10,11 +10,12 @@ import pytest
 from django.utils import timezone
 
 from controlplane.audit.services import Actor
-from controlplane.experiments import fleets, running, services
+from controlplane.experiments import running, services
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import ephemeral_pool, twin
 from controlplane.experiments.results.records import read
 from controlplane.experiments.selectors import progress_of
+from controlplane.experiments.start import fleets
 from controlplane.experiments.tests.conftest import body
 from controlplane.twin import pool_model
 from fleet import jobs

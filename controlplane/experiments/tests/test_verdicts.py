@@ -6,13 +6,14 @@ import pytest
 
 from controlplane.audit.services import Actor
 from controlplane.experiments import running, services
-from controlplane.experiments.body import ExpectIn
-from controlplane.experiments.expect import check
 from controlplane.experiments.models import Experiment
-from controlplane.experiments.results import assemble, summarize, verdicts
-from controlplane.experiments.results.pairs import Estimator
-from controlplane.experiments.results.report import sentence
-from controlplane.experiments.results.stats import ResampledEstimate
+from controlplane.experiments.results import assemble, summarize
+from controlplane.experiments.results.output.report import sentence
+from controlplane.experiments.results.statistics import verdicts
+from controlplane.experiments.results.statistics.pairs import Estimator
+from controlplane.experiments.results.statistics.stats import ResampledEstimate
+from controlplane.experiments.start.body import ExpectIn
+from controlplane.experiments.start.expect import check
 from controlplane.experiments.tests.conftest import body, record
 from fleet import jobs
 

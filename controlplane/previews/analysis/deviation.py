@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from controlplane.experiments.results.stats import LOW_N
+from controlplane.experiments.results.statistics.stats import LOW_N
 from controlplane.previews.analysis.types import Deviation
 from controlplane.traces.types import MeasuredLatency, TraceRequest
 from controlplane.twin.simulation.types import Simulated

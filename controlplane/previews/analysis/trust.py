@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from controlplane.experiments.results.stats import LOW_N
+from controlplane.experiments.results.statistics.stats import LOW_N
 from controlplane.previews.analysis.types import Caution, Deviation
 from fleet.counted import percent
 from router.policy.types import CLASSES

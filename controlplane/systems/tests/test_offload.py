@@ -9,7 +9,7 @@ from django.test import Client
 
 from controlplane.audit.services import Actor
 from controlplane.experiments import services
-from controlplane.experiments.body import ExperimentIn
+from controlplane.experiments.start.body import ExperimentIn
 from controlplane.systems import offload
 from controlplane.systems.asking import InvalidInputs, ask, inputs_of
 from controlplane.systems.registry import SYSTEMS

@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.experiments.models import Arm
 from controlplane.experiments.results.metrics import METRICS, OF_SLO, TTFT_SHARES, Metric
-from controlplane.experiments.results.report import shown, signed
+from controlplane.experiments.results.output.report import shown, signed
 from controlplane.experiments.results.summarize import value_of
 from controlplane.policies.drafts.editor import BARE
 from fleet.kinds import KINDS

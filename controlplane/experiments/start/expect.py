@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from controlplane.experiments.body import ExpectIn
 from controlplane.experiments.results.metrics import METRICS, OF_SLO, PAIRED
+from controlplane.experiments.start.body import ExpectIn
 from router.contract.problem import Problem
 
 

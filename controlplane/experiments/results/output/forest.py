@@ -10,7 +10,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from controlplane.experiments.results.metrics import METRICS
-from controlplane.experiments.results.report import signed
+from controlplane.experiments.results.output.report import signed
 
 PLOTTED = ("ttft_p50_ms", "ttft_p90_ms", "tpot_p50_ms", "tpot_p90_ms", "e2e_p50_ms", "e2e_p90_ms", "within_slo")
 ROW, TOP = 24, 34  # px: a row, the head

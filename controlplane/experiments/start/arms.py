@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from controlplane.experiments.body import ARM_NAME, ArmIn
 from controlplane.experiments.models import Arm
+from controlplane.experiments.start.body import ARM_NAME, ArmIn
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 from router.policy.schema.document import InvalidDocument

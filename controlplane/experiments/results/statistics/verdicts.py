@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from controlplane.experiments.results import stats
 from controlplane.experiments.results.metrics import QUANTILE_OF
-from controlplane.experiments.results.pairs import Estimator
-from controlplane.experiments.results.stats import ResampledEstimate
+from controlplane.experiments.results.statistics import stats
+from controlplane.experiments.results.statistics.pairs import Estimator
+from controlplane.experiments.results.statistics.stats import ResampledEstimate
 from controlplane.experiments.results.summarize import value_of
 
 Answer = Literal["pass", "fail", "inconclusive"]

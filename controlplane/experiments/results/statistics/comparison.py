@@ -4,11 +4,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from controlplane.experiments.results import stats
 from controlplane.experiments.results.metrics import LATENCIES, METRICS, OF_SLO, quantile_key
-from controlplane.experiments.results.pairs import SPLITS, Keyed, latency_columns, parts_columns, parts_difference
 from controlplane.experiments.results.slo import Slo
-from controlplane.experiments.results.stats import Difference
+from controlplane.experiments.results.statistics import stats
+from controlplane.experiments.results.statistics.pairs import (
+    SPLITS,
+    Keyed,
+    latency_columns,
+    parts_columns,
+    parts_difference,
+)
+from controlplane.experiments.results.statistics.stats import Difference
 from controlplane.experiments.results.summarize import CLASSES
 
 Found = tuple[str, str, str, Difference, float]  # arm, baseline, metric, difference, value of the baseline

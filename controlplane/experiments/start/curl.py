@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 
-from controlplane.experiments.body import ExperimentIn
+from controlplane.experiments.start.body import ExperimentIn
 
 DEFAULTS_SHOWN = {"mode", "duration_s", "time_scale", "load_factor", "seeds", "pacing"}
 

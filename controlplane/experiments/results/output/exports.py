@@ -9,9 +9,10 @@ from typing import Any
 
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import MODES
-from controlplane.experiments.results import forest, parquet, records, report
+from controlplane.experiments.results import records
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.metrics import METRICS
+from controlplane.experiments.results.output import forest, parquet, report
 from controlplane.experiments.results.summarize import value_of
 
 

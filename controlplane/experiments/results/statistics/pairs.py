@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from controlplane.experiments.results import stats
 from controlplane.experiments.results.metrics import QUANTILE_OF, TTFT_SHARES
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.slo import Slo, is_within, seconds
-from controlplane.experiments.results.stats import ResampledEstimate
+from controlplane.experiments.results.statistics import stats
+from controlplane.experiments.results.statistics.stats import ResampledEstimate
 
 Key = tuple[int, int]  # seed, request index
 Session = tuple[int, str | int]  # seed, session; a request without one is its own

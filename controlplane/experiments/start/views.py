@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.experiments import services
-from controlplane.experiments.body import ExperimentIn
-from controlplane.experiments.curl import body_of, curl_of, example_body
-from controlplane.experiments.labels import LABELS, LabelledProblem, labelled
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import MODES
+from controlplane.experiments.start.body import ExperimentIn
+from controlplane.experiments.start.curl import body_of, curl_of, example_body
+from controlplane.experiments.start.labels import LABELS, LabelledProblem, labelled
 from controlplane.permissions import operator_controls
 from controlplane.policies import selectors as policies
 from controlplane.traces import library
