@@ -22,6 +22,8 @@ import pytest
 import redis
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from router.tests.ports import free_port
+
 __all__ = ["browser", "ended", "open_page", "web"]
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -108,12 +110,6 @@ class Web:
             process.wait(timeout=10)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def serving() -> Iterator[Web]:
     """A web process with the people vera (viewer), otto (operator) and ada (admin), all with PASSWORD."""
@@ -125,7 +121,7 @@ def serving() -> Iterator[Web]:
         "DATABASE_URL": f"sqlite://{folder / 'weir.sqlite3'}",
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
     }
-    served = Web(folder, _free_port(), environment)
+    served = Web(folder, free_port(), environment)
     try:
         served.start_redis()
         served.manage("migrate", "--verbosity", "0")

@@ -27,7 +27,8 @@ import redis
 
 from controlplane.tests.postgres import Postgres, postgres
 from controlplane.tests.rabbitmq import RabbitMQ, rabbitmq
-from controlplane.tests.real_up import FLEET, RealUp, free_ports, new_folder, running
+from controlplane.tests.real_up import FLEET, RealUp, new_folder, running
+from router.tests.ports import free_port
 
 LASTS_S = 20.0
 RATE = 5.0  # requests/s
@@ -476,7 +477,7 @@ def setting(stage: str) -> Iterator[World]:
         extra: dict[str, str] = {}
         world = World(RealUp(Path("/")))
         if stage == "PostgreSQL":
-            world.database = stack.enter_context(postgres(*free_ports(1)))
+            world.database = stack.enter_context(postgres(free_port()))
             extra["DATABASE_URL"] = world.database.url
         if stage == "RabbitMQ":
             world.broker = stack.enter_context(rabbitmq())

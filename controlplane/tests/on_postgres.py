@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 from controlplane.tests.postgres import INSTALL, postgres
-from controlplane.tests.real_up import free_ports
+from router.tests.ports import free_port
 
 
 def main() -> int:
     if shutil.which("redis-server") is None:
         raise SystemExit(f"no Redis server is installed here: {INSTALL}")
-    with postgres(*free_ports(1)) as server:
+    with postgres(free_port()) as server:
         environment = os.environ | {"WEIR_TEST_DATABASE_URL": server.url, "WEIR_SYSTEM_REDIS": "1"}
         return subprocess.run([sys.executable, "-m", "pytest", *sys.argv[1:]], env=environment).returncode
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from controlplane.tests.real_up import free_ports
+from router.tests.ports import free_ports
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 PATIENCE_S = 120.0

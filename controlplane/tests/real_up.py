@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from controlplane.up import record
 from fleet.node import process
+from router.tests.ports import engine_ports, free_port, free_ports
 
 CODE = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -29,25 +29,6 @@ spec:
 """
 # What tells the command lines of its processes apart; workers and routers carry their names.
 MARKS = {"redis": "valkey-server", "web": "controlplane.web", "control": "control@", "experiments": "experiments@"}
-
-
-def free_ports(count):
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def free_run(count):
-    """The first of `count` ports in a row: several routers take those above the shared one."""
-    for _ in range(100):
-        (first,) = free_ports(1)
-        with contextlib.suppress(OSError, OverflowError), contextlib.ExitStack() as held:
-            for port in range(first, first + count):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
-    raise AssertionError(f"no {count} free ports in a row")
 
 
 def new_folder():
@@ -82,9 +63,9 @@ def _command(pid):
 class RealUp:
     def __init__(self, folder, *flags, **extra):
         self.folder = folder
-        self.extra = extra
-        self.router_port = free_run(3 if "--routers" in flags else 1)
-        (self.web_port,) = free_ports(1)
+        self.extra = {"WEIR_ENGINE_PORTS": "{}-{}".format(*engine_ports())} | extra
+        self.router_port = free_ports(3 if "--routers" in flags else 1)[0]
+        self.web_port = free_port()
         self.flags = ("--web-port", str(self.web_port), "--router-port", str(self.router_port), *flags)
         self.output = folder / "up.out"
         self.process = None

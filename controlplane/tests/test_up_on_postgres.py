@@ -8,22 +8,23 @@ import urllib.request
 import pytest
 
 from controlplane.tests.postgres import postgres
-from controlplane.tests.real_up import free_ports, running
+from controlplane.tests.real_up import running
 from controlplane.tests.test_up_whole import FLEET
+from router.tests.ports import free_port
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
 def server():
-    with postgres(*free_ports(1)) as started:
+    with postgres(free_port()) as started:
         yield started
 
 
 @pytest.fixture
 def own_redis(tmp_path):
     """Over TCP, with a password."""
-    (port,) = free_ports(1)
+    port = free_port()
     arguments = ("--bind", "127.0.0.1", "--port", str(port), "--requirepass", "s3cret", "--save", "")
     process = subprocess.Popen(["redis-server", *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL)
     yield f"redis://:s3cret@127.0.0.1:{port}/0"

@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from controlplane.tests.real_up import RealUp, free_ports, new_folder, up
+from controlplane.tests.real_up import RealUp, new_folder, up
+from router.tests.ports import free_port, free_ports
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_an_environment_variable_with_a_wrong_value(folder):
 
 @pytest.mark.slow
 def test_a_redis_that_does_not_answer(folder):
-    port = free_ports(1)[0]
+    port = free_port()
     assert "no answer from Redis" in refusal(up(folder, *ports(), REDIS_URL=f"redis://127.0.0.1:{port}/0"))
 
 

@@ -1,4 +1,3 @@
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from fleet.control import launchers
 from fleet.kinds import KINDS
 from fleet.tests.cluster import Cluster
 from fleet.tests.world import FAKE, World
+from router.tests.ports import engine_ports
 
 
 @pytest.fixture
@@ -20,9 +20,7 @@ def fake_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 def world(
     db: None, live_redis: redis.Redis, fake_kind: None, settings: object, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
-    # Test processes beside each other must not take each other's ports.
-    first = 20_000 + (os.getpid() * 37) % 10_000
-    settings.ENGINE_PORTS = (first, first + 40)  # type: ignore[attr-defined]
+    settings.ENGINE_PORTS = engine_ports()  # type: ignore[attr-defined]
     made = World()
     yield made
     made.close()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,15 +14,13 @@ from fleet.models import Instance, State
 from fleet.node import process as launch
 from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
 from fleet.tests.world import STANDIN, World
+from router.tests.ports import free_port
 
 
 @pytest.fixture
 def engine(tmp_path: Any) -> Iterator[tuple[int, str]]:
     """(pid, URL) of a process that is not ours."""
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([sys.executable, str(STANDIN), "--port", str(port), "--model", "m"])
     yield process.pid, f"http://127.0.0.1:{port}"
     process.kill()

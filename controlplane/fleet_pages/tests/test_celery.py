@@ -18,6 +18,7 @@ import redis
 from controlplane import redis_server
 from controlplane.up.plan import celery
 from router.contract.redis import redis_keys
+from router.tests.ports import engine_ports
 from router.tests.values import loaded
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,12 +37,11 @@ class Running:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        first = 32_000 + (os.getpid() * 41) % 9_000
         self.env = os.environ | {
             "WEIR_DATA_DIR": str(folder),
             "DATABASE_URL": f"sqlite://{folder}/weir.sqlite3",
             "REDIS_URL": f"unix://{folder}/redis.sock",
-            "WEIR_ENGINE_PORTS": f"{first}-{first + 60}",
+            "WEIR_ENGINE_PORTS": "{}-{}".format(*engine_ports()),
         }
         server = redis_server.arguments(redis_server.find_server(), folder / "redis.sock")
         self.store = subprocess.Popen(server, stdout=subprocess.DEVNULL)

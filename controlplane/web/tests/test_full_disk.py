@@ -2,7 +2,6 @@
 
 import http.client
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -10,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from router.tests.ports import free_port
 
 CODE = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.slow
@@ -26,9 +27,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def web(disk: Path) -> Iterator[int]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     env = kept | {"WEIR_DATA_DIR": str(disk / "var")}
     subprocess.run(
@@ -42,7 +41,7 @@ def web(disk: Path) -> Iterator[int]:
         time.sleep(0.2)
     yield port
     process.terminate()
-    process.wait(timeout=10)
+    process.wait(timeout=60)
 
 
 def asked(port: int, path: str, token: str = "") -> int:

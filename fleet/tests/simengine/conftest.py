@@ -40,7 +40,7 @@ class Sim:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(timeout=10)
+            return self.process.wait(timeout=30)
         finally:
             self.close()
 
@@ -49,22 +49,22 @@ class Sim:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        for pipe in (self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 StartSim = Callable[..., Sim]
 
 
-def launch(**flags: object) -> subprocess.Popen[str]:
+def launch(stderr: int | None = None, **flags: object) -> subprocess.Popen[str]:
+    """Its stdout is two lines; stderr, which nobody reads while it runs, goes where the tests' own goes."""
     words = [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     return subprocess.Popen(
         [sys.executable, "-m", "fleet.simengine", *words],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
 
@@ -75,9 +75,7 @@ def start(**flags: object) -> Sim:
     )
     assert process.stdout is not None
     line = process.stdout.readline()
-    if not line:
-        _, error = process.communicate(timeout=10)
-        raise AssertionError(f"the engine did not start: {error}")
+    assert line, "the engine did not start"
     url = f"http://{line.split()[-1]}"
     client = httpx.Client(base_url=url, timeout=20)
     source = client.get("/kv_event_sources").json()["0"]

@@ -1,6 +1,7 @@
 """The process: how it starts, what it does for clients that leave, how it ends."""
 
 import asyncio
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -89,8 +90,8 @@ def test_an_endless_answer_does_not_hold_up_the_stop(start_sim: StartSim) -> Non
 
 
 def failure(**flags: object) -> tuple[int, str]:
-    process = launch(**flags)
-    _, error = process.communicate(timeout=20)
+    process = launch(stderr=subprocess.PIPE, **flags)
+    _, error = process.communicate(timeout=60)
     return process.returncode, error
 
 

@@ -12,7 +12,7 @@ from router.serving import joining
 from router.sync.redis_source import RedisSource
 from router.tests.conftest import entry
 from router.tests.engine import engine
-from router.tests.http.test_process import free_port
+from router.tests.ports import free_port
 
 
 @pytest.fixture

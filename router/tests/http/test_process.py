@@ -14,14 +14,9 @@ import pytest
 
 from router.tests.conftest import entry
 from router.tests.engine import engine, first_then_wait
+from router.tests.ports import free_port
 
 pytestmark = pytest.mark.slow
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Process:

@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 
 import httpx
 import pytest
 
 from router.tests.engine import engine, events
-from router.tests.http.test_process import free_port
 from router.tests.plain_engine import plain
+from router.tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -34,11 +35,15 @@ class Server:
         argv = [sys.executable, "-m", *(word.format(port=port) for word in SERVERS[name])]
         if name == "own":
             argv += ["--instances", variables["WEIR_ROUTER_INSTANCES"], "--model", variables["WEIR_ROUTER_MODEL"]]
-        self.process = subprocess.Popen(argv, env={**own, **variables}, stderr=subprocess.PIPE, start_new_session=True)
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe that nobody reads would stop it when it is full
+        self.process = subprocess.Popen(argv, env={**own, **variables}, stderr=self.log, start_new_session=True)
+
+    def logged(self):
+        return os.pread(self.log.fileno(), 1_000_000, 0).decode()
 
     async def ready(self, client):
         while True:
-            assert self.process.poll() is None, self.process.stderr.read()
+            assert self.process.poll() is None, self.logged()
             try:
                 if (await client.get(self.url + "/healthz")).json()["pools"]["default"]["ready"]:
                     return
@@ -63,7 +68,8 @@ def start():
     for each in started:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(each.process.pid, signal.SIGKILL)
-        each.process.communicate()
+        each.process.wait()
+        each.log.close()
 
 
 @pytest.fixture
@@ -113,5 +119,5 @@ async def test_every_server_answers_the_same(start, client):
 @pytest.mark.parametrize("name", ["uvicorn", "hypercorn"])
 def test_a_wrong_setting_is_named_and_the_server_does_not_start(start, name):
     server = start(name, WEIR_ROUTER_INSTANCES="nonsense")
-    _, err = server.process.communicate(timeout=30)
-    assert b"WEIR_ROUTER_INSTANCES: url: not the URL of an instance; allowed: http" in err
+    server.process.wait(timeout=60)
+    assert "WEIR_ROUTER_INSTANCES: url: not the URL of an instance; allowed: http" in server.logged()

@@ -8,7 +8,8 @@ import pytest
 
 from router.tests.conftest import entry
 from router.tests.engine import engine
-from router.tests.http.test_process import Process, free_port
+from router.tests.http.test_process import client, start  # noqa: F401 - fixtures
+from router.tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -37,10 +38,10 @@ class Load:
             async with httpx.AsyncClient(timeout=30) as fresh:
                 await self.once(fresh)
 
-    async def once(self, client):
+    async def once(self, asking):
         for _ in range(3):
             try:
-                answer = await client.post(self.url + "/v1/completions", json=BODY)
+                answer = await asking.post(self.url + "/v1/completions", json=BODY)
             except httpx.TransportError:  # its connection was closed before it could be used: as any client does
                 continue
             (self.answers if answer.status_code == 200 else self.wrong).append(answer.text)
@@ -54,23 +55,8 @@ class Load:
             await asyncio.sleep(0.01)
 
 
-@pytest.fixture
-def start(redis_url):
-    started = []
-
-    def begin(*arguments):
-        started.append(Process(redis_url, *arguments))
-        return started[-1]
-
-    yield begin
-    for each in started:
-        if each.process.poll() is None:
-            each.process.kill()
-        each.process.communicate()
-
-
-async def test_a_router_that_is_stopped_under_load_loses_no_request(start, published):
-    async with engine() as made, httpx.AsyncClient(timeout=20) as client:
+async def test_a_router_that_is_stopped_under_load_loses_no_request(start, published, client):  # noqa: F811
+    async with engine() as made:
         published.policy()
         published.fleet(entry("demo-0", made.url))
         shared = str(free_port())

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,14 +14,9 @@ import pytest
 
 from router.tests.conftest import Published, entry, running
 from router.tests.flows.conftest import PROMPT, Sim
+from router.tests.ports import free_port
 
 pytestmark = pytest.mark.slow
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Etcd:

@@ -1,6 +1,5 @@
 """A pool made through the form: with engines that start, and with what this host lacks for one."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,10 +13,10 @@ from controlplane.testing_browser import ROOT, Web, serving
 from controlplane.up.plan import celery
 from fleet.kinds import KINDS
 from fleet.node import process
+from router.tests.ports import engine_ports
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 PREPARED = "from controlplane.policies.services import ensure_default_policy; ensure_default_policy()"
-FIRST_PORT = 33_000 + (os.getpid() * 37) % 9_000
 STARTED_MS = 90_000
 SLOW_MS = 30_000  # of an answer, on a machine that has much else to do
 
@@ -27,7 +26,7 @@ def web() -> Iterator[Web]:
     """One with a worker that carries out what is applied."""
     with serving() as served:
         served.manage("shell", "--verbosity", "0", "-c", PREPARED)
-        served.environment["WEIR_ENGINE_PORTS"] = f"{FIRST_PORT}-{FIRST_PORT + 60}"
+        served.environment["WEIR_ENGINE_PORTS"] = "{}-{}".format(*engine_ports())
         argv = celery(sys.executable, "control@local", "control,node.local", "--concurrency=4", "--with-beat")
         with (served.folder / "worker.log").open("wb") as log:
             worker = subprocess.Popen(argv, cwd=ROOT, env=served.environment, stdout=log, stderr=log)
