@@ -131,7 +131,7 @@ class RealUp:
 
     def left(self):
         """What is still there of it; what was killed takes a moment to be gone."""
-        end = time.monotonic() + 2.0
+        end = time.monotonic() + 20.0
         while (found := self.everything()) and time.monotonic() < end:
             time.sleep(0.05)
         return found

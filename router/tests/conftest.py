@@ -115,16 +115,26 @@ class World:
 
     async def until(self, true: Callable[[], Any], what: str = "") -> None:
         """Wait until it is true; a test fails when it does not become so."""
-        for _ in range(1000):
+        for _ in range(3000):
             if true():
                 return
             await asyncio.sleep(0.01)
         raise AssertionError(f"never came true: {what or true}")
 
+    async def message(self, channel: redis.client.PubSub) -> dict[str, Any]:
+        """The next one of the channel; the router, in the same loop, may send it only now."""
+        got: list[Any] = []
+        await self.until(lambda: got or got.extend(filter(None, [_message(channel)])), "message")
+        return json.loads(got[0]["data"])
+
     async def receipt(self, response: httpx.Response) -> dict[str, Any]:
         key = redis_keys.receipt_key(response.headers["x-request-id"])
         await self.until(lambda: self.published.client.exists(key), "receipt")
         return json.loads(self.published.client.get(key))
+
+
+def _message(channel: redis.client.PubSub) -> Any:
+    return channel.get_message(ignore_subscribe_messages=True, timeout=0)
 
 
 @asynccontextmanager

@@ -22,11 +22,9 @@ async def test_a_published_version_is_taken_up_and_acknowledged(world):
     w = await world(None)
     with w.published.client.pubsub() as channel:
         channel.subscribe(redis_keys.ACKS)
-        channel.get_message(timeout=1)
         version = w.published.policy(strategy="least_requests")
         await w.until(lambda: demo(w).version == version)
-        await asyncio.sleep(0.05)
-        ack = loaded(channel.get_message(timeout=5)["data"])
+        ack = await w.message(channel)
     assert (ack["router"], ack["pool"], ack["version"]) == ("router-1", "demo", version)
     own = loaded(w.published.client.get(redis_keys.router_key("router-1")))
     assert own["pools"]["demo"]["version"] == version

@@ -34,16 +34,16 @@ def joining(user: Any, query: str = "") -> ApplicationCommunicator:
 
 async def connected(socket: Any) -> bool:
     await socket.send_input({"type": "websocket.connect"})
-    return (await socket.receive_output(timeout=10))["type"] == "websocket.accept"
+    return (await socket.receive_output(timeout=30))["type"] == "websocket.accept"
 
 
 async def left(socket: Any) -> None:
     await socket.send_input({"type": "websocket.disconnect", "code": 1001})
-    await socket.wait(timeout=10)
+    await socket.wait(timeout=30)
 
 
 async def received(socket: Any) -> dict[str, Any]:
-    message: dict[str, Any] = orjson.loads((await socket.receive_output(timeout=10))["text"])
+    message: dict[str, Any] = orjson.loads((await socket.receive_output(timeout=30))["text"])
     return message
 
 
@@ -81,7 +81,7 @@ async def test_the_worker_s_frame_is_passed_on_as_it_is(vera_socket: Any, live_r
 async def test_who_may_not_look_is_told_so(live_redis: redis.Redis, user: Any) -> None:
     socket = joining(user)
     assert await connected(socket)
-    assert await socket.receive_output(timeout=10) == {"type": "websocket.close", "code": 4401}
+    assert await socket.receive_output(timeout=30) == {"type": "websocket.close", "code": 4401}
 
 
 async def test_another_origin_is_refused() -> None:
@@ -117,7 +117,7 @@ async def test_a_program_joins_with_a_token_of_the_scope(
     tokens["Bearer ci"] = Principal("token", "ci (otto)", "operator", frozenset({scope}), 1)
     socket = handshake((b"authorization", b"Bearer ci"))
     assert await connected(socket)
-    answer = await socket.receive_output(timeout=10)
+    answer = await socket.receive_output(timeout=30)
     if scope == "live:read":
         assert orjson.loads(answer["text"])["type"] == "snapshot"
     else:
@@ -131,7 +131,7 @@ async def test_a_program_that_does_not_say_who_it_is_is_told_so(
 ) -> None:
     socket = handshake(*headers)
     assert await connected(socket)
-    assert await socket.receive_output(timeout=10) == {"type": "websocket.close", "code": 4401}
+    assert await socket.receive_output(timeout=30) == {"type": "websocket.close", "code": 4401}
 
 
 async def test_a_revoked_token_is_cut_off(
@@ -142,9 +142,9 @@ async def test_a_revoked_token_is_cut_off(
     socket = handshake((b"authorization", b"Bearer ci"))
     assert await connected(socket)
     tokens.clear()
-    message = await socket.receive_output(timeout=10)
+    message = await socket.receive_output(timeout=30)
     while message["type"] != "websocket.close":
-        message = await socket.receive_output(timeout=10)
+        message = await socket.receive_output(timeout=30)
     assert message["code"] == 4401
 
 
@@ -156,9 +156,9 @@ async def test_an_ended_session_is_cut_off(live_redis: redis.Redis, monkeypatch:
     monkeypatch.setattr(consumers, "get_user", signed_out)
     socket = joining(VERA)
     assert await connected(socket)
-    message = await socket.receive_output(timeout=10)
+    message = await socket.receive_output(timeout=30)
     while message["type"] != "websocket.close":
-        message = await socket.receive_output(timeout=10)
+        message = await socket.receive_output(timeout=30)
     assert message["code"] == 4401
 
 

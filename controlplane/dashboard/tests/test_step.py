@@ -31,9 +31,9 @@ def test_the_frame_goes_to_subscribers_to_the_latest_and_to_the_history(live_red
     FakeFleet(live_redis, size=3).write(NOW)
     with live_redis.pubsub(ignore_subscribe_messages=True) as subscription:
         subscription.subscribe(redis_keys.FRAME)
-        subscription.get_message(timeout=5)
+        subscription.get_message(timeout=20)
         text = step(live_redis, NOW, "worker")
-        message: Any = subscription.get_message(timeout=5)
+        message: Any = subscription.get_message(timeout=20)
     assert message["data"] == text
     frame = latest(live_redis)
     assert frame is not None

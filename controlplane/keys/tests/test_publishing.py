@@ -50,9 +50,9 @@ def test_a_revoked_or_expired_key_is_published_no_more(live_redis):
 def test_a_change_is_told_on_the_channel(live_redis):
     channel = live_redis.pubsub(ignore_subscribe_messages=True)
     channel.subscribe(redis_keys.CHANGED)
-    channel.get_message(timeout=5)
+    channel.get_message(timeout=20)
     publishing.publish()
-    message = channel.get_message(timeout=5)
+    message = channel.get_message(timeout=20)
     assert message["data"].decode() == redis_keys.API_KEYS
     channel.close()
 

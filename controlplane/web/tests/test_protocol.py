@@ -22,6 +22,7 @@ class Echo:
         self.requests = 0
         self.answer = b""
         self.wait = asyncio.Event()
+        self.server: uvicorn.Server | None = None
         self.wait.set()
 
     async def __call__(self, scope, receive, send) -> None:
@@ -57,7 +58,7 @@ async def port(app: Echo) -> AsyncIterator[int]:
         app, http=BoundedProtocol, ws="websockets-sansio", ws_max_size=100, lifespan="off", log_config=None,
         timeout_graceful_shutdown=1,
     )  # fmt: skip
-    server = uvicorn.Server(config)
+    server = app.server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     running = asyncio.create_task(server._serve([listener]))
     while not server.started:
@@ -79,11 +80,11 @@ class Client:
     async def rest(self) -> bytes:
         """All until the server closes."""
         with contextlib.suppress(ConnectionError):
-            return await asyncio.wait_for(self.reader.read(-1), 5)
+            return await asyncio.wait_for(self.reader.read(-1), 30)
         return b""
 
     async def status(self) -> int:
-        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 30)
         length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length"))
         self.body = await self.reader.readexactly(length)
         return int(head.split()[1])
@@ -163,14 +164,14 @@ async def test_single_bytes_do_not_keep_a_kept_connection_alive(connect, monkeyp
 
 
 async def test_a_body_that_does_not_arrive_is_given_up_and_one_that_does_is_not(connect, monkeypatch):
-    monkeypatch.setattr(protocol, "BODY_S", 0.2)
+    monkeypatch.setattr(protocol, "BODY_S", 0.6)
     head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
     slow, steady = await connect(), await connect()
     await slow.send(head % 10 + b"abc")
     await steady.send(head % 60_000)
-    for _ in range(6):
-        await asyncio.sleep(0.1)
-        await steady.send(b"x" * 10_000)
+    for _ in range(60):
+        await asyncio.sleep(0.012)
+        await steady.send(b"x" * 1_000)
     assert await steady.status() == 200
     assert (await slow.rest()).startswith(b"HTTP/1.1 408 ")
 
@@ -222,13 +223,15 @@ async def test_a_client_that_reads_nothing_is_cut_off(connect, app, monkeypatch)
     client = await connect()
     client.writer.transport.pause_reading()
     await client.send(GET)
-    await asyncio.sleep(0.8)
+    await asyncio.sleep(0.05)
+    while app.server.server_state.connections:
+        await asyncio.sleep(0.02)
     client.writer.transport.resume_reading()
     assert len(await client.rest()) < len(app.answer)
 
 
 async def test_a_client_that_reads_slowly_gets_its_answer(connect, app, monkeypatch):
-    monkeypatch.setattr(protocol, "STALL_S", 0.5)
+    monkeypatch.setattr(protocol, "STALL_S", 5.0)
     app.answer = b"x" * 20_000_000
     client = await connect()
     await client.send(GET)
@@ -240,19 +243,20 @@ async def test_a_bad_head_behind_a_running_request_does_not_answer_it(connect, a
     app.wait.clear()
     client = await connect()
     await client.send(GET)
-    await asyncio.sleep(0.05)
+    while not app.requests:
+        await asyncio.sleep(0.005)
     await client.send(b"A: %b" % (b"a" * 100_000))
     assert await client.rest() == b""
 
 
 async def test_a_websocket_outlives_the_times_of_requests(connect, monkeypatch):
     for name in ("HEAD_S", "BODY_S"):
-        monkeypatch.setattr(protocol, name, 0.1)
+        monkeypatch.setattr(protocol, name, 0.4)
     client = await connect()
     upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     await client.send(GET[:-2] + upgrade + b"Sec-WebSocket-Version: 13\r\n\r\n")
     assert b"101" in await client.reader.readuntil(b"\r\n\r\n")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.5)
     await client.send(b"\x81\x82\0\0\0\0hi")
     assert b"got websocket.receive" in await client.rest()
 
