@@ -1,6 +1,8 @@
-"""The history of instances, pools and nodes: a row in the database, and an entry on the live ticker."""
+"""State changes of instances, and the history of instances, pools and nodes: rows in the database, entries on the
+live ticker."""
 
 import logging
+from typing import Any
 
 import redis
 from django.utils import timezone
@@ -9,9 +11,24 @@ from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import FleetEvent
+from router.contract.secret_text import masked
 
 EVENTS_KEPT = 1_000  # on the ticker
 log = logging.getLogger(__name__)
+
+
+def move(instance: Instance, to: State, reason: str, *, actor: str = "", **fields: Any) -> bool:
+    """By a conditional UPDATE: of two concurrent attempts, one succeeds. False when the row no longer has the caller's
+    state and epoch."""
+    before, now, reason = instance.since, timezone.now(), masked(reason)
+    changes: dict[str, Any] = {"state": to, "reason": reason, "since": now, **fields}
+    claimed = Instance.objects.filter(pk=instance.pk, state=instance.state, epoch=instance.epoch).update(**changes)
+    if not claimed:
+        return False
+    for name, value in changes.items():
+        setattr(instance, name, value)
+    record(instance, to, reason, actor, seconds=max(0.0, (now - before).total_seconds()))
+    return True
 
 
 def record(

@@ -17,6 +17,7 @@ from django.utils import timezone
 from fleet import events, selectors
 from fleet.control import nodes
 from fleet.control.publish import publish_fleet as publish_fleet
+from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.kinds.kind import SPLIT, check_engine, split_group
 from fleet.kinds.option import build
@@ -35,7 +36,6 @@ from fleet.spec.fleet_spec import (
     placement,
 )
 from fleet.spec.sections import MAX_REPLICAS
-from fleet.transitions import move
 from router.contract.pools import EPHEMERAL_PREFIX, is_ephemeral
 
 DEFAULT_NAME = "fleet"

@@ -12,6 +12,7 @@ from django.utils import timezone
 from fleet import events
 from fleet.control.launchers import current
 from fleet.control.publish import publish_fleet
+from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.models import Instance, State
 from fleet.node import process
@@ -20,7 +21,6 @@ from fleet.node.ports import NoPort
 from fleet.node.prepare import DependencyNotReady, PairNotStarted, peers_of, prepare
 from fleet.plan.failure import failure_fields
 from fleet.spec import allow_lists
-from fleet.transitions import move
 
 
 def start_instance(name: str, epoch: int) -> bool:

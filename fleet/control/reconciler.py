@@ -14,6 +14,7 @@ from fleet import events
 from fleet.control.node_agent import in_seconds
 from fleet.control.publish import publish_fleet
 from fleet.control.rollback import halt_pool, rollback_failed
+from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.plan.desired import AT_REST, Action, DesiredPool
@@ -22,7 +23,6 @@ from fleet.plan.reconcile import KILL_AGAIN_S, plan
 from fleet.snapshot import desired_of_all, node_views, observed_of, pool_spec, samples_of
 from fleet.spec.fleet_spec import config, config_hash
 from fleet.spec.versions import config_of, prove
-from fleet.transitions import move
 
 EPHEMERAL_S = 24 * 3600.0
 EVENTS_KEPT = dt.timedelta(days=30)

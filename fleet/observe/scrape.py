@@ -22,6 +22,7 @@ from fleet.control import nodes
 from fleet.control.launchers import current
 from fleet.control.node_agent import status_of
 from fleet.control.publish import publish_fleet
+from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
 from fleet.models import Instance, State
@@ -34,7 +35,6 @@ from fleet.observe.volumes import free_space, is_full
 from fleet.plan.failure import failure_fields
 from fleet.plan.state import Health, InstanceRecord, Move, Observation, is_stable, next_move
 from fleet.redis import connect
-from fleet.transitions import move
 from router.contract.engine_metrics import parse_metrics
 from router.contract.metrics_page import LARGEST as METRICS_LARGEST
 from router.contract.probe import AnswerRefused, NotAsked, ProbeError, Prober, Slow

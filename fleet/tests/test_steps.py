@@ -12,6 +12,7 @@ from fleet.control import node_agent
 from fleet.control.node_agent import in_seconds
 from fleet.control.publish import publish_fleet
 from fleet.control.reconciler import expire_step, publish_step, reconcile_step
+from fleet.events import move
 from fleet.models import Instance, InstanceEvent, Node, Pool, Port, State
 from fleet.node import host_launcher
 from fleet.node.ports import NoPort, is_free, ports_for
@@ -19,7 +20,6 @@ from fleet.redis import connect
 from fleet.services import FleetChanged, NotPossible
 from fleet.spec.fleet_spec import InvalidFleet, config_hash
 from fleet.tests.world import document
-from fleet.transitions import move
 from router.contract.redis import redis_keys
 from router.tests.values import loaded, stored
 

@@ -16,9 +16,9 @@ from controlplane.audit.services import SYSTEM
 from controlplane.fleet_ops import actions
 from controlplane.policies.services import ensure_default_policy
 from controlplane.testing import ApiCaller, api_caller
+from fleet.events import move
 from fleet.models import Instance, Pool, State
 from fleet.node import logs
-from fleet.transitions import move
 
 CANARY = "c4nary-7f3e9a"
 TOKEN = f"weir_1a2b3c4d_{CANARY}-Ab-_Ab-_Ab-_Ab-_Ab-_"
