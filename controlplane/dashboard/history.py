@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from controlplane.dashboard import heat
-from controlplane.dashboard.latency import ALL_POOLS, LATENCIES, PERCENTILES
+from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES
 from router.contract.redis.staleness import FRAME_GAP_S, SAMPLE_STALE_S
 
 Json = Mapping[str, Any]

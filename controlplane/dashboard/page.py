@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.dashboard import history
-from controlplane.dashboard.attention import instance_link
-from controlplane.dashboard.latency import ALL_POOLS, LATENCIES, PERCENTILES, LatencyMetric
-from controlplane.dashboard.status import KV_SATURATED
+from controlplane.dashboard.frame.attention import instance_link
+from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES, LatencyMetric
+from controlplane.dashboard.frame.status import KV_SATURATED
 from fleet.systems.prices import per_million
 from router.contract.redis import staleness
 from router.policy.types import CLASSES

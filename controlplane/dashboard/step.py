@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 import redis
 
-from controlplane.dashboard import frames, history
+from controlplane.dashboard import history
+from controlplane.dashboard.frame.build import EVENTS_SHOWN, SCHEMA, FrameInputs, build_frame
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.delivery import DeliveryLines
@@ -37,7 +38,7 @@ def step(client: redis.Redis, now: float, built_by: str) -> bytes | None:
     if not client.set(redis_keys.frame_claim_key(math.floor(now)), built_by, nx=True, ex=CLAIM_TTL_S):
         return None
     inputs, previous = read(client, now)
-    frame = frames.build_frame(now, inputs, previous, built_by)
+    frame = build_frame(now, inputs, previous, built_by)
     text = encode(frame)
     publish(client, frame, text, coarse=previous is None or _begins_coarse(previous["at"], now))
     return text
@@ -72,7 +73,7 @@ def publish(client: redis.Redis, frame: Json, text: bytes, *, coarse: bool = Fal
 def loads(raw: bytes | None) -> Json | None:
     """The published frame; None when there is none with this schema."""
     frame = None if raw is None else orjson.loads(raw)
-    return frame if frame is not None and frame["schema"] == frames.SCHEMA else None
+    return frame if frame is not None and frame["schema"] == SCHEMA else None
 
 
 def latest(client: redis.Redis) -> Json | None:
@@ -94,7 +95,7 @@ def current(client: redis.Redis, now: float) -> Json | None:
 
 def _unpublished(client: redis.Redis, now: float) -> Json | None:
     inputs, previous = read(client, now)
-    return loads(encode(frames.build_frame(now, inputs, previous, "web")))
+    return loads(encode(build_frame(now, inputs, previous, "web")))
 
 
 def rows(client: redis.Redis, now: float, seconds: int, end: float | None = None) -> list[Json]:
@@ -126,7 +127,7 @@ class LiveReader:
         return {name: value for name, value in decoded if value is not None}
 
 
-def read(client: redis.Redis, now: float) -> tuple[frames.FrameInputs, Json | None]:
+def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Json | None]:
     """Inputs of a frame, and the previous frame."""
     reader = LiveReader(client)
     with client.pipeline(transaction=False) as pipe:
@@ -137,7 +138,7 @@ def read(client: redis.Redis, now: float) -> tuple[frames.FrameInputs, Json | No
         pipe.get(redis_keys.NODES)
         pipe.get(redis_keys.DELIVERIES)
         pipe.get(redis_keys.SAVINGS)
-        pipe.xrevrange(redis_keys.EVENTS, count=frames.EVENTS_SHOWN)
+        pipe.xrevrange(redis_keys.EVENTS, count=EVENTS_SHOWN)
         raw_pools, raw_routers, previous, control_at, raw_nodes, raw_deliveries, raw_savings, raw_events = (
             pipe.execute()
         )
@@ -149,7 +150,7 @@ def read(client: redis.Redis, now: float) -> tuple[frames.FrameInputs, Json | No
     deliveries = reader.decode(DeliveryLines, raw_deliveries)
     savings = reader.decode(SavingLines, raw_savings)
     events = (codec.decode(FleetEvent, fields.get(b"e")) for _, fields in raw_events)
-    inputs = frames.FrameInputs(
+    inputs = FrameInputs(
         fleets=fleets,
         samples=reader.values(InstanceSample, redis_keys.instance_key, instances),
         routers=reader.values(RouterStatus, redis_keys.router_key, list(map(bytes.decode, raw_routers))),

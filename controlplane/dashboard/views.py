@@ -11,7 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from controlplane.dashboard import history, page
-from controlplane.dashboard.latency import LATENCIES
+from controlplane.dashboard.frame.latency import LATENCIES
 from controlplane.dashboard.step import current, rows
 from controlplane.permissions import can_operate
 from fleet import selectors

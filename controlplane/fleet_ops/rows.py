@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import redis
 from django.utils import timezone
 
-from controlplane.dashboard.status import ORDER, shown_status
+from controlplane.dashboard.frame.status import ORDER, shown_status
 from controlplane.policies.selectors import published_names
 from fleet import selectors
 from fleet.control import autoscaler

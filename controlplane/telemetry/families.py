@@ -6,8 +6,8 @@ from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from controlplane.dashboard import latency
-from controlplane.dashboard.latency import ALL_POOLS
+from controlplane.dashboard.frame import latency
+from controlplane.dashboard.frame.latency import ALL_POOLS
 
 Json = Mapping[str, Any]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.dashboard.frames import build_frame
+from controlplane.dashboard.frame.build import build_frame
 from controlplane.dashboard.tests.test_frames import NOW, Inputs, fleet, instance, router, sample, window
 
 LIVE = {"demo": {"policy": "default", "version": 3, "sha256": "", "published_at": NOW - 60, "document": {}}}

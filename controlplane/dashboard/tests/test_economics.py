@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.dashboard.frames import FrameInputs, build_frame
+from controlplane.dashboard.frame.build import FrameInputs, build_frame
 from controlplane.dashboard.page import economics, totals
 from router.contract.redis.published import FleetValue, PublishedInstance
 

@@ -1,6 +1,6 @@
 """Where requests went, summed over routers; the quietest instances of a large pool are one."""
 
-from controlplane.dashboard import flow
+from controlplane.dashboard.frame import flow
 from router.contract.redis.router_status import Moved, RouterStatus, Window
 
 

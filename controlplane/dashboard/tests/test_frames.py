@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from controlplane.dashboard import frames, latency
-from controlplane.dashboard.frames import build_frame
+from controlplane.dashboard.frame import latency
+from controlplane.dashboard.frame.build import FrameInputs, build_frame
 from router.contract import sketch
 
 NOW = 1_000_000.0
 
 
-def Inputs(**values: Any) -> frames.FrameInputs:
+def Inputs(**values: Any) -> FrameInputs:
     """As Redis has them: buckets of sketches are text."""
-    return convert(values, frames.FrameInputs, str_keys=True)
+    return convert(values, FrameInputs, str_keys=True)
 
 
 def instance(name: str, state: str = "ready", reason: str = "") -> dict[str, Any]:

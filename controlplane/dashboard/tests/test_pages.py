@@ -6,7 +6,8 @@ import pytest
 import redis
 from django.test import Client, RequestFactory
 
-from controlplane.dashboard import class_limits, page, views
+from controlplane.dashboard import page, views
+from controlplane.dashboard.frame import class_limits
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing import ApiCaller
 from router.contract.redis.staleness import SAMPLE_STALE_S

@@ -7,7 +7,8 @@ import pytest
 import redis
 from django.test import Client
 
-from controlplane.dashboard import savings, step
+from controlplane.dashboard import step
+from controlplane.dashboard.frame import savings
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.saving import SavingLine, SavingLines

@@ -6,8 +6,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.dashboard import attention, page
-from controlplane.dashboard.frames import FrameInputs, build_frame
+from controlplane.dashboard import page
+from controlplane.dashboard.frame import attention
+from controlplane.dashboard.frame.build import FrameInputs, build_frame
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import Move, move
 from controlplane.deliveries.states import By, What

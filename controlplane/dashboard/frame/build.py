@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import structs
 
-from controlplane.dashboard import attention, class_limits, flow, latency, refusals, savings
-from controlplane.dashboard.status import KV_SATURATED, ORDER, shown_status
+from controlplane.dashboard.frame import attention, class_limits, flow, latency, refusals, savings
+from controlplane.dashboard.frame.status import KV_SATURATED, ORDER, shown_status
 from fleet.kinds import KINDS
 from router.contract import sketch
 from router.contract.pools import is_ephemeral
