@@ -100,7 +100,8 @@ def compute(inputs: Inputs) -> Answer:
         Fact("Second token, p90", runs.second_ms(runs.apart), "ms", "after poll, slot, transfer and one step"),
         Fact("Prefill blocked by full decoders", runs.blocked_s, "s", f"of {runs.apart.virtual_s:,.0f} s played"),
         Fact("Interruptions per answer, continuous batching", runs.interruptions, "", f"B − 1 = {stall.interruptions}"),
-        Fact("Interruptions per answer, disaggregated", runs.interruptions_apart, "", "and one transfer"),
+        Fact("Interruptions per answer, disaggregated", runs.interruptions_apart, "", "played"),
+        Fact("Transfers per answer, disaggregated", runs.transfers, "", "played, at any batch"),
         Fact(f"Largest batch within {inputs.itl_limit_ms:g} ms", runs.largest(True), "", "disaggregated"),
         Fact("The same, continuous batching", runs.largest(False), "", "ITL = step + (B − 1)·T_pf/answer"),
         Fact(
@@ -145,7 +146,8 @@ class _Runs:
         self.step_s = model.step_s(setup.decode_law, inputs.decode_batch, setup.work)
         batch = inputs.decode_batch
         self.interruptions = play.interruptions(play.closed_run(setup, play.both(setup, 1), batch))
-        self.interruptions_apart = play.interruptions(play.closed_run(setup, play.pairs(setup, 1, 1), batch))
+        apart = play.closed_run(setup, play.pairs(setup, 1, 1), batch)
+        self.interruptions_apart, self.transfers = play.interruptions(apart), play.transfers(apart)
         self.blocked_s = sum(use.blocked_s for use in play.of_role(self.apart, "prefill"))
 
     def _play(self, setup: play.Setup) -> tuple[TwinOutcome, TwinOutcome]:
@@ -286,14 +288,15 @@ def _cautions(inputs: Inputs, balance: Balance) -> tuple[str, ...]:
 def figures() -> tuple[Figure, ...]:
     guide = play.guide()
     eight = play.interruptions(play.closed_run(guide, play.both(guide, 1), 8))
-    apart = play.interruptions(play.closed_run(guide, play.pairs(guide, 1, 1), 8))
+    apart = play.closed_run(guide, play.pairs(guide, 1, 1), 8)
     one, two = (play.answers_per_s(play.open_run(guide, play.pairs(guide, 1, y), 8.0, 240)) for y in (1, 2))
     rates = "4 prefills and 2 answers a second are inputs, here and there"
     return (
         Figure("Interruptions per answer, batch of 8, continuous batching", 7, eight, "", False, GUIDE, "played"),
         Figure(
-            "Interruptions per answer, disaggregated", None, apart, "", False, GUIDE, "no number: one transfer only"
+            "Interruptions per answer, disaggregated", None, play.interruptions(apart), "", False, GUIDE, "no number"
         ),
+        Figure("Transfers per answer, disaggregated", 1, play.transfers(apart), "", False, GUIDE, "played"),
         Figure("Answers of 1P1D", 2, one, "1/s", False, GUIDE, rates),
         Figure("Answers of 1P2D", None, two, "1/s", False, GUIDE, f"no number: “balanced”; {rates}"),
     )

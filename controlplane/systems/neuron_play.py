@@ -137,6 +137,10 @@ def interruptions(requests: Sequence[Simulated]) -> float:
     return fmean(one.interruptions for one in requests)
 
 
+def transfers(requests: Sequence[Simulated]) -> float:
+    return fmean(one.transfers for one in requests)
+
+
 def of_role(outcome: TwinOutcome, role: str) -> list[Use]:
     return [use for name, use in outcome.instances.items() if name.startswith(role)]
 

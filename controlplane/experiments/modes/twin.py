@@ -173,6 +173,7 @@ TWIN = Mode(
         _kv_used("peak"),
         Column("Second token, mean", lambda run: shown(run.facts.get("second_token_ms"), "ms")),
         Column("Interruptions, mean", lambda run: shown(run.facts.get("interruptions"))),
+        Column("KV transfers, mean", lambda run: shown(run.facts.get("transfers"))),
         Column("KV loaded from tiers", lambda run: _by_tier(run, "read_gb", "GB")),
         Column("Time of loads", lambda run: _by_tier(run, "load_s", "s")),
         Column("Drive writes per day", lambda run: _by_tier(run, "dwpd", "")),
@@ -180,7 +181,8 @@ TWIN = Mode(
     columns_note=(
         "“KV used” is the share of the KV blocks, of all instances, second by second of the virtual time. “Second "
         "token” is the time until then: a decoder that gets its KV from another instance delays it, not the first. "
-        "“Interruptions” counts the prompts of others that were computed between two tokens of an answer. “KV loaded "
+        "“Interruptions” counts the prompts of others that were computed between two tokens of an answer, “KV "
+        "transfers” how often KV came from another instance or a shared store before it. “KV loaded "
         "from tiers” came from host memory, drives or a shared store instead of being computed; drives are rated for "
         "one write per day over five years."
     ),

@@ -55,12 +55,13 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def token_facts(outcome: TwinOutcome) -> dict[str, float]:
-    """Mean time to the second token, ms, and mean interruptions of an answer by other prompts, where there are any."""
+    """Mean time to the second token, ms, mean interruptions of an answer by other prompts, and mean transfers of KV."""
     answered = [one for one in outcome.requests if one.outcome == "ok"]
     second = [one.second_s for one in answered if one.second_s is not None]
     facts = {"second_token_ms": round(fmean(second) * 1000, 3)} if second else {}
     if answered:
         facts["interruptions"] = round(fmean(one.interruptions for one in answered), 3)
+        facts["transfers"] = round(fmean(one.transfers for one in answered), 3)
     return facts
 
 

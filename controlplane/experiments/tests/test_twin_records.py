@@ -49,9 +49,13 @@ def test_figures_are_made_of_them_as_of_a_replay():
 
 
 def test_the_second_token_and_the_interruptions_are_means_over_answers():
-    long = replace(ANSWERED, second_s=0.2, interruptions=7)
+    long = replace(ANSWERED, second_s=0.2, interruptions=7, transfers=1)
     single = replace(ANSWERED, output_tokens=1)
-    assert token_facts(outcome(long, single, REFUSED)) == {"second_token_ms": 200.0, "interruptions": 3.5}
+    assert token_facts(outcome(long, single, REFUSED)) == {
+        "second_token_ms": 200.0,
+        "interruptions": 3.5,
+        "transfers": 0.5,
+    }
     assert token_facts(outcome(REFUSED)) == {}
 
 

@@ -23,10 +23,11 @@ def test_one_prefill_worker_wants_two_decoders_at_the_guides_rates() -> None:
     assert fact(first, "Balance") == "1P2D"
 
 
-def test_seven_interruptions_against_none() -> None:
+def test_seven_interruptions_against_none_and_one_transfer() -> None:
     answer = ask(NEURON, {})
     assert fact(answer, "Interruptions per answer, continuous") == pytest.approx(7, abs=0.2)
     assert fact(answer, "Interruptions per answer, disaggregated") == 0
+    assert fact(answer, "Transfers per answer") == 1
     assert fact(answer, "Largest batch") > fact(answer, "The same, continuous batching")  # type: ignore[operator]
 
 

@@ -8,6 +8,7 @@ from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.types import Simulated
 from fleet.engine.engine_model import TransferModel
 from fleet.engine.request import NOTHING_CACHED, EngineRequest
+from fleet.engine.tiers.shared import SharedStore
 from router.policy.types import Decision
 from router.pool.admission import Admission
 
@@ -25,6 +26,7 @@ class Handover:
     asked_s: float = 0.0  # when the decoder first asked whether the prompt is computed
     sent_s: float = 0.0  # when the decoder got the request, or could have pulled its KV
     size: int = 0  # bytes moved
+    store: SharedStore | None = None  # the prompt goes through it: nothing is held for the decoder
     is_held: bool = False  # the blocks can be pulled
 
 
@@ -47,6 +49,7 @@ class SimCall:
     media: Sequence[str] = ()  # of that engine's tiers below the GPU
     ready_s: float = 0.0  # when the engine's API had passed it on
     pulled_s: tuple[float, float] | None = None  # when KV from the shared store was asked for, and came
+    transfers: int = 0  # of KV, from another instance or the store
 
     @property
     def key(self) -> str:
@@ -92,6 +95,7 @@ class SimCall:
             work.interruptions if work is not None else 0,
             *(self._waits(work) if work is not None and outcome == "ok" else (0.0, 0.0)),
             work.cached_from(self.media) if work is not None else NOTHING_CACHED,
+            self.transfers,
         )
 
     def _waits(self, work: EngineRequest) -> tuple[float, float]:

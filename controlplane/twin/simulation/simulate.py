@@ -23,6 +23,7 @@ from controlplane.twin.simulation.types import Arms, Simulated, TwinFleet, TwinO
 from fleet.engine.engine import StepResult
 from fleet.engine.request import EngineRequest
 from fleet.engine.tiers.shared import SharedStore
+from router.contract.connectors import MOONCAKE_STORE
 from router.policy.types import Decision, Policy
 from router.pool.admission import Admission, Wait
 
@@ -176,9 +177,11 @@ class _Run:
         call.work, call.media = work, endpoint.media
         self._sim_router.sent(call, endpoint, self._now)
         if decision.prefill and endpoint.model.transfers is not None:
-            prefill = self._prefill_of(call)
+            store = self._store if endpoint.model.connector == MOONCAKE_STORE else None
+            prefill = self._prefill_of(call, held=store is None)
             sender, transfers = self._by_name[decision.prefill], endpoint.model.transfers
-            call.handover = Handover(sender, endpoint, transfers, decision.prefill_new_tokens, prefill, work)
+            new_tokens = decision.prefill_new_tokens
+            call.handover = Handover(sender, endpoint, transfers, new_tokens, prefill, work, store=store)
             endpoint.sent(call.leased)
             self._prefill(call, call.handover)
             if transfers.together:
@@ -193,10 +196,10 @@ class _Run:
 
     # Prompts computed on one instance for another
 
-    def _prefill_of(self, call: SimCall) -> EngineRequest:
+    def _prefill_of(self, call: SimCall, *, held: bool) -> EngineRequest:
         request = call.request
         chain = self._chains.whole(request)[: request.input_tokens // self._chains.block_size]
-        return EngineRequest(f"{request.index}-prefill", request.input_tokens, 1, chain, owner=call, held=True)
+        return EngineRequest(f"{request.index}-prefill", request.input_tokens, 1, chain, owner=call, held=held)
 
     def _prefill(self, call: SimCall, handover: Handover) -> None:
         sender = handover.sender
@@ -235,7 +238,7 @@ class _Run:
 
     def _pull(self, endpoint: SimEndpoint, work: EngineRequest) -> None:
         handover = work.owner.handover
-        if handover is not None and work is handover.work:
+        if handover is not None and work is handover.work and handover.store is None:
             self._transfers.pull(handover, self._now)
         elif self._store is not None:
             self._transfers.load(self._store, endpoint, work, self._now)

@@ -28,9 +28,13 @@ class SimTransfers:
         handover.receiver.engine.add_request(work, now)
 
     def computed(self, handover: Handover, now: float) -> None:
-        """Hold the blocks until the decoder has pulled them, or does not need them."""
+        """Hold the blocks until the decoder has pulled them, or does not need them; the store has them already."""
         work, transfers = handover.work, handover.transfers
-        handover.sent_s, handover.is_held = now, True
+        handover.sent_s, handover.is_held = now, handover.store is None
+        if handover.store is not None:
+            handover.receiver.engine.add_request(work, now)
+            self._changed(handover.receiver)
+            return
         free_s = now + transfers.hold_s
         self._post(free_s, self._expire, (handover, free_s))
         if transfers.together:
@@ -54,6 +58,7 @@ class SimTransfers:
             return
         sender, transfers, work = handover.sender, handover.transfers, handover.work
         sender.moving += 1
+        work.owner.transfers += 1
         handover.is_held = False
         handover.size = round((work.prompt_tokens - work.computed) * transfers.bytes_per_token)
         there_s = now + transfers.seconds(handover.size, sender.moving, busy=sender.engine.running > 0)
@@ -85,6 +90,9 @@ class SimTransfers:
         there_s = now + store.begin(tokens)
         call: SimCall = work.owner
         call.ready_s, call.pulled_s = work.ready_s, (now, there_s)
+        call.transfers += tokens > 0
+        if call.handover is not None and work is call.handover.work:
+            call.handover.size = store.bytes(tokens)
         self._post(there_s, self._loaded, (store, endpoint, work, here * size + tokens, there_s))
 
     def _loaded(self, loaded: tuple[SharedStore, SimEndpoint, EngineRequest, int, float]) -> None:

@@ -61,6 +61,7 @@ class Simulated:
     waited_s: float = 0.0  # of `ttft_s`, for a router's or an engine's queue
     kv_s: float = 0.0  # of `ttft_s`, for KV from another instance, a store or a tier
     cached_from: CachedFrom = NOTHING_CACHED  # `cached_tokens` by place
+    transfers: int = 0  # of KV, from another instance or a store
 
 
 @dataclass(frozen=True, slots=True)

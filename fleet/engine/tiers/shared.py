@@ -44,11 +44,13 @@ class SharedStore:
         self._written_blocks += fresh
         self._writes += fresh > 0
 
+    def bytes(self, tokens: int) -> int:
+        return round(tokens * self._model.bytes_per_token)
+
     def begin(self, tokens: int) -> float:
         """A transfer from here begins; returns how long it takes, beside those in progress."""
         self._transfers += 1
-        size = round(tokens * self._model.bytes_per_token)
-        seconds = self._model.link.seconds(size, self._transfers, busy=False)
+        seconds = self._model.link.seconds(self.bytes(tokens), self._transfers, busy=False)
         self._reads += 1
         self._read_tokens += tokens
         self._load_s += seconds

@@ -90,6 +90,7 @@ def test_seven_prompts_interrupt_an_answer_among_eight_and_none_when_they_are_co
     assert itl_s == pytest.approx(STEP_S + 7 * PREFILL_S / ANSWER, rel=0.03)
     apart = closed(workers(1, 1))
     assert sum(one.interruptions for one in apart) == 0
+    assert [{one.transfers for one in each} for each in (together, apart)] == [{0}, {1}]
     assert max(one.tpot_s or 0 for one in apart) < 1.1 * STEP_S
 
 

@@ -9,10 +9,10 @@ import pytest
 from controlplane.twin.simulation.kv_event_view import KvEventView
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.simulate import simulate
-from controlplane.twin.simulation.tests.builders import BLOCK, MODEL, asks, fleet, play, policy
+from controlplane.twin.simulation.tests.builders import BLOCK, LAW, MODEL, api_s, asks, fleet, play, policy
 from controlplane.twin.simulation.tier_facts import tier_facts
 from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
-from fleet.engine.engine_model import TransferLink
+from fleet.engine.engine_model import TransferLink, TransferModel
 from fleet.engine.profiles import profile
 from fleet.engine.request import EngineRequest
 from fleet.engine.tiers.devices import DEVICES
@@ -102,6 +102,26 @@ def test_transfers_from_the_store_share_its_rate() -> None:
     assert outcome.store is not None
     assert first < second < third  # type: ignore[operator]
     assert outcome.store.load_s == pytest.approx(3e-3 + 6 * DOCUMENT * 131_072 / 10e9)
+
+
+@pytest.mark.parametrize("gb_per_s", [3, 40])
+def test_an_offload_through_the_store_moves_at_its_rate(gb_per_s: float) -> None:
+    """The rate between two instances changes nothing."""
+    moves = TransferModel(bytes_per_token=131_072, idle_bytes_per_s=1e6, busy_bytes_per_s=1e6)
+    models = fleet(2, transfers=moves, connector="mooncake_store").instances
+    link = TransferLink(setup_s=1e-3, idle_bytes_per_s=gb_per_s * 1e9, busy_bytes_per_s=1.0)
+    asked = [asks(0, tokens=DOCUMENT + 10, output=2)]
+    rule = policy("round_robin", flow__heavy="offload", classes__heavy_new_tokens=500, classes__warm_new_tokens=100)
+    shared = TwinFleet(models, StoreModel(1e12, link, 131_072))
+    outcome = simulate(shared, rule, asked, pacing="timestamps", seed=1)
+    (one,) = outcome.requests
+    assert outcome.store is not None
+    assert outcome.store.hit_tokens == one.cached_tokens == DOCUMENT
+    assert (one.transfers, one.cached_from.pulled) == (1, DOCUMENT)
+    moved_s = 1e-3 + DOCUMENT * 131_072 / (gb_per_s * 1e9)
+    alone_s = LAW.prefill_s(DOCUMENT + 10) + LAW.prefill_s(10, DOCUMENT)
+    assert one.ttft_s == pytest.approx(2 * api_s(DOCUMENT + 10) + alone_s + moved_s, rel=1e-6)
+    assert one.kv_s == pytest.approx(api_s(DOCUMENT + 10) + moved_s, rel=1e-6)
 
 
 def test_a_store_comes_after_the_tiers_of_the_engine() -> None:
