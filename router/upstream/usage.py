@@ -2,8 +2,9 @@
 
 import json
 import re
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import orjson
 
 from router.policy.value import value
@@ -19,6 +20,7 @@ _KEY = re.compile(rb'"usage"\s*:\s*(?=\{)')
 DEEP = 4  # closing braces in a usage object that are looked at: engines send up to three
 _END = re.compile(rb"\r?\n\r?\n")
 _DECODER = json.JSONDecoder()
+_Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 
 @value
@@ -31,6 +33,22 @@ class Usage:
     cached_tiers: tuple[int, int, int] | None = None  # of the cached ones, from device, host memory and disk
 
 
+class _Details(msgspec.Struct):
+    cached_tokens: _Count | None = None
+    cached_tokens_details: None = None  # SGLang's are left to `parse`
+
+
+class _Common(msgspec.Struct):
+    """What almost every answer has, decoded in one step; `parse` reads everything else."""
+
+    prompt_tokens: _Count
+    completion_tokens: _Count | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+_COMMON = msgspec.json.Decoder(_Common)
+
+
 def find(data: bytes) -> Usage | None:
     """The last usage object in a part of a response of any API."""
     end = len(data)
@@ -38,17 +56,16 @@ def find(data: bytes) -> Usage | None:
         start = data.rfind(b'"usage"', 0, end)
         if start < 0:
             return None
-        raw = _object_after(data, start)
-        if raw is not None:
-            return parse(raw)
+        found = _after(data, start)
+        if found is not None:
+            return found
         end = start
     return None
 
 
 def find_first(data: bytes) -> Usage | None:
     match = _KEY.search(data)
-    raw = _object_after(data, match.start()) if match is not None else None
-    return parse(raw) if raw is not None else None
+    return _after(data, match.start()) if match is not None else None
 
 
 def parse(raw: dict[str, Any]) -> Usage:
@@ -96,32 +113,42 @@ def _count(raw: object, key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST else None
 
 
-def _object_after(data: bytes, start: int) -> dict[str, Any] | None:
-    """The value of the usage key at `start`; None unless it is a whole object."""
-    match = _KEY.match(data, start)
+def _after(data: bytes, key: int) -> Usage | None:
+    """The usage whose key is at `key`; None unless it is a whole object."""
+    match = _KEY.match(data, key)
     if match is None:
         return None
-    found = _closed(data, match.end())
-    if found is not None:
-        return found
+    start = match.end()
+    closed = _closed(data, start)
     try:
-        value, _ = _DECODER.raw_decode(data[match.end() : match.end() + LONGEST].decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        common = _COMMON.decode(closed)
+    except (msgspec.DecodeError, RecursionError):
+        raw = _loaded(closed) or _first_object(data[start : start + LONGEST])
+        return parse(raw) if raw is not None else None
+    details = common.prompt_tokens_details
+    cached = details.cached_tokens if details is not None else None
+    return Usage(common.prompt_tokens, cached, common.completion_tokens)
 
 
-def _closed(data: bytes, start: int) -> dict[str, Any] | None:
-    """The object at `start` of which each brace is closed soon, as in what all engines send. Others, and those with
-    braces in their texts, are decoded more slowly."""
+def _closed(data: bytes, start: int) -> bytes:
+    """The object at `start` when each of its braces is closed soon, as in what all engines send; empty for others.
+    A brace in a text ends it too early: then it is no JSON."""
     end = start
     for opened in range(1, DEEP + 1):
         end = data.find(b"}", end) + 1
         if not 0 < end <= start + LONGEST:
-            return None
+            break
         if data.count(b"{", start, end) == opened:
-            return _loaded(data[start:end])
-    return None
+            return data[start:end]
+    return b""
+
+
+def _first_object(data: bytes) -> dict[str, Any] | None:
+    try:
+        value, _ = _DECODER.raw_decode(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _loaded(raw: bytes) -> dict[str, Any] | None:

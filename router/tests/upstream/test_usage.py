@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from router.tests.engine import USAGE, events, reply, stream
-from router.upstream.usage import LARGEST, Strip, Usage, combined, find
+from router.upstream.usage import LARGEST, Strip, Usage, combined, find, parse
 
 TIERS = {"device": 1, "host": 2, "storage": 4}
 CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\n"
@@ -38,6 +40,20 @@ CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\
 )
 def test_each_apis_usage_is_understood(raw, usage):
     assert find(b'{"a":1,"usage":' + json.dumps(raw).encode() + b',"z":null}') == usage
+
+
+VALUES = st.sampled_from([0, 9, LARGEST, LARGEST + 1, -1, 10**26, True, None, 1.0, "9", "{", [], {}, [9]])
+TIER_KEYS = ("device", "host", "storage")
+DETAILS = st.dictionaries(
+    st.sampled_from(("cached_tokens", "cached_tokens_details", "{")),
+    VALUES | st.dictionaries(st.sampled_from(TIER_KEYS), VALUES),
+)
+NAMES = ("prompt_tokens", "completion_tokens", "prompt_tokens_details", "input_tokens", "input_tokens_details", "}")
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES | DETAILS))
+def test_decoding_in_one_step_reads_what_parsing_reads(raw):
+    assert find(b'{"usage":' + json.dumps(raw).encode() + b"}") == parse(raw)
 
 
 def test_text_that_looks_like_usage_is_not_usage():
