@@ -5,8 +5,8 @@ of everything in it (DDSketch: Masson, Rim, Lee, VLDB 2019). Sketches of several
 Not the ddsketch package: its sketches are objects with a format of their own, this one is the dict that Redis holds.
 """
 
-import math
 from collections.abc import Iterable, Mapping
+from math import ceil, log
 
 RELATIVE_ERROR = 0.02
 SMALLEST = 0.001  # what is smaller counts as zero, in the unit of the sketch
@@ -14,12 +14,12 @@ SMALLEST = 0.001  # what is smaller counts as zero, in the unit of the sketch
 Sketch = dict[int, int]
 
 _GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
-_PER_LOG = 1 / math.log(_GAMMA)
-ZERO = math.ceil(math.log(SMALLEST) * _PER_LOG)  # the bucket of what counts as zero
+_PER_LOG = 1 / log(_GAMMA)
+ZERO = ceil(log(SMALLEST) * _PER_LOG)  # the bucket of what counts as zero
 
 
 def bucket(value: float) -> int:
-    return math.ceil(math.log(value) * _PER_LOG) if value > SMALLEST else ZERO
+    return ceil(log(value) * _PER_LOG) if value > SMALLEST else ZERO
 
 
 def value_of(index: int) -> float:
@@ -27,7 +27,7 @@ def value_of(index: int) -> float:
 
 
 def add(sketch: Sketch, value: float) -> None:
-    index = math.ceil(math.log(value) * _PER_LOG) if value > SMALLEST else ZERO
+    index = ceil(log(value) * _PER_LOG) if value > SMALLEST else ZERO
     sketch[index] = sketch.get(index, 0) + 1
 
 

@@ -2,12 +2,13 @@
 
 from array import array
 from collections import OrderedDict
-from struct import iter_unpack
+from struct import Struct
 
 import xxhash
 
 CHUNK_BYTES = 256
 SPAN_BYTES = 32 * CHUNK_BYTES
+_CHUNKS = Struct(f"{CHUNK_BYTES}s")
 
 
 def chunk_hashes(prompt: bytes, chunk_bytes: int = CHUNK_BYTES, salt: int = 0) -> list[int]:
@@ -18,8 +19,9 @@ def chunk_hashes(prompt: bytes, chunk_bytes: int = CHUNK_BYTES, salt: int = 0) -
     0.2 ms (bench/decide.py).
     """
     digest, link = xxhash.xxh64_intdigest, salt
+    chunks = _CHUNKS if chunk_bytes == CHUNK_BYTES else Struct(f"{chunk_bytes}s")
     whole = prompt[: len(prompt) // chunk_bytes * chunk_bytes]
-    return [link := digest(chunk, link) for (chunk,) in iter_unpack(f"{chunk_bytes}s", whole)]
+    return [link := digest(chunk, link) for (chunk,) in chunks.iter_unpack(whole)]
 
 
 class PromptChains:

@@ -102,14 +102,14 @@ def _tokens(call: Call, chunks: int) -> int:
 
 def sent(call: Call, endpoint: Endpoint, chunks: int) -> None:
     """The request goes to this instance; `chunks`: held there by the approximate index."""
-    tokens, prediction = _tokens(call, chunks), call.prediction
-    is_hashed = bool(prediction.block_hashes)
+    tokens, prediction, index = _tokens(call, chunks), call.prediction, endpoint.belief.index
     prediction.approximate_tokens = tokens - tokens % endpoint.block_size
+    if not prediction.block_hashes:
+        prediction.index = "approximate" if index == "exact" else index
+        return
     tiers = prediction.exactly.get(endpoint.id, NOTHING)
-    prediction.exact_tokens = sum(tiers) if is_hashed else None
-    index = endpoint.belief.index
-    prediction.index = "approximate" if index == "exact" and not is_hashed else index
-    prediction.tiers = tiers if prediction.index == "exact" and (tiers[1] or tiers[2]) else None
+    prediction.exact_tokens, prediction.index = sum(tiers), index
+    prediction.tiers = tiers if index == "exact" and (tiers[1] or tiers[2]) else None
     prediction.under_way = computing(call, endpoint)
 
 
