@@ -43,7 +43,7 @@ from router.pool.rollout import Assignment, SplitState
 from router.request.call import Call
 from router.request.outcome import Outcome
 from router.telemetry.delivery_tallies import DeliveryTallies, ShadowCounts
-from router.telemetry.shadow import Shadow
+from router.telemetry.shadow import ShadowDecider
 from router.tests.pool.splits import candidate, split
 from router.upstream.usage import Usage
 
@@ -144,7 +144,7 @@ def shadows(rounds: int) -> None:
         bench, state = Bench(size, 1), running_split(0.0)
         bench.pool.split = SplitState(split(share=0.0, shadow=1.0, candidate=candidate(CANDIDATE)), state.candidate)
         bench.pool.split.watched(7, 1e12, 0.0)
-        shadow, counts = Shadow(lambda: 0.0, lambda: 0.0), ShadowCounts()  # clocks that never throttle
+        shadow, counts = ShadowDecider(lambda: 0.0, lambda: 0.0), ShadowCounts()  # clocks that never throttle
         calls = [decided(bench, number) for number in range(max(100, min(rounds, 100_000 // size)))]
         deciding = measure(bench.decided, len(calls)).median
         _, median, p99 = measure(lambda number: shadow.decide(calls[number], counts, 1.0), len(calls))  # noqa: B023

@@ -11,7 +11,7 @@ import celery.beat
 SET_BY_S = 2.0  # a clock that NTP slews moves less between two ticks
 
 
-class Scheduler(celery.beat.Scheduler):
+class BeatScheduler(celery.beat.Scheduler):
     """Begins anew when the wall clock and the monotonic clock part."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -12,7 +12,7 @@ from controlplane.audit.services import SYSTEM, Actor
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors
 from controlplane.deliveries.models import Delivery, Look
-from controlplane.deliveries.moving import Move, move, move_and_tell
+from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell
 from controlplane.deliveries.plan import Full, Plan, Shadow
 from controlplane.deliveries.states import CARRIES, FREEZE, SPLIT, By, Proposal, State, What
 from controlplane.deliveries.timing import schedules
@@ -61,7 +61,7 @@ def _store_look(delivery: Delivery, proposal: Proposal, now: datetime) -> None:
     )
 
 
-def _apply(delivery: Delivery, wanted: Move, proposal: Proposal, now: datetime) -> Delivery:
+def _apply(delivery: Delivery, wanted: TransitionRequest, proposal: Proposal, now: datetime) -> Delivery:
     if wanted.what is not What.STAY:
         return move(delivery, wanted, now)
     if wanted.changes:
@@ -71,7 +71,7 @@ def _apply(delivery: Delivery, wanted: Move, proposal: Proposal, now: datetime) 
     return delivery
 
 
-def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> Move:
+def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> TransitionRequest:
     """The proposal as a move; in a freeze nothing passes and no hold ends."""
     changes = {
         **({"slow": proposal.slow} if proposal.slow is not None else {}),
@@ -81,12 +81,12 @@ def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> Move:
     actor = ROUTER if by is By.ROUTER else JUDGE
     frozen = _frozen(delivery, now) if proposal.what in (What.PASS, What.GOOD) else ""
     if frozen and proposal.what is What.GOOD:
-        return Move(What.STAY, by, actor, changes=changes)
+        return TransitionRequest(What.STAY, by, actor, changes=changes)
     if frozen:
         holds = ({"code": FREEZE, "text": frozen},)
-        return Move(What.HOLD, by, actor, frozen, holds, figures, changes)
+        return TransitionRequest(What.HOLD, by, actor, frozen, holds, figures, changes)
     why = proposal.why or ("three good looks in a row" if proposal.what is What.GOOD else "")
-    return Move(proposal.what, by, actor, why, proposal.holds, figures, changes)
+    return TransitionRequest(proposal.what, by, actor, why, proposal.holds, figures, changes)
 
 
 def _lost(delivery: Delivery, error: Conflict) -> Delivery:
@@ -101,10 +101,10 @@ def stopped(delivery: Delivery, stop: StopValue, now: datetime | None = None) ->
     by = By.PERSON if person else By.ROUTER
     why = f"{stop.why} (request {stop.request})" if stop.request else stop.why
     actor = Actor("system", "stop without the database") if person else ROUTER
-    return _moved(delivery, Move(what, by, actor, why), now)
+    return _moved(delivery, TransitionRequest(what, by, actor, why), now)
 
 
-def _moved(delivery: Delivery, wanted: Move, now: datetime | None) -> Delivery:
+def _moved(delivery: Delivery, wanted: TransitionRequest, now: datetime | None) -> Delivery:
     try:
         return move_and_tell(delivery, wanted, now)
     except Conflict as error:
@@ -121,11 +121,11 @@ def tick(delivery: Delivery, now: datetime | None = None) -> Delivery:
     return delivery if wanted is None else _moved(delivery, wanted, now)
 
 
-def _system(what: What, why: str) -> Move:
-    return Move(what, By.SYSTEM, SYSTEM, why)
+def _system(what: What, why: str) -> TransitionRequest:
+    return TransitionRequest(what, By.SYSTEM, SYSTEM, why)
 
 
-def _due(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+def _due(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     if delivery.state in SPLIT:
         live = policies.live_version(delivery.policy)
         if live.number != delivery.base.number:
@@ -138,13 +138,13 @@ def _over(since: datetime, seconds: float, now: datetime) -> bool:
     return now >= since + timedelta(seconds=seconds)
 
 
-def _proposed(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+def _proposed(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     if not _over(delivery.proposed_at, plan.approvals_expire_s, now):
         return None
     return _system(What.EXPIRE, f"not approved within {plan.approvals_expire_s} s")
 
 
-def _ready(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+def _ready(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     live = policies.live_version(delivery.policy)
     if live.number != delivery.base.number:
         return _system(What.MISS, f"v{live.number} is live by now")
@@ -158,7 +158,7 @@ def _ready(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
     return _system(What.START, f"its time, {plan.start.at.replace('T', ' ')} {plan.start.zone}")
 
 
-def _arming(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+def _arming(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     try:
         behind = publication.behind_generation(delivery.policy.name, delivery.generation, plan.pools)
     except redis.RedisError:
@@ -170,20 +170,20 @@ def _arming(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
     return None
 
 
-def _holding(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+def _holding(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     if _frozen(delivery, now) or not _over(delivery.state_at, plan.error_s, now):
         return None
     texts = "; ".join(hold["text"] for hold in delivery.holds)
     return _system(What.PAUSE, f"held for {plan.error_s} s: {texts}")
 
 
-def _paused(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+def _paused(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     if not _over(delivery.state_at, PAUSED_S, now):
         return None
     return _system(What.GIVE_UP, f"paused for {PAUSED_S // 3600} h")
 
 
-def _baking(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+def _baking(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     last = plan.steps[-1]
     bake_s = last.bake_s if isinstance(last, Full) else 0
     if not _over(delivery.state_at, bake_s, now):
@@ -191,11 +191,11 @@ def _baking(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
     return _system(What.DELIVER, f"live for {bake_s} s")
 
 
-def _nothing(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+def _nothing(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     return None
 
 
-DUE: dict[State, Callable[[Delivery, Plan, datetime], Move | None]] = {
+DUE: dict[State, Callable[[Delivery, Plan, datetime], TransitionRequest | None]] = {
     **dict.fromkeys(State, _nothing),
     State.PROPOSED: _proposed,
     State.READY: _ready,
@@ -209,7 +209,7 @@ DUE: dict[State, Callable[[Delivery, Plan, datetime], Move | None]] = {
 # Freezes
 
 
-def _freezing(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
+def _freezing(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     """A freeze that has begun during the delivery."""
     if delivery.state not in CARRIES or isinstance(plan.steps[delivery.step], Shadow):
         return None
@@ -221,7 +221,7 @@ def _freezing(delivery: Delivery, plan: Plan, now: datetime) -> Move | None:
         return _system(What.ABORT, text)
     if delivery.state != State.STEP:
         return None
-    return Move(What.HOLD, By.SYSTEM, SYSTEM, text, ({"code": FREEZE, "text": text},))
+    return TransitionRequest(What.HOLD, By.SYSTEM, SYSTEM, text, ({"code": FREEZE, "text": text},))
 
 
 def _frozen(delivery: Delivery, now: datetime) -> str:

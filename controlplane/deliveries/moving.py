@@ -31,8 +31,8 @@ QUIET = frozenset({What.STAY, What.GOOD})  # audited only when they change the s
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """What somebody wants of a delivery."""
+class TransitionRequest:
+    """A change of a delivery's state that a person, the judge or the system asks for."""
 
     what: What
     by: By
@@ -66,7 +66,7 @@ def position_of(delivery: Delivery, now: datetime) -> Position:
     )
 
 
-def move_and_tell(delivery: Delivery, wanted: Move, now: datetime | None = None) -> Delivery:
+def move_and_tell(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None) -> Delivery:
     """Then Redis, when the transition changes what routers do."""
     generation = delivery.generation
     delivery = move(delivery, wanted, now)
@@ -75,7 +75,7 @@ def move_and_tell(delivery: Delivery, wanted: Move, now: datetime | None = None)
     return delivery
 
 
-def move(delivery: Delivery, wanted: Move, now: datetime | None = None) -> Delivery:
+def move(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None) -> Delivery:
     """Inside a transaction of its own or the caller's. Conflict when the state does not allow it or another was first.
 
     The caller tells the routers afterwards.
@@ -99,7 +99,7 @@ def move(delivery: Delivery, wanted: Move, now: datetime | None = None) -> Deliv
     return delivery
 
 
-def _checked(delivery: Delivery, before: Position, wanted: Move, plan: Plan) -> Position:
+def _checked(delivery: Delivery, before: Position, wanted: TransitionRequest, plan: Plan) -> Position:
     rule = states.TABLE.get((wanted.what, before.state))
     if rule is not None and wanted.by not in rule.who:
         raise states.Refused(f"{wanted.what} is not for the {wanted.by}")
@@ -122,7 +122,7 @@ def drawn(plan: Plan, delivery: Delivery) -> tuple[int, ...]:
     return tuple(share for pair in pairs for share in pair)
 
 
-def _claim(delivery: Delivery, before: Position, after: Position, wanted: Move, now: datetime) -> bool:
+def _claim(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest, now: datetime) -> bool:
     fields: dict[str, Any] = {
         "revision": delivery.revision + 1,
         "state": after.state,
@@ -166,7 +166,7 @@ def _starts_step(before: Position, after: Position) -> bool:
     return after.state is State.STEP and (before.state is State.ARMING or after.step != before.step)
 
 
-def _effects(delivery: Delivery, state: State, wanted: Move) -> None:
+def _effects(delivery: Delivery, state: State, wanted: TransitionRequest) -> None:
     if state is State.BAKING:
         _promote(delivery)
     if state is State.ROLLED_BACK and wanted.what is not What.ROLL_BACK:  # that one adds its own version
@@ -180,7 +180,7 @@ def _promote(delivery: Delivery) -> None:
         raise Conflict(f"v{delivery.base.number} is no longer live: the candidate cannot replace it", kind="live")
 
 
-def _bring_back(delivery: Delivery, wanted: Move) -> None:
+def _bring_back(delivery: Delivery, wanted: TransitionRequest) -> None:
     """The old document, as a new version."""
     base = delivery.base
     try:
@@ -216,7 +216,7 @@ def _as_draft(delivery: Delivery) -> None:
     )
 
 
-def _record(delivery: Delivery, before: Position, after: Position, wanted: Move) -> None:
+def _record(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest) -> None:
     if wanted.what in QUIET and before.state == after.state:
         return
     facts = {"plan": delivery.plan, "figures": list(wanted.figures), "holds": list(after.holds)}
@@ -224,7 +224,7 @@ def _record(delivery: Delivery, before: Position, after: Position, wanted: Move)
     audit.record(wanted.actor, f"delivery.{wanted.what}", delivery.subject, wanted.why, was, {**now, **facts})
 
 
-def _notify(delivery: Delivery, before: Position, after: Position, wanted: Move) -> None:
+def _notify(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest) -> None:
     if (before.state, before.step) == (after.state, after.step) and wanted.what is not What.SET_ASIDE:
         return
     tell(delivery, after.state, after.step, wanted.why, wanted.actor)

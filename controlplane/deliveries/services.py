@@ -12,7 +12,7 @@ from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors
 from controlplane.deliveries.judging import judge_step, stopped, tick
 from controlplane.deliveries.models import Approval, Delivery
-from controlplane.deliveries.moving import Move, move, move_and_tell, moved
+from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell, moved
 from controlplane.deliveries.proposing import check_plan, open_conflict, propose
 from controlplane.deliveries.rules import check_again, check_emergency, check_freeze, check_publish, set_rules
 from controlplane.deliveries.states import By, State, What
@@ -61,7 +61,7 @@ def approve(delivery: Delivery, actor: Actor, comment: str = "", *, if_match: st
     with transaction.atomic():
         _add_approval(delivery, actor, comment)
         if selectors.is_approved(delivery, needed):
-            return move(delivery, Move(What.APPROVE, By.PERSON, actor, comment))
+            return move(delivery, TransitionRequest(What.APPROVE, By.PERSON, actor, comment))
         _count_approval(delivery, actor, comment)
     delivery.refresh_from_db()
     return delivery
@@ -94,7 +94,7 @@ def go_without(delivery: Delivery, actor: Actor, emergency: str, *, if_match: st
     """An administrator goes without the approvals that are missing."""
     _check_etag(delivery, if_match)
     why = check_emergency(actor, emergency or " ")
-    return move(delivery, Move(What.APPROVE, By.PERSON, actor, why, changes={"emergency": why}))
+    return move(delivery, TransitionRequest(What.APPROVE, By.PERSON, actor, why, changes={"emergency": why}))
 
 
 def reject(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
@@ -177,13 +177,13 @@ def overtake(policy: Policy, what: What, actor: Actor, why: str, *, allowed: boo
         return
     if not allowed:
         raise open_conflict(held)
-    move(held, Move(what, By.PERSON, actor, why))
+    move(held, TransitionRequest(what, By.PERSON, actor, why))
 
 
 def _by_person(delivery: Delivery, what: What, actor: Actor, reason: str, if_match: str | None) -> Delivery:
     _check_etag(delivery, if_match)
     reason = reason.replace("\x00", "").strip()[: drafts.REASON_MAX]
-    return move_and_tell(delivery, Move(what, By.PERSON, actor, reason))
+    return move_and_tell(delivery, TransitionRequest(what, By.PERSON, actor, reason))
 
 
 def _check_etag(delivery: Delivery, if_match: str | None) -> None:

@@ -72,8 +72,8 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """Where one thing leads from some states, and who may do it."""
+class Transition:
+    """The states that an action starts from, the state it leads to, and who may do it."""
 
     what: What
     start: frozenset[State]
@@ -81,12 +81,12 @@ class Rule:
     who: frozenset[By]
 
 
-def _rule(what: What, start: frozenset[State] | set[State], to: State | None, *who: By) -> Rule:
-    return Rule(what, frozenset(start), to, frozenset(who))
+def _rule(what: What, start: frozenset[State] | set[State], to: State | None, *who: By) -> Transition:
+    return Transition(what, frozenset(start), to, frozenset(who))
 
 
 _RUNNING = {State.STEP, State.HOLDING, State.WAITING}
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Transition, ...] = (
     _rule(What.APPROVE, {State.PROPOSED}, State.READY, By.PERSON),
     _rule(What.REJECT, {State.PROPOSED}, State.REJECTED, By.PERSON),
     _rule(What.EXPIRE, {State.PROPOSED}, State.EXPIRED, By.SYSTEM),
@@ -114,7 +114,7 @@ RULES: tuple[Rule, ...] = (
     _rule(What.ROLL_BACK, OPEN - {State.BAKING}, State.ABORTED, By.PERSON),
     _rule(What.ROLL_BACK, {State.BAKING}, State.ROLLED_BACK, By.PERSON),
 )
-TABLE: Mapping[tuple[What, State], Rule] = {(rule.what, start): rule for rule in RULES for start in rule.start}
+TABLE: Mapping[tuple[What, State], Transition] = {(rule.what, start): rule for rule in RULES for start in rule.start}
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,12 +54,12 @@ HARMFUL = "round_robin"
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TrialOffer:
     policy: str
     refusal: str  # why none can be started now
 
 
-def offered() -> Trial | None:
+def offered() -> TrialOffer | None:
     """For the policy of the simulated pools; None where a real engine would be touched."""
     pools = list(Pool.objects.filter(ephemeral_owner=""))
     names = {pool.policy for pool in pools}
@@ -67,7 +67,7 @@ def offered() -> Trial | None:
     if not simulated or len(names) != 1:
         return None
     policy = Policy.objects.filter(name=names.pop()).first()
-    return None if policy is None else Trial(policy.name, _refusal(policy))
+    return None if policy is None else TrialOffer(policy.name, _refusal(policy))
 
 
 def _refusal(policy: Policy) -> str:

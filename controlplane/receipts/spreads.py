@@ -25,7 +25,7 @@ FEW = 20  # recorded values
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedRequests:
     """The newest requests of some pools, newest first, and some of them with what their decision saw."""
 
     requests: Sequence[Receipt] = ()
@@ -41,9 +41,9 @@ class Recorded:
         return max(receipt.at for receipt in self.requests)
 
 
-def read(client: redis.Redis, pools: Collection[str], most: int = MOST) -> Recorded:
+def read(client: redis.Redis, pools: Collection[str], most: int = MOST) -> RecordedRequests:
     requests = list(islice((each for each in newest_receipts(client) if each.pool in pools), most))
-    return Recorded(requests, list(_decisions(client, requests)))
+    return RecordedRequests(requests, list(_decisions(client, requests)))
 
 
 def _decisions(client: Any, requests: Sequence[Receipt]) -> Iterator[Receipt]:
@@ -62,16 +62,16 @@ def _decisions(client: Any, requests: Sequence[Receipt]) -> Iterator[Receipt]:
 @dataclass(frozen=True, slots=True)
 class Quantity:
     what: str  # with its occasion
-    read: Callable[[Recorded, Mapping[str, Any]], Iterable[float]]  # from records and the live document
+    read: Callable[[RecordedRequests, Mapping[str, Any]], Iterable[float]]  # from records and the live document
 
 
-def _column(name: str, recorded: Recorded, document: Mapping[str, Any]) -> Iterator[float]:
+def _column(name: str, recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
     for receipt in recorded.decisions:
         found = unpacked(receipt.candidates.get(name), len(receipt.candidates["id"]))
         yield from (value for value in found if value is not None)
 
 
-def _work(recorded: Recorded, document: Mapping[str, Any]) -> Iterator[tuple[float, float]]:
+def _work(recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[tuple[float, float]]:
     """(work on the session's instance, least work), as router/policy/rules/overload.py compares them."""
     weight = document["load"]["request_tokens"]
     for receipt in recorded.decisions:
@@ -88,15 +88,15 @@ def _work(recorded: Recorded, document: Mapping[str, Any]) -> Iterator[tuple[flo
             yield work[bound], min(work.values())
 
 
-def _work_ratio(recorded: Recorded, document: Mapping[str, Any]) -> Iterator[float]:
+def _work_ratio(recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
     return (own / least for own, least in _work(recorded, document) if least > 0)
 
 
-def _work_difference(recorded: Recorded, document: Mapping[str, Any]) -> Iterator[float]:
+def _work_difference(recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
     return (own - least for own, least in _work(recorded, document))
 
 
-def _pauses(recorded: Recorded, document: Mapping[str, Any]) -> Iterator[float]:
+def _pauses(recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
     before: dict[str, float] = {}
     for receipt in sorted(recorded.requests, key=lambda each: each.at):
         if receipt.session is not None:
@@ -105,19 +105,19 @@ def _pauses(recorded: Recorded, document: Mapping[str, Any]) -> Iterator[float]:
             before[receipt.session] = receipt.at
 
 
-def _seconds(name: str, recorded: Recorded, document: Mapping[str, Any]) -> Iterator[float]:
+def _seconds(name: str, recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
     return (value / 1000 for receipt in recorded.requests if (value := getattr(receipt, name)) is not None)
 
 
-def _of(name: str, recorded: Recorded) -> list[Receipt]:
+def _of(name: str, recorded: RecordedRequests) -> list[Receipt]:
     return [receipt for receipt in recorded.requests if receipt.request_class == name]
 
 
-def _waits(name: str, recorded: Recorded, document: Mapping[str, Any]) -> Iterator[float]:
-    return _seconds("queue_ms", Recorded(_of(name, recorded)), document)
+def _waits(name: str, recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
+    return _seconds("queue_ms", RecordedRequests(_of(name, recorded)), document)
 
 
-def _queues(name: str, recorded: Recorded, document: Mapping[str, Any]) -> Iterator[float]:
+def _queues(name: str, recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
     """The requests that waited when one arrived, by router and pool, from arrivals and waits."""
     ends: dict[tuple[str | None, str | None], list[float]] = {}
     for receipt in sorted(_of(name, recorded), key=lambda each: each.at):
@@ -153,7 +153,7 @@ QUANTITIES: dict[str, Quantity] = {
 }
 
 
-def spread(recorded: Recorded, path: str, document: Mapping[str, Any]) -> list[tuple[float, int]]:
+def spread(recorded: RecordedRequests, path: str, document: Mapping[str, Any]) -> list[tuple[float, int]]:
     """(value, how often), ascending, values with three significant digits; empty when none is recorded."""
     found = Counter(float(f"{value:.3g}") for value in QUANTITIES[path].read(recorded, document))
     return sorted(found.items())

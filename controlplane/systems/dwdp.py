@@ -3,13 +3,13 @@
 import math
 from dataclasses import replace
 
-from controlplane.systems.dwdp_inputs import GIGA, Inputs, demand_of, phase_of, rules
+from controlplane.systems.dwdp_inputs import GIGA, DwdpInputs, demand_of, phase_of, rules
 from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Series, System, Table
 from fleet.counted import percent
 from fleet.systems.dwdp import published
 from fleet.systems.dwdp.contention import layer_ms, met
 from fleet.systems.dwdp.knobs import KNOBS
-from fleet.systems.dwdp.layout import Layout
+from fleet.systems.dwdp.layout import ExpertLayout
 from fleet.systems.dwdp.phase import Phase, smallest_that_hides
 from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
 
@@ -18,7 +18,7 @@ SMALL, DECODE_TOKENS = 16_384, 256
 RANKS_LISTED, LEVELS_LISTED = 16, 12
 
 
-def compute(inputs: Inputs) -> Answer:
+def compute(inputs: DwdpInputs) -> Answer:
     phase, demand = phase_of(inputs), demand_of(inputs)
     smallest = smallest_that_hides(phase)
     pools = _pools(phase, demand)
@@ -186,7 +186,7 @@ def _contention_table(phase: Phase) -> Table:
     return Table("Contention, mean of a layer", columns, tuple(rows), "contention_opt switches to slices of 2 MiB.")
 
 
-def _layout_table(group: Layout) -> Table:
+def _layout_table(group: ExpertLayout) -> Table:
     rows = []
     for rank in range(min(group.ranks, RANKS_LISTED)):
         held = group.held(rank)
@@ -203,7 +203,7 @@ def _knob_table() -> Table:
     return Table("Settings and their direction", ("Setting", "For TPS/GPU", "For TPS/user", "Why"), rows)
 
 
-def _cautions(inputs: Inputs, phase: Phase, pools: tuple[ContextPool, ContextPool]) -> list[str]:
+def _cautions(inputs: DwdpInputs, phase: Phase, pools: tuple[ContextPool, ContextPool]) -> list[str]:
     gpu, held = phase.gpu, phase.expert_bytes(phase.layout.local, buffers=True)
     dwdp = pools[1]
     found = {
@@ -256,7 +256,7 @@ DWDP = System(
     "DWDP against DEP",
     "Context GPUs of a mixture of experts copy each other's experts for the next layer instead of exchanging tokens. "
     "Is the copy hidden, what is gained, and what does the first token pay?",
-    Inputs,
+    DwdpInputs,
     {
         "DeepSeek-R1 on GB200 NVL72, DWDP4": {},
         "DWDP3": {"ranks": 3},

@@ -29,7 +29,7 @@ def _share(default: float, title: str, text: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class DwdpInputs:
     model: str = option("DeepSeek-R1", title="Model", choices=tuple(MOES), help="Sizes of its published configuration.")
     gpu: str = option("GB200", title="GPU", choices=tuple(GPUS), help="Peaks and memory of its data sheet.")
     ranks: int = option(
@@ -128,7 +128,7 @@ class Inputs:
     )
 
 
-def moe_of(inputs: Inputs) -> Moe:
+def moe_of(inputs: DwdpInputs) -> Moe:
     names = ("experts", "top_k", "shared", "layers", "moe_layers", "hidden", "inner", "bytes_per_weight")
     given = {name: getattr(inputs, name) for name in (*names, "heads", "head_size")}
     if inputs.attention_mweights is not None:
@@ -136,7 +136,7 @@ def moe_of(inputs: Inputs) -> Moe:
     return replace(MOES[inputs.model], **{name: value for name, value in given.items() if value is not None})
 
 
-def gpu_of(inputs: Inputs) -> Gpu:
+def gpu_of(inputs: DwdpInputs) -> Gpu:
     given = {
         "expert_flops": (inputs.expert_pflops, PETA),
         "projection_flops": (inputs.projection_pflops, PETA),
@@ -149,7 +149,7 @@ def gpu_of(inputs: Inputs) -> Gpu:
     return replace(GPUS[inputs.gpu], **changed)
 
 
-def phase_of(inputs: Inputs) -> Phase:
+def phase_of(inputs: DwdpInputs) -> Phase:
     """Raises LayoutError."""
     moe = moe_of(inputs)
     reached = Reached(
@@ -175,7 +175,7 @@ def phase_of(inputs: Inputs) -> Phase:
     )
 
 
-def demand_of(inputs: Inputs) -> Demand:
+def demand_of(inputs: DwdpInputs) -> Demand:
     return Demand(
         prompts_per_s=inputs.prompts_per_s,
         prompt_tokens=inputs.prompt_tokens,
@@ -191,7 +191,7 @@ def demand_of(inputs: Inputs) -> Demand:
 _FIELDS = {"ranks": "ranks", "local": "held", "prefetch": "copied"}
 
 
-def rules(inputs: Inputs) -> list[Problem]:
+def rules(inputs: DwdpInputs) -> list[Problem]:
     moe = moe_of(inputs)
     found = []
     if moe.top_k > moe.experts:

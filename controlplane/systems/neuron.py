@@ -18,7 +18,7 @@ MS = 1e3
 
 
 @dataclass(frozen=True)
-class Inputs:
+class NeuronInputs:
     prefills: int = option(1, title="Prefill workers", minimum=1, maximum=16, help="x of xPyD.")
     decodes: int = option(1, title="Decode workers", minimum=1, maximum=16, help="y of xPyD.")
     prompt_tokens: int = option(
@@ -67,7 +67,7 @@ class Inputs:
     )
 
 
-def play_inputs(inputs: Inputs) -> play.Setup:
+def play_inputs(inputs: NeuronInputs) -> play.Setup:
     return play.Setup(
         prefill_law=model.device_law(inputs.device, inputs.model, inputs.prefill_parallel),
         decode_law=model.device_law(inputs.device, inputs.model, inputs.decode_parallel),
@@ -84,7 +84,7 @@ def play_inputs(inputs: Inputs) -> play.Setup:
     )
 
 
-def compute(inputs: Inputs) -> Answer:
+def compute(inputs: NeuronInputs) -> Answer:
     setup = play_inputs(inputs)
     balance, best = _balances(inputs, setup)
     prefill_s = model.prefill_s(setup.prefill_law, setup.work)
@@ -117,7 +117,7 @@ def compute(inputs: Inputs) -> Answer:
     )
 
 
-def _balances(inputs: Inputs, setup: play.Setup) -> tuple[Balance, Balance]:
+def _balances(inputs: NeuronInputs, setup: play.Setup) -> tuple[Balance, Balance]:
     """As given, and in balance."""
     prefill = model.prefill_rate(setup.prefill_law, setup.work)
     decode = model.decode_rate(setup.decode_law, inputs.decode_batch, setup.work)
@@ -138,7 +138,7 @@ def _verdict(balance: Balance, best: Balance) -> str:
 class _Runs:
     """The given workers and as many devices with continuous batching, played at the offered rate."""
 
-    def __init__(self, inputs: Inputs, setup: play.Setup) -> None:
+    def __init__(self, inputs: NeuronInputs, setup: play.Setup) -> None:
         devices = inputs.prefills * inputs.prefill_parallel + inputs.decodes * inputs.decode_parallel
         self._inputs, self._setup = inputs, setup
         self.instances = max(devices // inputs.decode_parallel, 1)
@@ -183,7 +183,7 @@ class _Runs:
         return play.p90([play.itl_s(one) * MS for one in play.steady(outcome)])
 
 
-def _balance_chart(inputs: Inputs, balance: Balance) -> Chart:
+def _balance_chart(inputs: NeuronInputs, balance: Balance) -> Chart:
     each = inputs.prefill_parallel + inputs.decode_parallel
     given = inputs.prefills * inputs.prefill_parallel + inputs.decodes * inputs.decode_parallel
     devices = max(given, 4 * each)  # fewer have hardly another split
@@ -273,7 +273,7 @@ def _doubled_table(runs: _Runs) -> Table:
     return Table("Prompts of twice the length", columns, tuple(rows), note)
 
 
-def _cautions(inputs: Inputs, balance: Balance) -> tuple[str, ...]:
+def _cautions(inputs: NeuronInputs, balance: Balance) -> tuple[str, ...]:
     found = {
         f"{inputs.device}: peaks as published and efficiencies of H100; no step was measured on it": inputs.device
         in model.CHIPS,
@@ -307,7 +307,7 @@ NEURON = System(
     "Neuron disaggregated inference",
     "Prompts are computed by prefill workers, one at a time; decode workers pull the KV while they decode. "
     "How many workers of each side, and what does it save the answers?",
-    Inputs,
+    NeuronInputs,
     {
         "1P1D, the guide's rates": {},
         "1P2D": {"decodes": 2, "rate": 3.6},

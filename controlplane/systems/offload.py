@@ -38,7 +38,7 @@ BLOCK = 16
 
 
 @dataclass(frozen=True)
-class Inputs:
+class OffloadInputs:
     trace: str = option(
         "agentic-demo", title="Trace", help="Its name on the page Traces; recorded:POOL for live traffic."
     )
@@ -111,7 +111,7 @@ NOTES = (
 )
 
 
-def rules(inputs: Inputs) -> list[Problem]:
+def rules(inputs: OffloadInputs) -> list[Problem]:
     problems = []
     if inputs.prefill_instances >= inputs.instances:
         allowed = f"1 to {inputs.instances - 1}: at least one instance decodes"
@@ -139,7 +139,7 @@ def _trace_problems(name: str) -> list[Problem]:
     return []
 
 
-def _profile(inputs: Inputs) -> Profile:
+def _profile(inputs: OffloadInputs) -> Profile:
     return profile(inputs.gpu, inputs.model, inputs.tp)
 
 
@@ -149,7 +149,7 @@ class Played:
     rate: float  # requests/s
 
 
-def _played(inputs: Inputs) -> Played:
+def _played(inputs: OffloadInputs) -> Played:
     sent = library.load(inputs.trace, seed=1).requests[: inputs.requests]
     seen: set[str] = set()
     found = []
@@ -162,7 +162,7 @@ def _played(inputs: Inputs) -> Played:
     return Played(found, len(sent) / span * inputs.load_factor)
 
 
-def _limits(inputs: Inputs, *, heavy: int | None = None, order: str = "") -> Thresholds:
+def _limits(inputs: OffloadInputs, *, heavy: int | None = None, order: str = "") -> Thresholds:
     return Thresholds(
         heavy or inputs.heavy_new_tokens,
         inputs.warm_hit_share,
@@ -172,8 +172,8 @@ def _limits(inputs: Inputs, *, heavy: int | None = None, order: str = "") -> Thr
 
 
 @dataclass(frozen=True)
-class Found:
-    inputs: Inputs
+class OffloadFound:
+    inputs: OffloadInputs
     played: Played
     shares: dict[str, Share]
     kv_bytes: float
@@ -186,12 +186,12 @@ class Found:
         return self.resident / (decoding * self.kv_tokens)
 
 
-def answer(inputs: Inputs) -> Answer:
+def answer(inputs: OffloadInputs) -> Answer:
     engine, played = _profile(inputs), _played(inputs)
     found_shares = shares(played.requests, _limits(inputs))
     kv_bytes = engine.sizes.kv_bytes_per_token
     new = found_shares["heavy"].mean_new_tokens
-    found = Found(
+    found = OffloadFound(
         inputs,
         played,
         found_shares,
@@ -210,7 +210,7 @@ def answer(inputs: Inputs) -> Answer:
     )
 
 
-def _verdict(found: Found) -> str:
+def _verdict(found: OffloadFound) -> str:
     heavy, inputs = found.shares["heavy"], found.inputs
     if not heavy.requests:
         return (
@@ -225,7 +225,7 @@ def _verdict(found: Found) -> str:
     )
 
 
-def _facts(found: Found) -> tuple[Fact, ...]:
+def _facts(found: OffloadFound) -> tuple[Fact, ...]:
     inputs, heavy = found.inputs, found.shares["heavy"]
     law = law_of(_profile(inputs))
     pays = decodes_that_pay(law, heavy, found.moved_s) if heavy.requests else None
@@ -252,7 +252,7 @@ def _facts(found: Found) -> tuple[Fact, ...]:
     )
 
 
-def _class_chart(found: Found) -> Chart:
+def _class_chart(found: OffloadFound) -> Chart:
     names = tuple(found.shares)
     lines = []
     for order in ORDERS:
@@ -263,7 +263,7 @@ def _class_chart(found: Found) -> Chart:
     return Chart("Classes of the trace", Axis("Class"), Axis("Share", "%"), tuple(lines), "bars")
 
 
-def _threshold_chart(found: Found) -> Chart:
+def _threshold_chart(found: OffloadFound) -> Chart:
     curve = tuple(sorted({*CURVE, found.inputs.heavy_new_tokens}))
     by_threshold = [shares(found.played.requests, _limits(found.inputs, heavy=limit))["heavy"] for limit in curve]
     return Chart(
@@ -277,7 +277,7 @@ def _threshold_chart(found: Found) -> Chart:
     )
 
 
-def _wall_chart(found: Found) -> Chart:
+def _wall_chart(found: OffloadFound) -> Chart:
     counts = tuple(range(1, found.inputs.instances + 1))
     used = Series("KV in use", counts, tuple(found.used(count) * 100 for count in counts))
     wall = Series("All of it", (counts[0], counts[-1]), (100.0, 100.0), dashed=True)
@@ -290,7 +290,7 @@ def _wall_chart(found: Found) -> Chart:
     )
 
 
-def _transfer_chart(found: Found) -> Chart:
+def _transfer_chart(found: OffloadFound) -> Chart:
     setup = found.inputs.setup_ms / 1e3
     law = law_of(_profile(found.inputs))
     lines = [
@@ -308,7 +308,7 @@ def _transfer_chart(found: Found) -> Chart:
     )
 
 
-def _transfer_table(found: Found) -> Table:
+def _transfer_table(found: OffloadFound) -> Table:
     heavy, law = found.shares["heavy"], law_of(_profile(found.inputs))
     rows = []
     for rate in sorted({*TRANSFER_RATES, found.inputs.transfer_gb_s}):
@@ -323,7 +323,7 @@ def _transfer_table(found: Found) -> Table:
     )
 
 
-def _cautions(found: Found) -> Iterator[str]:
+def _cautions(found: OffloadFound) -> Iterator[str]:
     yield "Cached tokens are those of an unbounded prefix cache: real ones hold less, and more requests are heavy."
     if found.used(found.inputs.instances) > 1:
         yield "Even with every instance decoding, the requests of this trace do not fit into KV at once: they queue."
@@ -333,7 +333,7 @@ def _cautions(found: Found) -> Iterator[str]:
         yield f"The trace has only {len(found.played.requests)} requests."
 
 
-def _links(inputs: Inputs) -> Iterator[Link]:
+def _links(inputs: OffloadInputs) -> Iterator[Link]:
     """Experiments of the design, in the twin; the form chooses the pool."""
     limits = {
         "classes.heavy_new_tokens": inputs.heavy_new_tokens,
@@ -384,7 +384,7 @@ def _links(inputs: Inputs) -> Iterator[Link]:
     yield _experiment(inputs, "Both orders of the rules", orders)
 
 
-def _experiment(inputs: Inputs, title: str, arms: list[dict[str, Any]]) -> Link:
+def _experiment(inputs: OffloadInputs, title: str, arms: list[dict[str, Any]]) -> Link:
     body = {
         "name": f"Offload: {title}"[:120],
         "trace": inputs.trace,
@@ -415,7 +415,7 @@ OFFLOAD = System(
     "offload",
     "Adaptive prefill offload",
     "Every instance prefills and decodes; only heavy prompts move. Which ones of your trace would, and does it pay?",
-    Inputs,
+    OffloadInputs,
     PRESETS,
     answer,
     figures,

@@ -33,8 +33,10 @@ def clock(monkeypatch):
 @pytest.fixture
 def sent(monkeypatch):
     names = []
-    monkeypatch.setattr(schedule.Scheduler, "apply_entry", lambda self, entry, producer=None: names.append(entry.name))
-    monkeypatch.setattr(schedule.Scheduler, "producer", None)
+    monkeypatch.setattr(
+        schedule.BeatScheduler, "apply_entry", lambda self, entry, producer=None: names.append(entry.name)
+    )
+    monkeypatch.setattr(schedule.BeatScheduler, "producer", None)
     return names
 
 
@@ -50,7 +52,7 @@ def due_within(scheduler, sent, seconds):
 @pytest.mark.slow
 @pytest.mark.parametrize("set_by_s", [-3600.0, 3600.0])
 def test_after_the_clock_is_set_each_step_is_taken_again_within_its_time(clock, sent, set_by_s):
-    scheduler = schedule.Scheduler(app, lazy=True)
+    scheduler = schedule.BeatScheduler(app, lazy=True)
     scheduler.setup_schedule()
     assert {"fleet.reconcile", "fleet.scrape"} <= due_within(scheduler, sent, 1.5)
     clock.ahead_s = set_by_s
@@ -59,7 +61,7 @@ def test_after_the_clock_is_set_each_step_is_taken_again_within_its_time(clock, 
 
 
 def test_a_clock_that_is_slewed_changes_nothing(clock, sent):
-    scheduler = schedule.Scheduler(app, lazy=True)
+    scheduler = schedule.BeatScheduler(app, lazy=True)
     scheduler.setup_schedule()
     scheduler.tick()
     heap = scheduler._heap
@@ -69,4 +71,4 @@ def test_a_clock_that_is_slewed_changes_nothing(clock, sent):
 
 
 def test_the_workers_use_it():
-    assert app.conf.beat_scheduler == "controlplane.schedule:Scheduler"
+    assert app.conf.beat_scheduler == "controlplane.schedule:BeatScheduler"

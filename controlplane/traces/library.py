@@ -59,7 +59,7 @@ class TraceEntry:
     source: str  # "built-in", "upload", "folder" or "recorded"
     bytes: int  # 0 for a built-in trace, and for recorded traffic until it is read
     summary: dict[str, Any] | None
-    recorded: recorded_traffic.Recorded | None = None  # of recorded traffic only
+    recorded: recorded_traffic.RecordedTraffic | None = None  # of recorded traffic only
 
 
 def store() -> Path:
@@ -165,7 +165,7 @@ def check_name(name: str) -> None:
         raise BadTrace(0, "name", name, NAME_RULE)
 
 
-def _recorded() -> dict[str, recorded_traffic.Recorded]:
+def _recorded() -> dict[str, recorded_traffic.RecordedTraffic]:
     """By trace name; empty while Redis is away, as the other traces stay usable."""
     try:
         return {f"{RECORDED}{pool}": recorded for pool, recorded in recorded_traffic.recorded().items()}

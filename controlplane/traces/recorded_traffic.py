@@ -30,7 +30,7 @@ return answer
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedTraffic:
     """The recorded traffic of a pool."""
 
     requests: int
@@ -38,7 +38,7 @@ class Recorded:
     newest_age_s: float
 
 
-def recorded() -> dict[str, Recorded]:
+def recorded() -> dict[str, RecordedTraffic]:
     """By pool. Raises redis.RedisError."""
     counted: dict[bytes, tuple[int, int, int]] = {}  # count, ms of the first, ms of the last
     start = "-"
@@ -53,7 +53,7 @@ def recorded() -> dict[str, Recorded]:
         start = f"({last.decode()}"
     now = time.time()
     return {
-        pool.decode(): Recorded(count, max(0.0, now - oldest / 1000), max(0.0, now - newest / 1000))
+        pool.decode(): RecordedTraffic(count, max(0.0, now - oldest / 1000), max(0.0, now - newest / 1000))
         for pool, (count, oldest, newest) in counted.items()
     }
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from controlplane.traces.types import TraceRequest
 from controlplane.tuning import goals
-from controlplane.tuning.goals import Goals, Limits
+from controlplane.tuning.goals import Goals, GoodputLimits
 from controlplane.tuning.search import Drawn, Search
 from controlplane.tuning.space import Dimension
 from controlplane.twin.simulation.simulate import simulate
@@ -97,7 +97,7 @@ def _on_check(job: TuningInputs, policy: Policy) -> Playing:
 
 
 def _searched(
-    job: TuningInputs, search: Search, limits: Limits, play: Play, on_progress: Callable[[Tried], None]
+    job: TuningInputs, search: Search, limits: GoodputLimits, play: Play, on_progress: Callable[[Tried], None]
 ) -> dict[int, Tried]:
     """Batches of as many points as workers, told in the order drawn: the result does not depend on their pace."""
     tried: dict[int, Tried] = {}
@@ -118,7 +118,9 @@ def _searched(
     return tried
 
 
-def _measured(job: TuningInputs, batch: dict[int, tuple[Drawn, Policy]], limits: Limits, play: Play) -> Iterator[Tried]:
+def _measured(
+    job: TuningInputs, batch: dict[int, tuple[Drawn, Policy]], limits: GoodputLimits, play: Play
+) -> Iterator[Tried]:
     """The search draws the kept trials once more, and they are not simulated again."""
     values = {number: drawn.values for number, (drawn, _) in batch.items()}
     kept = {each.number: each for each in job.kept if each.values == values.get(each.number)}
@@ -141,7 +143,9 @@ def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, Policy | None]:
         return drawn, None
 
 
-def _checked(job: TuningInputs, limits: Limits, before: TwinOutcome, tried: dict[int, Tried], play: Play) -> Tuned:
+def _checked(
+    job: TuningInputs, limits: GoodputLimits, before: TwinOutcome, tried: dict[int, Tried], play: Play
+) -> Tuned:
     points = {number: each.goals for number, each in tried.items()}
     chosen = goals.winners(points, job.objectives)
     documents_of = [job.document, *(documents.apply_overrides(job.document, tried[n].values) for n in chosen)]

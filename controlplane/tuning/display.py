@@ -26,12 +26,12 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class AxisRange:
     low: float
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Axis":
+    def of(cls, values: Sequence[float]) -> "AxisRange":
         low, high = min(values), max(values)
         pad = (high - low) * 0.05 or high * 0.05 or 1.0
         return cls(low - pad, high + pad)
@@ -105,7 +105,7 @@ def picture(trials: Sequence[dict[str, Any]], live: dict[str, Any] | None) -> di
     known = [each for each in named if each[2]["ttft_p90_ms"] is not None and each[2]["tpot_p90_ms"] is not None]
     if not known:
         return None
-    x, y = (Axis.of([each[key] for _, _, each in known]) for key in ("ttft_p90_ms", "tpot_p90_ms"))
+    x, y = (AxisRange.of([each[key] for _, _, each in known]) for key in ("ttft_p90_ms", "tpot_p90_ms"))
     inner_w, inner_h = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
     return {
         "width": WIDTH,

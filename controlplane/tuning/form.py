@@ -60,7 +60,7 @@ NUMBERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ParameterRow:
     """A parameter of the form."""
 
     parameter: Parameter
@@ -143,10 +143,10 @@ class TuningForm:
     def objectives(self) -> list[tuple[str, str, bool]]:
         return [(name, OBJECTIVE_TITLES[name], name in self._objectives()) for name in OBJECTIVES]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ParameterRow]:
         checked, errors = self._checked(), self.errors()
         return [
-            Row(
+            ParameterRow(
                 parameter,
                 self._live[path],
                 path in checked,

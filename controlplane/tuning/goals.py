@@ -15,7 +15,7 @@ BALANCED = "balanced"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GoodputLimits:
     """An answer within both counts as goodput."""
 
     ttft_ms: float
@@ -42,7 +42,7 @@ def _or_infinite(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def goals_of(requests: Sequence[Simulated], limits: Limits) -> Goals:
+def goals_of(requests: Sequence[Simulated], limits: GoodputLimits) -> Goals:
     ttft, tpot = ([ms for one in requests if (ms := of(one)) is not None] for of in (ttft_ms, tpot_ms))
     return Goals(
         n=len(requests),
@@ -53,10 +53,10 @@ def goals_of(requests: Sequence[Simulated], limits: Limits) -> Goals:
     )
 
 
-def limits_of(live: Sequence[Simulated], ttft_limit_ms: float | None, tpot_limit_ms: float | None) -> Limits:
+def limits_of(live: Sequence[Simulated], ttft_limit_ms: float | None, tpot_limit_ms: float | None) -> GoodputLimits:
     """As asked for, else the p90 of the live version; no limit where it has none."""
-    own = goals_of(live, Limits(math.inf, math.inf)).ordered
-    return Limits(ttft_limit_ms or own[0], tpot_limit_ms or own[1])
+    own = goals_of(live, GoodputLimits(math.inf, math.inf)).ordered
+    return GoodputLimits(ttft_limit_ms or own[0], tpot_limit_ms or own[1])
 
 
 def ttft_ms(one: Simulated) -> float:
@@ -68,7 +68,7 @@ def tpot_ms(one: Simulated) -> float | None:
     return one.tpot_s * 1000 if one.outcome == "ok" and one.tpot_s is not None else None
 
 
-def is_good(one: Simulated, limits: Limits) -> bool:
+def is_good(one: Simulated, limits: GoodputLimits) -> bool:
     tpot = tpot_ms(one)
     return one.outcome == "ok" and ttft_ms(one) <= limits.ttft_ms and (tpot is None or tpot <= limits.tpot_ms)
 
@@ -119,7 +119,7 @@ def winners(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES)
 
 
 def effects(
-    live: Sequence[Simulated], tuned: Mapping[int, Sequence[Simulated]], limits: Limits
+    live: Sequence[Simulated], tuned: Mapping[int, Sequence[Simulated]], limits: GoodputLimits
 ) -> dict[int, list[dict[str, Any]]]:
     """Of each winner against the live version, on the same requests; the intervals hold for all winners together."""
     outcomes = {"live": live, **{str(number): requests for number, requests in tuned.items()}}

@@ -49,14 +49,14 @@ class TrafficFit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _FittedRequests:
     """The requests that the fit sees, and those after them that ran beside them: these are load, but do not count."""
 
     requests: Sequence[RecordedRequest]
     count: int
 
     @classmethod
-    def of(cls, requests: Sequence[RecordedRequest], split: int) -> "_Seen":
+    def of(cls, requests: Sequence[RecordedRequest], split: int) -> "_FittedRequests":
         until_s = max(one.sent_s + (one.e2e_s or 0.0) for one in requests[:split])
         beside = sum(one.sent_s < until_s for one in requests[split : split + BESIDE])
         return cls(requests[: split + beside], split)
@@ -92,12 +92,12 @@ def fit_traffic(
     requests = requests[measured[0] : measured[-1] + 1]
     split = measured[WARM_UP + min(FITTED, len(measured) * 2 // 5)] - measured[0]
     report(f"fitting {split - WARM_UP} recorded requests, testing {len(requests) - split}")
-    best = min(_candidates(_Seen.of(requests, split), limits, starts), key=lambda one: one.loss)
+    best = min(_candidates(_FittedRequests.of(requests, split), limits, starts), key=lambda one: one.loss)
     held_out = replay(requests, best.constants, best.limits).pairs[split:]
     return TrafficFit(best.constants, best.limits, split - WARM_UP, errors_of(held_out))
 
 
-def _candidates(seen: _Seen, limits: EngineLimits, starts: Sequence[EngineConstants]) -> Iterator[_Candidate]:
+def _candidates(seen: _FittedRequests, limits: EngineLimits, starts: Sequence[EngineConstants]) -> Iterator[_Candidate]:
     built_in = (EngineConstants(law_of(profile(*known)), API_S, API_S_PER_TOKEN) for known in FITS)
     scaled = [_scaled(start, seen, limits) for start in (*starts, *built_in)]
     ranked = sorted(scaled, key=lambda start: _loss(seen.replay(start, limits)))
@@ -106,7 +106,7 @@ def _candidates(seen: _Seen, limits: EngineLimits, starts: Sequence[EngineConsta
             yield from _rounds(seen, replace(limits, async_scheduling=is_async), start)
 
 
-def _scaled(start: EngineConstants, seen: _Seen, limits: EngineLimits) -> EngineConstants:
+def _scaled(start: EngineConstants, seen: _FittedRequests, limits: EngineLimits) -> EngineConstants:
     """With its steps as much slower or faster as the measured TPOT is, in the middle."""
     ratios = [
         one.measured.tpot_s / one.modelled.tpot_s
@@ -119,7 +119,7 @@ def _scaled(start: EngineConstants, seen: _Seen, limits: EngineLimits) -> Engine
     return replace(start, law=Law(**law | unscaled))
 
 
-def _rounds(seen: _Seen, limits: EngineLimits, start: EngineConstants) -> Iterator[_Candidate]:
+def _rounds(seen: _FittedRequests, limits: EngineLimits, start: EngineConstants) -> Iterator[_Candidate]:
     constants = start
     for _ in range(ROUNDS):
         played = seen.replay(constants, limits)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from fleet.engine.tiers.choice import Load
+    from fleet.engine.tiers.choice import BlockLoads
     from fleet.engine.tiers.engine_tiers import Prefetch
 
 
@@ -89,7 +89,7 @@ class EngineRequest:
         self.preemptions = 0
         self.interruptions = 0  # steps with another's prefill between two of its tokens
         # With tiers below HBM:
-        self.load: Load | None = None  # for the step that it joins
+        self.load: BlockLoads | None = None  # for the step that it joins
         self.load_s = 0.0  # its reads took, some of it beside computing
         self.prefetch: Prefetch | None = None
         self.tier_tokens: tuple[int, ...] = ()  # prompt tokens loaded at first admission, by tier

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fleet.engine.blocks import BlockPool
 from fleet.engine.law import chunk_pairs
 from fleet.engine.request import EngineRequest
-from fleet.engine.tiers.choice import Load
+from fleet.engine.tiers.choice import BlockLoads
 from fleet.engine.tiers.engine_tiers import EngineTiers
 
 VLLM = "vllm"
@@ -37,7 +37,7 @@ class StepPlan:
     prefill: list[tuple[EngineRequest, int]] = field(default_factory=list)  # with the tokens of the chunk
     decode: list[EngineRequest] = field(default_factory=list)
     pulls: list[EngineRequest] = field(default_factory=list)  # admitted, but waiting for KV from elsewhere
-    loads: list[Load] = field(default_factory=list)  # from tiers below HBM
+    loads: list[BlockLoads] = field(default_factory=list)  # from tiers below HBM
     failed: list[EngineRequest] = field(default_factory=list)  # out of GPU memory for their loads
     preempted: int = 0
     pairs: float = 0.0  # see Law.step_s

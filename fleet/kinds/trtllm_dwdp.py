@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from fleet.kinds.kind import Launch
 from fleet.kinds.serving import PREFILL, role_of
 from fleet.systems.dwdp.known_models import experts_of
-from fleet.systems.dwdp.layout import Layout, LayoutError, layout
+from fleet.systems.dwdp.layout import ExpertLayout, LayoutError, layout
 
 if TYPE_CHECKING:
     from fleet.kinds.trtllm import TrtllmSpec
@@ -26,13 +26,13 @@ def group(spec: "TrtllmSpec", ordinal: int) -> tuple[int, ...]:
     return tuple(range(first, first + spec.dwdp_size))
 
 
-def layout_of(spec: "TrtllmSpec", model: str) -> Layout | None:
+def layout_of(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
     """None: the number of experts of the model is unknown. Raises LayoutError."""
     total = spec.dwdp_total_experts or experts_of(spec.model or model)
     return layout(total, spec.dwdp_size, spec.dwdp_experts, spec.dwdp_prefetch) if total else None
 
 
-def _built(spec: "TrtllmSpec", model: str) -> Layout | None:
+def _built(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
     """None for options that are refused today: a stored pool may have them."""
     try:
         return layout_of(spec, model)

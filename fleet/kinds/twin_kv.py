@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fleet.engine.engine_model import TransferLink, TransferModel
 from fleet.engine.tiers.devices import REMOTE
 from fleet.engine.tiers.model import TierModel, TiersModel
-from fleet.engine.tiers.sizes import Layout
+from fleet.engine.tiers.sizes import KvLayout
 from fleet.kinds.kv_size import KvSizes
 from router.contract.connectors import NEURON
 
@@ -45,5 +45,5 @@ class TwinKv:
         """Both LMCache and vLLM load whatever a tier holds."""
         if not self.tiers or self.sizes is None:
             return None
-        layout = Layout(self.sizes.bytes_per_token, self.sizes.layers, self.gpus)
+        layout = KvLayout(self.sizes.bytes_per_token, self.sizes.layers, self.gpus)
         return TiersModel(layout=layout, tiers=self.tiers, always_load=True)

@@ -26,7 +26,7 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PendingStart:
     """An instance about to start."""
 
     instance: str
@@ -65,7 +65,7 @@ class _Capacity:
         self.gpus = [number for number in range(node.gpus) if number not in taken]
         self.pools = Counter(one.pool for one in held)
 
-    def allocate(self, demand: Demand) -> PlacedInstance:
+    def allocate(self, demand: PendingStart) -> PlacedInstance:
         placement = demand.placement
         self.cpus = None if self.cpus is None else self.cpus - placement.cpus
         self.memory_gib = None if self.memory_gib is None else self.memory_gib - placement.memory_gib
@@ -90,7 +90,7 @@ def _left(amount: float) -> str:
 
 
 def place(
-    demands: Iterable[Demand], held: Iterable[HeldResources], nodes: Iterable[NodeView]
+    demands: Iterable[PendingStart], held: Iterable[HeldResources], nodes: Iterable[NodeView]
 ) -> dict[str, PlacedInstance]:
     """Place each demand in the given order; each takes its resources before the next."""
     by_node: dict[str, list[HeldResources]] = {}
@@ -100,7 +100,7 @@ def place(
     return {demand.instance: _place_one(demand, capacities) for demand in demands}
 
 
-def _place_one(demand: Demand, capacities: dict[str, _Capacity]) -> PlacedInstance:
+def _place_one(demand: PendingStart, capacities: dict[str, _Capacity]) -> PlacedInstance:
     refusals = {
         name: refusal(demand.placement, capacity.node) or capacity.shortage(demand.placement)
         for name, capacity in capacities.items()
@@ -111,7 +111,7 @@ def _place_one(demand: Demand, capacities: dict[str, _Capacity]) -> PlacedInstan
     return min(fitting, key=lambda capacity: _preference(demand, capacity)).allocate(demand)
 
 
-def _preference(demand: Demand, capacity: _Capacity) -> tuple[bool, int, int, str]:
+def _preference(demand: PendingStart, capacity: _Capacity) -> tuple[bool, int, int, str]:
     here, all_here = capacity.pools[demand.pool], capacity.pools.total()
     if not demand.placement.spread:
         here, all_here = -here, -all_here

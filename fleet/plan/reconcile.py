@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fleet.plan import rollout
 from fleet.plan.desired import AT_REST, Action, DesiredPool, ObservedInstance, act, goal, leaving, of_pool, start_hash
-from fleet.plan.placement import Demand, HeldResources, NodeView, PlacedInstance, not_allowed, place
+from fleet.plan.placement import HeldResources, NodeView, PendingStart, PlacedInstance, not_allowed, place
 from fleet.plan.state import REPLACE_AFTER_S
 
 CLAIM_S = 20.0  # a start that its node has not executed by then is sent again
@@ -124,8 +124,8 @@ def _why_leave(pool: DesiredPool, instance: ObservedInstance, nodes: Mapping[str
     return f"node {node.name} {misplaced}" if misplaced else ""
 
 
-def _demand(pool: DesiredPool, instance: ObservedInstance) -> Demand:
-    return Demand(instance.name, pool.name, pool.placement, instance.node)
+def _demand(pool: DesiredPool, instance: ObservedInstance) -> PendingStart:
+    return PendingStart(instance.name, pool.name, pool.placement, instance.node)
 
 
 def _with_nodes(

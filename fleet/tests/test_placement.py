@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.plan.placement import Demand, HeldResources, NodeView, place
+from fleet.plan.placement import HeldResources, NodeView, PendingStart, place
 from fleet.spec.sections import Placement
 
 
 def homes(placement: Placement, nodes: list[NodeView], held: Any = (), count: int = 1, last: str = "") -> list[str]:
-    demands = [Demand(f"p-{n}", "p", placement, last) for n in range(count)]
+    demands = [PendingStart(f"p-{n}", "p", placement, last) for n in range(count)]
     return [home.node or home.refusal for home in place(demands, held, nodes).values()]
 
 
@@ -62,7 +62,7 @@ def test_a_long_list_of_refusals_is_cut_and_no_node_at_all_is_said() -> None:
 
 def test_gpus_are_given_by_number_and_never_twice() -> None:
     held = [HeldResources("q-0", "q", "a", Placement(gpus=1), (0,))]
-    found = place([Demand(f"p-{n}", "p", Placement(gpus=1)) for n in range(2)], held, [A])
+    found = place([PendingStart(f"p-{n}", "p", Placement(gpus=1)) for n in range(2)], held, [A])
     assert [(home.node, home.gpus) for home in found.values()] == [("a", (1,)), ("", ())]
 
 
@@ -96,7 +96,7 @@ node_sets = st.lists(
 def test_nobody_is_placed_where_he_may_not_be_and_nothing_is_given_twice(
     wanted: list[Placement], nodes: list[NodeView]
 ) -> None:
-    demands = [Demand(f"p-{n}", "p", placement) for n, placement in enumerate(wanted)]
+    demands = [PendingStart(f"p-{n}", "p", placement) for n, placement in enumerate(wanted)]
     found = place(demands, [], nodes)
     for node in nodes:
         here = [demand for demand in demands if found[demand.instance].node == node.name]
@@ -113,7 +113,7 @@ def test_nobody_is_placed_where_he_may_not_be_and_nothing_is_given_twice(
 
 @given(st.lists(placements, min_size=1, max_size=6), node_sets)
 def test_placed_again_where_it_was_nothing_moves(wanted: list[Placement], nodes: list[NodeView]) -> None:
-    first = place([Demand(f"p-{n}", "p", one) for n, one in enumerate(wanted)], [], nodes)
-    again = [Demand(f"p-{n}", "p", one, first[f"p-{n}"].node) for n, one in enumerate(wanted)]
+    first = place([PendingStart(f"p-{n}", "p", one) for n, one in enumerate(wanted)], [], nodes)
+    again = [PendingStart(f"p-{n}", "p", one, first[f"p-{n}"].node) for n, one in enumerate(wanted)]
     there = [demand for demand in again if demand.last]
     assert {n: home.node for n, home in place(there, [], nodes).items()} == {one.instance: one.last for one in there}

@@ -10,14 +10,14 @@ from router.serving.pools import Pools
 from router.sync.redis_link import RedisLink
 from router.telemetry.delivery_tallies import DeliveryTallies
 from router.telemetry.recorder import Recorder
-from router.telemetry.shadow import Shadow
+from router.telemetry.shadow import ShadowDecider
 
 WRITE_S = 5.0
 
 
 class DeliveryReports:
     def __init__(
-        self, router_id: str, life: str, link: RedisLink, pools: Pools, recorder: Recorder, shadow: Shadow
+        self, router_id: str, life: str, link: RedisLink, pools: Pools, recorder: Recorder, shadow: ShadowDecider
     ) -> None:
         self._id = router_id
         self._life = life

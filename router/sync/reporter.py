@@ -20,7 +20,7 @@ from router.sync.redis_link import RedisLink
 from router.telemetry.prefix_metrics import indexes
 from router.telemetry.receipts import encoded
 from router.telemetry.recorder import Recorder
-from router.telemetry.shadow import Shadow
+from router.telemetry.shadow import ShadowDecider
 from router.telemetry.traffic import TrafficRecorder
 
 log = logging.getLogger("weir.router")
@@ -81,7 +81,7 @@ class Reporter:
         self._rate = 0.0  # receipts per second over about the last minute
         self._flushed_at = time.monotonic()
         self.life = os.urandom(8).hex()
-        self._shadow = Shadow()
+        self._shadow = ShadowDecider()
         self.deliveries = DeliveryReports(router_id, self.life, link, pools, recorder, self._shadow)
         live.on_version = self.acknowledge
         live.on_removed = recorder.forget_pool

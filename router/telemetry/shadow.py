@@ -26,7 +26,7 @@ LEAST_SAMPLE = 2.0**-12
 Clock = Callable[[], float]
 
 
-class Shadow:
+class ShadowDecider:
     def __init__(self, own_s: Clock = time.thread_time, process_s: Clock = time.process_time) -> None:
         """The clocks count the CPU time of this thread and of the whole process."""
         self._own_s, self._process_s = own_s, process_s

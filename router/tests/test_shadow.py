@@ -9,7 +9,7 @@ from router.policy import replay
 from router.policy.schema import document
 from router.policy.types import Policy
 from router.telemetry.delivery_tallies import ShadowCounts
-from router.telemetry.shadow import CHEAP, COST, LEAST_SAMPLE, WINDOW_S, Shadow
+from router.telemetry.shadow import CHEAP, COST, LEAST_SAMPLE, WINDOW_S, ShadowDecider
 from router.tests.deliveries import rollout, split, tallies
 from router.tests.engine import hang
 from router.tests.values import receipt_of
@@ -138,7 +138,7 @@ class Clocks:
         self.own = self.process = 0.0
 
 
-def adjusted(shadow: Shadow, clocks: Clocks, now: float, share: float) -> float:
+def adjusted(shadow: ShadowDecider, clocks: Clocks, now: float, share: float) -> float:
     """The sample after a window in which shadow decisions took this share of the process's CPU time."""
     clocks.process += 1.0
     shadow._spent_s = share
@@ -154,7 +154,7 @@ def rollout_of(shadow: float):
 
 def test_sampling_halves_while_it_costs_too_much_and_comes_back_when_it_is_cheap() -> None:
     clocks = Clocks()
-    shadow = Shadow(lambda: clocks.own, lambda: clocks.process)
+    shadow = ShadowDecider(lambda: clocks.own, lambda: clocks.process)
     shadow._adjust(0.0)
     steps = [(COST + 0.01, 0.5), (COST + 0.01, 0.25), (COST - 0.01, 0.25), (CHEAP - 0.01, 0.5), (0.0, 1.0), (0.0, 1.0)]
     for number, (share, expected) in enumerate(steps, 1):
@@ -167,7 +167,7 @@ def test_sampling_halves_while_it_costs_too_much_and_comes_back_when_it_is_cheap
 
 def test_within_a_window_nothing_is_adjusted() -> None:
     clocks = Clocks()
-    shadow = Shadow(lambda: clocks.own, lambda: clocks.process)
+    shadow = ShadowDecider(lambda: clocks.own, lambda: clocks.process)
     shadow._adjust(0.0)
     assert adjusted(shadow, clocks, WINDOW_S / 2, 1.0) == 1.0
 

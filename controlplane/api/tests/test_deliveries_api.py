@@ -45,7 +45,7 @@ def running(draft: str, ci: ApiCaller) -> dict[str, Any]:
     made = ci.post(DELIVER, {"plan": plan(*STEPS[1:]), "reason": WHY}).json()
     row = Delivery.objects.get(pk=made["id"])
     for what, by in ((What.START, By.PERSON), (What.ARMED, By.SYSTEM)):
-        row = moving.move(row, moving.Move(what, by, OTTO, WHY))
+        row = moving.move(row, moving.TransitionRequest(what, by, OTTO, WHY))
     return ci.get(f"/deliveries/{row.pk}").json()
 
 
@@ -160,14 +160,14 @@ def test_it_is_started_steered_and_aborted(draft, ci):
 
     assert act("start") == (200, "arming")
     row = Delivery.objects.get(pk=made["id"])
-    moving.move(row, moving.Move(What.ARMED, By.SYSTEM))
+    moving.move(row, moving.TransitionRequest(What.ARMED, By.SYSTEM))
     assert act("pause", {"reason": "odd"}) == (200, "paused")
     assert act("pause") == (409, "")
     assert act("set-aside") == (200, "paused")
     assert ci.get(path).json()["share"] == 0
     assert act("resume", {}) == (422, "")
     assert act("resume", {"reason": "it was the switch"}) == (200, "arming")
-    moving.move(Delivery.objects.get(pk=made["id"]), moving.Move(What.ARMED, By.SYSTEM))
+    moving.move(Delivery.objects.get(pk=made["id"]), moving.TransitionRequest(What.ARMED, By.SYSTEM))
     assert act("advance", {"reason": "seen enough"}) == (200, "step")
     assert ci.get(path).json()["step"] == 2
     assert act("abort") == (200, "aborted")

@@ -13,7 +13,7 @@ from router.contract.redis.staleness import WORKER_DOWN_S, WORKER_LATE_S
 Json = Mapping[str, Any]
 
 
-class Found(NamedTuple):
+class AttentionEntry(NamedTuple):
     severity: int  # 3 act now, 2 soon, 1 look
     subject: str
     reason: str
@@ -59,22 +59,22 @@ def pool_link(name: str) -> str:
     return f"/fleet/pools/{quote(name)}/"
 
 
-def worker_gone(now: float, frame: Json) -> Iterator[Found]:
+def worker_gone(now: float, frame: Json) -> Iterator[AttentionEntry]:
     health = frame["health"]
     age = health["samples_age_s"] if health["samples_expected"] else None
     yield from _silent("node worker", age, "no instance is sampled")
     yield from _silent("control worker", health["control_age_s"], "nothing is started, stopped or replaced")
 
 
-def _silent(worker: str, age: float | None, effect: str) -> Iterator[Found]:
+def _silent(worker: str, age: float | None, effect: str) -> Iterator[AttentionEntry]:
     """A busy machine makes a worker late; one that is silent for longer is down."""
     if age is not None and age > WORKER_DOWN_S:
-        yield Found(3, worker, f"down: no heartbeat for {age:.0f} s; {effect}", "/fleet/")
+        yield AttentionEntry(3, worker, f"down: no heartbeat for {age:.0f} s; {effect}", "/fleet/")
     elif age is not None and age > WORKER_LATE_S:
-        yield Found(1, worker, f"late: no heartbeat for {age:.0f} s", "/fleet/")
+        yield AttentionEntry(1, worker, f"late: no heartbeat for {age:.0f} s", "/fleet/")
 
 
-def node_silent(now: float, frame: Json) -> Iterator[Found]:
+def node_silent(now: float, frame: Json) -> Iterator[AttentionEntry]:
     for name, silent_s, there in _rows(frame["nodes"], "name", "silent_s", "instances"):
         if silent_s is None:
             continue
@@ -82,44 +82,48 @@ def node_silent(now: float, frame: Json) -> Iterator[Found]:
         since = f"no heartbeat from the node for {silent_s:.0f} s"
         if there:
             held = f"{counted(there, 'instance')} on it with samples of that age"
-            yield Found(3, name, f"{since}: {held}; instances that do not answer are replaced on another node", link)
+            yield AttentionEntry(
+                3, name, f"{since}: {held}; instances that do not answer are replaced on another node", link
+            )
         else:
-            yield Found(1, name, f"{since}, and it holds no instance: forget it if it is gone for good", link)
+            yield AttentionEntry(1, name, f"{since}, and it holds no instance: forget it if it is gone for good", link)
 
 
-def router_gone(now: float, frame: Json) -> Iterator[Found]:
+def router_gone(now: float, frame: Json) -> Iterator[AttentionEntry]:
     for name, age, gone in _rows(frame["routers"], "id", "age_s", "gone"):
         if gone:
-            yield Found(3, name, f"no heartbeat from router for {age:.0f} s", "/live")
+            yield AttentionEntry(3, name, f"no heartbeat from router for {age:.0f} s", "/live")
     if frame["pools"] and not frame["routers"]["id"]:
-        yield Found(3, "routers", "no router is running", "/live")
+        yield AttentionEntry(3, "routers", "no router is running", "/live")
 
 
-def router_degraded(now: float, frame: Json) -> Iterator[Found]:
+def router_degraded(now: float, frame: Json) -> Iterator[AttentionEntry]:
     for name, reasons, gone in _rows(frame["routers"], "id", "degraded", "gone"):
         if reasons and not gone:
-            yield Found(2, name, "router is degraded: " + "; ".join(reasons), "/live")
+            yield AttentionEntry(2, name, "router is degraded: " + "; ".join(reasons), "/live")
 
 
-def router_behind(now: float, frame: Json) -> Iterator[Found]:
+def router_behind(now: float, frame: Json) -> Iterator[AttentionEntry]:
     for name, versions, gone in _rows(frame["routers"], "id", "versions", "gone"):
         for pool, live in frame["policies"].items():
             if gone or now - (live["published_at"] or 0.0) < ACK_GRACE_S or versions.get(pool) == live["version"]:
                 continue
             runs = f"runs v{versions[pool]}" if versions.get(pool) is not None else "runs no version"
-            yield Found(
+            yield AttentionEntry(
                 2, name, f"{runs} in pool {pool}; v{live['version']} is live", f"/policies/{live['policy']}/", (pool,)
             )
 
 
-def pool_empty(now: float, frame: Json) -> Iterator[Found]:
+def pool_empty(now: float, frame: Json) -> Iterator[AttentionEntry]:
     ready = {pool for pool, state in _rows(frame["instances"], "pool", "state") if state == "ready"}
     for pool, known in frame["pools"].items():
         if known["wanted"] and pool not in ready:
-            yield Found(3, pool, f"pool has no ready instance (0 of {known['wanted']})", pool_link(pool), (pool,))
+            yield AttentionEntry(
+                3, pool, f"pool has no ready instance (0 of {known['wanted']})", pool_link(pool), (pool,)
+            )
 
 
-def policy_missing(now: float, frame: Json) -> Iterator[Found]:
+def policy_missing(now: float, frame: Json) -> Iterator[AttentionEntry]:
     for pool, known in frame["pools"].items():
         declared, live = known["policy"], frame["policies"].get(pool)
         if not declared or now - (known["changed_at"] or 0.0) < ACK_GRACE_S:
@@ -127,78 +131,82 @@ def policy_missing(now: float, frame: Json) -> Iterator[Found]:
         link = pool_link(pool)
         if live is None or live["policy"] != declared:
             runs = "the built-in default" if live is None else f"{live['policy']} v{live['version']}"
-            yield Found(
+            yield AttentionEntry(
                 2, pool, f"the pool's policy {declared} has no published version: routers run {runs}", link, (pool,)
             )
 
 
-def change_halted(now: float, frame: Json) -> Iterator[Found]:
+def change_halted(now: float, frame: Json) -> Iterator[AttentionEntry]:
     for pool, known in frame["pools"].items():
         if known["halted"]:
-            yield Found(3, pool, f"rollout is halted: {known['halted']}", pool_link(pool), (pool,))
+            yield AttentionEntry(3, pool, f"rollout is halted: {known['halted']}", pool_link(pool), (pool,))
 
 
-def scaling_advised(now: float, frame: Json) -> Iterator[Found]:
+def scaling_advised(now: float, frame: Json) -> Iterator[AttentionEntry]:
     for pool, said in frame["scaling"].items():
         if said["mode"] == "advisory" and said["advised"] != said["replicas"]:
             reason = f"the autoscaler would scale from {said['replicas']} to {said['advised']}: {said['why']}"
-            yield Found(1, pool, reason, pool_link(pool), (pool,))
+            yield AttentionEntry(1, pool, reason, pool_link(pool), (pool,))
 
 
-def delivery_waits(now: float, frame: Json) -> Iterator[Found]:
+def delivery_waits(now: float, frame: Json) -> Iterator[AttentionEntry]:
     """Ended ones are in the frame for a few minutes."""
     for line in frame["deliveries"]:
         if line["state"] in DELIVERY_SEVERITY:
             reason = f"{line['word']}: {line['why']}" if line["why"] else line["word"]
             subject = f"{line['policy']} {line['base']} → {line['candidate']}"
             severity, link = DELIVERY_SEVERITY[line["state"]], f"/deliveries/{line['delivery']}/"
-            yield Found(severity, subject, reason, link, tuple(line["pools"]))
+            yield AttentionEntry(severity, subject, reason, link, tuple(line["pools"]))
 
 
-def instance_down(now: float, frame: Json) -> Iterator[Found]:
+def instance_down(now: float, frame: Json) -> Iterator[AttentionEntry]:
     for name, pool, status, reason in _rows(frame["instances"], "id", "pool", "status", "reason"):
         if status in INSTANCE_SEVERITY:
             text = f"{status}: {reason}" if reason else status
-            yield Found(INSTANCE_SEVERITY[status], name, text, instance_link(name), (pool,))
+            yield AttentionEntry(INSTANCE_SEVERITY[status], name, text, instance_link(name), (pool,))
 
 
-def instance_saturated(now: float, frame: Json) -> Iterator[Found]:
+def instance_saturated(now: float, frame: Json) -> Iterator[AttentionEntry]:
     for name, pool, status, reason in _rows(frame["instances"], "id", "pool", "status", "reason"):
         if status == "saturated":
-            yield Found(2, name, reason, instance_link(name), (pool,))
+            yield AttentionEntry(2, name, reason, instance_link(name), (pool,))
 
 
-def queue_growing(now: float, frame: Json) -> Iterator[Found]:
+def queue_growing(now: float, frame: Json) -> Iterator[AttentionEntry]:
     for name, pool, waiting, average in _rows(frame["instances"], "id", "pool", "waiting", "waiting_avg"):
         if waiting is not None and waiting >= QUEUE_FROM and waiting > QUEUE_GROWTH * (average or 0.0):
             reason = f"queue is growing: {waiting:.0f} waiting, {average:.0f} on average over the last minute"
-            yield Found(2, name, reason, instance_link(name), (pool,))
+            yield AttentionEntry(2, name, reason, instance_link(name), (pool,))
 
 
-def class_failing(now: float, frame: Json) -> Iterator[Found]:
+def class_failing(now: float, frame: Json) -> Iterator[AttentionEntry]:
     for pool, classes in frame["classes"].items():
         for name, window in classes.items():
             if pool != "*" and window is not None:
                 yield from _shares(pool, name, window)
 
 
-def _shares(pool: str, name: str, window: Json) -> Iterator[Found]:
+def _shares(pool: str, name: str, window: Json) -> Iterator[AttentionEntry]:
     for key, word, severity in (("errors", "failed", 3), ("refused", "were refused", 2)):
         if window["n"] >= ERRORS_FROM and window[key] > ERROR_SHARE * window["n"]:
             share = window[key] / window["n"]
             reason = (
                 f"{percent(share)} of {name} requests {word} in the last {window['window_s']} s (n = {window['n']})"
             )
-            yield Found(severity, f"{pool} · {name}", reason, f"/requests/?pool={quote(pool)}&class={name}", (pool,))
+            yield AttentionEntry(
+                severity, f"{pool} · {name}", reason, f"/requests/?pool={quote(pool)}&class={name}", (pool,)
+            )
 
 
-def unreadable(now: float, frame: Json) -> Iterator[Found]:
+def unreadable(now: float, frame: Json) -> Iterator[AttentionEntry]:
     count = frame["health"]["unreadable"]
     if count:
-        yield Found(1, "Redis", f"{count} values are unreadable: a process of another release may be running", "/live")
+        yield AttentionEntry(
+            1, "Redis", f"{count} values are unreadable: a process of another release may be running", "/live"
+        )
 
 
-RULES: dict[str, Callable[[float, Json], Iterator[Found]]] = {
+RULES: dict[str, Callable[[float, Json], Iterator[AttentionEntry]]] = {
     "worker_gone": worker_gone,
     "node_silent": node_silent,
     "router_gone": router_gone,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.judge.memory import Window
+from controlplane.deliveries.judge.memory import EndedCounts
 from controlplane.deliveries.judge.sums import Evidence
 
 WINDOW_S = 30.0
@@ -14,19 +14,19 @@ LEAST_SHARE = 0.05
 TIMES_CONTROL = 3.0
 
 
-def window(evidence: Evidence, now: float) -> Window:
+def window(evidence: Evidence, now: float) -> EndedCounts:
     candidate, control = evidence.total("candidate"), evidence.total("control")
-    return Window(now, (candidate.ended, candidate.failed), (control.ended, control.failed))
+    return EndedCounts(now, (candidate.ended, candidate.failed), (control.ended, control.failed))
 
 
-def kept(windows: Sequence[Window], now: float) -> list[Window]:
+def kept(windows: Sequence[EndedCounts], now: float) -> list[EndedCounts]:
     return [each for each in windows if now - each.at <= KEPT_S]
 
 
-def breaker(windows: Sequence[Window], now: Window) -> GuardFinding:
+def breaker(windows: Sequence[EndedCounts], now: EndedCounts) -> GuardFinding:
     """`windows`: of earlier looks at this generation, oldest first."""
     old = [each for each in windows if now.at - each.at >= WINDOW_S]
-    before = old[-1] if old else Window(now.at, (0, 0), (0, 0))
+    before = old[-1] if old else EndedCounts(now.at, (0, 0), (0, 0))
     ended, failed = (now.candidate[at] - before.candidate[at] for at in (0, 1))
     of_control, of_control_failed = (now.control[at] - before.control[at] for at in (0, 1))
     share = failed / ended if ended else 0.0

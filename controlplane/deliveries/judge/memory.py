@@ -9,7 +9,7 @@ from controlplane.deliveries.judge.sums import Life
 from router.contract.redis.delivery import CellTally
 
 
-class Window(Struct, frozen=True, array_like=True):
+class EndedCounts(Struct, frozen=True, array_like=True):
     """Requests that had ended by a look, and those of them that had failed: of each arm."""
 
     at: float  # s, of the judge's clock
@@ -29,7 +29,7 @@ class PoolMemory(Struct):
     generation: int = 0
     since: float = 0.0  # s: first look at the generation
     lives: dict[str, Life] = field(default_factory=dict)
-    windows: list[Window] = field(default_factory=list)  # of the generation, a few more than the breaker's
+    windows: list[EndedCounts] = field(default_factory=list)  # of the generation, a few more than the breaker's
     above: dict[str, float] = field(default_factory=dict)  # by pool guard: since when its metric is above
     blocks: list[Block] = field(default_factory=list)
     behind: float | None = None  # s: since when a router is behind

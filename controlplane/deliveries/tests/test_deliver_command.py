@@ -8,7 +8,7 @@ from django.db import OperationalError
 
 from controlplane.deliveries import moving, outcome, selectors, services
 from controlplane.deliveries.models import Delivery
-from controlplane.deliveries.moving import Move
+from controlplane.deliveries.moving import TransitionRequest
 from controlplane.deliveries.outcome import DELIVERED, GUARD, NEEDS_PERSON, PERSON, REFUSED, TIME
 from controlplane.deliveries.states import CLOSED, TABLE, By, State, What
 from controlplane.deliveries.tests.conftest import ADA, CANARY, FULL, OTTO, WHY, proposed
@@ -63,7 +63,9 @@ def run(*words, **options):
 
 
 def moves(what, by, actor=OTTO, **more):
-    return lambda: moving.move(selectors.delivery(Delivery.objects.get().pk), Move(what, by, actor, WHY, **more))
+    return lambda: moving.move(
+        selectors.delivery(Delivery.objects.get().pk), TransitionRequest(what, by, actor, WHY, **more)
+    )
 
 
 def test_a_document_is_proposed_and_started(files, capsys) -> None:

@@ -4,7 +4,7 @@ import pytest
 from django.db import transaction
 
 from controlplane.deliveries import services
-from controlplane.deliveries.moving import Move, move
+from controlplane.deliveries.moving import TransitionRequest, move
 from controlplane.deliveries.states import By, What
 from controlplane.deliveries.tests.conftest import ADA, OTTO, proposed
 from controlplane.notices import services as notices
@@ -28,7 +28,7 @@ def sent():
 
 def test_the_way_of_a_delivery_is_told_with_who_caused_each_step(policy) -> None:
     row = services.start(proposed(policy), OTTO)
-    row = move(row, Move(What.ARMED, By.SYSTEM))
+    row = move(row, TransitionRequest(What.ARMED, By.SYSTEM))
     services.abort(row, ADA, "answers are odd")
     assert sent() == [
         ("delivery.ready", "policy default v2: ready by otto: less prefill on warm instances"),
@@ -44,8 +44,13 @@ def test_its_marks_on_the_charts_are_short(policy, monkeypatch, django_capture_o
     marks = []
     monkeypatch.setattr(notices, "announce", lambda *given: marks.append(given[2]))
     with django_capture_on_commit_callbacks(execute=True):
-        row = move(services.start(proposed(policy), OTTO), Move(What.ARMED, By.SYSTEM))
-        move(row, Move(What.FAIL, By.JUDGE, why="heavy TTFT × 1.52 (1.30–1.77); slow heavy requests: +9.1 points"))
+        row = move(services.start(proposed(policy), OTTO), TransitionRequest(What.ARMED, By.SYSTEM))
+        move(
+            row,
+            TransitionRequest(
+                What.FAIL, By.JUDGE, why="heavy TTFT × 1.52 (1.30–1.77); slow heavy requests: +9.1 points"
+            ),
+        )
     assert marks[2:] == ["default v2: step 1 of 4", "default v2: aborted: heavy TTFT × 1.52 (1.30–1.77)"]
 
 

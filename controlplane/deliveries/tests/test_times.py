@@ -12,7 +12,7 @@ from controlplane.deliveries import approvals
 from controlplane.deliveries.timing import freezes, schedules
 from controlplane.deliveries.timing.freezes import (
     HORIZON,
-    Rule,
+    FreezeRule,
     in_force,
     occurrences,
     problems_of,
@@ -64,9 +64,9 @@ def test_a_start_is_missed_after_its_latest_time() -> None:
 # Freezes
 
 
-def rule(start: str, end: str, rrule: str = "", zone: str = BERLIN, **more: Any) -> Rule:
+def rule(start: str, end: str, rrule: str = "", zone: str = BERLIN, **more: Any) -> FreezeRule:
     fields = {"name": "f", "policies": (), "behaviour": "hold", **more}
-    return Rule(start=start, end=end, zone=zone, rrule=rrule, **fields)
+    return FreezeRule(start=start, end=end, zone=zone, rrule=rrule, **fields)
 
 
 WEEKENDS = rule("2026-01-02T18:00", "2026-01-05T07:00", "FREQ=WEEKLY")

@@ -28,7 +28,7 @@ class Occurrence:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FreezeRule:
     name: str
     policies: tuple[str, ...]  # empty: all
     start: str  # of the first occurrence, local
@@ -41,7 +41,7 @@ class Rule:
         return not self.policies or policy in self.policies
 
 
-def occurrences(rule: Rule, since: datetime, until: datetime) -> list[Occurrence]:
+def occurrences(rule: FreezeRule, since: datetime, until: datetime) -> list[Occurrence]:
     """Those that overlap [since, until), by their start. Each keeps its local times over changes of the clocks."""
     first, end = datetime.strptime(rule.start, LOCAL), datetime.strptime(rule.end, LOCAL)
     length = end - first
@@ -50,7 +50,7 @@ def occurrences(rule: Rule, since: datetime, until: datetime) -> list[Occurrence
     return [each for each in found if each.start < until and each.end > since and each.start < each.end]
 
 
-def _starts(rule: Rule, first: datetime, length: timedelta, since: datetime, until: datetime) -> list[datetime]:
+def _starts(rule: FreezeRule, first: datetime, length: timedelta, since: datetime, until: datetime) -> list[datetime]:
     zone, slack = ZoneInfo(rule.zone), timedelta(days=1)  # a clock may be moved meanwhile
     low = since.astimezone(zone).replace(tzinfo=None) - length - slack
     high = until.astimezone(zone).replace(tzinfo=None) + slack
@@ -71,7 +71,7 @@ def _utc(local: datetime, zone: str) -> datetime:
     return instant(local.strftime(LOCAL), zone)
 
 
-def in_force(rules: Iterable[Rule], policy: str, now: datetime) -> tuple[Rule, Occurrence] | None:
+def in_force(rules: Iterable[FreezeRule], policy: str, now: datetime) -> tuple[FreezeRule, Occurrence] | None:
     """The freeze that ends last of those in force; one that aborts counts before one that holds."""
     found = [
         (rule, each)
@@ -82,7 +82,7 @@ def in_force(rules: Iterable[Rule], policy: str, now: datetime) -> tuple[Rule, O
     return max(found, key=lambda pair: (pair[0].behaviour == "abort", pair[1].end), default=None)
 
 
-def upcoming(rules: Iterable[Rule], policy: str, now: datetime) -> list[tuple[Rule, Occurrence]]:
+def upcoming(rules: Iterable[FreezeRule], policy: str, now: datetime) -> list[tuple[FreezeRule, Occurrence]]:
     """Those in force and to come within a year, by their start."""
     concerned = [rule for rule in rules if rule.concerns(policy)]
     found = [(rule, each) for rule in concerned for each in occurrences(rule, now, now + HORIZON)]
@@ -138,7 +138,7 @@ def _rule_problems(value: Mapping[str, Any], now: datetime) -> list[Problem]:
     fault = rrule_fault(text, value["start"]) if text else ""
     if fault:
         return [_problem("rrule", text, fault, "FREQ=DAILY or longer; " + ", ".join(PARTS[1:]))]
-    rule = Rule("", (), value["start"], value["end"], value["zone"], text, "hold")
+    rule = FreezeRule("", (), value["start"], value["end"], value["zone"], text, "hold")
     if not occurrences(rule, now, now + HORIZON):
         path = "rrule" if text else "end"
         return [_problem(path, text or value["end"], "the freeze has no time within a year from now")]

@@ -7,7 +7,13 @@ from typing import Any
 
 from controlplane.dashboard.templatetags.figures import ms, whole
 from controlplane.deliveries.plan import COMPARISONS, COUNTS, NEEDED
-from controlplane.delivery_pages.display.interval import Axis, points_axis, ratio_axis, signed_percent, signed_points
+from controlplane.delivery_pages.display.interval import (
+    RatioAxis,
+    points_axis,
+    ratio_axis,
+    signed_percent,
+    signed_points,
+)
 from controlplane.policies.selectors import listed
 from fleet.counted import percent
 
@@ -56,7 +62,7 @@ class EvidenceRow:
     verdict: str
     shape: str
     text: str
-    axis: Axis | None
+    axis: RatioAxis | None
 
 
 def name(finding: Finding) -> str:
@@ -125,7 +131,7 @@ def _row(finding: Finding, several_pools: bool) -> EvidenceRow:
     )
 
 
-def _numbers(finding: Finding) -> tuple[str, str, str, Axis | None]:
+def _numbers(finding: Finding) -> tuple[str, str, str, RatioAxis | None]:
     metric, estimate = finding["metric"], finding.get("estimate")
     if estimate is not None and metric in NEEDED:
         return _ratio(finding, estimate)
@@ -139,7 +145,7 @@ def _numbers(finding: Finding) -> tuple[str, str, str, Axis | None]:
     return "", "", "", None
 
 
-def _level(finding: Finding, estimate: float) -> tuple[str, str, str, Axis | None]:
+def _level(finding: Finding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
     """Of one side: a share, or ms of the pool."""
     shown = ms if finding["metric"].endswith("_ms") else _share
     low, high, worse = finding["lower"], finding["upper"], finding["worse"]
@@ -152,7 +158,7 @@ def _share(share: float) -> str:
     return percent(share, ".3g")
 
 
-def _ratio(finding: Finding, estimate: float) -> tuple[str, str, str, Axis | None]:
+def _ratio(finding: Finding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
     worse, fine, low, high = finding["worse"], finding["fine"], *_bounds(finding)
     limits = f"fails above {signed_percent(worse)}, fine below {signed_percent(fine)}"
     axis = ratio_axis(1 + estimate, 1 + low, 1 + high, worse, fine)
@@ -167,7 +173,7 @@ def times(difference: float) -> str:
     return f"× {1 + difference:.2f}"
 
 
-def _points(finding: Finding, estimate: float) -> tuple[str, str, str, Axis | None]:
+def _points(finding: Finding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
     worse, low, high = finding["worse"], *_bounds(finding)
     interval = f"{signed_points(low)} to {signed_points(high)}"
     limits = f"fails above {signed_points(worse)}"

@@ -23,7 +23,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class RatioAxis:
     same: str  # x where both arms are equal
     worse: Mark | None
     fine: Mark | None
@@ -36,7 +36,7 @@ class Axis:
 
 def ratio_axis(
     estimate: float, lower: float, upper: float, worse: float | None = None, fine: float | None = None
-) -> Axis:
+) -> RatioAxis:
     """`estimate`, `lower`, `upper` are ratios, 1 meaning equal; `worse` and `fine` are relative differences."""
     outermost = max(1.0 + (worse or 0.0), 1.0 + (fine or 0.0))
     ends = (math.log(RATIO_ENDS[0]), max(math.log(RATIO_ENDS[1]), BEYOND * math.log(outermost)))
@@ -44,7 +44,7 @@ def ratio_axis(
     return _axis(ends, tuple(map(_log, (estimate, lower, upper))), marks)
 
 
-def points_axis(estimate: float, lower: float, upper: float, worse: float | None = None) -> Axis:
+def points_axis(estimate: float, lower: float, upper: float, worse: float | None = None) -> RatioAxis:
     """A difference between two shares; `worse` is one too."""
     ends = (POINTS_ENDS[0], max(POINTS_ENDS[1], BEYOND * (worse or 0.0)))
     return _axis(ends, (estimate, lower, upper), [None if worse is None else (worse, signed_points(worse)), None])
@@ -54,7 +54,7 @@ def _log(ratio: float) -> float:
     return math.log(ratio) if ratio > 0 else -math.inf
 
 
-def _axis(ends: tuple[float, float], values: tuple[float, ...], marks: list[tuple[float, str] | None]) -> Axis:
+def _axis(ends: tuple[float, float], values: tuple[float, ...], marks: list[tuple[float, str] | None]) -> RatioAxis:
     def place(value: float) -> float:
         inside = min(max(value, ends[0]), ends[1])
         return EDGE + (inside - ends[0]) / (ends[1] - ends[0]) * (WIDTH - 2 * EDGE)
@@ -66,7 +66,7 @@ def _axis(ends: tuple[float, float], values: tuple[float, ...], marks: list[tupl
     estimate, lower, upper = values
     worse, fine = (None if each is None else mark(*each) for each in marks)
     same, at, low, high = (f"{place(value):.1f}" for value in (0.0, estimate, lower, upper))
-    return Axis(same, worse, fine, at, low, high, lower < ends[0], upper > ends[1])
+    return RatioAxis(same, worse, fine, at, low, high, lower < ends[0], upper > ends[1])
 
 
 def signed_percent(share: float) -> str:

@@ -22,7 +22,7 @@ register = template.Library()
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CandidateOutcome:
     """What became of a candidate."""
 
     delivery: int
@@ -80,10 +80,10 @@ def direct_refusal(context: Any, policy: Policy) -> str:
 
 
 @register.simple_tag
-def outcomes_of(policy: Policy) -> dict[int, Outcome]:
+def outcomes_of(policy: Policy) -> dict[int, CandidateOutcome]:
     """What became of candidates, by the number of their version."""
     return {
-        number: Outcome(pk, *sentences.WORDS[State(state)], promoted is not None)
+        number: CandidateOutcome(pk, *sentences.WORDS[State(state)], promoted is not None)
         for number, pk, state, promoted in policy.deliveries.values_list(
             "candidate__number", "pk", "state", "promoted_at"
         )
@@ -91,7 +91,7 @@ def outcomes_of(policy: Policy) -> dict[int, Outcome]:
 
 
 @register.filter
-def of_number(found: Mapping[int, Outcome], version: PolicyVersion) -> Outcome | None:
+def of_number(found: Mapping[int, CandidateOutcome], version: PolicyVersion) -> CandidateOutcome | None:
     return found.get(version.number)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from controlplane.deliveries import services
 from controlplane.deliveries.models import Look
-from controlplane.deliveries.moving import Move, move
+from controlplane.deliveries.moving import TransitionRequest, move
 from controlplane.deliveries.states import By, State, What
 from controlplane.deliveries.tests.conftest import ADA, CANARY, FULL, OTTO, WHY, proposed
 from controlplane.delivery_pages.tests.values import finding
@@ -27,7 +27,7 @@ def press(client, delivery, verb, **fields):
 def running(delivery):
     """Its first canary, at 5 %."""
     for what, by in ((What.START, By.PERSON), (What.ARMED, By.SYSTEM), (What.PASS, By.JUDGE)):
-        delivery = move(delivery, Move(what, by, OTTO))
+        delivery = move(delivery, TransitionRequest(what, by, OTTO))
     return delivery
 
 

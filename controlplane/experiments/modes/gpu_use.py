@@ -21,7 +21,7 @@ NONE = "no GPU on this node"
 
 
 @dataclass(slots=True)
-class Series:
+class GpuSeries:
     """Of one GPU; `points`: seconds after the start (wall clock), share of time in which it computed, bytes in use."""
 
     name: str
@@ -46,7 +46,7 @@ class GpuUse:
     nodes: tuple[str, ...]
     path: Path
     step_s: float = STEP_S
-    _series: dict[str, Series] = field(default_factory=dict)  # by node/number
+    _series: dict[str, GpuSeries] = field(default_factory=dict)  # by node/number
     _absent: dict[str, str] = field(default_factory=dict)  # node → why it has no values
     _looked_s: float | None = None
 
@@ -70,7 +70,7 @@ class GpuUse:
         for gpu in gpus or ():
             if gpu["use"] is not None:
                 series = self._series.setdefault(
-                    f"{node.name}/{gpu['number']}", Series(gpu["name"], gpu["memory_bytes"])
+                    f"{node.name}/{gpu['number']}", GpuSeries(gpu["name"], gpu["memory_bytes"])
                 )
                 series.points.append((round(at_s, 1), gpu["use"], gpu["memory_used_bytes"]))
 

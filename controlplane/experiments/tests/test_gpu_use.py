@@ -84,7 +84,7 @@ def test_the_api_and_the_page_have_the_series_of_each_run_that_kept_one(ended, c
     run = experiment.runs.all()[0]
     series = {"at_s": [0.0, 5.0], "use": [0.4, 0.8], "memory_used_bytes": [2, 4], "mean": 0.6, "peak": 0.8}
     kept = GpuUse((), run.gpu_path)
-    kept._series["gpu-1/0"] = gpu_use.Series("H200", 8, [(0.0, 0.4, 2), (5.0, 0.8, 4)])
+    kept._series["gpu-1/0"] = gpu_use.GpuSeries("H200", 8, [(0.0, 0.4, 2), (5.0, 0.8, 4)])
     kept.look(0.0)
     path = f"/experiments/{experiment.pk}/gpu"
     (found,) = ci.get(path).json()

@@ -53,7 +53,7 @@ def _ends_s(one: Simulated) -> float:
 
 
 @dataclass(slots=True)
-class _Cell:
+class _ArmCell:
     n: int = 0
     ttft: MomentSums = field(default_factory=MomentSums)
     tpot: MomentSums = field(default_factory=MomentSums)
@@ -83,7 +83,7 @@ class _Cell:
 class Tallies:
     def __init__(self, slow: Limits) -> None:
         self._slow = slow
-        self._cells: dict[tuple[Arm, str, int], _Cell] = defaultdict(_Cell)
+        self._cells: dict[tuple[Arm, str, int], _ArmCell] = defaultdict(_ArmCell)
         self._seen: set[tuple[str, str]] = set()  # (what, session)
 
     def add(self, one: Answered) -> None:

@@ -13,7 +13,7 @@ register = template.Library()
 
 
 @register.simple_tag
-def recorded_requests(pools: Collection[str]) -> spreads.Recorded | None:
+def recorded_requests(pools: Collection[str]) -> spreads.RecordedRequests | None:
     """None when Redis is away."""
     try:
         return spreads.read(connect(), pools)
@@ -23,7 +23,7 @@ def recorded_requests(pools: Collection[str]) -> spreads.Recorded | None:
 
 @register.inclusion_tag("receipts/_class_shares.html")
 def class_shares_picture(
-    recorded: spreads.Recorded | None, live: Mapping[str, Any], draft: Mapping[str, Any]
+    recorded: spreads.RecordedRequests | None, live: Mapping[str, Any], draft: Mapping[str, Any]
 ) -> dict[str, Any]:
     if recorded is None:
         return {"away": True}
@@ -40,7 +40,7 @@ def class_shares_picture(
 
 @register.inclusion_tag("receipts/_spread.html")
 def spread_picture(
-    recorded: spreads.Recorded | None, field: Any, live: Mapping[str, Any], draft: Mapping[str, Any]
+    recorded: spreads.RecordedRequests | None, field: Any, live: Mapping[str, Any], draft: Mapping[str, Any]
 ) -> dict[str, Any]:
     """`field`: the parameter's field on the editor. Empty for a parameter that limits nothing recorded."""
     if field.path not in spreads.QUANTITIES:

@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.systems.asking import InvalidInputs, ask, figures
 from controlplane.systems.dwdp import DWDP
-from controlplane.systems.dwdp_inputs import Inputs, phase_of
+from controlplane.systems.dwdp_inputs import DwdpInputs, phase_of
 from controlplane.systems.system import Answer, Value
 from fleet.systems.dwdp.phase import Prompts
 from fleet.systems.dwdp.published import r1_phase
@@ -34,7 +34,7 @@ def test_the_verdict_says_first_whether_the_copy_is_hidden() -> None:
 
 def test_the_defaults_are_the_papers_set_up() -> None:
     """But for rounding of the shares that the form shows."""
-    own, paper = phase_of(Inputs()), r1_phase(Prompts.uniform(8192, 0.8))
+    own, paper = phase_of(DwdpInputs()), r1_phase(Prompts.uniform(8192, 0.8))
     assert own.prompts.mean == pytest.approx(paper.prompts.mean, rel=1e-3)
     assert own.prompts.cv == pytest.approx(paper.prompts.cv, rel=0.01)
     assert own.dwdp_ms == pytest.approx(paper.dwdp_ms, rel=2e-3)
@@ -61,14 +61,16 @@ def test_slices_expose_less_than_whole_pulls() -> None:
 
 
 def test_the_bars_of_a_layer_add_up() -> None:
-    phase = phase_of(Inputs())
+    phase = phase_of(DwdpInputs())
     bars = ask(DWDP, {}).charts[0]
     totals = [sum(one.y[place] or 0 for one in bars.series) for place in (0, 1)]
     assert totals == pytest.approx([phase.dwdp_ms, phase.dep_ms])
 
 
 def test_sizes_that_are_given_replace_those_of_model_and_gpu() -> None:
-    given = Inputs(experts=64, top_k=4, bytes_per_weight=1.0, memory_gb=141.0, expert_pflops=2.0, link_gb_per_s=450.0)
+    given = DwdpInputs(
+        experts=64, top_k=4, bytes_per_weight=1.0, memory_gb=141.0, expert_pflops=2.0, link_gb_per_s=450.0
+    )
     phase = phase_of(given)
     assert (phase.moe.experts, phase.moe.top_k, phase.layout.local) == (64, 4, 16)
     assert (phase.gpu.memory_bytes, phase.gpu.expert_flops, phase.gpu.link_bytes_per_s) == (141e9, 2e15, 450e9)

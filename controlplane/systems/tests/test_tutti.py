@@ -9,7 +9,7 @@ from controlplane.systems.asking import InvalidInputs, ask, figures, inputs_of
 from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import Figure
 from controlplane.systems.templatetags.systems import cell, signed_percent
-from controlplane.systems.tiers.inputs import PRESETS, Inputs, device_of, pool_tokens, profile_of, study_of
+from controlplane.systems.tiers.inputs import PRESETS, TierInputs, device_of, pool_tokens, profile_of, study_of
 from fleet.engine.tiers.devices import SSD_TUTTI
 from fleet.systems.tiers.published import TITLES
 
@@ -19,7 +19,7 @@ QUICK = {"runs": 1, "requests": 200}
 
 
 def test_a_given_value_takes_the_place_of_the_tiers_own() -> None:
-    inputs = Inputs(
+    inputs = TierInputs(
         tier="ssd-tutti", read_gb_s=10.0, layer_setup_ms=1.0, object_us=3.0, mode="block", contention="naive"
     )
     device = device_of(inputs)
@@ -27,16 +27,18 @@ def test_a_given_value_takes_the_place_of_the_tiers_own() -> None:
     assert (device.read_bytes_per_s, device.layer_setup_s, device.object_s) == (10e9, 1e-3, pytest.approx(3e-6))
     assert (device.mode, device.contention, device.write_bytes_per_s) == ("block", "naive", SSD_TUTTI.write_bytes_per_s)
     assert study_of(inputs).tiers["ssd-tutti"].device == device
-    assert study_of(Inputs()).tiers["ssd-tutti"].device == SSD_TUTTI
+    assert study_of(TierInputs()).tiers["ssd-tutti"].device == SSD_TUTTI
 
 
 def test_address_lists_come_off_the_pool() -> None:
-    found = profile_of(Inputs())
-    sgl, prp, none = (pool_tokens(Inputs(metadata=kind, hbm_tokens=480_000), found) for kind in ("sgl", "prp", "none"))
+    found = profile_of(TierInputs())
+    sgl, prp, none = (
+        pool_tokens(TierInputs(metadata=kind, hbm_tokens=480_000), found) for kind in ("sgl", "prp", "none")
+    )
     assert none == 480_000
     assert sgl == pytest.approx(480_000 * (1 - 16 / 65_536))
     assert prp == pytest.approx(480_000 * 15 / 16)
-    assert pool_tokens(Inputs(tier="hbm", hbm_tokens=480_000), found) == 480_000
+    assert pool_tokens(TierInputs(tier="hbm", hbm_tokens=480_000), found) == 480_000
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from controlplane.systems.system import Answer, Axis, Chart, Fact, Series, Table
-from controlplane.systems.tiers.inputs import Inputs, prices_of, study_of
+from controlplane.systems.tiers.inputs import TierInputs, prices_of, study_of
 from fleet.counted import percent
 from fleet.engine.tiers.devices import TierDevice
 from fleet.engine.tiers.loading import crossover, effective_bytes_per_s, shortest_worth_loading
@@ -18,7 +18,7 @@ FULL = 1.0  # busy share that is not sustained: the queue grows as long as the l
 
 
 @dataclass(frozen=True)
-class Row:
+class ServedTier:
     """One tier under the load."""
 
     name: str
@@ -29,7 +29,7 @@ class Row:
     wear: Wear | None
 
 
-def answer(inputs: Inputs) -> Answer:
+def answer(inputs: TierInputs) -> Answer:
     study = study_of(inputs)
     rows = {name: _row(inputs, study, name) for name in study.tiers}
     return Answer(
@@ -41,14 +41,14 @@ def answer(inputs: Inputs) -> Answer:
     )
 
 
-def _row(inputs: Inputs, study: Study, name: str) -> Row:
+def _row(inputs: TierInputs, study: Study, name: str) -> ServedTier:
     shares = study.shares(name)
     gpus = float(inputs.tp)
     written = inputs.rate * (shares.new_tokens + inputs.output_tokens) * study.engine.layout.bytes_per_token
     device = study.tiers[name].device
     wears = device is not None and device.endurance
     drives = inputs.drive_tb * 1e12, inputs.amplification, inputs.rated_dwpd, inputs.rated_years
-    return Row(
+    return ServedTier(
         name,
         study.middle(name, inputs.rate),
         shares,
@@ -58,7 +58,7 @@ def _row(inputs: Inputs, study: Study, name: str) -> Row:
     )
 
 
-def _verdict(inputs: Inputs, rows: dict[str, Row]) -> str:
+def _verdict(inputs: TierInputs, rows: dict[str, ServedTier]) -> str:
     row, title = rows[inputs.tier], TITLES[inputs.tier]
     if row.served.busy_share >= FULL:
         busy = f"its engine would be busy {percent(row.served.busy_share)} of the time"
@@ -71,7 +71,7 @@ def _verdict(inputs: Inputs, rows: dict[str, Row]) -> str:
     return f"{time} and {'pays for itself' if pays else 'does not pay for itself'}: it {money}."
 
 
-def _facts(inputs: Inputs, study: Study, row: Row) -> tuple[Fact, ...]:
+def _facts(inputs: TierInputs, study: Study, row: ServedTier) -> tuple[Fact, ...]:
     served, shares, cost = row.served, row.shares, row.cost
     device = study.tiers[row.name].device
     bubble = shares.bubble_s / shares.busy_s
@@ -93,7 +93,7 @@ def _facts(inputs: Inputs, study: Study, row: Row) -> tuple[Fact, ...]:
     return (*found, *_memory_facts(inputs, study, device))
 
 
-def _memory_facts(inputs: Inputs, study: Study, device: TierDevice | None) -> list[Fact]:
+def _memory_facts(inputs: TierInputs, study: Study, device: TierDevice | None) -> list[Fact]:
     layout = study.engine.layout
     pool = layout.bytes(study.engine.hbm_tokens)
     lists = [f"{kind.upper()} {metadata_bytes(kind, pool) / 2**20:,.0f} MiB" for kind in ("prp", "sgl")]
@@ -104,7 +104,7 @@ def _memory_facts(inputs: Inputs, study: Study, device: TierDevice | None) -> li
     return found
 
 
-def _charts(inputs: Inputs, study: Study, rows: dict[str, Row]) -> list[Chart]:
+def _charts(inputs: TierInputs, study: Study, rows: dict[str, ServedTier]) -> list[Chart]:
     rates = [share * _highest(inputs, rows) for share in CURVE]
     return [
         _ttft_by_rate(inputs, study, rates),
@@ -115,11 +115,11 @@ def _charts(inputs: Inputs, study: Study, rows: dict[str, Row]) -> list[Chart]:
     ]
 
 
-def _highest(inputs: Inputs, rows: dict[str, Row]) -> float:
+def _highest(inputs: TierInputs, rows: dict[str, ServedTier]) -> float:
     return max(1.5 * inputs.rate, 1.1 * max(row.capacity for row in rows.values()))
 
 
-def _ttft_by_rate(inputs: Inputs, study: Study, rates: list[float]) -> Chart:
+def _ttft_by_rate(inputs: TierInputs, study: Study, rates: list[float]) -> Chart:
     lines = [
         Series(TITLES[name], tuple(rates), tuple(study.ttft_s(name, rate) for rate in rates)) for name in study.tiers
     ]
@@ -133,7 +133,7 @@ def _ttft_by_rate(inputs: Inputs, study: Study, rates: list[float]) -> Chart:
     )
 
 
-def _parts(rows: dict[str, Row]) -> Chart:
+def _parts(rows: dict[str, ServedTier]) -> Chart:
     titles = tuple(TITLES[name] for name in rows)
     parts = (
         ("Queue", "queue_s"),
@@ -149,7 +149,7 @@ def _below(study: Study) -> dict[str, TierDevice]:
     return {name: tier.device for name, tier in study.tiers.items() if tier.device is not None}
 
 
-def _crossovers(inputs: Inputs, study: Study) -> Chart:
+def _crossovers(inputs: TierInputs, study: Study) -> Chart:
     engine = study.engine
     lines = (
         Series(
@@ -170,7 +170,7 @@ def _crossovers(inputs: Inputs, study: Study) -> Chart:
     )
 
 
-def _contention(inputs: Inputs, study: Study, rates: list[float]) -> Chart:
+def _contention(inputs: TierInputs, study: Study, rates: list[float]) -> Chart:
     kinds = {"none": "Reads undisturbed", "naive": "Naive writes", "slack": "Writes in the slack"}
     lines = (
         Series(title, tuple(rates), tuple(study.ttft_s(inputs.tier, rate, kind) for rate in rates))
@@ -193,7 +193,7 @@ def _bandwidths(study: Study) -> Chart:
     return Chart("Rate of a load", Axis("Prefix", "tokens", log=True), Axis("Rate per GPU", "GB/s"), tuple(lines))
 
 
-def _comparison(rows: dict[str, Row]) -> Table:
+def _comparison(rows: dict[str, ServedTier]) -> Table:
     return Table(
         "The tiers under this load",
         (
@@ -215,7 +215,7 @@ def _comparison(rows: dict[str, Row]) -> Table:
     )
 
 
-def _compared(row: Row) -> tuple[float | str | None, ...]:
+def _compared(row: ServedTier) -> tuple[float | str | None, ...]:
     served, shares, cost, wear = row.served, row.shares, row.cost, row.wear
     return (
         TITLES[row.name],
@@ -232,7 +232,7 @@ def _compared(row: Row) -> tuple[float | str | None, ...]:
     )
 
 
-def _placement(study: Study, rows: dict[str, Row]) -> Table:
+def _placement(study: Study, rows: dict[str, ServedTier]) -> Table:
     return Table(
         "Hits by tier",
         (
@@ -248,7 +248,7 @@ def _placement(study: Study, rows: dict[str, Row]) -> Table:
     )
 
 
-def _placed(study: Study, row: Row) -> tuple[float | str | None, ...]:
+def _placed(study: Study, row: ServedTier) -> tuple[float | str | None, ...]:
     tier, engine = study.tiers[row.name], study.engine
     shortest = None
     if tier.device is not None:
@@ -257,7 +257,7 @@ def _placed(study: Study, row: Row) -> tuple[float | str | None, ...]:
     return (TITLES[row.name], row.shares.hbm * 100, row.shares.tier * 100, row.shares.new_tokens, holds, shortest)
 
 
-def _cautions(inputs: Inputs, study: Study, row: Row) -> list[str]:
+def _cautions(inputs: TierInputs, study: Study, row: ServedTier) -> list[str]:
     found = []
     if row.served.busy_share >= FULL:
         found.append("The load is not sustained: times grow with the length of the run.")

@@ -12,11 +12,11 @@ from fleet.engine.law import API_S, Law, law_of
 from fleet.engine.profiles import profile
 from fleet.engine.tiers.devices import DRAM, LAYER_PASS_S, SSD, SSD_GDS, SSD_TUTTI, TierDevice
 from fleet.engine.tiers.loading import bubble_s, crossover, effective_bytes_per_s, load_s, prefill_s
-from fleet.engine.tiers.sizes import Layout, layout_of, metadata_bytes, staging_tokens
+from fleet.engine.tiers.sizes import KvLayout, layout_of, metadata_bytes, staging_tokens
 from fleet.systems.prices import Prices
 from fleet.systems.tiers.load import LEVAL, LOOGLE, Load
 from fleet.systems.tiers.published import AT_LEAST, HITS, RATES, TITLES, TTFT_S
-from fleet.systems.tiers.serving import TOKENIZE_S, Engine, Tier, paged
+from fleet.systems.tiers.serving import TOKENIZE_S, TierCapacity, TieredEngine, paged
 from fleet.systems.tiers.study import DRAM_GB, SSD_GB, Runs, Study, cost_of, tiers_of
 
 K, GB = 1024, 1e9
@@ -24,7 +24,7 @@ HBM_TOKENS = 0.41e6  # of Llama-3-8B on an H100 [P]
 PLAIN = law_of(profile())
 LAW = paged(PLAIN)
 LLAMA = layout_of(profile())
-ENGINE = Engine(LAW, LLAMA, HBM_TOKENS)
+ENGINE = TieredEngine(LAW, LLAMA, HBM_TOKENS)
 TIERS = tiers_of(LLAMA.bytes_per_token)
 RATE, LOOGLE_RATE, LIMIT_S = 1.5, 0.6, 1.0
 # Lengths of another publication (HCache, EuroSys '25), and no tier has a value that was solved from figure 8.
@@ -108,7 +108,7 @@ def _capacities(study: Study) -> Iterator[Figure]:
 
 def _unfitted() -> Iterator[Figure]:
     engine = replace(ENGINE, law=PLAIN, floor_s=0.0)
-    tiers = {**TIERS, "ssd-gds": Tier(UNFITTED_GDS, TIERS["ssd-gds"].tokens)}
+    tiers = {**TIERS, "ssd-gds": TierCapacity(UNFITTED_GDS, TIERS["ssd-gds"].tokens)}
     study = Study(engine, tiers, UNFITTED, Runs(5, 2_000, 1_500))
     for name, value in {"hbm": 7.2, "ssd": 6.5, "ssd-gds": 3.9, "dram": 2.8, "ssd-tutti": 0.87}.items():
         ours = study.ttft_s(name, RATE)
@@ -228,7 +228,7 @@ def _memory() -> Iterator[Figure]:
         "section 3.1",
         "its own arithmetic",
     )
-    glm = Layout(81_920, 40, 2)
+    glm = KvLayout(81_920, 40, 2)
     longest = staging_tokens(SSD_GDS, glm, 8e9) / K
     yield Figure(
         "GDS, GLM-4-9B-1M on two H100: longest prefix before it fails",
@@ -242,7 +242,7 @@ def _memory() -> Iterator[Figure]:
     yield Figure(
         "Objects of 128K tokens, Qwen3-32B, blocks of 64",
         256,
-        Layout(262_144, 64).objects(128 * K) / K,
+        KvLayout(262_144, 64).objects(128 * K) / K,
         "K",
         False,
         "text",

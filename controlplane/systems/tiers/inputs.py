@@ -13,7 +13,7 @@ from fleet.systems.prices import Prices
 from fleet.systems.tiers.load import Load
 from fleet.systems.tiers.published import TITLES
 from fleet.systems.tiers.queueing import Contention
-from fleet.systems.tiers.serving import Engine, Tier, paged
+from fleet.systems.tiers.serving import TierCapacity, TieredEngine, paged
 from fleet.systems.tiers.study import Runs, Study, tiers_of
 from router.contract.problem import Problem
 
@@ -31,7 +31,7 @@ def _of_tier(title: str, maximum: float, help: str, unit: str = "", minimum: flo
 
 
 @dataclass(frozen=True)
-class Inputs:
+class TierInputs:
     tier: str = option(
         "ssd-tutti", title="Tier", choices=tuple(TITLES), help="The tier below HBM that the verdict is about."
     )
@@ -259,7 +259,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def rules(inputs: Inputs) -> list[Problem]:
+def rules(inputs: TierInputs) -> list[Problem]:
     problems = []
     if inputs.longest < inputs.shortest:
         allowed = f"at least the shortest, {inputs.shortest:,} tokens"
@@ -275,11 +275,11 @@ def rules(inputs: Inputs) -> list[Problem]:
     return problems
 
 
-def profile_of(inputs: Inputs) -> Profile:
+def profile_of(inputs: TierInputs) -> Profile:
     return profile(inputs.gpu, inputs.model, int(inputs.tp))
 
 
-def pool_tokens(inputs: Inputs, found: Profile) -> float:
+def pool_tokens(inputs: TierInputs, found: Profile) -> float:
     """What the address lists of the tier leave of the KV pool."""
     tokens = float(inputs.hbm_tokens or kv_blocks(found, BLOCK_TOKENS) * BLOCK_TOKENS)
     device = device_of(inputs)
@@ -297,7 +297,7 @@ _SCALES = {
 }
 
 
-def device_of(inputs: Inputs) -> TierDevice | None:
+def device_of(inputs: TierInputs) -> TierDevice | None:
     """The chosen tier's, with the values given instead of its own."""
     device = tiers_of(1.0)[inputs.tier].device
     if device is None:
@@ -311,10 +311,10 @@ def device_of(inputs: Inputs) -> TierDevice | None:
     return replace(device, **numbers, **words)
 
 
-def study_of(inputs: Inputs) -> Study:
+def study_of(inputs: TierInputs) -> Study:
     """The five tiers under one load; the chosen one with its own values, the others as published."""
     found = profile_of(inputs)
-    engine = Engine(
+    engine = TieredEngine(
         paged(law_of(found), inputs.attention),
         layout_of(found, inputs.object_tokens),
         pool_tokens(inputs, found),
@@ -324,7 +324,7 @@ def study_of(inputs: Inputs) -> Study:
         inputs.picks_faster,
     )
     tiers = tiers_of(found.sizes.kv_bytes_per_token, inputs.dram_gb, inputs.ssd_gb)
-    tiers[inputs.tier] = Tier(device_of(inputs), tiers[inputs.tier].tokens)
+    tiers[inputs.tier] = TierCapacity(device_of(inputs), tiers[inputs.tier].tokens)
     return Study(
         engine,
         tiers,
@@ -334,5 +334,5 @@ def study_of(inputs: Inputs) -> Study:
     )
 
 
-def prices_of(inputs: Inputs) -> Prices:
+def prices_of(inputs: TierInputs) -> Prices:
     return Prices(inputs.gpu_hour, inputs.dram_gb_hour, inputs.ssd_gb_hour)

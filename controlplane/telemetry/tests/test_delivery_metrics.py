@@ -8,7 +8,7 @@ from django.utils import timezone
 from controlplane.deliveries import services
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.models import Look
-from controlplane.deliveries.moving import Move, move
+from controlplane.deliveries.moving import TransitionRequest, move
 from controlplane.deliveries.states import By, What
 from controlplane.deliveries.tests.conftest import CANARY, FULL, OTTO, WHY, proposed
 from controlplane.notices import services as notices
@@ -37,7 +37,7 @@ def running(policy):  # noqa: F811
     """In a canary step of 5 %."""
     row = proposed(policy, CANARY, FULL)
     for what, by in ((What.START, By.PERSON), (What.ARMED, By.SYSTEM)):
-        row = move(row, Move(what, by, OTTO, WHY))
+        row = move(row, TransitionRequest(what, by, OTTO, WHY))
     return row
 
 

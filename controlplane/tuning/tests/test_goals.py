@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from controlplane.tuning import goals
-from controlplane.tuning.goals import Goals, Limits
+from controlplane.tuning.goals import Goals, GoodputLimits
 from controlplane.twin.simulation.types import Simulated
 
 ONE = Simulated(0, 1, "", 0.0, 100, 10, 0, 0.1, 0.01, 0.2, "a", "warm", "ok", "", 0.0, "", "", False)
 REFUSED = replace(ONE, outcome="refused", ttft_s=None, tpot_s=None, instance="")
-LIMITS = Limits(200.0, 20.0)
+LIMITS = GoodputLimits(200.0, 20.0)
 
 
 def answers(*ttft_s, **changes):
@@ -42,9 +42,9 @@ def test_goodput_is_an_answer_within_both_limits(changes, good):
 
 def test_the_limits_are_those_asked_for_else_the_live_versions_p90():
     live = answers(*(i / 1000 for i in range(1, 102)))
-    assert goals.limits_of(live, None, None) == Limits(91.0, 10.0)
-    assert goals.limits_of(live, 50.0, 5.0) == Limits(50.0, 5.0)
-    assert goals.limits_of([REFUSED], None, None) == Limits(math.inf, math.inf)
+    assert goals.limits_of(live, None, None) == GoodputLimits(91.0, 10.0)
+    assert goals.limits_of(live, 50.0, 5.0) == GoodputLimits(50.0, 5.0)
+    assert goals.limits_of([REFUSED], None, None) == GoodputLimits(math.inf, math.inf)
 
 
 def of(ttft, tpot, goodput):
@@ -72,7 +72,7 @@ def test_winners_are_best_in_a_goal_or_in_the_balance():
 def test_effects_have_intervals_and_verdicts_in_the_direction_of_the_goal():
     live = answers(*(0.15 + 0.001 * i for i in range(60)))
     better, same = answers(*(0.05 + 0.001 * i for i in range(60))), live
-    found = goals.effects(live, {3: better, 8: same}, Limits(180.0, 20.0))
+    found = goals.effects(live, {3: better, 8: same}, GoodputLimits(180.0, 20.0))
     ttft, tpot, goodput = found[3]
     assert (ttft["metric"], ttft["verdict"], ttft["n"]) == ("ttft_p90_ms", "better", 60)
     assert ttft["difference"] == pytest.approx(-100.0)

@@ -153,7 +153,7 @@ def test_points_without_a_time_are_left_out_of_the_picture():
     [([802, 1537], "800 1,000 1,200 1,400"), ([10.6, 19.7], "12 14 16 18 20"), ([5, 5], "4.8 4.9 5.0 5.1 5.2")],
 )
 def test_the_axes_of_the_picture_carry_round_numbers(values, texts):
-    ticks = display.Axis.of(values).ticks()
+    ticks = display.AxisRange.of(values).ticks()
     assert " ".join(text for _, text in ticks) == texts
     assert all(0 <= share <= 1 for share, _ in ticks)
 

@@ -12,7 +12,7 @@ Run = tuple[int, int]  # consecutive blocks of a chain on one tier: its number, 
 
 
 @dataclass(slots=True)
-class Load:
+class BlockLoads:
     """Blocks that a request loads, by tier."""
 
     tokens: list[int]

@@ -16,7 +16,7 @@ from fleet.engine.law import Law
 from fleet.engine.request import EngineRequest
 from fleet.engine.tiers.backlog import PendingWrite
 from fleet.engine.tiers.cache import TierCache
-from fleet.engine.tiers.choice import Load, Run, best_cut, lengthened_s
+from fleet.engine.tiers.choice import BlockLoads, Run, best_cut, lengthened_s
 from fleet.engine.tiers.devices import SLACK_SHARE
 from fleet.engine.tiers.loading import load_s
 from fleet.engine.tiers.model import TiersModel, TiersStats
@@ -106,9 +106,9 @@ class EngineTiers:
                 break
         return [(number, len(list(group))) for number, group in groupby(found)]
 
-    def _load(self, request: EngineRequest, runs: Sequence[Run], hidden_s: Sequence[float]) -> Load:
+    def _load(self, request: EngineRequest, runs: Sequence[Run], hidden_s: Sequence[float]) -> BlockLoads:
         count, at = len(self._tiers), len(request.blocks)
-        load = Load([0] * count, [[] for _ in range(count)], [0.0] * count)
+        load = BlockLoads([0] * count, [[] for _ in range(count)], [0.0] * count)
         for number, blocks in runs:
             load.hashes[number] += request.chain[at : at + blocks]
             load.tokens[number] += blocks * self._size
@@ -119,7 +119,7 @@ class EngineTiers:
             tier.cache.pin(load.hashes[number])
         return load
 
-    def _unpin(self, load: Load) -> None:
+    def _unpin(self, load: BlockLoads) -> None:
         for tier, hashes in zip(self._tiers, load.hashes, strict=True):
             tier.cache.unpin(hashes)
 
@@ -132,7 +132,7 @@ class EngineTiers:
             self._wasted_tokens += len(request.prefetch.hashes) * self._size
             request.prefetch = None
 
-    def started(self, request: EngineRequest, *, again: bool) -> Load | None:
+    def started(self, request: EngineRequest, *, again: bool) -> BlockLoads | None:
         """It joins the coming step. `again`: after a preemption, which counts no hits."""
         load, request.load = request.load, None
         if not again:
@@ -150,7 +150,7 @@ class EngineTiers:
         if self._backlogs and now_s > self._settled_s:
             self._drain([now_s - self._settled_s] * len(self._backlogs), now_s)
 
-    def lengthen(self, loads: Sequence[Load], start_s: float, law_s: float) -> float:
+    def lengthen(self, loads: Sequence[BlockLoads], start_s: float, law_s: float) -> float:
         """The duration of a step that takes `law_s` without what it loads and evicts."""
         evicting_s, self._evicting_s = self._evicting_s, 0.0
         if not loads:
@@ -164,7 +164,7 @@ class EngineTiers:
         self._bubble_s += whole_s - law_s
         return whole_s
 
-    def ended(self, loads: Sequence[Load], law_s: float, end_s: float, *, prefills: bool) -> bool:
+    def ended(self, loads: Sequence[BlockLoads], law_s: float, end_s: float, *, prefills: bool) -> bool:
         """A step, or a run of decode steps, ended that took `law_s` besides its loads. Slack-aware writes had the time
         that its loads left of a prefill, or a share of decode steps. Whether a held back request may be admitted."""
         self._now_s = end_s
@@ -261,7 +261,7 @@ class EngineTiers:
             self._evicting_s += self._tiers[0].writes(len(missing), self._now_s)
             self._put(0, missing)
 
-    def _promote(self, load: Load) -> None:
+    def _promote(self, load: BlockLoads) -> None:
         """Blocks that were loaded from below the first tier, after enough hits."""
         wanted = self.model.promote_hits
         for tier, hashes in zip(self._tiers, load.hashes, strict=True):

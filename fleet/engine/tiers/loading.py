@@ -8,12 +8,12 @@ async    T = T_c; the request waits T_io outside the batch first
 
 from fleet.engine.law import Law
 from fleet.engine.tiers.devices import TierDevice
-from fleet.engine.tiers.sizes import Layout
+from fleet.engine.tiers.sizes import KvLayout
 
 CHUNK = 8192  # tokens of a step
 
 
-def load_s(device: TierDevice, layout: Layout, tokens: int, *, busy: bool = False) -> float:
+def load_s(device: TierDevice, layout: KvLayout, tokens: int, *, busy: bool = False) -> float:
     """T_io of a prefix; `busy`: the sender computes."""
     if tokens <= 0:
         return 0.0
@@ -22,11 +22,11 @@ def load_s(device: TierDevice, layout: Layout, tokens: int, *, busy: bool = Fals
     return setup + max(layout.objects(tokens) * device.object_s, layout.bytes(tokens) / rate)
 
 
-def store_s(device: TierDevice, layout: Layout, tokens: int) -> float:
+def store_s(device: TierDevice, layout: KvLayout, tokens: int) -> float:
     return layout.bytes(tokens) / device.write_bytes_per_s
 
 
-def effective_bytes_per_s(device: TierDevice, layout: Layout, tokens: int) -> float:
+def effective_bytes_per_s(device: TierDevice, layout: KvLayout, tokens: int) -> float:
     """Per GPU; it grows with the prefix, as the setup is spread over more bytes."""
     return layout.bytes(tokens) / load_s(device, layout, tokens)
 
@@ -53,7 +53,7 @@ def exposed_s(device: TierDevice, layers: int, io_s: float, first_s: float, floo
 
 
 def prefill_s(
-    law: Law, device: TierDevice, layout: Layout, new: int, loaded: int, *, chunk: int = CHUNK, floor_s: float = 0.0
+    law: Law, device: TierDevice, layout: KvLayout, new: int, loaded: int, *, chunk: int = CHUNK, floor_s: float = 0.0
 ) -> float:
     """T: loading `loaded` tokens and computing `new` after them, on an idle engine."""
     first_s = law.prefill_s(min(new, chunk), loaded, chunk)
@@ -62,7 +62,7 @@ def prefill_s(
 
 
 def is_worth_loading(
-    law: Law, device: TierDevice, layout: Layout, new: int, loaded: int, *, chunk: int = CHUNK, floor_s: float = 0.0
+    law: Law, device: TierDevice, layout: KvLayout, new: int, loaded: int, *, chunk: int = CHUNK, floor_s: float = 0.0
 ) -> bool:
     """Load or compute: whether loading takes less time than computing those tokens too."""
     return prefill_s(law, device, layout, new, loaded, chunk=chunk, floor_s=floor_s) < law.prefill_s(
@@ -71,7 +71,7 @@ def is_worth_loading(
 
 
 def shortest_worth_loading(
-    law: Law, device: TierDevice, layout: Layout, new: int = 1, *, floor_s: float = 0.0, limit: int = 1 << 20
+    law: Law, device: TierDevice, layout: KvLayout, new: int = 1, *, floor_s: float = 0.0, limit: int = 1 << 20
 ) -> int | None:
     """Tokens; None: none up to `limit` is."""
     if not is_worth_loading(law, device, layout, new, limit, floor_s=floor_s):
@@ -86,7 +86,7 @@ def shortest_worth_loading(
     return high
 
 
-def crossover(law: Law, device: TierDevice, layout: Layout, prompt: int, *, floor_s: float = 0.0) -> float:
+def crossover(law: Law, device: TierDevice, layout: KvLayout, prompt: int, *, floor_s: float = 0.0) -> float:
     """The cached share of a prompt, 0–1, at which loading takes as long as computing the rest."""
     low, high = 0.0, 1.0
     for _ in range(40):

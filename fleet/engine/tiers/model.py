@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fleet.engine.tiers.devices import TierDevice
-from fleet.engine.tiers.sizes import Layout
+from fleet.engine.tiers.sizes import KvLayout
 
 # When a block is written to a tier. through: after its prefill, or with the end of its answer; evict: when HBM evicts
 # it, before its memory is reused; second_use: when it is used for the second time
@@ -20,7 +20,7 @@ class TierModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiersModel:
-    layout: Layout
+    layout: KvLayout
     tiers: tuple[TierModel, ...]  # fastest first
     write: WritePolicy = "through"
     promote_hits: int = 1  # hits below the first tier after which a block is copied into it; 0: never

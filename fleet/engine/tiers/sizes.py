@@ -12,7 +12,7 @@ _METADATA_BYTES = {"none": 0, "prp": 4096, "sgl": 16}  # per such page
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class KvLayout:
     """KV of one model as its tiers store it. Every GPU of an instance moves its own share, at the same time."""
 
     bytes_per_token: float  # of the whole model
@@ -29,8 +29,8 @@ class Layout:
         return tokens * self.bytes_per_token / self.tp
 
 
-def layout_of(profile: Profile, object_tokens: int = 64) -> Layout:
-    return Layout(profile.sizes.kv_bytes_per_token, profile.sizes.layers, profile.tp, object_tokens)
+def layout_of(profile: Profile, object_tokens: int = 64) -> KvLayout:
+    return KvLayout(profile.sizes.kv_bytes_per_token, profile.sizes.layers, profile.tp, object_tokens)
 
 
 def metadata_bytes(kind: Metadata, pool_bytes: float) -> float:
@@ -38,7 +38,7 @@ def metadata_bytes(kind: Metadata, pool_bytes: float) -> float:
     return pool_bytes / _PAGE * _METADATA_BYTES[kind]
 
 
-def staging_tokens(device: TierDevice, layout: Layout, free_bytes: float) -> float:
+def staging_tokens(device: TierDevice, layout: KvLayout, free_bytes: float) -> float:
     """The longest load whose staging fits into the GPU memory outside the pool; inf: it stages nothing."""
     staged = device.staging_share * layout.bytes(1)
     return free_bytes / staged if staged else math.inf

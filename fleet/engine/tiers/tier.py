@@ -7,11 +7,11 @@ from fleet.engine.tiers.cache import TierCache
 from fleet.engine.tiers.devices import BACKLOG_SHARE, NAIVE_SHARE
 from fleet.engine.tiers.loading import store_s
 from fleet.engine.tiers.model import TierModel, TierStats
-from fleet.engine.tiers.sizes import Layout
+from fleet.engine.tiers.sizes import KvLayout
 
 
 class Tier:
-    def __init__(self, model: TierModel, layout: Layout, block_size: int, pool_blocks: int) -> None:
+    def __init__(self, model: TierModel, layout: KvLayout, block_size: int, pool_blocks: int) -> None:
         self.device = model.device
         self.cache = TierCache(model.capacity_bytes / (layout.bytes_per_token * block_size))
         self.backlog: Backlog | None = None  # None: blocks are written at once

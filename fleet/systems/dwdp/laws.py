@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fleet.engine.law import Law, chunk_pairs
 from fleet.engine.scheduler import StepPlan
 from fleet.systems.dwdp.contention import layer_ms
-from fleet.systems.dwdp.layout import Layout
+from fleet.systems.dwdp.layout import ExpertLayout
 from fleet.systems.dwdp.machine import Gpu, Moe, Reached
 from fleet.systems.dwdp.phase import all_to_all_ms, computing, copy_ms, dep_layer_ms
 
@@ -21,7 +21,7 @@ class DwdpLaw(Law):
     moe: Moe
     gpu: Gpu
     reached: Reached
-    group: Layout
+    group: ExpertLayout
     sliced: bool
 
     def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:

@@ -13,7 +13,7 @@ class LayoutError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ExpertLayout:
     experts: int  # E: of a layer
     ranks: int  # N: GPUs of the group
     local: int  # L: held by each
@@ -40,7 +40,7 @@ class Layout:
         return below | above
 
 
-def layout(experts: int, ranks: int, local: int | None = None, prefetch: int | None = None) -> Layout:
+def layout(experts: int, ranks: int, local: int | None = None, prefetch: int | None = None) -> ExpertLayout:
     """Without `prefetch`, the largest possible: floor(E / N). Raises LayoutError."""
     if not 2 <= ranks <= experts:
         raise LayoutError("ranks", f"must be 2 to {experts}, the experts of a layer")
@@ -57,7 +57,7 @@ def layout(experts: int, ranks: int, local: int | None = None, prefetch: int | N
             f"{local} held + {ranks - 1} x {prefetch} copied = {local + (ranks - 1) * prefetch} experts, "
             f"but the model has {experts}; allowed with {prefetch} copied from each GPU: {needed}",
         )
-    return Layout(experts, ranks, local, prefetch)
+    return ExpertLayout(experts, ranks, local, prefetch)
 
 
 def _prefetch_for(experts: int, ranks: int, local: int) -> int:

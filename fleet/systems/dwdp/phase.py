@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fleet.systems.dwdp.contention import layer_ms
-from fleet.systems.dwdp.layout import Layout
+from fleet.systems.dwdp.layout import ExpertLayout
 from fleet.systems.dwdp.machine import Gpu, Moe, Reached
 from fleet.systems.dwdp.waiting import waiting_ms
 
@@ -63,7 +63,7 @@ def computing(moe: Moe, gpu: Gpu, reached: Reached, tokens: float, pairs: float,
     )
 
 
-def copy_ms(moe: Moe, gpu: Gpu, reached: Reached, group: Layout) -> float:
+def copy_ms(moe: Moe, gpu: Gpu, reached: Reached, group: ExpertLayout) -> float:
     """T_pre: of the experts of a layer, with nothing in the way."""
     return group.remote * moe.expert_bytes / (gpu.link_bytes_per_s * reached.link) * 1e3
 
@@ -93,7 +93,7 @@ class Phase:
     moe: Moe
     gpu: Gpu
     reached: Reached
-    layout: Layout  # of the DWDP group
+    layout: ExpertLayout  # of the DWDP group
     dep_ranks: int
     prompts: Prompts
     max_tokens: int  # MNT, per GPU

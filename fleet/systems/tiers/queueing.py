@@ -12,7 +12,7 @@ from statistics import median
 
 from fleet.engine.tiers.devices import BACKLOG_SHARE, NAIVE_SHARE, SLACK_SHARE, TierDevice
 from fleet.engine.tiers.loading import store_s
-from fleet.systems.tiers.serving import Engine, Job
+from fleet.systems.tiers.serving import PrefillJob, TieredEngine
 
 BISECTIONS = 10
 
@@ -40,7 +40,7 @@ class Served:
 class _Writes:
     """Bytes on their way to the tier, in seconds of writing."""
 
-    def __init__(self, engine: Engine, device: TierDevice | None, contention: Contention) -> None:
+    def __init__(self, engine: TieredEngine, device: TierDevice | None, contention: Contention) -> None:
         self.kind = device.contention if device else "none"
         self.token_s = store_s(device, engine.layout, 1) if device else 0.0
         self.contention = contention
@@ -48,7 +48,7 @@ class _Writes:
         self.backlog_s = self.most_s = 0.0
         self.until = 0.0  # naive: the last write ends
 
-    def delay_s(self, start: float, idle_s: float, job: Job) -> float:
+    def delay_s(self, start: float, idle_s: float, job: PrefillJob) -> float:
         """How much longer a prefill takes that starts now, `idle_s` after the last one."""
         if self.kind == "naive":
             share = self.contention.read_share
@@ -61,7 +61,7 @@ class _Writes:
         self.backlog_s = self.limit_s
         return waited
 
-    def computed(self, end: float, job: Job) -> None:
+    def computed(self, end: float, job: PrefillJob) -> None:
         if self.kind == "none":
             return
         written_s = job.new * self.token_s
@@ -74,9 +74,9 @@ class _Writes:
 
 
 def serve(
-    engine: Engine,
+    engine: TieredEngine,
     device: TierDevice | None,
-    work: Sequence[Job],
+    work: Sequence[PrefillJob],
     gaps: Sequence[float],
     rate: float,
     contention: Contention = Contention(),

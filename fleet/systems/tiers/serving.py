@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fleet.engine.law import API_S, Law
 from fleet.engine.tiers.devices import LAYER_PASS_S, TierDevice
 from fleet.engine.tiers.loading import CHUNK, bubble_s, exposed_s, is_worth_loading, load_s
-from fleet.engine.tiers.sizes import Layout
+from fleet.engine.tiers.sizes import KvLayout
 from fleet.systems.tiers.load import Question
 
 ATTENTION = 1.6  # × the law's attention, over paged prefixes [fit 11: 3.43 s]
@@ -20,9 +20,9 @@ TOKENIZE_S = 1.1e-6  # per prompt token
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class TieredEngine:
     law: Law  # with attention over paged prefixes
-    layout: Layout
+    layout: KvLayout
     hbm_tokens: float
     floor_s: float = LAYER_PASS_S  # the least time of a layer-wise pass
     api_s: float = API_S
@@ -31,14 +31,14 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
+class TierCapacity:
     """A medium below HBM with its capacity; without a device, HBM is all."""
 
     device: TierDevice | None = None
     tokens: float = 0.0
 
 
-class Job(NamedTuple):
+class PrefillJob(NamedTuple):
     """A prefill on an idle engine."""
 
     prompt: int
@@ -79,9 +79,9 @@ class _Cache:
             self.used -= self.held.popitem(last=False)[1]
 
 
-def jobs(engine: Engine, tier: Tier, asked: Iterable[Question], question_tokens: int) -> list[Job]:
+def jobs(engine: TieredEngine, tier: TierCapacity, asked: Iterable[Question], question_tokens: int) -> list[PrefillJob]:
     hbm, below = _Cache(engine.hbm_tokens), _Cache(tier.tokens)
-    known: dict[tuple[int, int, int], Job] = {}  # a document is asked about several times
+    known: dict[tuple[int, int, int], PrefillJob] = {}  # a document is asked about several times
     made = []
     for each in asked:
         near = each.tokens if each.document in hbm else 0
@@ -95,7 +95,7 @@ def jobs(engine: Engine, tier: Tier, asked: Iterable[Question], question_tokens:
     return made
 
 
-def job(engine: Engine, device: TierDevice | None, prompt: int, near: int, far: int) -> Job:
+def job(engine: TieredEngine, device: TierDevice | None, prompt: int, near: int, far: int) -> PrefillJob:
     """`near` tokens of the prompt are in HBM, `far` in the tier."""
     law, layout = engine.law, engine.layout
     if device is not None and engine.picks_faster and far:
@@ -104,12 +104,14 @@ def job(engine: Engine, device: TierDevice | None, prompt: int, near: int, far: 
     new = prompt - near - far
     compute_s = law.prefill_s(new, near + far, CHUNK)
     if device is None or not far:
-        return Job(prompt, new, near, 0, compute_s, 0.0, 0.0, 0.0, compute_s)
+        return PrefillJob(prompt, new, near, 0, compute_s, 0.0, 0.0, 0.0, compute_s)
     io_s = load_s(device, layout, far)
     first_s = compute_s if new <= CHUNK else law.prefill_s(CHUNK, near + far, CHUNK)
     added_s = exposed_s(device, layout.layers, io_s, first_s, engine.floor_s)
     if device.mode != "layers":
-        return Job(prompt, new, near, far, compute_s, added_s, io_s, io_s, compute_s)
+        return PrefillJob(prompt, new, near, far, compute_s, added_s, io_s, io_s, compute_s)
     pass_s = max(first_s, engine.floor_s)
     bubble = bubble_s(io_s, pass_s, layout.layers)
-    return Job(prompt, new, near, far, compute_s, added_s, io_s, bubble, max(0.0, pass_s - io_s) + compute_s - first_s)
+    return PrefillJob(
+        prompt, new, near, far, compute_s, added_s, io_s, bubble, max(0.0, pass_s - io_s) + compute_s - first_s
+    )

@@ -9,7 +9,7 @@ from fleet.engine.tiers.sizes import drive_writes_per_day
 from fleet.systems.prices import Prices, per_million
 from fleet.systems.tiers.load import Load, Question, gaps, questions
 from fleet.systems.tiers.queueing import Contention, Served, highest_rate, middle, serve
-from fleet.systems.tiers.serving import Engine, Job, Tier, jobs
+from fleet.systems.tiers.serving import PrefillJob, TierCapacity, TieredEngine, jobs
 
 DRAM_GB, SSD_GB = 256.0, 14_000.0  # of the publication
 DRIVE_BYTES = 15.36e12  # two D7-PS1010 of 7.68 TB
@@ -24,14 +24,14 @@ class Runs:
     warm: int = 1_000  # requests before them, which fill the caches
 
 
-def tiers_of(kv_bytes: float, dram_gb: float = DRAM_GB, ssd_gb: float = SSD_GB) -> dict[str, Tier]:
+def tiers_of(kv_bytes: float, dram_gb: float = DRAM_GB, ssd_gb: float = SSD_GB) -> dict[str, TierCapacity]:
     drives = ssd_gb * 1e9 / kv_bytes
     return {
-        "hbm": Tier(),
-        "dram": Tier(DRAM, dram_gb * 1e9 / kv_bytes),
-        "ssd": Tier(SSD, drives),
-        "ssd-gds": Tier(SSD_GDS, drives),
-        "ssd-tutti": Tier(SSD_TUTTI, drives),
+        "hbm": TierCapacity(),
+        "dram": TierCapacity(DRAM, dram_gb * 1e9 / kv_bytes),
+        "ssd": TierCapacity(SSD, drives),
+        "ssd-gds": TierCapacity(SSD_GDS, drives),
+        "ssd-tutti": TierCapacity(SSD_TUTTI, drives),
     }
 
 
@@ -49,21 +49,21 @@ class Shares:
 
 @dataclass
 class Study:
-    engine: Engine
-    tiers: Mapping[str, Tier]
+    engine: TieredEngine
+    tiers: Mapping[str, TierCapacity]
     load: Load
     runs: Runs = field(default_factory=Runs)
     contention: Contention = field(default_factory=Contention)
     _asked: list[list[Question]] = field(init=False)
     _gaps: list[list[float]] = field(init=False)
-    _work: dict[str, list[list[Job]]] = field(init=False, default_factory=dict)
+    _work: dict[str, list[list[PrefillJob]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         count = self.runs.warm + self.runs.requests
         self._asked = [questions(self.load, seed, count) for seed in range(self.runs.seeds)]
         self._gaps = [gaps(seed, self.runs.requests) for seed in range(self.runs.seeds)]
 
-    def work(self, name: str) -> list[list[Job]]:
+    def work(self, name: str) -> list[list[PrefillJob]]:
         """Of each run, after the caches were filled."""
         if name not in self._work:
             tier, new = self.tiers[name], self.load.question_tokens

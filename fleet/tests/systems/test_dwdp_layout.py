@@ -2,14 +2,14 @@
 
 import pytest
 
-from fleet.systems.dwdp.layout import Layout, LayoutError, layout
+from fleet.systems.dwdp.layout import ExpertLayout, LayoutError, layout
 from fleet.systems.dwdp.phase import Prompts
 from fleet.systems.dwdp.published import r1_phase
 
 
 @pytest.mark.parametrize(("ranks", "local", "prefetch"), [(3, 86, 85), (4, 64, 64), (5, 52, 51), (7, 40, 36)])
 def test_the_default_copies_as_few_as_the_ranges_allow(ranks: int, local: int, prefetch: int) -> None:
-    assert layout(256, ranks) == Layout(256, ranks, local, prefetch)
+    assert layout(256, ranks) == ExpertLayout(256, ranks, local, prefetch)
     assert layout(256, ranks, local=local) == layout(256, ranks, prefetch=prefetch) == layout(256, ranks)
 
 

@@ -41,7 +41,7 @@ def _judge(view: View, decoder: InstanceState, helper: InstanceState) -> tuple[b
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
+class OffloadGain:
     """All in seconds."""
 
     stall_s: float  # by which the decodes beside the prefill would be held up, summed over them
@@ -53,13 +53,13 @@ class Balance:
         return self.stall_s + self.queue_s
 
 
-def _balance(view: View, decoder: InstanceState, helper: InstanceState, rates: Rates) -> Balance:
+def _balance(view: View, decoder: InstanceState, helper: InstanceState, rates: Rates) -> OffloadGain:
     prompt, rate = view.request.prompt_tokens, rates.prefill_tokens_per_s
     own, other = prompt - view.cached_on(decoder), prompt - view.cached_on(helper)
     stalled = decoder.decodes * own - helper.decodes * other  # the decodes beside the helper are held up instead
     before = decoder.prefill_tokens + own - helper.prefill_tokens - other
     moved_s = own * rates.kv_bytes_per_token / rates.transfer_bytes_per_s
-    return Balance(stalled / rate, before / rate, rates.transfer_setup_s + moved_s)
+    return OffloadGain(stalled / rate, before / rate, rates.transfer_setup_s + moved_s)
 
 
 def _assumed(view: View) -> Rates:

@@ -15,7 +15,7 @@ from router.prefix.blocks import linked
 from router.prefix.exact.holders import HolderSets, placed
 from router.prefix.exact.part import InstanceBlocks
 from router.prefix.exact.stretches import Stretch, Tokens, summed
-from router.prefix.exact.table import Table
+from router.prefix.exact.table import IntTable
 from router.prefix.forecast.cache_forecast import Sent
 
 DEVICE, HOST, DISK = range(3)
@@ -39,7 +39,7 @@ class ExactIndex:
     def __init__(self, seed: int, max_blocks: int = MAX_BLOCKS) -> None:
         self.seed = seed
         self._max_blocks = max_blocks
-        self._holders = Table(HOLDER_PARTS, "I")  # block → number of its set of holders
+        self._holders = IntTable(HOLDER_PARTS, "I")  # block → number of its set of holders
         self._sets = HolderSets()
         self._parts: dict[str, InstanceBlocks] = {}
         self._capacities: dict[str, int] = {}

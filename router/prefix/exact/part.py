@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from router.prefix.exact.table import Table
+from router.prefix.exact.table import IntTable
 from router.prefix.forecast.cache_forecast import CacheForecast
 
 NAME_PARTS = 64
@@ -15,7 +15,7 @@ class InstanceBlocks:
         """`capacity`: blocks of its KV cache, 0 when unknown."""
         self.slot = slot
         self.bit = 1 << slot
-        self.names = Table(NAME_PARTS, "Q")  # the engine's name of a block → ours
+        self.names = IntTable(NAME_PARTS, "Q")  # the engine's name of a block → ours
         # Two concurrent requests may fill two blocks with the same tokens: the block goes with its last copy.
         self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier) → copies besides the first
         self.on_tier = [0, 0, 0]

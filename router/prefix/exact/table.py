@@ -14,7 +14,7 @@ GROWTH = 1.5
 EMPTIEST = 0.2  # share of slots in use before it shrinks
 
 
-class Table:
+class IntTable:
     """Values are at least 1, since 0 means none; key 0 is stored as key 1."""
 
     __slots__ = ("_mask", "_parts")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.prefix.exact.table import Table
+from router.prefix.exact.table import IntTable
 
 # Few different homes, so that entries push each other along; and keys like those that hashes are.
 KEYS = st.one_of(
@@ -18,7 +18,7 @@ STEPS = st.lists(st.tuples(st.booleans(), KEYS, st.integers(1, 2**32 - 1)), max_
 
 @given(STEPS, st.sampled_from([1, 4]))
 def test_it_holds_what_a_dict_would(steps: list[tuple[bool, int, int]], parts: int) -> None:
-    table, model = Table(parts, "I"), dict[int, int]()
+    table, model = IntTable(parts, "I"), dict[int, int]()
     for putting, key, value in steps:
         if putting:
             assert table.put(key, value) == model.get(key, 0)
@@ -36,7 +36,7 @@ BATCHES = st.lists(st.tuples(st.sampled_from(["put", "pop", "change"]), st.lists
 
 @given(BATCHES, st.sampled_from([1, 4]))
 def test_many_at_once_are_as_one_after_the_other(batches: list[tuple[str, list[int]]], parts: int) -> None:
-    table, model = Table(parts, "I"), dict[int, int]()
+    table, model = IntTable(parts, "I"), dict[int, int]()
     for what, keys in batches:
         if what == "put":
             assert table.put_all(keys, range(1, len(keys) + 1)) == [
@@ -60,7 +60,7 @@ def put(model: dict[int, int], key: int, value: int) -> int:
 
 
 def test_many_that_belong_to_the_last_place_are_all_found() -> None:
-    table = Table(1, "Q")
+    table = IntTable(1, "Q")
     keys = [2**64 - 1 - number for number in range(200)]
     for key in keys:
         table.put(key, key)
@@ -68,7 +68,7 @@ def test_many_that_belong_to_the_last_place_are_all_found() -> None:
 
 
 def test_it_shrinks_when_it_empties() -> None:
-    table = Table(1, "I")
+    table = IntTable(1, "I")
     for key in range(2, 10_000):
         table.put(key * 0x9E3779B97F4A7C15 % 2**64, 1)
     full = table.bytes

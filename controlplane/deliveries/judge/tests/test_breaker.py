@@ -1,12 +1,12 @@
 import pytest
 
 from controlplane.deliveries.judge.breaker import after_promotion, breaker, kept, window
-from controlplane.deliveries.judge.memory import Window
+from controlplane.deliveries.judge.memory import EndedCounts
 from controlplane.deliveries.judge.tests.traffic import evidence
 
 
-def at(now: float, ended: int, failed: int, control: tuple[int, int] = (1_000, 10)) -> Window:
-    return Window(now, (ended, failed), control)
+def at(now: float, ended: int, failed: int, control: tuple[int, int] = (1_000, 10)) -> EndedCounts:
+    return EndedCounts(now, (ended, failed), control)
 
 
 @pytest.mark.parametrize(

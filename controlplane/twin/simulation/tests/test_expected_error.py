@@ -10,7 +10,7 @@ from controlplane.twin import expected_error
 from controlplane.twin.expected_error import BUILT_IN, EXPERTS, TIERS, ExpectedError, described, of_calibration
 from controlplane.twin.simulation.tests.builders import MODEL
 from fleet.engine.tiers.model import TiersModel
-from fleet.engine.tiers.sizes import Layout
+from fleet.engine.tiers.sizes import KvLayout
 from fleet.models import Calibration
 
 DOC = Path(__file__).resolve().parents[4] / "docs" / "twin.md"
@@ -42,7 +42,9 @@ def test_what_stays_wrong_is_a_caution() -> None:
     experts = replace(MODEL, law=replace(MODEL.law, experts_s=0.01, expert_share=0.06))
     assert expected_error.cautions([MODEL]) == ()
     assert expected_error.cautions([MODEL, experts]) == (EXPERTS,)
-    assert expected_error.cautions([replace(MODEL, tiers=TiersModel(layout=Layout(131_072, 32), tiers=()))]) == (TIERS,)
+    assert expected_error.cautions([replace(MODEL, tiers=TiersModel(layout=KvLayout(131_072, 32), tiers=()))]) == (
+        TIERS,
+    )
 
 
 def test_the_documentation_has_the_same_numbers() -> None:

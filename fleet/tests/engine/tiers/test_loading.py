@@ -21,7 +21,7 @@ from fleet.engine.tiers.loading import (
     shortest_worth_loading,
     store_s,
 )
-from fleet.engine.tiers.sizes import Layout, drive_writes_per_day, layout_of, metadata_bytes, staging_tokens
+from fleet.engine.tiers.sizes import KvLayout, drive_writes_per_day, layout_of, metadata_bytes, staging_tokens
 
 LLAMA = layout_of(profile())
 PLAIN = law_of(profile())
@@ -96,7 +96,7 @@ def test_addresses_staging_and_wear() -> None:
     assert metadata_bytes("prp", pool) == 3.75 * 2**30
     assert metadata_bytes("sgl", pool) == 15 * 2**20
     assert metadata_bytes("none", pool) == 0
-    glm = Layout(81_920, 40, 2)
+    glm = KvLayout(81_920, 40, 2)
     assert staging_tokens(SSD_GDS, glm, 8e9) / K == pytest.approx(424, rel=0.001)
     assert staging_tokens(DRAM, glm, 8e9) == float("inf")
     written = 1.5 * ((1 - 0.84) * 13_000 + 200) * 131_072

@@ -10,10 +10,10 @@ from fleet.engine.tiers.devices import SSD, SSD_TUTTI
 from fleet.engine.tiers.sizes import layout_of
 from fleet.systems.tiers.load import gaps
 from fleet.systems.tiers.queueing import Contention, Served, highest_rate, middle, serve
-from fleet.systems.tiers.serving import Engine, Job
+from fleet.systems.tiers.serving import PrefillJob, TieredEngine
 
-ENGINE = Engine(law_of(profile()), layout_of(profile()), 400_000, api_s=0.0, tokenize_s=0.0)
-COMPUTE = Job(1_000, 1_000, 0, 0, 1.0, 0.0, 0.0, 0.0, 0.0)
+ENGINE = TieredEngine(law_of(profile()), layout_of(profile()), 400_000, api_s=0.0, tokenize_s=0.0)
+COMPUTE = PrefillJob(1_000, 1_000, 0, 0, 1.0, 0.0, 0.0, 0.0, 0.0)
 KV = ENGINE.layout.bytes(1)
 
 
@@ -36,7 +36,7 @@ def test_the_api_and_the_tokenizer_come_before_the_queue() -> None:
 def test_a_naive_load_beside_writes_goes_at_half_its_speed() -> None:
     """The first prefill writes 1,000 tokens from 1.0 s on; the second loads for 0.1 s and starts then."""
     write_s = 1_000 * KV / SSD.write_bytes_per_s
-    load = Job(1_000, 0, 0, 1_000, 0.5, 0.1, 0.1, 0.1, 0.0)
+    load = PrefillJob(1_000, 0, 0, 1_000, 0.5, 0.1, 0.1, 0.1, 0.0)
     found = serve(ENGINE, SSD, [COMPUTE, load], [1.0, 0.0], 1.0)
     assert found.writes_s == pytest.approx(min(write_s, 0.1) / 2)
     quick = serve(ENGINE, SSD, [COMPUTE, load], [1.0, 0.0], 1.0, Contention(read_share=1.0))

@@ -8,35 +8,35 @@ from fleet.engine.tiers.devices import DRAM, LAYER_PASS_S, SSD, SSD_TUTTI
 from fleet.engine.tiers.loading import CHUNK, bubble_s, load_s, prefill_s
 from fleet.engine.tiers.sizes import layout_of
 from fleet.systems.tiers.load import Question
-from fleet.systems.tiers.serving import Engine, Tier, job, jobs, paged
+from fleet.systems.tiers.serving import TierCapacity, TieredEngine, job, jobs, paged
 
 LAYOUT = layout_of(profile())
 LAW = paged(law_of(profile()))
 
 
-def engine(**options: float) -> Engine:
-    return Engine(LAW, LAYOUT, **{"hbm_tokens": 10_000, **options})  # type: ignore[arg-type]
+def engine(**options: float) -> TieredEngine:
+    return TieredEngine(LAW, LAYOUT, **{"hbm_tokens": 10_000, **options})  # type: ignore[arg-type]
 
 
-def served(tier: Tier, *documents: tuple[int, int], **options: float) -> list[tuple[int, int, int]]:
+def served(tier: TierCapacity, *documents: tuple[int, int], **options: float) -> list[tuple[int, int, int]]:
     """(new tokens, tokens from HBM, tokens from the tier) of questions of 100 tokens."""
     asked = [Question(*document) for document in documents]
     return [(each.new, each.near, each.far) for each in jobs(engine(**options), tier, asked, 100)]
 
 
 def test_hbm_keeps_what_was_asked_about_last() -> None:
-    found = served(Tier(), (1, 4_000), (1, 4_000), (2, 4_000), (3, 4_000), (1, 4_000))
+    found = served(TierCapacity(), (1, 4_000), (1, 4_000), (2, 4_000), (3, 4_000), (1, 4_000))
     assert found == [(4_100, 0, 0), (100, 4_000, 0), (4_100, 0, 0), (4_100, 0, 0), (4_100, 0, 0)]
 
 
 def test_the_tier_has_what_hbm_gave_up_until_it_is_full_too() -> None:
-    tier = Tier(DRAM, 12_000)
+    tier = TierCapacity(DRAM, 12_000)
     found = served(tier, (1, 6_000), (2, 6_000), (1, 6_000), (3, 6_000), (2, 6_000))
     assert found == [(6_100, 0, 0), (6_100, 0, 0), (100, 0, 6_000), (6_100, 0, 0), (6_100, 0, 0)]
 
 
 def test_a_document_larger_than_hbm_is_not_kept_there() -> None:
-    assert served(Tier(), (1, 20_000), (1, 20_000)) == [(20_100, 0, 0)] * 2
+    assert served(TierCapacity(), (1, 20_000), (1, 20_000)) == [(20_100, 0, 0)] * 2
 
 
 @pytest.mark.parametrize(("new", "far"), [(100, 30_000), (CHUNK + 5_000, 60_000)])

@@ -8,12 +8,12 @@ from fleet.engine.tiers.devices import DRAM, SSD_TUTTI
 from fleet.engine.tiers.sizes import layout_of
 from fleet.systems.prices import Prices
 from fleet.systems.tiers.load import LEVAL
-from fleet.systems.tiers.serving import Engine, paged
+from fleet.systems.tiers.serving import TieredEngine, paged
 from fleet.systems.tiers.study import Runs, Study, cost_of, memory_of, tiers_of, wear_of
 
 LAYOUT = layout_of(profile())
 STUDY = Study(
-    Engine(paged(law_of(profile())), LAYOUT, 0.41e6), tiers_of(LAYOUT.bytes_per_token), LEVAL, Runs(3, 400, 1_000)
+    TieredEngine(paged(law_of(profile())), LAYOUT, 0.41e6), tiers_of(LAYOUT.bytes_per_token), LEVAL, Runs(3, 400, 1_000)
 )
 RATE = 1.0
 
