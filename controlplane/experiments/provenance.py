@@ -25,7 +25,7 @@ def settle(
     selection: Mapping[str, Any], trace: str, arms: Sequence[Arm], pools: Mapping[str, Pool], *, simulated: bool
 ) -> dict[str, Any]:
     """The record of a new experiment; `pools`: by arm. NotModelled, TraceError, BadTrace."""
-    taken = {name: fleets.snapshot(pool, simulated=simulated) for name, pool in pools.items()}
+    taken = {arm.name: fleets.snapshot(pools[arm.name], arm.fleet, simulated=simulated) for arm in arms}
     keys = {name: fleets.sha256(fleet) for name, fleet in taken.items()}
     return {
         "schema": SCHEMA,

@@ -327,7 +327,7 @@ def _cautions(found: OffloadFound) -> Iterator[str]:
     yield "Cached tokens are those of an unbounded prefix cache: real ones hold less, and more requests are heavy."
     if found.used(found.inputs.instances) > 1:
         yield "Even with every instance decoding, the requests of this trace do not fit into KV at once: they queue."
-    if len([*connectors(store_pool())]) < 3:
+    if not store_pool():
         yield "The experiments leave out the Mooncake store: the fleet has no pool of the kind sim-store."
     if len(found.played.requests) < found.inputs.requests and len(found.played.requests) < 100:
         yield f"The trace has only {len(found.played.requests)} requests."
@@ -341,9 +341,11 @@ def _links(inputs: OffloadInputs) -> Iterator[Link]:
         "classes.warm_new_tokens": inputs.warm_new_tokens,
     }
 
-    def arm(name: str, strategy: str, changes: dict[str, Any] | None = None, **engine: Any) -> dict[str, Any]:
-        fleet = {"replicas": inputs.instances, "engine": engine}
-        return {"name": name, "strategy": strategy, "overrides": limits | (changes or {}), "fleet": fleet}
+    def arm(
+        name: str, strategy: str, changes: dict[str, Any] | None = None, fleet: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        whole = {"replicas": inputs.instances, "engine": {}, **(fleet or {})}
+        return {"name": name, "strategy": strategy, "overrides": limits | (changes or {}), "fleet": whole}
 
     nixl: dict[str, Any] = {"kv": NIXL, "kv_gb_per_s": inputs.transfer_gb_s}
     ordered = {"strategy.order": inputs.order}
@@ -351,8 +353,7 @@ def _links(inputs: OffloadInputs) -> Iterator[Link]:
     static = arm(
         f"static {inputs.prefill_instances}P{decoding}D",
         "round_robin_pd",
-        prefill_instances=inputs.prefill_instances,
-        **nixl,
+        fleet={"engine": {"prefill_instances": inputs.prefill_instances, **nixl}},
     )
     yield _experiment(
         inputs,
@@ -360,25 +361,19 @@ def _links(inputs: OffloadInputs) -> Iterator[Link]:
         [
             arm("A cache-aware", "cache_aware"),
             arm("B routing only", "adaptive_v1", ordered),
-            arm("D offload", "adaptive_offload", ordered, **nixl),
+            arm("D offload", "adaptive_offload", ordered, {"engine": nixl}),
             static,
         ],
     )
     thresholds = (10_000, 20_000, 40_000)
     arms = [arm(f"T {limit}", "adaptive_v1", ordered | {"classes.heavy_new_tokens": limit}) for limit in thresholds]
     yield _experiment(inputs, "C: the threshold at 10,000, 20,000 and 40,000 new tokens", arms)
-    for over, connector in connectors(store_pool()):
-        rates = [
-            arm(
-                f"D {rate:g} GB per s",
-                "adaptive_offload",
-                ordered,
-                **connector,
-                kv_gb_per_s=rate,
-                kv_busy_gb_per_s=rate,
-            )
-            for rate in TRANSFER_RATES
-        ]
+    by_connector: dict[str, list[dict[str, Any]]] = {}
+    for rate in TRANSFER_RATES:
+        for over, fleet in connectors(rate, store_pool()):
+            made = arm(f"D {rate:g} GB per s", "adaptive_offload", ordered, fleet)
+            by_connector.setdefault(over, []).append(made)
+    for over, rates in by_connector.items():
         yield _experiment(inputs, f"D at 3, 9.7 and 40 GB/s over {over}", rates)
     orders = [arm(order, "adaptive_v1", {"strategy.order": order}) for order in ORDERS]
     yield _experiment(inputs, "Both orders of the rules", orders)

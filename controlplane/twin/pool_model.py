@@ -39,8 +39,8 @@ class Modelled:
     expected: ExpectedError
 
 
-def twin_of(pool: Pool) -> Modelled:
-    """NotModelled."""
+def twin_of(pool: Pool, store: Mapping[str, Any] | None = None) -> Modelled:
+    """`store`: options of the store that its instances share, instead of its own. NotModelled."""
     kind = KINDS.get(pool.kind)
     if kind is None or not kind.serves:
         raise NotModelled(f"pool {pool.name} is of the kind {pool.kind}, which serves no requests: choose another")
@@ -48,8 +48,13 @@ def twin_of(pool: Pool) -> Modelled:
     if not ordinals:
         raise NotModelled(f"pool {pool.name} has no instance that should run: scale it up or start one")
     if kind.twin_model is not None and not is_calibrated(pool):
-        return _known(pool, kind.twin_model, kind, ordinals)
+        return _known(pool, kind.twin_model, kind, ordinals, store or {})
     return _calibrated(pool, kind, ordinals)
+
+
+def given(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """An option of null gets its default again."""
+    return {name: value for name, value in {**options, **changes}.items() if value is not None}
 
 
 def is_calibrated(pool: Pool) -> bool:
@@ -65,7 +70,13 @@ def _ordinals(pool: Pool) -> list[int]:
     return list(rows.filter(desired=DesiredState.RUNNING).values_list("ordinal", flat=True))
 
 
-def _known(pool: Pool, model: Callable[[Any, Launch], TwinModel], kind: Kind, ordinals: Iterable[int]) -> Modelled:
+def _known(
+    pool: Pool,
+    model: Callable[[Any, Launch], TwinModel],
+    kind: Kind,
+    ordinals: Iterable[int],
+    changes: Mapping[str, Any],
+) -> Modelled:
     spec = build(kind.spec, pool.engine)
     try:
         models = {ordinal: model(spec, _launch(pool, kind, ordinal)) for ordinal in ordinals}
@@ -74,7 +85,7 @@ def _known(pool: Pool, model: Callable[[Any, Launch], TwinModel], kind: Kind, or
         raise NotModelled(f"pool {pool.name}: {error}{or_measure}") from None
     first = next(iter(models.values()))
     fleet = _fleet(pool, {ordinal: model.engine for ordinal, model in models.items()})
-    stores = {name: _store(name, first.engine) for name in kind.needs(spec)}
+    stores = {name: _store(name, first.engine, changes) for name in kind.needs(spec)}
     lost = tuple(f"the store {name} is not modelled: its pool is gone" for name, store in stores.items() if not store)
     shared = _one_of(stores.values())
     basis = "transferred" if any(model.transferred for model in models.values()) else "profile"
@@ -83,13 +94,22 @@ def _known(pool: Pool, model: Callable[[Any, Launch], TwinModel], kind: Kind, or
     return Modelled(replace(fleet, store=shared), basis, first.source, left_out, expected_error.BUILT_IN[basis])
 
 
-def _store(name: str, engine: EngineModel) -> StoreModel | None:
+def store_of(pool: Pool) -> Pool | None:
+    """The pool of the store that its instances share; None: they share none, or it is gone."""
+    kind = KINDS[pool.kind]
+    names = kind.needs(build(kind.spec, pool.engine))
+    stores = [known.name for known in KINDS.values() if known.twin_store is not None]
+    return Pool.objects.filter(name__in=names, kind__in=stores, removed=False).first()
+
+
+def _store(name: str, engine: EngineModel, changes: Mapping[str, Any]) -> StoreModel | None:
     """As the pool of that name runs it; None: there is none any more."""
     pool = Pool.objects.filter(name=name, removed=False).first()
     kind = KINDS.get(pool.kind) if pool is not None else None
     if pool is None or kind is None or kind.twin_store is None or engine.transfers is None:
         return None
-    one = kind.twin_store(build(kind.spec, pool.engine), engine.transfers.bytes_per_token)
+    spec = build(kind.spec, given(pool.engine, changes))
+    one = kind.twin_store(spec, engine.transfers.bytes_per_token)
     return replace(one, capacity_bytes=one.capacity_bytes * pool.replicas)
 
 
@@ -130,7 +150,7 @@ def _shared(pool: Pool, kind: Kind, spec: Any, models: Mapping[int, EngineModel]
     provided = sum(kind.twin_kv(spec, _launch(pool, kind, ordinal)).store_bytes for ordinal in models)
     if provided:
         return StoreModel(provided, STORE_LINK, engine.transfers.bytes_per_token)
-    return _one_of(_store(name, engine) for name in kind.needs(spec))
+    return _one_of(_store(name, engine, {}) for name in kind.needs(spec))
 
 
 def _to_measure(pool: Pool) -> str:

@@ -9,20 +9,22 @@ from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
 HEAVY_OF_DESIGN = {"classes.heavy_new_tokens": 20_000}  # not the default, which may differ
 
 
-def connectors(store: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, options of the `sim` kind); `store`: a pool of the kind sim-store, empty: there is none."""
-    yield "NIXL", {"kv": NIXL}
-    yield "Mooncake P2P", {"kv": MOONCAKE_P2P}
+def connectors(rate: float, store: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, fleet of an arm) for transfers at a rate; `store`: a pool of the kind sim-store, empty: there is none."""
+    link = {"kv_gb_per_s": rate, "kv_busy_gb_per_s": rate}
+    yield "NIXL", {"engine": {"kv": NIXL, **link}}
+    yield "Mooncake P2P", {"engine": {"kv": MOONCAKE_P2P, **link}}
     if store:
-        yield f"the Mooncake store {store}", {"kv": MOONCAKE_STORE, "store_pool": store}
+        engine = {"kv": MOONCAKE_STORE, "store_pool": store}
+        yield f"the Mooncake store {store}", {"engine": engine, "store": {"gb_per_s": rate}}
 
 
-def _offload(rate: float, connector: dict[str, Any], over: str = "") -> dict[str, Any]:
+def _offload(rate: float, fleet: dict[str, Any], over: str = "") -> dict[str, Any]:
     return {
         "name": f"D at {rate:g} GB-s{over and f' over {over}'}",
         "strategy": "adaptive_offload",
         "overrides": HEAVY_OF_DESIGN,
-        "fleet": {"engine": {**connector, "kv_gb_per_s": rate, "kv_busy_gb_per_s": rate}},
+        "fleet": fleet,
     }
 
 
@@ -32,7 +34,7 @@ C: list[Any] = [
     {"name": f"C at T={t // 1000}k", "strategy": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": t}}
     for t in (10_000, 20_000, 40_000)
 ]
-D: list[Any] = [_offload(rate, {"kv": NIXL}) for rate in TRANSFER_RATES]
+D: list[Any] = [_offload(rate, dict(connectors(rate, ""))["NIXL"]) for rate in TRANSFER_RATES]
 STATIC: dict[str, Any] = {
     "name": "static 6P2D",
     "strategy": "round_robin_pd",
@@ -44,7 +46,7 @@ PEERS += ["mooncake_conductor", "least_requests", "power_of_two", "round_robin"]
 
 def presets(store: str = "") -> dict[str, tuple[str, list[Any]]]:
     """Name to (title, arms)."""
-    over = [_offload(rate, options, name) for name, options in connectors(store) for rate in TRANSFER_RATES]
+    over = [_offload(rate, fleet, name) for rate in TRANSFER_RATES for name, fleet in connectors(rate, store)]
     return {
         "design": ("A, B, D and static 6P+2D", [A, B, D[1], STATIC]),
         "thresholds": ("C: the threshold at 10k, 20k and 40k", [A, *C]),

@@ -103,6 +103,9 @@ def _check(pool: Pool, time_scale: float) -> list[Problem]:
 
 
 def _check_fleet(pool: Pool, changes: Mapping[str, Any], path: str) -> list[Problem]:
+    if changes.get("store"):
+        message = "a replay uses the store that runs: only the twin can change its options"
+        return [Problem(f"{path}.store", changes["store"], message, "mode twin")]
     if KINDS[pool.kind].simulated:
         return []
     message = f"pool {pool.name} runs {pool.kind}: a replay can change the fleet of simulated engines only"

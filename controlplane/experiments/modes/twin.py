@@ -118,11 +118,12 @@ def _check(pool: Pool, time_scale: float) -> list[Problem]:
 
 
 def _check_fleet(pool: Pool, changes: Mapping[str, Any], path: str) -> list[Problem]:
-    if changes.get("engine") and (is_calibrated(pool) or KINDS[pool.kind].twin_model is None):
+    part = next((name for name in ("engine", "store") if changes.get(name)), "")
+    if part and (is_calibrated(pool) or KINDS[pool.kind].twin_model is None):
         message = "the calibration holds for the pool's own options, so only replicas can be changed"
-        return [Problem(f"{path}.engine", changes["engine"], message)]
+        return [Problem(f"{path}.{part}", changes[part], message)]
     try:
-        twin_of(pool)
+        twin_of(pool, changes.get("store"))
     except NotModelled as error:
         return [Problem(path, changes, str(error))]
     return []

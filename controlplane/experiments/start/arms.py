@@ -41,7 +41,7 @@ def _from_text(text: str, path: str) -> ArmIn | list[Problem]:
     asked = _named(first, path)
     if isinstance(asked, Problem):
         return [asked]
-    fleet: dict[str, Any] = {"engine": {}}
+    fleet: dict[str, Any] = {"engine": {}, "store": {}}
     for word in words:
         key, equals, given = word.partition("=")
         if not equals:
@@ -49,19 +49,25 @@ def _from_text(text: str, path: str) -> ArmIn | list[Problem]:
         value = _value(given)
         if key == "name":
             asked["name"] = given
-        elif key == "fleet.replicas":
-            fleet["replicas"] = value
         elif key.startswith("fleet."):
-            fleet["engine"][key.removeprefix("fleet.").removeprefix("engine.")] = value
+            _change(fleet, key.removeprefix("fleet."), value)
         else:
             asked.setdefault("overrides", {})[key] = value
     try:
-        return ArmIn.model_validate(asked | ({"fleet": fleet} if fleet != {"engine": {}} else {}))
+        return ArmIn.model_validate(asked | ({"fleet": fleet} if any(fleet.values()) else {}))
     except ValidationError as error:
         return [
             Problem(f"{path}.{'.'.join(map(str, one['loc']))}", one["input"], one["msg"].removeprefix("Value error, "))
             for one in error.errors()
         ]
+
+
+def _change(fleet: dict[str, Any], key: str, value: Any) -> None:
+    if key == "replicas":
+        fleet[key] = value
+        return
+    part = "store" if key.startswith("store.") else "engine"
+    fleet[part][key.removeprefix(f"{part}.")] = value
 
 
 def _named(text: str, path: str) -> dict[str, Any] | Problem:
@@ -132,6 +138,7 @@ def _name(asked: ArmIn, number: int) -> str:
     base = asked.strategy or f"{asked.policy}@{number}"
     given = dict(asked.overrides)
     if asked.fleet:
-        given |= asked.fleet.engine | ({"replicas": asked.fleet.replicas} if asked.fleet.replicas else {})
+        given |= asked.fleet.engine | asked.fleet.store
+        given |= {"replicas": asked.fleet.replicas} if asked.fleet.replicas else {}
     changes = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in given.items())
     return f"{base} {changes}"[:60].strip() if changes else base

@@ -80,6 +80,11 @@ class FleetIn(Strict):
     engine: dict[str, Any] = Field(
         {}, description="Options of its kind; null: the default again", examples=[{"kv_gb_per_s": 40}]
     )
+    store: dict[str, Any] = Field(
+        {},
+        description="Options of the store that its instances share, in the twin only; null: the default again",
+        examples=[{"gb_per_s": 40}],
+    )
 
 
 class ArmIn(Strict):

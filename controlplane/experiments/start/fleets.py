@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from controlplane.twin.expected_error import BUILT_IN, ExpectedError
-from controlplane.twin.pool_model import Modelled, is_calibrated, twin_of
+from controlplane.twin.pool_model import Modelled, given, is_calibrated, store_of, twin_of
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.engine.engine_model import EngineModel
@@ -34,12 +34,28 @@ CALIBRATED = ("instance", "config_hash", "constants", "limits", "ttft_error", "t
 
 
 def changed(pool: Pool, changes: Mapping[str, Any], path: str) -> Pool | list[Problem]:
-    """The pool as an arm asks for it: {replicas, engine}; an option of null gets its default again."""
-    given, replicas = changes.get("engine") or {}, changes.get("replicas")
-    if not given and not replicas:
+    """The pool as an arm asks for it: {replicas, engine, store}; an option of null gets its default again."""
+    made = _changed(pool, changes, path)
+    if isinstance(made, list):
+        return made
+    return _check_store(made, changes.get("store") or {}, f"{path}.store") or made
+
+
+def _check_store(pool: Pool, changes: Mapping[str, Any], path: str) -> list[Problem]:
+    """Of the options of the store that the instances share."""
+    store = store_of(pool) if changes else None
+    if store is not None:
+        return check_engine(KINDS[store.kind], given(store.engine, changes), path, store.model)
+    allowed = "with engine.kv mooncake_store and engine.store_pool"
+    return [Problem(path, dict(changes), "the instances share no store", allowed)] if changes else []
+
+
+def _changed(pool: Pool, changes: Mapping[str, Any], path: str) -> Pool | list[Problem]:
+    replicas = changes.get("replicas")
+    if not changes.get("engine") and not replicas:
         return pool
     kind = KINDS[pool.kind]
-    engine = {name: value for name, value in {**pool.engine, **given}.items() if value is not None}
+    engine = given(pool.engine, changes.get("engine") or {})
     problems = check_engine(kind, engine, f"{path}.engine", pool.model)
     if not problems:
         problems = allow_lists.refusals(allow_lists.configured(), kind, pool.model, engine, path)
@@ -70,16 +86,19 @@ def running(pool: Pool) -> int:
     return rows.filter(desired="running").count() if rows.exists() else pool.replicas
 
 
-def snapshot(pool: Pool, *, simulated: bool) -> dict[str, Any]:
-    """Everything about the fleet that a run depends on. NotModelled."""
-    kind = KINDS[pool.kind]
+def snapshot(pool: Pool, changes: Mapping[str, Any], *, simulated: bool) -> dict[str, Any]:
+    """Everything about the fleet that a run depends on; `pool`: with the changes of the arm. NotModelled."""
+    kind, of_store = KINDS[pool.kind], changes.get("store") or {}
     found: dict[str, Any] = {
         "pool": pool.name,
         **{name: getattr(pool, name) for name in CONFIGURED},
         "options": vars(build(kind.spec, pool.engine)),
     }
     if simulated:
-        found |= {"calibration": _calibration(pool), "twin": recorded(twin_of(pool))}
+        found |= {"calibration": _calibration(pool), "twin": recorded(twin_of(pool, of_store))}
+        if (store := store_of(pool)) is not None:
+            options = vars(build(KINDS[store.kind].spec, given(store.engine, of_store)))
+            found["store"] = {"pool": store.name, "kind": store.kind, "options": options}
     kept: dict[str, Any] = plain(found)
     return kept
 

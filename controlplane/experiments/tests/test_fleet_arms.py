@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from controlplane.experiments import running
+from controlplane.experiments import provenance, running
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.results.assemble import results_of
@@ -80,6 +80,44 @@ def test_a_fleet_that_the_kind_rejects_is_told_by_path(ci, demo_pool, sent, arm,
     found = faults(ci.post("/experiments", body(**IN_TWIN, arms=["round_robin", arm])))
     assert message in found[path]
     assert sent == []
+
+
+STORE = {"engine": {"kv": "mooncake_store", "store_pool": "cellar"}}
+
+
+def test_an_arm_may_change_the_store_that_the_instances_share(ci, demo_pool, sent, data_dir):
+    Pool.objects.create(name="cellar", model="m", kind="sim-store", engine={"setup_ms": 2})
+    words = "fleet.kv=mooncake_store fleet.store_pool=cellar fleet.store.gb_per_s=40 fleet.store.setup_ms=null"
+    arms = [
+        {"name": "slow", "strategy": "lpwl", "fleet": STORE | {"store": {"gb_per_s": 3}}},
+        f"lpwl {words} name=fast",
+    ]
+    number = ci.post("/experiments", body(**IN_TWIN, arms=arms)).json()["id"]
+    running.run_experiment(number)
+    experiment = Experiment.objects.get(pk=number)
+    slow, fast = (provenance.fleet_of(experiment, name)["twin"]["store"]["link"] for name in ("slow", "fast"))
+    assert (slow["idle_bytes_per_s"], slow["setup_s"]) == (3e9, 2e-3)
+    assert (fast["idle_bytes_per_s"], fast["setup_s"]) == (40e9, 1e-3)
+    differing = ci.get(f"/experiments/{number}/results").json()["differing"]["fleet"]
+    assert {row["path"]: row["values"] for row in differing} == {
+        "store.gb_per_s": {"slow": "3", "fast": "40"},
+        "store.setup_ms": {"slow": "2", "fast": "1"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("fleet", "mode", "message"),
+    [
+        ({"store": {"gb_per_s": 3}}, IN_TWIN, "the instances share no store"),
+        (STORE | {"store": {"gb_per_s": 0}}, IN_TWIN, "0.001 to 10000 GB/s"),
+        (STORE | {"store": {"colour": 1}}, IN_TWIN, "unknown"),
+        (STORE | {"store": {"gb_per_s": 3}}, {}, "only the twin can change its options"),
+    ],
+)
+def test_a_change_of_the_store_that_cannot_be_is_told_by_path(ci, demo_pool, sent, fleet, mode, message):
+    Pool.objects.create(name="cellar", model="m", kind="sim-store")
+    found = faults(ci.post("/experiments", body(**mode, arms=[{"strategy": "lpwl", "fleet": fleet}])))
+    assert message in next(text for path, text in found.items() if path.startswith("arms.0.fleet.store"))
 
 
 def test_an_option_of_null_gets_its_default_again(ci, demo_pool, sent):

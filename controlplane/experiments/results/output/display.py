@@ -10,7 +10,7 @@ from controlplane.experiments.results.output.report import shown, signed
 from controlplane.experiments.results.summarize import value_of
 from controlplane.policies.drafts.editor import BARE
 from fleet.kinds import KINDS
-from fleet.kinds.option import options_of
+from fleet.kinds.option import Option, options_of
 from fleet.spec import masking
 from router.policy.schema.document import values_of
 from router.policy.schema.parameters import PARAMETERS
@@ -133,7 +133,7 @@ def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool]) -> list[ArmLook]
 
 def policy_of(arm: Arm) -> str:
     base = f"{arm.policy} v{arm.version}" if arm.policy else f"default document of {arm.strategy}"
-    given = {**arm.overrides, **arm.fleet.get("engine", {})}
+    given = {**arm.overrides, **arm.fleet.get("engine", {}), **_of_store(arm.fleet.get("store", {}))}
     given |= {"instances": arm.fleet["replicas"]} if "replicas" in arm.fleet else {}
     changes = ", ".join(f"{path} = {value}" for path, value in given.items())
     return f"{base}; {changes}" if changes else base
@@ -162,9 +162,18 @@ def fleet_settings_of(fleets: Sequence[Mapping[str, Any] | None]) -> list[Settin
     if None in fleets:
         return []
     known = [fleet for fleet in fleets if fleet is not None]
-    kind = KINDS.get(str(known[0]["kind"])) if known else None
-    options = {option.name: option for option in options_of(kind.spec)} if kind else {}
-    values = [{"replicas": fleet["replicas"], "model": fleet["model"], **fleet["options"]} for fleet in known]
+    kind = str(known[0]["kind"]) if known else ""
+    stores = [fleet.get("store") or {} for fleet in known]
+    options = _options_of(kind) | _of_store(next((_options_of(store["kind"]) for store in stores if store), {}))
+    values = [
+        {
+            "replicas": fleet["replicas"],
+            "model": fleet["model"],
+            **fleet["options"],
+            **_of_store(store.get("options", {})),
+        }
+        for fleet, store in zip(known, stores, strict=True)
+    ]
     found = []
     for path in dict.fromkeys(path for each in values for path in each):
         texts = tuple("–" if (value := each.get(path)) is None else _plain(masking.shown(value)) for each in values)
@@ -172,6 +181,15 @@ def fleet_settings_of(fleets: Sequence[Mapping[str, Any] | None]) -> list[Settin
         title, unit = (option.title, option.unit) if option else (FLEET_TITLES.get(path, path), "")
         found.append(Setting(path, title, unit, texts, len(set(texts)) > 1))
     return found
+
+
+def _of_store(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"store.{name}": value for name, value in values.items()}
+
+
+def _options_of(kind: str) -> dict[str, Option]:
+    known = KINDS.get(kind)
+    return {option.name: option for option in options_of(known.spec)} if known else {}
 
 
 FLEET_TITLES = {"replicas": "Instances", "model": "Model"}
