@@ -5,12 +5,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from controlplane.dashboard.frame.types import HistoryRow
+
 COLUMNS = 150  # of the heat map over any range
 ROWS_PER_COLUMN = 4  # frames looked at: a bin of an hour has 24
 NO_DATA = 255
 
 
-def cells(rows: Sequence[Mapping[str, Any]], end: float, seconds: int) -> dict[str, Any]:
+def cells(rows: Sequence[HistoryRow], end: float, seconds: int) -> dict[str, Any]:
     """`rows` oldest first. A cell is the highest KV usage seen in its bin in percent; NO_DATA without a sample."""
     width = max(1, math.ceil(seconds / COLUMNS))
     last = math.floor(end / width)
@@ -30,7 +32,7 @@ def cells(rows: Sequence[Mapping[str, Any]], end: float, seconds: int) -> dict[s
     }
 
 
-def _thinned(rows: Sequence[Mapping[str, Any]], width: int) -> Sequence[Mapping[str, Any]]:
+def _thinned(rows: Sequence[HistoryRow], width: int) -> Sequence[HistoryRow]:
     """One row a second is more than a wide bin needs; the newest stays."""
     if len(rows) < 2:
         return rows

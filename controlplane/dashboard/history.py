@@ -9,9 +9,8 @@ from typing import Any
 
 from controlplane.dashboard import heat
 from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES
+from controlplane.dashboard.frame.types import ClassWindow, Frame, HistoryRow, KeptClasses
 from router.contract.redis.staleness import FRAME_GAP_S, SAMPLE_STALE_S
-
-Json = Mapping[str, Any]
 
 POINTS = 300  # per line, a chart's resolution
 SPARK_S = 60
@@ -21,7 +20,7 @@ COUNTS = ("n", "rate", "errors", "refused")
 CLASS_KEYS = (*COUNTS, *(f"{latency.key}_{name}" for latency in LATENCIES for name in PERCENTILES))
 
 
-def row(frame: Json) -> dict[str, Any]:
+def row(frame: Frame) -> HistoryRow:
     """The values of a frame that are kept."""
     columns = frame["instances"]
     return {
@@ -39,9 +38,9 @@ def _fresh(kv: float | None, age_s: float | None) -> float | None:
     return kv if age_s is not None and age_s <= SAMPLE_STALE_S else None
 
 
-def _figures(window: Json) -> list[Any]:
+def _figures(window: ClassWindow) -> list[float | None]:
     measured = (value for latency in LATENCIES for value in window[latency.key])
-    return [*(window[name] for name in COUNTS), *measured]
+    return [window["n"], window["rate"], window["errors"], window["refused"], *measured]
 
 
 def bin_seconds(seconds: int) -> int:
@@ -49,7 +48,7 @@ def bin_seconds(seconds: int) -> int:
     return max(1, math.ceil(seconds / POINTS))
 
 
-def columns(rows: Sequence[Json], now: float, seconds: int) -> dict[str, Any]:
+def columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> dict[str, Any]:
     """Rows (oldest first) as columns over the `seconds` before `now`; each bin shows its last row.
 
     Percentiles already cover a sliding minute, so a bin's last row represents the rows left out.
@@ -69,16 +68,16 @@ def columns(rows: Sequence[Json], now: float, seconds: int) -> dict[str, Any]:
     }
 
 
-def charted(rows: Sequence[Json], now: float, seconds: int) -> dict[str, Any]:
+def charted(rows: Sequence[HistoryRow], now: float, seconds: int) -> dict[str, Any]:
     """What the Live page and the wall draw."""
     drawn = columns(rows, now, seconds)
     del drawn["kv"]
     return {**drawn, "heat": heat.cells(rows, now, seconds)}
 
 
-def _broken(bins: Mapping[int, Json], width: int) -> list[tuple[float, Json | None]]:
+def _broken(bins: Mapping[int, HistoryRow], width: int) -> list[tuple[float, HistoryRow | None]]:
     """Bins as (time, row), with an empty row in gaps of more than FRAME_GAP_S and more than one bin."""
-    points: list[tuple[float, Json | None]] = []
+    points: list[tuple[float, HistoryRow | None]] = []
     before: int | None = None
     for index in sorted(bins):
         if before is not None and index - before > 1 and (index - before) * width > FRAME_GAP_S:
@@ -88,12 +87,12 @@ def _broken(bins: Mapping[int, Json], width: int) -> list[tuple[float, Json | No
     return points
 
 
-def _with_sum(classes: Json) -> Json:
+def _with_sum(classes: KeptClasses) -> KeptClasses:
     """While there was one pool, its figures are those of all pools."""
     return {ALL_POOLS: next(iter(classes.values())), **classes} if len(classes) == 1 else classes
 
 
-def _pool_columns(chosen: Sequence[Json | None], pool: str) -> dict[str, dict[str, list[Any]]]:
+def _pool_columns(chosen: Sequence[HistoryRow | None], pool: str) -> dict[str, dict[str, list[Any]]]:
     classes = [_with_sum(item["classes"]).get(pool, {}) if item else {} for item in chosen]
     empty = [None] * len(CLASS_KEYS)
     result: dict[str, dict[str, list[Any]]] = {}
@@ -106,7 +105,7 @@ def _pool_columns(chosen: Sequence[Json | None], pool: str) -> dict[str, dict[st
     return result
 
 
-def _sparks(rows: Sequence[Json], now: float) -> dict[str, list[float | None]]:
+def _sparks(rows: Sequence[HistoryRow], now: float) -> dict[str, list[float | None]]:
     """KV usage of each instance second by second over the last minute."""
     end = math.floor(now)
     by_second = {math.floor(item["at"]): item["kv"] for item in rows if item["at"] > now - SPARK_S - 1}

@@ -8,11 +8,11 @@ from controlplane.dashboard import history
 from controlplane.dashboard.frame.attention import instance_link
 from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES, LatencyMetric
 from controlplane.dashboard.frame.status import KV_SATURATED
+from controlplane.dashboard.frame.types import AttentionItem, ClassWindow, Frame, ShownEvent
 from fleet.systems.prices import per_million
 from router.contract.redis import staleness
 from router.policy.types import CLASSES
 
-Json = Mapping[str, Any]
 LOW_N = 20  # minimum number of measurements for a percentile's line
 TILES_SHOWN = 128
 # Statuses in which an instance is as configured if its record says that. Others: unknown, or still on the way.
@@ -20,7 +20,7 @@ CERTAIN = ("ready", "saturated", "draining", "stopped")
 BLANK_TILE = {"id": "", "status": "unseen", "tick": round(KV_SATURATED * 100)}
 
 
-def context(frame: Json | None, pool: str, slos: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+def context(frame: Frame | None, pool: str, slos: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     """An empty `pool` means all pools. `slos`: by class and metric."""
     if frame is None:
         return {
@@ -64,19 +64,19 @@ def constants() -> dict[str, Any]:
     }
 
 
-def concerns(item: Json, pool: str) -> bool:
+def concerns(item: AttentionItem | ShownEvent, pool: str) -> bool:
     """Whether an event or an entry of attention is shown for this pool."""
-    return not pool or not item.get("pools") or pool in item["pools"]
+    return not pool or not item["pools"] or pool in item["pools"]
 
 
-def policies(frame: Json, pool: str) -> list[dict[str, Any]]:
+def policies(frame: Frame, pool: str) -> list[dict[str, Any]]:
     """Of each shown pool, with the deliveries in it."""
     return [
         {
             "pool": name,
-            "simulated": frame["pools"][name].get("simulated"),
-            "saving": frame.get("savings", {}).get(name),
-            "deliveries": [line for line in frame.get("deliveries", ()) if name in line["pools"]],
+            "simulated": frame["pools"][name]["simulated"],
+            "saving": frame["savings"].get(name),
+            "deliveries": [line for line in frame["deliveries"] if name in line["pools"]],
             **policy,
         }
         for name, policy in frame["policies"].items()
@@ -84,7 +84,7 @@ def policies(frame: Json, pool: str) -> list[dict[str, Any]]:
     ]
 
 
-def tiles(frame: Json, pool: str) -> list[dict[str, Any]]:
+def tiles(frame: Frame, pool: str) -> list[dict[str, Any]]:
     columns = frame["instances"]
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     return [
@@ -94,24 +94,24 @@ def tiles(frame: Json, pool: str) -> list[dict[str, Any]]:
     ]
 
 
-def classes(frame: Json, pool: str, slos: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+def classes(frame: Frame, pool: str, slos: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
     chosen = shown_pool(frame, pool)
     windows = frame["classes"].get(chosen, {})
-    means = frame["policies"].get(chosen, {}).get("means", {})
+    means = frame["policies"][chosen]["means"] if chosen in frame["policies"] else {}
     return [_class(name, windows.get(name), means.get(name, ""), slos.get(name, {})) for name in CLASSES]
 
 
-def shown_pool(frame: Json, pool: str) -> str:
+def shown_pool(frame: Frame, pool: str) -> str:
     """Class metrics of the page: of the chosen pool, of the only pool, or summed over all pools."""
     if pool:
         return pool
     return next(iter(frame["pools"])) if len(frame["pools"]) == 1 else ALL_POOLS
 
 
-def slo(frame: Json | None, pool: str, asked: Mapping[str, float]) -> dict[str, dict[str, float]]:
+def slo(frame: Frame | None, pool: str, asked: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """By class and metric, in ms. Of all pools: what those with an SLO agree on."""
-    shown = [known for name, known in (frame or {"pools": {}})["pools"].items() if pool in ("", name)]
-    declared = {name: {known["slo"][name] for known in shown if name in known.get("slo", {})} for name in CLASSES}
+    shown = [known for name, known in (frame["pools"] if frame else {}).items() if pool in ("", name)]
+    declared = {name: {known["slo"][name] for known in shown if name in known["slo"]} for name in CLASSES}
     return {
         name: {**({"ttft": next(iter(limits))} if len(limits) == 1 else {}), **asked}
         for name, limits in declared.items()
@@ -128,7 +128,7 @@ VERDICTS = {
 }
 
 
-def verdict(window: Json | None, limit: float | None) -> str:
+def verdict(window: ClassWindow | None, limit: float | None) -> str:
     """Of the TTFT p90 against its SLO."""
     if window is not None and not window["n"] and not window["rate"]:
         return "idle"
@@ -140,8 +140,8 @@ def verdict(window: Json | None, limit: float | None) -> str:
     return "SLO met" if value <= limit else "SLO missed"
 
 
-def _class(name: str, window: Json | None, means: str, slos: Mapping[str, float]) -> dict[str, Any]:
-    lines = [_line(metric, window or {}) for metric in LATENCIES]
+def _class(name: str, window: ClassWindow | None, means: str, slos: Mapping[str, float]) -> dict[str, Any]:
+    lines = [_line(metric, window) for metric in LATENCIES]
     limit = slos.get("ttft")
     return {
         "name": name, "means": means, "window": window, "latencies": lines, "slo": limit,
@@ -149,13 +149,13 @@ def _class(name: str, window: Json | None, means: str, slos: Mapping[str, float]
     }  # fmt: skip
 
 
-def _line(metric: LatencyMetric, window: Json) -> dict[str, Any]:
-    n = window.get(f"{metric.key}_n")
-    values = window.get(metric.key, (None,) * len(PERCENTILES))
+def _line(metric: LatencyMetric, window: ClassWindow | None) -> dict[str, Any]:
+    n = window[metric.count] if window else None
+    values = window[metric.key] if window else (None,) * len(PERCENTILES)
     return {"key": metric.key, "label": metric.label, "values": values, "n": n, "few": n is not None and n < LOW_N}
 
 
-def totals(frame: Json, pool: str) -> dict[str, Any]:
+def totals(frame: Frame, pool: str) -> dict[str, Any]:
     """Sums over the shown instances; None where no instance reported a value."""
     columns = frame["instances"]
     shown = [i for i, name in enumerate(columns["pool"]) if pool in ("", name)]

@@ -12,6 +12,7 @@ import redis
 
 from controlplane.dashboard import history
 from controlplane.dashboard.frame.build import EVENTS_SHOWN, SCHEMA, FrameInputs, build_frame
+from controlplane.dashboard.frame.types import Frame, HistoryRow
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.delivery import DeliveryLines
@@ -20,8 +21,6 @@ from router.contract.redis.published import FleetValue, PolicyValue
 from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import InstanceSample
 from router.contract.redis.saving import SavingLines
-
-Json = dict[str, Any]
 
 CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # without a frame from the control worker for this long, a web process builds them
@@ -53,12 +52,12 @@ def _worker_builds(client: redis.Redis, now: float) -> bool:
     return at is not None and now - float(at) < OWN_FRAME_AFTER_S
 
 
-def encode(frame: Json) -> bytes:
+def encode(frame: Frame) -> bytes:
     """orjson writes NaN and infinity as null, the value for unknown."""
     return orjson.dumps(frame)
 
 
-def publish(client: redis.Redis, frame: Json, text: bytes, *, coarse: bool = False) -> None:
+def publish(client: redis.Redis, frame: Frame, text: bytes, *, coarse: bool = False) -> None:
     """`coarse`: also keep the row for the longest range."""
     row: Any = {"f": orjson.dumps(history.row(frame))}
     with client.pipeline(transaction=False) as pipe:
@@ -70,18 +69,18 @@ def publish(client: redis.Redis, frame: Json, text: bytes, *, coarse: bool = Fal
         pipe.execute()
 
 
-def loads(raw: bytes | None) -> Json | None:
+def loads(raw: bytes | None) -> Frame | None:
     """The published frame; None when there is none with this schema."""
-    frame = None if raw is None else orjson.loads(raw)
+    frame: Frame | None = None if raw is None else orjson.loads(raw)
     return frame if frame is not None and frame["schema"] == SCHEMA else None
 
 
-def latest(client: redis.Redis) -> Json | None:
+def latest(client: redis.Redis) -> Frame | None:
     raw: Any = client.get(redis_keys.FRAMES_LATEST)
     return loads(raw)
 
 
-def current(client: redis.Redis, now: float) -> Json | None:
+def current(client: redis.Redis, now: float) -> Frame | None:
     """The newest frame; built here when there is no recent one."""
     frame = latest(client)
     if frame is not None and now - frame["at"] <= OWN_FRAME_AFTER_S:
@@ -93,12 +92,12 @@ def current(client: redis.Redis, now: float) -> Json | None:
     return latest(client) or _unpublished(client, now)
 
 
-def _unpublished(client: redis.Redis, now: float) -> Json | None:
+def _unpublished(client: redis.Redis, now: float) -> Frame | None:
     inputs, previous = read(client, now)
     return loads(encode(build_frame(now, inputs, previous, "web")))
 
 
-def rows(client: redis.Redis, now: float, seconds: int, end: float | None = None) -> list[Json]:
+def rows(client: redis.Redis, now: float, seconds: int, end: float | None = None) -> list[HistoryRow]:
     """The kept rows of the `seconds` before `end` (None: now), oldest first."""
     until = now if end is None else end
     stream = redis_keys.FRAMES if until - seconds >= now - FINE_S else redis_keys.FRAMES_COARSE
@@ -127,7 +126,7 @@ class LiveReader:
         return {name: value for name, value in decoded if value is not None}
 
 
-def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Json | None]:
+def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
     """Inputs of a frame, and the previous frame."""
     reader = LiveReader(client)
     with client.pipeline(transaction=False) as pipe:

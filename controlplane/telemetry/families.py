@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Literal
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from controlplane.dashboard.frame import latency
 from controlplane.dashboard.frame.latency import ALL_POOLS
-
-Json = Mapping[str, Any]
+from controlplane.dashboard.frame.types import Classes, Columns, Frame, LivePolicy
 
 INSTANCE = ("pool", "instance")
 # Column of the frame → (metric, help)
@@ -25,7 +24,7 @@ INSTANCE_FIGURES = {
     "tokens_s": ("weir_instance_generation_tokens_per_second", "Output tokens per second"),
     "age_s": ("weir_instance_sample_age_seconds", "Age of the instance's latest sample"),
 }
-CLASS_COUNTS = {
+CLASS_COUNTS: Mapping[Literal["rate", "n", "errors", "refused"], tuple[str, str]] = {
     "rate": ("weir_class_requests_per_second", "Requests started per second over the last 10 s"),
     "n": ("weir_class_window_requests", "Requests that ended in the window"),
     "errors": ("weir_class_window_errors", "Requests of the window that failed"),
@@ -33,7 +32,7 @@ CLASS_COUNTS = {
 }
 
 
-def of_frame(now: float, frame: Json) -> Iterator[Metric]:
+def of_frame(now: float, frame: Frame) -> Iterator[Metric]:
     yield GaugeMetricFamily("weir_frame_age_seconds", "Age of the frame", max(0.0, now - frame["at"]))
     yield from _instances(frame["instances"])
     yield from _pools(frame)
@@ -42,7 +41,7 @@ def of_frame(now: float, frame: Json) -> Iterator[Metric]:
     yield from _health(frame)
 
 
-def _instances(columns: Json) -> Iterator[Metric]:
+def _instances(columns: Columns) -> Iterator[Metric]:
     keys = list(zip(columns["pool"], columns["id"], strict=True))
     status = GaugeMetricFamily(
         "weir_instance_status", "1 for the instance's current status", labels=(*INSTANCE, "status")
@@ -54,7 +53,7 @@ def _instances(columns: Json) -> Iterator[Metric]:
         yield gauge(name, text, INSTANCE, zip(keys, columns[column], strict=True))
 
 
-def _pools(frame: Json) -> Iterator[Metric]:
+def _pools(frame: Frame) -> Iterator[Metric]:
     columns = frame["instances"]
     wanted = [((pool,), figures["wanted"]) for pool, figures in frame["pools"].items()]
     yield gauge("weir_pool_instances", "Desired instances", ("pool",), wanted)
@@ -63,7 +62,7 @@ def _pools(frame: Json) -> Iterator[Metric]:
     yield gauge("weir_pool_ready_instances", "Instances that take requests", ("pool",), counted)
 
 
-def _classes(classes: Json) -> Iterator[Metric]:
+def _classes(classes: Mapping[str, Classes]) -> Iterator[Metric]:
     rows = [
         ((pool, name), figures)
         for pool, by_class in classes.items()
@@ -82,26 +81,26 @@ def _classes(classes: Json) -> Iterator[Metric]:
         yield gauge(metric.exported, f"{metric.label} of the window", ("pool", "class", "quantile"), values)
 
 
-def _policies(policies: Json) -> Iterator[Metric]:
+def _policies(policies: Mapping[str, LivePolicy]) -> Iterator[Metric]:
     labels = ("pool", "policy")
-    rows = [((pool, str(live["policy"])), live) for pool, live in policies.items()]
-    for name, text, field in (
-        ("weir_policy_version", "Published version", "version"),
-        ("weir_policy_routers", "Routers that serve the pool", "routers"),
-        ("weir_policy_routers_current", "Routers that run the published version", "acknowledged"),
-    ):
-        yield gauge(name, text, labels, [(key, live[field]) for key, live in rows])
+    rows = {(pool, live["policy"]): live for pool, live in policies.items()}
+    versions = {key: live["version"] for key, live in rows.items()}
+    yield gauge("weir_policy_version", "Published version", labels, versions.items())
+    serving = {key: live["routers"] for key, live in rows.items()}
+    yield gauge("weir_policy_routers", "Routers that serve the pool", labels, serving.items())
+    current = {key: live["acknowledged"] for key, live in rows.items()}
+    yield gauge("weir_policy_routers_current", "Routers that run the published version", labels, current.items())
 
 
-def _health(frame: Json) -> Iterator[Metric]:
+def _health(frame: Frame) -> Iterator[Metric]:
     health = frame["health"]
-    for name, text, field in (
-        ("weir_routers_alive", "Routers that reported recently", "routers_alive"),
-        ("weir_unreadable_values", "Values in Redis that could not be read", "unreadable"),
-        ("weir_control_worker_age_seconds", "Time since the control worker last ran", "control_age_s"),
-        ("weir_samples_age_seconds", "Time since the latest sample of a ready instance", "samples_age_s"),
+    for name, text, value in (
+        ("weir_routers_alive", "Routers that reported recently", health["routers_alive"]),
+        ("weir_unreadable_values", "Values in Redis that could not be read", health["unreadable"]),
+        ("weir_control_worker_age_seconds", "Time since the control worker last ran", health["control_age_s"]),
+        ("weir_samples_age_seconds", "Time since the latest sample of a ready instance", health["samples_age_s"]),
     ):
-        yield gauge(name, text, (), [((), health[field])])
+        yield gauge(name, text, (), [((), value)])
     counted = Counter((str(item["severity"]), item["rule"]) for item in frame["attention"])
     yield gauge(
         "weir_attention", "Entries of Needs attention; severity 3: act now", ("severity", "rule"), counted.items()

@@ -3,14 +3,13 @@
 An entry keeps its `since` while subject and rule stay the same.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from controlplane.dashboard.frame.types import AttentionItem, ClassWindow, Columns, Frame
 from fleet.counted import counted, percent
 from router.contract.redis.staleness import WORKER_DOWN_S, WORKER_LATE_S
-
-Json = Mapping[str, Any]
 
 
 class AttentionEntry(NamedTuple):
@@ -32,12 +31,16 @@ DELIVERY_SEVERITY = {"aborted": 3, "rolled_back": 3, "paused": 2, "holding": 2, 
 INSTANCE_SEVERITY = {"failed": 3, "unreachable": 3, "offline": 3, "stale": 2, "unseen": 1}
 
 
-def find(now: float, frame: Json, previous: Json | None) -> list[dict[str, Any]]:
-    since = {(item["rule"], item["subject"]): item["since"] for item in (previous or {}).get("attention", ())}
-    found = [
+def find(now: float, frame: Frame, previous: Frame | None) -> list[AttentionItem]:
+    since = {(item["rule"], item["subject"]): item["since"] for item in (previous["attention"] if previous else ())}
+    found: list[AttentionItem] = [
         {
             "rule": rule,
-            **entry._asdict(),
+            "severity": entry.severity,
+            "subject": entry.subject,
+            "reason": entry.reason,
+            "href": entry.href,
+            "pools": list(entry.pools),
             "since": since.get((rule, entry.subject), round(now, 3)),
         }
         for rule, check in RULES.items()
@@ -47,7 +50,7 @@ def find(now: float, frame: Json, previous: Json | None) -> list[dict[str, Any]]
     return found[:LISTED]
 
 
-def _rows(columns: Json, *names: str) -> Iterator[tuple[Any, ...]]:
+def _rows(columns: Columns, *names: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(columns[name] for name in names), strict=True)
 
 
@@ -59,7 +62,7 @@ def pool_link(name: str) -> str:
     return f"/fleet/pools/{quote(name)}/"
 
 
-def worker_gone(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def worker_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     health = frame["health"]
     age = health["samples_age_s"] if health["samples_expected"] else None
     yield from _silent("node worker", age, "no instance is sampled")
@@ -74,7 +77,7 @@ def _silent(worker: str, age: float | None, effect: str) -> Iterator[AttentionEn
         yield AttentionEntry(1, worker, f"late: no heartbeat for {age:.0f} s", "/fleet/")
 
 
-def node_silent(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def node_silent(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for name, silent_s, there in _rows(frame["nodes"], "name", "silent_s", "instances"):
         if silent_s is None:
             continue
@@ -89,7 +92,7 @@ def node_silent(now: float, frame: Json) -> Iterator[AttentionEntry]:
             yield AttentionEntry(1, name, f"{since}, and it holds no instance: forget it if it is gone for good", link)
 
 
-def router_gone(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def router_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for name, age, gone in _rows(frame["routers"], "id", "age_s", "gone"):
         if gone:
             yield AttentionEntry(3, name, f"no heartbeat from router for {age:.0f} s", "/live")
@@ -97,13 +100,13 @@ def router_gone(now: float, frame: Json) -> Iterator[AttentionEntry]:
         yield AttentionEntry(3, "routers", "no router is running", "/live")
 
 
-def router_degraded(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def router_degraded(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for name, reasons, gone in _rows(frame["routers"], "id", "degraded", "gone"):
         if reasons and not gone:
             yield AttentionEntry(2, name, "router is degraded: " + "; ".join(reasons), "/live")
 
 
-def router_behind(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def router_behind(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for name, versions, gone in _rows(frame["routers"], "id", "versions", "gone"):
         for pool, live in frame["policies"].items():
             if gone or now - (live["published_at"] or 0.0) < ACK_GRACE_S or versions.get(pool) == live["version"]:
@@ -114,7 +117,7 @@ def router_behind(now: float, frame: Json) -> Iterator[AttentionEntry]:
             )
 
 
-def pool_empty(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def pool_empty(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     ready = {pool for pool, state in _rows(frame["instances"], "pool", "state") if state == "ready"}
     for pool, known in frame["pools"].items():
         if known["wanted"] and pool not in ready:
@@ -123,7 +126,7 @@ def pool_empty(now: float, frame: Json) -> Iterator[AttentionEntry]:
             )
 
 
-def policy_missing(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def policy_missing(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for pool, known in frame["pools"].items():
         declared, live = known["policy"], frame["policies"].get(pool)
         if not declared or now - (known["changed_at"] or 0.0) < ACK_GRACE_S:
@@ -136,20 +139,20 @@ def policy_missing(now: float, frame: Json) -> Iterator[AttentionEntry]:
             )
 
 
-def change_halted(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def change_halted(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for pool, known in frame["pools"].items():
         if known["halted"]:
             yield AttentionEntry(3, pool, f"rollout is halted: {known['halted']}", pool_link(pool), (pool,))
 
 
-def scaling_advised(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def scaling_advised(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for pool, said in frame["scaling"].items():
         if said["mode"] == "advisory" and said["advised"] != said["replicas"]:
             reason = f"the autoscaler would scale from {said['replicas']} to {said['advised']}: {said['why']}"
             yield AttentionEntry(1, pool, reason, pool_link(pool), (pool,))
 
 
-def delivery_waits(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def delivery_waits(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     """Ended ones are in the frame for a few minutes."""
     for line in frame["deliveries"]:
         if line["state"] in DELIVERY_SEVERITY:
@@ -159,37 +162,37 @@ def delivery_waits(now: float, frame: Json) -> Iterator[AttentionEntry]:
             yield AttentionEntry(severity, subject, reason, link, tuple(line["pools"]))
 
 
-def instance_down(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def instance_down(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for name, pool, status, reason in _rows(frame["instances"], "id", "pool", "status", "reason"):
         if status in INSTANCE_SEVERITY:
             text = f"{status}: {reason}" if reason else status
             yield AttentionEntry(INSTANCE_SEVERITY[status], name, text, instance_link(name), (pool,))
 
 
-def instance_saturated(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def instance_saturated(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for name, pool, status, reason in _rows(frame["instances"], "id", "pool", "status", "reason"):
         if status == "saturated":
             yield AttentionEntry(2, name, reason, instance_link(name), (pool,))
 
 
-def queue_growing(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def queue_growing(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for name, pool, waiting, average in _rows(frame["instances"], "id", "pool", "waiting", "waiting_avg"):
         if waiting is not None and waiting >= QUEUE_FROM and waiting > QUEUE_GROWTH * (average or 0.0):
             reason = f"queue is growing: {waiting:.0f} waiting, {average:.0f} on average over the last minute"
             yield AttentionEntry(2, name, reason, instance_link(name), (pool,))
 
 
-def class_failing(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def class_failing(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for pool, classes in frame["classes"].items():
         for name, window in classes.items():
             if pool != "*" and window is not None:
                 yield from _shares(pool, name, window)
 
 
-def _shares(pool: str, name: str, window: Json) -> Iterator[AttentionEntry]:
-    for key, word, severity in (("errors", "failed", 3), ("refused", "were refused", 2)):
-        if window["n"] >= ERRORS_FROM and window[key] > ERROR_SHARE * window["n"]:
-            share = window[key] / window["n"]
+def _shares(pool: str, name: str, window: ClassWindow) -> Iterator[AttentionEntry]:
+    for count, word, severity in ((window["errors"], "failed", 3), (window["refused"], "were refused", 2)):
+        if window["n"] >= ERRORS_FROM and count > ERROR_SHARE * window["n"]:
+            share = count / window["n"]
             reason = (
                 f"{percent(share)} of {name} requests {word} in the last {window['window_s']} s (n = {window['n']})"
             )
@@ -198,7 +201,7 @@ def _shares(pool: str, name: str, window: Json) -> Iterator[AttentionEntry]:
             )
 
 
-def unreadable(now: float, frame: Json) -> Iterator[AttentionEntry]:
+def unreadable(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     count = frame["health"]["unreadable"]
     if count:
         yield AttentionEntry(
@@ -206,7 +209,7 @@ def unreadable(now: float, frame: Json) -> Iterator[AttentionEntry]:
         )
 
 
-RULES: dict[str, Callable[[float, Json], Iterator[AttentionEntry]]] = {
+RULES: dict[str, Callable[[float, Frame], Iterator[AttentionEntry]]] = {
     "worker_gone": worker_gone,
     "node_silent": node_silent,
     "router_gone": router_gone,

@@ -6,12 +6,24 @@ None means unknown and is never written as 0. Times are Unix seconds, latencies 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from msgspec import structs
 
 from controlplane.dashboard.frame import attention, class_limits, flow, latency, refusals, savings
 from controlplane.dashboard.frame.status import KV_SATURATED, ORDER, shown_status
+from controlplane.dashboard.frame.types import (
+    Classes,
+    ClassWindow,
+    Columns,
+    Frame,
+    Health,
+    LivePolicy,
+    PoolScaling,
+    PoolSummary,
+    ShownDelivery,
+    ShownEvent,
+)
 from fleet.kinds import KINDS
 from router.contract import sketch
 from router.contract.pools import is_ephemeral
@@ -25,7 +37,7 @@ from router.contract.redis.staleness import ROUTER_GONE_S
 from router.policy.schema.document import upgrade_if_known
 from router.policy.types import CLASSES
 
-Json = Mapping[str, Any]
+LastRow = dict[str, Any]  # columns of an instance in the previous frame
 
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
 SCHEMA = 1
@@ -52,14 +64,12 @@ class FrameInputs:
     unreadable: int = 0  # values that could not be decoded
 
 
-def build_frame(
-    now: float, inputs: FrameInputs, previous: Json | None = None, built_by: str = "worker"
-) -> dict[str, Any]:
+def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, built_by: str = "worker") -> Frame:
     """The frame for `now`. The previous frame gives rates and the start times of attention entries."""
     pools = sorted(pool for pool in inputs.fleets if not is_ephemeral(pool))
     columns = _instances(now, inputs, pools, _by_id(previous))
     routers = _routers(now, inputs.routers)
-    frame: dict[str, Any] = {
+    frame: Frame = {
         "schema": SCHEMA,
         "at": round(now, 3),
         "built_by": built_by,
@@ -75,15 +85,17 @@ def build_frame(
         "policies": {pool: _policy(now, pool, inputs) for pool in pools if pool in inputs.policies},
         "scaling": {pool: _scaling(inputs.scaling[pool]) for pool in pools if pool in inputs.scaling},
         "deliveries": [_delivery(line) for line in inputs.deliveries if not line.pools or {*line.pools} & {*pools}],
-        "events": [structs.asdict(event) for event in inputs.events[:EVENTS_SHOWN]],
+        "events": [_event(event) for event in inputs.events[:EVENTS_SHOWN]],
         "health": _health(now, inputs, columns, routers),
+        "savings": {},
+        "attention": [],
     }
     frame["savings"] = savings.of_pools(frame, inputs.savings)
     frame["attention"] = attention.find(now, frame, previous)
     return frame
 
 
-def _pool(fleet: FleetValue) -> dict[str, Any]:
+def _pool(fleet: FleetValue) -> PoolSummary:
     return {
         "model": fleet.model,
         "wanted": len(fleet.instances),
@@ -95,16 +107,26 @@ def _pool(fleet: FleetValue) -> dict[str, Any]:
     }
 
 
-def _delivery(line: DeliveryLine) -> dict[str, Any]:
+def _delivery(line: DeliveryLine) -> ShownDelivery:
     """`text` without its countdown, which the page keeps to `next_at`."""
     running = line.state in ("step", "baking")
     where = " ".join(filter(None, (line.step, "" if running and line.step else line.word)))
     text = " · ".join(filter(None, (f"{line.base} → {line.candidate} {where}", line.figure)))
-    return {**structs.asdict(line), "text": text}
+    return cast(ShownDelivery, {**structs.asdict(line), "text": text})
 
 
-def _scaling(advice: ScalingAdvice) -> dict[str, Any]:
-    return {name: getattr(advice, name) for name in ("at", "mode", "replicas", "advised", "why")}
+def _scaling(advice: ScalingAdvice) -> PoolScaling:
+    return {
+        "at": advice.at,
+        "mode": advice.mode,
+        "replicas": advice.replicas,
+        "advised": advice.advised,
+        "why": advice.why,
+    }
+
+
+def _event(event: FleetEvent) -> ShownEvent:
+    return cast(ShownEvent, structs.asdict(event))
 
 
 def _counts(statuses: Iterable[str]) -> dict[str, int]:
@@ -113,16 +135,14 @@ def _counts(statuses: Iterable[str]) -> dict[str, int]:
     return known | dict(sorted(counted.items()))
 
 
-SKETCHES = (*(metric.key for metric in latency.LATENCIES), "new_tokens", "reuse_gap")
+SKETCHES = ("ttft", "tpot", "new_tokens", "reuse_gap")
 COLUMNS = (
     "id", "pool", "state", "status", "reason", "age_s", "kv", "kv_blocks", "running", "waiting", "waiting_avg",
     "hit_rate", "tokens_s", "tokens_total", "epoch", "sampled_at", "matches", "node", "gpus", "dollars_h",
 )  # fmt: skip
 
 
-def _instances(
-    now: float, inputs: FrameInputs, pools: Sequence[str], before: Mapping[str, Json]
-) -> dict[str, list[Any]]:
+def _instances(now: float, inputs: FrameInputs, pools: Sequence[str], before: Mapping[str, LastRow]) -> Columns:
     rows = [
         _instance(now, pool, instance, inputs.samples.get(instance.id), before.get(instance.id))
         for pool in pools
@@ -133,7 +153,7 @@ def _instances(
 
 
 def _instance(
-    now: float, pool: str, instance: PublishedInstance, sample: InstanceSample | None, before: Json | None
+    now: float, pool: str, instance: PublishedInstance, sample: InstanceSample | None, before: LastRow | None
 ) -> dict[str, Any]:
     if instance.state in RESTING or (sample is not None and sample.epoch != instance.epoch):
         sample = None  # of the previous process
@@ -167,7 +187,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def _average(waiting: float | None, before: Json | None) -> float | None:
+def _average(waiting: float | None, before: LastRow | None) -> float | None:
     """Average of waiting requests over the last minute: a queue well above it is growing."""
     past: float | None = None if before is None else before["waiting_avg"]
     if waiting is None or past is None:
@@ -175,7 +195,7 @@ def _average(waiting: float | None, before: Json | None) -> float | None:
     return round(past + (waiting - past) / AVERAGE_S, 3)
 
 
-def _tokens_per_second(sample: InstanceSample | None, before: Json | None) -> float | None:
+def _tokens_per_second(sample: InstanceSample | None, before: LastRow | None) -> float | None:
     """Rate between two samples of one epoch; the last rate without a newer sample, None after a restart."""
     if sample is None or before is None or before["epoch"] != sample.epoch:
         return None
@@ -187,7 +207,7 @@ def _tokens_per_second(sample: InstanceSample | None, before: Json | None) -> fl
     return last if elapsed <= 0 else round((total - past) / elapsed, 1)
 
 
-def _by_id(previous: Json | None) -> dict[str, Json]:
+def _by_id(previous: Frame | None) -> dict[str, LastRow]:
     if previous is None:
         return {}
     columns = previous["instances"]
@@ -206,15 +226,14 @@ def _alive(now: float, routers: Mapping[str, RouterStatus]) -> list[RouterStatus
     return [router for router in routers.values() if now - router.at <= ROUTER_GONE_S]
 
 
-def _classes(now: float, routers: Mapping[str, RouterStatus], pools: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _classes(now: float, routers: Mapping[str, RouterStatus], pools: Sequence[str]) -> dict[str, Classes]:
     alive = _alive(now, routers)
     by_pool = {pool: _class_figures(alive, (pool,)) for pool in pools}
     return {latency.ALL_POOLS: _class_figures(alive, pools), **by_pool} if len(pools) > 1 else by_pool
 
 
-def _class_figures(routers: Sequence[RouterStatus], pools: Sequence[str]) -> dict[str, Any]:
-    """Window per class; None for a class that no router has reported."""
-    figures: dict[str, Any] = {}
+def _class_figures(routers: Sequence[RouterStatus], pools: Sequence[str]) -> Classes:
+    figures: Classes = {}
     for name in CLASSES:
         windows = [
             window
@@ -226,27 +245,31 @@ def _class_figures(routers: Sequence[RouterStatus], pools: Sequence[str]) -> dic
     return figures
 
 
-def _window(windows: Sequence[Window]) -> dict[str, Any]:
+def _window(windows: Sequence[Window]) -> ClassWindow:
     """Sum of the routers' windows: counts over WINDOW_S, requests per second, percentiles in ms, tokens and s."""
-    frame: dict[str, Any] = {
+    sketches = {name: sketch.merge(getattr(window, name) for window in windows) for name in SKETCHES}
+    decided = sum(window.hit_share.n for window in windows)
+    return {
         "n": sum(window.n for window in windows),
         "rate": round(sum(window.started_10s for window in windows) / STARTED_WINDOW_S, 2),
         "errors": sum(window.error for window in windows),
         "refused": sum(window.refused for window in windows),
         "refused_why": refusals.words(window.refusals for window in windows),
         "cancelled": sum(window.cancelled for window in windows),
+        "ttft": latency.percentiles(sketches["ttft"]),
+        "ttft_n": sketch.count(sketches["ttft"]),
+        "tpot": latency.percentiles(sketches["tpot"]),
+        "tpot_n": sketch.count(sketches["tpot"]),
+        "new_tokens": latency.percentiles(sketches["new_tokens"]),
+        "new_tokens_n": sketch.count(sketches["new_tokens"]),
+        "reuse_gap": latency.percentiles(sketches["reuse_gap"]),
+        "reuse_gap_n": sketch.count(sketches["reuse_gap"]),
+        "hit_share": round(sum(window.hit_share.sum for window in windows) / decided, 3) if decided else None,
+        "window_s": WINDOW_S,
     }
-    for name in SKETCHES:
-        merged = sketch.merge(getattr(window, name) for window in windows)
-        frame[name] = latency.percentiles(merged)
-        frame[f"{name}_n"] = sketch.count(merged)
-    decided = sum(window.hit_share.n for window in windows)
-    frame["hit_share"] = round(sum(window.hit_share.sum for window in windows) / decided, 3) if decided else None
-    frame["window_s"] = WINDOW_S
-    return frame
 
 
-def _routers(now: float, routers: Mapping[str, RouterStatus]) -> dict[str, list[Any]]:
+def _routers(now: float, routers: Mapping[str, RouterStatus]) -> Columns:
     rows = [routers[name] for name in sorted(routers)]
     ages = [round(max(0.0, now - row.at), 1) for row in rows]
     return {
@@ -259,7 +282,7 @@ def _routers(now: float, routers: Mapping[str, RouterStatus]) -> dict[str, list[
     }
 
 
-def _nodes(now: float, nodes: Sequence[NodeReport], instances: Json) -> dict[str, list[Any]]:
+def _nodes(now: float, nodes: Sequence[NodeReport], instances: Columns) -> Columns:
     """`silent_s`: time since its last report, None while it reports."""
     there: Counter[str] = Counter(instances["node"])
     return {
@@ -269,7 +292,7 @@ def _nodes(now: float, nodes: Sequence[NodeReport], instances: Json) -> dict[str
     }
 
 
-def _policy(now: float, pool: str, inputs: FrameInputs) -> dict[str, Any]:
+def _policy(now: float, pool: str, inputs: FrameInputs) -> LivePolicy:
     live = inputs.policies[pool]
     alive = _alive(now, inputs.routers)
     running = [router.pools[pool].version if pool in router.pools else None for router in alive]
@@ -287,8 +310,7 @@ def _policy(now: float, pool: str, inputs: FrameInputs) -> dict[str, Any]:
     }
 
 
-def _health(now: float, inputs: FrameInputs, columns: Json, routers: Json) -> dict[str, Any]:
-    """Ages that distinguish a dead worker from a dead router; None before the first report."""
+def _health(now: float, inputs: FrameInputs, columns: Columns, routers: Columns) -> Health:
     serving = [age for age, state in zip(columns["age_s"], columns["state"], strict=True) if state == "ready"]
     known = [age for age in serving if age is not None]
     return {

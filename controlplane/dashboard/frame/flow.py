@@ -4,17 +4,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from controlplane.dashboard.frame.types import PoolFlow
 from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
 
 INSTANCES_SHOWN = 16  # of a pool; the others are one
 OTHERS = ""  # no instance has this name
 
 
-def of_pools(routers: Sequence[RouterStatus], pools: Iterable[str]) -> dict[str, Any]:
+def of_pools(routers: Sequence[RouterStatus], pools: Iterable[str]) -> dict[str, PoolFlow]:
     return {pool: _of_pool([router.classes.get(pool, {}) for router in routers]) for pool in pools}
 
 
-def _of_pool(reported: Sequence[Mapping[str, Window]]) -> dict[str, Any]:
+def _of_pool(reported: Sequence[Mapping[str, Window]]) -> PoolFlow:
     """`links`: [class, rule, instance, requests/s]; `arcs`: [prefill, decode, offloads/s, bytes/s]."""
     links: Counter[tuple[str, str, str]] = Counter()
     arcs: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])

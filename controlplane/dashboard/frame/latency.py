@@ -2,20 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from router.contract import sketch
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyMetric:
-    key: str  # name of the sketch in a router's Window, and in frames
+    key: Literal["ttft", "tpot"]  # name of the sketch in a router's Window, and in frames
+    count: Literal["ttft_n", "tpot_n"]  # name of its measurements' number in frames
     label: str
     exported: str  # name on /metrics
 
 
 LATENCIES = (
-    LatencyMetric("ttft", "TTFT", "weir_class_ttft_seconds"),
-    LatencyMetric("tpot", "TPOT", "weir_class_tpot_seconds"),
+    LatencyMetric("ttft", "ttft_n", "TTFT", "weir_class_ttft_seconds"),
+    LatencyMetric("tpot", "tpot_n", "TPOT", "weir_class_tpot_seconds"),
 )
 ALL_POOLS = "*"  # class metrics over every pool; pool names have no asterisk
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}

@@ -3,18 +3,17 @@
 Simulated: the preview that the version was published from says what a request saves, routers count the requests.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
 
+from controlplane.dashboard.frame.types import Classes, Frame
 from controlplane.dashboard.templatetags.figures import significant
 from router.contract.redis.saving import SavingLine
 
 DAY_S, HOUR_S = 86_400, 3_600
-Json = Mapping[str, Any]
 
 
-def of_pools(frame: Json, lines: Iterable[SavingLine]) -> dict[str, dict[str, str]]:
+def of_pools(frame: Frame, lines: Iterable[SavingLine]) -> dict[str, dict[str, str]]:
     """By pool: text, title and link. Pools without requests in the last minute have none."""
     found = {}
     for line in lines:
@@ -27,7 +26,7 @@ def of_pools(frame: Json, lines: Iterable[SavingLine]) -> dict[str, dict[str, st
     return found
 
 
-def _requests_per_s(classes: Json) -> float:
+def _requests_per_s(classes: Classes) -> float:
     windows = [window for window in classes.values() if window is not None]
     return float(sum(window["n"] / window["window_s"] for window in windows))
 

@@ -1,0 +1,140 @@
+"""A dashboard frame as it is published, kept and shown. Times are Unix seconds, latencies ms, KV shares 0–1; None is
+unknown."""
+
+from typing import Any, TypedDict
+
+Columns = dict[str, list[Any]]  # one list per field, one entry per row
+
+
+class PoolSummary(TypedDict):
+    model: str
+    wanted: int  # instances
+    simulated: bool
+    policy: str  # as declared; the version that routers run is in `policies`
+    changed_at: float
+    halted: str  # why a rollout stopped
+    slo: dict[str, float]  # TTFT p90 in ms, by class
+
+
+class ClassWindow(TypedDict):
+    """The last minute of a class: counts, requests per second, [p50, p90, p99]."""
+
+    n: int
+    rate: float
+    errors: int
+    refused: int
+    refused_why: str
+    cancelled: int
+    ttft: list[float | None]
+    ttft_n: int
+    tpot: list[float | None]
+    tpot_n: int
+    new_tokens: list[float | None]
+    new_tokens_n: int
+    reuse_gap: list[float | None]
+    reuse_gap_n: int
+    hit_share: float | None
+    window_s: float
+
+
+Classes = dict[str, ClassWindow | None]  # None: no router has reported the class
+
+
+class PoolFlow(TypedDict):
+    links: list[list[str | float]]  # [class, rule, instance, requests/s]
+    arcs: list[list[str | float]]  # [prefill, decode, offloads/s, bytes/s]
+    instances: int
+
+
+class LivePolicy(TypedDict):
+    policy: str
+    version: int
+    published_at: float | None
+    strategy: str | None
+    classes: dict[str, Any]  # thresholds of the document
+    means: dict[str, str]  # by class, in words
+    routers: int
+    acknowledged: int  # routers that run the version
+
+
+class PoolScaling(TypedDict):
+    at: float
+    mode: str
+    replicas: int
+    advised: int
+    why: str
+
+
+class ShownDelivery(TypedDict):
+    delivery: int
+    policy: str
+    base: str
+    candidate: str
+    state: str
+    word: str
+    why: str
+    pools: list[str]
+    text: str
+
+
+class ShownEvent(TypedDict):
+    at: float
+    kind: str
+    subject: str
+    text: str
+    actor: str
+    pools: list[str]
+
+
+class Health(TypedDict):
+    """Ages that distinguish a dead worker from a dead router; None before the first report."""
+
+    samples_age_s: float | None
+    samples_expected: int
+    control_age_s: float | None
+    routers_alive: int
+    routers_known: int
+    unreadable: int
+
+
+class AttentionItem(TypedDict):
+    rule: str
+    severity: int  # 3 act now, 2 soon, 1 look
+    subject: str
+    reason: str
+    href: str
+    pools: list[str]  # empty: it concerns the whole fleet
+    since: float
+
+
+class Frame(TypedDict):
+    schema: int
+    at: float
+    built_by: str
+    pools: dict[str, PoolSummary]
+    ephemeral_pools: int
+    counts: dict[str, int]
+    kv_threshold: float
+    instances: Columns
+    classes: dict[str, Classes]  # by pool, and of all pools
+    flow: dict[str, PoolFlow]
+    routers: Columns
+    nodes: Columns
+    policies: dict[str, LivePolicy]
+    scaling: dict[str, PoolScaling]
+    deliveries: list[ShownDelivery]
+    events: list[ShownEvent]
+    health: Health
+    savings: dict[str, dict[str, str]]  # by pool: text, title, href
+    attention: list[AttentionItem]  # worst first
+
+
+KeptClasses = dict[str, dict[str, list[float | None]]]  # by pool and class: the numbers of history.CLASS_KEYS
+
+
+class HistoryRow(TypedDict):
+    """What is kept of a frame."""
+
+    at: float
+    classes: KeptClasses
+    kv: dict[str, float | None]  # by instance
