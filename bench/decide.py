@@ -22,9 +22,10 @@ import gc
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from router.contract.redis.published import FleetValue, PublishedInstance
 from router.contract.redis.sample import InstanceSample

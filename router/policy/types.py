@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from router.policy.value import value
+from router.policy.value import Value
 
 RequestClass = Literal["warm", "medium", "heavy"]
 CLASSES: tuple[RequestClass, ...] = ("warm", "medium", "heavy")
@@ -26,8 +26,7 @@ class Rates:
 UNKNOWN = Rates()
 
 
-@value
-class RoutingRequest:
+class RoutingRequest(Value, frozen=True):
     """One request as the policy sees it."""
 
     prompt_tokens: int  # L
@@ -45,8 +44,7 @@ class RoutingRequest:
     turn: int = 0  # how many requests the router has decided before: round robin keeps no state of its own
 
 
-@value
-class InstanceState:
+class InstanceState(Value, frozen=True):
     """One instance as the policy sees it, at the moment of the decision. Load is what all routers have sent."""
 
     id: str
@@ -75,8 +73,7 @@ class Candidate:
     refused: str = ""  # why it was not considered
 
 
-@value
-class Decision:
+class Decision(Value, frozen=True):
     """The chosen instance and why. `instance` is empty when none could take the request."""
 
     instance: str

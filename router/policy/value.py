@@ -1,12 +1,9 @@
-"""Dataclasses of the hot path that are frozen for the type checker only: at run time, freezing would cost 0.2 µs for
-each field."""
+"""Values of the hot path: made in C, in a third of the time that a dataclass takes."""
 
-from dataclasses import dataclass
-from typing import TypeVar, dataclass_transform
-
-T = TypeVar("T")
+import msgspec
+from msgspec.structs import replace as replace
 
 
-@dataclass_transform(frozen_default=True)
-def value(made: type[T]) -> type[T]:
-    return dataclass(slots=True, unsafe_hash=True)(made)
+class Value(msgspec.Struct, frozen=True, gc=False):
+    """A subclass is a frozen record of its fields, and says `frozen=True` again for the type checker. It may hold no
+    reference back to itself: the garbage collector does not look at it."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from router.policy.fleet import FleetColumns, dropped
 from router.policy.types import InstanceState, Policy, RequestClass, RoutingRequest
-from router.policy.value import value
+from router.policy.value import Value
 
 T = TypeVar("T")
 
@@ -95,8 +95,7 @@ class View:
         return View(self.request, instances, self.policy, self.draw, self.fleet)
 
 
-@value
-class Pick:
+class Pick(Value, frozen=True):
     """The choice of a strategy."""
 
     instance: InstanceState

@@ -4,7 +4,8 @@ Only instances that changed are updated, and those whose breaker is not closed: 
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from router.policy.fleet import FleetColumns
 from router.policy.types import InstanceState

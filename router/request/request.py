@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from router.policy.value import value
+from router.policy.value import Value
 from router.tokenize.prompt import Prompt
 
 
-@value
-class ProxiedRequest:
+class ProxiedRequest(Value, frozen=True):
     target: bytes  # path and query
     forwarded: bytes  # header lines that go on to the engine
     body: bytes

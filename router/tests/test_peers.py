@@ -3,9 +3,9 @@
 import asyncio
 import time
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from router.contract.redis import redis_keys
 from router.http.clients import ClientConnections

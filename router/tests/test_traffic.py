@@ -4,10 +4,10 @@ import base64
 import json
 import time
 from collections import Counter
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from router.contract.redis import redis_keys
 from router.pool.pool import Pool

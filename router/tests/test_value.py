@@ -1,10 +1,9 @@
 """Values are what they hold."""
 
-from router.policy.value import value
+from router.policy.value import Value
 
 
-@value
-class Place:
+class Place(Value):
     row: int
     column: int = 0
 

@@ -2,13 +2,12 @@
 
 import array
 from collections.abc import Callable
-from dataclasses import field
 from typing import Any
 
 import orjson
 import xxhash
 
-from router.policy.value import value
+from router.policy.value import Value
 from router.tokenize import bounds
 from router.tokenize.api_paths import UNCOMPUTED
 
@@ -25,15 +24,14 @@ class TooComplex(InvalidBody):
     code = "json_too_complex"
 
 
-@value
-class Prompt:
+class Prompt(Value, frozen=True):
     model: str  # empty when the body names none
     rendered: bytes  # equal prefixes of conversations give equal prefixes of these bytes
     token_ids: int | None  # their number when the prompt came as token ids; else tokens are estimated
     session: str | None
     stream: bool
     usage_asked: bool  # the client asked for the usage chunk of a stream
-    document: dict[str, Any] = field(default_factory=dict)  # the body
+    document: dict[str, Any] = {}  # the body
 
 
 def read(body: bytes, api_path: str) -> Prompt:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import orjson
 
-from router.policy.value import value
+from router.policy.value import Value
 
 TAIL = 16 * 1024  # bytes at the end of a response that are searched for its usage
 LONGEST = 4096  # bytes of a usage object
@@ -23,8 +23,7 @@ _DECODER = json.JSONDecoder()
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 
-@value
-class Usage:
+class Usage(Value, frozen=True):
     """In tokens; None where the engine does not say."""
 
     prompt_tokens: int | None = None

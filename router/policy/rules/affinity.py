@@ -2,12 +2,11 @@
 
 from router.policy.rules.overload import overloaded
 from router.policy.types import InstanceState
-from router.policy.value import value
+from router.policy.value import Value
 from router.policy.view import View
 
 
-@value
-class Binding:
+class Binding(Value, frozen=True):
     """The session's binding: kept (`instance`), broken by load (`left`), or neither."""
 
     instance: InstanceState | None = None

@@ -1,10 +1,10 @@
 """The instance that prefills when another one decodes."""
 
-from dataclasses import replace
 from math import inf
 
 from router.policy.rules.filters import doubtful, kv_headroom
 from router.policy.types import InstanceState
+from router.policy.value import replace
 from router.policy.view import Pick, View, by_turn, least
 
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from unittest.mock import Mock
 
 import httptools
 import pytest
+from msgspec.structs import replace
 
 from router.http.client import IncomingRequest
 from router.http.exchange import HttpExchange

@@ -1,10 +1,10 @@
 """What holds for every route, every fleet and every request."""
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from router.policy.decide import decide
 from router.policy.rules.classify import classify

@@ -5,13 +5,14 @@ import asyncio
 import selectors
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controlplane.twin.simulation import sim_endpoint, sim_router, simulate
 from controlplane.twin.simulation.tests.builders import asks, fleet, play, policy
