@@ -3,12 +3,14 @@
 from controlplane.api import handlers
 from controlplane.api.auth import needs
 from controlplane.api.parser import StrictJson
+from controlplane.api.unread import refuse_unread
 
 api = handlers.WeirApi(
     title="Weir",
     version="1",
     description="Fleet, policies, experiments and live state. Errors are problem+json (RFC 9457). "
-    "POSTs may carry an Idempotency-Key; drafts and versions carry an ETag for If-Match.",
+    "Unknown fields and query parameters are refused. POSTs may carry an Idempotency-Key; "
+    "drafts and versions carry an ETag for If-Match.",
     docs_url=None,  # the interactive pages load their scripts from elsewhere
     openapi_url="/openapi.json",
     auth=needs(),
@@ -16,6 +18,7 @@ api = handlers.WeirApi(
     urls_namespace="api",
 )
 handlers.install(api)
+api.add_decorator(refuse_unread, mode="view")
 
 # One line per area.
 api.add_router("/policies", "controlplane.api.routes.policies.router")

@@ -43,9 +43,7 @@ def _problem() -> dict[str, Any]:
 
 
 def _errors_of(method: str, operation: dict[str, Any]) -> set[int]:
-    found = {400, 401, 403}
-    if operation.get("parameters") or operation.get("requestBody"):
-        found.add(422)
+    found = {400, 401, 403, 422}  # 422 everywhere: unknown query parameters are refused
     if operation.get("requestBody"):
         found |= {413, 415}
     return found | {409} if method == "post" else found  # the same Idempotency-Key, still at work

@@ -18,6 +18,11 @@ def problem(answer, status: int) -> dict:
     return body
 
 
+def raw_post(caller, path: str, raw: str | bytes):
+    header = {"Authorization": f"Bearer {caller.token}"}
+    return Client().generic("POST", f"/api/v1{path}", data=raw, content_type="application/json", headers=header)
+
+
 def test_an_address_that_nothing_serves(db, client):
     assert "/api/v1/openapi.json" in problem(client.get("/api/v1/nowhere"), 404)["detail"]
 
@@ -39,8 +44,7 @@ def test_a_body_that_is_not_json(policy, ci, kind):
     "raw", ["", "{", '{"name": NaN}', '{"name": "\\u0000"}', '{"name": "\\ud800"}', "[" * 100_000, b"\xff\xfe{"]
 )
 def test_a_body_that_no_database_could_hold(policy, ci, raw):
-    header = {"Authorization": f"Bearer {ci.token}"}
-    answer = Client().generic("POST", "/api/v1/policies", data=raw, content_type="application/json", headers=header)
+    answer = raw_post(ci, "/policies", raw)
     assert answer.status_code in (400, 422)
     problem(answer, answer.status_code)
 
@@ -63,6 +67,38 @@ def test_a_key_that_is_not_known_is_named_with_those_that_are_and_changes_nothin
     error = {"path": "override", "value": {"classes.heavy_new_tokens": 9000}, "message": message}
     assert problem(answer, 422)["errors"] == [error]
     assert ci.get("/policies/default/draft").json()["revision"] == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("PUT", "/fleet?dry-run=true", "dry_run, prune, reason"), ("GET", "/policies?limit=5", "none")],
+)
+def test_a_query_parameter_that_is_not_known_is_named_with_those_that_are(policy, ada_api, method, path, allowed):
+    (error,) = problem(ada_api.call(method, path), 422)["errors"]
+    assert error["message"] == f"unknown query parameter; allowed: {allowed}"
+
+
+@pytest.mark.parametrize("body", ["x", '{"overrides": {"classes.heavy_new_tokens": 9000}}', "[]", "{"])
+def test_a_body_that_the_operation_does_not_read_changes_nothing(policy, ci, body):
+    answer = raw_post(ci, "/policies/default/draft", body)
+    assert problem(answer, 422)["detail"] == "this operation takes no body"
+    assert ci.get("/policies/default/draft").status_code == 404
+
+
+@pytest.mark.parametrize("body", ["", " ", "{}", "null"])
+def test_an_empty_body_is_no_body(policy, ci, body):
+    assert raw_post(ci, "/policies/default/draft", body).status_code == 201
+
+
+def test_a_form_is_a_body_unless_it_is_empty_or_has_the_csrf_token_alone(policy, ci):
+    header = {"Authorization": f"Bearer {ci.token}"}
+    address = "/api/v1/policies/default/draft"
+    assert Client().post(address, {"note": "x"}, headers=header).status_code == 422
+    assert Client().post(address, {"csrfmiddlewaretoken": "x"}, headers=header).status_code == 201
+
+
+def test_who_is_not_signed_in_learns_no_parameters(db, client):
+    problem(client.get("/api/v1/policies?nonsense=1"), 401)
 
 
 def test_no_operation_takes_keys_that_it_does_not_read(db, client):
