@@ -86,9 +86,11 @@ needs = TokenOrSession  # `auth=needs("policy:read")` beside a route
 
 
 def check(principal: Principal, scope: str) -> None:
-    """ApiProblem 403 with the missing scope and the users who can help."""
+    """ApiProblem 403 with the missing scope and the remedy: another token, or a user who can help."""
     if scope in principal.scopes:
         return
+    if scope in ROLE_SCOPES.get(principal.role, frozenset()):
+        raise ApiProblem(403, detail=f"the token {principal.name} lacks the scope {scope}: create one that has it")
     role = next(role for role, scopes in ROLE_SCOPES.items() if scope in scopes)
     detail = f"{principal.name} lacks the scope {scope}, which requires the role {role}"
     helpers = ", ".join(who_can("admin"))
