@@ -10,6 +10,8 @@ from controlplane.dashboard.frame import latency
 from controlplane.dashboard.frame.latency import ALL_POOLS
 from controlplane.dashboard.frame.types import Classes, Columns, Frame, LivePolicy
 
+Values = Iterable[tuple[tuple[str, ...], float | None]]
+
 INSTANCE = ("pool", "instance")
 # Column of the frame → (metric, help)
 INSTANCE_FIGURES = {
@@ -78,7 +80,7 @@ def _classes(classes: Mapping[str, Classes]) -> Iterator[Metric]:
             for key, figures in rows
             for quantile, ms in zip(latency.PERCENTILES.values(), figures[metric.key], strict=True)
         ]
-        yield gauge(metric.exported, f"{metric.label} of the window", ("pool", "class", "quantile"), values)
+        yield _summary(metric.exported, f"{metric.label} of the window", ("pool", "class", "quantile"), values)
 
 
 def _policies(policies: Mapping[str, LivePolicy]) -> Iterator[Metric]:
@@ -107,9 +109,16 @@ def _health(frame: Frame) -> Iterator[Metric]:
     )
 
 
-def gauge(
-    name: str, text: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], float | None]]
-) -> Metric:
+def _summary(name: str, text: str, labels: tuple[str, ...], values: Values) -> Metric:
+    """Quantiles only: Prometheus expects the label `quantile` in no other type."""
+    family = Metric(name, text, "summary")
+    for key, value in values:
+        if value is not None:
+            family.add_sample(name, dict(zip(labels, key, strict=True)), value)
+    return family
+
+
+def gauge(name: str, text: str, labels: tuple[str, ...], values: Values) -> Metric:
     family = GaugeMetricFamily(name, text, labels=labels)
     for key, value in values:
         if value is not None:

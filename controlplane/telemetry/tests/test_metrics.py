@@ -20,10 +20,14 @@ def undocumented(names):
     return [name for name in names if f"| `{name}` |" not in told and f"| `{name}_total` |" not in told]
 
 
-def page(user):
+def families(user):
     answer = Client().get("/metrics", headers={"authorization": f"Bearer {api_caller(user).token}"})
     assert answer.status_code == 200
-    return {family.name: family.samples for family in text_string_to_metric_families(answer.content.decode())}
+    return list(text_string_to_metric_families(answer.content.decode()))
+
+
+def page(user):
+    return {family.name: family.samples for family in families(user)}
 
 
 def values(samples, **labels):
@@ -58,6 +62,13 @@ def test_latencies_are_seconds(fleet, vera):
     (p50,) = values(page(vera)["weir_class_ttft_seconds"], pool="demo", **{"class": "heavy"}, quantile="0.5")
     frame = step.latest(fleet.client)
     assert p50 * 1000 == pytest.approx(frame["classes"]["demo"]["heavy"]["ttft"][0])
+
+
+def test_only_summaries_have_quantiles_as_prometheus_expects(fleet, vera):
+    found = families(vera)
+    with_quantiles = {family.name for family in found if any("quantile" in one.labels for one in family.samples)}
+    assert with_quantiles == {family.name for family in found if family.type == "summary"}
+    assert with_quantiles == {"weir_class_ttft_seconds", "weir_class_tpot_seconds"}
 
 
 def test_a_silent_node_shows_by_its_age(fleet, vera):
