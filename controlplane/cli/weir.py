@@ -295,18 +295,33 @@ def apply_policy(api: Api, options: argparse.Namespace) -> int:
     print(f"{name}: v{live['number']} → the file\n{changes}")
     if options.dry_run:
         return PASS
-    etag = _draft(api, policy, file["document"])
-    reason = {"reason": options.reason}
+    body = {"reason": options.reason}
     if options.deliver:
-        body = {**reason, **({"plan": read_json(options.plan)} if options.plan else {})}
-        made, _ = api.call("POST", f"/policies/{_quoted(name)}/draft/deliver", body, etag)
+        made = _send(api, policy, file["document"], "deliver", {**body, **_plan(options.plan)})
         print(f"{name}: delivery {made['id']} is {made['state']}: {options.url}/deliveries/{made['id']}")
         return PASS
-    made, _ = api.call("POST", f"/policies/{_quoted(name)}/draft/publish", reason, etag)
+    made = _send(api, policy, file["document"], "publish", body)
     print(f"{name}: v{made['version']['number']} is live: {made['summary']}")
     if options.file != "-":
         write(options.file, (json.dumps({**file, "version": made["version"]["number"]}, indent=2) + "\n").encode())
     return PASS
+
+
+def _plan(name: str | None) -> dict[str, Any]:
+    return {"plan": read_json(name)} if name else {}
+
+
+def _send(api: Api, policy: dict[str, Any], document: Any, verb: str, body: dict[str, Any]) -> Any:
+    """Publish or deliver the document; a draft that was opened for it does not outlive a refusal."""
+    path = f"/policies/{_quoted(policy['name'])}/draft"
+    etag = _draft(api, policy, document)
+    try:
+        return api.call("POST", f"{path}/{verb}", body, etag)[0]
+    except Failed as failed:
+        if policy["draft"] is None and failed.status in (400, 403, 409, 412, 422):
+            with contextlib.suppress(Failed):
+                api.call("DELETE", path, etag=etag)
+        raise
 
 
 def _check_base(api: Api, file: dict[str, Any], live: dict[str, Any]) -> None:

@@ -66,6 +66,16 @@ def test_an_invalid_document_leaves_no_draft_and_names_the_field(run, default_fi
     assert selectors.open_draft(selectors.policy("default")) is None
 
 
+@pytest.mark.parametrize("way", [[], ["--deliver"]])
+def test_a_refusal_leaves_no_draft_that_it_opened_and_an_earlier_one_stays(run, default_file, way):
+    path, policy = default_file(classes__heavy_new_tokens=12_000), selectors.policy("default")
+    status, _, error = run("policy", "apply", path, *way, "--reason", "short")
+    assert (status, selectors.open_draft(policy)) == (3, None), error
+    services.open_draft(policy, Actor("user", "otto"))
+    assert run("policy", "apply", path, *way, "--reason", "short")[0] == 3
+    assert selectors.open_draft(policy) is not None
+
+
 def test_it_can_be_proposed_as_a_delivery(run, default_file, demo):
     path = default_file(classes__heavy_new_tokens=12_000)
     status, told, error = run("policy", "apply", path, "--deliver", "--reason", "a canary first")
