@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fleet.counted import counted, percent
+from fleet.counted import percent
 from router.contract.redis.receipt import Receipt
 from router.policy.rules.classify import classify
 from router.policy.schema import document as documents
@@ -33,9 +33,8 @@ def sentence(found: Sequence[Size], live: Mapping[str, Any], draft: Mapping[str,
     moved = sum(old != new for old, new in zip(before, after, strict=True))
     was, now = Counter(before), Counter(after)
     parts = [f"{name} {_change(was[name], now[name], len(found))}" for name in CLASSES]
-    changes = (
-        "no request changes its class" if not moved else f"{counted(moved, 'request')} of {len(found):,} change class"
-    )
+    verb = "changes" if moved == 1 else "change"
+    changes = f"{moved:,} of {len(found):,} requests {verb} class" if moved else "no request changes its class"
     return f"{', '.join(parts)}: {changes}."
 
 

@@ -26,7 +26,7 @@ function classSentence(before, after) {
     return `${name} ${old === now ? now : `${old} → ${now}`}`;
   });
   const moved = after.filter((one, i) => one !== before[i]).length;
-  const changes = moved ? `${count(moved)} request${moved === 1 ? "" : "s"} of ${count(before.length)} change class` : "no request changes its class";
+  const changes = moved ? `${count(moved)} of ${count(before.length)} requests change${moved === 1 ? "s" : ""} class` : "no request changes its class";
   return `${parts.join(", ")}: ${changes}.`;
 }
 

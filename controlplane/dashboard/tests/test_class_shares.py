@@ -82,7 +82,7 @@ def test_their_classes_are_those_of_the_decision(written):
         (LIVE, "warm 50.0 %, medium 25.0 %, heavy 25.0 %: no request changes its class."),
         (
             with_heavy(10_000),
-            "warm 50.0 % → 25.0 %, medium 25.0 % → 0.0 %, heavy 25.0 % → 75.0 %: 2 requests of 4 change class.",
+            "warm 50.0 % → 25.0 %, medium 25.0 % → 0.0 %, heavy 25.0 % → 75.0 %: 2 of 4 requests change class.",
         ),
     ],
 )
