@@ -25,6 +25,7 @@ from controlplane.experiments.results.kv import gpu_map_of, kv_of
 from controlplane.experiments.results.metrics import LATENCIES
 from controlplane.experiments.results.output import display, exports, forest
 from controlplane.experiments.results.output.report import COMPARISONS_NOTE, duration, sentence
+from controlplane.experiments.results.types import Results
 from controlplane.experiments.start.body import ExperimentIn
 from controlplane.experiments.start.curl import curl_of, example_body
 from controlplane.permissions import operator_controls
@@ -196,7 +197,7 @@ def _curl(request: HttpRequest, experiment: Experiment) -> str:
         return ""
 
 
-def _comparison(request: HttpRequest, experiment: Experiment, results: dict[str, Any]) -> dict[str, Any]:
+def _comparison(request: HttpRequest, experiment: Experiment, results: Results) -> dict[str, Any]:
     """`class` and `baseline` come from the URL."""
     arms = experiment.settled_arms
     names = [arm.name for arm in arms]
@@ -254,7 +255,7 @@ def _seed(request: HttpRequest, experiment: Experiment) -> int:
     return int(next((seed for seed in experiment.seeds if str(seed) == asked), experiment.seeds[0]))
 
 
-def _chart(results: dict[str, Any], request_class: str, looks: list[display.ArmLook]) -> dict[str, Any]:
+def _chart(results: Results, request_class: str, looks: list[display.ArmLook]) -> dict[str, Any]:
     return {
         "time": results["time"],
         "class": request_class,

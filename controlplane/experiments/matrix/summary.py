@@ -8,10 +8,11 @@ from typing import Any
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.summarize import CLASSES, value_of
+from controlplane.experiments.results.types import Results
 from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, RUNNING
 
 
-def of_results(results: Mapping[str, Any]) -> dict[str, Any]:
+def of_results(results: Results) -> dict[str, Any]:
     """Of a cell: {values: class → metric → arm → value, best_or_tied: class → metric → [arm]}."""
     return {
         "values": {

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.experiments.models import Arm, Experiment, Run
+from controlplane.experiments.results.types import WholeRunResults
 from fleet.jobs import Heartbeat
 from fleet.models import Pool
 from router.contract.problem import Problem
@@ -31,7 +32,7 @@ class Mode:
     check_fleet: Callable[[Pool, Mapping[str, Any], str], list[Problem]]
     simulated: bool  # its record holds the models of the engines
     eta_s: Callable[[Experiment, Sequence[Run], datetime], float | None]
-    warnings: Callable[[Run, Mapping[str, Any]], list[str]]  # of a run with its results
+    warnings: Callable[[Run, WholeRunResults], list[str]]  # of a run with its results
     time: Callable[[Experiment], str]  # the clock of its latencies
     about: Callable[[Experiment], dict[str, str]]  # lines of the report
     columns: tuple[Column, ...]

@@ -6,6 +6,7 @@ from typing import Any
 
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results.assemble import make
+from controlplane.experiments.results.types import Results
 from fleet.jobs import DONE, ENDED
 from router.contract.problem import Problem
 
@@ -54,7 +55,7 @@ def _load(experiment: Experiment) -> Any:
     return experiment.record["trace"]["sha256"], *(selection[name] for name in ("duration_s", "load_factor", "pacing"))
 
 
-def compared(arms: Sequence[tuple[Experiment, str]]) -> tuple[Experiment, dict[str, Any]]:
+def compared(arms: Sequence[tuple[Experiment, str]]) -> tuple[Experiment, Results]:
     """(an experiment that is not stored, with these arms; its results)."""
     first = arms[0][0]
     whole = Experiment(name="Comparison", status=DONE, mode=first.mode, time_scale=first.time_scale, slo=first.slo)

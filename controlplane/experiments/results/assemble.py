@@ -17,6 +17,16 @@ from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.slo import Slo, seconds
 from controlplane.experiments.results.statistics import comparison, verdicts
 from controlplane.experiments.results.statistics.pairs import Estimator
+from controlplane.experiments.results.types import (
+    ArmResults,
+    DifferingSetting,
+    EngineModelFacts,
+    ExpectationRow,
+    Overall,
+    Results,
+    RunResults,
+    WholeRunResults,
+)
 from fleet import selectors
 from fleet.jobs import DONE, ENDED
 
@@ -24,7 +34,7 @@ SCHEMA = 4
 FIRST_KEPT = 3  # older results had other statistics
 
 
-def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) -> Results:
     """Of every arm, with differences once the experiment has ended. Stored until a run changes. `beat` is called
     every second or two, and may raise to stop."""
     runs = list(experiment.runs.all())
@@ -32,7 +42,7 @@ def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) 
     path = Path(settings.DATA_DIR) / "experiments" / f"results-{experiment.pk}.json"
     before = _kept(path)
     if before.get("signature") == signature:
-        found: dict[str, Any] = before["results"]
+        found: Results = before["results"]
         return found
     made = make(experiment, runs, beat)
     if before and before["signature"][1:] == signature[1:] and before["signature"][0] >= FIRST_KEPT:
@@ -68,13 +78,11 @@ def with_first_numbers(made: Any, kept: Any) -> Any:
     return kept
 
 
-def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] = lambda: None) -> Results:
     read = {run.pk: records.read(run.records_path) for run in runs}
     slo = experiment.slo
     settled = experiment.settled_arms
-    arms = [
-        _with_cost(experiment, _arm(arm, [run for run in runs if run.arm == arm.name], read, slo)) for arm in settled
-    ]
+    arms = [_arm(experiment, arm, [run for run in runs if run.arm == arm.name], read, slo) for arm in settled]
     keyed = {arm["name"]: _keyed(arm["name"], runs, read) for arm in arms}
     ended = experiment.status in ENDED
     differences = comparison.differences(keyed, slo, beat) if ended else []
@@ -116,12 +124,12 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
     }
 
 
-def _verdict(experiment: Experiment, expectations: Sequence[dict[str, Any]]) -> verdicts.Overall:
+def _verdict(experiment: Experiment, expectations: Sequence[ExpectationRow]) -> Overall:
     """Of a whole experiment only."""
     return verdicts.overall([row["verdict"] for row in expectations] if experiment.status == DONE else [])
 
 
-def _differing(settings: Sequence[display.Setting], arms: Sequence[Arm]) -> list[dict[str, Any]]:
+def _differing(settings: Sequence[display.Setting], arms: Sequence[Arm]) -> list[DifferingSetting]:
     return [
         {
             "path": setting.path,
@@ -134,42 +142,54 @@ def _differing(settings: Sequence[display.Setting], arms: Sequence[Arm]) -> list
     ]
 
 
-def engine_model_of(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """{basis, about, cautions, expected}; None for a replay, and until the first run has begun."""
-    twin = next((run.facts["twin"] for run in runs if "twin" in run.facts), None)
-    return None if twin is None else {"expected": None, **twin}
+def engine_model_of(runs: Sequence[Run]) -> EngineModelFacts | None:
+    """None for a replay, and until the first run has begun."""
+    twin: EngineModelFacts | None = next((run.facts["twin"] for run in runs if "twin" in run.facts), None)
+    return None if twin is None else {**twin, "expected": twin.get("expected")}
 
 
-def _warnings(arms: Sequence[dict[str, Any]], runs: Sequence[Run]) -> list[str]:
+def _warnings(arms: Sequence[ArmResults], runs: Sequence[Run]) -> list[str]:
     loads = {run.seed: run.facts["load"] for run in runs if "load" in run.facts}
     repeated = provenance.differences(runs[0].experiment) if runs else []
     return repeated + validity.seeds_alike(loads) + validity.merged({arm["name"]: arm["warnings"] for arm in arms})
 
 
-def _arm(arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]], slo: Slo) -> dict[str, Any]:
+def _arm(experiment: Experiment, arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]], slo: Slo) -> ArmResults:
     """The results of one arm: quantiles over the requests of all its seeds, whole-run results as means over seeds."""
     together = [record for run in runs for record in read[run.pk]]
     each = {run.seed: summarize.run_results(read[run.pk], run.facts.get("instances", []), slo) for run in runs}
     whole = summarize.run_results(together, [], slo, [seconds(read[run.pk]) for run in runs])
     started = any(read[run.pk] for run in runs)
+    tokens_per_s = summarize.mean(run["output_tokens_per_s"] for run in each.values())
+    tokens_per_gpu_s, dollars_per_million = _cost(experiment, arm.name, runs, tokens_per_s)
     return {
-        **{key: getattr(arm, key) for key in ("name", "policy", "version", "strategy", "overrides", "sha256", "fleet")},
         **whole,
-        **summarize.mean_over_seeds(each),
+        "name": arm.name,
+        "policy": arm.policy,
+        "version": arm.version,
+        "strategy": arm.strategy,
+        "overrides": arm.overrides,
+        "sha256": arm.sha256,
+        "fleet": arm.fleet,
+        "balance": summarize.mean(run["balance"] for run in each.values()),
+        "output_tokens_per_s": tokens_per_s,
+        "tokens_per_gpu_s": tokens_per_gpu_s,
+        "dollars_per_million": dollars_per_million,
         "partial": started and any(run.status != DONE for run in runs),
         "warnings": [warning for run in runs for warning in run.warnings],
         "runs": [_run(run, each[run.seed]) for run in runs],
     }
 
 
-def _with_cost(experiment: Experiment, arm: dict[str, Any]) -> dict[str, Any]:
+def _cost(
+    experiment: Experiment, arm: str, runs: Sequence[Run], output_tokens_per_s: float | None
+) -> tuple[float | None, float | None]:
     """By the present prices."""
-    instances = max((len(run["facts"].get("instances", [])) for run in arm["runs"]), default=0)
-    fleet = provenance.fleet_of(experiment, arm["name"])
-    return arm | economics.of_arm(fleet, instances, arm["output_tokens_per_s"], selectors.prices())
+    instances = max((len(run.facts.get("instances", [])) for run in runs), default=0)
+    return economics.of_arm(provenance.fleet_of(experiment, arm), instances, output_tokens_per_s, selectors.prices())
 
 
-def _run(run: Run, results: dict[str, Any]) -> dict[str, Any]:
+def _run(run: Run, results: WholeRunResults) -> RunResults:
     return {
         "id": run.pk,
         "seed": run.seed,
@@ -190,8 +210,9 @@ def _keyed(arm: str, runs: Sequence[Run], read: dict[int, list[Record]]) -> dict
     return {(run.seed, record.index): record for run in runs if run.arm == arm for record in read[run.pk]}
 
 
-def _ecdf(arms: Sequence[dict[str, Any]], keyed: dict[str, dict[tuple[int, int], Record]]) -> dict[str, Any]:
-    """class → latency → arm → {ms, share, n}."""
+def _ecdf(
+    arms: Sequence[ArmResults], keyed: dict[str, dict[tuple[int, int], Record]]
+) -> dict[str, dict[str, dict[str, Any]]]:
     return {
         request_class: {
             latency: {

@@ -8,13 +8,16 @@ from fleet.kinds.kind import hardware_of_pool
 from fleet.kinds.option import build
 from fleet.systems.prices import Prices, per_million
 
-UNKNOWN: dict[str, float | None] = {"tokens_per_gpu_s": None, "dollars_per_million": None}
+UNKNOWN = (None, None)
 
 
 def of_arm(
     fleet: Mapping[str, Any] | None, instances: int, output_tokens_per_s: float | None, prices: Prices
-) -> dict[str, float | None]:
-    """`fleet`: as the experiment recorded it. Unknown without GPUs, and for options that are no longer known."""
+) -> tuple[float | None, float | None]:
+    """(tokens per GPU and second, dollars per million tokens). `fleet`: as the experiment recorded it.
+
+    Unknown without GPUs, and for options that are no longer known.
+    """
     if fleet is None or not output_tokens_per_s:
         return UNKNOWN
     try:
@@ -25,7 +28,4 @@ def of_arm(
     if not found.gpus:
         return UNKNOWN
     dollars = per_million(prices.per_hour(found.gpus, found.dram_gb, found.ssd_gb), output_tokens_per_s)
-    return {
-        "tokens_per_gpu_s": round(output_tokens_per_s / found.gpus, 3),
-        "dollars_per_million": None if dollars is None else round(dollars, 4),
-    }
+    return round(output_tokens_per_s / found.gpus, 3), None if dollars is None else round(dollars, 4)

@@ -1,13 +1,14 @@
 """The results of one arm or one run, from its records. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from controlplane.experiments.results.metrics import LATENCIES, METRICS, TTFT_SHARES, quantile_key
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.slo import NO_SLO, Slo, is_within, seconds
 from controlplane.experiments.results.statistics import stats
+from controlplane.experiments.results.types import WholeRunResults
 
 CLASSES = ("all", "warm", "medium", "heavy")
 
@@ -97,7 +98,7 @@ def quantile_of(values: Sequence[float], share: float) -> float | None:
 
 def run_results(
     records: Sequence[Record], instances: Sequence[str], slo: Slo = NO_SLO, spans: Sequence[float] = ()
-) -> dict[str, Any]:
+) -> WholeRunResults:
     """The results of the records of one run, or of several that took `spans`."""
     took = sum(spans) or seconds(records)
     evenness, tokens = balance(records, instances)
@@ -113,21 +114,17 @@ def run_results(
     }
 
 
-def value_of(arm: Mapping[str, Any], request_class: str, metric: str) -> float | None:
+def value_of(arm: WholeRunResults, request_class: str, metric: str) -> float | None:
     """The value of a metric in the results of one arm."""
-    if METRICS[metric].per_class:
-        value: float | None = arm["classes"][request_class].get(metric)
-        return value
-    return arm.get(metric)
+    values: Mapping[str, Any] = arm["classes"][request_class] if METRICS[metric].per_class else arm
+    value: float | None = values.get(metric)
+    return value
 
 
-def mean_over_seeds(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Results of whole runs (balance, tokens/s) as means over seeds."""
-    means: dict[str, Any] = {}
-    for key in ("balance", "output_tokens_per_s"):
-        values = [run[key] for run in runs.values() if run.get(key) is not None]
-        means[key] = round(sum(values) / len(values), 4) if values else None
-    return means
+def mean(values: Iterable[float | None]) -> float | None:
+    """Of the known ones."""
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 4) if known else None
 
 
 def ecdf_of(records: Sequence[Record], latency: str) -> dict[str, Any]:

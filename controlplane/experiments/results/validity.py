@@ -4,6 +4,7 @@ known of the engines. Pure."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from controlplane.experiments.results.types import WholeRunResults
 from fleet.counted import percent
 
 SHARE = 0.1  # of the TTFT p90; less hardly changes a conclusion
@@ -11,7 +12,7 @@ LEAST_MS = 20.0  # of the time of the engine; less needs no warning
 BUSY = 0.97
 
 
-def replay_warnings(results: Mapping[str, Any], facts: Mapping[str, Any], time_scale: float) -> list[str]:
+def replay_warnings(results: WholeRunResults, facts: Mapping[str, Any], time_scale: float) -> list[str]:
     """From the results of a run and its facts."""
     everything = results["classes"]["all"]
     limit = max(LEAST_MS, SHARE * (everything["ttft_p90_ms"] or 0.0))
@@ -39,7 +40,7 @@ def replay_warnings(results: Mapping[str, Any], facts: Mapping[str, Any], time_s
     return found + _answers(everything)
 
 
-def twin_warnings(results: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
+def twin_warnings(results: WholeRunResults, facts: Mapping[str, Any]) -> list[str]:
     """Features of the pool and the policy that the twin leaves out, and doubts about its constants."""
     cautions = [f"the twin: {text}" for text in facts.get("twin", {}).get("cautions", [])]
     left_out = [f"not simulated: {text}" for text in facts.get("not_modelled", [])]

@@ -8,6 +8,7 @@ from controlplane.experiments.models import Arm
 from controlplane.experiments.results.metrics import METRICS, OF_SLO, TTFT_SHARES, Metric
 from controlplane.experiments.results.output.report import shown, signed
 from controlplane.experiments.results.summarize import value_of
+from controlplane.experiments.results.types import ArmResults, DifferenceRow, Results
 from controlplane.policies.drafts.editor import BARE
 from fleet.kinds import KINDS
 from fleet.kinds.option import Option, options_of
@@ -42,7 +43,7 @@ class ResultRow:
     cells: tuple[Cell, ...]
 
 
-def comparison_rows(results: Mapping[str, Any], request_class: str, baseline: str) -> list[ResultRow]:
+def comparison_rows(results: Results, request_class: str, baseline: str) -> list[ResultRow]:
     """A row for each metric of the class, a cell for each arm."""
     against = {
         (row["arm"], row["metric"]): row
@@ -62,18 +63,18 @@ def comparison_rows(results: Mapping[str, Any], request_class: str, baseline: st
     ]
 
 
-def _is_known(metric: str, results: Mapping[str, Any], request_class: str) -> bool:
+def _is_known(metric: str, results: Results, request_class: str) -> bool:
     """Metrics that need an SLO or a simulation are left out where there is none."""
     special = metric in OF_SLO or metric in TTFT_SHARES
     return not special or any(value_of(arm, request_class, metric) is not None for arm in results["arms"])
 
 
 def _cell(
-    arm: Mapping[str, Any],
+    arm: ArmResults,
     request_class: str,
     metric: Metric,
     best: Mapping[str, str],
-    against: Mapping[tuple[str, str], Mapping[str, Any]],
+    against: Mapping[tuple[str, str], DifferenceRow],
 ) -> Cell:
     value = value_of(arm, request_class, metric.key)
     row = against.get((arm["name"], metric.key))
@@ -89,14 +90,14 @@ def _cell(
     )
 
 
-def _difference(row: Mapping[str, Any], metric: Metric) -> str:
+def _difference(row: DifferenceRow, metric: Metric) -> str:
     if row["difference"] is None:
         return "falls on unanswered requests"
     relative = "" if row["relative"] is None else f" ({signed(row['relative'], '%')})"
     return f"{signed(row['difference'], metric.unit)}{relative}"
 
 
-def class_counts(results: Mapping[str, Any]) -> list[tuple[str, int]]:
+def class_counts(results: Results) -> list[tuple[str, int]]:
     """(class, requests of the arm with most) for each class."""
     return [
         (name, max((arm["classes"][name]["n"] for arm in results["arms"]), default=0)) for name in results["classes"]

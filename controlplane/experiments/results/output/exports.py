@@ -14,6 +14,7 @@ from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.output import forest, parquet, report
 from controlplane.experiments.results.summarize import value_of
+from controlplane.experiments.results.types import Results
 
 
 def about(experiment: Experiment) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def report_files_of(experiment: Experiment, baseline: str) -> bytes:
     return packed.getvalue()
 
 
-def _pictures(results: dict[str, Any], baseline: str) -> list[tuple[str, str, str]]:
+def _pictures(results: Results, baseline: str) -> list[tuple[str, str, str]]:
     """(name of the file, title, SVG) of each class with differences."""
     found = []
     for request_class in results["classes"]:
@@ -82,8 +83,12 @@ def comparison_csv_of(experiment: Experiment, request_class: str, baseline: str)
     writer.writerow(("metric", "unit", "class", "baseline", "arm", "value", *COMPARED, "best_or_tied"))
     for metric in METRICS.values():
         for arm in results["arms"] if metric.per_class or request_class == "all" else ():
-            row = against.get((arm["name"], metric.key), {})
-            compared = [row.get(name) for name in COMPARED]
+            row = against.get((arm["name"], metric.key))
+            compared = (
+                (row["difference"], row["relative"], row["low"], row["high"], row["n"], row["verdict"])
+                if row
+                else (None,) * len(COMPARED)
+            )
             value, is_best = value_of(arm, request_class, metric.key), arm["name"] in tied.get(metric.key, ())
             writer.writerow((metric.key, metric.unit, request_class, baseline, arm["name"], value, *compared, is_best))
     return text.getvalue()

@@ -6,11 +6,11 @@ The plot is SVG from the server: the page shows it without JavaScript, and repor
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.output.report import signed
+from controlplane.experiments.results.types import DifferenceRow, ExpectationRow, Interval, Results
 
 PLOTTED = ("ttft_p50_ms", "ttft_p90_ms", "tpot_p50_ms", "tpot_p90_ms", "e2e_p50_ms", "e2e_p90_ms", "within_slo")
 ROW, TOP = 24, 34  # px: a row, the head
@@ -51,7 +51,7 @@ class Line:
     margins: tuple[float, ...]  # limits of expectations
 
 
-def lines_of(results: Mapping[str, Any], request_class: str, baseline: str) -> list[Line]:
+def lines_of(results: Results, request_class: str, baseline: str) -> list[Line]:
     """Rows with a relative difference, metric by metric."""
     found = {
         (row["metric"], row["arm"]): row
@@ -69,7 +69,7 @@ def lines_of(results: Mapping[str, Any], request_class: str, baseline: str) -> l
 
 
 def _margins(
-    expectations: Iterable[Mapping[str, Any]], request_class: str, baseline: str
+    expectations: Iterable[ExpectationRow], request_class: str, baseline: str
 ) -> dict[tuple[str, str], tuple[float, ...]]:
     return {
         (row["metric"], row["arm"]): tuple(limit - 1 for limit in (row["min_ratio"], row["max_ratio"]) if limit)
@@ -78,18 +78,17 @@ def _margins(
     }
 
 
-def _line(row: Mapping[str, Any], margins: tuple[float, ...]) -> Line:
-    return line(f"{METRICS[row['metric']].title}, {row['arm']}", row, row["reference"], margins)
+def _line(row: DifferenceRow, margins: tuple[float, ...]) -> Line:
+    return line(f"{METRICS[row['metric']].title}, {row['arm']}", row, row["reference"] or math.nan, margins)
 
 
-def line(label: str, row: Mapping[str, Any], reference: float, margins: tuple[float, ...] = ()) -> Line:
+def line(label: str, row: Interval, reference: float, margins: tuple[float, ...] = ()) -> Line:
     """`row`: a difference with its interval, both in the unit of the reference, and its verdict."""
-    low, middle, high = (_relative(row[key], reference, end) for key, end in _ENDS)
+    low = _relative(row["low"], reference, -math.inf)
+    middle = _relative(row["difference"], reference, math.inf)
+    high = _relative(row["high"], reference, math.inf)
     text = f"{signed(row['relative'], '%')} ({signed(_known(low), '%')} to {signed(_known(high), '%')})"
     return Line(label, middle, low, high, row["verdict"], text, margins)
-
-
-_ENDS = (("low", -math.inf), ("difference", math.inf), ("high", math.inf))
 
 
 def _relative(value: float | None, reference: float, end: float) -> float:
@@ -100,7 +99,7 @@ def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def sentences(results: Mapping[str, Any], request_class: str, baseline: str) -> list[str]:
+def sentences(results: Results, request_class: str, baseline: str) -> list[str]:
     """What the plot says, an arm each."""
     found: dict[str, dict[str, list[str]]] = {}
     for row in results["differences"]:

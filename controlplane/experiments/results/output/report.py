@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.records import COLUMNS, Record
+from controlplane.experiments.results.types import ExpectationRow, Results
 from controlplane.twin.expected_error import described
 from fleet.counted import percent
 
@@ -44,7 +45,7 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 
-def markdown(results: Mapping[str, Any], about: Mapping[str, Any], baseline: str, pictures: Sequence[str] = ()) -> str:
+def markdown(results: Results, about: Mapping[str, Any], baseline: str, pictures: Sequence[str] = ()) -> str:
     """The comparison as one document. `about`: the lines at its top, title → text; `pictures`: links to them."""
     lines = [f"# {_escape(results['experiment']['name'])}", ""]
     lines += [f"- {title}: {_escape(str(text))}" for title, text in about.items() if text not in ("", None)]
@@ -62,7 +63,7 @@ def markdown(results: Mapping[str, Any], about: Mapping[str, Any], baseline: str
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _differing(results: Mapping[str, Any]) -> list[str]:
+def _differing(results: Results) -> list[str]:
     """What the arms change in the policy, and what in the fleet."""
     lines = []
     for part, title in (("policy", "Policies"), ("fleet", "Fleets")):
@@ -78,7 +79,7 @@ def _differing(results: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _class_table(results: Mapping[str, Any], request_class: str) -> list[str]:
+def _class_table(results: Results, request_class: str) -> list[str]:
     metrics = [METRICS[key] for key in REPORTED]
     lines = [f"## Class {request_class}", "", "| arm | " + " | ".join(m.title for m in metrics) + " |"]
     lines.append("|---" * (len(metrics) + 1) + "|")
@@ -93,7 +94,7 @@ def _class_table(results: Mapping[str, Any], request_class: str) -> list[str]:
     return [*lines, ""]
 
 
-def _differences(results: Mapping[str, Any], baseline: str) -> list[str]:
+def _differences(results: Results, baseline: str) -> list[str]:
     rows = [row for row in results["differences"] if row["baseline"] == baseline]
     if not rows:
         return []
@@ -125,29 +126,29 @@ COMPARISONS_NOTE = (
 )
 
 
-def _expectations(results: Mapping[str, Any]) -> list[str]:
+def _expectations(results: Results) -> list[str]:
     lines = _bullets("Expectations", map(sentence, results["expectations"]))
     return [f"**Verdict: {results['verdict']}**", "", *lines] if lines else []
 
 
-def sentence(row: Mapping[str, Any]) -> str:
+def sentence(row: ExpectationRow) -> str:
     """An expectation and its answer in words."""
     subject = f"{row['verdict']}: {METRICS[row['metric']].title} of class {row['class']} under {row['arm']}"
     return f"{subject} {_found(row)}; expected: {row['limits']}{_decided_by(row)}"
 
 
-def _found(row: Mapping[str, Any]) -> str:
+def _found(row: ExpectationRow) -> str:
     relative = bool(row["relative_to"])
-    number, unit = row["ratio" if relative else "value"], "" if relative else METRICS[row["metric"]].unit
+    number, unit = (row["ratio"], "") if relative else (row["value"], METRICS[row["metric"]].unit)
     if number is None:
         return "is unknown, or falls on unanswered requests"
     text = f"is {shown(number, unit)}" + (f" × {row['relative_to']}" if relative else "")
-    if row["low"] is None or row["high"] is None:
+    if row["low"] is None or row["high"] is None or row["level"] is None:
         return text
     return f"{text} ({row['level'] * 100:.4g} % interval: {shown(row['low'], unit)} to {shown(row['high'], unit)})"
 
 
-def _decided_by(row: Mapping[str, Any]) -> str:
+def _decided_by(row: ExpectationRow) -> str:
     if row["verdict"] != "inconclusive":
         return ""
     if row["needed_n"] is None:
@@ -190,7 +191,7 @@ def _take(buffer: io.StringIO) -> str:
     return text
 
 
-def junit(results: Mapping[str, Any]) -> str:
+def junit(results: Results) -> str:
     """A test case for each run and for each expectation. An inconclusive one is skipped: it has neither passed nor
     failed."""
     suite = Element("testsuite", name=_xml_text(results["experiment"]["name"]))
@@ -213,12 +214,12 @@ def junit(results: Mapping[str, Any]) -> str:
 JUNIT = {"fail": "failure", "inconclusive": "skipped"}
 
 
-def _properties(suite: Element, results: Mapping[str, Any]) -> None:
+def _properties(suite: Element, results: Results) -> None:
     """The mode, and for a simulation its engine model."""
-    twin = results["twin"] or {"basis": "", "about": "", "cautions": []}
-    named = [("mode", results["mode"]), ("verdict", results["verdict"]), ("twin", twin["about"])]
-    named += [("expected error", described(twin.get("expected")))]
-    named += [("caution", text) for text in twin["cautions"]]
+    named = [("mode", results["mode"]), ("verdict", results["verdict"])]
+    if (twin := results["twin"]) is not None:
+        named += [("twin", twin["about"]), ("expected error", described(twin["expected"]))]
+        named += [("caution", text) for text in twin["cautions"]]
     properties = SubElement(suite, "properties")
     for name, value in named:
         if value:

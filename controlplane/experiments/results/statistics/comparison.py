@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from controlplane.experiments.results.metrics import LATENCIES, METRICS, OF_SLO, quantile_key
 from controlplane.experiments.results.slo import Slo
@@ -16,11 +15,12 @@ from controlplane.experiments.results.statistics.pairs import (
 )
 from controlplane.experiments.results.statistics.stats import Difference
 from controlplane.experiments.results.summarize import CLASSES
+from controlplane.experiments.results.types import ArmResults, DifferenceRow
 
 Found = tuple[str, str, str, Difference, float]  # arm, baseline, metric, difference, value of the baseline
 
 
-def differences(arms: Mapping[str, Keyed], slo: Slo, beat: Callable[[], None]) -> list[dict[str, Any]]:
+def differences(arms: Mapping[str, Keyed], slo: Slo, beat: Callable[[], None]) -> list[DifferenceRow]:
     """One row for each arm, baseline, class and metric, over the requests that every arm was sent. `beat` is called
     every second or two."""
     with_records = {name: keyed for name, keyed in arms.items() if keyed}
@@ -60,7 +60,7 @@ def _parts(arms: Mapping[str, Keyed], request_class: str, slo: Slo) -> Iterator[
 
 def _row(
     request_class: str, arm: str, base: str, metric: str, difference: Difference, reference: float
-) -> dict[str, Any]:
+) -> DifferenceRow:
     relative = difference.difference / reference if reference and math.isfinite(reference) else None
     return {
         "arm": arm,
@@ -83,7 +83,7 @@ def _known(value: float, digits: int) -> float | None:
 
 
 def best(
-    arms: Sequence[Mapping[str, Any]], differences: Sequence[Mapping[str, Any]]
+    arms: Sequence[ArmResults], differences: Sequence[DifferenceRow]
 ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, list[str]]]]:
     """(the best arm, the arms that nothing shows to be worse than another), each by class and metric.
 
@@ -91,7 +91,7 @@ def best(
     """
     winners: dict[str, dict[str, str]] = {name: {} for name in CLASSES}
     tied: dict[str, dict[str, list[str]]] = {name: {} for name in CLASSES}
-    rivals: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    rivals: dict[tuple[str, str], list[DifferenceRow]] = {}
     for row in differences:
         rivals.setdefault((row["class"], row["metric"]), []).append(row)
     for (request_class, metric), rows in rivals.items():

@@ -8,16 +8,15 @@ over all of them, so that the chance of one wrong answer in the experiment is at
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from controlplane.experiments.results.metrics import QUANTILE_OF
 from controlplane.experiments.results.statistics import stats
 from controlplane.experiments.results.statistics.pairs import Estimator
 from controlplane.experiments.results.statistics.stats import ResampledEstimate
 from controlplane.experiments.results.summarize import value_of
+from controlplane.experiments.results.types import Answer, ArmResults, ExpectationRow, Overall
 
-Answer = Literal["pass", "fail", "inconclusive"]
-Overall = Literal["pass", "fail", "inconclusive", "none"]
 CONFIDENCE = 0.95
 
 
@@ -49,10 +48,10 @@ def claims_of(expect: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> list[
 
 def judge(
     expect: Sequence[Mapping[str, Any]],
-    arms: Sequence[Mapping[str, Any]],
+    arms: Sequence[ArmResults],
     estimator: Estimator,
     beat: Callable[[], None],
-) -> list[dict[str, Any]]:
+) -> list[ExpectationRow]:
     """A row for each claim, as in the API. `arms`: their results."""
     by_name = {arm["name"]: arm for arm in arms}
     claims = claims_of(expect, list(by_name))
@@ -101,11 +100,11 @@ def _p_value(claim: Claim, estimate: ResampledEstimate) -> float:
 
 def _row(
     claim: Claim,
-    arms: Mapping[str, Mapping[str, Any]],
+    arms: Mapping[str, ArmResults],
     estimator: Estimator,
     estimate: ResampledEstimate | None,
     level: float,
-) -> dict[str, Any]:
+) -> ExpectationRow:
     value = _value(claim.arm, claim, arms, estimator)
     low, high = estimate.interval(level) if estimate is not None else (None, None)
     found = estimate.exact if claim.relative_to and estimate is not None else value
@@ -132,7 +131,7 @@ def _row(
     }
 
 
-def _value(name: str, claim: Claim, arms: Mapping[str, Mapping[str, Any]], estimator: Estimator) -> float | None:
+def _value(name: str, claim: Claim, arms: Mapping[str, ArmResults], estimator: Estimator) -> float | None:
     """Infinite for a latency quantile that falls on requests without an answer."""
     if claim.metric in QUANTILE_OF:
         return estimator.quantile(name, claim.request_class, claim.metric)
