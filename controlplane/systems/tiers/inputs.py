@@ -1,6 +1,6 @@
 """The inputs of the Tutti page: every parameter of the model, with its source."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from controlplane.systems.system import Group
@@ -10,7 +10,7 @@ from fleet.engine.tiers.devices import TierDevice
 from fleet.engine.tiers.sizes import layout_of, metadata_bytes
 from fleet.kinds.option import option
 from fleet.systems.prices import Prices
-from fleet.systems.tiers.load import Load
+from fleet.systems.tiers.load import LEVAL, LOOGLE, Load
 from fleet.systems.tiers.published import TITLES
 from fleet.systems.tiers.queueing import Contention
 from fleet.systems.tiers.serving import TierCapacity, TieredEngine, paged
@@ -241,21 +241,12 @@ GROUPS = (
     ),
     Group("Simulation", ("runs", "requests")),
 )
-LOOGLE = {
-    "rate": 0.6,
-    "mean_tokens": 39_000.0,
-    "sigma": 0.5,
-    "shortest": 15_000,
-    "subsets": 4,
-    "documents": 48,
-    "questions": 7,
-}
 PRESETS: dict[str, dict[str, Any]] = {
     **{title: {"tier": name} for name, title in TITLES.items()},
     "Tutti, naive writes": {"tier": "ssd-tutti", "contention": "naive"},
     "Tutti, PRP lists": {"tier": "ssd-tutti", "metadata": "prp"},
     "Nothing fitted": {"mean_tokens": 16_340.0, "documents": 8, "attention": 1.0, "floor_s": 0.0},
-    "LooGLE": LOOGLE,
+    "LooGLE": {"rate": 0.6} | {name: value for name, value in asdict(LOOGLE).items() if value != getattr(LEVAL, name)},
 }
 
 
