@@ -15,9 +15,9 @@ from fleet.kinds.serving import BOTH, ROLES, role_of
 from fleet.kinds.twin_kv import TwinKv
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
+from router.contract.own_services import is_own_service
 
 METADATA_NAMES = ("metadata.google.internal", "metadata", "instance-data")
-METADATA_ADDRESSES = ("fd00:ec2::254", "100.100.100.200", "192.0.0.192")  # of AWS, Alibaba Cloud and Oracle Cloud
 _LEGACY_IPV4 = re.compile(r"[0-9a-fx.]*[0-9a-f]")
 
 
@@ -87,15 +87,15 @@ def _is_url(given: str) -> bool:
 
 
 def _is_metadata(host: str) -> bool:
-    """Whether requests would go to the services of the host or its cloud. Private addresses are where engines live."""
+    """Whether requests would go to the services of the host or its cloud. A name may resolve to them: each connection
+    is checked again (router/contract/own_services.py)."""
     name = host.rstrip(".").lower()
     try:
         packed = socket.inet_aton(name) if _LEGACY_IPV4.fullmatch(name) else b""  # also 0xa9.254.1 and 2852039166
         address = ipaddress.IPv4Address(packed) if packed else ipaddress.ip_address(name.partition("%")[0])
     except (OSError, ValueError):
         return name in METADATA_NAMES
-    mapped = getattr(address, "ipv4_mapped", None) or address
-    return mapped.is_link_local or mapped.is_multicast or mapped.is_unspecified or str(mapped) in METADATA_ADDRESSES
+    return is_own_service(address)
 
 
 EXTERNAL = Kind(

@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from router.contract.exhaustion import is_exhausted
 from router.contract.http_client import MAX_HEAD, HttpClientProtocol
+from router.contract.own_services import check_peer
 
 
 class ProbeError(Exception):
@@ -115,9 +116,10 @@ class Prober:
         secure = ssl.create_default_context() if parts.scheme == "https" else None
         port = parts.port or (443 if secure else 80)
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(
+        transport, connection = await loop.create_connection(
             lambda: _ProbeConnection(loop), parts.hostname or "", port, ssl=secure
         )
+        check_peer(transport)
         return connection
 
     def forget(self, url: str) -> None:

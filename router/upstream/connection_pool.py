@@ -7,6 +7,7 @@ from math import inf
 from urllib.parse import urlsplit
 
 from router.contract.exhaustion import is_exhausted
+from router.contract.own_services import check_peer
 from router.timers import Deadlines
 from router.upstream.connection import Connection
 from router.upstream.errors import ConnectFailed, ConnectionBroken, RouterExhausted
@@ -60,9 +61,10 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
-                _, connection = await loop.create_connection(
+                transport, connection = await loop.create_connection(
                     lambda: Connection(self, loop), self.host, self.port, ssl=self._ssl
                 )
+                check_peer(transport)
         except TimeoutError:
             raise ConnectFailed(f"no connection to {self.url} within {timeout_s:g} s") from None
         except OSError as error:
