@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from controlplane.dashboard.frame.types import AttentionItem, ClassWindow, Columns, Frame
+from controlplane.dashboard.templatetags.figures import seconds
 from fleet.counted import counted, percent
 from router.contract.redis.staleness import WORKER_DOWN_S, WORKER_LATE_S
 
@@ -72,9 +73,9 @@ def worker_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 def _silent(worker: str, age: float | None, effect: str) -> Iterator[AttentionEntry]:
     """A busy machine makes a worker late; one that is silent for longer is down."""
     if age is not None and age > WORKER_DOWN_S:
-        yield AttentionEntry(3, worker, f"down: no heartbeat for {age:.0f} s; {effect}", "/fleet/")
+        yield AttentionEntry(3, worker, f"down: no heartbeat for {seconds(age)}; {effect}", "/fleet/")
     elif age is not None and age > WORKER_LATE_S:
-        yield AttentionEntry(1, worker, f"late: no heartbeat for {age:.0f} s", "/fleet/")
+        yield AttentionEntry(1, worker, f"late: no heartbeat for {seconds(age)}", "/fleet/")
 
 
 def node_silent(now: float, frame: Frame) -> Iterator[AttentionEntry]:
@@ -82,7 +83,7 @@ def node_silent(now: float, frame: Frame) -> Iterator[AttentionEntry]:
         if silent_s is None:
             continue
         link = f"/fleet/nodes/{quote(name)}/"
-        since = f"no heartbeat from the node for {silent_s:.0f} s"
+        since = f"no heartbeat from the node for {seconds(silent_s)}"
         if there:
             held = f"{counted(there, 'instance')} on it with samples of that age"
             yield AttentionEntry(
@@ -95,7 +96,7 @@ def node_silent(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 def router_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for name, age, gone in _rows(frame["routers"], "id", "age_s", "gone"):
         if gone:
-            yield AttentionEntry(3, name, f"no heartbeat from router for {age:.0f} s", "/live")
+            yield AttentionEntry(3, name, f"no heartbeat from router for {seconds(age)}", "/live")
     if frame["pools"] and not frame["routers"]["id"]:
         yield AttentionEntry(3, "routers", "no router is running", "/live")
 

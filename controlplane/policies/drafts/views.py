@@ -103,6 +103,7 @@ def editor_context(
         "live": live,
         "scope": scope,
         "sections": parts,
+        "changed": sum(part.changed for part in parts),
         "problems": len(errors or {}),
         "summary": [field for part in parts for field in part.fields if field.error],
         "elsewhere": [text for path, text in (errors or {}).items() if path not in on_page],
