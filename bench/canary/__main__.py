@@ -4,9 +4,9 @@
                                      [--engines 12] [--gpu h200_sxm] [--model-profile Qwen3-32B] [--minutes 30]
 
 `steps`: the effect that each kind of step shows of a candidate, divided by the true one, in the twin. `judged`: what
-the judge says of each candidate at 10 % and 50 %, looking every 10 s, in the twin. `hours`: hours in which both arms
-are alike, by formula, and how many of them it ends. `doubled`: heavy requests of the candidate until their doubled TTFT
-is seen. All four without a name. Every seed draws other arms; of generated sessions another load, too.
+the judge says of each candidate at 10 % and then at 50 %, looking every 10 s, in the twin. `hours`: hours in which both
+arms are alike, by formula, and how many of them it ends. `doubled`: heavy requests of the candidate until their doubled
+TTFT is seen. All four without a name. Every seed draws other arms; of generated sessions another load, too.
 """
 
 import argparse
@@ -42,7 +42,8 @@ LIVE = "adaptive_v1"
 COSTLY = f"{LIVE},affinity.break_floor_tokens=110000"  # a session leaves a busy instance late
 CANDIDATES = ("least_requests", "llm_d", "round_robin", "lpwl", COSTLY)
 SHARES, BLOCKS_S = (0.05, 0.10, 0.50), (60.0, 120.0, 300.0)
-FOR_S = 600.0
+FOR_S = 600
+PLANNED = (0.1, 0.5)  # shares of the canaries
 EVERY_S = 10.0  # between looks; a delivery looks every 5 s
 HOURS_EVERY_S = 30.0  # of hours by formula, to finish within minutes
 TURNS = (1.4, 20.0)
@@ -51,7 +52,7 @@ HOURS_UNTIL_SEEN = 3  # of a stream, so that each has 60 heavy requests in the c
 
 def plan() -> Plan:
     """The default guards, two canaries."""
-    steps = [{"mode": "canary", "share": share, "for_s": 600} for share in (0.1, 0.5)]
+    steps = [{"mode": "canary", "share": share, "for_s": FOR_S} for share in PLANNED]
     return parse({"steps": [*steps, {"mode": "full"}]}, pools=["chat"])
 
 
@@ -65,7 +66,7 @@ def steps(scene: Scene, candidates: Sequence[str], seeds: Sequence[int]) -> Iter
     live = {seed: scene.play(seed) for seed in seeds}
     for name in candidates:
         truth = fmean(effect(scene.play(seed, name), live[seed]) for seed in seeds)
-        shown = [[effect(*arms_of(scene.canary(seed, name, share))) for seed in seeds] for share in SHARES]
+        shown = [[effect(*arms_of(scene.canary(seed, name, [(0.0, share)]))) for seed in seeds] for share in SHARES]
         shown += [[effect(*arms_of(scene.switchback(seed, name, block))) for seed in seeds] for block in BLOCKS_S]
         shown.append([effect(scene.play(seed, name, part=1), scene.play(seed, part=0)) for seed in seeds])
         yield _row(name, percent(truth, "+.0f"), *(f"{fmean(each) / truth:.1f}" for each in shown))
@@ -76,51 +77,63 @@ def steps(scene: Scene, candidates: Sequence[str], seeds: Sequence[int]) -> Iter
 
 @dataclass(frozen=True)
 class Judged:
+    """Times since the first step began."""
+
+    passed_s: tuple[float, ...] = ()  # of each step
     failed_s: float = math.inf
-    fine_s: float = math.inf
     why: str = ""
+    deferred: frozenset[str] = frozenset()  # classes that a step left to a later one
 
 
-def watch(found: Looks) -> Judged:
-    """Until a guard fails."""
-    fine_s = math.inf
-    for at, findings in found:
+def deliver(scene: Scene, seed: int, name: str) -> Judged:
+    """Each step begins when the one before it has passed, with everything counted anew."""
+    found = Judged()
+    shares: list[tuple[float, float]] = []
+    for step, share in enumerate(PLANNED):
+        since = found.passed_s[-1] if found.passed_s else 0.0
+        shares.append((since, share))
+        played = [one for one in scene.canary(seed, name, shares) if one.sent_s >= since]
+        seen = looks(answered(played, str(seed)), plan(), step, scene.limits(seed), EVERY_S, since)
+        found = _after(found, since, seen)
+        if len(found.passed_s) == step:
+            break
+    return found
+
+
+def _after(before: Judged, since: float, seen: Looks) -> Judged:
+    """Until a guard fails or the step passes."""
+    for at, findings in seen:
         failed = [each for each in findings if each.verdict == "fail"]
         if failed:
-            return Judged(at, fine_s, f"{failed[0].metric} {failed[0].request_class}".strip())
+            why = f"{failed[0].metric} {failed[0].request_class}".strip()
+            return replace(before, failed_s=since + at, why=why)
         if at >= FOR_S and is_fine(findings):
-            fine_s = min(fine_s, at)
-    return Judged(fine_s=fine_s)
+            deferred = {each.request_class for each in findings if each.verdict == "deferred"}
+            return replace(before, passed_s=(*before.passed_s, since + at), deferred=before.deferred | deferred)
+    return before
 
 
-def judged(scene: Scene, candidates: Sequence[str], seeds: Sequence[int], share: float) -> Iterator[str]:
-    yield _row(f"at {percent(share)}", "n", "aborted", "after, median", "last", "by", "fine", "after, median", "90 %")
-    yield _row(*["---"] * 9)
-    limits = {seed: scene.limits(seed) for seed in seeds}
+def judged(scene: Scene, candidates: Sequence[str], seeds: Sequence[int]) -> Iterator[str]:
+    heads = ["n", "aborted", "after, median", "last", "by"]
+    for share in PLANNED:
+        heads += [f"passed {percent(share)}", "after, median", "90 %"]
+    yield _row(f"{scene.live} →", *heads, "deferred")
+    yield _row(*["---"] * (len(heads) + 2))
     for name in candidates:
-        found = [
-            watch(looks(answered(scene.canary(seed, name, share), str(seed)), plan(), share, limits[seed], EVERY_S))
-            for seed in seeds
-        ]
-        yield _judged_row(name, found)
+        yield _judged_row(name, [deliver(scene, seed, name) for seed in seeds])
 
 
 def _judged_row(name: str, found: Sequence[Judged]) -> str:
     failed = sorted(each.failed_s for each in found if each.failed_s < math.inf)
-    fine = sorted(each.fine_s for each in found)
-    passed = sum(each < math.inf for each in fine)
     by = ", ".join(f"{why} {count}" for why, count in Counter(each.why for each in found if each.why).most_common(3))
-    return _row(
-        name,
-        len(found),
-        len(failed),
-        _seconds(median(failed) if failed else math.inf),
-        _seconds(failed[-1] if failed else math.inf),
-        by,
-        passed,
-        _seconds(_middle(fine)),
-        _seconds(fine[math.ceil(0.9 * len(fine)) - 1]),
-    )
+    cells: list[object] = [len(found), len(failed), _seconds(median(failed) if failed else math.inf)]
+    cells += [_seconds(failed[-1] if failed else math.inf), by]
+    for step in range(len(PLANNED)):
+        passed = sorted(each.passed_s[step] if len(each.passed_s) > step else math.inf for each in found)
+        at_90 = passed[math.ceil(0.9 * len(passed)) - 1]
+        cells += [sum(each < math.inf for each in passed), _seconds(_middle(passed)), _seconds(at_90)]
+    deferred = Counter(chain.from_iterable(each.deferred for each in found))
+    return _row(name, *cells, ", ".join(f"{each} {count}" for each, count in deferred.items()))
 
 
 # How often it is wrong
@@ -143,10 +156,11 @@ class Hour:
     fine_s: float
 
 
-def hour(traffic: Traffic, limits: Limits, seed: int, share: float = 0.1) -> Hour:
+def hour(traffic: Traffic, limits: Limits, seed: int) -> Hour:
+    """The first step."""
     failed = held = above = False
     fine_s = math.inf
-    for at, findings in looks(streams.requests(traffic, share, seed), plan(), share, limits, HOURS_EVERY_S):
+    for at, findings in looks(streams.requests(traffic, PLANNED[0], seed), plan(), 0, limits, HOURS_EVERY_S):
         failed |= any(each.verdict == "fail" for each in findings)
         held |= any(each.verdict == "error" for each in findings)
         above |= any(each.lower is not None and each.lower > 0 for each in findings if each.metric in COMPARISONS)
@@ -254,8 +268,7 @@ def tables(options: argparse.Namespace) -> Iterator[str]:
     if "steps" in parts:
         yield from chain(steps(scene, options.candidates, seeds), [""])
     if "judged" in parts:
-        yield from chain(judged(scene, [*options.candidates, LIVE], seeds, 0.1), [""])
-        yield from chain(judged(scene, [COSTLY, LIVE], seeds, 0.5), [""])
+        yield from chain(judged(scene, [*options.candidates, LIVE], seeds), [""])
     if "hours" in parts:
         yield from chain(hours(options.hours), [""])
     if "doubled" in parts:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from controlplane.deliveries.judge import slow
+from controlplane.deliveries.judge import rare, slow
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.slow import Limits
 from controlplane.deliveries.judge.verdicts import judge
@@ -12,15 +12,22 @@ from controlplane.previews.analysis.tallies import Answered, Tallies
 Looks = Iterator[tuple[float, tuple[GuardFinding, ...]]]
 
 
-def looks(stream: Iterable[Answered], plan: Plan, share: float, limits: Limits, every_s: float) -> Looks:
-    """When, and the findings."""
-    tallies, due = Tallies(limits), every_s
+def looks(
+    stream: Iterable[Answered], plan: Plan, step: int, limits: Limits, every_s: float, since: float = 0.0
+) -> Looks:
+    """Of a canary: the step's clock, and the findings. `since`: when it began."""
+    tallies, due, share = Tallies(limits), every_s, plan.steps[step].share  # type: ignore[union-attr]
+
+    def look() -> tuple[float, tuple[GuardFinding, ...]]:
+        evidence = tallies.evidence()
+        return due, rare.deferred(judge(evidence, plan, share), evidence, plan, step, share)
+
     for one in stream:
-        while one.at_s >= due:
-            yield due, judge(tallies.evidence(), plan, share)
+        while one.at_s - since >= due:
+            yield look()
             due += every_s
         tallies.add(one)
-    yield due, judge(tallies.evidence(), plan, share)
+    yield look()
 
 
 def limits_of(requests: Sequence[Answered]) -> Limits:

@@ -27,7 +27,7 @@ def policy_of(name: str) -> Policy:
     return document.parse(document.apply_overrides(document.default(strategy), given))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scene:
     """A fleet with its load under the live policy."""
 
@@ -48,8 +48,11 @@ class Scene:
         outcome = simulate(fleet, policy, requests, pacing=trace.pacing, seed=seed, arms=arms)
         return list(outcome.requests)
 
-    def canary(self, seed: int, candidate: str, share: float) -> list[Simulated]:
-        def takes(key: str, _: float) -> bool:
+    def canary(self, seed: int, candidate: str, shares: Sequence[tuple[float, float]]) -> list[Simulated]:
+        """`shares`: since when, and which; growing ones move no session back."""
+
+        def takes(key: str, at_s: float) -> bool:
+            share = next(share for since, share in reversed(shares) if at_s >= since)
             return arm_and_cell(str(seed), key, share)[0]
 
         return self.play(seed, arms=Arms(policy_of(candidate), takes))
@@ -60,9 +63,10 @@ class Scene:
         arms = Arms(policy_of(candidate), lambda _, at_s: blocks[int(at_s // block_s)])
         return [one for one in self.play(seed, arms=arms) if one.sent_s % block_s >= WASHOUT * block_s]
 
+    @cache  # noqa: B019  (as long as the scene)
     def limits(self, seed: int) -> Limits:
         """Arms without a difference, so that classes are given as in a delivery."""
-        return limits_of(list(answered(self.canary(seed, self.live, 0.0), "")))
+        return limits_of(list(answered(self.canary(seed, self.live, [(0.0, 0.0)]), "")))
 
 
 def _session(request: object) -> str:

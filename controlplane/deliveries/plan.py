@@ -14,6 +14,7 @@ SCHEMA = 1
 CLASSES = ("warm", "medium", "heavy")
 STEPS_MAX, GUARDS_MAX = 20, 40
 OCCURS = 0.01  # share of the requests that a class needs to be judged
+RARE = 0.10  # share below which a canary does not wait for a class that a later step judges
 
 Comparison = Literal["ttft", "tpot", "slow"]
 Count = Literal["errors", "refused"]
@@ -373,19 +374,29 @@ DIRECT: dict[str, Any] = {"schema": SCHEMA, "steps": [{"mode": "full", "bake_s":
 def default_plan(
     pools: Sequence[str], approvals_needed: int = 0, preview: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What the page offers. With a preview, guards leave out the classes that it says hardly occur."""
-    classes = _occurring(preview)
+    """What the page offers. With a preview, guards leave out the classes that it says hardly occur.
+
+    A class that is rare, but not that rare, adds a canary of half the requests: smaller ones do not wait for it.
+    """
+    shares = _class_shares(preview)
+    classes = [name for name in CLASSES if shares.get(name, 0.0) >= OCCURS] or list(CLASSES)
     guards = [dict(guard) for guard in DEFAULT_GUARDS]
     for guard in guards:
         if "classes" in guard:
             guard["classes"] = [name for name in guard["classes"] if name in classes] or list(classes)
+    canaries: list[dict[str, Any]] = [
+        {"mode": "canary", "share": 0.05, "for_s": 600, "max_s": HOUR},
+        {"mode": "canary", "share": 0.25, "for_s": 900, "max_s": HOUR},
+    ]
+    if any(OCCURS <= share < RARE for share in shares.values()):
+        canaries.append({"mode": "canary", "share": 0.5, "for_s": 600, "max_s": HOUR})
+    canaries[-1]["then"] = "ask"
     return {
         "schema": SCHEMA,
         "pools": sorted(pools),
         "steps": [
             {"mode": "shadow", "sample": 1.0, "for_s": 600},
-            {"mode": "canary", "share": 0.05, "for_s": 600, "max_s": HOUR},
-            {"mode": "canary", "share": 0.25, "for_s": 900, "max_s": HOUR, "then": "ask"},
+            *canaries,
             {"mode": "full", "bake_s": 1800},
         ],
         "guards": guards,
@@ -395,9 +406,8 @@ def default_plan(
     }
 
 
-def _occurring(preview: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The classes with at least 1 % of the previewed requests; the judge leaves out rarer ones anyway."""
+def _class_shares(preview: Mapping[str, Any] | None) -> dict[str, float]:
+    """Of the previewed requests; empty without any."""
     changed = (preview or {}).get("changed") or {}
     total = changed.get("of") or 0
-    found = [name for name in CLASSES if total and changed["classes"][name]["of"] >= OCCURS * total]
-    return tuple(found) or CLASSES
+    return {name: changed["classes"][name]["of"] / total for name in CLASSES} if total else {}

@@ -37,7 +37,10 @@ class LookOut(Schema):
     state: str
     step: int = Field(description="From 1")
     generation: int
-    findings: list[dict[str, Any]] = Field(description="Per guard and class: estimate, lower, upper, n, cells, verdict")
+    findings: list[dict[str, Any]] = Field(
+        description="Per guard and class: estimate, lower, upper, n, cells, text, verdict (fail, fine, inconclusive, "
+        "no_data, error, not_judged, or deferred: too rare to wait for, a later step judges it)"
+    )
     proposal: str = Field(description="What the judge wanted; stay: nothing")
     why: str
     facts: dict[str, Any]

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Verdict = Literal["fail", "fine", "inconclusive", "no_data", "error", "not_judged"]
+Verdict = Literal["fail", "fine", "inconclusive", "no_data", "error", "not_judged", "deferred"]
 Effect = Literal["abort", "pause"]
 
 

@@ -88,7 +88,10 @@ def _after_shadow(at: Situation, step: Shadow, findings: Findings) -> Proposal:
 
 def _after_canary(at: Situation, step: Canary, findings: Findings) -> Proposal:
     if at.clock_s >= step.for_s and is_fine(findings):
-        return Proposal(What.PASS, f"{percent(step.share)} for {at.clock_s:.0f} s: {_texts(_needed(findings))}")
+        left = [each for each in findings if each.verdict == "deferred"]
+        return Proposal(
+            What.PASS, f"{percent(step.share)} for {at.clock_s:.0f} s: {_texts([*left, *_needed(findings)])}"
+        )
     if at.clock_s < step.max_s:
         return Proposal(What.STAY)
     open_ones = [each for each in _needed(findings) if each.verdict != "fine"]
@@ -107,13 +110,13 @@ def _next_block(at: Situation, step: Switchback, findings: Findings) -> Proposal
 
 
 def is_fine(findings: Findings) -> bool:
-    """Every needed guard that is judged, and at least one."""
-    verdicts = [each.verdict for each in _needed(findings) if each.verdict != "not_judged"]
-    return bool(verdicts) and all(verdict == "fine" for verdict in verdicts)
+    """Every needed guard that this step judges, and at least one."""
+    needed = _needed(findings)
+    return bool(needed) and all(each.verdict == "fine" for each in needed)
 
 
 def _needed(findings: Findings) -> list[GuardFinding]:
-    return [each for each in findings if each.needed and each.verdict != "not_judged"]
+    return [each for each in findings if each.needed and each.verdict not in ("not_judged", "deferred")]
 
 
 def _text(finding: GuardFinding) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from controlplane.deliveries.judge import breaker, pool_guards, shadow, switchback, verdicts
+from controlplane.deliveries.judge import breaker, pool_guards, rare, shadow, switchback, verdicts
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.look import Situation
 from controlplane.deliveries.judge.memory import Memory, PoolMemory
@@ -54,7 +54,8 @@ def _of_split(
     if isinstance(step, Switchback):
         return [*found, *_of_blocks(at, looked, evidence, mine, step)]
     kept.errors_before = _error_share(evidence)
-    return [*found, *verdicts.judge(evidence, at.plan, looked.share)]
+    judged = verdicts.judge(evidence, at.plan, looked.share)
+    return [*found, *rare.deferred(judged, evidence, at.plan, at.step, looked.share)]
 
 
 def _behind(traffic: Traffic, pool: str, generation: int, mine: PoolMemory, now: float) -> list[GuardFinding]:

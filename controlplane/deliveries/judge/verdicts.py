@@ -19,6 +19,8 @@ SIZES_ALPHA = 0.001  # of the arms' sizes
 LEAST_SESSIONS = 16  # meant for the smaller arm
 OCCURS_FROM = 300  # requests before a class counts as rare
 UNITS = {"ttft": "TTFT", "tpot": "TPOT"}
+SUBJECTS = {**{metric: f"{{}} {unit}" for metric, unit in UNITS.items()}, "slow": "slow {} requests"}
+ARM_WORDS = ("the candidate's arm", "control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +66,20 @@ def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Level
         fine=guard.fine,
         needed=guard.metric in NEEDED,
     )
-    if is_rare(evidence, name):
+    if is_rarer(evidence, name, OCCURS):
         return finding(
             verdict="not_judged", text=f"fewer than {percent(OCCURS)} of the requests are {name}: not judged"
         )
-    estimate = _estimated(evidence, guard.metric, name)
+    estimate = estimated(evidence, guard.metric, name)
     if estimate is None or not estimate.is_enough:
         return finding(
             verdict="no_data",
-            text=_too_few(estimate),
+            text=f"{SUBJECTS[guard.metric].format(name)}: {_too_few(estimate)}",
             n=estimate.n if estimate else (0, 0),
             cells=estimate.cells if estimate else (0.0, 0.0),
         )
-    shown = _ratio if guard.metric in NEEDED else _points
-    low, high = shown(estimate.lower(levels.fail)), shown(estimate.upper(levels.fine))
-    middle, control = shown(estimate.difference), _level(guard.metric, estimate.control)
+    low, high = (in_unit(guard.metric, end) for end in (estimate.lower(levels.fail), estimate.upper(levels.fine)))
+    middle, control = in_unit(guard.metric, estimate.difference), _level(guard.metric, estimate.control)
     return finding(
         verdict=_verdict(low, high, guard),
         text=_sentence(guard, name, middle, low, high),
@@ -92,25 +93,25 @@ def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Level
     )
 
 
-def is_rare(evidence: Evidence, name: str) -> bool:
+def is_rarer(evidence: Evidence, name: str, than: float) -> bool:
+    """Whether a smaller share of the requests than that is of the class."""
     every = sum(tally.n for arm in ARMS for tally in evidence.tallies(arm))
     mine = sum(tally.n for cells in evidence.both(name) for tally in cells)
-    return every >= OCCURS_FROM and mine < OCCURS * every
+    return every >= OCCURS_FROM and mine < than * every
 
 
-def _estimated(evidence: Evidence, metric: str, name: str) -> Estimate | None:
+def estimated(evidence: Evidence, metric: str, name: str) -> Estimate | None:
     candidate, control = evidence.both(name)
     if metric == "slow":
         return comparisons.shares(*([(one.slow, one.streamed) for one in cells] for cells in (candidate, control)))
     return comparisons.adjusted(*([getattr(one, metric) for one in cells] for cells in (candidate, control)))
 
 
-def _ratio(difference: float) -> float:
+def in_unit(metric: str, difference: float) -> float:
+    """Relative, or points of the share."""
+    if metric not in NEEDED:
+        return difference
     return math.expm1(difference) if difference < 700 else math.inf
-
-
-def _points(difference: float) -> float:
-    return difference
 
 
 def _level(metric: str, mean: float) -> float:
@@ -124,21 +125,24 @@ def _verdict(low: float, high: float, guard: ComparisonGuard) -> Verdict:
 
 
 def _too_few(estimate: Estimate | None) -> str:
+    """Which arm has too few requests or cells to compare, and how many."""
     n, cells = (estimate.n, estimate.cells) if estimate else ((0, 0), (0.0, 0.0))
     arm = min((0, 1), key=lambda at: (n[at], cells[at]))
-    name = ("the candidate", "control")[arm]
     if n[arm] < comparisons.LEAST_REQUESTS:
-        return f"{name} has {n[arm]} requests: at least {comparisons.LEAST_REQUESTS} are compared"
+        return f"{n[arm]} of {comparisons.LEAST_REQUESTS} requests in {ARM_WORDS[arm]}"
     arm = min((0, 1), key=lambda at: cells[at])
-    name = ("the candidate", "control")[arm]
-    return f"{name} has {cells[arm]:.1f} effective cells: at least {comparisons.LEAST_CELLS} are compared"
+    return f"{cells[arm]:.1f} of {comparisons.LEAST_CELLS} effective cells in {ARM_WORDS[arm]}"
+
+
+def shown(metric: str, name: str, middle: float) -> str:
+    """`middle`: the estimate, in the unit of the metric."""
+    value = f" × {1 + middle:.2f}" if metric in NEEDED else f": {100 * middle:+.1f} points"
+    return SUBJECTS[metric].format(name) + value
 
 
 def _sentence(guard: ComparisonGuard, name: str, middle: float, low: float, high: float) -> str:
-    if guard.metric in NEEDED:
-        return f"{name} {UNITS[guard.metric]} × {1 + middle:.2f} ({1 + low:.2f}–{1 + high:.2f})"
-    points = ", ".join(f"{100 * value:+.1f}" for value in (middle, low))
-    return f"slow {name} requests: {points.replace(', ', ' points, at least ')}"
+    said = shown(guard.metric, name, middle)
+    return f"{said} ({1 + low:.2f}–{1 + high:.2f})" if guard.metric in NEEDED else f"{said}, at least {100 * low:+.1f}"
 
 
 # Counts

@@ -248,6 +248,20 @@ def test_the_offered_plan_leaves_out_classes_that_the_preview_hardly_saw() -> No
     assert nothing["guards"][0]["classes"] == ["warm", "medium", "heavy"]
 
 
+@pytest.mark.parametrize(
+    ("heavy", "shares"),
+    [(100, [0.05, 0.25]), (99, [0.05, 0.25, 0.5]), (10, [0.05, 0.25, 0.5]), (9, [0.05, 0.25]), (0, [0.05, 0.25])],
+)
+def test_the_offered_plan_has_a_larger_canary_for_a_rare_class(heavy: int, shares: list[float]) -> None:
+    """Of 1,000 requests; the last canary asks."""
+    classes = {"warm": {"of": 500}, "medium": {"of": 500 - heavy}, "heavy": {"of": heavy}}
+    offered = plans.default_plan(("chat",), preview={"changed": {"of": 1000, "classes": classes}})
+    canaries = [step for step in offered["steps"] if step["mode"] == "canary"]
+    assert [step["share"] for step in canaries] == shares
+    assert [step.get("then") for step in canaries] == [*[None] * (len(canaries) - 1), "ask"]
+    assert plans.as_dict(parse(offered, pools=("chat",))) == offered
+
+
 NUMBERS = st.one_of(st.integers(-10, 10**7), st.floats(allow_nan=True), st.booleans(), st.none(), st.text(max_size=3))
 JSON = st.recursive(
     NUMBERS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4)

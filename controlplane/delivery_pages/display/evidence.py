@@ -48,6 +48,7 @@ VERDICTS: Mapping[str, tuple[str, str]] = {  # words, status shape
     "no_data": ("too few requests", "unseen"),
     "error": ("cannot be judged", "stale"),
     "not_judged": ("not judged", "stopped"),
+    "deferred": ("left to a later step", "stopped"),
 }
 
 
@@ -83,8 +84,9 @@ def verdict(findings: Sequence[Finding]) -> str:
     if failed:
         return f"Failed: {listed(failed)}."
     fine = [name(each) for each in findings if each["needed"] and each["verdict"] == "fine"]
-    waits = undecided(findings)
-    parts = [_are(names, word) for names, word in ((fine, "fine"), (list(waits), "not decided yet")) if names]
+    left = [name(each) for each in findings if each["verdict"] == "deferred"]
+    said = ((fine, "fine"), (undecided(findings), "not decided yet"), (left, "left to a later step"))
+    parts = [_are(names, word) for names, word in said if names]
     return f"Nothing fails; {'; '.join(parts)}." if parts else ""
 
 
@@ -126,7 +128,7 @@ def _row(finding: Finding, several_pools: bool) -> EvidenceRow:
         cells=whole(finding["cells"][0]) if finding["metric"] in COMPARISONS else "",
         verdict=words,
         shape=shape,
-        text="" if axis else finding["text"],
+        text=finding["text"] if axis is None or finding["verdict"] == "deferred" else "",
         axis=axis,
     )
 

@@ -50,6 +50,16 @@ def test_the_verdict_names_what_fails_first():
     assert evidence.undecided([fine, open_, failed]) == ("warm TPOT",)
 
 
+def test_what_is_left_to_a_later_step_says_why_and_is_not_awaited():
+    few, wide = finding("tpot", "warm", verdict="deferred", estimate=None), finding(verdict="deferred")
+    for left in (few, wide):
+        row = evidence.rows([left])[0]
+        assert (row.verdict, row.text) == ("left to a later step", "one sentence")
+        assert evidence.undecided([left]) == ()
+    said = evidence.verdict([finding("ttft", "warm", verdict="fine"), wide])
+    assert said == "Nothing fails; warm TTFT is fine; heavy TTFT is left to a later step."
+
+
 def test_marks_and_interval_stand_in_order_on_the_axis():
     axis = ratio_axis(1.04, 0.97, 1.12, 0.10, 0.25)
     assert axis.worse is not None

@@ -37,7 +37,7 @@ def finding(verdict: str = "fine", **changes: Any) -> GuardFinding:
 
 FINE, FAIL, OPEN, BLIND, WRONG = map(finding, ("fine", "fail", "inconclusive", "no_data", "error"))
 PAUSING = finding("fail", effect="pause")
-RARE = finding("not_judged")
+RARE, LEFT = finding("not_judged"), finding("deferred")
 
 
 def what(
@@ -94,6 +94,10 @@ def test_a_look_without_an_error_is_a_good_one() -> None:
         (600.0, (FINE, RARE), What.PASS),
         (600.0, (FINE, OPEN), What.STAY),
         (600.0, (FINE, BLIND), What.STAY),
+        (600.0, (FINE, LEFT), What.PASS),
+        (599.0, (FINE, LEFT), What.STAY),
+        (600.0, (OPEN, LEFT), What.STAY),
+        (600.0, (RARE, LEFT), What.STAY),
         (600.0, (RARE,), What.STAY),  # nothing was judged
         (600.0, (), What.STAY),
         (600.0, (finding("inconclusive", needed=False), FINE), What.PASS),
@@ -109,6 +113,14 @@ def test_a_canary(clock_s: float, findings: tuple[GuardFinding, ...], expected: 
 def test_a_canary_that_pauses_says_what_was_not_fine() -> None:
     assert propose(at(clock_s=3600.0), (FINE, OPEN), Memory(), 0.0).why == "not fine after 3600 s: demo: inconclusive"
     assert propose(at(clock_s=3600.0), (RARE,), Memory(), 0.0).why == "not fine after 3600 s: no class was judged"
+
+
+def test_a_canary_that_passes_names_first_what_it_leaves_to_a_later_step() -> None:
+    assert propose(at(), (FINE, LEFT), Memory(), 0.0).why == "10 % for 700 s: demo: deferred; demo: fine"
+
+
+def test_what_is_left_to_a_later_step_is_not_without_data() -> None:
+    assert what(at(), OPEN, LEFT, without_data=0.0) is What.STAY
 
 
 @pytest.mark.parametrize(("since", "expected"), [(None, What.STAY), (101.0, What.STAY), (100.0, What.PAUSE)])

@@ -139,6 +139,16 @@ def test_a_fine_canary_passes_after_its_time(canary: Delivery, fleet: Fleet) -> 
     assert done.memory["pools"] == {}
 
 
+def test_a_canary_leaves_a_rare_class_to_a_larger_one(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+    delivery = started(policy, TENTH, {**CANARY, "share": 0.5}, FULL, fleet=fleet)
+    fleet.write(delivery, cells(4_000, mix=(0.55, 0.4, 0.05)))
+    larger = judge(delivery, later(delivery, 61))
+    assert (larger.state, larger.step) == (State.STEP, 1)
+    assert larger.why.startswith("10 % for 61 s: demo: heavy TTFT: 29 of 30 requests")
+    fleet.write(larger, cells(700, 0.5, mix=(0.55, 0.4, 0.05)))
+    assert judge(larger, later(larger, 61)).step == 1
+
+
 def test_a_failed_guard_aborts(canary: Delivery, fleet: Fleet) -> None:
     fleet.write(canary, cells(factors={"heavy": 2.5}))
     done = judge(canary, later(canary, 20))

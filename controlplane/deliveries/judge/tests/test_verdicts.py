@@ -9,6 +9,7 @@ import pytest
 
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries.judge.findings import GuardFinding
+from controlplane.deliveries.judge.rare import deferred
 from controlplane.deliveries.judge.sums import Evidence
 from controlplane.deliveries.judge.tests.traffic import evidence
 from controlplane.deliveries.judge.verdicts import compare, judge, levels_of, problems
@@ -24,6 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
     "more errors": {"errors": (0.08, 0.004)},
     "few requests": {"requests": 250},
     "no heavy ones": {"mix": (0.6, 0.395, 0.005)},
+    "few heavy ones": {"mix": (0.55, 0.4, 0.05), "requests": 4_000},
     "more than its share": {"share": 0.3},
     "nothing": {"requests": 0},
 }
@@ -34,7 +36,9 @@ def plan(**changes: Any) -> Plan:
 
 
 def found_in(case: str, **changes: Any) -> dict[str, GuardFinding]:
-    findings = judge(evidence(**CASES[case]), plan(**changes), 0.1, "demo")
+    """In the first step."""
+    of, given = evidence(**CASES[case]), plan(**changes)
+    findings = deferred(judge(of, given, 0.1, "demo"), of, given, 0, 0.1)
     return {f"{each.metric} {each.request_class}".strip(): each for each in findings}
 
 
@@ -47,7 +51,7 @@ def test_golden_looks(case: str) -> None:
 
 def test_every_verdict_occurs_in_the_golden_looks() -> None:
     said = {each["verdict"] for look in json.loads(GOLDEN.read_text()).values() for each in look}
-    assert said == {"fail", "fine", "inconclusive", "no_data", "error", "not_judged"}
+    assert said == {"fail", "fine", "inconclusive", "no_data", "error", "not_judged", "deferred"}
 
 
 def test_what_is_worse_beyond_doubt_fails() -> None:
@@ -61,7 +65,7 @@ def test_what_is_worse_beyond_doubt_fails() -> None:
 def test_what_is_worse_within_doubt_does_not() -> None:
     found = found_in("few requests")["ttft warm"]
     assert found.verdict == "no_data"
-    assert found.text == "the candidate has 10 requests: at least 30 are compared"
+    assert found.text == "warm TTFT: 10 of 30 requests in the candidate's arm"
 
 
 def test_requests_of_few_sessions_are_no_data() -> None:
@@ -69,7 +73,7 @@ def test_requests_of_few_sessions_are_no_data() -> None:
     few = evidence(2_000, 0.5, turns=200)
     found = compare(few, guard, "warm", levels_of(plan()))
     assert found.verdict == "no_data"
-    assert "effective cells: at least 8" in found.text
+    assert "of 8 effective cells in " in found.text
 
 
 def test_a_rare_class_is_not_judged_and_named() -> None:

@@ -53,7 +53,7 @@ def scene() -> Scene:
 def test_tables_have_a_row_for_each_candidate(scene: Scene) -> None:
     shown = list(steps(scene, ["round_robin"], [1]))
     assert [line.count("|") for line in shown] == [10] * 3
-    said = list(judged(scene, [LIVE, COSTLY], [1], 0.1))
+    said = list(judged(scene, [LIVE, COSTLY], [1]))
     assert said[2].startswith(f"| {LIVE} | 1 | 0 |")
     assert len(said) == 4
 

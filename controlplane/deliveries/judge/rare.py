@@ -1,0 +1,51 @@
+"""Classes that are too rare to wait for: a canary leaves them to a later step. Pure.
+
+A class with a twentieth of the requests takes ten times as long to judge as one with half of them. Where a later step
+judges it with more requests, a canary goes on as soon as the other classes are fine. What fails does so as before.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from controlplane.deliveries.judge.findings import GuardFinding
+from controlplane.deliveries.judge.sums import Evidence
+from controlplane.deliveries.judge.verdicts import estimated, in_unit, is_rarer, shown
+from controlplane.deliveries.plan import RARE, Canary, ComparisonGuard, Plan, Switchback
+from fleet.counted import percent
+
+
+def deferred(
+    findings: Sequence[GuardFinding], evidence: Evidence, plan: Plan, step: int, share: float
+) -> tuple[GuardFinding, ...]:
+    """Of a canary with that share: the findings of rare classes are deferred where a later step judges them.
+
+    One comparison at least is left to wait for, so a pool with little traffic stays without data.
+    """
+    later = next((each for each in plan.steps[step + 1 :] if isinstance(each, Canary | Switchback)), None)
+    if later is None:
+        return tuple(findings)
+    where = f"at {percent(later.share, '.3g')}" if isinstance(later, Canary) else "in the switchback"
+    why = f"too rare at {percent(share, '.3g')} to wait for: judged {where}"
+    found = tuple(_deferred(each, evidence, plan, why) for each in findings)
+    waits = any(each.needed and each.verdict not in ("deferred", "not_judged") for each in found)
+    return found if waits else tuple(findings)
+
+
+def _deferred(finding: GuardFinding, evidence: Evidence, plan: Plan, why: str) -> GuardFinding:
+    is_open = finding.needed and finding.verdict in ("no_data", "inconclusive")
+    if not is_open or not is_rarer(evidence, finding.request_class, RARE):
+        return finding
+    harm = next(_pointing_to_harm(evidence, finding.request_class, plan), "")
+    if harm:
+        return replace(finding, text=f"{finding.text}; this step waits for it: {harm} so far")
+    return replace(finding, verdict="deferred", text=f"{finding.text}; {why}")
+
+
+def _pointing_to_harm(evidence: Evidence, name: str, plan: Plan) -> Iterator[str]:
+    """Comparisons of the class that are above `worse` by more than their standard error."""
+    for guard in plan.guards:
+        if not isinstance(guard, ComparisonGuard) or name not in guard.classes:
+            continue
+        estimate = estimated(evidence, guard.metric, name)
+        if estimate is not None and in_unit(guard.metric, estimate.difference - estimate.se) > guard.worse:
+            yield shown(guard.metric, name, in_unit(guard.metric, estimate.difference))
