@@ -17,7 +17,23 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-class ApiToken(models.Model):
+class Revocable:
+    """A secret that may expire and be revoked."""
+
+    expires_at: "models.DateTimeField[datetime | None, datetime | None]"
+    revoked_at: "models.DateTimeField[datetime | None, datetime | None]"
+
+    def is_usable(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    @property
+    def status(self) -> str:
+        if self.revoked_at is not None:
+            return "revoked"
+        return "usable" if self.is_usable(timezone.now()) else "expired"
+
+
+class ApiToken(Revocable, models.Model):
     """A token acts for its user, within its scopes and never beyond the user's role."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
@@ -35,15 +51,6 @@ class ApiToken(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-    def is_usable(self, now: datetime) -> bool:
-        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
-
-    @property
-    def status(self) -> str:
-        if self.revoked_at is not None:
-            return "revoked"
-        return "usable" if self.is_usable(timezone.now()) else "expired"
 
     @classmethod
     def issue(

@@ -368,9 +368,6 @@ def sha256(plan: Plan) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-DIRECT: dict[str, Any] = {"schema": SCHEMA, "steps": [{"mode": "full", "bake_s": 0}], "guards": []}
-
-
 def default_plan(
     pools: Sequence[str], approvals_needed: int = 0, preview: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:

@@ -1,19 +1,18 @@
 """API keys of the data plane: which client may use which pools, and how much. Routers read them from Redis."""
 
 import secrets
-from datetime import datetime
 
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from controlplane.accounts.models import digest
+from controlplane.accounts.models import Revocable, digest
 from router.contract.redis.api_keys import MARK
 
 ALL_POOLS = "*"
 
 
-class ApiKey(models.Model):
+class ApiKey(Revocable, models.Model):
     name = models.CharField(max_length=80)  # the name in receipts and metrics
     prefix = models.CharField(max_length=12, unique=True)  # shown in lists to tell keys apart
     sha256 = models.CharField(max_length=64, unique=True)  # of the secret; the secret is not stored
@@ -35,15 +34,6 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-    def is_usable(self, now: datetime) -> bool:
-        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
-
-    @property
-    def status(self) -> str:
-        if self.revoked_at is not None:
-            return "revoked"
-        return "usable" if self.is_usable(timezone.now()) else "expired"
 
     @property
     def begins_with(self) -> str:

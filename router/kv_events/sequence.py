@@ -23,7 +23,6 @@ class Sequence:
         self.next = 0
         self.gaps = 0
         self.replayed = 0  # batches received by replay
-        self.losses = 0
 
     @property
     def asking(self) -> bool:
@@ -87,7 +86,6 @@ class Sequence:
             self.replay_ended()
 
     def _jump(self, number: int) -> None:
-        self.losses += 1
         self.next = number
         self._lose()
 

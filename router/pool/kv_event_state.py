@@ -11,7 +11,6 @@ class KvEventState:
     __slots__ = (
         "believed_of_all",
         "index",
-        "last_untokenized",
         "no_tokens",
         "outcomes",
         "reader",
@@ -31,4 +30,3 @@ class KvEventState:
         self.believed_of_all = False  # of every instance: the approximate index is not asked
         self.outcomes: dict[str, Outcomes] = {}  # by the index in force
         self.untokenized = 0  # requests that could not be tokenised as their engine does
-        self.last_untokenized = ""  # why

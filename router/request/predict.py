@@ -48,8 +48,8 @@ def _hash_blocks(call: Call) -> None:
         return
     try:
         tokens = state.reader.tokens(call.request.prompt, call.api_path)
-    except (NotTokenized, RecursionError) as why:
-        state.untokenized, state.last_untokenized = state.untokenized + 1, str(why)
+    except (NotTokenized, RecursionError):
+        state.untokenized += 1
         return
     call.prediction.prompt_tokens = length = len(tokens) // TOKEN_BYTES
     # An engine computes at least one prompt token, to produce the first new one.

@@ -1,7 +1,6 @@
 """The guards of a plan against the evidence of one pool: a finding for each. Pure."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -202,7 +201,3 @@ def _sessions(arms: dict[Arm, dict[int, int]]) -> dict[int, int]:
 
 def problems(evidence: Evidence) -> tuple[GuardFinding, ...]:
     return tuple(GuardFinding(metric="tallies", verdict="error", text=text) for text in evidence.problems)
-
-
-def of_verdict(findings: Sequence[GuardFinding], verdict: Verdict) -> list[GuardFinding]:
-    return [each for each in findings if each.verdict == verdict]

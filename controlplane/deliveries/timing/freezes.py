@@ -82,13 +82,6 @@ def in_force(rules: Iterable[FreezeRule], policy: str, now: datetime) -> tuple[F
     return max(found, key=lambda pair: (pair[0].behaviour == "abort", pair[1].end), default=None)
 
 
-def upcoming(rules: Iterable[FreezeRule], policy: str, now: datetime) -> list[tuple[FreezeRule, Occurrence]]:
-    """Those in force and to come within a year, by their start."""
-    concerned = [rule for rule in rules if rule.concerns(policy)]
-    found = [(rule, each) for rule in concerned for each in occurrences(rule, now, now + HORIZON)]
-    return sorted(found, key=lambda pair: pair[1].start)
-
-
 # Checking
 
 

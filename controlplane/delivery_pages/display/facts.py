@@ -24,7 +24,6 @@ class Facts:
     holds: tuple[str, ...] = ()
     approvals_missing: int = 0
     ends_at: float | None = None  # Unix seconds; of a state that ends by itself: a proposal expires, a pause aborts
-    block_left_s: float | None = None  # of a switchback's block in force
 
     @property
     def current(self) -> Step:

@@ -28,7 +28,6 @@ class CandidateOutcome:
     delivery: int
     word: str
     shape: str
-    went_live: bool
 
 
 def _field(context: Any, name: str, **more: Any) -> dict[str, Any]:
@@ -83,10 +82,8 @@ def direct_refusal(context: Any, policy: Policy) -> str:
 def outcomes_of(policy: Policy) -> dict[int, CandidateOutcome]:
     """What became of candidates, by the number of their version."""
     return {
-        number: CandidateOutcome(pk, *sentences.WORDS[State(state)], promoted is not None)
-        for number, pk, state, promoted in policy.deliveries.values_list(
-            "candidate__number", "pk", "state", "promoted_at"
-        )
+        number: CandidateOutcome(pk, *sentences.WORDS[State(state)])
+        for number, pk, state in policy.deliveries.values_list("candidate__number", "pk", "state")
     }
 
 

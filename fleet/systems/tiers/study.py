@@ -12,7 +12,6 @@ from fleet.systems.tiers.queueing import Contention, Served, highest_rate, middl
 from fleet.systems.tiers.serving import PrefillJob, TierCapacity, TieredEngine, jobs
 
 DRAM_GB, SSD_GB = 256.0, 14_000.0  # of the publication
-DRIVE_BYTES = 15.36e12  # two D7-PS1010 of 7.68 TB
 
 
 @dataclass(frozen=True, slots=True)
