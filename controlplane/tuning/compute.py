@@ -15,6 +15,7 @@ from controlplane.tuning import goals
 from controlplane.tuning.goals import Goals, GoodputLimits
 from controlplane.tuning.search import Drawn, Search
 from controlplane.tuning.space import Dimension
+from controlplane.tuning.types import TuningResult
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
 from router.policy.schema import document as documents
@@ -53,7 +54,7 @@ class TuningInputs:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    result: dict[str, Any]
+    result: TuningResult
     not_modelled: tuple[str, ...]
     by_class: dict[str, int]  # requests of the check, by the class under the live version
 
@@ -152,10 +153,12 @@ def _checked(
     live, *outcomes = play([_on_check(job, documents.parse(each)) for each in documents_of])
     tuned = {number: outcome.requests for number, outcome in zip(chosen, outcomes, strict=True)}
     effects = goals.effects(live.requests, tuned, limits) if tuned else {}
-    result = {
+    result: TuningResult = {
         "limits": {name: value if math.isfinite(value) else None for name, value in asdict(limits).items()},
-        "live": {part: goals.goals_of(each.requests, limits).as_dict()
-                 for part, each in (("search", before), ("check", live))},
+        "live": {
+            "search": goals.goals_of(before.requests, limits).as_dict(),
+            "check": goals.goals_of(live.requests, limits).as_dict(),
+        },
         "front": goals.front(points, job.objectives),
         "winners": [
             {
@@ -168,7 +171,7 @@ def _checked(
             }
             for number, reasons in chosen.items()
         ],
-    }  # fmt: skip
+    }
     left_out = dict.fromkeys(text for outcome in (live, *outcomes) for text in outcome.not_modelled)
     by_class: dict[str, int] = {"all": len(live.requests)}
     for one in live.requests:

@@ -8,6 +8,7 @@ from typing import Any
 from controlplane.policies import selectors as policies
 from controlplane.tuning import evidence
 from controlplane.tuning.models import Tuning
+from controlplane.tuning.types import Winner
 from fleet.jobs import ENDED
 from router.policy.schema import document as documents
 from router.policy.schema.parameter import number
@@ -74,7 +75,7 @@ def _live_values(tuning: Tuning) -> dict[str, Any]:
     return documents.values_of(policies.version(tuning.policy, tuning.live_version).upgraded)
 
 
-def _is_better(winner: dict[str, Any]) -> bool:
+def _is_better(winner: Winner) -> bool:
     return any(row["verdict"] == "better" for row in winner["effect"])
 
 
@@ -87,7 +88,7 @@ def _bounds(dimension: dict[str, Any]) -> str:
     return f"{dimension['path']}: {number(dimension['low'])} to {number(dimension['high'])}{step}{scale}"
 
 
-def _winner(winner: dict[str, Any], live: dict[str, Any]) -> dict[str, Any]:
+def _winner(winner: Winner, live: dict[str, Any]) -> dict[str, Any]:
     return {
         **winner,
         "changes": [(path, live[path], value) for path, value in winner["values"].items() if live[path] != value],

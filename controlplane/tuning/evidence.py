@@ -5,6 +5,7 @@ from typing import Any
 from controlplane.previews.analysis import trust
 from controlplane.tuning.compute import Tuned
 from controlplane.tuning.models import Tuning
+from controlplane.tuning.types import Winner, WinnerEffect
 from controlplane.twin.expected_error import described
 from controlplane.twin.pool_model import Modelled
 from fleet.counted import percent
@@ -48,19 +49,19 @@ def shown(metric: str, value: float | None, sign: str = "") -> str:
     return percent(value, f"{sign}.2f") if unit == "%" else f"{value:{sign},.1f} {unit}".replace("-", "−")
 
 
-def effect_text(row: dict[str, Any]) -> str:
+def effect_text(row: WinnerEffect) -> str:
     """One metric of a winner on the held-out requests."""
     name, metric = TITLES[row["metric"]][0], row["metric"]
     if row["difference"] is None or row["low"] is None or row["high"] is None:
         return f"{name}: {shown(metric, row['live'])} → {shown(metric, row['tuned'])}: {row['verdict']}, no interval"
-    difference, low, high = (shown(metric, row[key], "+") for key in ("difference", "low", "high"))
+    difference, low, high = (shown(metric, value, "+") for value in (row["difference"], row["low"], row["high"]))
     return (
         f"{name}: {shown(metric, row['live'])} → {shown(metric, row['tuned'])}, {difference} "
         f"(95 % interval {low} to {high}, n = {row['n']:,}): {row['verdict']}"
     )
 
 
-def note(tuning: Tuning, winner: dict[str, Any]) -> str:
+def note(tuning: Tuning, winner: Winner) -> str:
     """Of the draft."""
     result = tuning.result or {}
     held_out = winner["check"]["n"]

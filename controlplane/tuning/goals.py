@@ -3,10 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from controlplane.experiments.results.statistics import stats
 from controlplane.experiments.results.statistics.stats import Difference, ResampledEstimate
+from controlplane.tuning.types import GoalValues, WinnerEffect
 from controlplane.twin.simulation.types import Simulated
 
 P90 = stats.QUANTILES.index(0.9)
@@ -34,8 +35,8 @@ class Goals:
     def ordered(self) -> tuple[float, float, float]:
         return _or_infinite(self.ttft_p90_ms), _or_infinite(self.tpot_p90_ms), self.goodput
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def as_dict(self) -> GoalValues:
+        return cast(GoalValues, asdict(self))
 
 
 def _or_infinite(value: float | None) -> float:
@@ -120,10 +121,10 @@ def winners(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES)
 
 def effects(
     live: Sequence[Simulated], tuned: Mapping[int, Sequence[Simulated]], limits: GoodputLimits
-) -> dict[int, list[dict[str, Any]]]:
+) -> dict[int, list[WinnerEffect]]:
     """Of each winner against the live version, on the same requests; the intervals hold for all winners together."""
     outcomes = {"live": live, **{str(number): requests for number, requests in tuned.items()}}
-    rows: dict[int, list[dict[str, Any]]] = {number: [] for number in tuned}
+    rows: dict[int, list[WinnerEffect]] = {number: [] for number in tuned}
     for metric, of in (("ttft_p90_ms", ttft_ms), ("tpot_p90_ms", tpot_ms)):
         columns, sessions = _columns(outcomes, of)
         found = stats.differences(columns, sessions=sessions)
@@ -162,15 +163,18 @@ def _share(
     return ResampledEstimate.of(sum(gains) / n, drawn, n, len(set(sessions)))
 
 
-def _row(metric: str, live: float | None, tuned: float | None, found: Difference | None) -> dict[str, Any]:
-    """None: unknown, or infinite."""
-    row = {"metric": metric, "live": live, "tuned": tuned}
-    if found is None:
-        return {**row, "difference": None, "low": None, "high": None, "n": 0, "verdict": "too few requests"}
-    numbers = {name: getattr(found, name) for name in ("difference", "low", "high")}
+def _row(metric: str, live: float | None, tuned: float | None, found: Difference | None) -> WinnerEffect:
     return {
-        **row,
-        **{name: round(value, 6) if math.isfinite(value) else None for name, value in numbers.items()},
-        "n": found.n,
-        "verdict": found.verdict,
+        "metric": metric,
+        "live": live,
+        "tuned": tuned,
+        "difference": _finite(found.difference) if found else None,
+        "low": _finite(found.low) if found else None,
+        "high": _finite(found.high) if found else None,
+        "n": found.n if found else 0,
+        "verdict": found.verdict if found else "too few requests",
     }
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 6) if math.isfinite(value) else None

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from django.db import transaction
 
@@ -17,6 +16,7 @@ from controlplane.tuning import evidence, search
 from controlplane.tuning.goals import OBJECTIVES
 from controlplane.tuning.models import HELD_OUT, Tuning
 from controlplane.tuning.space import BadSpace, Dimension, Range, space_of
+from controlplane.tuning.types import Winner
 from controlplane.twin.pool_model import NotModelled, twin_of
 from fleet import jobs
 from fleet.jobs import DONE, ENDED
@@ -170,11 +170,11 @@ def draft_of(tuning: Tuning, trial: int, actor: Actor) -> Draft:
     return draft
 
 
-def _winner(tuning: Tuning, trial: int) -> dict[str, Any]:
+def _winner(tuning: Tuning, trial: int) -> Winner:
     if tuning.status != DONE or tuning.result is None:
         message = f"the tuning is {tuning.status}: wait until it is done"
         raise PolicyInvalid(message, (Problem("trial", trial, message),))
-    found: dict[int, dict[str, Any]] = {each["trial"]: each for each in tuning.result["winners"]}
+    found: dict[int, Winner] = {each["trial"]: each for each in tuning.result["winners"]}
     if trial not in found:
         allowed = ", ".join(map(str, found)) or "none"
         message = "was not checked on the held-out requests"
