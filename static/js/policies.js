@@ -3,6 +3,7 @@ const form = document.getElementById("draft-form");
 const RETRY_MS = 3000;
 let unreachable = false;
 let submitting = false;
+let pressed = null; // the button that was pressed while nothing could be saved
 
 function decimals(text) {
   return (text.split(".")[1] ?? "").length;
@@ -52,6 +53,18 @@ function saved() {
   const told = answer();
   if (told) mark(told.errors);
   if (told?.kept) document.getElementById("error-summary")?.remove();
+  const button = pressed;
+  pressed = null;
+  if (button) form.requestSubmit(button);
+}
+
+// Leaving for the sign-in page or for the browser's error page would lose what was typed: another try to save it comes first.
+function submit(event) {
+  submitting = !unreachable;
+  if (submitting) return;
+  event.preventDefault();
+  pressed = event.submitter;
+  htmx.trigger(form, "change");
 }
 
 // Read from the page, so the text "Not saved yet" and the warning on leaving always agree.
@@ -110,11 +123,12 @@ if (form) {
   });
 }
 form?.addEventListener("keydown", step);
-form?.addEventListener("submit", () => { submitting = true; });
+form?.addEventListener("submit", submit);
 document.body.addEventListener("htmx:afterSettle", (event) => { if (event.target.id === "draft-state") saved(); });
 document.body.addEventListener("htmx:oobAfterSwap", (event) => { if (event.detail.target.id === "draft-state") saved(); });
 function notSaved(why) {
   unreachable = true;
+  pressed = null;
   document.getElementById("draft-state").textContent = `Not saved: ${why}. What you typed is kept here.`;
 }
 

@@ -179,6 +179,8 @@ def test_an_ended_session_leaves_the_page_and_what_was_typed_and_a_new_one_saves
     put(page, HEAVY, "12000")
     expect(page.locator("#banners")).to_contain_text("You are signed out")
     expect(page.locator(STATE)).to_contain_text("Not saved: you are signed out")
+    page.click("text=Save draft")  # would leave for the sign-in page
+    expect(page.locator(HEAVY)).to_have_value("12000")
     another = page.context.new_page()
     another.goto(f"{web.url}/login")
     another.fill("#username", "otto")
