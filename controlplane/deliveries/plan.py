@@ -38,7 +38,7 @@ class InvalidPlan(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """Requests are decided once more by the candidate; live's decision counts."""
+    """The candidate also decides these requests, but the decision of the live version is used."""
 
     sample: float  # 0–1 of the requests
     for_s: int
@@ -56,7 +56,7 @@ class Canary:
 
 @dataclass(frozen=True, slots=True)
 class Switchback:
-    """The whole pool changes between live and the candidate, in blocks of time drawn in pairs."""
+    """The whole pool alternates between live and candidate, in blocks of time whose order is drawn pair by pair."""
 
     block_s: int
     washout_s: int  # at the start of each block: left out
@@ -84,7 +84,7 @@ class ComparisonGuard:
 @dataclass(frozen=True, slots=True)
 class CountGuard:
     metric: Count
-    ratio: float  # the candidate's rate ÷ control's that it must not have
+    ratio: float  # the candidate's rate ÷ control's from which the guard fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def is_direct(self) -> bool:
-        """Today's publish: nothing but `full`."""
+        """A direct publication: `full` is the only step."""
         return len(self.steps) == 1 and isinstance(self.steps[0], Full)
 
     @property
@@ -281,7 +281,7 @@ def _start(top: Reader, problems: list[Problem]) -> Start | None:
     return Start(str(at), str(zone), latest_s)
 
 
-# What several fields must be together
+# Checks across fields
 
 
 def _crossed(plan: Plan, approvals_needed: int) -> list[Problem]:
@@ -322,7 +322,8 @@ def _twice(guards: Sequence[Guard]) -> list[Problem]:
     for n, guard in enumerate(guards):
         for key in _judges(guard):
             if key in seen:
-                problems.append(Problem(f"guards[{n}]", " ".join(key).strip(), "two guards look at the same"))
+                message = "two guards watch the same metric and class"
+                problems.append(Problem(f"guards[{n}]", " ".join(key).strip(), message))
             seen.add(key)
     return problems
 
@@ -371,9 +372,9 @@ def sha256(plan: Plan) -> str:
 def default_plan(
     pools: Sequence[str], approvals_needed: int = 0, preview: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What the page offers. With a preview, guards leave out the classes that it says hardly occur.
+    """The plan that the page offers. With a preview, its guards leave out classes that hardly occur in it.
 
-    A class that is rare, but not that rare, adds a canary of half the requests: smaller ones do not wait for it.
+    A rare class that is still judged adds a canary of half the requests, since smaller canaries do not wait for it.
     """
     shares = _class_shares(preview)
     classes = [name for name in CLASSES if shares.get(name, 0.0) >= OCCURS] or list(CLASSES)

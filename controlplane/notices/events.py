@@ -23,7 +23,7 @@ DELIVERY_STATES = {
 }
 EVENTS: dict[str, str] = {
     **{f"delivery.{state}": text for state, text in DELIVERY_STATES.items()},
-    "delivery.emergency": "an administrator went without the approvals or a freeze",
+    "delivery.emergency": "an administrator bypassed the approvals or a freeze",
     "policy.published": "a version was published directly",
     "policy.rolled_back": "a version was rolled back",
     "instance.failed": "an instance failed or cannot be reached",

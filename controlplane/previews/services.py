@@ -44,7 +44,7 @@ class AskedPreview:
 
 
 def start(policy: Policy, actor: Actor, asked: AskedPreview | None = None, *, if_match: str | None = None) -> Preview:
-    """Preview the open draft of a policy; the same question again returns the earlier preview.
+    """Preview the open draft of a policy; asking again for the same preview returns the earlier one.
 
     Conflict: no draft is open, or `if_match` is not its etag. PolicyInvalid: no pool, no traffic or no difference.
     """
@@ -75,7 +75,7 @@ def start(policy: Policy, actor: Actor, asked: AskedPreview | None = None, *, if
 
 
 def cancel(preview: Preview, actor: Actor) -> bool:
-    """Stop it, within a second when it runs; False when it had ended before."""
+    """Cancel the preview, within a second when it runs; False when it had ended before."""
     with transaction.atomic():
         if not jobs.cancel(preview, actor.name):
             return False

@@ -56,7 +56,7 @@ def find(client: redis.Redis, request_id: str) -> Receipt | None:
 
 
 def newest_receipts(client: Any) -> Iterator[Receipt]:
-    """Without candidates, newest first, as far as they are kept."""
+    """The kept receipts without candidates, newest first."""
     end: str | bytes = "+"
     while entries := client.xrevrange(redis_keys.RECEIPTS, max=end, count=PAGE):
         for _, fields in entries:

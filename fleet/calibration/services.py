@@ -116,7 +116,7 @@ def _measure(row: Calibration, report: Callable[[str], None]) -> Calibrated:
 
 
 def _receipts(instance_name: str) -> list[Receipt]:
-    """Of requests to the process that runs now, without its first minute."""
+    """Recorded requests to the current process, without those of its first minute."""
     ready_at = selectors.instance(instance_name).ready_at
     return read_receipts(instance_name, ready_at.timestamp() + WARM_UP_S if ready_at is not None else 0.0)
 

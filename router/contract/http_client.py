@@ -161,14 +161,14 @@ class HttpClientProtocol(asyncio.Protocol):
 
     def _on_trailer(self, size: int) -> None:
         if self._complete:
-            raise ValueError("an answer to nothing")
+            raise ValueError("a response without a request")
         self._trailer_bytes += size
         self._check_head(self._trailer_bytes)
 
     def _check_head(self, size: int) -> None:
         if size > MAX_HEAD:
             self._fail(self.invalid(_TOO_LARGE))
-            raise ValueError("too much of a head")
+            raise ValueError("the head is too large")
 
     def on_headers_complete(self) -> None:
         status: int = self._parser.get_status_code()

@@ -24,7 +24,7 @@ SHARES = 2**32
 
 @dataclass(slots=True)
 class Assignment:
-    """A request's arm, for as long as the request lasts. All but the first line is for its tallies."""
+    """The arm of a request, kept while the request lasts. Only the tallies use the fields after `arm`."""
 
     delivery: int
     generation: int
@@ -39,12 +39,12 @@ class Assignment:
 
 
 def hashed(salt: str, name: str) -> int:
-    """64 bits. The upper half decides the arm, the lowest six bits the cell: independent of each other."""
+    """A 64-bit hash. The upper half decides the arm and the lowest six bits the cell, so they are independent."""
     return xxhash.xxh64_intdigest((salt + name).encode("utf-8", "surrogatepass"))
 
 
 def is_candidate(key: int, share: float) -> bool:
-    """Growing shares move nobody back."""
+    """A growing share never moves a session from the candidate back to live."""
     return (key >> 32) < share * SHARES
 
 
@@ -64,14 +64,14 @@ class SplitState:
         self._state: Split = "unreadable" if candidate is None else "off"
         self._watched_until = float("-inf")
         self.counts_from = float("inf")  # arrival of the first request in the tallies
-        self.why = ""  # it was stopped
+        self.why = ""  # why the delivery was stopped
 
     @property
     def identity(self) -> tuple[int, int]:
         return self.rollout.delivery, self.rollout.generation
 
     def follow(self, before: "SplitState", now: float) -> None:
-        """Only a newer generation, or another delivery, begins anew. A watch is for all generations of a delivery."""
+        """Keep the state of `before` unless this generation is newer: that one begins anew, but is watched as long."""
         delivery, generation = before.identity
         if delivery != self.rollout.delivery:
             return
@@ -87,7 +87,7 @@ class SplitState:
         return self._state
 
     def watched(self, delivery: int, until: float, now: float) -> None:
-        """The judge has promised to look at the delivery until then."""
+        """The judge promises to watch the delivery until `until`."""
         state = self.state(now)
         if delivery != self.rollout.delivery or until <= now or state not in ("off", "on"):
             return
@@ -96,7 +96,7 @@ class SplitState:
         self._watched_until = max(self._watched_until, until)
 
     def stopped(self, delivery: int, why: str) -> bool:
-        """Stop it if it is meant; True when that is new. 0 means any delivery."""
+        """Stop this delivery if `delivery` is its number or 0 (any). True unless it was stopped before."""
         if delivery not in (0, self.rollout.delivery) or self._state in ("tripped", "unreadable"):
             return False
         self._state, self.why = "tripped", why
@@ -112,17 +112,17 @@ class SplitState:
         return Assignment(rollout.delivery, rollout.generation, arm, cell_of(key), key, session is not None)
 
     def policy_of(self, assigned: Assignment, now: float) -> Policy | None:
-        """The candidate, if it is to decide the request: it may have been assigned in an earlier generation."""
+        """The candidate if it decides this request, which may have been assigned in an earlier generation."""
         mine = assigned.arm == "candidate" and assigned.delivery == self.rollout.delivery
         return self.candidate if mine and self.state(now) == "on" else None
 
     def shadow_of(self, assigned: Assignment, now: float) -> Policy | None:
-        """The candidate, for a decision that has no effect on a request of the present generation."""
+        """The candidate, for a decision without effect on a request that was assigned in this generation."""
         is_present = (assigned.delivery, assigned.generation) == self.identity
         return self.candidate if is_present and self.state(now) == "on" else None
 
     def trouble(self, now: float) -> str:
-        """Why a split that is published is not in force; empty while nothing is wrong."""
+        """Why a published split is not in force; empty while nothing is wrong."""
         state, delivery = self.state(now), self.rollout.delivery
         if state == "unwatched":
             return f"delivery {delivery} has not been watched for too long: the live version serves all requests"

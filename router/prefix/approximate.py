@@ -53,7 +53,7 @@ class _EvictionOrder:
         while position < held:
             stretch = self.starts.get(hashes[position])
             if stretch is None or stretch.start != position:
-                break  # hashes have been made to collide
+                break  # somebody crafted prompts whose hashes collide
             upto = parting(stretch.run, stretch.end, walked)
             position = held if upto > held else upto if upto > position else position + 1
             self.shorten(stretch, position)

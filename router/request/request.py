@@ -1,4 +1,4 @@
-"""What a client asked for, as the router read it and as engines are sent it."""
+"""A client's request, as the router read it and as it goes to the engines."""
 
 from collections.abc import Sequence
 

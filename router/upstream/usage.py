@@ -13,7 +13,7 @@ TAIL = 16 * 1024  # bytes at the end of a response that are searched for its usa
 LONGEST = 4096  # bytes of a usage object
 TRIES = 16  # last keys "usage" in a part of a response that are looked at: an engine may send nothing else
 HELD = 64 * 1024  # a longer unfinished event is forwarded unchanged
-LARGEST = 1_000_000_000  # tokens; an engine that reports more is broken, and sums of it would fit no field
+LARGEST = 1_000_000_000  # tokens; an engine that reports more is broken, and sums would overflow the fields
 
 # Quotes inside a JSON string are escaped, so this is a key and never text of the model.
 _KEY = re.compile(rb'"usage"\s*:\s*(?=\{)')

@@ -1,4 +1,4 @@
-"""From when on a request counts as slow: what its length takes under the live version, and a margin. Pure."""
+"""The TTFT from which a request counts as slow: the usual one for its length under live, and a margin. Pure."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from controlplane.deliveries.judge.statistics.comparisons import LEAST_REQUESTS
 
 SHARE = 0.9  # quantile of the residuals
-LEAST_FACTOR = 1.5  # times what its length takes, at least: a steady fleet is slow at no small thing
+LEAST_FACTOR = 1.5  # of the usual TTFT, at least: small deviations of a steady fleet do not count as slow
 
 Limits = dict[str, tuple[float, float, float]]  # by class: a, b, τ; slow after exp(a + b·ln L + τ) ms
 

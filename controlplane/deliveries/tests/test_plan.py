@@ -142,7 +142,12 @@ REFUSED: list[tuple[str, Any, str, str]] = [
         "guards[1].does",
         "pause, abort",
     ),
-    ("the same guard twice", changed(guards=[TTFT, TTFT]), "guards[1]", "two guards look at the same"),
+    (
+        "the same guard twice",
+        changed(guards=[TTFT, TTFT]),
+        "guards[1]",
+        "two guards watch the same metric and class",
+    ),
     ("hold that is no object", changed(hold=3), "hold", "must be an object"),
     ("an unknown field of hold", changed(hold={"x": 1}), "hold.x", "unknown field"),
     ("approvals that are null", changed(approvals=None), "approvals", "must be an object"),

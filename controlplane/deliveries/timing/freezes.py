@@ -42,7 +42,7 @@ class FreezeRule:
 
 
 def occurrences(rule: FreezeRule, since: datetime, until: datetime) -> list[Occurrence]:
-    """Those that overlap [since, until), by their start. Each keeps its local times over changes of the clocks."""
+    """The occurrences that overlap [since, until), by start. Local times stay the same across clock changes."""
     first, end = datetime.strptime(rule.start, LOCAL), datetime.strptime(rule.end, LOCAL)
     length = end - first
     starts = [first] if not rule.rrule else _starts(rule, first, length, since, until)
@@ -134,7 +134,7 @@ def _rule_problems(value: Mapping[str, Any], now: datetime) -> list[Problem]:
     rule = FreezeRule("", (), value["start"], value["end"], value["zone"], text, "hold")
     if not occurrences(rule, now, now + HORIZON):
         path = "rrule" if text else "end"
-        return [_problem(path, text or value["end"], "the freeze has no time within a year from now")]
+        return [_problem(path, text or value["end"], "the freeze does not occur within a year from now")]
     return []
 
 

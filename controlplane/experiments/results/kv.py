@@ -1,4 +1,4 @@
-"""KV usage of each instance over time, as the runs of the twin keep it, and GPU use, as those of a replay do."""
+"""KV usage of instances over time, recorded by runs in the twin, and GPU use, recorded by replays."""
 
 from bisect import bisect_left
 from itertools import pairwise
@@ -13,12 +13,12 @@ from controlplane.experiments.modes.gpu_use import STEP_S
 
 
 def kv_of(experiment: Experiment, arm: str, seed: int | None, limit: int) -> list[dict[str, Any]]:
-    """Of each run that has it; of its instances the `limit` fullest, in order of their names."""
+    """KV usage of each run that recorded it: of its `limit` fullest instances, in the order of their names."""
     return [found for run in _runs(experiment, arm, seed) if (found := _of_run(run, limit)) is not None]
 
 
 def gpu_use_of(experiment: Experiment, arm: str, seed: int | None) -> list[dict[str, Any]]:
-    """Of each run that has it, with the nodes without values and why."""
+    """GPU use of each run that recorded it, and why some nodes have no values."""
     kept = [(run, _read(run.gpu_path)) for run in _runs(experiment, arm, seed)]
     return [
         {

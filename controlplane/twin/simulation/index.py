@@ -18,23 +18,23 @@ class Index(Protocol):
         device; instances without any are left out."""
 
     def sent(self, call: SimCall, instance: str) -> None:
-        """The instance gets the prompt to compute."""
+        """The prompt was sent to the instance."""
 
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
-        """It was answered."""
+        """The instance answered the request."""
 
     def began(self, call: SimCall, instance: str) -> None:
-        """The prompt has been computed there."""
+        """The instance has computed the prompt."""
 
 
 class NothingHeld:
-    """Of instances without a prefix cache."""
+    """For instances without a prefix cache."""
 
     def held(self, call: SimCall) -> Held:
         return {}, None
 
     def sent(self, call: SimCall, instance: str) -> None:
-        """It computes the prompt for this request only."""
+        """The instance keeps nothing of the prompt."""
 
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
         """Nothing to learn."""
@@ -44,7 +44,7 @@ class NothingHeld:
 
 
 class MixedIndex:
-    """Of a fleet whose instances differ."""
+    """For a fleet in which only some instances publish KV events or cache prefixes."""
 
     def __init__(self, views: Mapping[Index, Sequence[SimEndpoint]]) -> None:
         self._views = views

@@ -95,7 +95,7 @@ class ExactIndex:
         self._sets.release(changes)
 
     def clear(self, instance: str) -> None:
-        """It holds nothing any more. Its entries are removed in steps by `sweep`."""
+        """The instance no longer holds anything. `sweep` removes its entries in steps."""
         part = self._parts.pop(instance, None)
         if part is not None:
             self._live &= ~part.bit
@@ -188,7 +188,7 @@ class ExactIndex:
 
     @property
     def has_lower(self) -> bool:
-        """Whether any block is known to be below a device."""
+        """Whether an instance is known to hold a block below its device."""
         return self._lower > 0
 
     @property
