@@ -30,7 +30,7 @@ WORKERS, MOST_WORKERS = 2, 8
 MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
 LEAST_REQUESTS = 100
 LEAST_HELD_OUT, MOST_HELD_OUT = 0.1, 0.8
-LEAST_PART = 20  # requests that search, and that check: below, stats.verdict gives none
+LEAST_PART = 20  # requests that search, and that check: fewer get no verdict (stats.LOW_N)
 LEAST_S, MOST_S = 10, 86_400  # of the time for the search
 
 

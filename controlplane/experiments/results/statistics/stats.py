@@ -234,7 +234,8 @@ def judged(estimates: Sequence[ResampledEstimate], lower_is_better: bool = True)
 def _difference(estimate: ResampledEstimate, level: float, lower_is_better: bool) -> Difference:
     low, high = estimate.interval(level)
     sides = (low, high) if lower_is_better else (-high, -low)
-    return Difference(estimate.exact, low, high, estimate.n, verdict(*sides, 0 if estimate.is_few else estimate.n))
+    said: Verdict = "too few requests" if estimate.is_few else verdict(*sides)
+    return Difference(estimate.exact, low, high, estimate.n, said)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
@@ -248,10 +249,8 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     return max(0.0, (middle - half) / (1 + extra)), min(1.0, (middle + half) / (1 + extra))
 
 
-def verdict(low: float, high: float, n: int) -> Verdict:
+def verdict(low: float, high: float) -> Verdict:
     """What an interval of (arm − baseline) says when lower is better."""
-    if n < LOW_N:
-        return "too few requests"
     if high < 0:
         return "better"
     if low > 0:
