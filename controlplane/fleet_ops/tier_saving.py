@@ -7,7 +7,7 @@ the GPU waits for are not taken off.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controlplane.fleet_ops.tiers import TierRow
+from controlplane.dashboard.frame.tiers import TierRow
 from controlplane.twin.pool_model import NotModelled, twin_of
 from controlplane.twin.simulation.types import TwinFleet
 from fleet import selectors

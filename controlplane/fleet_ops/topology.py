@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import redis
 
+from controlplane.dashboard.frame.tiers import tier_rows
 from controlplane.fleet_ops.rows import InstanceRow, PoolRow
-from controlplane.fleet_ops.tiers import tier_rows
 from controlplane.policies.publication import live_routers
 from fleet.redis import values_of
 from router.contract.redis import redis_keys

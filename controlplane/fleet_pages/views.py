@@ -12,13 +12,13 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
+from controlplane.dashboard.frame.tiers import tier_rows
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.checks import start_of
 from controlplane.fleet_ops.indexes import indexes_of, refused_answers
 from controlplane.fleet_ops.node_rows import node_rows
 from controlplane.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
 from controlplane.fleet_ops.tier_saving import tier_saving
-from controlplane.fleet_ops.tiers import tier_rows
 from controlplane.fleet_ops.topology import topology
 from controlplane.fleet_pages.calibrations import can_be_measured, shown
 from controlplane.permissions import can_operate, who_can

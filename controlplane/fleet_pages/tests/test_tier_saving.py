@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from django.test import Client
 
+from controlplane.dashboard.frame.tiers import TierRow
 from controlplane.fleet_ops import tier_saving as module
 from controlplane.fleet_ops.tier_saving import saving, tier_saving
-from controlplane.fleet_ops.tiers import TierRow
 from controlplane.twin.pool_model import NotModelled
 from controlplane.twin.simulation.types import TwinFleet
 from fleet import services
