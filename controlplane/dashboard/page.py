@@ -76,6 +76,7 @@ def policies(frame: Frame, pool: str) -> list[dict[str, Any]]:
             "pool": name,
             "simulated": frame["pools"][name]["simulated"],
             "saving": frame["savings"].get(name),
+            "tiers": frame["tiers"].get(name),
             "deliveries": [line for line in frame["deliveries"] if name in line["pools"]],
             **policy,
         }

@@ -217,6 +217,16 @@ class Metrics:
             name = f"vllm:kv_offload_{way}_size"
             lines += [f"# TYPE {name} summary", f"{name}_sum{{{self._labels}}} {float(size)!r}"]
             lines.append(f"{name}_count{{{self._labels}}} {float(count)!r}")
+        for name, sizes in (
+            ("used_bytes", {tier.name: tier.used_bytes for tier in tiers}),
+            ("capacity_bytes", {tier.name: tier.capacity_bytes for tier in tiers}),
+            ("backlog_bytes", {tier.name: tier.backlog_bytes for tier in tiers}),
+        ):
+            lines.append(f"# TYPE weir_sim_kv_tier_{name} gauge")
+            lines += [
+                f'weir_sim_kv_tier_{name}{{{self._labels},tier="{tier}"}} {float(value)!r}'
+                for tier, value in sizes.items()
+            ]
         for name, values in (
             ("read_bytes", {tier.name: tier.read_bytes for tier in tiers}),
             ("read_time", {tier.name: tier.load_s for tier in tiers}),

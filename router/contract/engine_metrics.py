@@ -9,6 +9,7 @@ from router.contract.tier_metrics import (
     LMCACHE_TIERS,
     MOONCAKE_CLIENT_TIERS,
     MOONCAKE_MASTER_TIERS,
+    SIM_TIERS,
     VLLM_TIERS,
     TierNames,
     parse_tiers,
@@ -90,7 +91,7 @@ VLLM_SCRAPE = Scrape(
             ),
         ),
     ),
-    tiers=(*VLLM_TIERS, *LMCACHE_TIERS),
+    tiers=(*VLLM_TIERS, *LMCACHE_TIERS, *SIM_TIERS),
 )
 
 

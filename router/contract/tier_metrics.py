@@ -52,6 +52,14 @@ VLLM_TIERS = (
         },
     ),
 )
+# What a simulated engine knows besides
+SIM_TIERS = (
+    TierNames(
+        "",
+        "weir_sim_kv_tier_",
+        {name: (name,) for name in ("used_bytes", "capacity_bytes", "backlog_bytes")},
+    ),
+)
 # LMCache 0.5, on vLLM's page: lmcache/observability.py. Hits and times are those of all its tiers together.
 LMCACHE_TIERS = (
     TierNames("host", "lmcache:", {"used_bytes": ("local_cache_usage",)}),

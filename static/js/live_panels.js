@@ -48,7 +48,8 @@ export function policies(frame, pool) {
   const simulated = shown.map(([name]) => frame.pools[name]?.simulated);
   const deliveries = frame.deliveries ?? [];
   const savings = frame.savings ?? {};
-  renew(byId("policies"), JSON.stringify([shown, simulated, deliveries, Object.keys(savings)]), () => shown.flatMap(([name, policy], i) => {
+  const tiers = frame.tiers ?? {};
+  renew(byId("policies"), JSON.stringify([shown, simulated, deliveries, Object.keys(savings), Object.keys(tiers)]), () => shown.flatMap(([name, policy], i) => {
     const line = element("p");
     const link = element("a", `${policy.policy} v${policy.version}`);
     link.href = `/policies/${encodeURIComponent(policy.policy)}/`;
@@ -56,9 +57,10 @@ export function policies(frame, pool) {
     line.append(element("span", name, "muted"), " ", ...(simulated[i] ? [element("span", "simulated engines", "badge"), " "] : []), link, " ",
       element("span", `${policy.strategy ?? ""}, ${policy.acknowledged}/${policy.routers} routers`, "muted"));
     if (settings.mayRollBack && policy.version > 1) line.append(" ", rollBack(policy));
-    return [line, ...(savings[name] ? [savingLine(name, savings[name])] : []), ...deliveries.filter((each) => each.pools.includes(name)).map((each) => deliveryLine(each, frame.at))];
+    return [line, ...(savings[name] ? [savingLine(name, savings[name])] : []), ...(tiers[name] ? [tiersLine(name, tiers[name])] : []), ...deliveries.filter((each) => each.pools.includes(name)).map((each) => deliveryLine(each, frame.at))];
   }));
   // In place: the amount follows the load, and a link under the pointer stays.
+  for (const node of document.querySelectorAll("[data-tiers]")) if (tiers[node.dataset.tiers]) text(node.querySelector("a"), tiers[node.dataset.tiers]);
   for (const node of document.querySelectorAll("[data-saving]")) {
     const saving = savings[node.dataset.saving];
     if (!saving) continue;
@@ -75,6 +77,16 @@ function savingLine(pool, saving) {
   const link = element("a", saving.text);
   link.href = saving.href;
   line.append(element("span", "simulated", "badge"), " ", link);
+  return line;
+}
+
+// KV tiers host 34 % hits, 2.1 GB/s read at 18.1 GB/s
+function tiersLine(pool, words) {
+  const line = element("p");
+  line.dataset.tiers = pool;
+  const link = element("a", words);
+  link.href = `/fleet/pools/${encodeURIComponent(pool)}/`;
+  line.append(element("span", "KV tiers", "muted"), " ", link);
   return line;
 }
 

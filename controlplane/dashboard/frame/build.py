@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from controlplane.dashboard.frame import attention, class_limits, flow, latency, refusals, savings
+from controlplane.dashboard.frame import attention, class_limits, flow, latency, refusals, savings, tiers
 from controlplane.dashboard.frame.status import KV_SATURATED, ORDER, shown_status
 from controlplane.dashboard.frame.types import (
     Classes,
@@ -33,7 +33,7 @@ from router.contract.redis.published import FleetValue, PolicyValue, PublishedIn
 from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
 from router.contract.redis.sample import EngineMetrics, InstanceSample
 from router.contract.redis.saving import SavingLine
-from router.contract.redis.staleness import ROUTER_GONE_S
+from router.contract.redis.staleness import ROUTER_GONE_S, SAMPLE_STALE_S
 from router.policy.schema.document import upgrade_if_known
 from router.policy.types import CLASSES
 
@@ -88,11 +88,19 @@ def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, 
         "events": [_event(event) for event in inputs.events[:EVENTS_SHOWN]],
         "health": _health(now, inputs, columns, routers),
         "savings": {},
+        "tiers": {pool: words for pool in pools if (words := tiers.in_words(_tier_rows(now, inputs, pool)))},
         "attention": [],
     }
     frame["savings"] = savings.of_pools(frame, inputs.savings)
     frame["attention"] = attention.find(now, frame, previous)
     return frame
+
+
+def _tier_rows(now: float, inputs: FrameInputs, pool: str) -> list[tiers.TierRow]:
+    """Of the instances that were sampled a moment ago."""
+    names = [instance.id for instance in inputs.fleets[pool].instances]
+    samples = [inputs.samples[name] for name in names if name in inputs.samples]
+    return tiers.tier_rows(sample for sample in samples if now - sample.at <= SAMPLE_STALE_S)
 
 
 def _pool(fleet: FleetValue) -> PoolSummary:

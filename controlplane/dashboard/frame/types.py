@@ -126,6 +126,7 @@ class Frame(TypedDict):
     events: list[ShownEvent]
     health: Health
     savings: dict[str, dict[str, str]]  # by pool: text, title, href
+    tiers: dict[str, str]  # by pool with KV below the GPU: in words
     attention: list[AttentionItem]  # worst first
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import redis
 from django.test import Client
+from msgspec import structs
 
 from controlplane.fleet_pages.tests.test_pages import text_of
 from fleet.tests.world import World
@@ -22,7 +23,7 @@ DISK = TierSample(
     hits_total=600.0,
     backlog=3.0,
 )
-HEAD = "Tier Used Capacity Free Read at Written at Hits Backlog Failed"
+HEAD = "Tier Used Capacity Free Read at Written at Hits Backlog Drive writes a day Failed"
 
 
 def says(client: redis.Redis, instance: str, **values: Any) -> None:
@@ -35,10 +36,20 @@ def test_an_instance_and_its_pool_list_the_tiers(viewer: Client, fleet: World, l
     says(live_redis, "p-0", kv_tiers={"host": HOST, "disk": DISK})
     says(live_redis, "p-1", kv_tiers={"disk": DISK})
     one = text_of(viewer.get("/fleet/instances/p-0/")).replace("\xa0", " ")
-    assert f"{HEAD} host – – – – 1.9 GB/s – – – – 3 disk 30.0 GB 64.0 GB 34.0 GB 1.0 GB/s – 0 bytes/s –" in one
-    assert "80 % of 750 3 –" in one
+    assert f"{HEAD} host – – – – 1.9 GB/s – – – – – 3 disk 30.0 GB 64.0 GB 34.0 GB 1.0 GB/s – 0 bytes/s –" in one
+    assert "80 % of 750 3 0 –" in one
     pool = text_of(viewer.get("/fleet/pools/p/")).replace("\xa0", " ")
-    assert "disk 60.0 GB 128.0 GB 68.0 GB 2.0 GB/s – 0 bytes/s – 80 % of 1,500 6 –" in pool
+    assert "disk 60.0 GB 128.0 GB 68.0 GB 2.0 GB/s – 0 bytes/s – 80 % of 1,500 6 0 –" in pool
+
+
+def test_a_drive_that_is_written_tells_how_often_a_day_and_what_waits(
+    viewer: Client, fleet: World, live_redis: redis.Redis
+) -> None:
+    worn = structs.replace(DISK, written_bytes_per_s=64 * 2**30 / 3600, backlog_bytes=2.0**30)
+    says(live_redis, "p-0", kv_tiers={"host": structs.replace(worn, backlog_bytes=None), "disk": worn})
+    said = text_of(viewer.get("/fleet/pools/p/")).replace("\xa0", " ")
+    assert "80 % of 750 3 – –" in said
+    assert "80 % of 750 1.0 GB 24 –" in said
 
 
 def test_without_a_capacity_the_fullest_disk_tells_what_is_free(

@@ -22,7 +22,7 @@ assert SIM.twin_model is not None
 ENGINE = SIM.twin_model(build(SIM.spec, {"dram_gb": 100.0}), Launch("p-0", "m", "127.0.0.1", {}, "python")).engine
 FLEET = TwinFleet({"p-0": ENGINE, "p-1": ENGINE})
 READ = 131_072 * 1_000.0  # 1,000 tokens of Llama-3.1-8B a second
-ROW = TierRow("host", None, None, None, READ, None, None, None, None, None, None, None)
+ROW = TierRow("host", None, None, None, READ, None, None, None, None, None, None, None, None)
 
 
 def test_loaded_tokens_are_gpu_hours_that_are_not_needed() -> None:

@@ -8,7 +8,7 @@ write(request, now)   blocks of a prompt or an answer are complete
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from fleet.engine.blocks import BlockPool, Removed, Stored
@@ -321,15 +321,24 @@ class EngineTiers:
         return next((tier.device.medium for tier in self._tiers if key in tier.cache), "")
 
     def backlog_bytes(self, now_s: float, *, idle: bool) -> float:
+        return sum(self._backlog_bytes(tier, now_s, idle=idle) for tier in self._tiers)
+
+    def _backlog_bytes(self, tier: Tier, now_s: float, *, idle: bool) -> float:
+        """Per GPU."""
         span_s = max(0.0, now_s - self._settled_s) * (1 if idle else SLACK_SHARE)
-        return sum(max(0.0, backlog.bytes - span_s * tier.device.write_bytes_per_s) for tier, backlog in self._backlogs)
+        left = tier.backlog.bytes if tier.backlog is not None else 0.0
+        return max(0.0, left - span_s * tier.device.write_bytes_per_s)
 
     def stats(self, now_s: float, *, idle: bool) -> TiersStats:
         layout = self.model.layout
+        waiting = [self._backlog_bytes(tier, now_s, idle=idle) for tier in self._tiers]
         return TiersStats(
-            tiers=tuple(tier.stats() for tier in self._tiers),
+            tiers=tuple(
+                replace(tier.stats(), backlog_bytes=left * layout.tp)
+                for tier, left in zip(self._tiers, waiting, strict=True)
+            ),
             bubble_s=self._bubble_s,
-            backlog_bytes=self.backlog_bytes(now_s, idle=idle),
+            backlog_bytes=sum(waiting),
             backlog_most_bytes=max((backlog.most for _, backlog in self._backlogs), default=0.0),
             wasted_bytes=self._wasted_tokens * layout.bytes_per_token,
             declined_tokens=self._declined_tokens,

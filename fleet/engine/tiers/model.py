@@ -50,6 +50,8 @@ class TierStats:
     medium: str  # in KV events
     evicted_tokens: int
     wears: bool  # its writes wear it out
+    used_bytes: float = 0.0
+    backlog_bytes: float = 0.0  # that wait to be written, of all GPUs
 
 
 @dataclass(frozen=True, slots=True)

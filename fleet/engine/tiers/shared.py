@@ -79,4 +79,5 @@ class SharedStore:
             medium=REMOTE.medium,
             evicted_tokens=self._cache.evicted * size,
             wears=False,
+            used_bytes=len(self._cache) * size * per_token,
         )

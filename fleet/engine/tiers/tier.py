@@ -74,4 +74,5 @@ class Tier:
             medium=self.device.medium,
             evicted_tokens=self.cache.evicted * size,
             wears=self.device.endurance,
+            used_bytes=len(self.cache) * size * per_token,
         )

@@ -39,6 +39,8 @@ def test_what_left_the_gpu_is_loaded_counted_and_announced_with_its_medium(start
     tiers = parse_metrics(tiered.http.get("/metrics").content, VLLM_SCRAPE).kv_tiers
     assert (tiers["host"].hits_total, tiers["host"].read_bytes_total) == (68, 1088 * 131_072)
     assert (tiers["disk"].read_bytes_total, tiers["disk"].hits_total) == (0, 0)
+    assert (tiers["disk"].capacity_bytes, tiers["disk"].backlog_bytes) == (10e9, 0)
+    assert tiers["disk"].used_bytes == tiers["disk"].written_bytes_total
     with zmq.Context() as context:
         batches = replay(context, tiered, 0)
     events = [event for _, batch in batches for event in batch[1] if event["type"] == "BlockStored"]

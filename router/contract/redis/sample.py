@@ -20,6 +20,7 @@ class TierSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     hits_total: float | None = None  # of the same
     failed_total: float | None = None  # transfers and allocations
     backlog: float | None = None  # writes under way, jobs
+    backlog_bytes: float | None = None  # that wait to be written
     read_bytes_per_s: float | None = None  # the last three: over the last 60 s
     written_bytes_per_s: float | None = None
     hit_rate: float | None = None  # 0–1
