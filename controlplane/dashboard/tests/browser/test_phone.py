@@ -1,4 +1,4 @@
-"""The Live page on a phone: what is wrong comes before everything that is well."""
+"""The Live page on a phone: what is wrong comes before everything that is well, and the flow is seen whole."""
 
 from typing import Any
 
@@ -17,3 +17,6 @@ def test_what_needs_attention_stands_above_the_tiles(running: RunningFleet, open
     tops = [page.locator(part).bounding_box()["y"] for part in ("#attention", "#heat", "#tiles")]
     assert tops == sorted(tops)
     assert page.locator("#attention").bounding_box()["width"] > 340
+    expect(page.locator("#flow [data-kind=instance]")).to_have_count(8)
+    ends = "() => [...document.querySelectorAll('#flow text')].map((text) => text.getBoundingClientRect().right)"
+    assert max(page.evaluate(ends)) <= 390
