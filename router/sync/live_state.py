@@ -220,7 +220,7 @@ class LiveState:
                 self._link.failed(error)
             except Exception:
                 log.exception("subscription failed")
-            await asyncio.sleep(RESUBSCRIBE_S)
+            await self._link.pause(RESUBSCRIBE_S)
 
     def tasks(self) -> list[Awaitable[None]]:
         return [

@@ -6,7 +6,6 @@ them. A session thus finds its cache through any router. Prompts are exchanged a
 no request waits for the exchange: without it a router decides from local knowledge.
 """
 
-import asyncio
 import logging
 import os
 import time
@@ -179,7 +178,7 @@ class RouterPeers:
                 self._link.failed(error)
             except Exception:
                 log.exception("reading the entries of other routers failed")
-            await asyncio.sleep(AGAIN_S)
+            await self._link.pause(AGAIN_S)
 
     def tasks(self) -> list[Awaitable[None]]:
         return [self._listen(), self._link.every(TELL_S, self.tell)]

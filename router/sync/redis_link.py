@@ -61,9 +61,13 @@ class RedisLink:
                 self.failed(error)
             except Exception:
                 log.exception("step failed")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self.stopping.wait()
+            await self.pause(seconds)
+
+    async def pause(self, seconds: float) -> None:
+        """Until the stop at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
 
     def subscriber(self) -> redis.asyncio.Redis:
         """A client for subscriptions, closed by the caller. It has no read time-out, as channels may be quiet."""

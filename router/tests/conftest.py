@@ -16,8 +16,10 @@ from msgspec import convert
 from router.app import Router
 from router.contract.redis import redis_keys
 from router.contract.redis.published import FleetValue, PublishedInstance
+from router.http import server
 from router.http.server import HttpServer, listen
 from router.policy.schema import document
+from router.sync import live_state, peers, redis_source
 from router.sync.redis_source import RedisSource
 from router.tests.engine import Behaviour, Engine, engine
 from router.tests.values import stored
@@ -143,13 +145,23 @@ async def running(redis_url: str, router_id: str = "router-1") -> AsyncIterator[
     listener = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     router = Router(RedisSource(redis_url, router_id, url))
-    server = HttpServer(router, grace_s=1)
-    await server.start([listener])
+    serving = HttpServer(router, grace_s=1)
+    await serving.start([listener])
     try:
         async with httpx.AsyncClient(base_url=url, timeout=20) as client:
             yield router, client
     finally:
-        await server.stop()
+        await serving.stop()
+
+
+@pytest.fixture(autouse=True)
+def promptly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of routers write receipts and are stopped here: none waits for more of them, for requests that are on
+    their way, or for a read to end."""
+    monkeypatch.setattr(redis_source, "FLUSH_S", 0.02)
+    monkeypatch.setattr(server, "LINGER_S", 0.01)
+    monkeypatch.setattr(live_state, "LISTEN_S", 0.02)
+    monkeypatch.setattr(peers, "BLOCK_MS", 20)
 
 
 @pytest.fixture
