@@ -8,6 +8,7 @@ from router.policy import decide as decide_module
 from router.policy import replay
 from router.policy.schema import document
 from router.policy.types import Policy
+from router.sync import redis_source
 from router.telemetry.delivery_tallies import ShadowCounts
 from router.telemetry.shadow import CHEAP, COST, LEAST_SAMPLE, WINDOW_S, ShadowDecider
 from router.tests.deliveries import rollout, split, tallies
@@ -72,7 +73,8 @@ async def test_without_a_share_for_it_nothing_is_decided_again(world, shadow_dec
     assert "shadow" not in await w.receipt(await w.ask())
 
 
-async def test_the_client_has_its_answer_before_the_candidate_decides(world, shadow_decides):
+async def test_the_client_has_its_answer_before_the_candidate_decides(world, shadow_decides, monkeypatch):
+    monkeypatch.setattr(redis_source, "FLUSH_S", 3600.0)
     w = await world(None)
     events = []
 
@@ -85,6 +87,8 @@ async def test_the_client_has_its_answer_before_the_candidate_decides(world, sha
     for _ in range(5):
         answer = await w.ask(stream=True)
         events.append("answer")
+        await w.until(lambda: w.router.recorder.pending)
+        await w.router.source.reporter.flush()
         await w.receipt(answer)
     assert events == ["answer", "shadow"] * 5
 
