@@ -1,5 +1,6 @@
 """Live and the wall show a delivery beside its policy, count down, and keep an abort red."""
 
+import re
 import time
 from typing import Any
 
@@ -69,6 +70,22 @@ def test_what_the_live_version_saves_stands_beside_it_and_leads_to_its_preview(
     saving = opened.goto(path).locator("[data-saving=demo]")
     expect(saving).to_contain_text("a day less than v1, n = 2,000")
     expect(saving.locator("a")).to_have_attribute("href", f"/policies/{policy}/previews/7/")
+    assert opened.faults == []
+
+
+@pytest.mark.parametrize("path", ["/live", "/wall"])
+def test_the_tiers_of_a_pool_stand_beside_its_policy_and_follow_it(
+    running: RunningFleet, open_page: Any, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    plain, waits = running.fleet.sample, {"backlog_bytes": 0.0}
+    monkeypatch.setattr(running.fleet, "sample", lambda *given: plain(*given) | {"kv_tiers": {"disk": dict(waits)}})
+    opened = open_page("vera")
+    line = opened.goto(path).locator("[data-tiers=demo]")
+    for size in (1, 2):
+        waits["backlog_bytes"] = size * 2.0**30
+        each = rf"{size * len(running.fleet.names)}\.0"
+        expect(line).to_contain_text(re.compile(rf"KV tiers disk {each}\sGB to be written"))
+    expect(line.locator("a")).to_have_attribute("href", "/fleet/pools/demo/")
     assert opened.faults == []
 
 
