@@ -1,5 +1,6 @@
 """From rows to what is shown: the facts of a delivery, its evidence, its timeline."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,15 +15,15 @@ from controlplane.delivery_pages.display.evidence import Finding, name, undecide
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.timeline import Entry, entry
 from controlplane.delivery_pages.presentation import Shown, shown
-from controlplane.policies.views import changes
+from controlplane.policies.views import ShownChange, changes
 from router.policy.schema.parameters import belongs_to_pool
 
 TIMELINE = 100  # entries on the page
 
 
-def staged_changes(live: dict[str, Any], candidate: dict[str, Any]) -> list[dict[str, Any]]:
+def staged_changes(live: dict[str, Any], candidate: dict[str, Any]) -> list[ShownChange]:
     """With what waits until the candidate is live, because it belongs to the pool."""
-    return [{**row, "waits": belongs_to_pool(row["change"].path)} for row in changes(live, candidate)]
+    return [replace(row, waits=belongs_to_pool(row.change.path)) for row in changes(live, candidate)]
 
 
 def facts_of(delivery: Delivery, findings: list[Finding], now: datetime) -> Facts:

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +23,7 @@ from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Direct, Policy, PolicyVersion
 from controlplane.policies.publication import acknowledgement
 from controlplane.policies.selectors import scope_of
-from router.policy.schema.diff import diff
+from router.policy.schema.diff import ParameterChange, diff
 from router.policy.strategies import STRATEGIES
 
 HISTORY = 100  # versions on the policy's page; older ones by number
@@ -48,10 +49,17 @@ def permissions(request: HttpRequest) -> dict[str, Any]:
     return {"may_edit": allowed, "ask": [] if allowed else who_can("operator")}
 
 
-def changes(old: dict[str, Any], new: dict[str, Any]) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class ShownChange:
+    change: ParameterChange
+    old: str
+    new: str
+    waits: bool = False  # until the candidate of a delivery is live
+
+
+def changes(old: dict[str, Any], new: dict[str, Any]) -> list[ShownChange]:
     return [
-        {"change": change, "old": shown(change.old, change.unit), "new": shown(change.new, change.unit)}
-        for change in diff(old, new)
+        ShownChange(change, shown(change.old, change.unit), shown(change.new, change.unit)) for change in diff(old, new)
     ]
 
 
@@ -129,20 +137,27 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "policies/policy.html", context)
 
 
-def _history(policy: Policy) -> list[dict[str, Any]]:
+@dataclass(slots=True)
+class VersionRow:
+    version: PolicyVersion
+    live_for: str
+    is_live: bool
+    changes: list[ShownChange] = field(default_factory=list)
+
+
+def _history(policy: Policy) -> list[VersionRow]:
     """Versions, newest first, each with its changes and how long it was live."""
-    versions = list(selectors.history(policy)[: HISTORY + 1])
-    rows: list[dict[str, Any]] = []
+    rows: list[VersionRow] = []
     end: datetime | None = None
-    for version in versions:
+    for version in selectors.history(policy)[: HISTORY + 1]:
         since = version.live_since
         live_for = timesince(since, end or timezone.now()) if since else ""
-        rows.append({"version": version, "live_for": live_for, "is_live": bool(since) and end is None, "changes": []})
+        rows.append(VersionRow(version, live_for, bool(since) and end is None))
         end = since or end
     older: PolicyVersion | None = None
-    for row, version in zip(reversed(rows), reversed(versions), strict=True):
-        row["changes"] = changes(older.upgraded, version.upgraded) if older else []
-        older = version if version.live_since else older
+    for row in reversed(rows):
+        row.changes = changes(older.upgraded, row.version.upgraded) if older else []
+        older = row.version if row.version.live_since else older
     return rows[:HISTORY]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from controlplane.policies import selectors as policies
 from controlplane.tuning import evidence
 from controlplane.tuning.models import Tuning
+from controlplane.tuning.space import Dimension
 from controlplane.tuning.types import Winner
 from fleet.jobs import ENDED
 from router.policy.schema import document as documents
@@ -64,7 +65,7 @@ def shown(tuning: Tuning) -> dict[str, Any]:
         "winners": [_winner(each, _live_values(tuning)) for each in winners.values()],
         "none_better": bool(winners) and not any(_is_better(each) for each in winners.values()),
         "objectives": ", ".join(evidence.TITLES[evidence.GOALS[name]][0] for name in tuning.objectives),
-        "bounds": [_bounds(each) for each in tuning.space],
+        "bounds": [_bounds(Dimension.of(each)) for each in tuning.space],
         "live": result.get("live"),
         "limits": result.get("limits"),
         "not_tested": result.get("not_tested", ()),
@@ -79,13 +80,13 @@ def _is_better(winner: Winner) -> bool:
     return any(row["verdict"] == "better" for row in winner["effect"])
 
 
-def _bounds(dimension: dict[str, Any]) -> str:
+def _bounds(dimension: Dimension) -> str:
     """`classes.heavy_new_tokens: 5,000 to 80,000, logarithmic`"""
-    if dimension["choices"]:
-        return f"{dimension['path']}: {', '.join(map(str, dimension['choices']))}"
-    step = f", step {number(dimension['step'])}" if dimension.get("step") else ""
-    scale = ", logarithmic" if dimension["log"] else ""
-    return f"{dimension['path']}: {number(dimension['low'])} to {number(dimension['high'])}{step}{scale}"
+    if dimension.choices:
+        return f"{dimension.path}: {', '.join(map(str, dimension.choices))}"
+    step = f", step {number(dimension.step)}" if dimension.step else ""
+    scale = ", logarithmic" if dimension.log else ""
+    return f"{dimension.path}: {number(dimension.low)} to {number(dimension.high)}{step}{scale}"
 
 
 def _winner(winner: Winner, live: dict[str, Any]) -> dict[str, Any]:

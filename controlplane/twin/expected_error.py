@@ -3,7 +3,7 @@ what each number is known from."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from fleet.counted import percent
 from fleet.engine.engine_model import EngineModel
@@ -56,12 +56,12 @@ def of_calibration(row: Calibration) -> ExpectedError:
     return ExpectedError(*(None if held_out.get(key) is None else max(LEAST, abs(held_out[key])) for key in keys))
 
 
-def described(expected: Mapping[str, Any] | None) -> str:
+def described(expected: Mapping[str, float | None] | None) -> str:
     """For people; empty for results of before."""
     if not expected:
         return ""
     known = ", ".join(
-        f"{name} {percent(expected[key])}" for key, name in NAMES.items() if expected.get(key) is not None
+        f"{name} {percent(value)}" for key, name in NAMES.items() if (value := expected.get(key)) is not None
     )
     unknown = ", ".join(name for key, name in NAMES.items() if expected.get(key) is None)
     return f"{known} of a warm engine" + (f"; {unknown} unknown" if unknown else "")

@@ -20,6 +20,7 @@ from controlplane.experiments.results.statistics.pairs import Estimator
 from controlplane.experiments.results.types import (
     ArmResults,
     DifferingSetting,
+    Ecdf,
     EngineModelFacts,
     ExpectationRow,
     Overall,
@@ -212,7 +213,7 @@ def _keyed(arm: str, runs: Sequence[Run], read: dict[int, list[Record]]) -> dict
 
 def _ecdf(
     arms: Sequence[ArmResults], keyed: dict[str, dict[tuple[int, int], Record]]
-) -> dict[str, dict[str, dict[str, Any]]]:
+) -> dict[str, dict[str, dict[str, Ecdf]]]:
     return {
         request_class: {
             latency: {

@@ -8,7 +8,7 @@ from controlplane.experiments.results.metrics import LATENCIES, METRICS, TTFT_SH
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.slo import NO_SLO, Slo, is_within, seconds
 from controlplane.experiments.results.statistics import stats
-from controlplane.experiments.results.types import WholeRunResults
+from controlplane.experiments.results.types import Ecdf, WholeRunResults
 
 CLASSES = ("all", "warm", "medium", "heavy")
 
@@ -127,7 +127,7 @@ def mean(values: Iterable[float | None]) -> float | None:
     return round(sum(known) / len(known), 4) if known else None
 
 
-def ecdf_of(records: Sequence[Record], latency: str) -> dict[str, Any]:
+def ecdf_of(records: Sequence[Record], latency: str) -> Ecdf:
     values = latencies(records, latency)
     if not values:
         return {"ms": [], "share": [], "n": 0}

@@ -58,6 +58,12 @@ ExpectationRow = TypedDict(
 )
 
 
+class Ecdf(TypedDict):
+    ms: list[float]
+    share: list[float]
+    n: int
+
+
 class WholeRunResults(TypedDict):
     """Of one run, or of several together."""
 
@@ -138,7 +144,7 @@ class Results(TypedDict):
     best: dict[str, dict[str, str]]  # class → metric → arm
     best_or_tied: dict[str, dict[str, list[str]]]
     differences: list[DifferenceRow]
-    ecdf: dict[str, dict[str, dict[str, Any]]]  # class → latency → arm → {ms, share, n}
+    ecdf: dict[str, dict[str, dict[str, Ecdf]]]  # class → latency → arm
     expectations: list[ExpectationRow]
     verdict: Overall
     warnings: list[str]
