@@ -23,12 +23,12 @@ services.patch_draft(policy, {{"classes.heavy_new_tokens": 12000}}, otto)
 """
 MOVE = """
 from controlplane.deliveries.models import Delivery, Look
-from controlplane.deliveries.moving import Move, move
+from controlplane.deliveries.moving import TransitionRequest, move
 from controlplane.deliveries.states import By, What
 from controlplane.delivery_pages.tests.values import finding
 delivery = Delivery.objects.get(policy__name="{name}")
 for what, by in {moves}:
-    delivery = move(delivery, Move(What(what), By(by)))
+    delivery = move(delivery, TransitionRequest(What(what), By(by)))
 Look.objects.create(delivery=delivery, state=delivery.state, step=delivery.step, generation=delivery.generation,
                     findings=[finding(verdict="fine"), finding("slow"), finding("tpot", "warm")])
 """
