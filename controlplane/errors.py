@@ -69,6 +69,21 @@ def _standalone(template: str, request: HttpRequest, status: int) -> HttpRespons
     return HttpResponse(render_to_string(template, {"request_id": request_id_of(request)}), status=status)
 
 
+class WrongMethod:
+    """Django's answer to a method that a page does not take is empty: browsers show it as a failure of the server."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        answer = self.get_response(request)
+        if answer.status_code != 405 or _is_api(request):
+            return answer
+        page = _standalone("errors/405.html", request, 405)
+        page.headers["Allow"] = answer.headers.get("Allow", "")
+        return page
+
+
 class NoNul:
     """Answers 400 to addresses with a NUL character, which PostgreSQL cannot store."""
 

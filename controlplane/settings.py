@@ -71,6 +71,7 @@ MIDDLEWARE = [
     "controlplane.web.static.StaticFiles",
     "csp.middleware.CSPMiddleware",
     "controlplane.errors.NoNul",
+    "controlplane.errors.WrongMethod",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -25,6 +25,14 @@ def test_a_stranger_learns_nothing_about_unknown_pages(client, db):
     assert b"/nowhere" not in client.get("/nowhere").content
 
 
+@pytest.mark.parametrize("path", ["/tokens/1/revoke", "/logout"])
+def test_an_address_that_takes_forms_only(quiet, path):
+    answer = quiet.get(path)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
+    assert b"belongs to a button or a form of another page" in answer.content
+    assert answer.headers["X-Request-ID"].encode() in answer.content
+
+
 def test_a_crash(quiet, monkeypatch):
     monkeypatch.setattr(views, "page", lambda *_: 1 / 0)
     answer = quiet.get("/audit/")
