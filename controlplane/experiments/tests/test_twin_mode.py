@@ -200,7 +200,7 @@ def test_results_and_exports_say_that_they_are_simulated(ended, ci):
 
 def test_cautions_stand_in_every_account_of_it(asked, no_engines, monkeypatch, ci):
     real = pool_model.twin_of
-    careful = lambda pool: replace(real(pool), cautions=("roles are not modelled",))  # noqa: E731
+    careful = lambda *given: replace(real(*given), cautions=("roles are not modelled",))  # noqa: E731
     monkeypatch.setattr(fleets, "twin_of", careful)
     experiment = asked()
     running.run_experiment(experiment.pk)
