@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import redis
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from router.tests.ports import free_port
 
@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = os.environ.get("WEIR_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 PASSWORD = "correct-horse-battery"  # noqa: S105  # of a user that lives as long as one test run
 START_S = 90.0
+expect.set_options(timeout=30_000)  # ms; a page waits for its turn on a machine that has much else to do
 
 USERS = f"""
 from django.contrib.auth.models import Group, User

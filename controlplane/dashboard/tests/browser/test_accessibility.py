@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from controlplane.dashboard.tests.browser.conftest import RunningFleet
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.browser
 PAGES = ("/login", "/live", "/wall", "/wall?kiosk=1", "/requests/", "/requests/req-1/", "/requests/gone/", "/help")
 REPORTED = ("serious", "critical")
 

@@ -13,7 +13,7 @@ from router.contract.redis import codec, redis_keys
 from router.contract.redis.delivery import DeliveryLine, DeliveryLines
 from router.contract.redis.saving import SavingLine, SavingLines
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.browser
 
 
 def write(running: RunningFleet, **more: Any) -> None:

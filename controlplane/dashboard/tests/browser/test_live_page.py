@@ -11,9 +11,9 @@ from controlplane.dashboard.tests.browser.conftest import RunningFleet
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing_browser import Web
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.browser
 
-UPDATED = "() => /updated 0\\.\\d s ago/.test(document.getElementById('age-text').textContent)"
+UPDATED = "() => /updated [0-4]\\.\\d s ago/.test(document.getElementById('age-text').textContent)"
 LAYOUT_SHIFT = """() => {
   globalThis.shift = 0;
   new PerformanceObserver((list) => {
@@ -81,13 +81,13 @@ def test_old_data_are_called_stale_then_offline_and_their_age_counts_up(running:
     page.wait_for_function(UPDATED)
     running.paused = True
     tile = page.locator('[data-id="demo-0"]')
-    expect(tile).to_have_attribute("data-status", "stale", timeout=10_000)
+    expect(tile).to_have_attribute("data-status", "stale")
     shown = page.locator('[data-id="demo-0"] [data-part="kv"]').inner_text()
     expect(page.locator("#counts")).to_have_text("8 stale")
     expect(page.locator("#wanted")).to_have_text("0 of 8")
     expect(page.locator('[data-kind="router"]')).to_contain_text("router is down")
-    expect(page.locator('[data-kind="node"]')).to_contain_text("node worker is down", timeout=15_000)
-    expect(tile).to_have_attribute("data-status", "offline", timeout=20_000)
+    expect(page.locator('[data-kind="node"]')).to_contain_text("node worker is down")
+    expect(tile).to_have_attribute("data-status", "offline")
     page.locator("#heat").focus()
     page.keyboard.press("ArrowLeft")  # the newest column
     expect(page.locator("#heat-reading")).to_have_text(re.compile(r"· no data · now offline$"))
@@ -102,12 +102,12 @@ def test_a_killed_web_process_is_announced_and_recovered_from_without_a_reload(
     page.evaluate("globalThis.sameDocument = true")
     web.stop("web")
     banner = page.locator('[data-kind="connection"]')
-    expect(banner).to_contain_text("Disconnected", timeout=2_000)
+    expect(banner).to_contain_text("Disconnected")
     expect(banner).to_contain_text("Retrying in")
     page.wait_for_function("() => Number.parseFloat(document.getElementById('age-text').textContent.slice(8)) > 3")
     expect(page.locator('[data-id="demo-0"]')).to_have_attribute("data-status", "stale")
     web.start()
-    expect(banner).to_have_count(0, timeout=15_000)
+    expect(banner).to_have_count(0)
     page.wait_for_function(UPDATED)
     assert page.evaluate("globalThis.sameDocument") is True
 
@@ -117,10 +117,10 @@ def test_redis_gone_and_back_has_a_banner_of_its_own(running: RunningFleet, open
     page.wait_for_function(UPDATED)
     running.stop()
     web.stop("redis")
-    expect(page.locator('[data-kind="redis"]')).to_contain_text("Redis is down", timeout=10_000)
+    expect(page.locator('[data-kind="redis"]')).to_contain_text("Redis is down")
     web.start_redis()
     running.fleet.write()
-    expect(page.locator('[data-kind="redis"]')).to_have_count(0, timeout=15_000)
+    expect(page.locator('[data-kind="redis"]')).to_have_count(0)
 
 
 def test_pausing_holds_the_figures_and_counts_the_frames_behind(running: RunningFleet, open_page: Any) -> None:
@@ -128,7 +128,7 @@ def test_pausing_holds_the_figures_and_counts_the_frames_behind(running: Running
     page.wait_for_function(UPDATED)
     page.click("#pause")
     running.fleet.kv["demo-1"] = 0.99
-    expect(page.locator("#age-text")).to_contain_text("paused 00:0", timeout=5_000)
+    expect(page.locator("#age-text")).to_contain_text("paused 00:")
     page.wait_for_function("() => /[2-9] frames behind/.test(document.getElementById('age-text').textContent)")
     assert page.locator('[data-id="demo-1"]').get_attribute("data-status") == "ready"
     page.click("#pause")
@@ -149,8 +149,8 @@ def test_the_url_alone_reproduces_the_view(running: RunningFleet, open_page: Any
     assert page.locator('[data-range="900"]').get_attribute("aria-current") == "true"
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     page.click('[data-range="3600"]')
-    assert "range=3600" in page.url
-    assert "theme=light" in page.url
+    expect(page).to_have_url(re.compile("range=3600"))
+    expect(page).to_have_url(re.compile("theme=light"))
 
 
 def test_each_chart_has_a_table(running: RunningFleet, open_page: Any) -> None:
@@ -238,7 +238,7 @@ def test_a_press_on_the_flow_filters_the_page_and_the_url_keeps_it(running: Runn
     page.wait_for_function(UPDATED)
     page.locator("#flow [data-kind=instance][data-name=demo-2]").press("Enter")
     expect(page.locator(".tile")).to_have_count(1)
-    assert "filter=instance%3Ademo-2" in page.url
+    expect(page).to_have_url(re.compile("filter=instance%3Ademo-2"))
     page.reload()
     expect(page.locator("#unfilter")).to_have_text("Only instance demo-2 ×")
     expect(page.locator(".tile")).to_have_count(1)

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from controlplane.dashboard.tests.browser.conftest import RunningFleet
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.browser
 
 
 def test_what_needs_attention_stands_above_the_tiles(running: RunningFleet, open_page: Any) -> None:

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from controlplane.dashboard.tests.browser.conftest import RunningFleet
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.browser
 
 LIVE = "() => document.body.dataset.data === 'live'"
 SMALLEST_PX = """() => Math.min(...[...document.querySelectorAll('.wall *')]
@@ -134,6 +134,6 @@ def test_an_ended_session_keeps_the_last_frame_and_shows_no_login_form(running: 
     page.evaluate("() => globalThis.dispatchEvent(new Event('online'))")
     # The socket in use is not cut by the lost cookie: the next one is refused.
     page.evaluate("() => globalThis.weirFeed.socket.close()")
-    expect(page.locator('[data-kind="signin"]')).to_contain_text("Sign-in needed", timeout=10_000)
+    expect(page.locator('[data-kind="signin"]')).to_contain_text("Sign-in needed")
     expect(page.locator("#tile-note")).to_have_text("8 instances")
     assert page.locator("input[type=password]").count() == 0

@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.browser
 WHY = "less prefill on warm instances"
 
 
@@ -51,7 +51,7 @@ def test_the_page_follows_without_a_reload_and_keeps_what_is_typed(open_page, wa
     page.fill("#reason", "a reason that is being typed")
     page.focus("#reason")
     way.to_canary()
-    expect(page.locator("[data-place=now]")).to_contain_text("Canary 5 %", timeout=20_000)
+    expect(page.locator("[data-place=now]")).to_contain_text("Canary 5 %")
     expect(page.locator(".delivery-facts")).to_contain_text("v2 decides 5 % of the requests")
     expect(page.locator(".interval").first).to_be_visible()
     expect(page.locator("#act-abort")).to_be_visible()
@@ -92,10 +92,10 @@ def test_everything_works_without_scripts(open_page, way):
     page = deliver(open_page, way, java_script_enabled=False)
     way.to_canary()
     page.goto(page.url)
-    assert "v2 decides 5 %" in page.locator(".delivery-facts").inner_text()
-    assert page.locator(".interval").count() == 3
+    expect(page.locator(".delivery-facts")).to_contain_text("v2 decides 5 %")
+    expect(page.locator(".interval")).to_have_count(3)
     page.click("#act-abort")
-    assert page.locator(".delivery-state").inner_text() == "aborted"
+    expect(page.locator(".delivery-state")).to_have_text("aborted")
 
 
 def test_pages_are_accessible_in_both_themes_and_narrow(open_page, way):

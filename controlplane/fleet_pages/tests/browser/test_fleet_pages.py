@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from controlplane.fleet_pages.tests.browser.conftest import write_router, write_samples
 from controlplane.testing_browser import Web
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.browser
 PAGES = (
     "/fleet/",
     "/fleet/pools/demo/",
@@ -104,18 +104,19 @@ def test_figures_come_by_themselves_until_the_reader_pauses(fleet: Web, open_pag
 def test_a_log_follows_its_end_and_stays_where_the_reader_has_scrolled(fleet: Web, log: Path, open_page: Any) -> None:
     page = open_page("vera").goto("/fleet/instances/demo-0/")
     shown = page.locator(".log")
-    at_end = "node => node.scrollTop + node.clientHeight >= node.scrollHeight - 4"
+    node = "() => { const node = document.querySelector('.log'); return "
+    at_end = node + "node.scrollTop + node.clientHeight >= node.scrollHeight - 4 }"
     assert shown.evaluate("node => node.scrollHeight > node.clientHeight")
-    assert shown.evaluate(at_end)
+    page.wait_for_function(at_end)
     with log.open("a") as file:
         file.write("simengine: a new line\n")
     expect(shown).to_contain_text("a new line")
-    assert shown.evaluate(at_end)
+    page.wait_for_function(at_end)
     shown.evaluate("node => { node.scrollTop = 40; }")
     with log.open("a") as file:
         file.write("simengine: one more\n")
     expect(shown).to_contain_text("one more")
-    assert shown.evaluate("node => node.scrollTop") == 40
+    page.wait_for_function(node + "node.scrollTop === 40 }")
 
 
 def test_a_document_is_planned_then_applied_with_a_reason(changing_fleet: Web, open_page: Any) -> None:

@@ -15,10 +15,9 @@ from fleet.kinds import KINDS
 from fleet.node import process
 from router.tests.ports import engine_ports
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.browser
 PREPARED = "from controlplane.policies.services import ensure_default_policy; ensure_default_policy()"
 STARTED_MS = 90_000
-SLOW_MS = 30_000  # of an answer, on a machine that has much else to do
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def web() -> Iterator[Web]:
 
 def choose(page: Any, kind: str) -> None:
     page.select_option("#f-kind", kind)
-    expect(page.locator("#pool-fields")).to_contain_text(f"{KINDS[kind].title} options", timeout=SLOW_MS)
+    expect(page.locator("#pool-fields")).to_contain_text(f"{KINDS[kind].title} options")
 
 
 def test_a_pool_of_simulated_engines_goes_from_the_form_to_ready(web: Web, open_page: Any) -> None:
@@ -55,7 +54,7 @@ def test_a_pool_of_simulated_engines_goes_from_the_form_to_ready(web: Web, open_
     page.fill("[id='f-engine.time_scale']", "20")
     page.get_by_role("button", name="Show changes").last.click()
     plan = page.locator("main")
-    expect(plan).to_contain_text("-m fleet.simengine", timeout=SLOW_MS)
+    expect(plan).to_contain_text("-m fleet.simengine")
     expect(plan).to_contain_text("--time-scale 20")
     assert page.locator("main dl.kv").first.inner_text().split()[-2:] == ["time_scale", "20.0"], "only what is set"
     assert page.evaluate("document.documentElement.scrollHeight") < 1_500
@@ -65,7 +64,7 @@ def test_a_pool_of_simulated_engines_goes_from_the_form_to_ready(web: Web, open_
     pool = page.locator("section", has=page.locator("#pool-night"))
     expect(pool).to_contain_text("1 of 1 ready", timeout=STARTED_MS)
     page.click("#to-night-0")
-    expect(page.locator(".timeline")).to_contain_text("answers /health and serves the model", timeout=SLOW_MS)
+    expect(page.locator(".timeline")).to_contain_text("answers /health and serves the model")
     assert opened.faults == []
 
 
@@ -95,7 +94,7 @@ def test_a_field_that_cannot_be_taken_says_why_where_it_is(web: Web, open_page: 
     page.fill("#f-model", "m")
     page.fill("[id='f-engine.time_scale']", "fast")
     page.get_by_role("button", name="Show changes").last.click()
-    expect(page.locator("[role='alert']")).to_contain_text("Please correct ", timeout=SLOW_MS)
+    expect(page.locator("[role='alert']")).to_contain_text("Please correct ")
     for name in ("f-name", "f-engine.time_scale"):
         assert page.locator(f"[id='{name}']").get_attribute("aria-invalid") == "true"
     assert page.input_value("[id='f-engine.time_scale']") == "fast"

@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.browser
 
 HEAVY = "#f-classes-heavy-new-tokens"
 PREVIEW = "button:has-text('Preview on recorded traffic')"
@@ -39,7 +39,7 @@ def test_a_change_is_previewed_read_and_published(open_page, shell, policy):
     expect(page.locator(".preview-first")).to_contain_text("The whole replaces it")
     expect(page.locator(f"{STATE} svg.forest")).to_be_visible()
     shell(f"worker_computes({policy!r})")
-    expect(page.locator(".preview-first")).to_have_count(0, timeout=15_000)
+    expect(page.locator(".preview-first")).to_have_count(0)
     expect(page.locator(".preview-sentence")).to_contain_text("differently")
     expect(page.locator("#preview-said")).to_contain_text("Preview done. Reasons not to rely on it")
     expect(page.locator("#preview")).to_contain_text("is not traffic of pool")
@@ -97,7 +97,7 @@ def test_a_change_after_the_preview_greys_it_and_taking_it_back_brings_it_back(o
     expect(page.locator(".preview-sentence")).to_be_visible()
     page.click("#preview-class-medium > summary")
     put(page, HEAVY, "8000")
-    expect(page.locator(STATE)).to_contain_text("of revision 2, and the draft is now revision 3", timeout=15_000)
+    expect(page.locator(STATE)).to_contain_text("of revision 2, and the draft is now revision 3")
     expect(page.locator(".preview-result--older")).to_have_count(1)
     expect(page.locator("#preview-class-medium")).to_have_attribute("open", "")
     put(page, HEAVY, "9000")
@@ -149,7 +149,7 @@ def test_without_javascript_a_draft_is_previewed_and_published(open_page, shell,
     expect(page.locator("h1")).to_contain_text(f"of {policy}")
     expect(page.locator(STATE)).to_contain_text("waiting for a worker")
     shell(f"worker_computes({policy!r})")
-    expect(page.locator(".preview-sentence")).to_contain_text("differently", timeout=15_000)  # it reloads itself
+    expect(page.locator(".preview-sentence")).to_contain_text("differently")  # it reloads itself
     page.click("text=Review changes")
     expect(page.locator(".preview-line")).to_contain_text("differently")
     page.fill("#reason", WHY)

@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 
 from router.policy.schema import document as documents
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.browser
 LIVE = documents.values_of(documents.default())["classes.heavy_new_tokens"]
 HEAVY = "[name='{}:classes.heavy_new_tokens']"
 
@@ -31,7 +31,7 @@ def test_a_tuning_is_started_watched_and_its_winner_opened_as_a_draft(open_page,
     page.click("button:has-text('Start tuning')")
     expect(page.locator("#tuning-state")).to_contain_text("0 of 3 trials")
     shell("worker_begins()")
-    expect(page.locator("#tuning-state")).to_contain_text("1 of 3 trials", timeout=15_000)
+    expect(page.locator("#tuning-state")).to_contain_text("1 of 3 trials")
     expect(page.locator(".tuning-point--trial")).to_have_count(1)
     shell("worker_computes()")
     expect(page.locator("#winners-title")).to_be_visible(timeout=15_000)
