@@ -8,7 +8,7 @@ import pytest
 from controlplane.tests.faults import Impossible, completion, fill, small_disk
 from controlplane.tests.real_up import FLEET, running
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 PROCESSES = ("router-1", "web", "control", "experiments", "redis")
 

@@ -12,7 +12,7 @@ from controlplane.tests.real_up import running
 from controlplane.tests.test_up_whole import FLEET
 from router.tests.ports import free_port
 
-pytestmark = [pytest.mark.deploy, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.deploy
 
 
 @pytest.fixture
