@@ -7,6 +7,13 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+    try:
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)  # Ctrl-C, also while modules are imported
+
+
+def run() -> None:
     from django.core.management import execute_from_command_line
 
     from controlplane.env import BadSetting

@@ -1,5 +1,6 @@
 import pytest
 
+import manage
 from controlplane import env
 
 
@@ -125,3 +126,14 @@ def test_folders_are_absolute(monkeypatch):
     monkeypatch.setenv("WEIR_LIST", "/models,data")
     with pytest.raises(env.BadSetting, match="WEIR_LIST=data: allowed are absolute paths"):
         env.folders("WEIR_LIST")
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch):
+    def interrupted(_: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.argv", ["manage.py", "help"])
+    monkeypatch.setattr("django.core.management.execute_from_command_line", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        manage.main()
+    assert ended.value.code == 130
