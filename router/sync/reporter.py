@@ -134,7 +134,7 @@ class Reporter:
     async def flush(self) -> None:
         """Alternate batches of sessions and receipts, so a backlog of one does not delay the other."""
         while self._recorder.pending or any(pool.affinity.changed for pool in self._pools.all()):
-            for pool in self._pools.all():
+            for pool in list(self._pools.all()):  # one may be added or removed meanwhile
                 await self._flush_sessions(pool)
             await self._flush_receipts()
 

@@ -7,6 +7,7 @@ import pytest
 from router.contract.redis import redis_keys
 from router.http.headers import LONGEST_SESSION
 from router.pool.affinity import Affinity
+from router.sync import redis_source
 from router.sync.reporter import SESSIONS_BATCH
 from router.tests.conftest import running
 from router.tokenize.prompt import read
@@ -110,6 +111,23 @@ async def test_more_sessions_than_one_batch_are_all_written(world):
         affinity.bind(f"s{number}", "demo-0", now, ttl_s=100)
     keys = [redis_keys.affinity_key("demo", f"s{number}") for number in range(many)]
     await w.until(lambda: w.published.client.mget(keys) == [b"demo-0"] * many)
+    assert affinity.changed == {}
+
+
+async def test_a_pool_that_is_added_while_sessions_are_written_is_no_error(world, monkeypatch):
+    monkeypatch.setattr(redis_source, "FLUSH_S", 3600.0)
+    w = await world(None)
+    reporter, pools = w.router.source.reporter, w.router.pools
+    write = reporter._flush_sessions
+
+    async def write_while_one_is_added(pool):
+        pools.get_or_add("another")
+        await write(pool)
+
+    monkeypatch.setattr(reporter, "_flush_sessions", write_while_one_is_added)
+    affinity = pools.get("demo").affinity
+    affinity.bind("s", "demo-0", time.time(), ttl_s=100)
+    await reporter.flush()
     assert affinity.changed == {}
 
 
