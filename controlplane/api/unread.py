@@ -4,7 +4,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from django.core.exceptions import TooManyFieldsSent, TooManyFilesSent
 from django.http import HttpRequest, HttpResponseBase
+from django.http.multipartparser import MultiPartParserError
 from ninja.operation import Operation
 
 from controlplane.api.auth import SAFE, principal_of
@@ -64,9 +66,16 @@ def _check_no_body(request: HttpRequest) -> None:
 
 def _sent(request: HttpRequest) -> Any:
     if request.content_type in FORMS:
-        fields = {**request.POST.dict(), **dict.fromkeys(request.FILES, "a file")}
-        return {name: value for name, value in fields.items() if name != "csrfmiddlewaretoken"}
+        return _form(request)
     try:
         return loads(request.body) if request.body.strip() else None
     except ValueError:
         return request.body[:200].decode(errors="replace")
+
+
+def _form(request: HttpRequest) -> Any:
+    try:
+        fields = {**request.POST.dict(), **dict.fromkeys(request.FILES, "a file")}
+    except (MultiPartParserError, TooManyFieldsSent, TooManyFilesSent):
+        return "a form that cannot be read"
+    return {name: value for name, value in fields.items() if name != "csrfmiddlewaretoken"}

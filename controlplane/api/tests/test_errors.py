@@ -97,6 +97,15 @@ def test_a_form_is_a_body_unless_it_is_empty_or_has_the_csrf_token_alone(policy,
     assert Client().post(address, {"csrfmiddlewaretoken": "x"}, headers=header).status_code == 201
 
 
+@pytest.mark.parametrize(
+    ("kind", "body"), [("multipart/form-data", "x"), ("application/x-www-form-urlencoded", "a=1&" * 2_000)]
+)
+def test_a_form_that_cannot_be_read_is_a_body(policy, ci, kind, body):
+    header = {"Authorization": f"Bearer {ci.token}"}
+    answer = Client().generic("POST", "/api/v1/policies/default/draft", body, content_type=kind, headers=header)
+    assert problem(answer, 422)["errors"][0]["value"] == "a form that cannot be read"
+
+
 def test_who_is_not_signed_in_learns_no_parameters(db, client):
     problem(client.get("/api/v1/policies?nonsense=1"), 401)
 
