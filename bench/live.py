@@ -1,8 +1,10 @@
 """What watching costs: a fake fleet, many viewers, and one tab with Chromium.
 
-    .venv/bin/python -m bench.live [--instances 100] [--viewers 50] [--seconds 15]
+    .venv/bin/python -m bench.live [--instances 100] [--viewers 50] [--seconds 15] [--heap-seconds 3600]
 
-Goals with 100 instances and 50 viewers: web process and building of frames together ≤ 0.1 core, a tab ≤ 0.3 core.
+Goals with 100 instances and 50 viewers: web process and building of frames together ≤ 0.1 core, a tab ≤ 0.3 core. With
+--heap-seconds the tabs stay open that long, and their heaps after a collection of garbage are read every minute: flat
+once the charts hold their longest window.
 Figures are CPU seconds per second, so a busy machine does not change them much. Writes bench/out/live.json.
 """
 
@@ -18,7 +20,7 @@ from typing import Any
 import httpx
 import redis
 import websockets
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from controlplane import testing_browser
 from controlplane.dashboard.step import step
@@ -26,6 +28,7 @@ from controlplane.dashboard.tests.fake_fleet import FakeFleet
 
 OUT = Path(__file__).parent / "out" / "live.json"
 WARM_UP_S = 5.0
+TABS = {"live": "/live", "wall": "/wall?kiosk=1"}
 
 
 class Writer(threading.Thread):
@@ -101,14 +104,38 @@ def measure_server(web: testing_browser.Web, viewers: int, seconds: float) -> di
     }
 
 
-def measure_tab(browser: Browser, web: testing_browser.Web, path: str, seconds: float) -> dict[str, Any]:
+def opened(browser: Browser, web: testing_browser.Web, path: str) -> Page:
     context = browser.new_context(viewport={"width": 1920, "height": 1080})
     context.add_cookies(web.cookies(browser, "vera"))
     page = context.new_page()
     page.goto(web.url + path)
     page.wait_for_function("() => document.body.dataset.data === 'live'", timeout=60_000)
+    return page
+
+
+def measure_heaps(browser: Browser, web: testing_browser.Web, seconds: float) -> dict[str, dict[str, list[float]]]:
+    """MB of each tab and its number of nodes, every minute."""
+    sessions = {}
+    for name, path in TABS.items():
+        page = opened(browser, web, path)
+        sessions[name] = page.context.new_cdp_session(page)
+        sessions[name].send("Performance.enable")
+    heaps: dict[str, dict[str, list[float]]] = {name: {"heap_mb": [], "nodes": []} for name in TABS}
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(60)
+        for name, session in sessions.items():
+            session.send("HeapProfiler.collectGarbage")
+            metrics = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+            heaps[name]["heap_mb"].append(round(metrics["JSHeapUsedSize"] / 1e6, 2))
+            heaps[name]["nodes"].append(metrics["Nodes"])
+    return heaps
+
+
+def measure_tab(browser: Browser, web: testing_browser.Web, path: str, seconds: float) -> dict[str, Any]:
+    page = opened(browser, web, path)
     page.wait_for_timeout(WARM_UP_S * 1000)
-    session = context.new_cdp_session(page)
+    session = page.context.new_cdp_session(page)
     whole = browser.new_browser_cdp_session()
     session.send("Performance.enable")
 
@@ -121,7 +148,7 @@ def measure_tab(browser: Browser, web: testing_browser.Web, path: str, seconds: 
     before = reading()
     page.wait_for_timeout(seconds * 1000)
     after = reading()
-    context.close()
+    page.context.close()
 
     def share(name: str) -> float:
         return round((after[name] - before[name]) / seconds, 4)
@@ -141,6 +168,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=100)
     parser.add_argument("--viewers", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--heap-seconds", type=float, default=0.0)
     asked = parser.parse_args()
     with testing_browser.serving() as web:
         writer = Writer(web.redis, asked.instances)
@@ -150,8 +178,10 @@ def main() -> None:
         if testing_browser.CHROMIUM:
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=testing_browser.CHROMIUM, args=["--no-sandbox"])
-                for name, path in (("live", "/live"), ("wall", "/wall?kiosk=1")):
+                for name, path in TABS.items():
                     figures[name] = measure_tab(browser, web, path, asked.seconds)
+                if asked.heap_seconds:
+                    figures["heaps"] = measure_heaps(browser, web, asked.heap_seconds)
                 browser.close()
         writer.stopping.set()
         writer.join()
