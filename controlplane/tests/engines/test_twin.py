@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 REPEATS = 5
 COUNT = 60  # requests of a load
 LOADS = {"light": 0.6, "heavy": 0.3}  # mean seconds between two
-# Beyond the spread of the repetitions. Measured were 4 to 34 %: between a calibration and a load, the share of its core
-# that a busy machine leaves to the engine changes by more than 15 %.
-WITHIN = 1.0
+# Beyond the spread of the repetitions. On a quiet machine 1 to 5 % were measured, the spread included. Beside other
+# work the share of its core that the engine gets changes between a calibration and a load: up to 34 %.
+WITHIN = 0.5
 METRICS = ("ttft_s", "tpot_s", "e2e_s")
 
 
