@@ -43,7 +43,9 @@ def _problem() -> dict[str, Any]:
 
 
 def _errors_of(method: str, operation: dict[str, Any]) -> set[int]:
-    found = {400, 401, 403, 422}  # 422 everywhere: unknown query parameters are refused
+    found = {400, 401, 403}
+    if operation.get("parameters") or operation.get("requestBody") or method != "get":
+        found.add(422)  # also for query parameters that an operation does not read, when it changes something
     if operation.get("requestBody"):
         found |= {413, 415}
     return found | {409} if method == "post" else found  # the same Idempotency-Key, still at work

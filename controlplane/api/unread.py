@@ -1,4 +1,5 @@
-"""Refuses what an operation does not read: a misspelt `?dry_run=true` would otherwise apply the document."""
+"""Refuses what an operation that changes something does not read: a misspelt `?dry_run=true` would otherwise apply the
+document. Reads ignore unknown query parameters, as they always have."""
 
 import functools
 from collections.abc import Callable
@@ -28,9 +29,9 @@ def refuse_unread(run: Run) -> Run:
     @functools.wraps(run)
     def checked(request: HttpRequest, **path: Any) -> HttpResponseBase:
         try:
-            if principal_of(request) is not None:
+            if request.method not in SAFE and principal_of(request) is not None:
                 _check_query(request, names)
-                if not has_body and request.method not in SAFE:
+                if not has_body:
                     _check_no_body(request)
         except Exception as error:
             return operation.api.on_exception(request, error)
