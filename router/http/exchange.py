@@ -187,18 +187,7 @@ class HttpExchange:
         self._head = b"%b%b\r\n" % (STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, lines)
 
     def write(self, data: bytes) -> bool:
-        if self.takes_chunks:
-            data = b"%b%x\r\n%b\r\n" % (self._head, len(data), data)
-        elif self._head:
-            data = self._head + data
-        self._head = b""
-        self._written = data
-        try:
-            self.transport.write(data)
-        except RuntimeError:
-            if not self.transport.is_closing():
-                raise
-        return self.flow.write_paused
+        return self.write_chunk(b"%x\r\n%b\r\n" % (len(data), data) if self.takes_chunks else data)
 
     def write_chunk(self, chunk: bytes) -> bool:
         if self._head:
@@ -214,18 +203,13 @@ class HttpExchange:
 
     def end(self, data: bytes = b"") -> None:
         if not self.takes_chunks:
-            last = self._head + data if self._head else data
+            last = data
         elif data:
-            last = b"%b%x\r\n%b\r\n0\r\n\r\n" % (self._head, len(data), data)
+            last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data)
         else:
-            last = self._head + b"0\r\n\r\n"
-        self._head = b""
-        if last:
-            try:
-                self.transport.write(last)
-            except RuntimeError:
-                if not self.transport.is_closing():
-                    raise
+            last = b"0\r\n\r\n"
+        if last or self._head:
+            self.write_chunk(last)
         self.response_complete = True
         if not self.keep_alive:
             self.transport.close()
