@@ -14,9 +14,11 @@ def is_own_service(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bo
 
 
 def check_peer(transport: asyncio.BaseTransport) -> None:
-    """Abort a connection that a name has led to such an address. Raises PermissionError."""
+    """Close a connection that a name has led to such an address. Raises PermissionError."""
     peer = transport.get_extra_info("peername")
-    address = str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else "127.0.0.1"  # no tuple: a Unix socket
-    if is_own_service(ipaddress.ip_address(address)):
+    if not isinstance(peer, tuple):  # a Unix socket
+        return
+    address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+    if is_own_service(address):
         transport.close()
         raise PermissionError(errno.EACCES, f"{address} is an address of services of the host or its cloud")

@@ -5,10 +5,9 @@ Only instances that changed are updated, and those whose breaker is not closed: 
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from router.policy.fleet import FleetColumns
 from router.policy.types import InstanceState
+from router.policy.value import replace
 from router.pool.endpoint import Endpoint
 
 

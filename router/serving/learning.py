@@ -1,7 +1,6 @@
 """Learns from an answer: tokens per byte, accuracy of the prefix index, length of the session's history."""
 
-from msgspec.structs import replace
-
+from router.policy.value import replace
 from router.pool.endpoint import Endpoint
 from router.prefix.chain import CHUNK_BYTES
 from router.request import predict
