@@ -11,10 +11,11 @@ from controlplane.testing_browser import Web, browser, open_page, web  # noqa: F
 
 
 class RunningFleet:
-    """Writes a second of fleet every half second until stopped; `pause` is a fleet whose workers have died."""
+    """Writes a second of every pool each half second until stopped; `paused` is a fleet whose workers have died."""
 
     def __init__(self, fleet: FakeFleet) -> None:
         self.fleet = fleet
+        self.beside: list[FakeFleet] = []  # further pools
         self.paused = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -26,7 +27,11 @@ class RunningFleet:
     def _run(self) -> None:
         while not self._stopping.wait(0.5):
             if not self.paused:
-                self.fleet.write(time.time())
+                self.write()
+
+    def write(self) -> None:
+        for pool in [self.fleet, *self.beside]:
+            pool.write(time.time())
 
     def stop(self) -> None:
         self._stopping.set()

@@ -56,13 +56,15 @@ def test_two_pools_of_a_thousand_instances_show_what_failed_first(running: Runni
     other = FakeFleet(running.fleet.client, size=500, pool="production-llama-3-1-70b")
     other.routers = ["router-9"]
     other.states = {"production-llama-3-1-70b-417": ("failed", "the process was killed by SIGKILL (signal 9)")}
-    running.fleet.write()
-    other.write()
+    running.beside.append(other)
+    running.write()
     opened = open_page(width=1920, height=1080)
     page = opened.goto("/wall?kiosk=1")
-    page.wait_for_function(LIVE)
     expect(page.locator("#tile-note")).to_contain_text("1,000 instances in ")
     expect(page.locator("#counts")).to_contain_text("1 failed")
+    # The frame in the first page may be from before the second pool was written.
+    page.reload()
+    page.wait_for_function(LIVE)
     rows = page.evaluate("""async () => {
       const { heatRows } = await import("/static/js/heat_data.js");
       const columns = JSON.parse(document.getElementById("snapshot").textContent).frame.instances;
