@@ -7,13 +7,13 @@ from typing import Any
 from controlplane.dashboard import history
 from controlplane.dashboard.frame.attention import instance_link
 from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES, LatencyMetric
+from controlplane.dashboard.frame.slo import LOW_N, VERDICTS, verdict
 from controlplane.dashboard.frame.status import KV_SATURATED
 from controlplane.dashboard.frame.types import AttentionItem, ClassWindow, Frame, ShownEvent
 from fleet.systems.prices import per_million
 from router.contract.redis import staleness
 from router.policy.types import CLASSES
 
-LOW_N = 20  # minimum number of measurements for a percentile's line
 TILES_SHOWN = 128
 # Statuses in which an instance is as configured if its record says that. Others: unknown, or still on the way.
 CERTAIN = ("ready", "saturated", "draining", "stopped")
@@ -117,28 +117,6 @@ def slo(frame: Frame | None, pool: str, asked: Mapping[str, float]) -> dict[str,
         name: {**({"ttft": next(iter(limits))} if len(limits) == 1 else {}), **asked}
         for name, limits in declared.items()
     }
-
-
-# Of a class's TTFT against its SLO, with the status that it is drawn as.
-VERDICTS = {
-    "no SLO": "unseen",
-    "idle": "unseen",
-    "too few requests": "unseen",
-    "SLO met": "ready",
-    "SLO missed": "failed",
-}
-
-
-def verdict(window: ClassWindow | None, limit: float | None) -> str:
-    """Of the TTFT p90 against its SLO."""
-    if window is not None and not window["n"] and not window["rate"]:
-        return "idle"
-    if limit is None:
-        return "no SLO"
-    n, value = (window["ttft_n"], window["ttft"][1]) if window else (0, None)
-    if value is None or n < LOW_N:
-        return "too few requests"
-    return "SLO met" if value <= limit else "SLO missed"
 
 
 def _class(name: str, window: ClassWindow | None, means: str, slos: Mapping[str, float]) -> dict[str, Any]:

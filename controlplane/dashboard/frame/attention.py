@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from controlplane.dashboard.frame import slo
 from controlplane.dashboard.frame.types import AttentionItem, ClassWindow, Columns, Frame
-from controlplane.dashboard.templatetags.figures import seconds
+from controlplane.dashboard.templatetags.figures import ms, seconds
 from fleet.counted import counted, percent
 from router.contract.redis.staleness import WORKER_DOWN_S, WORKER_LATE_S
 
@@ -61,6 +62,10 @@ def instance_link(name: str) -> str:
 
 def pool_link(name: str) -> str:
     return f"/fleet/pools/{quote(name)}/"
+
+
+def requests_link(pool: str, name: str) -> str:
+    return f"/requests/?pool={quote(pool)}&class={name}"
 
 
 def worker_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
@@ -197,9 +202,22 @@ def _shares(pool: str, name: str, window: ClassWindow) -> Iterator[AttentionEntr
             reason = (
                 f"{percent(share)} of {name} requests {word} in the last {window['window_s']} s (n = {window['n']})"
             )
-            yield AttentionEntry(
-                severity, f"{pool} · {name}", reason, f"/requests/?pool={quote(pool)}&class={name}", (pool,)
-            )
+            yield AttentionEntry(severity, f"{pool} · {name}", reason, requests_link(pool, name), (pool,))
+
+
+def slo_missed(now: float, frame: Frame) -> Iterator[AttentionEntry]:
+    for pool, classes in frame["slo"].items():
+        for name, miss in classes.items():
+            if miss["listed"]:
+                limit, window = frame["pools"][pool]["slo"][name], frame["classes"][pool].get(name)
+                reason = _slo_reason(name, window, limit)
+                yield AttentionEntry(2, f"{pool} · {name}", reason, requests_link(pool, name), (pool,))
+
+
+def _slo_reason(name: str, window: ClassWindow | None, limit: float) -> str:
+    if window is None or slo.verdict(window, limit) != slo.MISSED:
+        return f"TTFT p90 of {name} requests was above the SLO of {ms(limit)} less than {slo.HOLD_S:.0f} s ago"
+    return f"TTFT p90 of {name} requests {ms(window['ttft'][1])}, SLO {ms(limit)} (n = {window['ttft_n']})"
 
 
 def unreadable(now: float, frame: Frame) -> Iterator[AttentionEntry]:
@@ -221,6 +239,7 @@ RULES: dict[str, Callable[[float, Frame], Iterator[AttentionEntry]]] = {
     "delivery_waits": delivery_waits,
     "instance_down": instance_down,
     "class_failing": class_failing,
+    "slo_missed": slo_missed,
     "router_behind": router_behind,
     "router_degraded": router_degraded,
     "instance_saturated": instance_saturated,

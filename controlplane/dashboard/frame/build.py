@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from controlplane.dashboard.frame import attention, class_limits, flow, latency, refusals, savings, tiers
+from controlplane.dashboard.frame import attention, class_limits, flow, latency, refusals, savings, slo, tiers
 from controlplane.dashboard.frame.status import KV_SATURATED, ORDER, shown_status
 from controlplane.dashboard.frame.types import (
     Classes,
@@ -40,7 +40,7 @@ from router.policy.types import CLASSES
 LastRow = dict[str, Any]  # columns of an instance in the previous frame
 
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
-SCHEMA = 1
+SCHEMA = 2
 EVENTS_SHOWN = 30
 RESTING = ("stopped", "failed", "starting")  # no process: a remaining sample is of the previous one
 STARTED_WINDOW_S = 10  # window of `started_10s` in a Window
@@ -65,20 +65,23 @@ class FrameInputs:
 
 
 def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, built_by: str = "worker") -> Frame:
-    """The frame for `now`. The previous frame gives rates and the start times of attention entries."""
+    """The frame for `now`. The previous frame gives rates, and what entries of attention began when."""
     pools = sorted(pool for pool in inputs.fleets if not is_ephemeral(pool))
     columns = _instances(now, inputs, pools, _by_id(previous))
     routers = _routers(now, inputs.routers)
+    summaries = {pool: _pool(inputs.fleets[pool]) for pool in pools}
+    classes = _classes(now, inputs.routers, pools)
     frame: Frame = {
         "schema": SCHEMA,
         "at": round(now, 3),
         "built_by": built_by,
-        "pools": {pool: _pool(inputs.fleets[pool]) for pool in pools},
+        "pools": summaries,
         "ephemeral_pools": sum(is_ephemeral(pool) for pool in inputs.fleets),
         "counts": _counts(columns["status"]),
         "kv_threshold": KV_SATURATED,
         "instances": columns,
-        "classes": _classes(now, inputs.routers, pools),
+        "classes": classes,
+        "slo": slo.misses(now, summaries, classes, previous["slo"] if previous else {}),
         "flow": flow.of_pools(_alive(now, inputs.routers), pools),
         "routers": routers,
         "nodes": _nodes(now, inputs.nodes, columns),

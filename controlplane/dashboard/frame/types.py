@@ -40,6 +40,14 @@ class ClassWindow(TypedDict):
 Classes = dict[str, ClassWindow | None]  # None: no router has reported the class
 
 
+class SloMiss(TypedDict):
+    """Whether Needs attention lists a class of a pool for its SLO."""
+
+    at: float  # of the frame
+    listed: bool
+    turned_at: float | None  # since when the verdict is another than what is listed
+
+
 class PoolFlow(TypedDict):
     links: list[list[str | float]]  # [class, rule, instance, requests/s]
     arcs: list[list[str | float]]  # [prefill, decode, offloads/s, bytes/s]
@@ -117,6 +125,7 @@ class Frame(TypedDict):
     kv_threshold: float
     instances: Columns
     classes: dict[str, Classes]  # by pool, and of all pools
+    slo: dict[str, dict[str, SloMiss]]  # by pool, and by class with an SLO
     flow: dict[str, PoolFlow]
     routers: Columns
     nodes: Columns

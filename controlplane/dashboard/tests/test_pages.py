@@ -110,26 +110,6 @@ def test_a_class_is_judged_by_the_slo_of_its_pools() -> None:
     assert page.slo(None, "", {})["warm"] == {}
 
 
-@pytest.mark.parametrize(
-    ("n", "p90", "limit", "word"),
-    [
-        (40, 300.0, 300.0, "SLO met"),
-        (40, 301.0, 300.0, "SLO missed"),
-        (19, 1.0, 300.0, "too few requests"),
-        (0, None, 300.0, "too few requests"),
-        (40, 1.0, None, "no SLO"),
-    ],
-)
-def test_the_verdict_of_a_class(n: int, p90: float | None, limit: float | None, word: str) -> None:
-    assert page.verdict({"n": n or 3, "rate": 1.0, "ttft_n": n, "ttft": [None, p90, None]}, limit) == word
-    assert word in page.VERDICTS
-
-
-def test_a_class_without_requests_is_idle() -> None:
-    assert page.verdict({"n": 0, "rate": 0.0, "ttft_n": 0, "ttft": [None] * 3}, 300.0) == "idle"
-    assert page.verdict(None, 300.0) == "too few requests"
-
-
 @pytest.mark.parametrize("path", ["/live", "/wall", "/requests/", "/requests/some-id/"])
 def test_strangers_are_sent_to_sign_in(client: Client, db: None, path: str) -> None:
     answer = client.get(path)

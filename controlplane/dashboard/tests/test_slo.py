@@ -1,0 +1,83 @@
+"""A class against its SLO: the verdict of a moment, and the misses that are listed."""
+
+import pytest
+
+from controlplane.dashboard.frame.build import build_frame
+from controlplane.dashboard.frame.slo import HOLD_S, VERDICTS, held, verdict
+from controlplane.dashboard.frame.types import Frame, SloMiss
+from controlplane.dashboard.tests.test_frames import NOW, Inputs, fleet, instance, router, sample, window
+
+
+@pytest.mark.parametrize(
+    ("n", "p90", "limit", "word"),
+    [
+        (40, 300.0, 300.0, "SLO met"),
+        (40, 301.0, 300.0, "SLO missed"),
+        (19, 1.0, 300.0, "too few requests"),
+        (0, None, 300.0, "too few requests"),
+        (40, 1.0, None, "no SLO"),
+    ],
+)
+def test_the_verdict_of_a_class(n: int, p90: float | None, limit: float | None, word: str) -> None:
+    assert verdict({"n": n or 3, "rate": 1.0, "ttft_n": n, "ttft": [None, p90, None]}, limit) == word
+    assert word in VERDICTS
+
+
+def test_a_class_without_requests_is_idle() -> None:
+    assert verdict({"n": 0, "rate": 0.0, "ttft_n": 0, "ttft": [None] * 3}, 300.0) == "idle"
+    assert verdict(None, 300.0) == "too few requests"
+
+
+HALF = HOLD_S / 2
+
+
+@pytest.mark.parametrize(
+    ("seen", "listed"),
+    [
+        ("", []),
+        ("missed met missed met missed met missed", [False] * 7),
+        ("missed missed missed missed", [False, False, True, True]),
+        ("missed missed missed met met met met", [False, False, True, True, True, False, False]),
+        ("missed missed missed met missed met missed met met", [False, False, *[True] * 6, True]),
+    ],
+)
+def test_a_verdict_counts_once_it_has_lasted(seen: str, listed: list[bool]) -> None:
+    """One frame every half of the hold time."""
+    before: SloMiss | None = None
+    shown = []
+    for i, word in enumerate(seen.split()):
+        before = held(i * HALF, word == "missed", before)
+        shown.append(before["listed"])
+    assert shown == listed
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_pause_between_frames_proves_nothing(listed: bool) -> None:
+    before: SloMiss = {"at": 10.0, "listed": listed, "turned_at": 1.0}
+    now = 10.0 + HOLD_S
+    assert held(now, not listed, before) == {"at": now, "listed": listed, "turned_at": now}
+
+
+def test_a_miss_that_lasts_needs_attention_until_it_has_been_over_for_as_long() -> None:
+    def frame_at(at: float, ttft: float, previous: Frame | None) -> Frame:
+        pool = {**fleet(instance("demo-0")), "slo": {"warm": 400.0}}
+        policies = {"demo": {"policy": "default", "version": 3, "sha256": "", "published_at": NOW, "document": {}}}
+        warm = {"r": router(at, warm=window(40, (ttft,) * 40))}
+        samples = {"demo-0": sample(at)}
+        inputs = Inputs(fleets={"demo": pool}, samples=samples, routers=warm, policies=policies, control_at=at)
+        return build_frame(at, inputs, previous)
+
+    first = frame_at(NOW, 600.0, None)
+    middle = frame_at(NOW + HALF, 600.0, first)
+    assert (first["attention"], middle["attention"]) == ([], [])
+    frame = frame_at(NOW + HOLD_S, 600.0, middle)
+    (item,) = frame["attention"]
+    assert (item["rule"], item["severity"], item["subject"]) == ("slo_missed", 2, "demo · warm")
+    assert (item["href"], item["pools"]) == ("/requests/?pool=demo&class=warm", ["demo"])
+    assert item["reason"] == "TTFT p90 of warm requests 590 ms, SLO 400 ms (n = 40)"
+    after = []
+    for i in (1, 2, 3):
+        frame = frame_at(NOW + HOLD_S + i * HALF, 300.0, frame)
+        after.append([item["reason"] for item in frame["attention"]])
+    held_on = ["TTFT p90 of warm requests was above the SLO of 400 ms less than 30 s ago"]
+    assert after == [held_on, held_on, []]
