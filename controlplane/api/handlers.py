@@ -11,9 +11,10 @@ from django.db import DatabaseError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError, ValidationErrorContext
+from ninja.operation import Operation
 
 from controlplane.api.auth import TokenOrSession
-from controlplane.api.openapi import describe_errors
+from controlplane.api.openapi import describe
 from controlplane.api.problems import ApiProblem, response
 from controlplane.notices.errors import InvalidInput
 from controlplane.policies import errors as policy_errors
@@ -39,6 +40,9 @@ class WeirApi(NinjaAPI):
     ) -> ValidationError:
         return InvalidFields([_field(error, context.model) for context in error_contexts for error in _raw(context)])
 
+    def get_openapi_operation_id(self, operation: Operation) -> str:
+        return operation.view_func.__name__
+
     def get_openapi_schema(self, **kwargs: Any) -> Any:
         return self._described
 
@@ -46,21 +50,23 @@ class WeirApi(NinjaAPI):
     def _described(self) -> Any:
         """Built once: it takes most of a second of CPU, and unauthenticated clients may request it."""
         schema = super().get_openapi_schema()
+        scopes = self._scopes()
         for methods in schema["paths"].values():
             for method, operation in methods.items():
-                describe_errors(method, operation)
-        self._name_scopes(schema)
+                describe(method, operation)
+                operation["security"] = [{"TokenOrSession": scopes[operation["operationId"]]}]
         return schema
 
-    def _name_scopes(self, schema: Any) -> None:
-        """Ninja leaves the scopes of an operation empty."""
-        described = {op["operationId"]: op for methods in schema["paths"].values() for op in methods.values()}
-        for _, router in self._routers:
-            for view in router.path_operations.values():
-                for operation in view.operations:
-                    for auth in operation.auth_callbacks:
-                        if operation.operation_id in described and isinstance(auth, TokenOrSession):
-                            described[operation.operation_id]["security"] = [{"TokenOrSession": list(auth.scopes)}]
+    def _scopes(self) -> dict[str, list[str]]:
+        """By operation; ninja leaves them empty."""
+        views = [view for _, router in self._routers for view in router.path_operations.values()]
+        return {
+            self.get_openapi_operation_id(operation): list(auth.scopes)
+            for view in views
+            for operation in view.operations
+            for auth in operation.auth_callbacks
+            if isinstance(auth, TokenOrSession)
+        }
 
 
 def _raw(context: ValidationErrorContext[Any]) -> list[Any]:

@@ -14,22 +14,23 @@ def _header(name: str, description: str, max_length: int) -> dict[str, Any]:
     return {"in": "header", "name": name, "required": False, "description": description, "schema": schema}
 
 
-# `openapi_extra=headers(IDEMPOTENT)`: what the middleware and etags.py read from the request.
-IDEMPOTENT = _header("Idempotency-Key", "A repeated key gets the first answer again, for 24 hours", 200)
-IF_MATCH = _header("If-Match", "The ETag from the last read; 412 when the resource has changed since", 80)
+_IF_MATCH = _header("If-Match", "The ETag from the last read; 412 when the resource has changed since", 80)
+_IF_NONE_MATCH = _header("If-None-Match", "The ETag from the last read; 304 while it is the current one", 80)
+_IDEMPOTENT = _header("Idempotency-Key", "A repeated key gets the first answer again, for 24 hours", 200)
+# `openapi_extra=IF_MATCH`: what etags.py reads from the request.
+IF_MATCH, IF_NONE_MATCH = {"parameters": [_IF_MATCH]}, {"parameters": [_IF_NONE_MATCH]}
 
-IF_NONE_MATCH = _header("If-None-Match", "The ETag from the last read; 304 while it is the current one", 80)
-
-
-def headers(*parameters: dict[str, Any]) -> dict[str, Any]:
-    return {"parameters": list(parameters)}
-
-
+_CHECKS = ("check_fleet",)  # a POST that changes nothing, so a repeated one needs no key
+_ALWAYS_FOUND = ("list_node_events",)  # also of a node that was forgotten
 _JSON, _PROBLEM, _REF = "application/json", "application/problem+json", "#/components/schemas/ProblemOut"
 
 
-def describe_errors(method: str, operation: dict[str, Any]) -> None:
-    """Adds the common error responses, as problem+json, to every operation."""
+def describe(method: str, operation: dict[str, Any]) -> None:
+    """Adds what all operations share; ninja describes an operation by its docstring, which is the summary here."""
+    operation["summary"] = operation.pop("description")
+    if method == "post" and operation["operationId"] not in _CHECKS:  # the middleware reads it
+        inputs = operation["parameters"]
+        inputs.insert(sum(each["in"] != "header" for each in inputs), _IDEMPOTENT)
     responses = operation["responses"]
     for status in _errors_of(method, operation):
         responses.setdefault(status, {"description": HTTPStatus(status).phrase, "content": _problem()})
@@ -44,8 +45,12 @@ def _problem() -> dict[str, Any]:
 
 def _errors_of(method: str, operation: dict[str, Any]) -> set[int]:
     found = {400, 401, 403}
-    if operation.get("parameters") or operation.get("requestBody") or method != "get":
+    if operation["parameters"] or operation.get("requestBody") or method != "get":
         found.add(422)  # also for query parameters that an operation does not read, when it changes something
     if operation.get("requestBody"):
         found |= {413, 415}
+    if _IF_MATCH in operation["parameters"]:
+        found.add(412)
+    if operation["operationId"] not in _ALWAYS_FOUND and any(each["in"] == "path" for each in operation["parameters"]):
+        found.add(404)
     return found | {409} if method == "post" else found  # the same Idempotency-Key, still at work

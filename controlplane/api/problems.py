@@ -101,6 +101,6 @@ def response(request: HttpRequest, problem: ApiProblem) -> HttpResponse:
     return answer
 
 
-# Adds error responses to an operation: `response={200: Out, **errors(404, 422)}`.
+# Errors of an operation beyond those that openapi.py describes for all: `response={200: Out, **errors(503)}`.
 def errors(*statuses: int) -> dict[int, type[Schema]]:
-    return {status: ProblemOut for status in sorted({400, 401, 403, *statuses})}
+    return dict.fromkeys(statuses, ProblemOut)

@@ -8,8 +8,7 @@ from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 
 from controlplane.api.auth import needs
-from controlplane.api.openapi import IDEMPOTENT
-from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.fleet import InstanceName, find_instance
 from controlplane.api.routes.fleet_schemas import ReasonIn
 from controlplane.audit.services import actor_of
@@ -91,15 +90,9 @@ class InstanceCalibrationOut(Schema):
     last: CalibrationOut = Field(description="The newest calibration, whatever its outcome")
 
 
-@router.post(
-    "/instances/{name}/calibrate",
-    response={202: CalibrationOut, **errors(404, 409, 415, 422)},
-    operation_id="calibrate_instance",
-    summary="Calibrate the twin: measure the engine with a short sweep of requests, which loads it, or from traffic",
-    openapi_extra={"parameters": [IDEMPOTENT]},
-    auth=needs("fleet:write"),
-)
-def calibrate(request: HttpRequest, name: InstanceName, payload: CalibrateIn | None = None) -> Any:
+@router.post("/instances/{name}/calibrate", response={202: CalibrationOut}, auth=needs("fleet:write"))
+def calibrate_instance(request: HttpRequest, name: InstanceName, payload: CalibrateIn | None = None) -> Any:
+    """Calibrate the twin: measure the engine with a short sweep of requests, which loads it, or from traffic"""
     find_instance(name)
     given = payload or CalibrateIn.model_validate({})
     try:
@@ -112,14 +105,9 @@ def calibrate(request: HttpRequest, name: InstanceName, payload: CalibrateIn | N
     return Status(202, row)
 
 
-@router.get(
-    "/instances/{name}/calibration",
-    response={200: InstanceCalibrationOut, **errors(404, 422)},
-    operation_id="get_instance_calibration",
-    summary="The calibration of an instance",
-    auth=needs("fleet:read"),
-)
-def get_calibration(request: HttpRequest, name: InstanceName) -> Any:
+@router.get("/instances/{name}/calibration", response=InstanceCalibrationOut, auth=needs("fleet:read"))
+def get_instance_calibration(request: HttpRequest, name: InstanceName) -> Any:
+    """The calibration of an instance"""
     instance = find_instance(name)
     last, measured = selectors.last_asked(name), selectors.newest(name)
     if last is None:
@@ -128,15 +116,9 @@ def get_calibration(request: HttpRequest, name: InstanceName) -> Any:
     return {"measured": measured, "stale": stale, "last": last}
 
 
-@router.post(
-    "/instances/{name}/calibration/cancel",
-    response={200: CalibrationOut, **errors(404, 409)},
-    operation_id="cancel_calibration",
-    summary="Stop the calibration, within a second; the constants measured before stay in force",
-    openapi_extra={"parameters": [IDEMPOTENT]},
-    auth=needs("fleet:write"),
-)
+@router.post("/instances/{name}/calibration/cancel", response=CalibrationOut, auth=needs("fleet:write"))
 def cancel_calibration(request: HttpRequest, name: InstanceName) -> Any:
+    """Stop the calibration, within a second; the constants measured before stay in force"""
     find_instance(name)
     try:
         return actions.cancel_calibration(name, actor_of(request))

@@ -9,7 +9,7 @@ from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
 from controlplane.api.body import Body
-from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
+from controlplane.api.openapi import ROW_MAX, Number
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 from controlplane.notices import selectors, services
@@ -85,119 +85,70 @@ def _row(channel_id: int) -> Channel:
     return row
 
 
-@router.get(
-    "/channels",
-    response={200: list[ChannelOut], **errors()},
-    operation_id="list_channels",
-    summary="Every channel",
-    auth=needs("admin"),
-)
+@router.get("/channels", response=list[ChannelOut], auth=needs("admin"))
 def list_channels(request: HttpRequest) -> Any:
+    """Every channel"""
     return [channel_out(row) for row in Channel.objects.all()]
 
 
-@router.post(
-    "/channels",
-    response={201: IssuedChannelOut, **errors(409, 415, 422)},
-    operation_id="create_channel",
-    summary="Create a channel for notices",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("admin"),
-)
+@router.post("/channels", response={201: IssuedChannelOut}, auth=needs("admin"))
 def create_channel(request: HttpRequest, response: HttpResponse, payload: ChannelIn) -> Any:
+    """Create a channel for notices"""
     terms = services.ChannelTerms(**payload.dict(exclude={"kind"}))
     row, secret = services.create_channel(payload.kind, terms, actor_of(request))
     response.headers["Cache-Control"] = "no-store"
     return Status(201, {**channel_out(row), "secret": secret})
 
 
-@router.get(
-    "/channels/{channel_id}",
-    response={200: ChannelOut, **errors(404, 422)},
-    operation_id="get_channel",
-    summary="One channel",
-    auth=needs("admin"),
-)
+@router.get("/channels/{channel_id}", response=ChannelOut, auth=needs("admin"))
 def get_channel(request: HttpRequest, channel_id: Number) -> Any:
+    """One channel"""
     return channel_out(_row(channel_id))
 
 
-@router.patch(
-    "/channels/{channel_id}",
-    response={200: ChannelOut, **errors(404, 415, 422)},
-    operation_id="change_channel",
-    summary="Change the given fields of a channel",
-    auth=needs("admin"),
-)
+@router.patch("/channels/{channel_id}", response=ChannelOut, auth=needs("admin"))
 def change_channel(request: HttpRequest, channel_id: Number, payload: ChannelChange) -> Any:
+    """Change the given fields of a channel"""
     changes = {name: value for name, value in payload.dict(exclude_unset=True).items() if value is not None}
     return channel_out(services.change_channel(_row(channel_id), changes, actor_of(request)))
 
 
-@router.delete(
-    "/channels/{channel_id}",
-    response={204: None, **errors(404, 422)},
-    operation_id="delete_channel",
-    summary="Delete a channel with its log",
-    auth=needs("admin"),
-)
+@router.delete("/channels/{channel_id}", response={204: None}, auth=needs("admin"))
 def delete_channel(request: HttpRequest, channel_id: Number) -> Any:
+    """Delete a channel with its log"""
     services.delete_channel(_row(channel_id), actor_of(request))
     return Status(204, None)
 
 
-@router.post(
-    "/channels/{channel_id}/rotate",
-    response={200: IssuedChannelOut, **errors(404, 409, 415, 422)},
-    operation_id="rotate_channel",
-    summary="Make a new secret; the old one signs too for 24 hours",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("admin"),
-)
+@router.post("/channels/{channel_id}/rotate", response={200: IssuedChannelOut, **errors(415)}, auth=needs("admin"))
 def rotate_channel(request: HttpRequest, response: HttpResponse, channel_id: Number) -> Any:
+    """Make a new secret; the old one signs too for 24 hours"""
     row = _row(channel_id)
     secret = services.rotate_secret(row, actor_of(request))
     response.headers["Cache-Control"] = "no-store"
     return {**channel_out(row), "secret": secret}
 
 
-@router.post(
-    "/channels/{channel_id}/test",
-    response={202: NoticeOut, **errors(404, 409, 415, 422)},
-    operation_id="test_channel",
-    summary="Send a test notice, also to a disabled channel; its outcome is in the log within seconds",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("admin"),
-)
+@router.post("/channels/{channel_id}/test", response={202: NoticeOut, **errors(415)}, auth=needs("admin"))
 def test_channel(request: HttpRequest, channel_id: Number) -> Any:
+    """Send a test notice, also to a disabled channel; its outcome is in the log within seconds"""
     return Status(202, services.test_channel(_row(channel_id), actor_of(request)))
 
 
-@router.get(
-    "/channels/{channel_id}/notices",
-    response={200: list[NoticeOut], **errors(404, 422)},
-    operation_id="list_notices",
-    summary="What a channel was sent in the last 30 days, newest first",
-    auth=needs("admin"),
-)
+@router.get("/channels/{channel_id}/notices", response=list[NoticeOut], auth=needs("admin"))
 def list_notices(
     request: HttpRequest,
     channel_id: Number,
     limit: int = Query(50, ge=1, le=200),
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only notices with a smaller id"),
 ) -> Any:
+    """What a channel was sent in the last 30 days, newest first"""
     return selectors.log_of(_row(channel_id), limit, before)
 
 
-@router.post(
-    "/notes",
-    response={204: None, **errors(404, 409, 415, 422)},
-    operation_id="write_note",
-    summary="Put a note on the charts of a pool; channels may subscribe to notes",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("notes:write"),
-)
+@router.post("/notes", response={204: None, **errors(404)}, auth=needs("notes:write"))
 def write_note(request: HttpRequest, payload: NoteIn) -> Any:
+    """Put a note on the charts of a pool; channels may subscribe to notes"""
     pool = Pool.objects.filter(name=payload.pool, ephemeral_owner="").first()
     if pool is None:
         raise ApiProblem(404, detail=f"there is no pool {payload.pool}")

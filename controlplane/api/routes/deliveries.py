@@ -10,7 +10,7 @@ from ninja.params.functions import Query
 
 from controlplane.api import etags
 from controlplane.api.auth import caller, check, needs
-from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, IF_NONE_MATCH, ROW_MAX, Number, headers
+from controlplane.api.openapi import IF_MATCH, IF_NONE_MATCH, ROW_MAX, Number
 from controlplane.api.problems import errors
 from controlplane.api.routes.delivery_schemas import (
     ActReason,
@@ -41,7 +41,6 @@ WAIT_MAX_S = 60
 WAIT_STEP_S = 0.5
 WAITERS_MAX = 20  # each holds a thread and a database connection; further ones are answered at once
 _waiters = threading.BoundedSemaphore(WAITERS_MAX)
-CHANGES = {200: DeliveryOut, **errors(404, 409, 412, 415, 422)}
 
 
 def _answer(response: HttpResponse, row: Delivery) -> dict[str, Any]:
@@ -50,14 +49,10 @@ def _answer(response: HttpResponse, row: Delivery) -> dict[str, Any]:
 
 
 @router.post(
-    "/policies/{name}/draft/deliver",
-    response={201: DeliveryOut, **errors(404, 409, 412, 415, 422)},
-    operation_id="deliver_draft",
-    summary="Propose the draft as the candidate of a delivery",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
-    auth=needs("policy:publish"),
+    "/policies/{name}/draft/deliver", response={201: DeliveryOut}, openapi_extra=IF_MATCH, auth=needs("policy:publish")
 )
 def deliver_draft(request: HttpRequest, response: HttpResponse, name: str, payload: DeliverIn) -> Any:
+    """Propose the draft as the candidate of a delivery"""
     if payload.emergency:
         check(caller(request), "admin")  # a narrow token of an administrator is not enough
     policy = policies.policy(name)
@@ -75,19 +70,14 @@ def deliver_draft(request: HttpRequest, response: HttpResponse, name: str, paylo
     return Status(201, _answer(response, made))
 
 
-@router.get(
-    "/policies/{name}/deliveries",
-    response={200: list[DeliveryOut], **errors(404, 422)},
-    operation_id="list_deliveries",
-    summary="Deliveries of a policy, newest first",
-    auth=needs("policy:read"),
-)
+@router.get("/policies/{name}/deliveries", response=list[DeliveryOut], auth=needs("policy:read"))
 def list_deliveries(
     request: HttpRequest,
     name: str,
     limit: int = Query(20, ge=1, le=100),
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only deliveries with a smaller id"),
 ) -> Any:
+    """Deliveries of a policy, newest first"""
     rows = selectors.deliveries(policies.policy(name)).prefetch_related("approvals")
     if before is not None:
         rows = rows.filter(pk__lt=before)
@@ -96,10 +86,8 @@ def list_deliveries(
 
 @router.get(
     "/deliveries/{delivery_id}",
-    response={200: DeliveryOut, 304: None, **errors(404, 422)},
-    operation_id="get_delivery",
-    summary="One delivery; with If-None-Match and wait, as soon as it changes",
-    openapi_extra=headers(IF_NONE_MATCH),
+    response={200: DeliveryOut, 304: None},
+    openapi_extra=IF_NONE_MATCH,
     auth=needs("policy:read"),
 )
 def get_delivery(
@@ -108,6 +96,7 @@ def get_delivery(
     delivery_id: Number,
     wait: int = Query(0, ge=0, le=WAIT_MAX_S, description="Seconds to wait for another ETag; then 304"),
 ) -> Any:
+    """One delivery; with If-None-Match and wait, as soon as it changes"""
     row, seen = selectors.delivery(delivery_id), etags.if_none_match(request)
     if row.etag == seen and _changes_within(row, wait):
         row = selectors.delivery(delivery_id)
@@ -133,19 +122,14 @@ def _changes_within(row: Delivery, seconds: float) -> bool:
         _waiters.release()
 
 
-@router.get(
-    "/deliveries/{delivery_id}/looks",
-    response={200: list[LookOut], **errors(404, 422)},
-    operation_id="list_looks",
-    summary="The judge's looks of the last 30 days, newest first",
-    auth=needs("policy:read"),
-)
+@router.get("/deliveries/{delivery_id}/looks", response=list[LookOut], auth=needs("policy:read"))
 def list_looks(
     request: HttpRequest,
     delivery_id: Number,
     limit: int = Query(50, ge=1, le=200),
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only looks with a smaller id"),
 ) -> Any:
+    """The judge's looks of the last 30 days, newest first"""
     rows = selectors.delivery(delivery_id).looks.all()
     if before is not None:
         rows = rows.filter(pk__lt=before)
@@ -156,14 +140,12 @@ def list_looks(
 
 
 @router.post(
-    "/deliveries/{delivery_id}/approve",
-    response=CHANGES,
-    operation_id="approve_delivery",
-    summary="Approve exactly this document, plan and base; not for who saved the draft or proposed it",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
-    auth=needs("policy:approve"),
+    "/deliveries/{delivery_id}/approve", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:approve")
 )
-def approve(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ApproveIn | None = None) -> Any:
+def approve_delivery(
+    request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ApproveIn | None = None
+) -> Any:
+    """Approve exactly this document, plan and base; not for who saved the draft or proposed it"""
     row, seen = selectors.delivery(delivery_id), etags.if_match(request)
     if payload is not None and payload.emergency:
         check(caller(request), "admin")
@@ -173,102 +155,76 @@ def approve(request: HttpRequest, response: HttpResponse, delivery_id: Number, p
 
 
 @router.post(
-    "/deliveries/{delivery_id}/reject",
-    response=CHANGES,
-    operation_id="reject_delivery",
-    summary="Reject a proposed delivery",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
-    auth=needs("policy:approve"),
+    "/deliveries/{delivery_id}/reject", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:approve")
 )
-def reject(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
+def reject_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
+    """Reject a proposed delivery"""
     return _act(services.reject, request, response, delivery_id, payload.reason)
 
 
 @router.post(
-    "/deliveries/{delivery_id}/withdraw",
-    response=CHANGES,
-    operation_id="withdraw_delivery",
-    summary="Make the candidate of a delivery that has not started a draft again; only its proposer",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
-    auth=needs("policy:publish"),
+    "/deliveries/{delivery_id}/withdraw", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:publish")
 )
-def withdraw(
+def withdraw_delivery(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
 ) -> Any:
+    """Make the candidate of a delivery that has not started a draft again; only its proposer"""
     return _act(services.withdraw, request, response, delivery_id, _reason(payload))
 
 
 @router.post(
-    "/deliveries/{delivery_id}/start",
-    response=CHANGES,
-    operation_id="start_delivery",
-    summary="Start a delivery that is ready",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
-    auth=needs("policy:publish"),
+    "/deliveries/{delivery_id}/start", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:publish")
 )
-def start(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None) -> Any:
+def start_delivery(
+    request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
+) -> Any:
+    """Start a delivery that is ready"""
     return _act(services.start, request, response, delivery_id, _reason(payload))
 
 
 @router.post(
-    "/deliveries/{delivery_id}/pause",
-    response=CHANGES,
-    operation_id="pause_delivery",
-    summary="Stop the step's clock; the candidate keeps its share",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
-    auth=needs("policy:abort"),
+    "/deliveries/{delivery_id}/pause", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:abort")
 )
-def pause(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None) -> Any:
+def pause_delivery(
+    request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
+) -> Any:
+    """Stop the step's clock; the candidate keeps its share"""
     return _act(services.pause, request, response, delivery_id, _reason(payload))
 
 
 @router.post(
-    "/deliveries/{delivery_id}/set-aside",
-    response=CHANGES,
-    operation_id="set_delivery_aside",
-    summary="Pause, and let live decide every request meanwhile",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
-    auth=needs("policy:abort"),
+    "/deliveries/{delivery_id}/set-aside", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:abort")
 )
-def set_aside(
+def set_delivery_aside(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
 ) -> Any:
+    """Pause, and let live decide every request meanwhile"""
     return _act(services.set_aside, request, response, delivery_id, _reason(payload))
 
 
 @router.post(
-    "/deliveries/{delivery_id}/resume",
-    response=CHANGES,
-    operation_id="resume_delivery",
-    summary="Start the paused step once more, with everything counted anew",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
-    auth=needs("policy:publish"),
+    "/deliveries/{delivery_id}/resume", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:publish")
 )
-def resume(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
+def resume_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
+    """Start the paused step once more, with everything counted anew"""
     return _act(services.resume, request, response, delivery_id, payload.reason)
 
 
 @router.post(
-    "/deliveries/{delivery_id}/advance",
-    response=CHANGES,
-    operation_id="advance_delivery",
-    summary="Go on to the next step, whatever the guards say",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
-    auth=needs("policy:publish"),
+    "/deliveries/{delivery_id}/advance", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:publish")
 )
-def advance(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
+def advance_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
+    """Go on to the next step, whatever the guards say"""
     return _act(services.advance, request, response, delivery_id, payload.reason)
 
 
 @router.post(
-    "/deliveries/{delivery_id}/abort",
-    response=CHANGES,
-    operation_id="abort_delivery",
-    summary="End it: live decides every request again within a second; after promotion the old version is live again",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
-    auth=needs("policy:abort"),
+    "/deliveries/{delivery_id}/abort", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:abort")
 )
-def abort(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None) -> Any:
+def abort_delivery(
+    request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
+) -> Any:
+    """End it: live decides every request again within a second; after promotion the old version is live again"""
     return _act(services.abort, request, response, delivery_id, _reason(payload))
 
 
@@ -284,81 +240,45 @@ def _act(service: Any, request: HttpRequest, response: HttpResponse, delivery_id
 # Rules and freezes
 
 
-@router.get(
-    "/policies/{name}/delivery-rules",
-    response={200: RulesOut, **errors(404)},
-    operation_id="get_delivery_rules",
-    summary="Who may publish without a delivery, and how many approvals a plan needs",
-    auth=needs("policy:read"),
-)
-def get_rules(request: HttpRequest, name: str) -> Any:
+@router.get("/policies/{name}/delivery-rules", response=RulesOut, auth=needs("policy:read"))
+def get_delivery_rules(request: HttpRequest, name: str) -> Any:
+    """Who may publish without a delivery, and how many approvals a plan needs"""
     return policies.policy(name)
 
 
-@router.put(
-    "/policies/{name}/delivery-rules",
-    response={200: RulesOut, **errors(404, 415, 422)},
-    operation_id="set_delivery_rules",
-    summary="Set them",
-    auth=needs("freeze:write"),
-)
-def set_rules(request: HttpRequest, name: str, payload: RulesIn) -> Any:
+@router.put("/policies/{name}/delivery-rules", response=RulesOut, auth=needs("freeze:write"))
+def set_delivery_rules(request: HttpRequest, name: str, payload: RulesIn) -> Any:
+    """Set them"""
     return services.set_rules(policies.policy(name), actor_of(request), **payload.dict())
 
 
-@router.get(
-    "/freezes",
-    response={200: list[FreezeOut], **errors()},
-    operation_id="list_freezes",
-    summary="Times in which nothing starts, advances or goes live",
-    auth=needs("policy:read"),
-)
+@router.get("/freezes", response=list[FreezeOut], auth=needs("policy:read"))
 def list_freezes(request: HttpRequest) -> Any:
+    """Times in which nothing starts, advances or goes live"""
     return [freeze_out(row) for row in Freeze.objects.filter(removed_at=None)]
 
 
-@router.post(
-    "/freezes",
-    response={201: FreezeOut, **errors(409, 415, 422)},
-    operation_id="add_freeze",
-    summary="Add a freeze",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("freeze:write"),
-)
+@router.post("/freezes", response={201: FreezeOut}, auth=needs("freeze:write"))
 def add_freeze(request: HttpRequest, payload: FreezeIn) -> Any:
+    """Add a freeze"""
     return Status(201, freeze_out(freezing.add_freeze(payload.dict(), actor_of(request))))
 
 
-@router.get(
-    "/freezes/{freeze_id}",
-    response={200: FreezeOut, **errors(404, 422)},
-    operation_id="get_freeze",
-    summary="One freeze",
-    auth=needs("policy:read"),
-)
+@router.get("/freezes/{freeze_id}", response=FreezeOut, auth=needs("policy:read"))
 def get_freeze(request: HttpRequest, freeze_id: Number) -> Any:
+    """One freeze"""
     return freeze_out(freezing.freeze(freeze_id))
 
 
-@router.patch(
-    "/freezes/{freeze_id}",
-    response={200: FreezeOut, **errors(404, 409, 415, 422)},
-    operation_id="change_freeze",
-    summary="Change the given fields of a freeze",
-    auth=needs("freeze:write"),
-)
+@router.patch("/freezes/{freeze_id}", response={200: FreezeOut, **errors(409)}, auth=needs("freeze:write"))
 def change_freeze(request: HttpRequest, freeze_id: Number, payload: FreezeChange) -> Any:
+    """Change the given fields of a freeze"""
     changes = {name: value for name, value in payload.dict(exclude_unset=True).items() if value is not None}
     return freeze_out(freezing.change_freeze(freezing.freeze(freeze_id), changes, actor_of(request)))
 
 
-@router.delete(
-    "/freezes/{freeze_id}",
-    response={204: None, **errors(404, 422)},
-    operation_id="remove_freeze",
-    summary="Remove a freeze",
-    auth=needs("freeze:write"),
-)
+@router.delete("/freezes/{freeze_id}", response={204: None}, auth=needs("freeze:write"))
 def remove_freeze(request: HttpRequest, freeze_id: Number) -> Any:
+    """Remove a freeze"""
     freezing.remove_freeze(freezing.freeze(freeze_id), actor_of(request))
     return Status(204, None)

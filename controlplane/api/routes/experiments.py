@@ -8,7 +8,7 @@ from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
-from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
+from controlplane.api.openapi import ROW_MAX, Number
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.audit.services import actor_of
@@ -227,48 +227,32 @@ def _experiment(number: int) -> Experiment:
     return found
 
 
-@router.get(
-    "",
-    response={200: list[ExperimentOut], **errors(422)},
-    operation_id="list_experiments",
-    summary="Experiments, newest first",
-    auth=needs("experiments:read"),
-)
+@router.get("", response=list[ExperimentOut], auth=needs("experiments:read"))
 def list_experiments(
     request: HttpRequest,
     limit: int = Query(20, ge=1, le=100),
     matrix: int | None = Query(None, ge=1, le=ROW_MAX, description="The cells of this matrix; default: of none"),
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only experiments with a smaller id"),
 ) -> Any:
+    """Experiments, newest first"""
     rows = selectors.experiments().filter(matrix=matrix)
     if before is not None:
         rows = rows.filter(pk__lt=before)
     return [experiment_out(row) for row in rows[:limit]]
 
 
-@router.get(
-    "/compare",
-    response={200: dict[str, Any], **errors(422)},
-    operation_id="compare_arms",
-    summary="Results of arms of different experiments that played the same requests: ?arm=12:lpwl&arm=13:lpwl",
-    auth=needs("experiments:read"),
-)
+@router.get("/compare", response=dict[str, Any], auth=needs("experiments:read"))
 def compare_arms(request: HttpRequest, arm: Annotated[list[str], Query(max_length=across.MOST)]) -> Any:
+    """Results of arms of different experiments that played the same requests: ?arm=12:lpwl&arm=13:lpwl"""
     try:
         return across.compared(across.chosen(arm))[1]
     except across.NotComparable as error:
         raise ApiProblem(422, errors=[error.problem], detail=str(error)) from None
 
 
-@router.post(
-    "",
-    response={201: ExperimentOut, **errors(415, 422)},
-    operation_id="start_experiment",
-    summary="Start an experiment: the same load for each arm, one run per arm and seed",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("experiments:write"),
-)
+@router.post("", response={201: ExperimentOut}, auth=needs("experiments:write"))
 def start_experiment(request: HttpRequest, response: HttpResponse, payload: ExperimentIn) -> Any:
+    """Start an experiment: the same load for each arm, one run per arm and seed"""
     try:
         made = services.start_experiment(payload, actor_of(request))
     except services.InvalidExperiment as error:
@@ -277,26 +261,15 @@ def start_experiment(request: HttpRequest, response: HttpResponse, payload: Expe
     return Status(201, experiment_out(_experiment(made.pk)))
 
 
-@router.get(
-    "/{number}",
-    response={200: ExperimentOut, **errors(404, 422)},
-    operation_id="get_experiment",
-    summary="One experiment with the progress of its runs",
-    auth=needs("experiments:read"),
-)
+@router.get("/{number}", response=ExperimentOut, auth=needs("experiments:read"))
 def get_experiment(request: HttpRequest, number: Number) -> Any:
+    """One experiment with the progress of its runs"""
     return experiment_out(_experiment(number))
 
 
-@router.get(
-    "/{number}/results",
-    response={200: ResultsOut, **errors(404, 422)},
-    operation_id="get_results",
-    summary="Results per arm and class, differences, ECDFs; ?format=csv or parquet for a row per request",
-    by_alias=True,
-    auth=needs("experiments:read"),
-)
+@router.get("/{number}/results", response=ResultsOut, by_alias=True, auth=needs("experiments:read"))
 def get_results(request: HttpRequest, number: Number, format: Literal["json", "csv", "parquet"] = "json") -> Any:
+    """Results per arm and class, differences, ECDFs; ?format=csv or parquet for a row per request"""
     experiment = _experiment(number)
     if format == "json":
         return results_of(experiment)
@@ -309,19 +282,14 @@ def get_results(request: HttpRequest, number: Number, format: Literal["json", "c
     return answer
 
 
-@router.get(
-    "/{number}/comparison.csv",
-    response={200: None, **errors(404, 422)},
-    operation_id="get_comparison",
-    summary="The comparison of the page: a row for each metric and arm of one class, with differences from a baseline",
-    auth=needs("experiments:read"),
-)
+@router.get("/{number}/comparison.csv", response=None, auth=needs("experiments:read"))
 def get_comparison(
     request: HttpRequest,
     number: Number,
     baseline: str = Query("", max_length=60),
     request_class: Literal["all", "warm", "medium", "heavy"] = Query("all", alias="class"),
 ) -> Any:
+    """The comparison of the page: a row for each metric and arm of one class, with differences from a baseline"""
     experiment = _experiment(number)
     text = exports.comparison_csv_of(experiment, request_class, _baseline(experiment, baseline))
     answer = HttpResponse(text, content_type="text/csv; charset=utf-8")
@@ -329,27 +297,17 @@ def get_comparison(
     return answer
 
 
-@router.get(
-    "/{number}/report.md",
-    response={200: None, **errors(404, 422)},
-    operation_id="get_report",
-    summary="The comparison as Markdown, with its pictures in it",
-    auth=needs("experiments:read"),
-)
+@router.get("/{number}/report.md", response=None, auth=needs("experiments:read"))
 def get_report(request: HttpRequest, number: Number, baseline: str = Query("", max_length=60)) -> Any:
+    """The comparison as Markdown, with its pictures in it"""
     experiment = _experiment(number)
     text = exports.report_of(experiment, _baseline(experiment, baseline))
     return HttpResponse(text, content_type="text/markdown; charset=utf-8")
 
 
-@router.get(
-    "/{number}/report.zip",
-    response={200: None, **errors(404, 422)},
-    operation_id="get_report_files",
-    summary="The comparison as report.md with its pictures as SVG files beside it",
-    auth=needs("experiments:read"),
-)
+@router.get("/{number}/report.zip", response=None, auth=needs("experiments:read"))
 def get_report_files(request: HttpRequest, number: Number, baseline: str = Query("", max_length=60)) -> Any:
+    """The comparison as report.md with its pictures as SVG files beside it"""
     experiment = _experiment(number)
     packed = exports.report_files_of(experiment, _baseline(experiment, baseline))
     answer = HttpResponse(packed, content_type="application/zip")
@@ -365,14 +323,9 @@ def _baseline(experiment: Experiment, baseline: str) -> str:
     return baseline or names[0]
 
 
-@router.get(
-    "/{number}/junit.xml",
-    response={200: None, **errors(404, 409, 422)},
-    operation_id="get_junit",
-    summary="JUnit XML: a test case for each run and each expectation, skipped when inconclusive; once it has ended",
-    auth=needs("experiments:read"),
-)
+@router.get("/{number}/junit.xml", response={200: None, **errors(409)}, auth=needs("experiments:read"))
 def get_junit(request: HttpRequest, number: Number) -> Any:
+    """JUnit XML: a test case for each run and each expectation, skipped when inconclusive; once it has ended"""
     experiment = _experiment(number)
     if experiment.status not in ENDED:
         detail = f"experiment {number} is {experiment.status}; ask again when it has ended"
@@ -380,13 +333,7 @@ def get_junit(request: HttpRequest, number: Number) -> Any:
     return HttpResponse(exports.junit_of(experiment), content_type="application/xml; charset=utf-8")
 
 
-@router.get(
-    "/{number}/kv",
-    response={200: list[KvOut], **errors(404, 422)},
-    operation_id="get_kv_usage",
-    summary="KV usage of each instance over time, of each run in the twin that has ended",
-    auth=needs("experiments:read"),
-)
+@router.get("/{number}/kv", response=list[KvOut], auth=needs("experiments:read"))
 def get_kv_usage(
     request: HttpRequest,
     number: Number,
@@ -394,45 +341,30 @@ def get_kv_usage(
     seed: int | None = Query(None, ge=0, le=SEED_MAX, description="Default: every seed"),
     limit: int = Query(512, ge=1, le=512, description="Instances of a run: the fullest"),
 ) -> Any:
+    """KV usage of each instance over time, of each run in the twin that has ended"""
     return kv_of(_experiment(number), arm, seed, limit)
 
 
-@router.get(
-    "/{number}/gpu",
-    response={200: list[GpuUseOut], **errors(404, 422)},
-    operation_id="get_gpu_use",
-    summary="GPU use of the nodes of each replay every 5 s, while it runs and after it",
-    auth=needs("experiments:read"),
-)
+@router.get("/{number}/gpu", response=list[GpuUseOut], auth=needs("experiments:read"))
 def get_gpu_use(
     request: HttpRequest,
     number: Number,
     arm: str = Query("", max_length=60, description="Default: every arm"),
     seed: int | None = Query(None, ge=0, le=SEED_MAX, description="Default: every seed"),
 ) -> Any:
+    """GPU use of the nodes of each replay every 5 s, while it runs and after it"""
     return gpu_use_of(_experiment(number), arm, seed)
 
 
-@router.get(
-    "/{number}/record",
-    response={200: dict[str, Any], **errors(404, 422)},
-    operation_id="get_record",
-    summary="Everything the runs depend on: product, trace, policy documents, fleets with their constants, hosts",
-    auth=needs("experiments:read"),
-)
+@router.get("/{number}/record", response=dict[str, Any], auth=needs("experiments:read"))
 def get_record(request: HttpRequest, number: Number) -> Any:
+    """Everything the runs depend on: product, trace, policy documents, fleets with their constants, hosts"""
     return provenance.whole(_experiment(number))
 
 
-@router.post(
-    "/{number}/repeat",
-    response={201: ExperimentOut, **errors(404, 422)},
-    operation_id="repeat_experiment",
-    summary="Start it again from its record; in the twin the same product gives byte-identical requests",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("experiments:write"),
-)
+@router.post("/{number}/repeat", response={201: ExperimentOut}, auth=needs("experiments:write"))
 def repeat_experiment(request: HttpRequest, response: HttpResponse, number: Number) -> Any:
+    """Start it again from its record; in the twin the same product gives byte-identical requests"""
     try:
         made = services.repeat_experiment(_experiment(number), actor_of(request))
     except services.InvalidExperiment as error:
@@ -441,15 +373,9 @@ def repeat_experiment(request: HttpRequest, response: HttpResponse, number: Numb
     return Status(201, experiment_out(_experiment(made.pk)))
 
 
-@router.post(
-    "/{number}/cancel",
-    response={200: ExperimentOut, **errors(404, 409, 422)},
-    operation_id="cancel_experiment",
-    summary="Cancel: queued runs end at once, the running one within seconds; finished results are kept",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("experiments:write"),
-)
+@router.post("/{number}/cancel", response=ExperimentOut, auth=needs("experiments:write"))
 def cancel_experiment(request: HttpRequest, number: Number) -> Any:
+    """Cancel: queued runs end at once, the running one within seconds; finished results are kept"""
     experiment = _experiment(number)
     if not services.cancel_experiment(experiment, actor_of(request)):
         raise ApiProblem(409, detail=f"experiment {number} has ended already: {_experiment(number).status}")

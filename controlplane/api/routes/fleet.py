@@ -9,8 +9,8 @@ from ninja.params.functions import Query
 
 from controlplane.api import etags
 from controlplane.api.auth import caller, needs
-from controlplane.api.openapi import IDEMPOTENT, IF_MATCH
-from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.openapi import IF_MATCH
+from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.fleet_schemas import ActIn, AppliedOut, EventOut, FleetOut, InstanceOut, LogOut, PoolOut
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
@@ -111,14 +111,9 @@ def sees_secrets(request: HttpRequest) -> bool:
     return "fleet:write" in caller(request).scopes
 
 
-@router.get(
-    "/fleet",
-    response={200: FleetOut, **errors()},
-    operation_id="get_fleet",
-    summary="The fleet document, as YAML with Accept: application/yaml; secrets are hidden without fleet:write",
-    auth=needs("fleet:read"),
-)
+@router.get("/fleet", response=FleetOut, auth=needs("fleet:read"))
 def get_fleet(request: HttpRequest, response: HttpResponse) -> Any:
+    """The fleet document, as YAML with Accept: application/yaml; secrets are hidden without fleet:write"""
     secrets = sees_secrets(request)
     etags.put(response, services.digest())
     if not _wants_yaml(request):
@@ -134,12 +129,7 @@ def _wants_yaml(request: HttpRequest) -> bool:
 
 
 @router.put(
-    "/fleet",
-    response={200: AppliedOut, **errors(412, 415, 422)},
-    operation_id="put_fleet",
-    summary="Apply a fleet document (YAML or JSON); with dry_run only return the changes",
-    openapi_extra={"requestBody": DOCUMENT_BODY, "parameters": [IF_MATCH]},
-    auth=needs("fleet:write"),
+    "/fleet", response=AppliedOut, openapi_extra={"requestBody": DOCUMENT_BODY, **IF_MATCH}, auth=needs("fleet:write")
 )
 def put_fleet(
     request: HttpRequest,
@@ -148,6 +138,7 @@ def put_fleet(
     prune: bool = Query(False, description="Remove pools that the document does not name"),
     reason: str = Query("", max_length=300, pattern=_TEXT, description="Reason, kept in the audit log"),
 ) -> Any:
+    """Apply a fleet document (YAML or JSON); with dry_run only return the changes"""
     try:
         applied = actions.apply(
             read_document(request),
@@ -184,28 +175,18 @@ def read_document(request: HttpRequest) -> Any:
     raise ApiProblem(415, detail=f"send {YAML} or application/json, not {kind or 'a body without Content-Type'}")
 
 
-@router.get(
-    "/pools",
-    response={200: list[PoolOut], **errors(422)},
-    operation_id="list_pools",
-    summary="Every pool",
-    auth=needs("fleet:read"),
-)
+@router.get("/pools", response=list[PoolOut], auth=needs("fleet:read"))
 def list_pools(
     request: HttpRequest, ephemeral: bool = Query(False, description="Include the pools of experiments")
 ) -> Any:
+    """Every pool"""
     secrets = sees_secrets(request)
     return [pool_out(row, secrets) for row in pool_rows(selectors.pools(include_ephemeral=ephemeral))]
 
 
-@router.get(
-    "/pools/{name}",
-    response={200: PoolOut, **errors(404, 422)},
-    operation_id="get_pool",
-    summary="One pool",
-    auth=needs("fleet:read"),
-)
+@router.get("/pools/{name}", response=PoolOut, auth=needs("fleet:read"))
 def get_pool(request: HttpRequest, name: PoolName) -> Any:
+    """One pool"""
     secrets = sees_secrets(request)
     try:
         return pool_out(pool_rows([selectors.pool(name)])[0], secrets)
@@ -213,69 +194,43 @@ def get_pool(request: HttpRequest, name: PoolName) -> Any:
         raise ApiProblem(404, detail=f"no pool is named {name}") from None
 
 
-@router.get(
-    "/instances",
-    response={200: list[InstanceOut], **errors(422)},
-    operation_id="list_instances",
-    summary="Instances with their latest samples",
-    auth=needs("fleet:read"),
-)
+@router.get("/instances", response=list[InstanceOut], auth=needs("fleet:read"))
 def list_instances(
     request: HttpRequest,
     pool: str = Query("", max_length=63, pattern="^[a-z0-9-]*$", description="Filter by pool"),
 ) -> Any:
+    """Instances with their latest samples"""
     found = Instance.objects.filter(pool__name=pool) if pool else selectors.instances()
     rows = found.select_related("pool").prefetch_related("ports").order_by("pool__name", "ordinal")
     return [instance_out(row) for row in instance_rows(rows)]
 
 
-@router.get(
-    "/instances/{name}",
-    response={200: InstanceOut, **errors(404, 422)},
-    operation_id="get_instance",
-    summary="One instance",
-    auth=needs("fleet:read"),
-)
+@router.get("/instances/{name}", response=InstanceOut, auth=needs("fleet:read"))
 def get_instance(request: HttpRequest, name: InstanceName) -> Any:
+    """One instance"""
     return instance_out(instance_rows([find_instance(name)])[0])
 
 
-@router.get(
-    "/instances/{name}/logs",
-    response={200: LogOut, **errors(404, 422)},
-    operation_id="get_instance_logs",
-    summary="The last lines of the engine's log",
-    auth=needs("fleet:read"),
-)
-def get_logs(request: HttpRequest, name: InstanceName, lines: int = Query(100, ge=1, le=LOG_LINES_MAX)) -> Any:
+@router.get("/instances/{name}/logs", response=LogOut, auth=needs("fleet:read"))
+def get_instance_logs(request: HttpRequest, name: InstanceName, lines: int = Query(100, ge=1, le=LOG_LINES_MAX)) -> Any:
+    """The last lines of the engine's log"""
     return {"instance": name, "lines": selectors.last_log_lines(find_instance(name), lines)}
 
 
-@router.get(
-    "/instances/{name}/events",
-    response={200: list[EventOut], **errors(404, 422)},
-    operation_id="list_instance_events",
-    summary="Events of the instance, newest first",
-    auth=needs("fleet:read"),
-)
-def list_events(request: HttpRequest, name: InstanceName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
+@router.get("/instances/{name}/events", response=list[EventOut], auth=needs("fleet:read"))
+def list_instance_events(request: HttpRequest, name: InstanceName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
+    """Events of the instance, newest first"""
     return list(selectors.events(find_instance(name).name, limit))
 
 
-@router.post(
-    "/instances/{name}/{verb}",
-    response={200: InstanceOut, **errors(404, 409, 415, 422)},
-    operation_id="act_on_instance",
-    summary="Drain, undrain, restart, stop, start it, put it to sleep or wake it",
-    openapi_extra={"parameters": [IDEMPOTENT]},
-    auth=needs("fleet:write"),
-)
-def act(
+@router.post("/instances/{name}/{verb}", response=InstanceOut, auth=needs("fleet:write"))
+def act_on_instance(
     request: HttpRequest,
     name: InstanceName,
     verb: Literal["drain", "undrain", "restart", "stop", "start", "sleep", "wake"],
     payload: ActIn | None = None,
 ) -> Any:
+    """Drain, undrain, restart, stop, start it, put it to sleep or wake it"""
     find_instance(name)
     try:
         given = payload or ActIn.model_validate({})

@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from ninja import Router
 
 from controlplane.api.auth import needs
-from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.fleet import DOCUMENT_BODY, invalid, read_document
 from controlplane.api.routes.fleet_schemas import StartOut
 from controlplane.fleet_ops import checks
@@ -18,14 +18,10 @@ router = Router(tags=["fleet"])
 
 
 @router.post(
-    "/fleet/check",
-    response={200: list[StartOut], **errors(415, 422)},
-    operation_id="check_fleet",
-    summary="Check a fleet document: what its pools would start and what this host lacks; changes nothing",
-    openapi_extra={"requestBody": DOCUMENT_BODY},
-    auth=needs("fleet:write"),
+    "/fleet/check", response=list[StartOut], openapi_extra={"requestBody": DOCUMENT_BODY}, auth=needs("fleet:write")
 )
 def check_fleet(request: HttpRequest) -> Any:
+    """Check a fleet document: what its pools would start and what this host lacks; changes nothing"""
     try:
         return checks.check_all(services.read_fleet(read_document(request)))
     except UnreadableDocument as error:

@@ -8,7 +8,7 @@ from ninja import Field, Router, Schema, Status
 
 from controlplane.api.auth import needs
 from controlplane.api.body import Body
-from controlplane.api.openapi import IDEMPOTENT, Number, headers
+from controlplane.api.openapi import Number
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.audit.services import actor_of
 from controlplane.keys import services
@@ -73,26 +73,15 @@ def _row(key_id: int) -> ApiKey:
     return row
 
 
-@router.get(
-    "",
-    response={200: list[KeyOut], **errors()},
-    operation_id="list_keys",
-    summary="Every API key",
-    auth=needs("keys:read"),
-)
+@router.get("", response=list[KeyOut], auth=needs("keys:read"))
 def list_keys(request: HttpRequest) -> Any:
+    """Every API key"""
     return [key_out(row) for row in ApiKey.objects.all()]
 
 
-@router.post(
-    "",
-    response={201: IssuedKeyOut, **errors(409, 415, 422)},
-    operation_id="create_key",
-    summary="Create an API key for clients of the routers",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("keys:write"),
-)
+@router.post("", response={201: IssuedKeyOut}, auth=needs("keys:write"))
 def create_key(request: HttpRequest, response: HttpResponse, payload: KeyIn) -> Any:
+    """Create an API key for clients of the routers"""
     values = payload.dict(exclude={"name"})
     try:
         terms = services.KeyTerms(**{**values, "pools": tuple(payload.pools)})
@@ -103,39 +92,24 @@ def create_key(request: HttpRequest, response: HttpResponse, payload: KeyIn) -> 
     return Status(201, {**key_out(row), "key": secret})
 
 
-@router.get(
-    "/required",
-    response={200: Required, **errors()},
-    operation_id="required_keys",
-    summary="Pools that require a key",
-    auth=needs("keys:read"),
-)
-def required(request: HttpRequest) -> Any:
+@router.get("/required", response=Required, auth=needs("keys:read"))
+def required_keys(request: HttpRequest) -> Any:
+    """Pools that require a key"""
     return {"pools": services.required_pools()}
 
 
-@router.put(
-    "/required",
-    response={200: Required, **errors(415, 422)},
-    operation_id="require_keys",
-    summary="Set which pools require a key",
-    auth=needs("keys:write"),
-)
+@router.put("/required", response=Required, auth=needs("keys:write"))
 def require_keys(request: HttpRequest, payload: Required) -> Any:
+    """Set which pools require a key"""
     try:
         return {"pools": services.require_keys(payload.pools, actor_of(request))}
     except services.InvalidKey as error:
         raise _problem(error) from None
 
 
-@router.patch(
-    "/{key_id}",
-    response={200: KeyOut, **errors(404, 415, 422)},
-    operation_id="change_key",
-    summary="Change the given fields; a revoked key cannot be changed",
-    auth=needs("keys:write"),
-)
+@router.patch("/{key_id}", response=KeyOut, auth=needs("keys:write"))
 def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
+    """Change the given fields; a revoked key cannot be changed"""
     changes = payload.dict(exclude_unset=True)
     for field in ("name", "pools"):
         if changes.get(field, "") is None:
@@ -146,15 +120,9 @@ def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
         raise _problem(error) from None
 
 
-@router.post(
-    "/{key_id}/revoke",
-    response={200: KeyOut, **errors(404, 409, 415, 422)},
-    operation_id="revoke_key",
-    summary="Revoke a key; idempotent",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("keys:write"),
-)
+@router.post("/{key_id}/revoke", response={200: KeyOut, **errors(415)}, auth=needs("keys:write"))
 def revoke_key(request: HttpRequest, key_id: Number) -> Any:
+    """Revoke a key; idempotent"""
     row = _row(key_id)
     services.revoke_key(row, actor_of(request))
     row.refresh_from_db()

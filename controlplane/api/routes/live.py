@@ -54,14 +54,9 @@ class HistoryOut(Schema):
     )
 
 
-@router.get(
-    "",
-    response={200: FrameOut, **errors(503)},
-    operation_id="get_live",
-    summary="The newest frame: instances, classes, routers, policies, alerts",
-    auth=needs("live:read"),
-)
+@router.get("", response={200: FrameOut, **errors(503)}, auth=needs("live:read"))
 def get_live(request: HttpRequest) -> Any:
+    """The newest frame: instances, classes, routers, policies, alerts"""
     try:
         frame = current(connect(), time.time())
     except redis.RedisError as error:
@@ -71,17 +66,12 @@ def get_live(request: HttpRequest) -> Any:
     return frame
 
 
-@router.get(
-    "/history",
-    response={200: HistoryOut, **errors(422, 503)},
-    operation_id="get_live_history",
-    summary="History for the charts of the Live page",
-    auth=needs("live:read"),
-)
+@router.get("/history", response={200: HistoryOut, **errors(503)}, auth=needs("live:read"))
 def get_live_history(
     request: HttpRequest,
     seconds: int = Query(300, ge=60, le=history.RANGES_S[-1], description="How far back"),
 ) -> Any:
+    """History for the charts of the Live page"""
     now = time.time()
     try:
         return history.columns(rows(connect(), now, seconds), now, seconds)

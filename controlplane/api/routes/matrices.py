@@ -10,8 +10,8 @@ from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
-from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
-from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.openapi import ROW_MAX, Number
+from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.experiments import Verdict
 from controlplane.audit.services import actor_of
 from controlplane.experiments import selectors
@@ -87,31 +87,20 @@ def matrix_out(matrix: Matrix) -> dict[str, Any]:
     }
 
 
-@router.get(
-    "",
-    response={200: list[MatrixOut], **errors(422)},
-    operation_id="list_matrices",
-    summary="Matrices, newest first",
-    auth=needs("experiments:read"),
-)
+@router.get("", response=list[MatrixOut], auth=needs("experiments:read"))
 def list_matrices(
     request: HttpRequest, limit: int = Query(20, ge=1, le=100), before: int | None = Query(None, ge=1, le=ROW_MAX)
 ) -> Any:
+    """Matrices, newest first"""
     rows = selectors.matrices()
     if before is not None:
         rows = rows.filter(pk__lt=before)
     return [matrix_out(row) for row in rows[:limit]]
 
 
-@router.post(
-    "",
-    response={201: MatrixOut, **errors(415, 422)},
-    operation_id="start_matrix",
-    summary="Start traces × loads × arms × seeds in the twin: an experiment for each trace at each load",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("experiments:write"),
-)
+@router.post("", response={201: MatrixOut}, auth=needs("experiments:write"))
 def start_matrix(request: HttpRequest, response: HttpResponse, payload: MatrixIn) -> Any:
+    """Start traces × loads × arms × seeds in the twin: an experiment for each trace at each load"""
     try:
         made = services.start_matrix(payload, actor_of(request))
     except InvalidExperiment as error:
@@ -120,25 +109,15 @@ def start_matrix(request: HttpRequest, response: HttpResponse, payload: MatrixIn
     return Status(201, matrix_out(_matrix(made.pk)))
 
 
-@router.get(
-    "/{number}",
-    response={200: MatrixOut, **errors(404, 422)},
-    operation_id="get_matrix",
-    summary="One matrix with the status of its cells",
-    auth=needs("experiments:read"),
-)
+@router.get("/{number}", response=MatrixOut, auth=needs("experiments:read"))
 def get_matrix(request: HttpRequest, number: Number) -> Any:
+    """One matrix with the status of its cells"""
     return matrix_out(_matrix(number))
 
 
-@router.get(
-    "/{number}/results",
-    response={200: MatrixResultsOut, **errors(404, 422)},
-    operation_id="get_matrix_results",
-    summary="Values of every metric by cell, class and arm, and the arms that are best or tied; ?format=csv",
-    auth=needs("experiments:read"),
-)
+@router.get("/{number}/results", response=MatrixResultsOut, auth=needs("experiments:read"))
 def get_matrix_results(request: HttpRequest, number: Number, format: Literal["json", "csv"] = "json") -> Any:
+    """Values of every metric by cell, class and arm, and the arms that are best or tied; ?format=csv"""
     cells = list(_matrix(number).cells.all())
     if format == "csv":
         text = io.StringIO()
@@ -158,27 +137,15 @@ def get_matrix_results(request: HttpRequest, number: Number, format: Literal["js
     }
 
 
-@router.post(
-    "/{number}/cancel",
-    response={200: MatrixOut, **errors(404, 422)},
-    operation_id="cancel_matrix",
-    summary="Cancel every cell that has not ended",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("experiments:write"),
-)
+@router.post("/{number}/cancel", response=MatrixOut, auth=needs("experiments:write"))
 def cancel_matrix(request: HttpRequest, number: Number) -> Any:
+    """Cancel every cell that has not ended"""
     services.cancel_matrix(_matrix(number), actor_of(request))
     return matrix_out(_matrix(number))
 
 
-@router.post(
-    "/{number}/resume",
-    response={200: MatrixOut, **errors(404, 422)},
-    operation_id="resume_matrix",
-    summary="Queue cells that failed or were cancelled again; finished runs are kept",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("experiments:write"),
-)
+@router.post("/{number}/resume", response=MatrixOut, auth=needs("experiments:write"))
 def resume_matrix(request: HttpRequest, number: Number) -> Any:
+    """Queue cells that failed or were cancelled again; finished runs are kept"""
     services.resume_matrix(_matrix(number), actor_of(request))
     return matrix_out(_matrix(number))

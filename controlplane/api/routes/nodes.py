@@ -7,8 +7,7 @@ from ninja import Path, Router, Status
 from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
-from controlplane.api.openapi import IDEMPOTENT
-from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.fleet_schemas import EventOut, NodeOut, ReasonIn
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
@@ -38,48 +37,27 @@ def _find(name: str) -> NodeRow:
     return found[0]
 
 
-@router.get(
-    "",
-    response={200: list[NodeOut], **errors()},
-    operation_id="list_nodes",
-    summary="Every node",
-    auth=needs("fleet:read"),
-)
+@router.get("", response=list[NodeOut], auth=needs("fleet:read"))
 def list_nodes(request: HttpRequest) -> Any:
+    """Every node"""
     return [node_out(row) for row in node_rows(Node.objects.all())]
 
 
-@router.get(
-    "/{name}",
-    response={200: NodeOut, **errors(404, 422)},
-    operation_id="get_node",
-    summary="One node",
-    auth=needs("fleet:read"),
-)
+@router.get("/{name}", response=NodeOut, auth=needs("fleet:read"))
 def get_node(request: HttpRequest, name: NodeName) -> Any:
+    """One node"""
     return node_out(_find(name))
 
 
-@router.get(
-    "/{name}/events",
-    response={200: list[EventOut], **errors(422)},
-    operation_id="list_node_events",
-    summary="Events of the node, newest first; also of a forgotten node",
-    auth=needs("fleet:read"),
-)
-def list_events(request: HttpRequest, name: NodeName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
+@router.get("/{name}/events", response=list[EventOut], auth=needs("fleet:read"))
+def list_node_events(request: HttpRequest, name: NodeName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
+    """Events of the node, newest first; also of a forgotten node"""
     return list(selectors.node_events(name, limit))
 
 
-@router.post(
-    "/{name}/forget",
-    response={204: None, **errors(404, 409, 415, 422)},
-    operation_id="forget_node",
-    summary="Forget a node that is gone for good; refused while it reports or holds instances",
-    openapi_extra={"parameters": [IDEMPOTENT]},
-    auth=needs("fleet:write"),
-)
-def forget(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None) -> Any:
+@router.post("/{name}/forget", response={204: None}, auth=needs("fleet:write"))
+def forget_node(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None) -> Any:
+    """Forget a node that is gone for good; refused while it reports or holds instances"""
     _find(name)
     try:
         actions.forget_node(name, actor_of(request), payload.reason if payload else "")
@@ -88,17 +66,11 @@ def forget(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None
     return Status(204, None)
 
 
-@router.post(
-    "/{name}/{verb}",
-    response={200: NodeOut, **errors(404, 415, 422)},
-    operation_id="act_on_node",
-    summary="Cordon, drain or reopen the node",
-    openapi_extra={"parameters": [IDEMPOTENT]},
-    auth=needs("fleet:write"),
-)
-def act(
+@router.post("/{name}/{verb}", response=NodeOut, auth=needs("fleet:write"))
+def act_on_node(
     request: HttpRequest, name: NodeName, verb: Literal["cordon", "uncordon", "drain"], payload: ReasonIn | None = None
 ) -> Any:
+    """Cordon, drain or reopen the node"""
     _find(name)
     actions.act_on_node(verb, name, actor_of(request), payload.reason if payload else "")
     return node_out(_find(name))

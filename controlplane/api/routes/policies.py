@@ -8,7 +8,7 @@ from ninja.params.functions import Query
 
 from controlplane.api import etags
 from controlplane.api.auth import needs
-from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, ROW_MAX, Number, headers
+from controlplane.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.policy_schemas import (
     ChangeOut,
@@ -38,119 +38,76 @@ from router.policy.schema.parameters import PARAMETERS
 router = Router(tags=["policies"])
 
 
-@router.get(
-    "",
-    response={200: list[PolicyOut], **errors()},
-    operation_id="list_policies",
-    summary="Every policy",
-    auth=needs("policy:read"),
-)
+@router.get("", response=list[PolicyOut], auth=needs("policy:read"))
 def list_policies(request: HttpRequest) -> Any:
+    """Every policy"""
     return [policy_out(policy) for policy in selectors.policies()]
 
 
-@router.get(
-    "/schema",
-    response={200: PolicySchemaOut, **errors()},
-    operation_id="get_policy_schema",
-    summary="JSON Schema of a policy document and every parameter with its limits",
-    auth=needs("policy:read"),
-)
-def get_schema(request: HttpRequest) -> Any:
+@router.get("/schema", response=PolicySchemaOut, auth=needs("policy:read"))
+def get_policy_schema(request: HttpRequest) -> Any:
+    """JSON Schema of a policy document and every parameter with its limits"""
     names = ParameterOut.model_fields
     parameters = [{name: getattr(parameter, name) for name in names} for parameter in PARAMETERS.values()]
     return {"document_schema": documents.json_schema(), "parameters": parameters}
 
 
-@router.post(
-    "",
-    response={201: PublicationOut, **errors(409, 415, 422)},
-    operation_id="create_policy",
-    summary="Create a policy with its first version",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("policy:write", "policy:publish"),
-)
+@router.post("", response={201: PublicationOut}, auth=needs("policy:write", "policy:publish"))
 def create_policy(request: HttpRequest, payload: PolicyIn) -> Any:
+    """Create a policy with its first version"""
     document = payload.document if payload.document is not None else services.default_document(payload.strategy)
     made = services.create_policy(payload.name, document, actor_of(request), payload.reason)
     return Status(201, publication_out(made))
 
 
-@router.get(
-    "/{name}",
-    response={200: PolicyOut, **errors(404)},
-    operation_id="get_policy",
-    summary="One policy",
-    auth=needs("policy:read"),
-)
+@router.get("/{name}", response=PolicyOut, auth=needs("policy:read"))
 def get_policy(request: HttpRequest, response: HttpResponse, name: str) -> Any:
+    """One policy"""
     policy = selectors.policy(name)
     answer = policy_out(policy)
     etags.put(response, f"v{answer['live']['number']}")
     return answer
 
 
-@router.get(
-    "/{name}/versions",
-    response={200: list[VersionOut], **errors(404, 422)},
-    operation_id="list_versions",
-    summary="Published versions, newest first",
-    auth=needs("policy:read"),
-)
+@router.get("/{name}/versions", response=list[VersionOut], auth=needs("policy:read"))
 def list_versions(
     request: HttpRequest,
     name: str,
     limit: int = Query(50, ge=1, le=200),
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only versions with a smaller number"),
 ) -> Any:
+    """Published versions, newest first"""
     rows = selectors.history(selectors.policy(name)).select_related("policy")
     if before is not None:
         rows = rows.filter(number__lt=before)
     return [version_out(version) for version in rows[:limit]]
 
 
-@router.get(
-    "/{name}/versions/{number}",
-    response={200: VersionOut, **errors(404, 422)},
-    operation_id="get_version",
-    summary="One published version",
-    auth=needs("policy:read"),
-)
+@router.get("/{name}/versions/{number}", response=VersionOut, auth=needs("policy:read"))
 def get_version(request: HttpRequest, response: HttpResponse, name: str, number: Number) -> Any:
+    """One published version"""
     version = selectors.version(selectors.policy(name), number)
     etags.put(response, version.etag)
     return version_out(version)
 
 
-@router.get(
-    "/{name}/diff",
-    response={200: DiffOut, **errors(404, 422)},
-    operation_id="diff_versions",
-    summary="Differences between two versions",
-    by_alias=True,
-    auth=needs("policy:read"),
-)
+@router.get("/{name}/diff", response=DiffOut, by_alias=True, auth=needs("policy:read"))
 def diff_versions(
     request: HttpRequest,
     name: str,
     from_: int = Query(..., alias="from", ge=1, le=ROW_MAX),
     to: int = Query(..., ge=1, le=ROW_MAX),
 ) -> Any:
+    """Differences between two versions"""
     policy = selectors.policy(name)
     old, new = selectors.version(policy, from_), selectors.version(policy, to)
     changes = [ChangeOut.from_orm(change) for change in diffs.diff(old.document, new.document)]
     return {"policy": name, "from": from_, "to": to, "changes": changes}
 
 
-@router.post(
-    "/{name}/draft",
-    response={200: DraftOut, 201: DraftOut, **errors(404)},
-    operation_id="open_draft",
-    summary="Open a draft of the live version, or return the open draft",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("policy:write"),
-)
+@router.post("/{name}/draft", response={200: DraftOut, 201: DraftOut}, auth=needs("policy:write"))
 def open_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
+    """Open a draft of the live version, or return the open draft"""
     policy = selectors.policy(name)
     existed = selectors.open_draft(policy) is not None
     draft = services.open_draft(policy, actor_of(request))
@@ -158,14 +115,9 @@ def open_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     return Status(200 if existed else 201, draft_out(draft))
 
 
-@router.get(
-    "/{name}/draft",
-    response={200: DraftOut, **errors(404)},
-    operation_id="get_draft",
-    summary="The open draft",
-    auth=needs("policy:read"),
-)
+@router.get("/{name}/draft", response=DraftOut, auth=needs("policy:read"))
 def get_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
+    """The open draft"""
     draft = selectors.open_draft(selectors.policy(name))
     if draft is None:
         raise ApiProblem(404, detail=f"policy {name} has no open draft; POST to this address opens one")
@@ -174,14 +126,10 @@ def get_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
 
 
 @router.patch(
-    "/{name}/draft",
-    response={200: DraftOut, **errors(404, 409, 412, 415, 422)},
-    operation_id="edit_draft",
-    summary="Change fields of the draft, or replace its document",
-    openapi_extra=headers(IF_MATCH),
-    auth=needs("policy:write"),
+    "/{name}/draft", response={200: DraftOut, **errors(409)}, openapi_extra=IF_MATCH, auth=needs("policy:write")
 )
 def edit_draft(request: HttpRequest, response: HttpResponse, name: str, payload: DraftPatch) -> Any:
+    """Change fields of the draft, or replace its document"""
     policy = selectors.policy(name)
     if (payload.overrides is None) == (payload.document is None):
         error = Problem("overrides", None, "send either overrides or document")
@@ -196,28 +144,16 @@ def edit_draft(request: HttpRequest, response: HttpResponse, name: str, payload:
     return draft_out(draft)
 
 
-@router.delete(
-    "/{name}/draft",
-    response={204: None, **errors(404, 409, 412)},
-    operation_id="discard_draft",
-    summary="Discard the open draft",
-    openapi_extra=headers(IF_MATCH),
-    auth=needs("policy:write"),
-)
+@router.delete("/{name}/draft", response={204: None, **errors(409)}, openapi_extra=IF_MATCH, auth=needs("policy:write"))
 def discard_draft(request: HttpRequest, name: str) -> Any:
+    """Discard the open draft"""
     services.discard_draft(selectors.policy(name), actor_of(request), if_match=etags.if_match(request))
     return Status(204, None)
 
 
-@router.post(
-    "/{name}/draft/publish",
-    response={200: PublicationOut, **errors(404, 409, 412, 415, 422)},
-    operation_id="publish_draft",
-    summary="Publish the draft to every router; answers once all have acknowledged it, or after a second",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
-    auth=needs("policy:publish"),
-)
+@router.post("/{name}/draft/publish", response=PublicationOut, openapi_extra=IF_MATCH, auth=needs("policy:publish"))
 def publish_draft(request: HttpRequest, response: HttpResponse, name: str, payload: PublishIn) -> Any:
+    """Publish the draft to every router; answers once all have acknowledged it, or after a second"""
     policy = selectors.policy(name)
     made = services.publish(
         policy, actor_of(request), payload.reason, if_match=etags.if_match(request), abort_open=payload.abort_open
@@ -226,15 +162,9 @@ def publish_draft(request: HttpRequest, response: HttpResponse, name: str, paylo
     return publication_out(made)
 
 
-@router.post(
-    "/{name}/rollback",
-    response={200: PublicationOut, **errors(404, 409, 412, 415, 422)},
-    operation_id="roll_back",
-    summary="Publish the document of an earlier version as a new one",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
-    auth=needs("policy:publish"),
-)
+@router.post("/{name}/rollback", response=PublicationOut, openapi_extra=IF_MATCH, auth=needs("policy:publish"))
 def roll_back(request: HttpRequest, response: HttpResponse, name: str, payload: RollbackIn) -> Any:
+    """Publish the document of an earlier version as a new one"""
     policy = selectors.policy(name)
     made = services.rollback(policy, payload.to, actor_of(request), payload.reason, if_match=etags.if_match(request))
     etags.put(response, made.version.etag)

@@ -9,8 +9,7 @@ from ninja import Router
 from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
-from controlplane.api.openapi import IDEMPOTENT
-from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.fleet import EVENTS_MAX, PoolName, pool_out, sees_secrets
 from controlplane.api.routes.fleet_schemas import EventOut, PoolOut, PoolRollbackIn, PoolVersionOut, ReasonIn, ScaleIn
 from controlplane.audit.services import actor_of
@@ -21,8 +20,6 @@ from fleet.models import Pool
 from fleet.spec import masking, versions
 
 router = Router(tags=["fleet"])
-_EXTRA = {"parameters": [IDEMPOTENT]}
-_ERRORS = errors(404, 409, 415, 422)
 
 
 def _find(name: str) -> Pool:
@@ -46,57 +43,34 @@ def _shown(name: str) -> dict[str, Any]:
     return pool_out(pool_rows([_find(name)])[0], secrets=True)  # all of these need fleet:write
 
 
-@router.post(
-    "/pools/{name}/scale",
-    response={200: PoolOut, **_ERRORS},
-    operation_id="scale_pool",
-    summary="Set the number of replicas",
-    openapi_extra=_EXTRA,
-    auth=needs("fleet:write"),
-)
-def scale(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
+@router.post("/pools/{name}/scale", response=PoolOut, auth=needs("fleet:write"))
+def scale_pool(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
+    """Set the number of replicas"""
     with _changing(name):
         actions.scale(name, payload.replicas, actor_of(request), payload.reason)
     return _shown(name)
 
 
-@router.post(
-    "/pools/{name}/rollback",
-    response={200: PoolOut, **_ERRORS},
-    operation_id="rollback_pool",
-    summary="Roll the engines back to an earlier configuration",
-    openapi_extra=_EXTRA,
-    auth=needs("fleet:write"),
-)
-def rollback(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | None = None) -> Any:
+@router.post("/pools/{name}/rollback", response=PoolOut, auth=needs("fleet:write"))
+def rollback_pool(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | None = None) -> Any:
+    """Roll the engines back to an earlier configuration"""
     given = payload or PoolRollbackIn.model_validate({})
     with _changing(name):
         actions.roll_back(name, actor_of(request), given.reason, given.version)
     return _shown(name)
 
 
-@router.post(
-    "/pools/{name}/resume",
-    response={200: PoolOut, **_ERRORS},
-    operation_id="resume_pool",
-    summary="Resume a halted rollout",
-    openapi_extra=_EXTRA,
-    auth=needs("fleet:write"),
-)
-def resume(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
+@router.post("/pools/{name}/resume", response=PoolOut, auth=needs("fleet:write"))
+def resume_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
+    """Resume a halted rollout"""
     with _changing(name):
         actions.resume(name, actor_of(request), payload.reason if payload else "")
     return _shown(name)
 
 
-@router.get(
-    "/pools/{name}/versions",
-    response={200: list[PoolVersionOut], **errors(404, 422)},
-    operation_id="list_pool_versions",
-    summary="Versions of the engines' configuration, newest first, with their changes",
-    auth=needs("fleet:read"),
-)
-def list_versions(request: HttpRequest, name: PoolName, limit: int = Query(20, ge=1, le=versions.KEPT)) -> Any:
+@router.get("/pools/{name}/versions", response=list[PoolVersionOut], auth=needs("fleet:read"))
+def list_pool_versions(request: HttpRequest, name: PoolName, limit: int = Query(20, ge=1, le=versions.KEPT)) -> Any:
+    """Versions of the engines' configuration, newest first, with their changes"""
     secrets = sees_secrets(request)
     fields = ("number", "at", "actor", "reason", "proven_at", "failed")
     return [
@@ -107,12 +81,7 @@ def list_versions(request: HttpRequest, name: PoolName, limit: int = Query(20, g
     ]
 
 
-@router.get(
-    "/pools/{name}/events",
-    response={200: list[EventOut], **errors(404, 422)},
-    operation_id="list_pool_events",
-    summary="Events of the pool and its instances, newest first",
-    auth=needs("fleet:read"),
-)
-def list_events(request: HttpRequest, name: PoolName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
+@router.get("/pools/{name}/events", response=list[EventOut], auth=needs("fleet:read"))
+def list_pool_events(request: HttpRequest, name: PoolName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
+    """Events of the pool and its instances, newest first"""
     return list(selectors.pool_events(_find(name).name, limit))

@@ -10,8 +10,8 @@ from ninja.params.functions import Query
 from controlplane.api import etags
 from controlplane.api.auth import needs
 from controlplane.api.body import Body
-from controlplane.api.openapi import IDEMPOTENT, IF_MATCH, ROW_MAX, Number, headers
-from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.openapi import IF_MATCH, ROW_MAX, Number
+from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.audit.services import actor_of
 from controlplane.experiments.start.body import Seeds
@@ -194,58 +194,41 @@ class PreviewOut(Schema):
 
 @router.post(
     "/{name}/draft/preview",
-    response={200: PreviewOut, 202: PreviewOut, **errors(404, 409, 412, 415, 422)},
-    operation_id="start_preview",
-    summary="Start a preview: simulate the draft and the live version on the same requests; 200 if already computed",
-    openapi_extra=headers(IDEMPOTENT, IF_MATCH),
+    response={200: PreviewOut, 202: PreviewOut},
+    openapi_extra=IF_MATCH,
     auth=needs("policy:write"),
 )
 def start_preview(request: HttpRequest, response: HttpResponse, name: str, payload: PreviewIn = AS_USUAL) -> Any:
+    """Start a preview: simulate the draft and the live version on the same requests; 200 if already computed"""
     asked = AskedPreview(**payload.model_dump())
     made = services.start(policies.policy(name), actor_of(request), asked, if_match=etags.if_match(request))
     response.headers["Location"] = f"/api/v1/policies/{name}/previews/{made.pk}"
     return Status(200 if made.was_cached else 202, selectors.as_dict(made))
 
 
-@router.get(
-    "/{name}/previews",
-    response={200: list[PreviewOut], **errors(404, 422)},
-    operation_id="list_previews",
-    summary="Previews of a policy's drafts, newest first",
-    auth=needs("policy:read"),
-)
+@router.get("/{name}/previews", response=list[PreviewOut], auth=needs("policy:read"))
 def list_previews(
     request: HttpRequest,
     name: str,
     limit: int = Query(20, ge=1, le=100),
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only previews with a smaller id"),
 ) -> Any:
+    """Previews of a policy's drafts, newest first"""
     rows = selectors.previews(policies.policy(name))
     if before is not None:
         rows = rows.filter(pk__lt=before)
     return [selectors.as_dict(row) for row in rows[:limit]]
 
 
-@router.get(
-    "/{name}/previews/{number}",
-    response={200: PreviewOut, **errors(404, 422)},
-    operation_id="get_preview",
-    summary="One preview with its progress, result and cautions",
-    auth=needs("policy:read"),
-)
+@router.get("/{name}/previews/{number}", response=PreviewOut, auth=needs("policy:read"))
 def get_preview(request: HttpRequest, name: str, number: Number) -> Any:
+    """One preview with its progress, result and cautions"""
     return selectors.as_dict(_preview(name, number))
 
 
-@router.post(
-    "/{name}/previews/{number}/cancel",
-    response={200: PreviewOut, **errors(404, 409, 422)},
-    operation_id="cancel_preview",
-    summary="Cancel the preview; it stops within seconds",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("policy:write"),
-)
+@router.post("/{name}/previews/{number}/cancel", response=PreviewOut, auth=needs("policy:write"))
 def cancel_preview(request: HttpRequest, name: str, number: Number) -> Any:
+    """Cancel the preview; it stops within seconds"""
     preview = _preview(name, number)
     if not services.cancel(preview, actor_of(request)):
         raise ApiProblem(409, detail=f"preview {number} has ended already: {_preview(name, number).status}")

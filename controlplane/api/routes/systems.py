@@ -8,8 +8,7 @@ from ninja import Field, Router, Schema
 
 from controlplane.api.auth import needs
 from controlplane.api.body import Body
-from controlplane.api.openapi import IDEMPOTENT, headers
-from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.problems import ApiProblem
 from controlplane.systems.asking import InvalidInputs, ask, figures
 from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import System
@@ -111,26 +110,15 @@ class SystemInputs(Body):
     )
 
 
-@router.get(
-    "",
-    response={200: list[SystemOut], **errors()},
-    operation_id="list_systems",
-    summary="Published systems with their inputs and presets",
-    auth=needs("experiments:read"),
-)
+@router.get("", response=list[SystemOut], auth=needs("experiments:read"))
 def list_systems(request: HttpRequest) -> Any:
+    """Published systems with their inputs and presets"""
     return [_system(each) for each in SYSTEMS.values()]
 
 
-@router.post(
-    "/{slug}",
-    response={200: SystemAnswerOut, **errors(404, 422)},
-    operation_id="ask_system",
-    summary="Compute what a system gives with these inputs; nothing is stored or started",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("experiments:read"),
-)
+@router.post("/{slug}", response=SystemAnswerOut, auth=needs("experiments:read"))
 def ask_system(request: HttpRequest, slug: str, payload: SystemInputs) -> Any:
+    """Compute what a system gives with these inputs; nothing is stored or started"""
     try:
         return ask(_find(slug), payload.inputs)
     except InvalidInputs as error:
@@ -138,14 +126,9 @@ def ask_system(request: HttpRequest, slug: str, payload: SystemInputs) -> Any:
         raise ApiProblem(422, detail="some inputs are not valid", errors=problems) from None
 
 
-@router.get(
-    "/{slug}/figures",
-    response={200: SystemFiguresOut, **errors(404)},
-    operation_id="get_system_figures",
-    summary="Published values beside the model's, each in the publication's own set-up",
-    auth=needs("experiments:read"),
-)
+@router.get("/{slug}/figures", response=SystemFiguresOut, auth=needs("experiments:read"))
 def get_system_figures(request: HttpRequest, slug: str) -> Any:
+    """Published values beside the model's, each in the publication's own set-up"""
     return {"figures": figures(_find(slug).slug), "notes": SYSTEMS[slug].notes}
 
 

@@ -7,8 +7,7 @@ from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
-from controlplane.api.openapi import IDEMPOTENT, headers
-from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.problems import ApiProblem
 from controlplane.audit.services import actor_of
 from controlplane.traces import library
 from controlplane.traces.formats import registry
@@ -58,7 +57,6 @@ _UPLOAD = {
         + "; ".join(kind.title for kind in registry.FORMATS.values()),
         "content": {"application/octet-stream": _BINARY, "text/csv": _BINARY, "multipart/form-data": _FORM},
     },
-    **headers(IDEMPOTENT),
 }
 
 
@@ -67,26 +65,15 @@ def problem_of(error: BadTrace) -> ApiProblem:
     return ApiProblem(422, "The trace is not valid", errors=[fault], detail=str(error))
 
 
-@router.get(
-    "",
-    response={200: list[TraceOut], **errors()},
-    operation_id="list_traces",
-    summary="Traces by name",
-    auth=needs("experiments:read"),
-)
+@router.get("", response=list[TraceOut], auth=needs("experiments:read"))
 def list_traces(request: HttpRequest) -> Any:
+    """Traces by name"""
     return library.entries()
 
 
-@router.post(
-    "",
-    response={200: TraceOut, 201: TraceOut, **errors(409, 422)},
-    operation_id="upload_trace",
-    summary="Upload a trace as the raw body with ?name=, or as a form; the same content again answers 200",
-    openapi_extra=_UPLOAD,
-    auth=needs("experiments:write"),
-)
+@router.post("", response={200: TraceOut, 201: TraceOut}, openapi_extra=_UPLOAD, auth=needs("experiments:write"))
 def upload_trace(request: HttpRequest, name: str = Query("", max_length=100)) -> Any:
+    """Upload a trace as the raw body with ?name=, or as a form; the same content again answers 200"""
     name, data = _uploaded(request, name)
     try:
         row, new = library.upload(name, data, actor_of(request))
@@ -97,14 +84,9 @@ def upload_trace(request: HttpRequest, name: str = Query("", max_length=100)) ->
     return Status(201 if new else 200, library.entry(row.name))
 
 
-@router.get(
-    "/{name}",
-    response={200: TraceOut, **errors(404, 422)},
-    operation_id="get_trace",
-    summary="One trace",
-    auth=needs("experiments:read"),
-)
+@router.get("/{name}", response=TraceOut, auth=needs("experiments:read"))
 def get_trace(request: HttpRequest, name: str) -> Any:
+    """One trace"""
     try:
         return library.entry(name)
     except library.NoSuchTrace as error:

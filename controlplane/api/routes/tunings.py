@@ -10,8 +10,8 @@ from ninja.params.functions import Query
 from controlplane.api import etags
 from controlplane.api.auth import needs
 from controlplane.api.body import Body
-from controlplane.api.openapi import IDEMPOTENT, ROW_MAX, Number, headers
-from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.openapi import ROW_MAX, Number
+from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.policy_schemas import DraftOut, draft_out
 from controlplane.api.routes.previews import PreviewTraceOut
 from controlplane.api.routes.twin_schemas import ExpectedErrorOut
@@ -172,15 +172,9 @@ class DraftIn(Body):
     trial: int = Field(ge=1, le=MOST_TRIALS, description="Of a winner")
 
 
-@router.post(
-    "/{name}/tunings",
-    response={202: TuningOut, **errors(404, 415, 422)},
-    operation_id="start_tuning",
-    summary="Search the parameters of the live version in the twin; 422 while Optuna is not installed",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("policy:write"),
-)
+@router.post("/{name}/tunings", response={202: TuningOut}, auth=needs("policy:write"))
 def start_tuning(request: HttpRequest, response: HttpResponse, name: str, payload: TuningIn = AS_USUAL) -> Any:
+    """Search the parameters of the live version in the twin; 422 while Optuna is not installed"""
     ranges = [Range(**each.model_dump()) for each in payload.parameters]
     asked = Asked(**payload.model_dump(exclude={"parameters"}), parameters=ranges)
     made = services.start(policies.policy(name), actor_of(request), asked)
@@ -188,75 +182,47 @@ def start_tuning(request: HttpRequest, response: HttpResponse, name: str, payloa
     return Status(202, selectors.as_dict(made))
 
 
-@router.get(
-    "/{name}/tunings",
-    response={200: list[TuningOut], **errors(404, 422)},
-    operation_id="list_tunings",
-    summary="Tunings of a policy, newest first",
-    auth=needs("policy:read"),
-)
+@router.get("/{name}/tunings", response=list[TuningOut], auth=needs("policy:read"))
 def list_tunings(
     request: HttpRequest,
     name: str,
     limit: int = Query(20, ge=1, le=100),
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only tunings with a smaller id"),
 ) -> Any:
+    """Tunings of a policy, newest first"""
     rows = selectors.tunings(policies.policy(name))
     if before is not None:
         rows = rows.filter(pk__lt=before)
     return [selectors.as_dict(row) for row in rows[:limit]]
 
 
-@router.get(
-    "/{name}/tunings/{number}",
-    response={200: TuningWithTrialsOut, **errors(404, 422)},
-    operation_id="get_tuning",
-    summary="One tuning with its trials, winners and what it did not test",
-    auth=needs("policy:read"),
-)
+@router.get("/{name}/tunings/{number}", response=TuningWithTrialsOut, auth=needs("policy:read"))
 def get_tuning(request: HttpRequest, name: str, number: Number) -> Any:
+    """One tuning with its trials, winners and what it did not test"""
     return selectors.with_trials(_tuning(name, number))
 
 
-@router.post(
-    "/{name}/tunings/{number}/cancel",
-    response={200: TuningOut, **errors(404, 409, 422)},
-    operation_id="cancel_tuning",
-    summary="Cancel the tuning; it stops within seconds",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("policy:write"),
-)
+@router.post("/{name}/tunings/{number}/cancel", response=TuningOut, auth=needs("policy:write"))
 def cancel_tuning(request: HttpRequest, name: str, number: Number) -> Any:
+    """Cancel the tuning; it stops within seconds"""
     tuning = _tuning(name, number)
     if not services.cancel(tuning, actor_of(request)):
         raise ApiProblem(409, detail=f"tuning {number} has ended already: {_tuning(name, number).status}")
     return selectors.as_dict(tuning)
 
 
-@router.post(
-    "/{name}/tunings/{number}/resume",
-    response={202: TuningOut, **errors(404, 409, 422)},
-    operation_id="resume_tuning",
-    summary="Go on with a tuning that failed or was cancelled; its trials are kept",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("policy:write"),
-)
+@router.post("/{name}/tunings/{number}/resume", response={202: TuningOut}, auth=needs("policy:write"))
 def resume_tuning(request: HttpRequest, name: str, number: Number) -> Any:
+    """Go on with a tuning that failed or was cancelled; its trials are kept"""
     tuning = _tuning(name, number)
     if not services.resume(tuning, actor_of(request)):
         raise ApiProblem(409, detail=f"tuning {number} is {tuning.status}: only failed and cancelled ones go on")
     return Status(202, selectors.as_dict(tuning))
 
 
-@router.post(
-    "/{name}/tunings/{number}/draft",
-    response={201: DraftOut, **errors(404, 409, 415, 422)},
-    operation_id="draft_tuning",
-    summary="Open a draft with the values of a winner and its evidence as note; 409 while another draft is open",
-    openapi_extra=headers(IDEMPOTENT),
-    auth=needs("policy:write"),
-)
+@router.post("/{name}/tunings/{number}/draft", response={201: DraftOut}, auth=needs("policy:write"))
 def draft_tuning(request: HttpRequest, response: HttpResponse, name: str, number: Number, payload: DraftIn) -> Any:
+    """Open a draft with the values of a winner and its evidence as note; 409 while another draft is open"""
     draft = services.draft_of(_tuning(name, number), payload.trial, actor_of(request))
     etags.put(response, draft.etag)
     return Status(201, draft_out(draft))
