@@ -5,13 +5,13 @@ the decoder is set by the fleet: the instances' connector. A new flow is a file 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection
 
 import orjson
 
 from router.contract import connectors
 from router.flows import bodies, colocated, mooncake_p2p, mooncake_store, nixl, parallel_pd, trtllm
+from router.flows.decode import decode
 from router.http.errors import ErrorResponse
 from router.policy.types import Decision
 from router.pool.endpoint import Endpoint, Lease
@@ -20,9 +20,8 @@ from router.request.offload import Offload, PrefillFailed
 from router.tokenize.prompt import TOO_DEEP
 from router.upstream.response import EngineResponse
 
-# (call, prefill instance, decoder, the offload's record, body, new tokens of the prefill)
-Flow = Callable[[Call, Endpoint, Endpoint, Offload, Mapping[str, Any], int], Awaitable[EngineResponse]]
-Again = Callable[[Call, Endpoint, Offload, Mapping[str, Any]], Awaitable[EngineResponse]]
+# (call, prefill instance, decoder, the offload's record, new tokens of the prefill)
+Flow = Callable[[Call, Endpoint, Endpoint, Offload, int], Awaitable[EngineResponse]]
 
 OFFLOADS: dict[str, Flow] = {
     connectors.NIXL: nixl.serve,
@@ -30,12 +29,6 @@ OFFLOADS: dict[str, Flow] = {
     connectors.MOONCAKE_P2P: mooncake_p2p.serve,
     connectors.NEURON: parallel_pd.serve,
     connectors.TRTLLM: trtllm.serve,
-}
-# Connectors whose held blocks any decoder can fetch: another one does when the first is unreachable.
-AGAIN: dict[str, Again] = {
-    connectors.NIXL: nixl.again,
-    connectors.MOONCAKE_STORE: mooncake_store.again,
-    connectors.TRTLLM: trtllm.again,
 }
 
 
@@ -69,9 +62,8 @@ def _give_up(call: Call, error: PrefillFailed) -> None:
 
 async def _again(call: Call, endpoint: Endpoint, before: Offload) -> EngineResponse | None:
     """After a failed attempt: decode with the KV that is still held; None without any."""
-    again = AGAIN.get(before.connector)
-    if before.kept is not None and again and endpoint.connector == before.connector and endpoint.id != before.prefill:
-        return await again(call, endpoint, before, before.kept)
+    if before.kept is not None and endpoint.connector == before.connector and endpoint.id != before.prefill:
+        return await decode(call, endpoint, before, before.kept)
     if before.outcome in ("", "ok"):
         before.local("fallback", "the decoder failed")
     return None
@@ -97,12 +89,12 @@ async def _through(
     call: Call, decision: Decision, prefiller: Endpoint, endpoint: Endpoint, offload: Offload
 ) -> EngineResponse:
     """Another prefill instance takes over from one that failed, as often as the policy retries."""
-    flow, document = OFFLOADS[endpoint.connector], call.request.prompt.document
+    flow = OFFLOADS[endpoint.connector]
     tokens, tried = decision.prefill_new_tokens, {endpoint.id, prefiller.id}
     left: int = call.rules["failure.retries"]
     while True:
         try:
-            return await flow(call, prefiller, endpoint, offload, document, tokens)
+            return await flow(call, prefiller, endpoint, offload, tokens)
         except PrefillFailed as error:
             another = _another(call, endpoint, tried) if error.elsewhere and left > 0 else None
             if another is None:

@@ -1,11 +1,11 @@
 """Bodies of the prefill and the decode request of an offload, made from the client's. Pure."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import orjson
 
 from router.contract.connectors import CONNECTORS
+from router.contract.json_value import Json, JsonObject
 from router.tokenize.api_paths import LIMITS
 
 # Options of the answer, left out of a prefill: they cost time, or conflict with one token that is not streamed.
@@ -16,7 +16,7 @@ _OF_THE_ANSWER = (
 )
 
 
-def unsuited(document: Mapping[str, Any], api_path: str, connector: str) -> str:
+def unsuited(document: JsonObject, api_path: str, connector: str) -> str:
     """Why a request cannot be offloaded; empty when it can."""
     if api_path not in LIMITS:
         return f"{api_path} decodes nothing"
@@ -39,7 +39,7 @@ def _forced(choice: object) -> bool:
     return choice not in (None, "auto", "none")
 
 
-_UNSUITED: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
+_UNSUITED: tuple[tuple[Callable[[JsonObject], bool], str], ...] = (
     # Each of several answers would fetch the blocks, and the first one frees them.
     (lambda body: (body.get("n") or 1) != 1 or (body.get("best_of") or 1) != 1, "several answers to one prompt"),
     (lambda body: bool(body.get("use_beam_search")), "beam search keeps several answers"),
@@ -58,16 +58,18 @@ _UNSUITED: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
 )
 
 
-def prefill(document: Mapping[str, Any], api_path: str, params: Mapping[str, Any] | None = None) -> bytes:
-    """The same prompt, for one token that is not streamed."""
-    asked = {name: value for name, value in document.items() if name not in _OF_THE_ANSWER}
-    asked |= dict.fromkeys(LIMITS[api_path], 1) | {"stream": False}
+def prefill(
+    document: JsonObject, api_path: str, params: Mapping[str, Json] | None = None, *, stream: bool = False
+) -> bytes:
+    """The same prompt, for one token."""
+    asked: dict[str, object] = {name: value for name, value in document.items() if name not in _OF_THE_ANSWER}
+    asked |= dict.fromkeys(LIMITS[api_path], 1) | {"stream": stream}
     if params is not None:
         asked["kv_transfer_params"] = params
     return orjson.dumps(asked)
 
 
-def decode(body: bytes, params: Mapping[str, Any]) -> bytes:
+def decode(body: bytes, params: Mapping[str, Json]) -> bytes:
     """The client's body with the location of its KV spliced in, since the prompt may be long.
 
     A body that names `kv_transfer_params` itself is not offloaded (`unsuited`).

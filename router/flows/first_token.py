@@ -9,25 +9,63 @@ import orjson
 _END = re.compile(rb"\r?\n\r?\n")
 
 
-def events(stream: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The JSON of each event and the text that it adds; other events are skipped."""
-    for raw in _END.split(stream):
-        made = _parsed(raw)
-        if made is not None:
-            yield made, _text(made).encode()
+class Chunk:
+    """The JSON of one event of a stream."""
+
+    def __init__(self, made: dict[str, Any]) -> None:
+        self.made = made
+        self.choices: list[Any] = made.get("choices") or []
+
+    @property
+    def text(self) -> str:
+        """The text that it adds."""
+        if not self.choices:
+            return ""
+        choice = self.choices[0]
+        delta = choice.get("delta")
+        return str((delta.get("content") if isinstance(delta, dict) else choice.get("text")) or "")
+
+    @text.setter
+    def text(self, text: str) -> None:
+        choice = self.choices[0]
+        if isinstance(choice.get("delta"), dict):
+            choice["delta"]["content"] = text
+        else:
+            choice["text"] = text
+
+    @property
+    def ends(self) -> bool:
+        return self.choices[0].get("finish_reason") is not None
+
+    def written(self) -> bytes:
+        return b"data: %b\n\n" % orjson.dumps(self.made)
+
+
+def chunks(stream: bytes) -> Iterator[Chunk]:
+    """Events without JSON are skipped."""
+    return (chunk for chunk in map(_parsed, _END.split(stream)) if chunk is not None)
+
+
+def _parsed(raw: bytes) -> Chunk | None:
+    data = raw.strip()
+    if not data.startswith(b"data:"):
+        return None
+    try:
+        made = orjson.loads(data[5:])
+    except orjson.JSONDecodeError:
+        return None
+    return Chunk(made) if isinstance(made, dict) else None
 
 
 def first_token(stream: bytes) -> bytes:
     """A stream of one token as the beginning of a longer one: without finish reason and usage."""
-    kept = []
-    for made, _ in events(stream):
-        for choice in made.get("choices") or ():
+    kept = [chunk for chunk in chunks(stream) if chunk.choices]
+    for chunk in kept:
+        for choice in chunk.choices:
             choice["finish_reason"] = None
             choice.pop("stop_reason", None)
-        made.pop("usage", None)
-        if made.get("choices"):
-            kept.append(_written(made))
-    return b"".join(kept)
+        chunk.made.pop("usage", None)
+    return b"".join(chunk.written() for chunk in kept)
 
 
 class Without:
@@ -58,46 +96,15 @@ class Without:
         return held
 
     def _event(self, raw: bytes) -> bytes:
-        made = _parsed(raw)
-        if made is None or not made.get("choices"):
+        chunk = _parsed(raw)
+        if chunk is None or not chunk.choices:
             return raw  # [DONE], a comment, an error, usage
-        text = _text(made)
-        said = (self._said or b"").decode()
-        if not text and made["choices"][0].get("finish_reason") is None:
+        if not chunk.text and not chunk.ends:
             return b""  # the role: the prefill has sent it
+        said = (self._said or b"").decode()
         self._said = None
-        rest = text[len(said) :] if text.startswith(said) else ""
-        if not rest and made["choices"][0].get("finish_reason") is None:
+        rest = chunk.text[len(said) :] if chunk.text.startswith(said) else ""
+        if not rest and not chunk.ends:
             return b""
-        _put(made, rest)
-        return _written(made)
-
-
-def _parsed(raw: bytes) -> dict[str, Any] | None:
-    data = raw.strip()
-    if not data.startswith(b"data:"):
-        return None
-    try:
-        made = orjson.loads(data[5:])
-    except orjson.JSONDecodeError:
-        return None
-    return made if isinstance(made, dict) else None
-
-
-def _written(made: dict[str, Any]) -> bytes:
-    return b"data: %b\n\n" % orjson.dumps(made)
-
-
-def _text(made: dict[str, Any]) -> str:
-    for choice in made.get("choices") or ():
-        delta = choice.get("delta")
-        return str((delta.get("content") if isinstance(delta, dict) else choice.get("text")) or "")
-    return ""
-
-
-def _put(made: dict[str, Any], text: str) -> None:
-    choice = made["choices"][0]
-    if isinstance(choice.get("delta"), dict):
-        choice["delta"]["content"] = text
-    else:
-        choice["text"] = text
+        chunk.text = rest
+        return chunk.written()

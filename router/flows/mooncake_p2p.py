@@ -3,8 +3,6 @@ blocks once they are computed. The prefill's engine id changes with its process:
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 
 import orjson
 
@@ -24,18 +22,20 @@ LARGEST = 1024 * 1024  # bytes of it; one that is cut off is no JSON
 LONGEST_ID = 256  # characters
 
 
-async def serve(
-    call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, document: Mapping[str, Any], tokens: int
-) -> Connection:
+async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> Connection:
     bootstrap = prefiller.kv.get("bootstrap")
     if not isinstance(bootstrap, str):
         raise PrefillFailed(f"{prefiller.id}: its fleet entry has no kv.bootstrap (address of its bootstrap server)")
     if not prefiller.engine_id:
         prefiller.engine_id = await _engine_id(prefiller, bootstrap)
-    hold, fetch = _params(call, bootstrap, prefiller.engine_id)
+    transfer = {"transfer_id": f"xfer-{call.id}-{len(call.outcome.attempts)}"}
+    hold = {"do_remote_decode": True, "do_remote_prefill": False} | transfer
+    where = {"remote_bootstrap_addr": bootstrap, "remote_engine_id": prefiller.engine_id}
+    fetch = {"do_remote_decode": False, "do_remote_prefill": True} | transfer | where
+    asked = bodies.prefill(call.request.prompt.document, call.api_path, hold)
     both = Together(
         offload,
-        prefill(call, prefiller, offload, bodies.prefill(document, call.api_path, hold), tokens),
+        prefill(call, prefiller, offload, asked, tokens),
         decode(call, decoder, offload, bodies.decode(call.request.body, fetch)),
     )
     try:
@@ -44,13 +44,6 @@ async def serve(
     finally:
         if offload.outcome != "ok":
             prefiller.engine_id = ""
-
-
-def _params(call: Call, bootstrap: str, engine_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    transfer = {"transfer_id": f"xfer-{call.id}-{len(call.outcome.attempts)}"}
-    hold = {"do_remote_decode": True, "do_remote_prefill": False} | transfer
-    where = {"remote_bootstrap_addr": bootstrap, "remote_engine_id": engine_id}
-    return hold, {"do_remote_decode": False, "do_remote_prefill": True} | transfer | where
 
 
 async def _engine_id(endpoint: Endpoint, bootstrap: str) -> str:

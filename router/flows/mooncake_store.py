@@ -1,8 +1,5 @@
 """Mooncake's store: the prefill writes its blocks there, the unchanged request finds them."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill
@@ -12,13 +9,8 @@ from router.request.offload import Offload
 from router.upstream.connection import Connection
 
 
-async def serve(
-    call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, document: Mapping[str, Any], tokens: int
-) -> Connection:
-    await prefill(call, prefiller, offload, bodies.prefill(document, call.api_path), tokens)
-    offload.kept = {}
-    return await again(call, decoder, offload, {})
-
-
-async def again(call: Call, decoder: Endpoint, offload: Offload, kept: Mapping[str, Any]) -> Connection:
-    return await decode(call, decoder, offload, call.request.body)
+async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> Connection:
+    asked = bodies.prefill(call.request.prompt.document, call.api_path)
+    await prefill(call, prefiller, offload, asked, tokens)
+    offload.kept = call.request.body
+    return await decode(call, decoder, offload, offload.kept)

@@ -5,15 +5,10 @@ In a fixed pair (`kv.pair` of the decoder names its prefill instance, `kv.peer` 
 the engines know each other and the id is the same for both.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-import orjson
-
 from router.contract.http_client import Headers
 from router.flows import bodies
 from router.flows.decode import decode
-from router.flows.first_token import Without, events, first_token
+from router.flows.first_token import Without, chunks, first_token
 from router.flows.prefill import fetch
 from router.flows.together import Together
 from router.pool.endpoint import Endpoint
@@ -26,18 +21,17 @@ from router.upstream.response import EngineResponse
 _STREAM: Headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
-async def serve(
-    call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, document: Mapping[str, Any], tokens: int
-) -> EngineResponse:
+async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> EngineResponse:
     mine, other = _ids(call, prefiller, decoder)
-    asked = orjson.loads(bodies.prefill(document, call.api_path)) | {"stream": call.request.prompt.stream}
+    prompt = call.request.prompt
+    asked = bodies.prefill(prompt.document, call.api_path, stream=prompt.stream)
     both = Together(
         offload,
-        fetch(call, prefiller, offload, orjson.dumps(asked), tokens, _lines(call, mine)),
+        fetch(call, prefiller, offload, asked, tokens, _lines(call, mine)),
         decode(call, decoder, offload, call.request.body, _lines(call, other)),
     )
     await both.prefilled()
-    if not call.request.prompt.stream or offload.outcome == "fallback":
+    if not prompt.stream or offload.outcome == "fallback":
         return await both.decoded()
     offload.outcome = "ok"
     return Spliced(both, first_token(both.prefill.result().replace(mine, other)))
@@ -64,7 +58,7 @@ class Spliced:
         self.headers = _STREAM
         self._both = both
         self._first = first
-        self._text = b"".join(text for _, text in events(first))
+        self._text = "".join(chunk.text for chunk in chunks(first)).encode()
         self._decoder: EngineResponse | None = None
 
     @property

@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
 
 import orjson
 
+from router.contract.json_value import JsonObject
 from router.flows.post import post
 from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import attribute, failed
@@ -26,8 +26,8 @@ async def prefill(
     offload: Offload,
     body: bytes,
     tokens: int,
-    check: Callable[[dict[str, Any]], str] = lambda answer: "",
-) -> dict[str, Any]:
+    check: Callable[[JsonObject], str] = lambda answer: "",
+) -> JsonObject:
     """The engine's answer to `body`, a prefill of `tokens` new tokens. Raises PrefillFailed.
 
     `check`: why the decoder cannot use an answer, which counts as a failure of the engine.
@@ -103,7 +103,7 @@ async def _whole(connection: Connection) -> bytes:
     return b"".join(parts)
 
 
-def _parsed(endpoint: Endpoint, raw: bytes) -> dict[str, Any]:
+def _parsed(endpoint: Endpoint, raw: bytes) -> JsonObject:
     try:
         answer = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -113,7 +113,7 @@ def _parsed(endpoint: Endpoint, raw: bytes) -> dict[str, Any]:
     return answer
 
 
-def _learn(offload: Offload, answer: dict[str, Any]) -> None:
+def _learn(offload: Offload, answer: JsonObject) -> None:
     reported = answer.get("usage")
     used = usage.parse(reported) if isinstance(reported, dict) else None
     if used is not None and used.prompt_tokens is not None:

@@ -5,32 +5,31 @@ that token, so it passes unchanged. An answer that is complete after its first t
 """
 
 import random
-from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
 import orjson
 
+from router.contract.json_value import JsonObject
 from router.flows.decode import decode
 from router.flows.prefill import prefill
 from router.flows.whole_answer import WholeAnswer
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload
-from router.upstream.connection import Connection
 from router.upstream.response import EngineResponse
 
 UNFINISHED = ("length", "not_finished", None)  # finish reasons of a context server's answer; any other: it is complete
 GLOBAL_ID = 1 << 62  # of a request on both servers; those below 2**42 are local to a server
 
 
-async def serve(
-    call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, document: Mapping[str, Any], tokens: int
-) -> EngineResponse:
-    answer = await prefill(call, prefiller, offload, _context_request(document), tokens, _unusable)
-    choice = answer["choices"][0]
+async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> EngineResponse:
+    asked = _context_request(call.request.prompt.document)
+    answer = await prefill(call, prefiller, offload, asked, tokens, _unusable)
+    choice = cast(list[JsonObject], answer["choices"])[0]  # `_unusable` has looked at it
     if choice.get("finish_reason") in UNFINISHED:
-        offload.kept = _for_generation(answer, choice["disaggregated_params"], call.api_path)
-        return await again(call, decoder, offload, offload.kept)
+        further = _for_generation(answer, cast(JsonObject, choice["disaggregated_params"]), call.api_path)
+        offload.kept = orjson.dumps(orjson.loads(call.request.body) | further)
+        return await decode(call, decoder, offload, offload.kept)
     offload.outcome = "ok"
     offload.moved(prefiller.id, f"{prefiller.id} completed the answer: it ends with its first token")
     for made, name in ((choice, "disaggregated_params"), (answer, "prompt_token_ids")):
@@ -38,20 +37,14 @@ async def serve(
     return WholeAnswer(answer, streams=call.request.prompt.stream)
 
 
-async def again(call: Call, decoder: Endpoint, offload: Offload, kept: Mapping[str, Any]) -> Connection:
-    """Also on another generation server when the first is unreachable: the KV is still held."""
-    body = orjson.dumps(orjson.loads(call.request.body) | kept)
-    return await decode(call, decoder, offload, body)
-
-
-def _context_request(document: Mapping[str, Any]) -> bytes:
+def _context_request(document: JsonObject) -> bytes:
     """All options stay, since the answer keeps this token; the engine itself ends the request after it."""
     asked = {name: value for name, value in document.items() if name != "stream_options"}
     params = {"request_type": "context_only", "disagg_request_id": GLOBAL_ID | random.getrandbits(62)}
     return orjson.dumps(asked | {"stream": False, "disaggregated_params": params})
 
 
-def _unusable(answer: Mapping[str, Any]) -> str:
+def _unusable(answer: JsonObject) -> str:
     """Why a context server's answer cannot be continued; empty when it can, or is complete."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
@@ -66,7 +59,7 @@ def _unusable(answer: Mapping[str, Any]) -> str:
     return ""
 
 
-def _for_generation(answer: Mapping[str, Any], params: Mapping[str, Any], api_path: str) -> dict[str, Any]:
+def _for_generation(answer: JsonObject, params: JsonObject, api_path: str) -> JsonObject:
     """Fields of the generation request. The prompt's token ids save its tokenisation there."""
     params = {**params, "request_type": "generation_only"}
     if "ctx_usage" in params:  # a server that does not know the field refuses it

@@ -1,11 +1,12 @@
 """An answer that the prefill instance completed, for the client: whole, or as a stream."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import cast
 
 import orjson
 
 from router.contract.http_client import Headers
+from router.contract.json_value import JsonObject
 from router.upstream.connection import EventSink, Sink
 
 _STREAM: Headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
@@ -15,7 +16,7 @@ _STREAMED_AS = {"chat.completion": "chat.completion.chunk"}
 class WholeAnswer:
     """As an engine's connection; nothing more comes."""
 
-    def __init__(self, answer: dict[str, Any], *, streams: bool) -> None:
+    def __init__(self, answer: JsonObject, *, streams: bool) -> None:
         self.status = 200
         self._left = b"".join(_events(answer)) if streams else orjson.dumps(answer)
         length = b"%d" % len(self._left)
@@ -39,19 +40,20 @@ class WholeAnswer:
     def release(self) -> None: ...
 
 
-def _events(answer: dict[str, Any]) -> Iterator[bytes]:
+def _events(answer: JsonObject) -> Iterator[bytes]:
     """One chunk with the text and the finish reason, the usage, the end."""
     head = {name: answer.get(name) for name in ("id", "object", "created", "model")}
     head["object"] = _STREAMED_AS.get(str(head["object"]), head["object"])
-    yield _event(head | {"choices": [_streamed(choice) for choice in answer["choices"]]})
+    choices = [_streamed(choice) for choice in cast(list[JsonObject], answer["choices"])]
+    yield _event({**head, "choices": [*choices]})
     if isinstance(answer.get("usage"), dict):
         yield _event(head | {"choices": [], "usage": answer["usage"]})
     yield b"data: [DONE]\n\n"
 
 
-def _streamed(choice: dict[str, Any]) -> dict[str, Any]:
+def _streamed(choice: JsonObject) -> JsonObject:
     return {"delta" if name == "message" else name: value for name, value in choice.items()}
 
 
-def _event(made: dict[str, Any]) -> bytes:
+def _event(made: JsonObject) -> bytes:
     return b"data: %b\n\n" % orjson.dumps(made)

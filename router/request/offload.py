@@ -1,8 +1,6 @@
 """One offload: the prefill on another instance than the one that decodes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from router.contract.connectors import CONNECTORS
 
@@ -35,7 +33,7 @@ class Offload:
     transfer_bytes: int | None = None  # None when the size is not known
     alone: bool = False  # the prefill instance had no other request of this router
     prefill_tokens: int | None = None  # computed there
-    kept: Mapping[str, Any] | None = None  # the prefill's parameters for fetching blocks that are still held
+    kept: bytes | None = None  # the decode request, while any decoder can fetch the prefill's blocks
 
     @property
     def flow(self) -> str:

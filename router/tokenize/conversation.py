@@ -9,7 +9,7 @@ from typing import Any
 
 from router.tokenize.tokenizer import NotTokenized
 
-Document = dict[str, Any]
+Document = dict[str, Any]  # a fault in its shape is found by using it (`as_chat`)
 
 _BILLING = "x-anthropic-billing-header"  # of Claude Code, different with each request: vLLM removes it
 _TEXTS = ("text", "input_text", "output_text")

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import xxhash
 
+from router.contract.json_value import JsonObject
 from router.policy.value import Value
 from router.tokenize import bounds
 from router.tokenize.api_paths import UNCOMPUTED
@@ -31,7 +32,7 @@ class Prompt(Value, frozen=True):
     session: str | None
     stream: bool
     usage_asked: bool  # the client asked for the usage chunk of a stream
-    document: dict[str, Any] = {}  # the body
+    document: JsonObject = {}  # the body
 
 
 def read(body: bytes, api_path: str) -> Prompt:
@@ -49,7 +50,7 @@ def read(body: bytes, api_path: str) -> Prompt:
     return Prompt(model, rendered, token_ids, session_of(document), stream, usage_asked, document)
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
+def _parsed(body: bytes) -> JsonObject:
     if len(body) > bounds.SMALL and (why := bounds.exceeded(body)):
         raise TooComplex(why)
     try:
@@ -61,7 +62,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
     return document
 
 
-def session_of(document: dict[str, Any]) -> str | None:
+def session_of(document: JsonObject) -> str | None:
     for name in (document.get("user"), document.get("session_id")):
         if isinstance(name, str) and name:
             return name
@@ -72,7 +73,7 @@ def session_of(document: dict[str, Any]) -> str | None:
     return next((name for name in named if isinstance(name, str) and name), None)
 
 
-def with_usage(body: bytes, document: dict[str, Any]) -> bytes:
+def with_usage(body: bytes, document: JsonObject) -> bytes:
     """The body of a stream with `stream_options.include_usage`: spliced in where possible, else written anew from
     `document`."""
     if "stream_options" not in document:
@@ -86,24 +87,24 @@ def with_usage(body: bytes, document: dict[str, Any]) -> bytes:
         raise TooComplex(TOO_DEEP) from None
 
 
-# One function per endpoint: (rendered prompt, number of token ids or None)
+Rendered = tuple[bytes, int | None]  # the prompt, and the number of its token ids if it has any
 
 
-def _completions(document: dict[str, Any]) -> tuple[bytes, int | None]:
+def _completions(document: JsonObject) -> Rendered:
     return _text_or_ids(document.get("prompt"))
 
 
-def _chat(document: dict[str, Any]) -> tuple[bytes, int | None]:
+def _chat(document: JsonObject) -> Rendered:
     return _joined([*_tools(document), *_messages(document.get("messages"))]), None
 
 
-def _messages_api(document: dict[str, Any]) -> tuple[bytes, int | None]:
+def _messages_api(document: JsonObject) -> Rendered:
     system = document.get("system")
     head = [_message("system", _content(system))] if system else ()
     return _joined([*_tools(document), *head, *_messages(document.get("messages"))]), None
 
 
-def _responses(document: dict[str, Any]) -> tuple[bytes, int | None]:
+def _responses(document: JsonObject) -> Rendered:
     instructions = document.get("instructions")
     head = [_message("system", _content(instructions))] if instructions else ()
     given = document.get("input")
@@ -111,22 +112,22 @@ def _responses(document: dict[str, Any]) -> tuple[bytes, int | None]:
     return _joined([*_tools(document), *head, *turns]), None
 
 
-def _scores(document: dict[str, Any]) -> tuple[bytes, int | None]:
+def _scores(document: JsonObject) -> Rendered:
     """One text and several others, by any of the names of the rerank and score APIs."""
     sides = (document.get(one) or document.get(other) for one, other in (("query", "text_1"), ("documents", "text_2")))
     texts = [text for side in sides for text in (side if isinstance(side, list) else [side])]
     return _joined([f"{_content(text)}\n" for text in texts]), None
 
 
-def _pooled(document: dict[str, Any]) -> tuple[bytes, int | None]:
+def _pooled(document: JsonObject) -> Rendered:
     return _chat(document) if "messages" in document else _text_or_ids(document.get("input"))
 
 
-def _nothing(document: dict[str, Any]) -> tuple[bytes, int | None]:
+def _nothing(document: JsonObject) -> Rendered:
     return b"", 0
 
 
-RENDERERS: dict[str, Callable[[dict[str, Any]], tuple[bytes, int | None]]] = {
+RENDERERS: dict[str, Callable[[JsonObject], Rendered]] = {
     "/v1/chat/completions": _chat,
     "/v1/completions": _completions,
     "/v1/responses": _responses,
@@ -138,7 +139,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], tuple[bytes, int | None]]] = {
 }
 
 
-def _text_or_ids(prompt: object) -> tuple[bytes, int | None]:
+def _text_or_ids(prompt: object) -> Rendered:
     """One prompt or several."""
     if not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int):
         return _one_prompt(prompt)
@@ -147,7 +148,7 @@ def _text_or_ids(prompt: object) -> tuple[bytes, int | None]:
     return b"".join(rendered for rendered, _ in parts), sum(counts) if len(counts) == len(parts) else None
 
 
-def _one_prompt(prompt: object) -> tuple[bytes, int | None]:
+def _one_prompt(prompt: object) -> Rendered:
     if isinstance(prompt, str):
         return prompt.encode(), None
     if not isinstance(prompt, list) or not prompt:
@@ -168,7 +169,7 @@ def _joined(parts: list[str]) -> bytes:
     return "".join(parts).encode()  # no lone surrogates: the parser takes none
 
 
-def _tools(document: dict[str, Any]) -> list[str]:
+def _tools(document: JsonObject) -> list[str]:
     """Templates put the tools before the conversation."""
     tools = document.get("tools")
     return [_written(tools)] if tools else []
@@ -188,7 +189,7 @@ def _messages(messages: object) -> list[str]:
     return parts
 
 
-def _besides(message: dict[str, Any]) -> list[str]:
+def _besides(message: JsonObject) -> list[str]:
     """Tool calls, and the other fields of a message without content."""
     calls = message.get("tool_calls") or (message if "content" not in message else None)
     return [_written(calls)] if calls else []

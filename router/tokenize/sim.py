@@ -3,10 +3,9 @@
 Rendered as `<|role|>\\ncontent\\n` per message, then `<|assistant|>\\n`; tools and tool calls are left out.
 """
 
-from typing import Any
-
 import orjson
 
+from router.contract.json_value import JsonObject
 from router.tokenize.prompt import Prompt
 from router.tokenize.tokenizer import NotTokenized, given_ids
 
@@ -29,7 +28,7 @@ class SimTokenizer:
         return text + b"\0" * (-len(text) % _TOKEN_BYTES)
 
 
-def _rendered(document: dict[str, Any], api_path: str) -> str:
+def _rendered(document: JsonObject, api_path: str) -> str:
     given = document.get("input" if api_path == "/v1/responses" else "messages")
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not isinstance(messages, list):
@@ -37,10 +36,11 @@ def _rendered(document: dict[str, Any], api_path: str) -> str:
     head = document.get(_HEADS.get(api_path, ""))
     parts = [] if head is None else ["<|system|>\n", _text(head), "\n"]
     for message in messages:
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        role = message.get("role") if isinstance(message, dict) else None
+        if not isinstance(message, dict) or not isinstance(role, str):
             raise NotTokenized("a message without role")
         content = message.get("content")
-        parts += ("<|", message["role"], "|>\n", content if isinstance(content, str) else _text(content), "\n")
+        parts += ("<|", role, "|>\n", content if isinstance(content, str) else _text(content), "\n")
     parts.append(_TAIL)
     return "".join(parts)
 

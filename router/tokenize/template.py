@@ -11,6 +11,7 @@ import jinja2.ext
 import jinja2.sandbox
 import orjson
 
+from router.contract.json_value import JsonObject
 from router.tokenize.conversation import function_tool
 from router.tokenize.tokenizer import NotTokenized
 
@@ -36,18 +37,18 @@ class Template:
         file = folder / "tokenizer_config.json"
         config = orjson.loads(file.read_bytes()) if file.exists() else {}
         self._tokens = {name: _content(config[name]) for name in _NAMED if config.get(name)}
-        sources = _sources(folder, config)
+        sources = _sources(folder, config.get("chat_template"))
         made = _environment()
         self._templates = {name: made.from_string(source) for name, source in sources.items()}
         self._in_parts = {name: bool(_PARTS.search(source)) for name, source in sources.items()}
         self.system_first = not sources or any(map(_wants_system_first, sources.values()))
 
-    def render(self, document: dict[str, Any]) -> str:
+    def render(self, document: JsonObject) -> str:
         """Raises NotTokenized."""
         used = next((name for name in _OWN if document.get(name)), None)
         if used is not None:
             raise NotTokenized(f"{used}: only the engine can apply it")
-        tools = _tools(document)
+        tools = _tools(document.get("tools"))
         name = "tool_use" if tools and "tool_use" in self._templates else "default"
         template = self._templates.get(name)
         if template is None:
@@ -66,9 +67,9 @@ class Template:
             raise NotTokenized(f"the chat template failed: {error}"[:200]) from None
 
 
-def _sources(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+def _sources(folder: Path, configured: Any) -> dict[str, str]:
     file = folder / "chat_template.jinja"
-    given = file.read_text() if file.exists() else config.get("chat_template")
+    given = file.read_text() if file.exists() else configured
     if isinstance(given, str):
         return {"default": given}
     return {one["name"]: one["template"] for one in given or ()}
@@ -78,10 +79,14 @@ def _content(token: Any) -> str:
     return str(token["content"]) if isinstance(token, dict) else str(token)
 
 
-def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
+def _sandbox() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
+    return jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
     )
+
+
+def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
+    made = _sandbox()
     made.filters["tojson"] = _tojson
     made.globals["raise_exception"] = _refuse
     made.globals["strftime_now"] = lambda layout: dt.datetime.now().strftime(layout)
@@ -99,34 +104,30 @@ def _refuse(message: str) -> NoReturn:
 
 def _wants_system_first(source: str) -> bool:
     """Whether it refuses a system message in the middle; tested as vLLM does."""
-    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-    )
     messages = [{"role": role, "content": "t"} for role in ("system", "user", "system", "user")]
     try:
-        made.from_string(source).render(messages=messages, add_generation_prompt=False)
+        _sandbox().from_string(source).render(messages=messages, add_generation_prompt=False)
     except (jinja2.TemplateError, TypeError):
         return True
     return False
 
 
-def _tools(document: dict[str, Any]) -> list[dict[str, Any]] | None:
-    tools = document.get("tools")
-    if not tools:
+def _tools(given: Any) -> list[JsonObject] | None:
+    if not given:
         return None
     try:
-        return [function_tool(tool["function"]) for tool in tools]
+        return [function_tool(tool["function"]) for tool in given]
     except (TypeError, KeyError, AttributeError):
         raise NotTokenized("a tool is not a function") from None
 
 
-def _messages(given: object, *, in_parts: bool) -> list[dict[str, Any]]:
+def _messages(given: object, *, in_parts: bool) -> list[JsonObject]:
     if not isinstance(given, list):
         raise NotTokenized("messages: missing")
     return [_message(message, in_parts=in_parts) for message in given]
 
 
-def _message(given: object, *, in_parts: bool) -> dict[str, Any]:
+def _message(given: object, *, in_parts: bool) -> JsonObject:
     if not isinstance(given, dict):
         raise NotTokenized("a message is not an object")
     made = {**given, "content": _text(given.get("content"), in_parts=in_parts)}

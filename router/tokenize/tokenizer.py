@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from router.contract.json_value import JsonObject
 from router.tokenize.prompt import Prompt
 
 
@@ -33,7 +34,7 @@ def packed(ids: Iterable[Any]) -> bytes:
     return words.tobytes()
 
 
-def given_ids(document: dict[str, Any]) -> bytes | None:
+def given_ids(document: JsonObject) -> bytes | None:
     """The prompt's token ids, None when it is text. Raises NotTokenized for several prompts."""
     prompt = document.get("prompt")
     if not isinstance(prompt, list):

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from router.flows.first_token import Without, events, first_token
+from router.flows.first_token import Without, chunks, first_token
 
 DONE = b"data: [DONE]\n\n"
 
@@ -28,7 +28,7 @@ def test_a_stream_of_one_token_becomes_a_beginning() -> None:
     usage = b'data: {"choices":[],"usage":{"prompt_tokens":3}}\n\n'
     begun = first_token(ROLE + chat("one ", "length") + usage + DONE)
     assert begun == ROLE + chat("one ")
-    assert "".join(text.decode() for _, text in events(begun)) == "one "
+    assert "".join(chunk.text for chunk in chunks(begun)) == "one "
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
