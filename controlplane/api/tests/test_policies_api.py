@@ -158,7 +158,7 @@ def test_versions_and_their_differences(policy, ci):
     diff = ci.get(f"{POLICY}/diff?from=1&to=3").json()
     assert (diff["from"], diff["to"]) == (1, 3)
     (change,) = diff["changes"]
-    assert (change["old"], change["new"], change["direction"]) == (40_000, 8000, "looser: more requests count as heavy")
+    assert (change["old"], change["new"], change["direction"]) == (40_000, 8000, "more requests count as heavy")
 
 
 @pytest.mark.parametrize("path", ["/policies/nowhere", f"{POLICY}/versions/9", f"{POLICY}/diff?from=1&to=9"])

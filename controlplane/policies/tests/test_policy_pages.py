@@ -101,7 +101,7 @@ def test_a_rollback_without_a_reason_keeps_the_page(redis_away, policy, otto_cli
 def test_a_version_has_a_permanent_page(redis_away, policy, vera_client):
     version = published(policy, heavy_new_tokens=9000).version
     content = vera_client.get("/policies/default/versions/2/").content.decode()
-    for text in (version.sha256, WHY, "otto", "40,000 tokens", "9,000 tokens", "looser"):
+    for text in (version.sha256, WHY, "otto", "40,000 tokens", "9,000 tokens", "more requests count as heavy"):
         assert text in content
 
 

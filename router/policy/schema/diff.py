@@ -16,7 +16,7 @@ class ParameterChange:
     unit: str
     old: Any  # None when the old document has no such parameter
     new: Any  # None when the new one has not
-    direction: str  # "looser: more requests count as heavy"
+    direction: str  # "more requests count as heavy"
 
 
 def diff(old: dict[str, Any], new: dict[str, Any]) -> tuple[ParameterChange, ...]:

@@ -28,8 +28,8 @@ CLASSES = (
         step=1_000,
         raises="Fewer requests count as heavy.",
         metric="class.new_tokens_p90",
-        up="stricter: fewer requests count as heavy",
-        down="looser: more requests count as heavy",
+        up="fewer requests count as heavy",
+        down="more requests count as heavy",
     ),
     Parameter(
         path="classes.warm_hit_share",
@@ -42,8 +42,8 @@ CLASSES = (
         step=0.05,
         raises="Fewer requests count as warm because of their cached share; at 1 none does.",
         metric="class.hit_share_p50",
-        up="stricter: fewer requests count as warm",
-        down="looser: more requests count as warm",
+        up="fewer requests count as warm",
+        down="more requests count as warm",
     ),
     Parameter(
         path="classes.warm_new_tokens",
@@ -56,8 +56,8 @@ CLASSES = (
         step=500,
         raises="More short prompts count as warm, whatever their cached share.",
         metric="class.new_tokens_p90",
-        up="looser: more requests count as warm",
-        down="stricter: fewer requests count as warm",
+        up="more requests count as warm",
+        down="fewer requests count as warm",
     ),
 )
 
@@ -73,8 +73,8 @@ AFFINITY = (
         step=60,
         raises="A session keeps its instance through longer pauses.",
         metric="session.reuse_gap_p90_s",
-        up="looser: sessions keep their instance through longer pauses",
-        down="stricter: sessions lose their instance after shorter pauses",
+        up="sessions keep their instance through longer pauses",
+        down="sessions lose their instance after shorter pauses",
         strategies=_KEEPS_SESSIONS,
     ),
     Parameter(
@@ -88,8 +88,8 @@ AFFINITY = (
         step=0.1,
         raises="Sessions stay on a busy instance for longer before they move to the least loaded one.",
         metric="instance.prefill_ratio",
-        up="looser: sessions stay on busier instances",
-        down="stricter: sessions leave busy instances sooner",
+        up="sessions stay on busier instances",
+        down="sessions leave busy instances sooner",
         strategies=_KEEPS_SESSIONS,
     ),
     Parameter(
@@ -103,8 +103,8 @@ AFFINITY = (
         step=1_000,
         raises="A session moves only at a greater difference in work, whatever the ratio is.",
         metric="instance.prefill_tokens_max",
-        up="looser: sessions stay through greater differences in load",
-        down="stricter: sessions move at smaller differences in load",
+        up="sessions stay through greater differences in load",
+        down="sessions move at smaller differences in load",
         strategies=_KEEPS_SESSIONS,
     ),
 )

@@ -110,8 +110,8 @@ HEAVY_CACHE_LOSS_MAX = Parameter(
     step=10_000,
     raises="Heavy requests may leave more of their cache for an instance with fewer decodes; at the maximum all.",
     metric="class.new_tokens_p90",
-    up="looser: heavy requests may leave more of their cache behind",
-    down="stricter: heavy requests stay nearer to their cache",
+    up="heavy requests may leave more of their cache behind",
+    down="heavy requests stay nearer to their cache",
     strategies=("adaptive_v1", "adaptive_offload", "conditional_offload"),
 )
 

@@ -28,14 +28,14 @@ def test_a_lowered_threshold_is_told_in_words() -> None:
             unit="tokens",
             old=40_000,
             new=10_000,
-            direction="looser: more requests count as heavy",
+            direction="more requests count as heavy",
         ),
     )
 
 
 def test_a_raised_threshold_is_told_the_other_way() -> None:
     (change,) = diff(document.default(), changed(classes__heavy_new_tokens=50_000))
-    assert change.direction == "stricter: fewer requests count as heavy"
+    assert change.direction == "fewer requests count as heavy"
 
 
 def test_changes_come_in_the_order_of_the_page() -> None:
