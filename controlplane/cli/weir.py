@@ -199,6 +199,8 @@ def wait_experiment(api: Api, options: argparse.Namespace) -> int:
 
 def _experiment_line(one: dict[str, Any]) -> str:
     done = one["progress"]
+    if done.get("ahead") is not None:
+        return f"queued: {done['ahead'] or 'no'} experiment{'' if done['ahead'] == 1 else 's'} ahead"
     left = f", about {done['eta_s']:.0f} s left" if done["eta_s"] is not None else ""
     return f"{one['status']}: {done['runs_done']} of {done['runs']} runs{left}"
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from controlplane.experiments.models import Experiment, Matrix, Run
 from controlplane.experiments.modes import MODES
-from fleet.jobs import DONE, ENDED
+from fleet.jobs import DONE, ENDED, QUEUED, RUNNING
 
 LARGE = ("record", "summary")  # fields that lists do not read
 
@@ -33,6 +33,7 @@ class ExperimentProgress:
     requests: int  # of all runs; 0 until the first has read its trace
     eta_s: float | None  # None when it has ended or nothing is known yet
     took_s: float | None  # since it began, None while queued
+    ahead: int | None  # experiments that run, or were queued earlier; None unless it is queued
 
 
 def progress_of(experiment: Experiment, now: datetime | None = None) -> ExperimentProgress:
@@ -47,4 +48,9 @@ def progress_of(experiment: Experiment, now: datetime | None = None) -> Experime
         requests=sum(run.total or known for run in runs),
         eta_s=None if experiment.status in ENDED else MODES[experiment.mode].eta_s(experiment, runs, now),
         took_s=((experiment.ended_at or now) - began).total_seconds() if began else None,
+        ahead=_ahead(experiment) if experiment.status == QUEUED else None,
     )
+
+
+def _ahead(experiment: Experiment) -> int:
+    return Experiment.objects.filter(Q(status=RUNNING) | Q(status=QUEUED, pk__lt=experiment.pk)).count()

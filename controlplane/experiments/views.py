@@ -29,6 +29,7 @@ from controlplane.experiments.results.types import Results
 from controlplane.experiments.start.body import ExperimentIn
 from controlplane.experiments.start.curl import curl_of, example_body
 from controlplane.permissions import operator_controls
+from fleet.counted import counted
 from fleet.jobs import DONE, ENDED, STATUSES
 
 LISTED = 100
@@ -90,6 +91,7 @@ def _list_row(experiment: Experiment) -> dict[str, Any]:
         "arms": [arm.name for arm in experiment.settled_arms],
         "seeds": ", ".join(map(str, experiment.seeds)),
         "progress": progress_words(progress, experiment),
+        "ahead": "" if progress.ahead is None else f"{counted(progress.ahead, 'experiment')} ahead",
         "eta": "" if progress.eta_s is None else duration(progress.eta_s),
         "took": duration(progress.took_s),
         "active": experiment.status not in ENDED,
