@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+import msgspec
 
 from fleet.engine.request import EngineRequest
 from fleet.simengine.generation import SimAnswer
 from fleet.simengine.http.errors import ApiError
-from fleet.simengine.kv.connector import TransferSource
+from fleet.simengine.kv.connector import NO_PARAMS, TransferParams, TransferSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,27 @@ class RequestParams:
     stream: bool = False
     usage_at_end: bool = False  # of a stream
     usage_in_chunks: bool = False
-    kv: Mapping[str, Any] = field(default_factory=dict)  # kv_transfer_params, or disaggregated_params
+    kv: TransferParams = NO_PARAMS  # kv_transfer_params, or disaggregated_params
 
     @property
     def is_context_request(self) -> bool:
         """As TensorRT-LLM's context servers are asked."""
-        return self.kv.get("request_type") == "context_only"
+        return self.kv.request_type == "context_only"
+
+
+class CachedByTier(msgspec.Struct, frozen=True):
+    """As SGLang names them."""
+
+    device: int
+    host: int
+    storage: int
+
+
+class CachedDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of a prompt, as `usage` has them."""
+
+    cached_tokens: int
+    cached_tokens_details: CachedByTier | None = None  # with tiers below the GPU
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +84,7 @@ class EngineJob:
     unfinished: int = 0  # choices
     is_gone: bool = False  # the client disconnected
     failed: ApiError | None = None  # the request cannot be completed
-    kv: dict[str, Any] | None = None  # the answer's transfer parameters
+    kv: msgspec.Struct | None = None  # the answer's transfer parameters
     has_news: bool = False
     media: tuple[str, ...] = ()  # of the engine's tiers below the GPU
     head: bytes = b""  # start of every chunk of a stream, for the format
@@ -84,18 +99,16 @@ class EngineJob:
         return sum(choice.request.cached_tokens for choice in self.choices[:: self.params.n])
 
     @property
-    def cached_details(self) -> dict[str, Any]:
-        """As `usage` has them; with tiers below the GPU by tier, as SGLang names them."""
-        cached = self.cached_tokens
+    def cached_details(self) -> CachedDetails:
         if not self.media:
-            return {"cached_tokens": cached}
+            return CachedDetails(self.cached_tokens)
         found = [choice.request.cached_from(self.media) for choice in self.choices[:: self.params.n]]
-        tiers = {
-            "device": sum(each.device for each in found),
-            "host": sum(each.host for each in found),
-            "storage": sum(each.disk for each in found),
-        }
-        return {"cached_tokens": cached, "cached_tokens_details": tiers}
+        tiers = CachedByTier(
+            device=sum(each.device for each in found),
+            host=sum(each.host for each in found),
+            storage=sum(each.disk for each in found),
+        )
+        return CachedDetails(self.cached_tokens, tiers)
 
     @property
     def completion_tokens(self) -> int:

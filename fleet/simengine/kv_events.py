@@ -9,9 +9,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import msgpack
+import msgspec
 import zmq
 
 from fleet.engine.blocks import Event, Removed, Stored
@@ -22,6 +21,29 @@ REPLAY_BATCHES = 10_000  # vLLM's buffer_steps
 REPLAY_BYTES = 4_000_000  # limit of those batches; long prompts carry all their tokens
 HIGH_WATER_MARK = 100_000
 END = (-1).to_bytes(8, "big", signed=True)
+
+
+class BlockStored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    block_hashes: tuple[int, ...]
+    parent_block_hash: int | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: None = None
+    medium: str
+    lora_name: None = None
+    extra_keys: list[None]
+    group_idx: int = 0
+    kv_cache_spec_kind: str = "full_attention"
+
+
+class BlockRemoved(msgspec.Struct, frozen=True, tag=True):
+    block_hashes: tuple[int, ...]
+    medium: str
+    group_idx: int = 0
+
+
+class AllBlocksCleared(msgspec.Struct, frozen=True, tag=True):
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +67,8 @@ class Publisher:
         self._events = self._bind(zmq.XPUB, host, events_port, self._count_subscriptions)
         self._replay = self._bind(zmq.ROUTER, host, replay_port, self._serve)
 
-    def sources(self) -> dict[str, Any]:
-        """vLLM's KVEventsConfig per data-parallel rank."""
+    def sources(self) -> bytes:
+        """JSON: vLLM's KVEventsConfig per data-parallel rank."""
         config = {
             "enable_kv_cache_events": True,
             "publisher": "zmq",
@@ -57,7 +79,7 @@ class Publisher:
             "max_queue_size": HIGH_WATER_MARK,
             "topic": TOPIC,
         }
-        return {"0": config}
+        return msgspec.json.encode({"0": config})
 
     def publish(self, events: list[Event]) -> None:
         width = self._block_size * tokens.BYTES_PER_TOKEN
@@ -119,26 +141,19 @@ class Publisher:
 
     def _packed(self, batch: EventBatch) -> bytes:
         events = [self._map(event, data) for event, data in batch.events]
-        return bytes(msgpack.packb([batch.at, events, 0]))
+        return msgspec.msgpack.encode([batch.at, events, 0])
 
-    def _map(self, event: Event, data: bytes) -> dict[str, Any]:
+    def _map(self, event: Event, data: bytes) -> BlockStored | BlockRemoved | AllBlocksCleared:
         if isinstance(event, Stored):
-            return {
-                "type": "BlockStored",
-                "block_hashes": event.hashes,
-                "parent_block_hash": event.parent,
-                "token_ids": tokens.to_ids(data),
-                "block_size": self._block_size,
-                "lora_id": None,
-                "medium": event.medium,
-                "lora_name": None,
-                "extra_keys": [None] * len(event.hashes),
-                "group_idx": 0,
-                "kv_cache_spec_kind": "full_attention",
-            }
-        if isinstance(event, Removed):
-            return {"type": "BlockRemoved", "block_hashes": event.hashes, "medium": event.medium, "group_idx": 0}
-        return {"type": "AllBlocksCleared"}
+            return BlockStored(
+                block_hashes=event.hashes,
+                parent_block_hash=event.parent,
+                token_ids=tokens.to_ids(data),
+                block_size=self._block_size,
+                medium=event.medium,
+                extra_keys=[None] * len(event.hashes),
+            )
+        return BlockRemoved(event.hashes, event.medium) if isinstance(event, Removed) else AllBlocksCleared()
 
 
 def _has_input(socket: "zmq.Socket[bytes]") -> bool:

@@ -8,7 +8,8 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+
+import msgspec
 
 LEASE_S = 5
 RENEW_S = 1.0
@@ -30,6 +31,17 @@ async def registered(etcd: str | None, role: str, host: str, port: int) -> Async
         await worker.leave()
 
 
+class _Renewal(msgspec.Struct, frozen=True):
+    TTL: int = 0
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What is read of etcd's answers. Its gateway writes 64-bit numbers as text."""
+
+    ID: str | int = ""
+    result: _Renewal = _Renewal()
+
+
 class _Worker:
     def __init__(self, url: str, key: str) -> None:
         import httpx  # imported only with an etcd: a third of the start of an engine
@@ -37,14 +49,14 @@ class _Worker:
         self._client = httpx.AsyncClient(base_url=url, timeout=ANSWER_S)
         self._failed = httpx.HTTPError
         self._key = key
-        self._lease = ""
+        self._lease: str | int = ""
 
     async def run(self) -> None:
         """Runs until cancelled; registers again when etcd was away for too long."""
         while True:
             try:
                 await self._renew() if self._lease else await self._register()
-            except (self._failed, ValueError, KeyError):
+            except (self._failed, msgspec.DecodeError):
                 self._lease = ""
             await asyncio.sleep(RENEW_S)
 
@@ -57,20 +69,20 @@ class _Worker:
         await self._client.aclose()
 
     async def _register(self) -> None:
-        lease = str((await self._post("/v3/lease/grant", TTL=LEASE_S))["ID"])
+        lease = (await self._post("/v3/lease/grant", TTL=LEASE_S)).ID
         await self._post("/v3/kv/put", key=_coded(self._key), value=_coded('{"connections": []}'), lease=lease)
         self._lease = lease
 
     async def _renew(self) -> None:
         """Without a TTL in the answer the lease has run out."""
         answer = await self._post("/v3/lease/keepalive", ID=self._lease)
-        if not answer.get("result", {}).get("TTL"):
+        if not answer.result.TTL:
             self._lease = ""
 
-    async def _post(self, path: str, **body: Any) -> dict[str, Any]:
+    async def _post(self, path: str, **body: object) -> _Answer:
         answer = await self._client.post(path, json=body)
         answer.raise_for_status()
-        return dict(answer.json())
+        return msgspec.json.decode(answer.content, type=_Answer, strict=False)
 
 
 def _coded(text: str) -> str:

@@ -50,11 +50,11 @@ class Service:
         self._numbers = itertools.count()
 
     @property
-    def connector_reads(self) -> Mapping[str, Callable[[], dict[str, Any]]]:
+    def connector_reads(self) -> Mapping[str, Callable[[], bytes]]:
         return self._connector.reads if self._connector is not None else {}
 
     @property
-    def connector_writes(self) -> Mapping[str, Callable[[dict[str, Any]], Answer]]:
+    def connector_writes(self) -> Mapping[str, Callable[[bytes], Answer]]:
         return self._connector.writes if self._connector is not None else {}
 
     def check_model(self, name: str | None) -> None:

@@ -7,17 +7,15 @@ of Mooncake's master.
 import argparse
 import asyncio
 import sys
-from typing import Any
 
-import orjson
+import msgspec
 import uvloop
 
 from fleet.engine.engine_model import TransferLink
 from fleet.engine.tiers.cache import TierCache
-from fleet.simengine.http.app import Receive, Send, read_body, respond
-from fleet.simengine.http.body import parse
-from fleet.simengine.http.errors import ApiError
+from fleet.simengine.http.app import ClientDisconnected, Message, Receive, Send, read_body, respond
 from fleet.simengine.http.server import EngineCannotStart, listen, serve
+from fleet.simengine.kv.wire import Failed, Get, Got, Put
 
 PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 JSON = (b"content-type", b"application/json")
@@ -31,7 +29,7 @@ class Store:
         self._link = link
         self._transfers = 0
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
         if method == "GET" and path in ("/health", "/metrics"):
             await respond(send, 200, self._page() if path == "/metrics" else b"", PAGE)
@@ -40,30 +38,34 @@ class Store:
             await respond(send, 404, b'{"detail":"Not Found"}', JSON)
             return
         try:
-            asked = parse(await read_body(receive))
-            answer = self._put(asked) if path == "/put" else await self._get(asked)
-        except (ApiError, KeyError, TypeError, ValueError) as error:
-            await respond(send, 400, orjson.dumps({"error": f"{type(error).__name__}: {error}"}), JSON)
+            raw = await read_body(receive)
+            answer = self._put(raw) if path == "/put" else await self._get(raw)
+        except ClientDisconnected:
             return
-        await respond(send, 200, orjson.dumps(answer), JSON)
+        except msgspec.DecodeError as error:
+            await respond(send, 400, msgspec.json.encode(Failed(str(error))), JSON)
+            return
+        await respond(send, 200, answer, JSON)
 
-    def _put(self, asked: dict[str, Any]) -> dict[str, Any]:
-        self._blocks.put(asked["hashes"], int(asked["block_bytes"]))
+    def _put(self, raw: bytes) -> bytes:
+        asked = msgspec.json.decode(raw, type=Put)
+        self._blocks.put(asked.hashes, asked.block_bytes)
         self._blocks.evict()
-        return {"blocks": len(asked["hashes"])}
+        return b"null"
 
-    async def _get(self, asked: dict[str, Any]) -> dict[str, Any]:
+    async def _get(self, raw: bytes) -> bytes:
         """Responds when the transfer of the held blocks would be done."""
-        blocks = self._blocks.held(asked["hashes"])
-        size, seconds = blocks * int(asked["block_bytes"]), 0.0
+        asked = msgspec.json.decode(raw, type=Get)
+        blocks = self._blocks.held(asked.hashes)
+        size, seconds = blocks * asked.block_bytes, 0.0
         if size:
             self._transfers += 1
             try:
                 seconds = self._link.seconds(size, self._transfers, busy=False)
-                await asyncio.sleep(seconds / float(asked["time_scale"]))
+                await asyncio.sleep(seconds / asked.time_scale)
             finally:
                 self._transfers -= 1
-        return {"blocks": blocks, "bytes": size, "seconds": seconds}
+        return msgspec.json.encode(Got(blocks, size, seconds))
 
     def _page(self) -> bytes:
         values = {

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
+import msgspec
 import orjson
 
 from fleet.simengine import tokens
@@ -49,9 +50,9 @@ class App:
             "/ping": lambda: (b"", _JSON),
             "/version": lambda: (orjson.dumps({"version": VERSION}), _JSON),
             "/load": lambda: (orjson.dumps({"server_load": service.load}), _JSON),
-            "/v1/models": lambda: (orjson.dumps(self._models()), _JSON),
+            "/v1/models": lambda: (self._models(), _JSON),
             "/is_sleeping": lambda: (orjson.dumps({"is_sleeping": service.sleeps}), _JSON),
-            "/kv_event_sources": lambda: (orjson.dumps(self._event_sources()), _JSON),
+            "/kv_event_sources": lambda: (service.publisher.sources() if service.publisher else b"{}", _JSON),
             "/metrics": lambda: (service.metrics_page(), _PAGE),
         }
         for path, read in service.connector_reads.items():
@@ -117,18 +118,18 @@ class App:
     async def _exchange(self, path: str, receive: Receive, send: Send) -> None:
         """A request of another engine to the connector."""
         try:
-            status, answer = await self._service.connector_writes[path](parse(await read_body(receive)))
+            status, answer = await self._service.connector_writes[path](await read_body(receive))
         except ClientDisconnected:
             return
-        except ApiError as error:
-            status, answer = error.status, {"error": error.message}
-        await respond(send, status, orjson.dumps(answer))
+        except msgspec.DecodeError as error:
+            status, answer = 400, orjson.dumps({"error": str(error)})
+        await respond(send, status, answer)
 
     def _id(self, shape: ApiFormat, headers: Iterable[tuple[bytes, bytes]]) -> str:
         given = next((value.decode("latin-1") for name, value in headers if name == b"x-request-id"), "")
         return shape.id_prefix + (given[:200] or self._service.new_id())
 
-    def _models(self) -> Message:
+    def _models(self) -> bytes:
         about = self._service.about
         model = {
             "id": about.model,
@@ -140,11 +141,7 @@ class App:
             "max_model_len": about.window,
             "permission": [],
         }
-        return {"object": "list", "data": [model]}
-
-    def _event_sources(self) -> Message:
-        publisher = self._service.publisher
-        return {} if publisher is None else publisher.sources()
+        return orjson.dumps({"object": "list", "data": [model]})
 
     def _tokenize(self, raw: bytes) -> bytes:
         body = parse(raw)
@@ -208,8 +205,8 @@ async def _watch(receive: Receive, job: EngineJob) -> None:
     job.wake()
 
 
-def _read_json(read: Callable[[], Message]) -> tuple[bytes, tuple[bytes, bytes]]:
-    return orjson.dumps(read()), _JSON
+def _read_json(read: Callable[[], bytes]) -> tuple[bytes, tuple[bytes, bytes]]:
+    return read(), _JSON
 
 
 async def read_body(receive: Receive) -> bytes:

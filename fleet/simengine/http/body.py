@@ -2,9 +2,11 @@
 
 from typing import Any, cast
 
+import msgspec
 import orjson
 
 from fleet.simengine.http.errors import ApiError
+from fleet.simengine.kv.connector import TransferParams
 
 Body = dict[str, Any]
 
@@ -46,6 +48,13 @@ def mapping(body: Body, name: str) -> Body:
     if not isinstance(value, dict):
         raise ApiError(400, f"{name}: Input should be a valid dictionary, got {value!r:.80}.", param=name)
     return value
+
+
+def transfer_params(body: Body, name: str) -> TransferParams:
+    try:
+        return msgspec.convert(mapping(body, name), TransferParams)
+    except msgspec.ValidationError as error:
+        raise ApiError(400, f"{name}: {error}.", param=name) from None
 
 
 def strings(body: Body, name: str) -> tuple[str, ...]:

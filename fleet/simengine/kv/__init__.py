@@ -3,6 +3,7 @@
 connector   what every connector can do
 choose      the connector that a command line names
 peers       engine to engine: blocks are held until another engine pulls them (nixl, mooncake_p2p, neuron, trtllm)
+wire        what engines say to each other, and to the store
 dialects    the request and response parameters of each peer connector
 pooled      a store that all engines share (mooncake_store)
 """

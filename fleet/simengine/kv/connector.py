@@ -2,15 +2,49 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
+
+import msgspec
 
 from fleet.engine.request import EngineRequest
 
-Answer = Awaitable[tuple[int, dict[str, Any]]]  # HTTP status, body
+Answer = Awaitable[tuple[int, bytes]]  # HTTP status, body
 
 
 class TransferFailed(Exception):
     """The KV did not arrive; the message says why."""
+
+
+class PromptDetails(msgspec.Struct, frozen=True):
+    cached_tokens: int = 0
+
+
+class ContextUsage(msgspec.Struct, frozen=True):
+    """The context server's usage, repeated in the request to a generation server of TensorRT-LLM."""
+
+    prompt_tokens: int | None = None
+    prompt_tokens_details: PromptDetails | None = None
+
+
+class TransferParams(msgspec.Struct, frozen=True):
+    """`kv_transfer_params` or `disaggregated_params` of a request, of every connector; other fields are ignored."""
+
+    do_remote_decode: bool | None = None
+    do_remote_prefill: bool | None = None
+    remote_host: str | None = None
+    remote_port: int | None = None
+    remote_request_id: str | None = None
+    remote_engine_id: str | None = None
+    transfer_id: str | None = None
+    remote_bootstrap_addr: str | None = None
+    request_type: str | None = None
+    disagg_request_id: int | None = None
+    ctx_request_id: int | None = None
+    encoded_opaque_state: str | None = None
+    ctx_usage: ContextUsage | None = None
+
+
+NO_PARAMS = TransferParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +73,10 @@ class Pulled:
 
 
 class Connector(Protocol):
-    reads: Mapping[str, Callable[[], dict[str, Any]]]  # GET
-    writes: Mapping[str, Callable[[dict[str, Any]], Answer]]  # POST
+    reads: Mapping[str, Callable[[], bytes]]  # GET
+    writes: Mapping[str, Callable[[bytes], Answer]]  # POST; they raise msgspec.DecodeError
 
-    def parse(self, params: Mapping[str, Any], request_id: str) -> TransferRequest:
+    def parse(self, params: TransferParams, request_id: str) -> TransferRequest:
         """What a request's transfer parameters and id ask for. Raises ApiError."""
 
     async def lookup(self, source: TransferSource) -> None:
@@ -51,7 +85,7 @@ class Connector(Protocol):
     async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
         """Wait for the KV beyond `request.computed` tokens. Raises TransferFailed."""
 
-    def computed(self, request: EngineRequest, hold_as: str | None) -> dict[str, Any] | None:
+    def computed(self, request: EngineRequest, hold_as: str | None) -> msgspec.Struct | None:
         """A prompt was computed, or finished if it is to be held. Returns the response's transfer parameters."""
 
     def decline(self, source: TransferSource) -> None:

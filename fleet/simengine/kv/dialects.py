@@ -10,15 +10,14 @@ import base64
 import binascii
 import re
 import zlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-import orjson
+import msgspec
 
 from fleet.engine.request import EngineRequest
 from fleet.simengine import tokens
 from fleet.simengine.http.errors import ApiError
-from fleet.simengine.kv.connector import TransferRequest, TransferSource
+from fleet.simengine.kv.connector import TransferParams, TransferRequest, TransferSource
 from fleet.simengine.kv.peers import PeerConnector
 
 # As Neuron's proxy writes them: cmpl-<uid>_<address of the other engine>, or cmpl-<uid> in a fixed pair. The
@@ -26,46 +25,78 @@ from fleet.simengine.kv.peers import PeerConnector
 _NEURON_ID = re.compile(r"-cmpl-(?P<uid>.+?)(?:_(?P<address>[^_]+:\d+))?$")
 
 
-def nixl_request(params: Mapping[str, Any], request_id: str) -> TransferRequest:
-    if params.get("do_remote_decode") is True:
+class NixlBlocks(msgspec.Struct, frozen=True, kw_only=True):
+    """`kv_transfer_params` of a prefill's answer."""
+
+    do_remote_prefill: bool = True
+    do_remote_decode: bool = False
+    remote_block_ids: list[list[int]]
+    remote_engine_id: str
+    remote_request_id: str
+    remote_host: str
+    remote_port: int
+    tp_size: int = 1
+    remote_num_tokens: int
+
+
+class OpaqueState(msgspec.Struct, frozen=True):
+    """Where a context server holds the KV; other servers pass it on."""
+
+    url: str
+    engine_id: str
+
+
+class ContextAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """`disaggregated_params` of a context server's answer."""
+
+    request_type: str = "context_only"
+    first_gen_tokens: list[int]
+    ctx_request_id: int
+    encoded_opaque_state: str
+    draft_tokens: None = None
+    disagg_request_id: int | None
+    ctx_dp_rank: int = 0
+    ctx_info_endpoint: None = None
+    schedule_style: None = None
+    ctx_usage: None = None
+
+
+def nixl_request(params: TransferParams, request_id: str) -> TransferRequest:
+    if params.do_remote_decode:
         return TransferRequest(hold_as=request_id)
-    given = [params.get(name) for name in ("remote_host", "remote_port", "remote_request_id", "remote_engine_id")]
-    if params.get("do_remote_prefill") is not True or None in given:
+    host, port, key = params.remote_host, params.remote_port, params.remote_request_id
+    engine_id = params.remote_engine_id
+    if not params.do_remote_prefill or host is None or port is None or key is None or engine_id is None:
         return TransferRequest()
-    host, port, key, engine_id = given
-    return TransferRequest(source=TransferSource(f"http://{host}:{port}", str(key), str(engine_id), waits=False))
+    return TransferRequest(source=TransferSource(f"http://{host}:{port}", key, engine_id, waits=False))
 
 
-def nixl_response(peers: PeerConnector, request: EngineRequest) -> dict[str, Any]:
-    return {
-        "do_remote_prefill": True,
-        "do_remote_decode": False,
-        "remote_block_ids": [list(request.blocks)],
-        "remote_engine_id": peers.engine_id,
-        "remote_request_id": request.owner.job.id,
-        "remote_host": peers.host.host,
-        "remote_port": peers.host.port,
-        "tp_size": 1,
-        "remote_num_tokens": request.prompt_tokens,
-    }
+def nixl_response(peers: PeerConnector, request: EngineRequest) -> NixlBlocks:
+    return NixlBlocks(
+        remote_block_ids=[request.blocks],
+        remote_engine_id=peers.engine_id,
+        remote_request_id=request.owner.job.id,
+        remote_host=peers.host.host,
+        remote_port=peers.host.port,
+        remote_num_tokens=request.prompt_tokens,
+    )
 
 
-def p2p_request(params: Mapping[str, Any], request_id: str) -> TransferRequest:
-    key = params.get("transfer_id")
-    if not isinstance(key, str):
+def p2p_request(params: TransferParams, request_id: str) -> TransferRequest:
+    key, address, engine_id = params.transfer_id, params.remote_bootstrap_addr, params.remote_engine_id
+    if key is None:
         return TransferRequest()
-    if params.get("do_remote_decode") is True:
+    if params.do_remote_decode:
         return TransferRequest(hold_as=key)
-    address, engine_id = params.get("remote_bootstrap_addr"), params.get("remote_engine_id")
-    if params.get("do_remote_prefill") is not True or not isinstance(address, str) or engine_id is None:
+    if not params.do_remote_prefill or address is None or engine_id is None:
         return TransferRequest()
-    return TransferRequest(source=TransferSource(address.rstrip("/"), key, str(engine_id), waits=True))
+    return TransferRequest(source=TransferSource(address.rstrip("/"), key, engine_id, waits=True))
 
 
-def neuron_request(role: str, peer: str | None) -> Callable[[Mapping[str, Any], str], TransferRequest]:
+def neuron_request(role: str, peer: str | None) -> Callable[[TransferParams, str], TransferRequest]:
     """For an engine of this role; `peer`: the other engine of a fixed pair."""
 
-    def parse(params: Mapping[str, Any], request_id: str) -> TransferRequest:
+    def parse(params: TransferParams, request_id: str) -> TransferRequest:
         match = _NEURON_ID.search(request_id)
         if match is None or role == "both":
             return TransferRequest()
@@ -80,8 +111,8 @@ def neuron_request(role: str, peer: str | None) -> Callable[[Mapping[str, Any], 
     return parse
 
 
-def trtllm_request(params: Mapping[str, Any], request_id: str) -> TransferRequest:
-    kind = params.get("request_type")
+def trtllm_request(params: TransferParams, request_id: str) -> TransferRequest:
+    kind = params.request_type
     if kind == "context_only":
         return TransferRequest(hold_as=str(_trtllm_id(params, request_id)), first_token=True)
     if kind == "generation_only":
@@ -92,35 +123,30 @@ def trtllm_request(params: Mapping[str, Any], request_id: str) -> TransferReques
     raise ApiError(400, message, param="disaggregated_params.request_type")
 
 
-def _trtllm_id(params: Mapping[str, Any], request_id: str) -> int:
-    given = params.get("disagg_request_id")
-    return given if isinstance(given, int) else zlib.crc32(request_id.encode())
+def _trtllm_id(params: TransferParams, request_id: str) -> int:
+    given = params.disagg_request_id
+    return zlib.crc32(request_id.encode()) if given is None else given
 
 
-def _trtllm_source(params: Mapping[str, Any]) -> TransferSource:
+def _trtllm_source(params: TransferParams) -> TransferSource:
     try:
-        state = orjson.loads(base64.b64decode(params["encoded_opaque_state"], validate=True))
-        return TransferSource(state["url"], str(params["ctx_request_id"]), state["engine_id"], waits=False)
-    except (KeyError, TypeError, ValueError, binascii.Error):
+        raw = base64.b64decode(params.encoded_opaque_state or "", validate=True)
+        state, key = msgspec.json.decode(raw, type=OpaqueState), msgspec.convert(params.ctx_request_id, int)
+    except (binascii.Error, msgspec.DecodeError):
         message = "disaggregated_params: ctx_request_id and encoded_opaque_state of a context answer are required."
         raise ApiError(400, message, param="disaggregated_params") from None
+    return TransferSource(state.url, str(key), state.engine_id, waits=False)
 
 
-def trtllm_response(peers: PeerConnector, request: EngineRequest) -> dict[str, Any]:
+def trtllm_response(peers: PeerConnector, request: EngineRequest) -> ContextAnswer:
     job = request.owner.job
-    state = {"url": f"http://{peers.host.host}:{peers.host.port}", "engine_id": peers.engine_id}
-    return {
-        "request_type": "context_only",
-        "first_gen_tokens": tokens.to_ids(request.owner.answer.text.encode()),
-        "ctx_request_id": _trtllm_id(job.params.kv, job.id),
-        "encoded_opaque_state": base64.b64encode(orjson.dumps(state)).decode(),
-        "draft_tokens": None,
-        "disagg_request_id": job.params.kv.get("disagg_request_id"),
-        "ctx_dp_rank": 0,
-        "ctx_info_endpoint": None,
-        "schedule_style": None,
-        "ctx_usage": None,
-    }
+    state = OpaqueState(f"http://{peers.host.host}:{peers.host.port}", peers.engine_id)
+    return ContextAnswer(
+        first_gen_tokens=tokens.to_ids(request.owner.answer.text.encode()),
+        ctx_request_id=_trtllm_id(job.params.kv, job.id),
+        encoded_opaque_state=base64.b64encode(msgspec.json.encode(state)).decode(),
+        disagg_request_id=job.params.kv.disagg_request_id,
+    )
 
 
 def no_response(peers: PeerConnector, request: EngineRequest) -> None:

@@ -5,18 +5,29 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import httpx
+import msgspec
 
 from fleet.engine.engine_model import TransferModel
 from fleet.engine.neuron_batches import next_poll_s
 from fleet.engine.request import EngineRequest
-from fleet.simengine.kv.connector import Answer, Pulled, TransferFailed, TransferRequest, TransferSource
+from fleet.simengine.kv.connector import (
+    Answer,
+    Pulled,
+    TransferFailed,
+    TransferParams,
+    TransferRequest,
+    TransferSource,
+)
+from fleet.simengine.kv.wire import Failed, Lookup, Moved, Pull
 
 PULL_PATH = "/kv/pull"
 LOOKUP_PATH = "/kv/lookup"
 ANSWER_S = 600.0  # limit of a pull, wall clock
+
+Answered = TypeVar("Answered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +54,8 @@ class PeerConnector:
     def __init__(
         self,
         host: Host,
-        parse: Callable[[Mapping[str, Any], str], TransferRequest],
-        respond: Callable[["PeerConnector", EngineRequest], dict[str, Any] | None],
+        parse: Callable[[TransferParams, str], TransferRequest],
+        respond: Callable[["PeerConnector", EngineRequest], msgspec.Struct | None],
     ) -> None:
         self.host = host
         self.engine_id = os.urandom(16).hex()  # new at each start
@@ -55,17 +66,14 @@ class PeerConnector:
         self._awaited: dict[str, list[asyncio.Future[None]]] = {}
         self._transfers = 0
         self._met: set[str] = set()  # engine ids of receivers
-        self._client = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_S, connect=2.0))
+        self._client = client()
         self._declining: set[asyncio.Task[None]] = set()
-        self.reads: Mapping[str, Callable[[], dict[str, Any]]] = {"/query": self._entries}
-        self.writes: Mapping[str, Callable[[dict[str, Any]], Answer]] = {
-            PULL_PATH: self._serve,
-            LOOKUP_PATH: self._look,
-        }
+        self.reads: Mapping[str, Callable[[], bytes]] = {"/query": self._entries}
+        self.writes: Mapping[str, Callable[[bytes], Answer]] = {PULL_PATH: self._serve, LOOKUP_PATH: self._look}
 
     # The sender
 
-    def computed(self, request: EngineRequest, hold_as: str | None) -> dict[str, Any] | None:
+    def computed(self, request: EngineRequest, hold_as: str | None) -> msgspec.Struct | None:
         if hold_as is None or not request.is_over:
             return None
         self._release(hold_as)  # an earlier request of the same name
@@ -82,31 +90,31 @@ class PeerConnector:
             held.timer.cancel()
             self.host.release(held.request.id)
 
-    async def _serve(self, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    async def _serve(self, raw: bytes) -> tuple[int, bytes]:
         """Transfer blocks; responds when the transfer is done, then frees them."""
-        if asked.get("engine_id") not in (None, self.engine_id):
-            return 409, {"error": f"this is engine {self.engine_id}, not {asked['engine_id']}: it was restarted"}
-        key = str(asked.get("key"))
+        asked = msgspec.json.decode(raw, type=Pull)
+        if asked.engine_id not in (None, self.engine_id):
+            return _failed(409, f"this is engine {self.engine_id}, not {asked.engine_id}: it was restarted")
         held = await self._computed(asked)
         if held is None or held.moving:
-            return 404, {"error": f"no blocks are held for {key}: released or never computed"}
+            return _failed(404, f"no blocks are held for {asked.key}: released or never computed")
         held.moving = True
         try:
-            return 200, await self._move(held.request, int(asked.get("first") or 0), str(asked.get("receiver") or ""))
+            return 200, msgspec.json.encode(await self._move(held.request, asked))
         finally:
-            self._release(key)
+            self._release(asked.key)
 
-    async def _look(self, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    async def _look(self, raw: bytes) -> tuple[int, bytes]:
         """Respond when the prompt is computed; an engine of Neuron is asked again and again instead (`lookup_all`)."""
+        asked = msgspec.json.decode(raw, type=Lookup)
         if await self._computed(asked) is None:
-            return 404, {"error": f"no prompt was computed for {asked.get('key')}"}
-        return 200, {}
+            return _failed(404, f"no prompt was computed for {asked.key}")
+        return 200, b"null"
 
-    async def _computed(self, asked: dict[str, Any]) -> HeldBlocks | None:
-        key, wait_s = str(asked.get("key")), float(asked.get("wait_s") or 0)
-        if key not in self._held and wait_s:
-            await self._arrival(key, wait_s)
-        return self._held.get(key)
+    async def _computed(self, asked: Lookup | Pull) -> HeldBlocks | None:
+        if asked.key not in self._held and asked.wait_s:
+            await self._arrival(asked.key, asked.wait_s)
+        return self._held.get(asked.key)
 
     async def _arrival(self, key: str, wait_s: float) -> None:
         waiter = asyncio.get_running_loop().create_future()
@@ -121,20 +129,19 @@ class PeerConnector:
             if not waiters:
                 self._awaited.pop(key, None)
 
-    async def _move(self, request: EngineRequest, first: int, receiver: str) -> dict[str, Any]:
+    async def _move(self, request: EngineRequest, asked: Pull) -> Moved:
         tokens = request.prompt_tokens
-        size = round(max(tokens - first, 0) * self.host.transfers.bytes_per_token)
+        size = round(max(tokens - asked.first, 0) * self.host.transfers.bytes_per_token)
         seconds = 0.0
         if size:
             self._transfers += 1
             try:
                 seconds = self.host.transfers.seconds(size, self._transfers, busy=self.host.is_busy())
-                seconds += self._connect_s(receiver)
+                seconds += self._connect_s(asked.receiver)
                 await asyncio.sleep(seconds / self.host.time_scale)
             finally:
                 self._transfers -= 1
-        chain = request.chain[: tokens // self.host.block_size]
-        return {"hashes": list(chain), "tokens": tokens, "bytes": size, "seconds": seconds}
+        return Moved(list(request.chain[: tokens // self.host.block_size]), tokens, size, seconds)
 
     def _connect_s(self, receiver: str) -> float:
         if receiver in self._met:
@@ -142,42 +149,31 @@ class PeerConnector:
         self._met.add(receiver)
         return self.host.transfers.connect_s
 
-    def _entries(self) -> dict[str, Any]:
+    def _entries(self) -> bytes:
         """As Mooncake's bootstrap server answers: the engine and its workers by data-parallel rank."""
         address = f"tcp://{self.host.host}:{self.host.port}"
-        return {"0": {"engine_id": self.engine_id, "worker_addr": {"0": {"0": address}}}}
+        return msgspec.json.encode({"0": {"engine_id": self.engine_id, "worker_addr": {"0": {"0": address}}}})
 
     # The receiver
 
     async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
         moved = await self._ask(source, request.computed)
-        hashes = moved["hashes"]
-        if hashes != list(request.chain[: len(hashes)]):
+        if moved.hashes != list(request.chain[: len(moved.hashes)]):
             raise TransferFailed(f"{source.url} holds another prompt under {source.key}")
-        return Pulled(moved["tokens"], moved["bytes"], moved["seconds"])
+        return Pulled(moved.tokens, moved.bytes, moved.seconds)
 
     async def lookup(self, source: TransferSource) -> None:
         """As if asked every `poll_s`: the answer counts from the next question on."""
         scale, poll_s = self.host.time_scale, self.host.transfers.poll_s
         asked = time.monotonic()
-        await self._post(source.url + LOOKUP_PATH, {"key": source.key, "wait_s": self._hold_s})
+        await ask(self._client, source.url + LOOKUP_PATH, Lookup(source.key, self._hold_s), type(None))
         done_s = (time.monotonic() - asked) * scale
         await asyncio.sleep((next_poll_s(0.0, done_s, poll_s) - done_s) / scale)
 
-    async def _ask(self, source: TransferSource, first: int) -> dict[str, Any]:
+    async def _ask(self, source: TransferSource, first: int) -> Moved:
         wait_s = self._hold_s if source.waits else 0
-        body = {"key": source.key, "engine_id": source.engine_id, "first": first, "wait_s": wait_s}
-        return await self._post(source.url + PULL_PATH, body | {"receiver": self.engine_id})
-
-    async def _post(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
-        try:
-            answer = await self._client.post(url, json=body)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise TransferFailed(f"{url}: {error or type(error).__name__}") from None
-        if answer.status_code != 200:
-            raise TransferFailed(f"{url}: {answer.json().get('error', answer.status_code)}")
-        moved: dict[str, Any] = answer.json()
-        return moved
+        asked = Pull(source.key, source.engine_id, first, wait_s, receiver=self.engine_id)
+        return await ask(self._client, source.url + PULL_PATH, asked, Moved)
 
     def decline(self, source: TransferSource) -> None:
         task = asyncio.get_running_loop().create_task(self._pull_nothing(source))
@@ -194,3 +190,22 @@ class PeerConnector:
         for task in list(self._declining):
             task.cancel()
         await self._client.aclose()
+
+
+def _failed(status: int, error: str) -> tuple[int, bytes]:
+    return status, msgspec.json.encode(Failed(error))
+
+
+def client() -> httpx.AsyncClient:
+    return httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_S, connect=2.0))
+
+
+async def ask(client: httpx.AsyncClient, url: str, asked: msgspec.Struct, kind: type[Answered]) -> Answered:
+    """Raises TransferFailed."""
+    try:
+        answer = await client.post(url, content=msgspec.json.encode(asked))
+        if answer.status_code != 200:
+            raise TransferFailed(f"{url}: {msgspec.json.decode(answer.content, type=Failed).error}")
+        return msgspec.json.decode(answer.content, type=kind)
+    except (httpx.HTTPError, httpx.InvalidURL, msgspec.DecodeError) as error:
+        raise TransferFailed(f"{url}: {error or type(error).__name__}") from None

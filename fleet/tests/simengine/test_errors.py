@@ -24,6 +24,7 @@ REFUSED = [
     (CHAT, {"messages": HI, "stop": [1]}, "stop: Input should be a string or a list of strings"),
     (CHAT, {"messages": HI, "model": 5}, "model: Input should be a valid string"),
     (CHAT, {"messages": HI, "n": 0}, "n must be at least 1, got 0."),
+    (CHAT, {"messages": HI, "kv_transfer_params": {"remote_port": "x"}}, "kv_transfer_params: Expected `int | null`"),
     (CHAT, [], "Input should be a valid dictionary"),
     (PLAIN, {}, "prompt: Field required"),
     (PLAIN, {"prompt": ""}, "prompt: Field required"),

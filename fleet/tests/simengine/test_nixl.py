@@ -1,11 +1,15 @@
 """Two engines as a pair over `kv_transfer_params`, in the words of vLLM's NixlConnector."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
 
+from fleet.simengine.kv.connector import TransferFailed
+from fleet.simengine.kv.peers import ask
+from fleet.simengine.kv.wire import Lookup, Moved
 from fleet.tests.simengine.conftest import Sim, start
 
 PROMPT = "the quick brown fox " * 400  # 2,000 tokens
@@ -135,6 +139,21 @@ def test_another_prompt_under_the_same_name_is_noticed(pair: tuple[Sim, Sim]) ->
     body = {"prompt": "something else " + PROMPT, "max_tokens": 4, "kv_transfer_params": params}
     answer = other.post("/v1/completions", body)
     assert "holds another prompt" in answer.json()["error"]["message"]
+
+
+def test_a_pull_that_names_no_key_is_refused(pair: tuple[Sim, Sim]) -> None:
+    answer = pair[0].post("/kv/pull", {})
+    assert (answer.status_code, answer.json()) == (400, {"error": "Object missing required field `key`"})
+
+
+def test_a_source_that_is_no_engine_is_a_failed_transfer() -> None:
+    async def asked() -> None:
+        page = httpx.MockTransport(lambda request: httpx.Response(200, text="<html>"))
+        async with httpx.AsyncClient(transport=page) as client:
+            await ask(client, "http://other/kv/pull", Lookup("key", 0), Moved)
+
+    with pytest.raises(TransferFailed, match="http://other/kv/pull: JSON is malformed"):
+        asyncio.run(asked())
 
 
 def test_an_engine_may_compute_what_did_not_come(start_sim: Callable[..., Sim]) -> None:

@@ -1,11 +1,9 @@
 """/v1/messages, the Anthropic Messages API as vLLM serves it."""
 
-from typing import Any
-
-import orjson
+import msgspec
 
 from fleet.simengine import tokens
-from fleet.simengine.http.body import Body, flag, integer, mapping, messages, strings, text_of
+from fleet.simengine.http.body import Body, flag, integer, messages, strings, text_of, transfer_params
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats.format import ApiFormat, sse_event
 from fleet.simengine.http.formats.openai import model_of
@@ -29,42 +27,64 @@ def _parse(body: Body) -> RequestParams:
         ignore_eos=flag(body, "ignore_eos"),
         stop=strings(body, "stop_sequences"),
         stream=flag(body, "stream"),
-        kv=mapping(body, "kv_transfer_params"),
+        kv=transfer_params(body, "kv_transfer_params"),
     )
 
 
-def _usage(job: EngineJob, output_tokens: int) -> dict[str, int]:
+class _Usage(msgspec.Struct, frozen=True):
     """Anthropic's input tokens exclude those read from the cache."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+
+
+class _Stop(msgspec.Struct, frozen=True):
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+
+
+class _Text(msgspec.Struct, frozen=True, tag="text"):
+    text: str
+
+
+class _Message(msgspec.Struct, frozen=True, tag="message"):
+    id: str
+    role: str
+    model: str
+    content: list[_Text]
+    stop_reason: str | None
+    stop_sequence: str | None
+    usage: _Usage
+    kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # of a whole answer
+
+
+def _usage(job: EngineJob, output_tokens: int) -> _Usage:
     cached = job.cached_tokens
-    return {
-        "input_tokens": job.prompt_tokens - cached,
-        "output_tokens": output_tokens,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": cached,
-    }
+    return _Usage(job.prompt_tokens - cached, output_tokens, 0, cached)
 
 
-def _stop(choice: Choice) -> dict[str, Any]:
+def _stop(choice: Choice) -> _Stop:
     if choice.answer.stopped_by is not None:
-        return {"stop_reason": "stop_sequence", "stop_sequence": choice.answer.stopped_by}
-    return {"stop_reason": "max_tokens" if choice.answer.reason == "length" else "end_turn", "stop_sequence": None}
-
-
-def _message(job: EngineJob, **fields: Any) -> dict[str, Any]:
-    return {"id": job.id, "type": "message", "role": "assistant", "model": job.model, **fields}
+        return _Stop("stop_sequence", choice.answer.stopped_by)
+    return _Stop("max_tokens" if choice.answer.reason == "length" else "end_turn")
 
 
 def _whole(job: EngineJob) -> bytes:
     choice = job.choices[0]
-    content = [{"type": "text", "text": choice.answer.text}]
-    usage = _usage(job, job.completion_tokens)
-    return orjson.dumps(_message(job, content=content, **_stop(choice), usage=usage, kv_transfer_params=job.kv))
+    stop, usage = _stop(choice), _usage(job, job.completion_tokens)
+    content = [_Text(choice.answer.text)]
+    return msgspec.json.encode(
+        _Message(job.id, "assistant", job.model, content, stop.stop_reason, stop.stop_sequence, usage, job.kv)
+    )
 
 
 def _begin(job: EngineJob) -> bytes:
-    message = _message(job, content=[], stop_reason=None, stop_sequence=None, usage=_usage(job, 0))
-    block = {"type": "text", "text": ""}
-    return sse_event("message_start", message=message) + sse_event("content_block_start", index=0, content_block=block)
+    message = _Message(job.id, "assistant", job.model, [], None, None, _usage(job, 0))
+    return sse_event("message_start", message=message) + sse_event(
+        "content_block_start", index=0, content_block=_Text("")
+    )
 
 
 def _chunk(job: EngineJob, choice: Choice, text: str) -> bytes:
@@ -86,7 +106,7 @@ def _end(job: EngineJob) -> bytes:
 
 def _error_body(error: ApiError) -> bytes:
     fields = {"type": _KINDS.get(error.status, "api_error"), "message": error.message}
-    return orjson.dumps({"type": "error", "error": fields})
+    return msgspec.json.encode({"type": "error", "error": fields})
 
 
 def _error_event(error: ApiError) -> bytes:

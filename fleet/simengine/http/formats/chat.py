@@ -10,13 +10,11 @@ from fleet.simengine.job import Choice, EngineJob, RequestParams
 def _parse(body: Body) -> RequestParams:
     prompt = openai.context_prompt(body, "prompt_token_ids") or tokens.render(messages(body))
     limit = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
-    return RequestParams(prompts=(prompt,), max_tokens=integer(body, limit, None, minimum=1), **openai.common(body))
+    return openai.params(body, (prompt,), integer(body, limit, None, minimum=1))
 
 
 def _whole(job: EngineJob) -> bytes:
-    return openai.whole(
-        job, "chat.completion", lambda choice: {"message": {"role": "assistant", "content": choice.answer.text}}
-    )
+    return openai.whole(job, "chat.completion", chat=True)
 
 
 def _begin(job: EngineJob) -> bytes:

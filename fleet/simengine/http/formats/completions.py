@@ -13,7 +13,7 @@ def _parse(body: Body) -> RequestParams:
     max_tokens = integer(body, "max_tokens", DEFAULT_MAX_TOKENS, minimum=1)
     prompt = openai.context_prompt(body, "prompt")
     prompts = (prompt,) if prompt else _prompts(body.get("prompt"))
-    return RequestParams(prompts=prompts, max_tokens=max_tokens, **openai.common(body))
+    return openai.params(body, prompts, max_tokens)
 
 
 def _prompts(prompt: object) -> tuple[bytes, ...]:
@@ -31,7 +31,7 @@ def _prompt(prompt: object) -> bytes:
 
 
 def _whole(job: EngineJob) -> bytes:
-    return openai.whole(job, "text_completion", lambda choice: {"text": choice.answer.text})
+    return openai.whole(job, "text_completion", chat=False)
 
 
 def _begin(job: EngineJob) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
+import msgspec
 
 from fleet.simengine.http.body import Body
 from fleet.simengine.http.errors import ApiError
@@ -25,4 +25,4 @@ class ApiFormat:
 
 
 def sse_event(kind: str, **fields: Any) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps({"type": kind, **fields}))
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), msgspec.json.encode({"type": kind, **fields}))

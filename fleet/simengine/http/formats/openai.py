@@ -1,14 +1,11 @@
 """Shared by the OpenAI formats."""
 
-from collections.abc import Callable
-from typing import Any
-
-import orjson
+import msgspec
 
 from fleet.simengine import tokens
-from fleet.simengine.http.body import Body, flag, integer, mapping, strings
+from fleet.simengine.http.body import Body, flag, integer, mapping, strings, transfer_params
 from fleet.simengine.http.errors import ApiError
-from fleet.simengine.job import Choice, EngineJob
+from fleet.simengine.job import CachedDetails, Choice, EngineJob, RequestParams
 
 DONE = b"data: [DONE]\n\n"
 
@@ -20,7 +17,7 @@ def error_body(error: ApiError) -> bytes:
         "param": error.param,
         "code": error.status,
     }
-    return orjson.dumps({"error": fields})
+    return msgspec.json.encode({"error": fields})
 
 
 def prompt_of(ids: object) -> bytes:
@@ -38,18 +35,21 @@ def context_prompt(body: Body, name: str) -> bytes:
     return tokens.unpadded(prompt_of(body.get(name)))
 
 
-def usage(job: EngineJob) -> dict[str, Any]:
+class Usage(msgspec.Struct, frozen=True):
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: CachedDetails
+
+
+def usage(job: EngineJob) -> Usage:
     prompt, cached, completion = job.prompt_tokens, job.cached_details, job.completion_tokens
-    context = job.params.kv.get("ctx_usage")
-    if isinstance(context, dict):  # a generation server of TensorRT-LLM repeats the context server's usage
-        prompt = context.get("prompt_tokens", prompt)
-        cached = {"cached_tokens": (context.get("prompt_tokens_details") or {}).get("cached_tokens", 0)}
-    return {
-        "prompt_tokens": prompt,
-        "total_tokens": prompt + completion,
-        "completion_tokens": completion,
-        "prompt_tokens_details": cached,
-    }
+    context = job.params.kv.ctx_usage
+    if context is not None:  # a generation server of TensorRT-LLM repeats the context server's usage
+        prompt = prompt if context.prompt_tokens is None else context.prompt_tokens
+        details = context.prompt_tokens_details
+        cached = CachedDetails(details.cached_tokens if details is not None else 0)
+    return Usage(prompt, prompt + completion, completion, cached)
 
 
 def model_of(body: Body) -> str | None:
@@ -59,33 +59,39 @@ def model_of(body: Body) -> str | None:
     return model
 
 
-def common(body: Body) -> dict[str, Any]:
-    """The RequestParams fields that chat and text completions have in common."""
+def params(body: Body, prompts: tuple[bytes, ...], max_tokens: int | None) -> RequestParams:
+    """Chat and text completions differ in prompt and limit only."""
     options = mapping(body, "stream_options")
     stream = flag(body, "stream")
     if options and not stream:
         raise ApiError(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
-    return {
-        "model": model_of(body),
-        "min_tokens": integer(body, "min_tokens", 0, minimum=0),
-        "ignore_eos": flag(body, "ignore_eos"),
-        "stop": strings(body, "stop"),
-        "seed": integer(body, "seed", 0),
-        "n": integer(body, "n", 1, minimum=1),
-        "stream": stream,
-        "kv": mapping(body, "disaggregated_params") or mapping(body, "kv_transfer_params"),
-        "usage_at_end": flag(options, "include_usage"),
-        "usage_in_chunks": flag(options, "continuous_usage_stats"),
-    }
+    kv = "disaggregated_params" if mapping(body, "disaggregated_params") else "kv_transfer_params"
+    return RequestParams(
+        model=model_of(body),
+        prompts=prompts,
+        max_tokens=max_tokens,
+        min_tokens=integer(body, "min_tokens", 0, minimum=0) or 0,
+        ignore_eos=flag(body, "ignore_eos"),
+        stop=strings(body, "stop"),
+        seed=integer(body, "seed", 0) or 0,
+        n=integer(body, "n", 1, minimum=1) or 1,
+        stream=stream,
+        kv=transfer_params(body, kv),
+        usage_at_end=flag(options, "include_usage"),
+        usage_in_chunks=flag(options, "continuous_usage_stats"),
+    )
 
 
 def tail(job: EngineJob, choice: Choice) -> bytes:
     """The end of a chunk after its text."""
     finish = b"null"
     if choice.is_complete:
-        finish = b'"%s","stop_reason":%s' % (choice.answer.reason.encode(), orjson.dumps(choice.answer.stopped_by))
+        finish = b'"%s","stop_reason":%s' % (
+            choice.answer.reason.encode(),
+            msgspec.json.encode(choice.answer.stopped_by),
+        )
     if job.params.usage_in_chunks:
-        return b',"logprobs":null,"finish_reason":%s}],"usage":%s}\n\n' % (finish, orjson.dumps(usage(job)))
+        return b',"logprobs":null,"finish_reason":%s}],"usage":%s}\n\n' % (finish, msgspec.json.encode(usage(job)))
     return b',"logprobs":null,"finish_reason":%s}]}\n\n' % finish
 
 
@@ -93,24 +99,40 @@ def end(job: EngineJob) -> bytes:
     """After the last token; `job.head`: the start of each chunk up to its choices."""
     if not job.params.usage_at_end:
         return DONE
-    return job.head + b'"choices":[],"usage":' + orjson.dumps(usage(job)) + b"}\n\n" + DONE
+    return job.head + b'"choices":[],"usage":' + msgspec.json.encode(usage(job)) + b"}\n\n" + DONE
 
 
-def whole(job: EngineJob, kind: str, content: Callable[[Choice], dict[str, Any]]) -> bytes:
-    """A response that is not streamed; `content`: the fields in which the two APIs differ."""
+class Message(msgspec.Struct, frozen=True):
+    content: str
+    role: str = "assistant"
+
+
+class WholeChoice(msgspec.Struct, frozen=True, kw_only=True):
+    index: int
+    message: Message | msgspec.UnsetType  # of chat completions
+    text: str | msgspec.UnsetType  # of text completions
+    logprobs: None = None
+    finish_reason: str
+    stop_reason: str | None
+    disaggregated_params: msgspec.Struct | msgspec.UnsetType | None
+
+
+def whole(job: EngineJob, kind: str, *, chat: bool) -> bytes:
+    """A response that is not streamed."""
+    for_context = job.params.is_context_request
     choices = [
-        {
-            "index": choice.index,
-            **content(choice),
-            "logprobs": None,
-            "finish_reason": choice.answer.reason,
-            "stop_reason": choice.answer.stopped_by,
-            **({"disaggregated_params": job.kv} if job.params.is_context_request else {}),
-        }
+        WholeChoice(
+            index=choice.index,
+            message=Message(choice.answer.text) if chat else msgspec.UNSET,
+            text=msgspec.UNSET if chat else choice.answer.text,
+            finish_reason=choice.answer.reason,
+            stop_reason=choice.answer.stopped_by,
+            disaggregated_params=job.kv if for_context else msgspec.UNSET,
+        )
         for choice in job.choices
     ]
-    ids = {"prompt_token_ids": tokens.to_ids(job.params.prompts[0])} if job.params.is_context_request else {}
-    return orjson.dumps(
+    ids = {"prompt_token_ids": tokens.to_ids(job.params.prompts[0])} if for_context else {}
+    return msgspec.json.encode(
         {
             "id": job.id,
             "object": kind,
@@ -118,7 +140,7 @@ def whole(job: EngineJob, kind: str, content: Callable[[Choice], dict[str, Any]]
             "model": job.model,
             "choices": choices,
             "usage": usage(job),
-            "kv_transfer_params": None if ids else job.kv,
+            "kv_transfer_params": None if for_context else job.kv,
             **ids,
         }
     )
@@ -130,5 +152,5 @@ def error_event(error: ApiError) -> bytes:
 
 
 def head(job: EngineJob, kind: str) -> bytes:
-    fields = orjson.dumps({"id": job.id, "object": kind, "created": job.created, "model": job.model})
+    fields = msgspec.json.encode({"id": job.id, "object": kind, "created": job.created, "model": job.model})
     return b"data: " + fields[:-1] + b","

@@ -1,15 +1,13 @@
 """/v1/responses: one text response to a text or a list of messages; responses are not stored."""
 
-from typing import Any
-
-import orjson
+import msgspec
 
 from fleet.simengine import tokens
-from fleet.simengine.http.body import Body, flag, integer, mapping, messages, text_of
+from fleet.simengine.http.body import Body, flag, integer, messages, text_of, transfer_params
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats import openai
 from fleet.simengine.http.formats.format import ApiFormat, sse_event
-from fleet.simengine.job import Choice, EngineJob, RequestParams
+from fleet.simengine.job import CachedDetails, Choice, EngineJob, RequestParams
 
 
 def _parse(body: Body) -> RequestParams:
@@ -26,64 +24,88 @@ def _parse(body: Body) -> RequestParams:
         ignore_eos=flag(body, "ignore_eos"),
         seed=integer(body, "seed", 0) or 0,
         stream=flag(body, "stream"),
-        kv=mapping(body, "kv_transfer_params"),
+        kv=transfer_params(body, "kv_transfer_params"),
     )
 
 
-def _item(job: EngineJob, status: str, *content: dict[str, Any]) -> dict[str, Any]:
-    return {"id": f"msg_{job.id}", "type": "message", "status": status, "role": "assistant", "content": list(content)}
+class _Text(msgspec.Struct, frozen=True, tag="output_text"):
+    text: str
+    annotations: tuple[()] = ()
+    logprobs: None = None
 
 
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": None}
+class _Item(msgspec.Struct, frozen=True, tag="message"):
+    id: str
+    status: str
+    content: list[_Text]
+    role: str = "assistant"
 
 
-def _response(job: EngineJob, status: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "object": "response",
-        "created_at": job.created,
-        "model": job.model,
-        "status": status,
-        "error": None,
-        "incomplete_details": None,
-        "output": [],
-        "usage": None,
-        **fields,
-    }
+class _OutputDetails(msgspec.Struct, frozen=True):
+    reasoning_tokens: int = 0
 
 
-def _finished(job: EngineJob) -> dict[str, Any]:
+class _Usage(msgspec.Struct, frozen=True):
+    input_tokens: int
+    input_tokens_details: CachedDetails
+    output_tokens: int
+    output_tokens_details: _OutputDetails
+    total_tokens: int
+
+
+class _Incomplete(msgspec.Struct, frozen=True):
+    reason: str
+
+
+class _Response(msgspec.Struct, frozen=True):
+    id: str
+    created_at: int
+    model: str
+    status: str
+    object: str = "response"
+    error: None = None
+    incomplete_details: _Incomplete | None = None
+    output: tuple[_Item, ...] = ()
+    usage: _Usage | None = None
+    kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # of a whole answer
+
+
+def _item(job: EngineJob, status: str, *content: _Text) -> _Item:
+    return _Item(f"msg_{job.id}", status, list(content))
+
+
+def _finished(job: EngineJob) -> tuple[_Response, _Item, _Text]:
+    """With its only item and the text in that."""
     answer = job.choices[0].answer
     cut = answer.reason == "length"
     status = "incomplete" if cut else "completed"
     completion = job.completion_tokens
-    usage = {
-        "input_tokens": job.prompt_tokens,
-        "input_tokens_details": job.cached_details,
-        "output_tokens": completion,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": job.prompt_tokens + completion,
-    }
-    details = {"reason": "max_output_tokens"} if cut else None
-    output = [_item(job, status, _text(answer.text))]
-    return _response(job, status, output=output, usage=usage, incomplete_details=details)
+    total = job.prompt_tokens + completion
+    usage = _Usage(job.prompt_tokens, job.cached_details, completion, _OutputDetails(), total)
+    details = _Incomplete("max_output_tokens") if cut else None
+    text = _Text(answer.text)
+    item = _item(job, status, text)
+    response = _Response(
+        job.id, job.created, job.model, status, incomplete_details=details, output=(item,), usage=usage
+    )
+    return response, item, text
 
 
 def _whole(job: EngineJob) -> bytes:
-    return orjson.dumps({**_finished(job), "kv_transfer_params": job.kv})
+    response, *_ = _finished(job)
+    return msgspec.json.encode(msgspec.structs.replace(response, kv_transfer_params=job.kv))
 
 
 def _begin(job: EngineJob) -> bytes:
     at = {"item_id": f"msg_{job.id}", "output_index": 0, "content_index": 0}
-    started = _response(job, "in_progress")
+    started = _Response(job.id, job.created, job.model, "in_progress")
     events = (
         sse_event("response.created", response=started),
         sse_event("response.in_progress", response=started),
         sse_event("response.output_item.added", output_index=0, item=_item(job, "in_progress")),
-        sse_event("response.content_part.added", part=_text(""), **at),
+        sse_event("response.content_part.added", part=_Text(""), **at),
     )
-    delta = orjson.dumps({"type": "response.output_text.delta", **at, "logprobs": []})
+    delta = msgspec.json.encode({"type": "response.output_text.delta", **at, "logprobs": []})
     job.head = b"event: response.output_text.delta\ndata: " + delta[:-1] + b',"delta":"'
     return b"".join(events)
 
@@ -93,15 +115,13 @@ def _chunk(job: EngineJob, choice: Choice, text: str) -> bytes:
 
 
 def _end(job: EngineJob) -> bytes:
-    response = _finished(job)
-    item = response["output"][0]
-    at = {"item_id": item["id"], "output_index": 0, "content_index": 0}
-    text = item["content"][0]["text"]
+    response, item, text = _finished(job)
+    at = {"item_id": item.id, "output_index": 0, "content_index": 0}
     return (
-        sse_event("response.output_text.done", text=text, logprobs=[], **at)
-        + sse_event("response.content_part.done", part=item["content"][0], **at)
+        sse_event("response.output_text.done", text=text.text, logprobs=[], **at)
+        + sse_event("response.content_part.done", part=text, **at)
         + sse_event("response.output_item.done", output_index=0, item=item)
-        + sse_event(f"response.{response['status']}", response=response)
+        + sse_event(f"response.{response.status}", response=response)
     )
 
 

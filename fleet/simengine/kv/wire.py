@@ -1,0 +1,44 @@
+"""What engines say to each other about KV blocks, and to the store that they share."""
+
+import msgspec
+
+
+class Lookup(msgspec.Struct, frozen=True):
+    key: str
+    wait_s: float  # for the prompt to be computed
+
+
+class Pull(msgspec.Struct, frozen=True):
+    key: str
+    engine_id: str | None  # of the engine that must hold it; None: any
+    first: int  # tokens that the receiver has
+    wait_s: float  # for the prompt to be computed
+    receiver: str
+
+
+class Moved(msgspec.Struct, frozen=True):
+    hashes: list[int]
+    tokens: int
+    bytes: int
+    seconds: float  # virtual
+
+
+class Failed(msgspec.Struct, frozen=True):
+    error: str
+
+
+class Put(msgspec.Struct, frozen=True):
+    hashes: list[int]
+    block_bytes: int
+
+
+class Get(msgspec.Struct, frozen=True):
+    hashes: list[int]
+    block_bytes: int
+    time_scale: float
+
+
+class Got(msgspec.Struct, frozen=True):
+    blocks: int
+    bytes: int
+    seconds: float  # virtual
