@@ -20,12 +20,12 @@ from router.telemetry import delivery_tallies
 from router.telemetry.delivery_tallies import DeliveryTallies
 from router.tests.conftest import running
 from router.tests.deliveries import SALT, split, tallies
-from router.tests.engine import hang, reply, stream
+from router.tests.engine import events, hang, reply, stream
 from router.tests.pool.splits import split as rollout
 from router.tests.values import receipt_of
 from router.upstream.usage import Usage
 
-SLOW_MS = 60.0
+SLOW_MS = 250.0  # far above what a busy machine adds
 SLOW = {"warm": [math.log(SLOW_MS), 0.0, 0.0], "medium": [0.0, 0.0, 99.0]}
 N, TTFT, TPOT, ERRORS, REFUSED, SLOW_N, CACHED, PROMPT, SESSIONS, STREAMED, ENDED, FAILED, AWAY = range(13)
 
@@ -90,7 +90,7 @@ def of_receipts(receipts, policy, share):
 async def by_prompt(engine, request, writer):
     prompt = request.document["prompt"]
     if "slow" in prompt:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(1.5 * SLOW_MS / 1000)
     if "bad" in prompt:
         await reply({"error": "bad"}, 400)(engine, request, writer)
     elif "full" in prompt:
@@ -119,7 +119,8 @@ async def test_tallies_are_what_the_receipts_say(world):
         assert got[key][ERRORS:] == cell[ERRORS:], key
         for field, within in ((TTFT, 0.02), (TPOT, 0.1)):  # receipts keep microseconds, a fast first token has few
             assert got[key][field] == pytest.approx(cell[field], rel=within, abs=within), key
-    assert (total(value, N), total(value, SLOW_N), total(value, FAILED), total(value, AWAY)) == (60, 10, 10, 10)
+    assert (total(value, N), total(value, FAILED), total(value, AWAY)) == (60, 10, 10)
+    assert total(value, SLOW_N) >= 10
     assert total(value, ERRORS) < 10
     assert {arm for arm, _, _ in got} == {"candidate", "control"}
 
@@ -141,10 +142,10 @@ async def test_a_hanging_request_shows_as_soon_as_it_is_slow(world):
 
 
 async def test_a_stream_that_began_in_time_is_not_slow_however_long_it_takes(world):
-    w = await world(stream(pause_s=0.05))
+    w = await world(stream(events(1, usage=False), pause_s=SLOW_MS / 1000))
     await split(w, 0.0, slow=SLOW)
     asking = asyncio.ensure_future(w.ask(stream=True))
-    await asyncio.sleep(SLOW_MS / 1000 * 2)
+    await asyncio.sleep(SLOW_MS / 1000 * 1.5)
     assert total(await written(w), SLOW_N) == 0
     await asking
     assert total(await written(w), SLOW_N) == 0
