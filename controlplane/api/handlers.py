@@ -16,9 +16,17 @@ from ninja.operation import Operation
 from controlplane.api.auth import TokenOrSession
 from controlplane.api.openapi import describe
 from controlplane.api.problems import ApiProblem, response
+from controlplane.experiments.results.across import NotComparable
+from controlplane.experiments.services import InvalidExperiment
+from controlplane.keys.services import InvalidKey
 from controlplane.notices.errors import InvalidInput
 from controlplane.policies import errors as policy_errors
 from controlplane.policies.drafts.conflicts import disputes
+from controlplane.traces.library import NameTaken, NoSuchTrace
+from controlplane.traces.types import BadTrace
+from fleet.services import NotPossible
+from fleet.spec.document import UnreadableDocument
+from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.problem import Problem
 
 log = structlog.get_logger(__name__)
@@ -140,23 +148,37 @@ def from_conflict(error: policy_errors.Conflict) -> ApiProblem:
     return ApiProblem(status, detail=str(error), conflicts=fields, current=error.current)
 
 
-def from_refusal(error: policy_errors.PolicyInvalid) -> ApiProblem:
-    return ApiProblem(422, detail=str(error), errors=error.errors)
+def from_trace(error: BadTrace) -> ApiProblem:
+    fault = Problem(error.path, error.value, "not valid", error.allowed)
+    return ApiProblem(422, "The trace is not valid", errors=[fault], detail=str(error))
+
+
+def _status(status: int) -> Callable[[Exception], ApiProblem]:
+    return lambda error: ApiProblem(status, detail=str(error))
 
 
 def install(api: NinjaAPI) -> None:
     table: dict[type[Exception], Callable[[Any], ApiProblem]] = {
         ApiProblem: lambda error: error,
         policy_errors.Conflict: from_conflict,
-        policy_errors.PolicyInvalid: from_refusal,
+        policy_errors.PolicyInvalid: lambda error: ApiProblem(422, detail=str(error), errors=error.errors),
+        policy_errors.NoSuchPolicy: _status(404),
         InvalidInput: lambda error: ApiProblem(422, detail=str(error), errors=[error.problem]),
-        policy_errors.NoSuchPolicy: lambda error: ApiProblem(404, detail=str(error)),
+        NotComparable: lambda error: ApiProblem(422, detail=str(error), errors=[error.problem]),
+        InvalidExperiment: lambda error: ApiProblem(422, detail=str(error), errors=error.problems),
+        InvalidFleet: lambda error: ApiProblem(422, detail="the fleet document is not valid", errors=error.problems),
+        InvalidKey: lambda error: ApiProblem(422, errors=[Problem(error.path, error.value, str(error))]),
+        BadTrace: from_trace,
+        NameTaken: _status(409),
+        NoSuchTrace: _status(404),
+        NotPossible: _status(409),
+        UnreadableDocument: _status(400),
         InvalidFields: from_validation,
         AuthenticationError: unauthenticated,
         HttpError: from_http_error,
-        Http404: lambda error: ApiProblem(404, detail=str(error)),
+        Http404: _status(404),
         RequestDataTooBig: from_large_body,
-        PermissionDenied: lambda error: ApiProblem(403, detail=str(error)),
+        PermissionDenied: _status(403),
         OperationalError: from_database,
         DatabaseError: from_crash,
         Exception: from_crash,

@@ -8,16 +8,15 @@ from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 
 from controlplane.api.auth import needs
-from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.fleet import InstanceName, find_instance
 from controlplane.api.routes.fleet_schemas import ReasonIn
+from controlplane.api.rows import found
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from fleet import jobs
 from fleet.calibration import selectors
 from fleet.calibration.services import LEAST_S, MOST_S, SECONDS
 from fleet.models import Calibration
-from fleet.services import NotPossible
 
 router = Router(tags=["fleet"])
 
@@ -78,7 +77,7 @@ class CalibrationOut(Schema):
     held_out: HeldOutOut | None = Field(description="Errors of a fit to traffic")
 
     @staticmethod
-    def resolve_held_out(row: Calibration) -> dict[str, Any] | None:
+    def resolve_held_out(row: Calibration) -> object:
         return row.held_out or None
 
     notes: list[str] = Field(description="Cautions")
@@ -95,12 +94,9 @@ def calibrate_instance(request: HttpRequest, name: InstanceName, payload: Calibr
     """Calibrate the twin: measure the engine with a short sweep of requests, which loads it, or from traffic"""
     find_instance(name)
     given = payload or CalibrateIn.model_validate({})
-    try:
-        row = actions.calibrate(
-            name, actor_of(request), given.reason, given.seconds, anyway=given.anyway, source=given.source
-        )
-    except NotPossible as error:
-        raise ApiProblem(409, detail=str(error)) from None
+    row = actions.calibrate(
+        name, actor_of(request), given.reason, given.seconds, anyway=given.anyway, source=given.source
+    )
     jobs.send(row)
     return Status(202, row)
 
@@ -109,9 +105,8 @@ def calibrate_instance(request: HttpRequest, name: InstanceName, payload: Calibr
 def get_instance_calibration(request: HttpRequest, name: InstanceName) -> Any:
     """The calibration of an instance"""
     instance = find_instance(name)
-    last, measured = selectors.last_asked(name), selectors.newest(name)
-    if last is None:
-        raise ApiProblem(404, detail=f"{name} has not been calibrated: POST /api/v1/instances/{name}/calibrate")
+    detail = f"{name} has not been calibrated: POST /api/v1/instances/{name}/calibrate"
+    last, measured = found(selectors.last_asked(name), detail), selectors.newest(name)
     stale = () if measured is None else selectors.stale(measured, instance.pool, timezone.now())
     return {"measured": measured, "stale": stale, "last": last}
 
@@ -120,7 +115,4 @@ def get_instance_calibration(request: HttpRequest, name: InstanceName) -> Any:
 def cancel_calibration(request: HttpRequest, name: InstanceName) -> Any:
     """Stop the calibration, within a second; the constants measured before stay in force"""
     find_instance(name)
-    try:
-        return actions.cancel_calibration(name, actor_of(request))
-    except NotPossible as error:
-        raise ApiProblem(409, detail=str(error)) from None
+    return actions.cancel_calibration(name, actor_of(request))

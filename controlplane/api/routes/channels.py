@@ -10,7 +10,8 @@ from ninja.params.functions import Query
 from controlplane.api.auth import needs
 from controlplane.api.body import Body
 from controlplane.api.openapi import ROW_MAX, Number
-from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.problems import errors
+from controlplane.api.rows import found
 from controlplane.audit.services import actor_of
 from controlplane.notices import selectors, services
 from controlplane.notices.display import masked_url
@@ -79,10 +80,7 @@ def channel_out(row: Channel) -> dict[str, Any]:
 
 
 def _row(channel_id: int) -> Channel:
-    row = Channel.objects.filter(pk=channel_id).first()
-    if row is None:
-        raise ApiProblem(404, detail=f"there is no channel {channel_id}")
-    return row
+    return found(Channel.objects.filter(pk=channel_id).first(), f"there is no channel {channel_id}")
 
 
 @router.get("/channels", response=list[ChannelOut], auth=needs("admin"))
@@ -150,7 +148,6 @@ def list_notices(
 def write_note(request: HttpRequest, payload: NoteIn) -> Any:
     """Put a note on the charts of a pool; channels may subscribe to notes"""
     pool = Pool.objects.filter(name=payload.pool, ephemeral_owner="").first()
-    if pool is None:
-        raise ApiProblem(404, detail=f"there is no pool {payload.pool}")
+    pool = found(pool, f"there is no pool {payload.pool}")
     services.write_note(pool, payload.text, actor_of(request))
     return Status(204, None)

@@ -28,6 +28,7 @@ from controlplane.api.routes.delivery_schemas import (
     freeze_out,
     look_out,
 )
+from controlplane.api.rows import page
 from controlplane.audit.services import actor_of
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors, services
@@ -79,9 +80,7 @@ def list_deliveries(
 ) -> Any:
     """Deliveries of a policy, newest first"""
     rows = selectors.deliveries(policies.policy(name)).prefetch_related("approvals")
-    if before is not None:
-        rows = rows.filter(pk__lt=before)
-    return [delivery_out(row) for row in rows[:limit]]
+    return [delivery_out(row) for row in page(rows, before, limit)]
 
 
 @router.get(
@@ -131,9 +130,7 @@ def list_looks(
 ) -> Any:
     """The judge's looks of the last 30 days, newest first"""
     rows = selectors.delivery(delivery_id).looks.all()
-    if before is not None:
-        rows = rows.filter(pk__lt=before)
-    return [look_out(row) for row in rows[:limit]]
+    return [look_out(row) for row in page(rows, before, limit)]
 
 
 # What people do with one

@@ -11,6 +11,7 @@ from controlplane.api.auth import needs
 from controlplane.api.openapi import ROW_MAX, Number
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.twin_schemas import ExpectedErrorOut
+from controlplane.api.rows import found, page
 from controlplane.audit.services import actor_of
 from controlplane.experiments import provenance, selectors, services
 from controlplane.experiments.models import Experiment, Run
@@ -222,10 +223,7 @@ def run_out(run: Run) -> dict[str, Any]:
 
 
 def _experiment(number: int) -> Experiment:
-    found = selectors.experiments().filter(pk=number).first()
-    if found is None:
-        raise ApiProblem(404, detail=f"there is no experiment {number}")
-    return found
+    return found(selectors.experiments().filter(pk=number).first(), f"there is no experiment {number}")
 
 
 @router.get("", response=list[ExperimentOut], auth=needs("experiments:read"))
@@ -237,27 +235,22 @@ def list_experiments(
 ) -> Any:
     """Experiments, newest first"""
     rows = selectors.experiments().filter(matrix=matrix)
-    if before is not None:
-        rows = rows.filter(pk__lt=before)
-    return [experiment_out(row) for row in rows[:limit]]
+    return [experiment_out(row) for row in page(rows, before, limit)]
 
 
 @router.get("/compare", response=dict[str, Any], auth=needs("experiments:read"))
 def compare_arms(request: HttpRequest, arm: Annotated[list[str], Query(max_length=across.MOST)]) -> Any:
     """Results of arms of different experiments that played the same requests: ?arm=12:lpwl&arm=13:lpwl"""
-    try:
-        return across.compared(across.chosen(arm))[1]
-    except across.NotComparable as error:
-        raise ApiProblem(422, errors=[error.problem], detail=str(error)) from None
+    return across.compared(across.chosen(arm))[1]
 
 
 @router.post("", response={201: ExperimentOut}, auth=needs("experiments:write"))
 def start_experiment(request: HttpRequest, response: HttpResponse, payload: ExperimentIn) -> Any:
     """Start an experiment: the same load for each arm, one run per arm and seed"""
-    try:
-        made = services.start_experiment(payload, actor_of(request))
-    except services.InvalidExperiment as error:
-        raise ApiProblem(422, errors=error.problems, detail=str(error)) from None
+    return _started(response, services.start_experiment(payload, actor_of(request)))
+
+
+def _started(response: HttpResponse, made: Experiment) -> Any:
     response.headers["Location"] = f"/api/v1/experiments/{made.pk}"
     return Status(201, experiment_out(_experiment(made.pk)))
 
@@ -366,12 +359,7 @@ def get_record(request: HttpRequest, number: Number) -> Any:
 @router.post("/{number}/repeat", response={201: ExperimentOut}, auth=needs("experiments:write"))
 def repeat_experiment(request: HttpRequest, response: HttpResponse, number: Number) -> Any:
     """Start it again from its record; in the twin the same product gives byte-identical requests"""
-    try:
-        made = services.repeat_experiment(_experiment(number), actor_of(request))
-    except services.InvalidExperiment as error:
-        raise ApiProblem(422, errors=error.problems, detail=str(error)) from None
-    response.headers["Location"] = f"/api/v1/experiments/{made.pk}"
-    return Status(201, experiment_out(_experiment(made.pk)))
+    return _started(response, services.repeat_experiment(_experiment(number), actor_of(request)))
 
 
 @router.post("/{number}/cancel", response=ExperimentOut, auth=needs("experiments:write"))

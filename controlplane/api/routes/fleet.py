@@ -19,7 +19,6 @@ from fleet import selectors, services
 from fleet.models import Instance, Pool
 from fleet.spec import document as documents
 from fleet.spec import masking
-from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.redis.fleet_status import ScalingAdvice
 from router.contract.secret_text import masked_words
 
@@ -106,6 +105,13 @@ def find_instance(name: str) -> Instance:
         raise ApiProblem(404, detail=f"no instance is named {name}") from None
 
 
+def find_pool(name: str) -> Pool:
+    try:
+        return selectors.pool(name)
+    except Pool.DoesNotExist:
+        raise ApiProblem(404, detail=f"no pool is named {name}") from None
+
+
 def sees_secrets(request: HttpRequest) -> bool:
     """Whether the caller also sees the values of environment variables."""
     return "fleet:write" in caller(request).scopes
@@ -139,27 +145,13 @@ def put_fleet(
     reason: str = Query("", max_length=300, pattern=_TEXT, description="Reason, kept in the audit log"),
 ) -> Any:
     """Apply a fleet document (YAML or JSON); with dry_run only return the changes"""
+    document, seen = read_document(request), etags.if_match(request)
     try:
-        applied = actions.apply(
-            read_document(request),
-            actor_of(request),
-            reason=reason,
-            dry_run=dry_run,
-            prune=prune,
-            expected=etags.if_match(request),
-        )
-    except documents.UnreadableDocument as error:
-        raise ApiProblem(400, detail=str(error)) from None
-    except InvalidFleet as error:
-        raise invalid(error) from None
+        applied = actions.apply(document, actor_of(request), reason=reason, dry_run=dry_run, prune=prune, expected=seen)
     except services.FleetChanged as error:
         raise ApiProblem(412, detail=str(error), current=f'"{services.digest()}"') from None
     etags.put(response, services.digest())
-    return {name: getattr(applied, name) for name in ("dry_run", "drift", "changes", "warnings")}
-
-
-def invalid(error: InvalidFleet) -> ApiProblem:
-    return ApiProblem(422, detail="the fleet document is not valid", errors=error.problems)
+    return applied
 
 
 def read_document(request: HttpRequest) -> Any:
@@ -188,10 +180,7 @@ def list_pools(
 def get_pool(request: HttpRequest, name: PoolName) -> Any:
     """One pool"""
     secrets = sees_secrets(request)
-    try:
-        return pool_out(pool_rows([selectors.pool(name)])[0], secrets)
-    except Pool.DoesNotExist:
-        raise ApiProblem(404, detail=f"no pool is named {name}") from None
+    return pool_out(pool_rows([find_pool(name)])[0], secrets)
 
 
 @router.get("/instances", response=list[InstanceOut], auth=needs("fleet:read"))
@@ -232,10 +221,7 @@ def act_on_instance(
 ) -> Any:
     """Drain, undrain, restart, stop, start it, put it to sleep or wake it"""
     find_instance(name)
-    try:
-        given = payload or ActIn.model_validate({})
-        more = {"level": given.level} if verb == "sleep" else {}
-        actions.act(verb, name, actor_of(request), given.reason, group=given.group, **more)
-    except services.NotPossible as error:
-        raise ApiProblem(409, detail=str(error)) from None
+    given = payload or ActIn.model_validate({})
+    more = {"level": given.level} if verb == "sleep" else {}
+    actions.act(verb, name, actor_of(request), given.reason, group=given.group, **more)
     return instance_out(instance_rows([find_instance(name)])[0])

@@ -6,13 +6,10 @@ from django.http import HttpRequest
 from ninja import Router
 
 from controlplane.api.auth import needs
-from controlplane.api.problems import ApiProblem
-from controlplane.api.routes.fleet import DOCUMENT_BODY, invalid, read_document
+from controlplane.api.routes.fleet import DOCUMENT_BODY, read_document
 from controlplane.api.routes.fleet_schemas import StartOut
 from controlplane.fleet_ops import checks
 from fleet import services
-from fleet.spec.document import UnreadableDocument
-from fleet.spec.fleet_spec import InvalidFleet
 
 router = Router(tags=["fleet"])
 
@@ -22,9 +19,4 @@ router = Router(tags=["fleet"])
 )
 def check_fleet(request: HttpRequest) -> Any:
     """Check a fleet document: what its pools would start and what this host lacks; changes nothing"""
-    try:
-        return checks.check_all(services.read_fleet(read_document(request)))
-    except UnreadableDocument as error:
-        raise ApiProblem(400, detail=str(error)) from None
-    except InvalidFleet as error:
-        raise invalid(error) from None
+    return checks.check_all(services.read_fleet(read_document(request)))

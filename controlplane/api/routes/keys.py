@@ -9,11 +9,11 @@ from ninja import Field, Router, Schema, Status
 from controlplane.api.auth import needs
 from controlplane.api.body import Body
 from controlplane.api.openapi import Number
-from controlplane.api.problems import ApiProblem, errors
+from controlplane.api.problems import errors
+from controlplane.api.rows import found
 from controlplane.audit.services import actor_of
 from controlplane.keys import services
 from controlplane.keys.models import ApiKey
-from router.contract.problem import Problem
 
 router = Router(tags=["keys"])
 
@@ -62,15 +62,8 @@ def key_out(row: ApiKey) -> dict[str, Any]:
     return {"id": row.pk, **{name: getattr(row, name) for name in fields}}
 
 
-def _problem(error: services.InvalidKey) -> ApiProblem:
-    return ApiProblem(422, errors=[Problem(error.path, error.value, str(error))])
-
-
 def _row(key_id: int) -> ApiKey:
-    row = ApiKey.objects.filter(pk=key_id).first()
-    if row is None:
-        raise ApiProblem(404, detail=f"there is no API key {key_id}")
-    return row
+    return found(ApiKey.objects.filter(pk=key_id).first(), f"there is no API key {key_id}")
 
 
 @router.get("", response=list[KeyOut], auth=needs("keys:read"))
@@ -83,11 +76,8 @@ def list_keys(request: HttpRequest) -> Any:
 def create_key(request: HttpRequest, response: HttpResponse, payload: KeyIn) -> Any:
     """Create an API key for clients of the routers"""
     values = payload.dict(exclude={"name"})
-    try:
-        terms = services.KeyTerms(**{**values, "pools": tuple(payload.pools)})
-        row, secret = services.create_key(payload.name, terms, actor_of(request))
-    except services.InvalidKey as error:
-        raise _problem(error) from None
+    terms = services.KeyTerms(**{**values, "pools": tuple(payload.pools)})
+    row, secret = services.create_key(payload.name, terms, actor_of(request))
     response.headers["Cache-Control"] = "no-store"
     return Status(201, {**key_out(row), "key": secret})
 
@@ -101,10 +91,7 @@ def required_keys(request: HttpRequest) -> Any:
 @router.put("/required", response=Required, auth=needs("keys:write"))
 def require_keys(request: HttpRequest, payload: Required) -> Any:
     """Set which pools require a key"""
-    try:
-        return {"pools": services.require_keys(payload.pools, actor_of(request))}
-    except services.InvalidKey as error:
-        raise _problem(error) from None
+    return {"pools": services.require_keys(payload.pools, actor_of(request))}
 
 
 @router.patch("/{key_id}", response=KeyOut, auth=needs("keys:write"))
@@ -113,11 +100,8 @@ def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
     changes = payload.dict(exclude_unset=True)
     for field in ("name", "pools"):
         if changes.get(field, "") is None:
-            raise _problem(services.InvalidKey(field, None, "must not be null"))
-    try:
-        return key_out(services.change_key(_row(key_id), changes, actor_of(request)))
-    except services.InvalidKey as error:
-        raise _problem(error) from None
+            raise services.InvalidKey(field, None, "must not be null")
+    return key_out(services.change_key(_row(key_id), changes, actor_of(request)))
 
 
 @router.post("/{key_id}/revoke", response={200: KeyOut, **errors(415)}, auth=needs("keys:write"))

@@ -11,8 +11,8 @@ from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
 from controlplane.api.openapi import ROW_MAX, Number
-from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.experiments import Verdict
+from controlplane.api.rows import found, page
 from controlplane.audit.services import actor_of
 from controlplane.experiments import selectors
 from controlplane.experiments.matrix import services, summary
@@ -21,7 +21,6 @@ from controlplane.experiments.matrix.views import of_cells
 from controlplane.experiments.models import Matrix
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.summarize import CLASSES
-from controlplane.experiments.services import InvalidExperiment
 
 router = Router(tags=["experiments"])
 JobStatus = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -69,10 +68,7 @@ class MatrixResultsOut(Schema):
 
 
 def _matrix(number: int) -> Matrix:
-    found = selectors.matrices(with_values=True).filter(pk=number).first()
-    if found is None:
-        raise ApiProblem(404, detail=f"there is no matrix {number}")
-    return found
+    return found(selectors.matrices(with_values=True).filter(pk=number).first(), f"there is no matrix {number}")
 
 
 def matrix_out(matrix: Matrix) -> dict[str, Any]:
@@ -93,18 +89,13 @@ def list_matrices(
 ) -> Any:
     """Matrices, newest first"""
     rows = selectors.matrices()
-    if before is not None:
-        rows = rows.filter(pk__lt=before)
-    return [matrix_out(row) for row in rows[:limit]]
+    return [matrix_out(row) for row in page(rows, before, limit)]
 
 
 @router.post("", response={201: MatrixOut}, auth=needs("experiments:write"))
 def start_matrix(request: HttpRequest, response: HttpResponse, payload: MatrixIn) -> Any:
     """Start traces × loads × arms × seeds in the twin: an experiment for each trace at each load"""
-    try:
-        made = services.start_matrix(payload, actor_of(request))
-    except InvalidExperiment as error:
-        raise ApiProblem(422, errors=error.problems, detail=str(error)) from None
+    made = services.start_matrix(payload, actor_of(request))
     response.headers["Location"] = f"/api/v1/matrices/{made.pk}"
     return Status(201, matrix_out(_matrix(made.pk)))
 

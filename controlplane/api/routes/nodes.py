@@ -7,14 +7,13 @@ from ninja import Path, Router, Status
 from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
-from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.fleet_schemas import EventOut, NodeOut, ReasonIn
+from controlplane.api.rows import found
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.node_rows import NodeRow, node_rows
 from fleet import selectors
 from fleet.models import Node
-from fleet.services import NotPossible
 
 EVENTS_MAX = 500
 router = Router(tags=["fleet"])
@@ -31,10 +30,7 @@ def node_out(row: NodeRow) -> dict[str, Any]:
 
 
 def _find(name: str) -> NodeRow:
-    found = node_rows(Node.objects.filter(name=name))
-    if not found:
-        raise ApiProblem(404, detail=f"no node is named {name}")
-    return found[0]
+    return found(next(iter(node_rows(Node.objects.filter(name=name))), None), f"no node is named {name}")
 
 
 @router.get("", response=list[NodeOut], auth=needs("fleet:read"))
@@ -59,10 +55,7 @@ def list_node_events(request: HttpRequest, name: NodeName, limit: int = Query(50
 def forget_node(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None) -> Any:
     """Forget a node that is gone for good; refused while it reports or holds instances"""
     _find(name)
-    try:
-        actions.forget_node(name, actor_of(request), payload.reason if payload else "")
-    except NotPossible as error:
-        raise ApiProblem(409, detail=str(error)) from None
+    actions.forget_node(name, actor_of(request), payload.reason if payload else "")
     return Status(204, None)
 
 

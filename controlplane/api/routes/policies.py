@@ -28,6 +28,7 @@ from controlplane.api.routes.policy_schemas import (
     publication_out,
     version_out,
 )
+from controlplane.api.rows import found, page
 from controlplane.audit.services import actor_of
 from controlplane.policies import selectors, services
 from router.contract.problem import Problem
@@ -78,9 +79,7 @@ def list_versions(
 ) -> Any:
     """Published versions, newest first"""
     rows = selectors.history(selectors.policy(name)).select_related("policy")
-    if before is not None:
-        rows = rows.filter(number__lt=before)
-    return [version_out(version) for version in rows[:limit]]
+    return [version_out(version) for version in page(rows, before, limit, by="number")]
 
 
 @router.get("/{name}/versions/{number}", response=VersionOut, auth=needs("policy:read"))
@@ -119,8 +118,7 @@ def open_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
 def get_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     """The open draft"""
     draft = selectors.open_draft(selectors.policy(name))
-    if draft is None:
-        raise ApiProblem(404, detail=f"policy {name} has no open draft; POST to this address opens one")
+    draft = found(draft, f"policy {name} has no open draft; POST to this address opens one")
     etags.put(response, draft.etag)
     return draft_out(draft)
 

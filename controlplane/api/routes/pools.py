@@ -1,7 +1,5 @@
 """Operations on a pool over REST: scale, roll back, resume a halted rollout."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.http import HttpRequest
@@ -9,45 +7,26 @@ from ninja import Router
 from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
-from controlplane.api.problems import ApiProblem
-from controlplane.api.routes.fleet import EVENTS_MAX, PoolName, pool_out, sees_secrets
+from controlplane.api.routes.fleet import EVENTS_MAX, PoolName, find_pool, pool_out, sees_secrets
 from controlplane.api.routes.fleet_schemas import EventOut, PoolOut, PoolRollbackIn, PoolVersionOut, ReasonIn, ScaleIn
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.rows import pool_rows
-from fleet import selectors, services
-from fleet.models import Pool
+from fleet import selectors
 from fleet.spec import masking, versions
 
 router = Router(tags=["fleet"])
 
 
-def _find(name: str) -> Pool:
-    try:
-        return selectors.pool(name)
-    except Pool.DoesNotExist:
-        raise ApiProblem(404, detail=f"no pool is named {name}") from None
-
-
-@contextmanager
-def _changing(name: str) -> Iterator[None]:
-    """Check the pool, and act; answers 409 when the action is not possible now."""
-    _find(name)
-    try:
-        yield
-    except services.NotPossible as error:
-        raise ApiProblem(409, detail=str(error)) from None
-
-
 def _shown(name: str) -> dict[str, Any]:
-    return pool_out(pool_rows([_find(name)])[0], secrets=True)  # all of these need fleet:write
+    return pool_out(pool_rows([find_pool(name)])[0], secrets=True)  # all of these need fleet:write
 
 
 @router.post("/pools/{name}/scale", response=PoolOut, auth=needs("fleet:write"))
 def scale_pool(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
     """Set the number of replicas"""
-    with _changing(name):
-        actions.scale(name, payload.replicas, actor_of(request), payload.reason)
+    find_pool(name)
+    actions.scale(name, payload.replicas, actor_of(request), payload.reason)
     return _shown(name)
 
 
@@ -55,16 +34,16 @@ def scale_pool(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
 def rollback_pool(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | None = None) -> Any:
     """Roll the engines back to an earlier configuration"""
     given = payload or PoolRollbackIn.model_validate({})
-    with _changing(name):
-        actions.roll_back(name, actor_of(request), given.reason, given.version)
+    find_pool(name)
+    actions.roll_back(name, actor_of(request), given.reason, given.version)
     return _shown(name)
 
 
 @router.post("/pools/{name}/resume", response=PoolOut, auth=needs("fleet:write"))
 def resume_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
     """Resume a halted rollout"""
-    with _changing(name):
-        actions.resume(name, actor_of(request), payload.reason if payload else "")
+    find_pool(name)
+    actions.resume(name, actor_of(request), payload.reason if payload else "")
     return _shown(name)
 
 
@@ -77,11 +56,11 @@ def list_pool_versions(request: HttpRequest, name: PoolName, limit: int = Query(
         {field: getattr(shown.version, field) for field in fields}
         | {"config": shown.version.config if secrets else masking.shown(shown.version.config)}
         | {"present": shown.current, "changes": shown.changes}
-        for shown in versions.history(_find(name), limit)
+        for shown in versions.history(find_pool(name), limit)
     ]
 
 
 @router.get("/pools/{name}/events", response=list[EventOut], auth=needs("fleet:read"))
 def list_pool_events(request: HttpRequest, name: PoolName, limit: int = Query(50, ge=1, le=EVENTS_MAX)) -> Any:
     """Events of the pool and its instances, newest first"""
-    return list(selectors.pool_events(_find(name).name, limit))
+    return list(selectors.pool_events(find_pool(name).name, limit))

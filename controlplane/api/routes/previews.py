@@ -13,6 +13,7 @@ from controlplane.api.body import Body
 from controlplane.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.twin_schemas import ExpectedErrorOut
+from controlplane.api.rows import page
 from controlplane.audit.services import actor_of
 from controlplane.experiments.start.body import Seeds
 from controlplane.policies import selectors as policies
@@ -215,9 +216,7 @@ def list_previews(
 ) -> Any:
     """Previews of a policy's drafts, newest first"""
     rows = selectors.previews(policies.policy(name))
-    if before is not None:
-        rows = rows.filter(pk__lt=before)
-    return [selectors.as_dict(row) for row in rows[:limit]]
+    return [selectors.as_dict(row) for row in page(rows, before, limit)]
 
 
 @router.get("/{name}/previews/{number}", response=PreviewOut, auth=needs("policy:read"))

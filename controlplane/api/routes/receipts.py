@@ -14,7 +14,6 @@ from ninja.params.functions import Query
 from controlplane.api.auth import needs
 from controlplane.api.openapi import ROW_MAX
 from controlplane.api.problems import ApiProblem, errors
-from controlplane.policies.errors import NoSuchPolicy
 from controlplane.receipts import explain
 from controlplane.receipts import reader as receipts
 from controlplane.receipts.replay import asked_rules, compare
@@ -213,8 +212,6 @@ def explain_receipt(
     found = _found(request_id)
     try:
         compared = compare(found, asked_rules(found, policy, version or None))
-    except NoSuchPolicy as error:
-        raise ApiProblem(404, detail=str(error)) from None
     except NotReplayable as error:
         raise ApiProblem(422, detail=f"the receipt of {request_id!r} cannot be replayed: {error}") from None
     return {

@@ -14,6 +14,7 @@ from controlplane.api.auth import caller, needs
 from controlplane.api.body import Body
 from controlplane.api.openapi import Number
 from controlplane.api.problems import ApiProblem
+from controlplane.api.rows import found
 from controlplane.audit.services import actor_of
 from controlplane.permissions import SCOPES
 from router.contract.problem import Problem
@@ -86,7 +87,5 @@ def _is_future(at: datetime) -> bool:
 def revoke_token(request: HttpRequest, token_id: Number) -> Any:
     """Revoke a token; idempotent"""
     row = ApiToken.objects.select_related("user").filter(pk=token_id).first()
-    if row is None:
-        raise ApiProblem(404, detail=f"there is no token {token_id}")
-    services.revoke_token(row, actor_of(request))
+    services.revoke_token(found(row, f"there is no token {token_id}"), actor_of(request))
     return Status(204, None)

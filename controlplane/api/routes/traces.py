@@ -11,7 +11,6 @@ from controlplane.api.problems import ApiProblem
 from controlplane.audit.services import actor_of
 from controlplane.traces import library
 from controlplane.traces.formats import registry
-from controlplane.traces.types import BadTrace
 from router.contract.problem import Problem
 
 router = Router(tags=["traces"])
@@ -60,11 +59,6 @@ _UPLOAD = {
 }
 
 
-def problem_of(error: BadTrace) -> ApiProblem:
-    fault = Problem(error.path, error.value, "not valid", error.allowed)
-    return ApiProblem(422, "The trace is not valid", errors=[fault], detail=str(error))
-
-
 @router.get("", response=list[TraceOut], auth=needs("experiments:read"))
 def list_traces(request: HttpRequest) -> Any:
     """Traces by name"""
@@ -75,24 +69,14 @@ def list_traces(request: HttpRequest) -> Any:
 def upload_trace(request: HttpRequest, name: str = Query("", max_length=100)) -> Any:
     """Upload a trace as the raw body with ?name=, or as a form; the same content again answers 200"""
     name, data = _uploaded(request, name)
-    try:
-        row, new = library.upload(name, data, actor_of(request))
-    except BadTrace as error:
-        raise problem_of(error) from None
-    except library.NameTaken as error:
-        raise ApiProblem(409, detail=str(error)) from None
+    row, new = library.upload(name, data, actor_of(request))
     return Status(201 if new else 200, library.entry(row.name))
 
 
 @router.get("/{name}", response=TraceOut, auth=needs("experiments:read"))
 def get_trace(request: HttpRequest, name: str) -> Any:
     """One trace"""
-    try:
-        return library.entry(name)
-    except library.NoSuchTrace as error:
-        raise ApiProblem(404, detail=str(error)) from None
-    except BadTrace as error:
-        raise problem_of(error) from None
+    return library.entry(name)
 
 
 def _uploaded(request: HttpRequest, name: str) -> tuple[str, bytes]:

@@ -15,6 +15,7 @@ from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.policy_schemas import DraftOut, draft_out
 from controlplane.api.routes.previews import PreviewTraceOut
 from controlplane.api.routes.twin_schemas import ExpectedErrorOut
+from controlplane.api.rows import page
 from controlplane.audit.services import actor_of
 from controlplane.experiments.start.body import Milliseconds, Seed
 from controlplane.policies import selectors as policies
@@ -191,9 +192,7 @@ def list_tunings(
 ) -> Any:
     """Tunings of a policy, newest first"""
     rows = selectors.tunings(policies.policy(name))
-    if before is not None:
-        rows = rows.filter(pk__lt=before)
-    return [selectors.as_dict(row) for row in rows[:limit]]
+    return [selectors.as_dict(row) for row in page(rows, before, limit)]
 
 
 @router.get("/{name}/tunings/{number}", response=TuningWithTrialsOut, auth=needs("policy:read"))
