@@ -1,6 +1,7 @@
 """One kind of engine, as the fleet and the control plane know it. A new kind is one file and one line in KINDS."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -165,10 +166,29 @@ def split_group(kind: Kind, spec: Any, replicas: int) -> str:
 
 
 def check_engine(kind: Kind, given: Mapping[str, Any], path: str, model: str = "") -> list[Problem]:
-    """All problems of the given options: each option alone, their combination, then with the pool's model."""
+    """All problems of the given options: each option alone, their combination, and with the pool's model."""
     problems = check(kind.spec, given, path)
-    if problems:
-        return problems
-    spec = build(kind.spec, given)
-    refused = kind.refuse(spec) or kind.refuse_for(spec, model)
-    return [Problem(f"{path}.{name}", given.get(name), message) for name, message in refused.items()]
+    faulty = {problem.path.removeprefix(f"{path}.") for problem in problems}
+    spec = build(kind.spec, {name: value for name, value in given.items() if name not in faulty})
+    judged = Judged(spec, faulty) if faulty else spec
+    refused: dict[str, str] = {}
+    for refuse in (kind.refuse, lambda spec: kind.refuse_for(spec, model)):
+        with contextlib.suppress(NotJudged):
+            refused = refuse(judged) | refused
+    return [*problems, *(Problem(f"{path}.{name}", given.get(name), text) for name, text in refused.items())]
+
+
+class NotJudged(Exception):
+    """The check reads an option that is faulty itself."""
+
+
+class Judged:
+    """A spec whose faulty options cannot be read."""
+
+    def __init__(self, spec: Any, faulty: Container[str]) -> None:
+        self._spec, self._faulty = spec, faulty
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._faulty:
+            raise NotJudged
+        return getattr(self._spec, name)

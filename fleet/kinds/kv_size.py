@@ -1,4 +1,4 @@
-"""KV of a model: bytes per token and layers, from the config.json next to its weights, or by its name."""
+"""A model's KV per token, layers and attention heads, from the config.json next to its weights, or by its name."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet.engine.profiles import MODELS
+from fleet.engine.profiles import MODELS, ModelProfile
 
 _BYTES = {"float32": 4, "float": 4}  # all others: 2, also `auto` for a float32 model
 # Layer types that keep a fixed-size state instead of KV per token
@@ -24,11 +24,26 @@ def sizes_of(model: str, dtype: str = "auto", arguments: Sequence[str] = ()) -> 
     config, found = _config(model), of_model(model, dtype, arguments)
     if config is not None and found:
         return KvSizes(found, _text(config)["num_hidden_layers"])
+    sizes = _named(model)
+    return (
+        None
+        if sizes is None
+        else KvSizes(sizes.kv_bytes_per_token * _element_bytes(dtype, arguments) / 2, sizes.layers)
+    )
+
+
+def heads_of(model: str) -> int | None:
+    """Attention heads, of the same models."""
+    config, sizes = _config(model), _named(model)
+    if config is None:
+        return None if sizes is None else sizes.q_heads
+    heads = _text(config).get("num_attention_heads")
+    return heads if isinstance(heads, int) else None
+
+
+def _named(model: str) -> ModelProfile | None:
     known = [name for name in MODELS if name.lower() in model.lower()]
-    if not known:
-        return None
-    sizes = MODELS[max(known, key=len)]
-    return KvSizes(sizes.kv_bytes_per_token * _element_bytes(dtype, arguments) / 2, sizes.layers)
+    return MODELS[max(known, key=len)] if known else None
 
 
 def of_model(folder: str, dtype: str, arguments: Sequence[str]) -> int | None:

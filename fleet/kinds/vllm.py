@@ -7,7 +7,7 @@ from fleet.engine.tiers.devices import DRAM, SSD, SSD_GDS, TierDevice
 from fleet.engine.tiers.model import TierModel
 from fleet.kinds import kv_size
 from fleet.kinds.kind import Kind, Launch, Requirement
-from fleet.kinds.kv_size import sizes_of
+from fleet.kinds.kv_size import heads_of, sizes_of
 from fleet.kinds.serving import (
     BOTH,
     NVIDIA,
@@ -147,6 +147,18 @@ def _master_problem(spec: VllmSpec) -> str:
     return "needs kv mooncake-store" if spec.master else ""
 
 
+def refuse_for(spec: VllmSpec, model: str) -> dict[str, str]:
+    """Each GPU of an instance computes as many of the model's attention heads."""
+    size, gpus, heads = spec.tensor_parallel, len(spec.gpus), heads_of(spec.model or model)
+    if gpus and size > gpus:
+        return {"tensor_parallel": f"must not be more than the ids in gpus; allowed: 1 to {gpus}"}
+    if heads and heads % size:
+        allowed = ", ".join(str(each) for each in range(1, min(heads, 64) + 1) if heads % each == 0)
+        rule = f"must divide the {heads} attention heads of {spec.model or model}"
+        return {"tensor_parallel": f"{rule}; allowed: {allowed}"}
+    return {}
+
+
 def needs(spec: VllmSpec) -> tuple[str, ...]:
     return tuple(name for name in (spec.master, spec.store_pool) if name)
 
@@ -181,6 +193,7 @@ VLLM = Kind(
     drain_timeout_s=600,
     grace_s=15,
     refuse=refuse,
+    refuse_for=refuse_for,
     needs=needs,
     can_sleep=lambda spec: bool(spec.sleep_mode),
     wire=wire,

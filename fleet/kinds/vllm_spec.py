@@ -27,7 +27,12 @@ class VllmSpec:
         (), title="GPUs", help="Ids, assigned to the instances in order, tensor_parallel each; empty: all are visible."
     )
     tensor_parallel: int = option(
-        1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="GPUs per instance."
+        1,
+        title="Tensor parallel",
+        unit="GPUs",
+        minimum=1,
+        maximum=64,
+        help="GPUs per instance; a divisor of the model's attention heads.",
     )
     max_model_len: int | None = option(
         None,

@@ -149,6 +149,18 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("vllm", {"master": "m"}, "master", "needs kv mooncake-store"),
     ("vllm", {"store_pool": "s"}, "store_pool", "needs kv mooncake-store"),
     ("vllm", {"role": "decode", "prefill_instances": 1}, "prefill_instances", "needs the role both"),
+    (
+        "vllm",
+        {"gpus": ["0", "1"], "tensor_parallel": 4},
+        "tensor_parallel",
+        "must not be more than the ids in gpus; allowed: 1 to 2",
+    ),
+    (
+        "vllm",
+        {"model": "Qwen/Qwen2.5-7B-Instruct", "tensor_parallel": 3},
+        "tensor_parallel",
+        "must divide the 28 attention heads of Qwen/Qwen2.5-7B-Instruct; allowed: 1, 2, 4, 7, 14, 28",
+    ),
     ("mooncake-client", {}, "master", "must name the pool of the Mooncake master"),
     ("trtllm", {"speculative": "[1]"}, "speculative", "must be a JSON object"),
     ("trtllm", {"speculative": "{"}, "speculative", "must be a JSON object: "),
@@ -169,6 +181,16 @@ def test_options_that_do_not_go_together_are_refused(name: str, given: dict[str,
     (problem,) = check_engine(KINDS[name], given, "engine")
     assert problem.path == f"engine.{option}"
     assert problem.text.startswith(words)
+
+
+def test_every_fault_is_told_at_once_unless_it_hangs_on_another() -> None:
+    def paths(given: dict[str, Any]) -> list[str]:
+        return [problem.path for problem in check_engine(KINDS["vllm"], given, "engine", "Llama-3.1-8B")]
+
+    faults = {"tensor_parallel": 3, "max_num_seqs": 0, "store_pool": "s"}
+    assert paths(faults) == ["engine.max_num_seqs", "engine.tensor_parallel", "engine.store_pool"]
+    assert paths({**faults, "kv": "none?"}) == ["engine.max_num_seqs", "engine.kv", "engine.tensor_parallel"]
+    assert paths({"tensor_parallel": 0, "gpu": ["0"]}) == ["engine.gpu", "engine.tensor_parallel"]
 
 
 def test_the_master_listens_where_its_node_is_reached_and_serves_nobody() -> None:

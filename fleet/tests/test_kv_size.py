@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleet.kinds.kind import Launch
-from fleet.kinds.kv_size import KvSizes, of_config, of_model, sizes_of
+from fleet.kinds.kv_size import KvSizes, heads_of, of_config, of_model, sizes_of
 from fleet.kinds.vllm import VLLM
 from fleet.kinds.vllm_spec import VllmSpec
 
@@ -73,3 +73,16 @@ def test_routers_are_told_the_size_of_a_vllm_instance(tmp_path: Path) -> None:
     told = VLLM.wire(VllmSpec(model=str(tmp_path), kv="mooncake-p2p"), launch)
     assert told["kv"] == {"bootstrap": "http://127.0.0.1:4", "bytes_per_token": 131_072}
     assert "kv" not in VLLM.wire(VllmSpec(model="hub/name"), launch)
+
+
+@pytest.mark.parametrize(
+    ("config", "heads"), [(LLAMA_8B, 32), ({"text_config": {"num_attention_heads": 28}}, 28), ({}, None)]
+)
+def test_the_heads_of_a_model_come_from_its_folder_or_its_name(
+    tmp_path: Path, config: dict[str, Any], heads: int | None
+) -> None:
+    folder = tmp_path / "Qwen3-8B"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    assert heads_of(str(folder)) == heads
+    assert [heads_of("Qwen/Qwen3-14B-FP8"), heads_of("mine")] == [40, None]
