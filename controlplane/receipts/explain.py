@@ -1,13 +1,13 @@
 """One receipt in sentences: why this instance, what was expected, how it ended. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
 from controlplane.dashboard.templatetags.figures import ms, percent, whole
 from router.contract.redis.receipt import Receipt
-from router.policy import columns
+from router.policy.columns import FIELDS, RecordedColumns
 
 FEW = 20  # requests; fewer make no typical one
 OUTCOMES = {
@@ -183,11 +183,12 @@ def waterfall(receipt: Receipt, others: Sequence[Receipt]) -> Waterfall:
 
 def rows(receipt: Receipt) -> list[dict[str, Any]]:
     """One object per candidate, in the order of the fleet; none when nothing was decided."""
-    made = receipt.candidates
-    if not isinstance(made, dict) or receipt.prompt_tokens is None:
+    if not isinstance(receipt.candidates, dict) or receipt.prompt_tokens is None:
         return []
     try:
-        return columns.rows(made, receipt.prompt_tokens)
+        columns = RecordedColumns(receipt.candidates)
+        decided = zip(columns.candidates(receipt.prompt_tokens), columns.instances(), strict=True)
+        return [asdict(one) | {name: getattr(state, name) for name in FIELDS} for one, state in decided]
     except (KeyError, TypeError, ValueError):
         return []  # show the rest of the page without the unreadable part
 

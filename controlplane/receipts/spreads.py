@@ -15,7 +15,7 @@ from fleet.counted import percent
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode
 from router.contract.redis.receipt import Receipt
-from router.policy.columns import unpacked
+from router.policy.columns import RecordedColumns
 from router.policy.types import CLASSES
 
 MOST = 2_000  # requests
@@ -67,22 +67,20 @@ class Quantity:
 
 def _column(name: str, recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
     for receipt in recorded.decisions:
-        found = unpacked(receipt.candidates.get(name), len(receipt.candidates["id"]))
-        yield from (value for value in found if value is not None)
+        yield from (value for value in RecordedColumns(receipt.candidates).column(name) if value is not None)
 
 
 def _work(recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[tuple[float, float]]:
     """(work on the session's instance, least work), as router/policy/rules/overload.py compares them."""
     weight = document["load"]["request_tokens"]
     for receipt in recorded.decisions:
-        seen, prompt = receipt.candidates, receipt.prompt_tokens or 0
+        seen, prompt = RecordedColumns(receipt.candidates), receipt.prompt_tokens or 0
         bound = (receipt.inputs or {}).get("bound_to")
-        columns = (unpacked(seen.get(name), len(seen["id"])) for name in ("cached", "prefill_tokens", "running"))
-        refused = seen.get("refused", {})
+        columns = (seen.column(name) for name in ("cached", "prefill_tokens", "running"))
         work = {
             name: prompt - cached + prefill + weight * running
-            for i, (name, cached, prefill, running) in enumerate(zip(seen["id"], *columns, strict=True))
-            if str(i) not in refused
+            for i, (name, cached, prefill, running) in enumerate(zip(seen.ids, *columns, strict=True))
+            if str(i) not in seen.refused
         }
         if bound in work:
             yield work[bound], min(work.values())

@@ -1,11 +1,12 @@
 """The candidates of a decision, made on first access: the hot path passes them on without looking at them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, overload
 
-from router.policy.columns import columns, inputs
+from router.policy.columns import columns
 from router.policy.fleet import FleetColumns
-from router.policy.types import Candidate, InstanceState, RoutingRequest
+from router.policy.types import UNKNOWN, Candidate, InstanceState, RoutingRequest
 from router.policy.view import Pick, cached_tokens
 
 
@@ -64,8 +65,19 @@ class Candidates(Sequence[Candidate]):
         return self._request, self._instances, self._draw
 
     def inputs(self) -> dict[str, Any]:
-        """The inputs of the decision besides the candidates, as a receipt keeps them."""
-        return inputs(self._request, self._draw)
+        """The inputs of the decision besides the candidates, without length and session, as a receipt keeps them;
+        fields with their usual values are left out."""
+        request = self._request
+        kept: dict[str, Any] = {"turn": request.turn, "draw": self._draw}
+        if request.bound_to is not None:
+            kept["bound_to"] = request.bound_to
+        if request.history_tokens:
+            kept["history_tokens"] = request.history_tokens
+        if request.prefix_key:
+            kept["prefix_key"] = request.prefix_key
+        if request.rates is not UNKNOWN:
+            kept["rates"] = astuple(request.rates)
+        return kept
 
     def columns(self) -> dict[str, Any]:
         """The columns of a receipt (columns.py), made without candidates."""

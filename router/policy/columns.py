@@ -9,11 +9,10 @@ computes the prompt for another.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from operator import attrgetter
 from typing import Any
 
-from router.policy.types import UNKNOWN, InstanceState, RoutingRequest
+from router.policy.types import Candidate, InstanceState, RoutingRequest
 from router.policy.view import cached_by
 
 FIELDS = (
@@ -30,20 +29,6 @@ FIELDS = (
 )
 _NAMES = ("cached", *FIELDS)
 _WRITE = attrgetter("id", "cached_tokens", *FIELDS)  # several at once: the cheapest way through many instances
-
-
-def inputs(request: RoutingRequest, draw: float) -> dict[str, Any]:
-    """The request and the draw, without length and session; fields with their usual values are left out."""
-    kept: dict[str, Any] = {"turn": request.turn, "draw": draw}
-    if request.bound_to is not None:
-        kept["bound_to"] = request.bound_to
-    if request.history_tokens:
-        kept["history_tokens"] = request.history_tokens
-    if request.prefix_key:
-        kept["prefix_key"] = request.prefix_key
-    if request.rates is not UNKNOWN:
-        kept["rates"] = astuple(request.rates)
-    return kept
 
 
 def columns(
@@ -73,60 +58,54 @@ def columns(
     return made
 
 
-def instances(made: Mapping[str, Any]) -> list[InstanceState]:
-    """The instances as the decision saw them, without their cached tokens (`held`)."""
-    ids: list[str] = made["id"]
-    by_field = {name: unpacked(made.get(name), len(ids)) for name in FIELDS if name in made}
-    refused: Mapping[str, str] = made.get("refused") or {}
-    return [
-        InstanceState(
-            id=name,
-            refused=refused.get(str(position), ""),
-            **{field: values[position] for field, values in by_field.items()},
-        )
-        for position, name in enumerate(ids)
-    ]
+class RecordedColumns:
+    """The candidates of a receipt. What a router did not write raises KeyError, TypeError, ValueError, IndexError or
+    AttributeError, here or where it is read."""
 
+    def __init__(self, made: dict[str, Any]) -> None:
+        self._made = made
+        self.ids: list[str] = made["id"]
+        self.prefill: str = made.get("prefill", "")
+        self.refused: dict[str, str] = made.get("refused") or {}  # by index, as text
 
-def held(made: Mapping[str, Any]) -> dict[str, int]:
-    """h_i by instance."""
-    return dict(zip(made["id"], unpacked(made.get("cached"), len(made["id"])), strict=True))
+    def column(self, name: str) -> Sequence[Any]:
+        column = self._made.get(name)
+        if not isinstance(column, list):
+            return [column] * len(self.ids)
+        if len(column) != len(self.ids):
+            raise ValueError(f"a column has {len(column)} values for {len(self.ids)} candidates")
+        return column
 
+    def instances(self) -> list[InstanceState]:
+        """The instances as the decision saw them, without their cached tokens (`held`)."""
+        by_field = {name: self.column(name) for name in FIELDS if name in self._made}
+        return [
+            InstanceState(
+                id=name,
+                refused=self.refused.get(str(position), ""),
+                **{field: values[position] for field, values in by_field.items()},
+            )
+            for position, name in enumerate(self.ids)
+        ]
 
-def held_tiers(made: Mapping[str, Any]) -> dict[str, tuple[int, int, int]] | None:
-    if "tiers" not in made:
-        return None
-    return {
-        name: (tiers[0], tiers[1], tiers[2])
-        for name, tiers in zip(made["id"], made["tiers"], strict=True)
-        if tiers is not None
-    }
+    def held(self) -> dict[str, int]:
+        """h_i by instance."""
+        return dict(zip(self.ids, self.column("cached"), strict=True))
 
-
-def rows(made: Mapping[str, Any], prompt_tokens: int) -> list[dict[str, Any]]:
-    """One object per candidate, with every field by name."""
-    ids: list[str] = made["id"]
-    refused, aside = made.get("refused") or {}, made.get("aside") or {}
-    by_field = {name: unpacked(made.get(name), len(ids)) for name in _NAMES if name in made}
-    scores = made.get("score") or [None] * len(ids)
-    found = []
-    for position, name in enumerate(ids):
-        own = {field: values[position] for field, values in by_field.items()}
-        cached = own.pop("cached")
-        why = refused.get(str(position)) or aside.get(str(position), "")
-        decided = {
-            "cached_tokens": cached,
-            "new_tokens": prompt_tokens - cached,
-            "score": scores[position],
-            "refused": why,
+    def held_tiers(self) -> dict[str, tuple[int, int, int]] | None:
+        if "tiers" not in self._made:
+            return None
+        return {
+            name: (tiers[0], tiers[1], tiers[2])
+            for name, tiers in zip(self.ids, self._made["tiers"], strict=True)
+            if tiers is not None
         }
-        found.append({"id": name, **decided, **own})
-    return found
 
-
-def unpacked(column: Any, count: int) -> Sequence[Any]:
-    if not isinstance(column, list):
-        return [column] * count
-    if len(column) != count:
-        raise ValueError(f"a column has {len(column)} values for {count} candidates")
-    return column
+    def candidates(self, prompt_tokens: int) -> list[Candidate]:
+        rejected = {**(self._made.get("aside") or {}), **self.refused}
+        scores = self._made.get("score") or [None] * len(self.ids)
+        cached = self.column("cached")
+        return [
+            Candidate(name, held, prompt_tokens - held, scores[position], rejected.get(str(position), ""))
+            for position, (name, held) in enumerate(zip(self.ids, cached, strict=True))
+        ]

@@ -1,9 +1,9 @@
 """Make a recorded decision again from its receipt, under any policy. Pure."""
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from router.policy import columns
+from router.policy.columns import RecordedColumns
 from router.policy.decide import decide
 from router.policy.types import Candidate, Decision, InstanceState, Policy, Rates, RoutingRequest
 
@@ -58,45 +58,37 @@ def situation(receipt: "Receipt") -> DecisionInputs:
     if length is None or not isinstance(kept, dict) or not isinstance(made, dict):
         raise NotReplayable("it lacks the inputs of the decision: an older router wrote it")
     try:
-        return DecisionInputs(
-            _request(length, receipt.session, kept, made), columns.instances(made), float(kept["draw"])
+        columns = RecordedColumns(made)
+        request = RoutingRequest(
+            prompt_tokens=length,
+            session=receipt.session,
+            bound_to=kept.get("bound_to"),
+            history_tokens=kept.get("history_tokens", 0),
+            held=columns.held(),
+            held_tiers=columns.held_tiers(),
+            rates=Rates(*kept.get("rates", ())[:RATES]),
+            prefix_key=kept.get("prefix_key", 0),
+            turn=kept["turn"],
         )
+        return DecisionInputs(request, columns.instances(), float(kept["draw"]))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise NotReplayable(f"the inputs of its decision cannot be read: {type(error).__name__} {error}") from None
 
 
-def _request(length: int, session: str | None, kept: dict[str, Any], made: dict[str, Any]) -> RoutingRequest:
-    return RoutingRequest(
-        prompt_tokens=length,
-        session=session,
-        bound_to=kept.get("bound_to"),
-        history_tokens=kept.get("history_tokens", 0),
-        held=columns.held(made),
-        held_tiers=columns.held_tiers(made),
-        rates=Rates(*kept.get("rates", ())[:RATES]),
-        prefix_key=kept.get("prefix_key", 0),
-        turn=kept["turn"],
-    )
-
-
 def recorded(receipt: "Receipt") -> ReplayedDecision:
     """The decision that the receipt records; the receipt must be replayable."""
-    made = receipt.candidates
-    prefill = made.get("prefill", "")
-    rows = columns.rows(made, receipt.prompt_tokens or 0)
+    columns = RecordedColumns(receipt.candidates)
     return ReplayedDecision(
         instance=receipt.instance or "",
-        prefill=prefill,
+        prefill=columns.prefill,
         request_class=receipt.request_class or "",
-        flow="offload" if prefill else "colocated",
+        flow="offload" if columns.prefill else "colocated",
         strategy=receipt.strategy or "",
         rule=receipt.rule or "",
         reasons=receipt.reasons,
         cached_tokens=receipt.predicted_cached or 0,
         new_tokens=receipt.new_tokens or 0,
-        candidates=tuple(
-            Candidate(row["id"], row["cached_tokens"], row["new_tokens"], row["score"], row["refused"]) for row in rows
-        ),
+        candidates=tuple(columns.candidates(receipt.prompt_tokens or 0)),
     )
 
 

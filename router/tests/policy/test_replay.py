@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from router.contract.redis.receipt import Receipt
-from router.policy import columns, replay
+from router.policy import replay
 from router.policy.candidates import Candidates
+from router.policy.columns import RecordedColumns
 from router.policy.decide import decide
 from router.policy.replay import NotReplayable, ReplayedDecision
 from router.policy.schema import document
@@ -122,9 +123,10 @@ def test_a_pool_without_instances_is_decided_again_too() -> None:
 
 def test_candidates_are_told_row_by_row() -> None:
     kept = example()
-    first = columns.rows(kept.candidates, 50_000)[0]
-    assert (first["id"], first["cached_tokens"], first["new_tokens"], first["score"]) == ("a", 160, 49_840, 0)
-    assert (first["running"], first["kv_usage"], first["refused"]) == (3, 0.5, "")
+    columns = RecordedColumns(kept.candidates)
+    assert columns.candidates(50_000)[0] == Candidate("a", 160, 49_840, 0)
+    first = columns.instances()[0]
+    assert (first.running, first.kv_usage, first.refused) == (3, 0.5, "")
     assert replay.recorded(kept).candidates[1] == Candidate("b", 0, 50_000, None, "draining")
 
 
