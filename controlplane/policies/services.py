@@ -34,6 +34,7 @@ from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInval
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.publication import Ack, AckWaiter, republish_missing
 from fleet.events import announce
+from router.contract.json_value import Json
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
@@ -93,7 +94,7 @@ def create_policy(name: str, document: dict[str, Any], actor: Actor, reason: str
     return _tell_routers(version, publication.open_waiter())
 
 
-def ensure_default_policy(overrides: Mapping[str, object] | None = None) -> Policy:
+def ensure_default_policy(overrides: Mapping[str, Json] | None = None) -> Policy:
     """The policy that pools have without a choice of their own; created once, from the default document."""
     policy, _ = Policy.objects.get_or_create(name=DEFAULT_POLICY)
     if not policy.versions.exists():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import xxhash
 
+from router.contract.json_value import JsonObject
 from router.contract.redis.codec import Unreadable
 from router.contract.redis.delivery import CELLS, Arm
 from router.contract.redis.published import CandidateVersion, Split, SplitRollout
@@ -131,7 +132,7 @@ class SplitState:
         return ""
 
 
-def read_version(version: int, sha256: str, made: dict[str, object]) -> Policy:
+def read_version(version: int, sha256: str, made: JsonObject) -> Policy:
     """The policy of a published document. Raises Unreadable."""
     try:
         policy = document.parse(made)

@@ -309,11 +309,13 @@ def _policy(now: float, pool: str, inputs: FrameInputs) -> LivePolicy:
     running = [router.pools[pool].version if pool in router.pools else None for router in alive]
     document = live.document
     limits = document.get("classes") or {}
+    section = upgrade_if_known(document).get("strategy")
+    strategy = section.get("name") if isinstance(section, dict) else None
     return {
         "policy": live.policy,
         "version": live.version,
         "published_at": live.published_at,
-        "strategy": upgrade_if_known(document).get("strategy", {}).get("name"),
+        "strategy": strategy if isinstance(strategy, str) else None,
         "classes": limits,
         "means": class_limits.in_words(limits),
         "routers": len(running),

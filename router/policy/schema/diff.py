@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from router.contract.json_value import JsonObject
 from router.policy.schema.document import values_of
 from router.policy.schema.parameter import is_number
 from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
@@ -19,7 +20,7 @@ class ParameterChange:
     direction: str  # "more requests count as heavy"
 
 
-def diff(old: dict[str, Any], new: dict[str, Any]) -> tuple[ParameterChange, ...]:
+def diff(old: JsonObject, new: JsonObject) -> tuple[ParameterChange, ...]:
     """Only what differs, in the order of the page. Neither document has to be valid: drafts are shown as they are."""
     before, after = values_of(old), values_of(new)
     paths = [*PARAMETERS, *(path for path in {**before, **after} if path not in PARAMETERS)]

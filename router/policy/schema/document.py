@@ -4,8 +4,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any
 
+from router.contract.json_value import Json, JsonObject
 from router.contract.problem import Problem
 from router.policy.schema.json_schema import json_schema
 from router.policy.schema.parameter import Parameter, accept, shown
@@ -26,7 +26,7 @@ def parameters_of(strategy: str) -> tuple[Parameter, ...]:
     return (STRATEGY_NAME, *STRATEGIES[known].parameters, *COMMON)
 
 
-def default(strategy: str = STRATEGY_NAME.default) -> dict[str, Any]:
+def default(strategy: str = STRATEGY_NAME.default) -> JsonObject:
     """A full valid document."""
     values = {parameter.path: parameter.default for parameter in parameters_of(strategy)}
     return _nest({**values, STRATEGY_NAME.path: strategy})
@@ -38,33 +38,29 @@ def parse(document: object) -> Policy:
         raise InvalidDocument([Problem("", shown(document), "the document must be a JSON object")])
     document = upgrade(document)
     expected = _expected(document)
-    values: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for parameter in expected.values():
-        value = accept(parameter, _given(document, parameter))
-        if isinstance(value, Problem):
-            problems.append(value)
-        else:
-            values[parameter.path] = value
-    problems += crossed(values)
+    accepted = {path: accept(parameter, _given(document, parameter)) for path, parameter in expected.items()}
+    problems = [value for value in accepted.values() if isinstance(value, Problem)]
+    values = {path: value for path, value in accepted.items() if not isinstance(value, Problem)}
+    policy = Policy(values.get(STRATEGY_NAME.path, ""), values)
+    problems += crossed(policy)
     problems += islice(unknown(document, expected), PROBLEMS_SHOWN)
     if problems:
         raise InvalidDocument(problems[:PROBLEMS_SHOWN])
-    return Policy(strategy=values[STRATEGY_NAME.path], values=values)
+    return policy
 
 
-def dump(policy: Policy) -> dict[str, Any]:
+def dump(policy: Policy) -> JsonObject:
     """The full document of a policy: parse(dump(p)) == p."""
     return _nest(policy)
 
 
-def sha256(document: dict[str, Any]) -> str:
+def sha256(document: JsonObject) -> str:
     """Of the canonical JSON: sorted keys, no blanks, ASCII."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def apply_overrides(document: dict[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
+def apply_overrides(document: JsonObject, overrides: Mapping[str, Json]) -> JsonObject:
     """A copy with values replaced by dotted path: {"classes.heavy_new_tokens": 10000, "strategy.name": "lpwl"}.
 
     Document and paths may be of an older schema. Another strategy drops the parameters of the old one. Nothing is
@@ -72,12 +68,14 @@ def apply_overrides(document: dict[str, Any], overrides: Mapping[str, object]) -
     """
     changes = {upgrade_path(path): value for path, value in overrides.items()}
     current = upgrade_if_known(document)
-    result = {section: dict(part) if isinstance(part, dict) else part for section, part in current.items()}
-    if STRATEGY_NAME.path in changes and isinstance(result.get("strategy"), dict):
+    result: JsonObject = {section: dict(part) if isinstance(part, dict) else part for section, part in current.items()}
+    own = result.get("strategy")
+    if STRATEGY_NAME.path in changes and isinstance(own, dict):
         kept = _expected({"strategy": {"name": changes[STRATEGY_NAME.path]}})
-        for key in list(result["strategy"]):
-            if f"strategy.{key}" in PARAMETERS and f"strategy.{key}" not in kept:
-                del result["strategy"][key]
+        paths = {key: f"strategy.{key}" for key in own}
+        result["strategy"] = {
+            key: value for key, value in own.items() if paths[key] in kept or paths[key] not in PARAMETERS
+        }
     for path, value in changes.items():
         section, _, key = path.partition(".")
         part = result.get(section)
@@ -85,7 +83,7 @@ def apply_overrides(document: dict[str, Any], overrides: Mapping[str, object]) -
     return result
 
 
-def values_of(document: dict[str, Any]) -> dict[str, Any]:
+def values_of(document: JsonObject) -> JsonObject:
     """Every value by its path, defaults filled in, nothing validated: for showing a draft that may be wrong."""
     document = upgrade_if_known(document)
     strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
@@ -99,7 +97,7 @@ def values_of(document: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _expected(document: dict[str, Any]) -> dict[str, Parameter]:
+def _expected(document: JsonObject) -> dict[str, Parameter]:
     """The parameters that the document may have, by path: all of them when its strategy is unknown."""
     strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
     if isinstance(strategy, Problem):
@@ -107,18 +105,18 @@ def _expected(document: dict[str, Any]) -> dict[str, Parameter]:
     return {parameter.path: parameter for parameter in parameters_of(strategy)}
 
 
-def _given(document: dict[str, Any], parameter: Parameter) -> Any:
+def _given(document: JsonObject, parameter: Parameter) -> Json:
     section, _, key = parameter.path.partition(".")
     part = document.get(section)
     return part.get(key, parameter.default) if isinstance(part, dict) else parameter.default
 
 
-def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
-    document: dict[str, Any] = {"schema": SCHEMA}
+def _nest(values: JsonObject) -> JsonObject:
+    sections: dict[str, JsonObject] = {}
     for path, value in values.items():
         section, _, key = path.partition(".")
-        document.setdefault(section, {})[key] = value
-    return document
+        sections.setdefault(section, {})[key] = value
+    return {"schema": SCHEMA, **sections}
 
 
 __all__ = [

@@ -1,7 +1,6 @@
 """The document's JSON Schema, from the definitions of its parameters."""
 
-from typing import Any
-
+from router.contract.json_value import JsonObject
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, STRATEGY_NAME
 from router.policy.schema.upgrade import SCHEMA
@@ -10,9 +9,9 @@ from router.policy.strategies import STRATEGIES
 _TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> JsonObject:
     """JSON Schema (2020-12) of a document. It cannot express the rules between fields; `document.parse` checks them."""
-    sections: dict[str, dict[str, Any]] = {}
+    sections: dict[str, JsonObject] = {}
     for parameter in COMMON:
         section, _, key = parameter.path.partition(".")
         sections.setdefault(section, {})[key] = _value(parameter)
@@ -29,7 +28,7 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _strategy(name: str) -> dict[str, Any]:
+def _strategy(name: str) -> JsonObject:
     strategy = STRATEGIES[name]
     own = {parameter.path.partition(".")[2]: _value(parameter) for parameter in strategy.parameters}
     return {
@@ -41,12 +40,12 @@ def _strategy(name: str) -> dict[str, Any]:
     }
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
+def _object(properties: JsonObject) -> JsonObject:
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def _value(parameter: Parameter) -> dict[str, Any]:
-    facts: dict[str, Any] = {
+def _value(parameter: Parameter) -> JsonObject:
+    facts: JsonObject = {
         "title": parameter.title,
         "description": parameter.raises,
         "type": _TYPES.get(parameter.kind),

@@ -2,13 +2,14 @@
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
+from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 from router.policy.rules.scorers import SCORERS
 from router.policy.schema.parameter import Parameter, number, shown
 from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies.llm_d import WEIGHTS as LLM_D_WEIGHTS
+from router.policy.types import Policy
 
 # The weights by which a strategy compares instances: at least one must be above 0.
 _WEIGHTS = (
@@ -26,7 +27,7 @@ class InvalidDocument(ValueError):
         self.errors = errors
 
 
-def unknown(document: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[Problem]:
+def unknown(document: JsonObject, expected: Mapping[str, Parameter]) -> Iterator[Problem]:
     """Unknown sections and keys, and sections that are no objects."""
     sections = {path.partition(".")[0] for path in expected}
     for section, part in document.items():
@@ -40,7 +41,7 @@ def unknown(document: Mapping[str, Any], expected: Mapping[str, Parameter]) -> I
             yield from _unknown_keys(section, part, expected)
 
 
-def crossed(values: Mapping[str, Any]) -> Iterator[Problem]:
+def crossed(values: Policy) -> Iterator[Problem]:
     """Rules between fields, reported at each of them; not checked where one of them is wrong by itself."""
     warm, heavy = values.get("classes.warm_new_tokens"), values.get("classes.heavy_new_tokens")
     if warm is not None and heavy is not None and warm >= heavy:
@@ -54,7 +55,7 @@ def crossed(values: Mapping[str, Any]) -> Iterator[Problem]:
             yield from (Problem(path, 0.0, message) for path in paths)
 
 
-def _unknown_keys(section: str, part: Mapping[str, Any], expected: Mapping[str, Parameter]) -> Iterator[Problem]:
+def _unknown_keys(section: str, part: JsonObject, expected: Mapping[str, Parameter]) -> Iterator[Problem]:
     keys = {path.partition(".")[2] for path in expected if path.startswith(section + ".")}
     for key, value in part.items():
         path = f"{section}.{key}"

@@ -1,31 +1,30 @@
-"""Documents and parameter paths of older schemas, brought to the current schema. Pure.
+"""JsonObjects and parameter paths of older schemas, brought to the current schema. Pure.
 
 A stored document keeps its text and its sha256; every reader upgrades it first, so no data migration is needed. A new
 schema is one more function in `STEPS`.
 """
 
 from collections.abc import Callable
-from typing import Any
 
+from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 from router.policy.schema.parameter import quoted, shown
 from router.policy.schema.problems import InvalidDocument
 
 SCHEMA = 2
-Document = dict[str, Any]
 
 
-def _rename_route(document: Document) -> Document:
+def _rename_route(document: JsonObject) -> JsonObject:
     """1 → 2: the section `route` is called `strategy`."""
     if "strategy" in document:
         return document  # with both, `parse` reports the old one as unknown
     return {upgrade_path(section): part for section, part in document.items()}
 
 
-STEPS: dict[int, Callable[[Document], Document]] = {1: _rename_route}
+STEPS: dict[int, Callable[[JsonObject], JsonObject]] = {1: _rename_route}
 
 
-def upgrade(document: Document) -> Document:
+def upgrade(document: JsonObject) -> JsonObject:
     """The document in the current schema, its values unchecked. InvalidDocument when its schema is unknown."""
     schema = document.get("schema", 1 if "route" in document else SCHEMA)
     if type(schema) is not int or schema not in (*STEPS, SCHEMA):  # true is not 1
@@ -36,7 +35,7 @@ def upgrade(document: Document) -> Document:
     return document
 
 
-def upgrade_if_known(document: Document) -> Document:
+def upgrade_if_known(document: JsonObject) -> JsonObject:
     """For showing a document that may be wrong."""
     try:
         return upgrade(document)
