@@ -1,8 +1,10 @@
 """What happens to deliveries without a person: looks of the judge, routers that stop one, the clock, freezes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+import msgspec
 import redis
 import structlog
 from django.db import transaction
@@ -11,10 +13,11 @@ from django.utils import timezone
 from controlplane.audit.services import SYSTEM, Actor
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors
+from controlplane.deliveries.judge.look import Proposal
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell
 from controlplane.deliveries.plan import Full, Plan, Shadow
-from controlplane.deliveries.states import CARRIES, FREEZE, SPLIT, By, Proposal, State, What
+from controlplane.deliveries.states import CARRIES, FREEZE, SPLIT, By, Hold, State, What
 from controlplane.deliveries.timing import schedules
 from controlplane.policies import publication
 from controlplane.policies import selectors as policies
@@ -54,39 +57,39 @@ def _store_look(delivery: Delivery, proposal: Proposal, now: datetime) -> None:
         state=delivery.state,
         step=delivery.step,
         generation=delivery.generation,
-        findings=list(proposal.findings),
+        findings=[each.as_dict() for each in proposal.findings],
         proposal=proposal.what,
         why=proposal.why,
-        facts=proposal.facts,
+        facts=msgspec.to_builtins(proposal.facts) if proposal.facts else {},
     )
 
 
 def _apply(delivery: Delivery, wanted: TransitionRequest, proposal: Proposal, now: datetime) -> Delivery:
     if wanted.what is not What.STAY:
         return move(delivery, wanted, now)
-    if wanted.changes:
+    if wanted.memory is not None:
         # The revision stays: what the judge keeps is nobody else's, and a person's button must not fail for it.
-        Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(**wanted.changes)
+        memory = msgspec.to_builtins(wanted.memory, str_keys=True)
+        Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(memory=memory)
         delivery.refresh_from_db()
     return delivery
 
 
 def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> TransitionRequest:
     """The proposal as a move; in a freeze nothing passes and no hold ends."""
-    changes = {
-        **({"slow": proposal.slow} if proposal.slow is not None else {}),
-        **({"memory": proposal.memory} if proposal.memory is not None else {}),
-    }
-    figures, by = proposal.findings, By.ROUTER if proposal.what is What.TRIP else By.JUDGE
-    actor = ROUTER if by is By.ROUTER else JUDGE
+    wanted = TransitionRequest(
+        proposal.what,
+        By.JUDGE,
+        JUDGE,
+        proposal.why or ("three good looks in a row" if proposal.what is What.GOOD else ""),
+        proposal.holds,
+        proposal.findings,
+        proposal.memory,
+    )
     frozen = _frozen(delivery, now) if proposal.what in (What.PASS, What.GOOD) else ""
     if frozen and proposal.what is What.GOOD:
-        return TransitionRequest(What.STAY, by, actor, changes=changes)
-    if frozen:
-        holds = ({"code": FREEZE, "text": frozen},)
-        return TransitionRequest(What.HOLD, by, actor, frozen, holds, figures, changes)
-    why = proposal.why or ("three good looks in a row" if proposal.what is What.GOOD else "")
-    return TransitionRequest(proposal.what, by, actor, why, proposal.holds, figures, changes)
+        return TransitionRequest(What.STAY, By.JUDGE, JUDGE, memory=proposal.memory)
+    return replace(wanted, what=What.HOLD, why=frozen, holds=(Hold(FREEZE, frozen),)) if frozen else wanted
 
 
 def _lost(delivery: Delivery, error: Conflict) -> Delivery:
@@ -139,9 +142,9 @@ def _over(since: datetime, seconds: float, now: datetime) -> bool:
 
 
 def _proposed(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
-    if not _over(delivery.proposed_at, plan.approvals_expire_s, now):
+    if not _over(delivery.proposed_at, plan.approvals.expires_s, now):
         return None
-    return _system(What.EXPIRE, f"not approved within {plan.approvals_expire_s} s")
+    return _system(What.EXPIRE, f"not approved within {plan.approvals.expires_s} s")
 
 
 def _ready(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
@@ -153,7 +156,7 @@ def _ready(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest |
     frozen = _freeze_text(delivery, now)
     if schedules.is_missed(delivery.starts_at, plan.start.latest_s, now):
         return _system(What.MISS, frozen or f"not started within {plan.start.latest_s} s of its time")
-    if frozen or not selectors.is_approved(delivery, plan.approvals_needed):
+    if frozen or not selectors.is_approved(delivery, plan.approvals.needed):
         return None
     return _system(What.START, f"its time, {plan.start.at.replace('T', ' ')} {plan.start.zone}")
 
@@ -171,10 +174,10 @@ def _arming(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest 
 
 
 def _holding(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
-    if _frozen(delivery, now) or not _over(delivery.state_at, plan.error_s, now):
+    if _frozen(delivery, now) or not _over(delivery.state_at, plan.hold.error_s, now):
         return None
-    texts = "; ".join(hold["text"] for hold in delivery.holds)
-    return _system(What.PAUSE, f"held for {plan.error_s} s: {texts}")
+    texts = "; ".join(hold.text for hold in delivery.why_held)
+    return _system(What.PAUSE, f"held for {plan.hold.error_s} s: {texts}")
 
 
 def _paused(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
@@ -221,7 +224,7 @@ def _freezing(delivery: Delivery, plan: Plan, now: datetime) -> TransitionReques
         return _system(What.ABORT, text)
     if delivery.state != State.STEP:
         return None
-    return TransitionRequest(What.HOLD, By.SYSTEM, SYSTEM, text, ({"code": FREEZE, "text": text},))
+    return TransitionRequest(What.HOLD, By.SYSTEM, SYSTEM, text, (Hold(FREEZE, text),))
 
 
 def _frozen(delivery: Delivery, now: datetime) -> str:

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import msgspec
 from django.db import models
 from django.utils import timezone
 
-from controlplane.deliveries.states import OPEN, State
+from controlplane.deliveries.judge.findings import GuardFinding
+from controlplane.deliveries.states import OPEN, Hold, State
 from controlplane.policies.models import Policy, PolicyVersion
 
 
@@ -29,7 +31,7 @@ class Delivery(models.Model):
     step_started_at = models.DateTimeField(null=True, blank=True)
     step_clock_s = models.FloatField(default=0.0)  # that this step had run at `clock_at`; holds are not counted
     clock_at = models.DateTimeField(null=True, blank=True)  # since then the clock runs; empty: it stands
-    holds = models.JSONField(default=list)  # [{code, text}, …] of the hold in force
+    holds = models.JSONField(default=list)  # of states.Hold: of the hold in force
     holds_in_step = models.PositiveSmallIntegerField(default=0)
     good_looks = models.PositiveSmallIntegerField(default=0)  # in a row during a hold
     blocks = models.JSONField(default=list)  # of a switchback: [0, 1, 1, 0, …], the share of each block
@@ -78,6 +80,10 @@ class Delivery(models.Model):
         return self.state in OPEN
 
     @property
+    def why_held(self) -> tuple[Hold, ...]:
+        return msgspec.convert(self.holds, tuple[Hold, ...])
+
+    @property
     def subject(self) -> str:
         """For the audit log and notices."""
         return f"policy {self.policy.name} v{self.candidate.number}"
@@ -113,7 +119,7 @@ class Look(models.Model):
     state = models.CharField(max_length=12)  # of the delivery when it was judged
     step = models.PositiveIntegerField()
     generation = models.PositiveIntegerField()
-    findings = models.JSONField(default=list)  # of verdicts.GuardFinding
+    findings = models.JSONField(default=list)  # of findings.GuardFinding
     proposal = models.CharField(max_length=12)  # states.What
     why = models.TextField(blank=True)
     facts = models.JSONField(default=dict)  # requests, routers, milliseconds, …
@@ -129,6 +135,10 @@ class Look(models.Model):
 
     def __str__(self) -> str:
         return f"look {self.pk} at {self.delivery}"
+
+    @property
+    def found(self) -> tuple[GuardFinding, ...]:
+        return msgspec.convert(self.findings, tuple[GuardFinding, ...])
 
 
 class Behaviour(models.TextChoices):

@@ -4,10 +4,10 @@ Redis is written afterwards: what is lost there, republish_missing brings back.
 """
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
+import msgspec
 import structlog
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -16,9 +16,11 @@ from controlplane.audit import services as audit
 from controlplane.audit.services import SYSTEM, Actor
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries import states
+from controlplane.deliveries.judge.findings import GuardFinding
+from controlplane.deliveries.judge.memory import Memory
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.plan import Plan, Switchback
-from controlplane.deliveries.states import CLOSED, By, Position, State, What
+from controlplane.deliveries.states import CLOSED, By, Hold, Position, State, What
 from controlplane.notices.services import notify
 from controlplane.policies import publication, versions
 from controlplane.policies.errors import Conflict
@@ -38,9 +40,10 @@ class TransitionRequest:
     by: By
     actor: Actor = SYSTEM
     why: str = ""
-    holds: tuple[dict[str, str], ...] = ()
-    figures: tuple[dict[str, Any], ...] = ()  # the findings behind it
-    changes: dict[str, Any] = field(default_factory=dict)  # of further columns
+    holds: tuple[Hold, ...] = ()
+    findings: tuple[GuardFinding, ...] = ()
+    memory: Memory | None = None  # of the judge
+    emergency: str = ""  # why an administrator goes without approvals
 
 
 def clock_s(delivery: Delivery, now: datetime) -> float:
@@ -58,7 +61,7 @@ def position_of(delivery: Delivery, now: datetime) -> Position:
         share=delivery.share,
         shadow=delivery.shadow,
         clock_s=clock_s(delivery, now),
-        holds=tuple(delivery.holds),
+        holds=delivery.why_held,
         holds_in_step=delivery.holds_in_step,
         good_looks=delivery.good_looks,
         blocks=tuple(delivery.blocks),
@@ -104,12 +107,7 @@ def _checked(delivery: Delivery, before: Position, wanted: TransitionRequest, pl
     if rule is not None and wanted.by not in rule.who:
         raise states.Refused(f"{wanted.what} is not for the {wanted.by}")
     blocks = drawn(plan, delivery) if not before.blocks else before.blocks
-    after = states.next_position(_with_blocks(before, blocks), wanted.what, plan, holds=wanted.holds)
-    return after
-
-
-def _with_blocks(position: Position, blocks: tuple[int, ...]) -> Position:
-    return Position(**{**{name: getattr(position, name) for name in Position.__slots__}, "blocks": blocks})
+    return states.next_position(replace(before, blocks=blocks), wanted.what, plan, holds=wanted.holds)
 
 
 def drawn(plan: Plan, delivery: Delivery) -> tuple[int, ...]:
@@ -123,34 +121,41 @@ def drawn(plan: Plan, delivery: Delivery) -> tuple[int, ...]:
 
 
 def _claim(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest, now: datetime) -> bool:
-    fields: dict[str, Any] = {
-        "revision": delivery.revision + 1,
-        "state": after.state,
-        "step": after.step,
-        "generation": after.generation,
-        "share": after.share,
-        "shadow": after.shadow,
-        "step_clock_s": after.clock_s,
-        "clock_at": now if states.runs(after.state) else None,
-        "holds": list(after.holds),
-        "holds_in_step": after.holds_in_step,
-        "good_looks": after.good_looks,
-        "blocks": list(after.blocks),
-        "block": after.block,
+    said = {"what": str(wanted.what), "why": wanted.why, "by": wanted.actor.name}
+    claimed = Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(
+        revision=delivery.revision + 1,
+        state=after.state,
+        step=after.step,
+        generation=after.generation,
+        share=after.share,
+        shadow=after.shadow,
+        step_clock_s=after.clock_s,
+        clock_at=now if states.runs(after.state) else None,
+        holds=msgspec.to_builtins(after.holds),
+        holds_in_step=after.holds_in_step,
+        good_looks=after.good_looks,
+        blocks=list(after.blocks),
+        block=after.block,
         **_times(before, after, now),
-        **wanted.changes,
-    }
-    if after.state != before.state or wanted.what not in QUIET:
-        fields |= {"what": wanted.what, "why": wanted.why, "by": wanted.actor.name}
-    return bool(Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(**fields))
+        **(said if after.state != before.state or wanted.what not in QUIET else {}),
+        **_memory(before, after, wanted),
+        **({"emergency": wanted.emergency} if wanted.emergency else {}),
+    )
+    return bool(claimed)
 
 
-def _times(before: Position, after: Position, now: datetime) -> dict[str, Any]:
-    times: dict[str, Any] = {}
+def _memory(before: Position, after: Position, wanted: TransitionRequest) -> dict[str, object]:
+    if wanted.memory is not None:
+        return {"memory": msgspec.to_builtins(wanted.memory, str_keys=True)}
+    return {"memory": {}} if _starts_step(before, after) else {}
+
+
+def _times(before: Position, after: Position, now: datetime) -> dict[str, datetime]:
+    times = {}
     if after.state != before.state or after.step != before.step:
         times["state_at"] = now
     if _starts_step(before, after):
-        times |= {"step_started_at": now, "memory": {}}
+        times["step_started_at"] = now
     if before.state is State.READY and after.state in (State.ARMING, State.BAKING):
         times["started_at"] = now
     if before.state is State.PROPOSED and after.state is State.READY:
@@ -219,7 +224,8 @@ def _as_draft(delivery: Delivery) -> None:
 def _record(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest) -> None:
     if wanted.what in QUIET and before.state == after.state:
         return
-    facts = {"plan": delivery.plan, "figures": list(wanted.figures), "holds": list(after.holds)}
+    facts = {"plan": delivery.plan, "figures": [each.as_dict() for each in wanted.findings]}
+    facts["holds"] = msgspec.to_builtins(after.holds)
     was, now = ({name: getattr(at, name) for name in ("state", "step", "share")} for at in (before, after))
     audit.record(wanted.actor, f"delivery.{wanted.what}", delivery.subject, wanted.why, was, {**now, **facts})
 
@@ -228,7 +234,7 @@ def _notify(delivery: Delivery, before: Position, after: Position, wanted: Trans
     if (before.state, before.step) == (after.state, after.step) and wanted.what is not What.SET_ASIDE:
         return
     tell(delivery, after.state, after.step, wanted.why, wanted.actor)
-    if "emergency" in wanted.changes:
+    if wanted.emergency:
         tell(delivery, "emergency", after.step, wanted.why, wanted.actor)
 
 

@@ -3,8 +3,11 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from controlplane.deliveries.plan_reader import DAY, HOUR, LIMITS, SHARE_MAX, Reader
 from controlplane.deliveries.timing.schedules import is_local_time, is_zone
@@ -36,86 +39,88 @@ class InvalidPlan(Exception):
         self.problems = tuple(problems)
 
 
-@dataclass(frozen=True, slots=True)
-class Shadow:
+class _Step(Struct, frozen=True, omit_defaults=True, tag_field="mode", tag=str.lower):
+    @property
+    def mode(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class Shadow(_Step, frozen=True):
     """The candidate also decides these requests, but the decision of the live version is used."""
 
     sample: float  # 0–1 of the requests
     for_s: int
-    mode: Literal["shadow"] = "shadow"
 
 
-@dataclass(frozen=True, slots=True)
-class Canary:
+class Canary(_Step, frozen=True):
     share: float  # 0–1 of the requests, by session
     for_s: int  # at least
     max_s: int  # then the delivery pauses
     then: Literal["", "ask"] = ""  # "ask": a person lets it advance
-    mode: Literal["canary"] = "canary"
 
 
-@dataclass(frozen=True, slots=True)
-class Switchback:
+class Switchback(_Step, frozen=True):
     """The whole pool alternates between live and candidate, in blocks of time whose order is drawn pair by pair."""
 
     block_s: int
     washout_s: int  # at the start of each block: left out
     pairs: int
-    mode: Literal["switchback"] = "switchback"
 
 
-@dataclass(frozen=True, slots=True)
-class Full:
+class Full(_Step, frozen=True):
     bake_s: int  # watched, after it has gone live
-    mode: Literal["full"] = "full"
 
 
 Step = Shadow | Canary | Switchback | Full
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonGuard:
+class ComparisonGuard(Struct, frozen=True, omit_defaults=True):
     metric: Comparison
     classes: tuple[str, ...]
     worse: float  # relative for ttft and tpot, points of share for slow: fails when the lower bound is above
-    fine: float | None  # passes when the upper bound is not above; None for slow
+    fine: float | None = None  # passes when the upper bound is not above; None for slow
 
 
-@dataclass(frozen=True, slots=True)
-class CountGuard:
+class CountGuard(Struct, frozen=True):
     metric: Count
     ratio: float  # the candidate's rate ÷ control's from which the guard fails
 
 
-@dataclass(frozen=True, slots=True)
-class PoolGuard:
+class PoolGuard(Struct, frozen=True):
     metric: str  # of POOL_METRICS
-    request_class: str
     above: float
     for_s: int  # in a row
     does: Literal["pause", "abort"]
+    request_class: str = field(name="class")
 
 
 Guard = ComparisonGuard | CountGuard | PoolGuard
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Waits(Struct, frozen=True):
+    no_data_s: int  # without data, then the delivery pauses
+    error_s: int  # of a hold, then the delivery pauses
+
+
+class Approvals(Struct, frozen=True):
+    needed: int
+    expires_s: int
+
+
+class Start(Struct, frozen=True):
     at: str  # local: 2026-08-03T03:00
     zone: str  # Europe/Berlin
     latest_s: int  # after `at` the start is missed
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True, omit_defaults=True):
+    schema: int
     pools: tuple[str, ...]
     steps: tuple[Step, ...]
     guards: tuple[Guard, ...]
     alpha: float
-    no_data_s: int  # without data, then the delivery pauses
-    error_s: int  # of a hold, then the delivery pauses
-    approvals_needed: int
-    approvals_expire_s: int
+    hold: Waits
+    approvals: Approvals
     start: Start | None = None
 
     @property
@@ -136,13 +141,14 @@ class Plan:
 
 MODES = ("shadow", "canary", "switchback", "full")
 METRICS = (*COMPARISONS, *COUNTS, *POOL_METRICS)
-DEFAULT_GUARDS: tuple[dict[str, Any], ...] = (
-    {"metric": "ttft", "classes": list(CLASSES), "worse": 0.10, "fine": 0.25},
-    {"metric": "tpot", "classes": ["warm"], "worse": 0.10, "fine": 0.25},
-    {"metric": "slow", "classes": list(CLASSES), "worse": 0.05},
-    {"metric": "errors", "ratio": 1.5},
-    {"metric": "refused", "ratio": 1.5},
+DEFAULT_GUARDS: tuple[Guard, ...] = (
+    ComparisonGuard("ttft", CLASSES, worse=0.10, fine=0.25),
+    ComparisonGuard("tpot", ("warm",), worse=0.10, fine=0.25),
+    ComparisonGuard("slow", CLASSES, worse=0.05),
+    CountGuard("errors", 1.5),
+    CountGuard("refused", 1.5),
 )
+ALPHA, NO_DATA_S, ERROR_S, EXPIRES_S, BAKE_S = 0.01, 1800, 600, 7 * DAY, 1800
 
 
 def parse(value: object, *, pools: Sequence[str], approvals_needed: int = 0) -> Plan:
@@ -157,14 +163,15 @@ def parse(value: object, *, pools: Sequence[str], approvals_needed: int = 0) -> 
     approvals = Reader(top.take("approvals") if "approvals" in top.given else {}, "approvals", "approvals", problems)
     top.known |= {"hold", "approvals"}
     plan = Plan(
+        schema=SCHEMA,
         pools=_pools(top, pools, steps),
         steps=steps,
         guards=guards,
-        alpha=top.number("alpha", 0.01),
-        no_data_s=int(hold.number("no_data_s", 1800)),
-        error_s=int(hold.number("error_s", 600)),
-        approvals_needed=int(approvals.number("needed", approvals_needed)),
-        approvals_expire_s=int(approvals.number("expires_s", 7 * DAY)),
+        alpha=top.number("alpha", ALPHA),
+        hold=Waits(int(hold.number("no_data_s", NO_DATA_S)), int(hold.number("error_s", ERROR_S))),
+        approvals=Approvals(
+            int(approvals.number("needed", approvals_needed)), int(approvals.number("expires_s", EXPIRES_S))
+        ),
         start=_start(top, problems),
     )
     for reader in (hold, approvals, top):
@@ -226,7 +233,7 @@ def _switchback(reader: Reader) -> Step:
 
 
 def _full(reader: Reader) -> Step:
-    return Full(int(reader.number("bake_s", 1800)))
+    return Full(int(reader.number("bake_s", BAKE_S)))
 
 
 STEPS: dict[str, Callable[[Reader], Step]] = {
@@ -238,7 +245,9 @@ STEPS: dict[str, Callable[[Reader], Step]] = {
 
 
 def _guards(top: Reader, problems: list[Problem]) -> tuple[Guard, ...]:
-    given = top.listed("guards", GUARDS_MAX, DEFAULT_GUARDS, low=0)
+    given = top.listed("guards", GUARDS_MAX, (), low=0)
+    if "guards" not in top.given:
+        return DEFAULT_GUARDS
     made = [_guard(each, f"guards[{n}]", problems) for n, each in enumerate(given)]
     return tuple(guard for guard in made if guard is not None)
 
@@ -258,12 +267,12 @@ def _guard_of(metric: str, reader: Reader) -> Guard:
     if metric in POOL_METRICS:
         request_class, above = reader.choice("class", CLASSES), reader.number("above")
         for_s, does = int(reader.number("for_s", 30)), reader.choice("does", ("pause", "abort"), "pause")
-        return PoolGuard(metric, request_class, above, for_s, "abort" if does == "abort" else "pause")
+        return PoolGuard(metric, above, for_s, "abort" if does == "abort" else "pause", request_class)
     if metric in COUNTS:
         return CountGuard("errors" if metric == "errors" else "refused", reader.number("ratio", 1.5))
     classes, worse = reader.names("classes", CLASSES, CLASSES), reader.number("worse")
     if metric == "slow":
-        return ComparisonGuard("slow", classes, worse, None)
+        return ComparisonGuard("slow", classes, worse)
     return ComparisonGuard("ttft" if metric == "ttft" else "tpot", classes, worse, reader.number("fine"))
 
 
@@ -286,9 +295,9 @@ def _start(top: Reader, problems: list[Problem]) -> Start | None:
 
 def _crossed(plan: Plan, approvals_needed: int) -> list[Problem]:
     problems = [*_order(plan.steps), *_twice(plan.guards)]
-    if plan.approvals_needed < approvals_needed:
+    if plan.approvals.needed < approvals_needed:
         message = "the policy asks for more approvals"
-        problems.append(Problem("approvals.needed", plan.approvals_needed, message, f"{approvals_needed} to 10"))
+        problems.append(Problem("approvals.needed", plan.approvals.needed, message, f"{approvals_needed} to 10"))
     judged = any(isinstance(guard, ComparisonGuard) and guard.metric in NEEDED for guard in plan.guards)
     if plan.canaries and not judged:
         message = "a canary passes when ttft or tpot is fine: at least one guard must look at them"
@@ -339,28 +348,7 @@ def _judges(guard: Guard) -> list[tuple[str, str]]:
 
 def as_dict(plan: Plan) -> dict[str, Any]:
     """Canonical: every default filled in. `parse(as_dict(plan))` is the plan."""
-    return {
-        "schema": SCHEMA,
-        "pools": list(plan.pools),
-        "steps": [_step_dict(step) for step in plan.steps],
-        "guards": [_guard_dict(guard) for guard in plan.guards],
-        "alpha": plan.alpha,
-        "hold": {"no_data_s": plan.no_data_s, "error_s": plan.error_s},
-        "approvals": {"needed": plan.approvals_needed, "expires_s": plan.approvals_expire_s},
-        **({"start": asdict(plan.start)} if plan.start else {}),
-    }
-
-
-def _step_dict(step: Step) -> dict[str, Any]:
-    fields = asdict(step)
-    return {"mode": fields.pop("mode"), **{key: value for key, value in fields.items() if value != ""}}
-
-
-def _guard_dict(guard: Guard) -> dict[str, Any]:
-    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(guard).items()}
-    if "request_class" in fields:
-        fields["class"] = fields.pop("request_class")
-    return {key: value for key, value in fields.items() if value is not None}
+    return msgspec.json.decode(msgspec.json.encode(plan), type=dict[str, Any])
 
 
 def sha256(plan: Plan) -> str:
@@ -369,43 +357,29 @@ def sha256(plan: Plan) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def default_plan(
-    pools: Sequence[str], approvals_needed: int = 0, preview: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """The plan that the page offers. With a preview, its guards leave out classes that hardly occur in it.
+def default_plan(pools: Sequence[str], approvals_needed: int = 0, shares: Mapping[str, float] | None = None) -> Plan:
+    """The plan that the page offers. `shares`: of the previewed requests, by class; its guards leave out rare classes.
 
     A rare class that is still judged adds a canary of half the requests, since smaller canaries do not wait for it.
     """
-    shares = _class_shares(preview)
-    classes = [name for name in CLASSES if shares.get(name, 0.0) >= OCCURS] or list(CLASSES)
-    guards = [dict(guard) for guard in DEFAULT_GUARDS]
-    for guard in guards:
-        if "classes" in guard:
-            guard["classes"] = [name for name in guard["classes"] if name in classes] or list(classes)
-    canaries: list[dict[str, Any]] = [
-        {"mode": "canary", "share": 0.05, "for_s": 600, "max_s": HOUR},
-        {"mode": "canary", "share": 0.25, "for_s": 900, "max_s": HOUR},
-    ]
+    shares = shares or {}
+    classes = tuple(name for name in CLASSES if shares.get(name, 0.0) >= OCCURS) or CLASSES
+    canaries = [Canary(0.05, 600, HOUR), Canary(0.25, 900, HOUR)]
     if any(OCCURS <= share < RARE for share in shares.values()):
-        canaries.append({"mode": "canary", "share": 0.5, "for_s": 600, "max_s": HOUR})
-    canaries[-1]["then"] = "ask"
-    return {
-        "schema": SCHEMA,
-        "pools": sorted(pools),
-        "steps": [
-            {"mode": "shadow", "sample": 1.0, "for_s": 600},
-            *canaries,
-            {"mode": "full", "bake_s": 1800},
-        ],
-        "guards": guards,
-        "alpha": 0.01,
-        "hold": {"no_data_s": 1800, "error_s": 600},
-        "approvals": {"needed": approvals_needed, "expires_s": 7 * DAY},
-    }
+        canaries.append(Canary(0.5, 600, HOUR))
+    canaries[-1] = replace(canaries[-1], then="ask")
+    return Plan(
+        schema=SCHEMA,
+        pools=tuple(sorted(pools)),
+        steps=(Shadow(1.0, 600), *canaries, Full(BAKE_S)),
+        guards=tuple(_of_classes(guard, classes) for guard in DEFAULT_GUARDS),
+        alpha=ALPHA,
+        hold=Waits(NO_DATA_S, ERROR_S),
+        approvals=Approvals(approvals_needed, EXPIRES_S),
+    )
 
 
-def _class_shares(preview: Mapping[str, Any] | None) -> dict[str, float]:
-    """Of the previewed requests; empty without any."""
-    changed = (preview or {}).get("changed") or {}
-    total = changed.get("of") or 0
-    return {name: changed["classes"][name]["of"] / total for name in CLASSES} if total else {}
+def _of_classes(guard: Guard, classes: tuple[str, ...]) -> Guard:
+    if not isinstance(guard, ComparisonGuard):
+        return guard
+    return replace(guard, classes=tuple(name for name in guard.classes if name in classes) or classes)

@@ -79,7 +79,7 @@ def _store(
     if not Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()[0]:
         raise drafts.moved(policy, draft.upgraded)
     candidate = versions.add_version(policy, document, actor, reason, based_on=live.number, draft_etag=draft.etag)
-    ready = bool(emergency) or not plan.approvals_needed
+    ready = bool(emergency) or not plan.approvals.needed
     now = timezone.now()
     last = policy.deliveries.order_by("-pk").first()
     made = Delivery.objects.create(

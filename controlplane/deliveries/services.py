@@ -57,7 +57,7 @@ def approve(delivery: Delivery, actor: Actor, comment: str = "", *, if_match: st
     refusal = selectors.approval_refusal(delivery, actor.person)
     if refusal:
         raise PermissionDenied(refusal)
-    needed = plans.stored(delivery.plan).approvals_needed
+    needed = plans.stored(delivery.plan).approvals.needed
     with transaction.atomic():
         _add_approval(delivery, actor, comment)
         if selectors.is_approved(delivery, needed):
@@ -94,7 +94,7 @@ def go_without(delivery: Delivery, actor: Actor, emergency: str, *, if_match: st
     """An administrator goes without the approvals that are missing."""
     _check_etag(delivery, if_match)
     why = check_emergency(actor, emergency or " ")
-    return move(delivery, TransitionRequest(What.APPROVE, By.PERSON, actor, why, changes={"emergency": why}))
+    return move(delivery, TransitionRequest(What.APPROVE, By.PERSON, actor, why, emergency=why))
 
 
 def reject(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
@@ -123,7 +123,7 @@ def check_start(delivery: Delivery, now: datetime) -> None:
     if live.number != delivery.base.number:
         text = f"v{live.number} is live by now; the delivery was proposed against v{delivery.base.number}"
         raise Conflict(text, kind="live", current=live.etag)
-    if not selectors.is_approved(delivery, plans.stored(delivery.plan).approvals_needed):
+    if not selectors.is_approved(delivery, plans.stored(delivery.plan).approvals.needed):
         raise Conflict("approvals are missing", kind="state", current=delivery.etag)
     check_freeze(delivery.policy, now)
 

@@ -1,9 +1,10 @@
 """The states of a delivery and every transition between them. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+
+from msgspec import Struct
 
 from controlplane.deliveries.plan import Canary, Full, Plan, Shadow, Switchback
 
@@ -117,6 +118,13 @@ RULES: tuple[Transition, ...] = (
 TABLE: Mapping[tuple[What, State], Transition] = {(rule.what, start): rule for rule in RULES for start in rule.start}
 
 
+class Hold(Struct, frozen=True):
+    """Why a delivery is on hold."""
+
+    code: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """What transitions change of a delivery."""
@@ -127,31 +135,18 @@ class Position:
     share: float = 0.0  # 0–1
     shadow: float = 0.0  # 0–1
     clock_s: float = 0.0  # of the step, as of now
-    holds: tuple[dict[str, str], ...] = ()  # {code, text}
+    holds: tuple[Hold, ...] = ()
     holds_in_step: int = 0
     good_looks: int = 0
     blocks: tuple[int, ...] = ()
     block: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """What the judge wants, with its grounds. services.judge_step applies it."""
-
-    what: What
-    why: str = ""
-    holds: tuple[dict[str, str], ...] = ()  # of HOLD: {code, text}
-    findings: tuple[dict[str, Any], ...] = ()
-    facts: dict[str, Any] = field(default_factory=dict)  # stored with the look
-    slow: dict[str, list[float]] | None = None  # new thresholds for the routers, with the next generation
-    memory: dict[str, Any] | None = None  # replaces what the judge kept
-
-
 class Refused(Exception):
     """The state, or the plan, does not allow it."""
 
 
-def next_position(now: Position, what: What, plan: Plan, *, holds: tuple[dict[str, str], ...] = ()) -> Position:
+def next_position(now: Position, what: What, plan: Plan, *, holds: tuple[Hold, ...] = ()) -> Position:
     """Where `what` leads. Refused when the table has no such transition."""
     rule = TABLE.get((what, now.state))
     if rule is None:
@@ -178,7 +173,7 @@ def _to(now: Position, state: State, what: What) -> Position:
     return moved
 
 
-def _computed(now: Position, what: What, plan: Plan, holds: tuple[dict[str, str], ...]) -> Position:
+def _computed(now: Position, what: What, plan: Plan, holds: tuple[Hold, ...]) -> Position:
     if what is What.START:
         return _promoted(now, 0) if isinstance(plan.steps[0], Full) else _to(now, State.ARMING, what)
     if what is What.PASS and getattr(plan.steps[now.step], "then", "") == "ask":
@@ -193,10 +188,10 @@ def _computed(now: Position, what: What, plan: Plan, holds: tuple[dict[str, str]
     return _to(now, State.STEP, what)
 
 
-def _held(now: Position, holds: tuple[dict[str, str], ...]) -> Position:
+def _held(now: Position, holds: tuple[Hold, ...]) -> Position:
     if now.state is State.HOLDING:
         return replace(now, holds=holds, good_looks=0)
-    count = now.holds_in_step + any(hold["code"] != FREEZE for hold in holds)
+    count = now.holds_in_step + any(hold.code != FREEZE for hold in holds)
     state = State.PAUSED if count >= HOLDS_IN_STEP else State.HOLDING
     return replace(now, state=state, holds=holds, holds_in_step=count, good_looks=0)
 

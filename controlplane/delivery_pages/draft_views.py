@@ -1,14 +1,18 @@
 """Delivering a draft, and the rules of a policy for it."""
 
 import json
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 
+import msgspec
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
+from msgspec import Struct
 
 from controlplane.accounts.decorators import admin_required, operator_required
 from controlplane.audit.services import actor_of
@@ -44,27 +48,55 @@ def deliver(request: HttpRequest, name: str) -> HttpResponse:
     if draft is None:
         messages.info(request, f"Policy {name} has no open draft.")
         return redirect("policy", name=name)
-    if request.method == "GET":
-        return render(request, "deliveries/deliver.html", _context(request, draft, default_plan(policy, draft)))
-    return _propose(request, policy, draft)
+    return _propose(request, policy, draft) if request.method == "POST" else _page(request, draft)
 
 
-def default_plan(policy: Policy, draft: Draft) -> dict[str, Any]:
-    """With every default filled in; the classes as the draft's latest preview saw them."""
+def default_plan(policy: Policy, draft: Draft) -> plans.Plan:
+    """The classes as the draft's latest preview saw them."""
     preview = previews.latest_of(draft)
-    pools = scope_of(policy).pools
-    made = plans.default_plan(pools, policy.approvals_needed, preview.result if preview else None)
-    return plans.as_dict(plans.parse(made, pools=pools, approvals_needed=policy.approvals_needed))
+    shares = class_shares(preview.result) if preview and preview.result else {}
+    return plans.default_plan(scope_of(policy).pools, policy.approvals_needed, shares)
+
+
+class _Classified(Struct):
+    of: int = 0
+
+
+class _Changed(Struct):
+    of: int = 0
+    classes: dict[str, _Classified] = {}
+
+
+class _Previewed(Struct):
+    """What the plan needs of a preview's result."""
+
+    changed: _Changed | None = None
+
+
+def class_shares(result: object) -> dict[str, float]:
+    """Of the previewed requests; empty without any."""
+    changed = msgspec.convert(result, _Previewed).changed
+    if changed is None or not changed.of:
+        return {}
+    return {name: each.of / changed.of for name, each in changed.classes.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """What is wrong with the form."""
+
+    said: Sequence[str] = ()  # at the top
+    errors: Mapping[str, str] = field(default_factory=dict)  # by field
+    others: Sequence[str] = ()  # of the plan, without a field
+    again_error: str = ""
+    reason_error: str = ""
 
 
 def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse:
     try:
-        base = _json(request.POST.get("base", "")) or default_plan(policy, draft)
-    except ValueError:
-        base = default_plan(policy, draft)
-    typed, said = _typed(request, base)
-    if said:
-        return _again(request, draft, base, typed, {"said": [said]}, 422)
+        typed = _typed(request)
+    except ValueError as error:
+        return _page(request, draft, Problems([f"The plan cannot be read as JSON: {error}"]), 422)
     try:
         made = services.propose(
             policy,
@@ -75,45 +107,36 @@ def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse
             again=request.POST.get("again", ""),
         )
     except Conflict as error:
-        return _conflict(request, draft, base, typed, error)
+        return _conflict(request, draft, error)
     except PermissionDenied as error:
-        return _again(request, draft, base, typed, {"said": [f"{error}."]}, 403)
+        return _page(request, draft, Problems([f"{error}."]), 403)
     except PolicyInvalid as error:
-        return _again(request, draft, base, typed, _problems(typed, _with_plan(policy, typed, error)), 422)
+        return _page(request, draft, _problems(typed, _with_plan(policy, typed, error)), 422)
     word, _ = WORDS[State(made.state)]
     messages.success(request, f"{made.candidate.label} is proposed: {word}.")
     return redirect("delivery", number=made.pk)
 
 
-def _typed(request: HttpRequest, base: dict[str, Any]) -> tuple[plan_form.Typed, str]:
-    """The plan that was typed, and what is wrong with it as a whole."""
+def _typed(request: HttpRequest) -> plan_form.Typed:
+    """ValueError when the JSON cannot be read."""
     if not request.POST.get("use_json"):
-        chosen = {name: request.POST.getlist(name) for name in CHOSEN}
-        return plan_form.typed(request.POST.dict(), chosen, base), ""
-    try:
-        return plan_form.Typed(plan=_json(request.POST.get("json", ""))), ""
-    except ValueError as error:
-        return plan_form.Typed(plan=base), f"The plan cannot be read as JSON: {error}"
-
-
-def _json(text: str) -> dict[str, Any]:
+        return plan_form.typed(request.POST.dict(), {name: request.POST.getlist(name) for name in CHOSEN})
+    text = request.POST.get("json", "")
     if len(text) > JSON_MAX:
         raise ValueError(f"longer than {JSON_MAX:,} characters")
     found = json.loads(text) if text.strip() else {}
     if not isinstance(found, dict):
         raise ValueError("must be an object")
-    return found
+    return plan_form.Typed(plan=found)
 
 
-def _conflict(
-    request: HttpRequest, draft: Draft, base: dict[str, Any], typed: plan_form.Typed, error: Conflict
-) -> HttpResponse:
+def _conflict(request: HttpRequest, draft: Draft, error: Conflict) -> HttpResponse:
     done = policies.published_from(draft.policy, request.POST.get("etag", ""))
     if done is not None and (held := selectors.deliveries(draft.policy).filter(candidate=done).first()):
         return redirect("delivery", number=held.pk)  # the second press of the same button
     if error.kind == "live" and error.base is not None:
         return conflicts.page(request, draft.policy, error, error.base)
-    return _again(request, draft, base, typed, {"said": [f"{error}."]}, 409)
+    return _page(request, draft, Problems([f"{error}."]), 409)
 
 
 def _with_plan(policy: Policy, typed: plan_form.Typed, error: PolicyInvalid) -> PolicyInvalid:
@@ -126,77 +149,68 @@ def _with_plan(policy: Policy, typed: plan_form.Typed, error: PolicyInvalid) -> 
     return error
 
 
-def _problems(typed: plan_form.Typed, error: PolicyInvalid) -> dict[str, Any]:
+def _problems(typed: plan_form.Typed, error: PolicyInvalid) -> Problems:
     of_plan = tuple(
         Problem(each.path.removeprefix("plan").removeprefix("."), each.value, each.message, each.allowed)
         for each in error.errors
-        if each.path.partition(".")[0] == "plan"
+        if _is_of_plan(each)
     )
     errors, others = plan_form.by_field(typed, of_plan)
-    rest = PolicyInvalid(str(error), tuple(each for each in error.errors if each.path.partition(".")[0] != "plan"))
-    again = "; ".join(each.text for each in rest.errors if each.path == "again")
-    page = problems_for_page(PolicyInvalid(str(error), tuple(e for e in rest.errors if e.path != "again")))
-    said = [] if of_plan or again else page["said"]
-    return {
-        "errors": errors,
-        "others": others,
-        "again_error": again,
-        "reason_error": page["reason_error"],
-        "said": said,
-    }
+    again = "; ".join(each.text for each in error.errors if each.path == "again")
+    rest = tuple(each for each in error.errors if not _is_of_plan(each) and each.path != "again")
+    page = problems_for_page(PolicyInvalid(str(error), rest))
+    return Problems([] if of_plan or again else page["said"], errors, others, again, page["reason_error"])
 
 
-def _again(
-    request: HttpRequest,
-    draft: Draft,
-    base: dict[str, Any],
-    typed: plan_form.Typed,
-    problems: dict[str, Any],
-    status: int,
-) -> HttpResponse:
-    """The form as it was sent, with what is wrong at its fields."""
-    sent = {**request.POST.dict(), **{name: request.POST.getlist(name) for name in CHOSEN}}
-    context = _context(request, draft, base, sent)
-    context |= {"json": request.POST.get("json", ""), "use_json": bool(request.POST.get("use_json")), **problems}
-    context["etag"] = request.POST.get("etag", "")
-    context["error_links"] = [
-        (name.replace(".", "-"), f"{plan_form.label_of(name)}: {text}") for name, text in context["errors"].items()
-    ]
-    return render(request, "deliveries/deliver.html", context, status=status)
+def _is_of_plan(problem: Problem) -> bool:
+    return problem.path.partition(".")[0] == "plan"
 
 
-def _context(
-    request: HttpRequest, draft: Draft, base: dict[str, Any], sent: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    policy = draft.policy
-    shown = plan_form.values(base)
-    values = sent if sent is not None else None if shown is None else {**plan_form.defaults(), **shown}
-    return {
+def _page(request: HttpRequest, draft: Draft, wrong: Problems | None = None, status: int = 200) -> HttpResponse:
+    """The form as it is offered, or as it was sent with what is wrong at its fields."""
+    policy, sent, wrong = draft.policy, request.POST, wrong or Problems()
+    offered = default_plan(policy, draft)
+    values: plan_form.Values = {**plan_form.defaults(), **plan_form.values(offered)}
+    if request.method == "POST":
+        values = {**sent.dict(), **{name: sent.getlist(name) for name in CHOSEN}}
+    context = {
         **review_context(request, draft),
         "changes": reading.staged_changes(policies.live_version(policy).upgraded, draft.upgraded),
         "values": values,
-        "errors": {},
-        "etag": draft.etag,
-        "base": json.dumps(base),
-        "json": json.dumps(base, indent=2),
-        "use_json": shown is None,
+        **asdict(wrong),
+        "error_links": [
+            (name.replace(".", "-"), f"{plan_form.label_of(name)}: {text}") for name, text in wrong.errors.items()
+        ],
+        "etag": sent.get("etag", "") if request.method == "POST" else draft.etag,
+        "json": sent.get("json", "") if request.method == "POST" else json.dumps(plans.as_dict(offered), indent=2),
+        "use_json": bool(sent.get("use_json")),
         "shows": SHOWS,
-        "canaries": [_canary(number, values or {}) for number in range(1, plan_form.CANARIES + 1)],
+        "canaries": [_canary(number, values) for number in range(1, plan_form.CANARIES + 1)],
         "pools": scope_of(policy).pools,
         "pool_metrics": list(POOL_METRICS.items()),
         "classes": CLASSES,
         "does": DOES,
-        "pool": {key: (values or {}).get(f"pool.{key}", "") for key in ("metric", "class", "does")},
-        "start": {"at": (values or {}).get("start.at", "")},
+        "pool": {key: values.get(f"pool.{key}", "") for key in ("metric", "class", "does")},
+        "start": {"at": values.get("start.at", "")},
         "rules_text": f"The policy asks for {policy.approvals_needed}." if policy.approvals_needed else "",
         "asks_again": selectors.failed_before(policy, draft_sha256(draft)) is not None,
-        "again": request.POST.get("again", ""),
+        "again": sent.get("again", ""),
     }
+    return render(request, "deliveries/deliver.html", context, status=status)
 
 
-def _canary(number: int, values: dict[str, Any]) -> dict[str, Any]:
-    fields = {key: f"canary{number}.{key}" for key in ("share", "for", "max", "ask")}
-    return {"number": str(number), **fields, "asks": bool(values.get(fields["ask"]))}
+class CanaryFields(NamedTuple):
+    number: str
+    share: str
+    at_least: str
+    at_most: str
+    ask: str
+    asks: bool
+
+
+def _canary(number: int, values: plan_form.Values) -> CanaryFields:
+    share, at_least, at_most, ask = (f"canary{number}.{key}" for key in ("share", "for", "max", "ask"))
+    return CanaryFields(str(number), share, at_least, at_most, ask, bool(values.get(ask)))
 
 
 def draft_sha256(draft: Draft) -> str:

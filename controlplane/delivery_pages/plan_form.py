@@ -1,28 +1,40 @@
 """A plan as plain form fields, and back. Pure.
 
-The form shows the common shape: a shadow, some canaries, a switchback, everyone, and one guard of each kind. What it
-does not show (alpha, holds, expiry) is kept from the plan that it was made from. Another shape is edited as JSON.
+The form has the common shape: a shadow, some canaries, a switchback, everyone, and one guard of each kind. What it
+does not show (alpha, holds, expiry) takes its default. Another shape is written as JSON.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from controlplane.deliveries.plan import CLASSES, COMPARISONS, COUNTS, NEEDED, POOL_METRICS
+from controlplane.deliveries.plan import (
+    CLASSES,
+    COMPARISONS,
+    COUNTS,
+    NEEDED,
+    Canary,
+    ComparisonGuard,
+    CountGuard,
+    Full,
+    Guard,
+    Plan,
+    Shadow,
+)
 from controlplane.delivery_pages.display.durations import parse as seconds_of
 from controlplane.delivery_pages.display.durations import words
 from router.contract.problem import Problem
 
 CANARIES = 4
-Json = dict[str, Any]
+Unchecked = dict[str, object]  # a plan, or a part of one, as somebody wrote it
+Values = dict[str, str | list[str]]  # by field of the form
 
 
 @dataclass(slots=True)
 class Typed:
     """What was typed, as a plan that is yet to be checked."""
 
-    plan: Json = field(default_factory=dict)
+    plan: Unchecked = field(default_factory=dict)
     fields: dict[str, str] = field(default_factory=dict)  # path in the plan -> field of the form
     errors: dict[str, str] = field(default_factory=dict)  # field -> what could not be read
 
@@ -37,7 +49,7 @@ class _Form:
     def text(self, name: str) -> str:
         return self.posted.get(name, "").strip()
 
-    def read(self, into: Json, path: str, key: str, name: str, kind: Callable[[str], Any]) -> None:
+    def read(self, into: Unchecked, path: str, key: str, name: str, kind: Callable[[str], object]) -> None:
         """Put the field `name` at `path`.`key`; an empty one is left out, so that the plan names it as missing."""
         self.typed.fields[f"{path}.{key}"] = name
         text = self.text(name)
@@ -66,21 +78,25 @@ def whole_of(text: str) -> int:
     return int(text)
 
 
-def typed(posted: Mapping[str, str], chosen: Mapping[str, list[str]], base: Mapping[str, Any]) -> Typed:
-    """`chosen`: the ticked pools and classes of guards, by field. `base`: the plan that the form showed."""
-    found = Typed(plan={**base, "pools": chosen.get("pools", [])})
-    found.fields["pools"] = "pools"
+def typed(posted: Mapping[str, str], chosen: Mapping[str, list[str]]) -> Typed:
+    """`chosen`: the ticked pools and classes of guards, by field."""
+    found = Typed()
     form = _Form(posted, found)
-    found.plan["steps"] = _steps(form)
-    found.plan["guards"] = _guards(form, chosen)
-    found.plan["approvals"] = dict(base.get("approvals", {}))
-    form.read(found.plan["approvals"], "approvals", "needed", "approvals", whole_of)
-    _start(form)
+    approvals: Unchecked = {}
+    found.fields["pools"] = "pools"
+    form.read(approvals, "approvals", "needed", "approvals", whole_of)
+    found.plan = {
+        "pools": chosen.get("pools", []),
+        "steps": _steps(form),
+        "guards": _guards(form, chosen),
+        "approvals": approvals,
+        **_start(form),
+    }
     return found
 
 
-def _steps(form: _Form) -> list[Json]:
-    steps: list[Json] = []
+def _steps(form: _Form) -> list[Unchecked]:
+    steps: list[Unchecked] = []
     if form.text("shadow.for"):
         _step(form, steps, "shadow", "shadow", (("sample", share_of), ("for", seconds_of)))
     for number in range(1, CANARIES + 1):
@@ -98,9 +114,9 @@ def _steps(form: _Form) -> list[Json]:
 
 
 def _step(
-    form: _Form, steps: list[Json], mode: str, name: str, kinds: tuple[tuple[str, Callable[[str], Any]], ...]
+    form: _Form, steps: list[Unchecked], mode: str, name: str, kinds: tuple[tuple[str, Callable[[str], object]], ...]
 ) -> None:
-    step: Json = {"mode": mode}
+    step: Unchecked = {"mode": mode}
     path = f"steps[{len(steps)}]"
     form.typed.fields[path] = form.typed.fields[f"{path}.mode"] = f"{name}.{kinds[0][0]}"
     for key, kind in kinds:
@@ -108,8 +124,8 @@ def _step(
     steps.append(step)
 
 
-def _guards(form: _Form, chosen: Mapping[str, list[str]]) -> list[Json]:
-    guards: list[Json] = []
+def _guards(form: _Form, chosen: Mapping[str, list[str]]) -> list[Unchecked]:
+    guards: list[Unchecked] = []
     for metric in COMPARISONS:
         if classes := chosen.get(f"{metric}.classes"):
             guard, path = _guard(form, guards, metric, f"{metric}.worse")
@@ -130,21 +146,20 @@ def _guards(form: _Form, chosen: Mapping[str, list[str]]) -> list[Json]:
     return guards
 
 
-def _guard(form: _Form, guards: list[Json], metric: str, name: str) -> tuple[Json, str]:
+def _guard(form: _Form, guards: list[Unchecked], metric: str, name: str) -> tuple[Unchecked, str]:
     path = f"guards[{len(guards)}]"
     form.typed.fields[path] = form.typed.fields[f"{path}.metric"] = name
     guards.append({"metric": metric})
     return guards[-1], path
 
 
-def _start(form: _Form) -> None:
-    form.typed.plan.pop("start", None)
+def _start(form: _Form) -> Unchecked:
     if not form.text("start.at"):
-        return
-    start: Json = {"at": form.text("start.at")[:16], "zone": form.text("start.zone")}
+        return {}
+    start: Unchecked = {"at": form.text("start.at")[:16], "zone": form.text("start.zone")}
     form.typed.fields |= {"start": "start.at", "start.at": "start.at", "start.zone": "start.zone"}
     form.read(start, "start", "latest_s", "start.latest", seconds_of)
-    form.typed.plan["start"] = start
+    return {"start": start}
 
 
 def by_field(found: Typed, problems: tuple[Problem, ...]) -> tuple[dict[str, str], list[str]]:
@@ -163,7 +178,7 @@ def _text_of(problem: Problem) -> str:
     """With limits in the unit of the field."""
     key = problem.path.rpartition(".")[2]
     limits = re.fullmatch(r"(?:more than )?([\d.,]+)(?: to|, up to) ([\d.,]+)", problem.allowed)
-    if limits is None or key not in (*PERCENT, *TEXTS, "latest_s"):
+    if limits is None or key not in (*PERCENT, *TEXTS):
         return problem.text
     low, high = (_text(key, float(each.replace(",", ""))) for each in limits.groups())
     unit = " %" if key in PERCENT else ""
@@ -189,44 +204,39 @@ def label_of(name: str) -> str:
 # Showing a plan
 
 
-def values(plan: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The fields of the form; None when the form cannot show the plan, so that it is edited as JSON."""
-    fields: dict[str, Any] = {"pools": list(plan.get("pools", [])), "approvals": str(plan["approvals"]["needed"])}
-    for step in plan["steps"]:
-        name = _name_of(step["mode"], fields)
-        if name is None:
-            return None
-        fields |= _step_values(step, name)
-    for guard in plan["guards"]:
-        shown = _guard_values(guard)
-        if shown.keys() & fields.keys():
-            return None
-        fields |= shown
-    if start := plan.get("start"):
-        fields |= {"start.at": start["at"], "start.zone": start["zone"], "start.latest": words(start["latest_s"])}
+def values(plan: Plan) -> Values:
+    """The fields of the form for the plan that it offers."""
+    fields: Values = {"pools": list(plan.pools), "approvals": str(plan.approvals.needed)}
+    canaries = 0
+    for step in plan.steps:
+        if isinstance(step, Shadow):
+            fields |= {"shadow.sample": percent(step.sample), "shadow.for": words(step.for_s)}
+        elif isinstance(step, Canary):
+            canaries += 1
+            fields |= _canary_values(step, f"canary{canaries}")
+        elif isinstance(step, Full):
+            fields |= {"full": "on", "full.bake": words(step.bake_s)}
+    for guard in plan.guards:
+        fields |= _guard_values(guard)
     return fields
 
 
-def _name_of(mode: str, fields: Mapping[str, Any]) -> str | None:
-    """The part of the form that the next step of this mode takes, in the order in which the form reads them."""
-    names = ["shadow", *(f"canary{number}" for number in range(1, CANARIES + 1)), "switchback", "full"]
-    taken = [n for n, name in enumerate(names) if FIRST.get(name, f"{name}.share") in fields]
-    after = names[max(taken, default=-1) + 1 :]
-    return next((name for name in after if name.rstrip("0123456789") == mode), None)
+def _canary_values(step: Canary, name: str) -> Values:
+    times: Values = {f"{name}.for": words(step.for_s), f"{name}.max": words(step.max_s)}
+    return {f"{name}.share": percent(step.share), **times, **({f"{name}.ask": "on"} if step.then else {})}
 
 
-FIRST = {"shadow": "shadow.for", "switchback": "switchback.pairs", "full": "full"}
-
-
-def _step_values(step: Mapping[str, Any], name: str) -> dict[str, str]:
-    shown = {f"{name}.{key.removesuffix('_s')}": _text(key, value) for key, value in step.items() if key in TEXTS}
-    if step.get("then") == "ask":
-        shown[f"{name}.ask"] = "on"
-    return {**shown, "full": "on"} if step["mode"] == "full" else shown
+def _guard_values(guard: Guard) -> Values:
+    if isinstance(guard, CountGuard):
+        return {f"{guard.metric}.ratio": f"{guard.ratio:g}"}
+    if not isinstance(guard, ComparisonGuard):
+        return {}
+    fine: Values = {} if guard.fine is None else {f"{guard.metric}.fine": percent(guard.fine)}
+    return {f"{guard.metric}.classes": list(guard.classes), f"{guard.metric}.worse": percent(guard.worse), **fine}
 
 
 PERCENT = ("sample", "share", "worse", "fine")
-TEXTS = ("sample", "share", "for_s", "max_s", "block_s", "washout_s", "pairs", "bake_s")
+TEXTS = ("for_s", "max_s", "block_s", "washout_s", "pairs", "bake_s", "latest_s")
 
 
 def _text(key: str, value: float) -> str:
@@ -237,22 +247,6 @@ def _text(key: str, value: float) -> str:
 
 def percent(share: float) -> str:
     return f"{share * 100:g}"
-
-
-def _guard_values(guard: Mapping[str, Any]) -> dict[str, Any]:
-    metric = guard["metric"]
-    if metric in POOL_METRICS:
-        return {
-            "pool.metric": metric,
-            "pool.class": guard["class"],
-            "pool.above": f"{guard['above']:g}",
-            "pool.for": words(guard["for_s"]),
-            "pool.does": guard["does"],
-        }
-    if metric in COUNTS:
-        return {f"{metric}.ratio": f"{guard['ratio']:g}"}
-    shown: dict[str, Any] = {f"{metric}.classes": list(guard["classes"]), f"{metric}.worse": percent(guard["worse"])}
-    return {**shown, f"{metric}.fine": percent(guard["fine"])} if "fine" in guard else shown
 
 
 def defaults() -> dict[str, str]:

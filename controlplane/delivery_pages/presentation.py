@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.plan import Shadow
 from controlplane.deliveries.states import CARRIES, OPEN, State
 from controlplane.delivery_pages.display import evidence, sentences, steps
 from controlplane.delivery_pages.display.durations import countdown
-from controlplane.delivery_pages.display.evidence import EvidenceRow, Finding
+from controlplane.delivery_pages.display.evidence import EvidenceRow
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.steps import StepRow, percent
 
@@ -55,7 +56,7 @@ class Shown:
     said: str  # for screen readers, whenever it changes
 
 
-def shown(facts: Facts, findings: Sequence[Finding] = ()) -> Shown:
+def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Shown:
     word, shape = sentences.WORDS[facts.state]
     stepper = steps.rows(facts)
     now = sentences.now(facts)

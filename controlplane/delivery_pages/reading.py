@@ -1,17 +1,19 @@
 """From rows to what is shown: the facts of a delivery, its evidence, its timeline."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from controlplane.audit.models import AuditEntry
 from controlplane.deliveries import plan as plans
+from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judging import PAUSED_S
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.plan import NEEDED, Canary, ComparisonGuard, Plan, Switchback
 from controlplane.deliveries.states import State
-from controlplane.delivery_pages.display.evidence import Finding, name, undecided
+from controlplane.delivery_pages.display.evidence import title_of, undecided
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.timeline import Entry, entry
 from controlplane.delivery_pages.presentation import Shown, shown
@@ -26,7 +28,7 @@ def staged_changes(live: dict[str, Any], candidate: dict[str, Any]) -> list[Show
     return [replace(row, waits=belongs_to_pool(row.change.path)) for row in changes(live, candidate)]
 
 
-def facts_of(delivery: Delivery, findings: list[Finding], now: datetime) -> Facts:
+def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime) -> Facts:
     plan, state = plans.stored(delivery.plan), State(delivery.state)
     since = delivery.promoted_at if state is State.BAKING else None
     return Facts(
@@ -43,8 +45,8 @@ def facts_of(delivery: Delivery, findings: list[Finding], now: datetime) -> Fact
         what=delivery.what,
         by=delivery.by,
         undecided=undecided(findings) if findings else _awaited(plan, delivery.step),
-        holds=tuple(hold["text"] for hold in delivery.holds),
-        approvals_missing=max(0, plan.approvals_needed - delivery.approvals.count()),
+        holds=tuple(hold.text for hold in delivery.why_held),
+        approvals_missing=max(0, plan.approvals.needed - delivery.approvals.count()),
         ends_at=_ends_at(delivery, plan),
     )
 
@@ -54,12 +56,12 @@ def _awaited(plan: Plan, step: int) -> tuple[str, ...]:
     if not isinstance(plan.steps[min(step, len(plan.steps) - 1)], Canary | Switchback):
         return ()
     guards = (guard for guard in plan.guards if isinstance(guard, ComparisonGuard) and guard.metric in NEEDED)
-    return tuple(name({"metric": guard.metric, "class": each}) for guard in guards for each in guard.classes)
+    return tuple(title_of(guard.metric, each) for guard in guards for each in guard.classes)
 
 
 def _ends_at(delivery: Delivery, plan: Plan) -> float | None:
     if delivery.state == State.PROPOSED:
-        return (delivery.proposed_at + timedelta(seconds=plan.approvals_expire_s)).timestamp()
+        return (delivery.proposed_at + timedelta(seconds=plan.approvals.expires_s)).timestamp()
     if delivery.state == State.PAUSED:
         return (delivery.state_at + timedelta(seconds=PAUSED_S)).timestamp()
     return None
@@ -75,7 +77,7 @@ def latest_look(delivery: Delivery) -> Look | None:
 
 def shown_of(delivery: Delivery, now: datetime) -> Shown:
     look = latest_look(delivery)
-    findings = list(look.findings) if look else []
+    findings = look.found if look else ()
     return shown(facts_of(delivery, findings, now), findings)
 
 

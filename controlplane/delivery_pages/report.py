@@ -36,7 +36,7 @@ def shown(now: datetime) -> list[Delivery]:
 
 def _line(delivery: Delivery, now: datetime) -> DeliveryLine:
     look = reading.latest_look(delivery)
-    findings = list(look.findings) if look else []
+    findings = look.found if look else ()
     facts = reading.facts_of(delivery, findings, now)
     return DeliveryLine(
         delivery=delivery.pk,

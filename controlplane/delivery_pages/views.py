@@ -62,7 +62,7 @@ def delivery_list(request: HttpRequest) -> HttpResponse:
 
 
 def _row(delivery: Delivery) -> dict[str, Any]:
-    facts = reading.facts_of(delivery, [], timezone.now())
+    facts = reading.facts_of(delivery, (), timezone.now())
     word, shape = sentences.WORDS[facts.state]
     line = sentences.now(facts) if delivery.is_open else delivery.why
     return {"delivery": delivery, "word": word, "shape": shape, "line": line, "next": sentences.following(facts).what}

@@ -1,12 +1,13 @@
 """Metric families of deliveries and notices, from the database: where open deliveries are, how others ended."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
+import msgspec
 from django.db.models import Count, Min, Q
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from controlplane.deliveries import selectors
+from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
 from controlplane.deliveries.judging import WATCHED
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.plan import COMPARISONS, COUNTS
@@ -49,17 +50,21 @@ def _of_looks(rows: list[tuple[Delivery, Look | None]], now: float) -> Iterator[
     ages = [((row.policy.name,), _look_age_s(row, look, now)) for row, look in watched]
     text = "Time since the judge last looked at a running delivery"
     yield gauge("weir_delivery_look_age_seconds", text, ("policy",), ages)
-    took = [((row.policy.name,), look.facts["ms"] / 1000) for row, look in watched if look and "ms" in look.facts]
+    took = [
+        ((row.policy.name,), msgspec.convert(look.facts, LookFacts).ms / 1000)
+        for row, look in watched
+        if look and look.facts
+    ]
     yield gauge("weir_delivery_look_seconds", "Duration of the latest look", ("policy",), took)
-    found = [(row, finding) for row, look in watched if look for finding in look.findings]
+    found = [(row, finding) for row, look in watched if look for finding in look.found]
     differences: dict[tuple[str, ...], float | None] = {}
     verdicts, requests = {}, {}
     for row, finding in found:
         key = _guard(row, finding)
-        verdicts[(*key, finding["verdict"])] = 1.0
-        if finding["metric"] in COMPARED:
-            differences |= {(*key, bound): finding.get(bound) for bound in BOUNDS}
-        for arm, n in zip(ARMS, finding.get("n", ()), strict=False):
+        verdicts[(*key, finding.verdict)] = 1.0
+        if finding.metric in COMPARED:
+            differences |= {(*key, bound): getattr(finding, bound) for bound in BOUNDS}
+        for arm, n in zip(ARMS, finding.n, strict=True):
             requests[(*key, arm)] = n
     text = "Candidate against control, by guard, with the bounds of its interval"
     yield gauge("weir_delivery_difference", text, (*GUARD, "bound"), differences.items())
@@ -74,8 +79,8 @@ def _look_age_s(row: Delivery, look: Look | None, now: float) -> float:
     return max(0.0, now - since.timestamp())
 
 
-def _guard(row: Delivery, finding: dict[str, Any]) -> tuple[str, ...]:
-    return row.policy.name, finding.get("pool", ""), finding["metric"], finding.get("class", "")
+def _guard(row: Delivery, finding: GuardFinding) -> tuple[str, ...]:
+    return row.policy.name, finding.pool, finding.metric, finding.request_class
 
 
 def _ended() -> Metric:

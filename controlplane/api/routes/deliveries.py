@@ -58,7 +58,9 @@ def deliver_draft(request: HttpRequest, response: HttpResponse, name: str, paylo
         check(caller(request), "admin")  # a narrow token of an administrator is not enough
     policy = policies.policy(name)
     pools = [pool.name for pool in policies.pools_of(policy)]
-    plan = payload.plan if payload.plan is not None else plans.default_plan(pools, policy.approvals_needed)
+    plan = payload.plan
+    if plan is None:
+        plan = plans.as_dict(plans.default_plan(pools, policy.approvals_needed))
     made = services.propose(
         policy,
         plan,

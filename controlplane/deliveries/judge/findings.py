@@ -1,20 +1,20 @@
 """What the judge finds: one verdict for each guard. Pure."""
 
-from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
 
 Verdict = Literal["fail", "fine", "inconclusive", "no_data", "error", "not_judged", "deferred"]
 Effect = Literal["abort", "pause"]
 
 
-@dataclass(frozen=True, slots=True)
-class GuardFinding:
+class GuardFinding(Struct, frozen=True):
     """Of one guard, for one class where it has classes. Shares and relative differences are 0–1."""
 
     metric: str
     verdict: Verdict
     text: str  # one sentence
-    request_class: str = ""
     pool: str = ""
     estimate: float | None = None  # candidate against control: relative for ttft and tpot, points for slow, else a rate
     lower: float | None = None  # `estimate` with the worst luck that α allows
@@ -28,11 +28,20 @@ class GuardFinding:
     e_value: float | None = None  # of counts: fails at 1/α
     needed: bool = False  # a step passes only when it is fine
     effect: Effect = "abort"  # of a failure
+    request_class: str = field(name="class", default="")
 
     def as_dict(self) -> dict[str, Any]:
-        found = {name: _rounded(value) for name, value in asdict(self).items()}
-        found["class"] = found.pop("request_class")
-        return found
+        """As a look stores it."""
+        return {name: _rounded(value) for name, value in msgspec.to_builtins(self).items()}
+
+
+class LookFacts(Struct, frozen=True):
+    """How much one look took."""
+
+    routers: int = 0
+    tallies: int = 0
+    guards: int = 0
+    ms: float = 0.0
 
 
 def _rounded(value: Any) -> Any:

@@ -3,13 +3,25 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controlplane.deliveries.judge.findings import GuardFinding
+from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
 from controlplane.deliveries.judge.memory import Memory
 from controlplane.deliveries.plan import Canary, Full, Plan, Shadow, Step, Switchback
-from controlplane.deliveries.states import Proposal, State, What
+from controlplane.deliveries.states import Hold, State, What
 from fleet.counted import percent
 
 Findings = Sequence[GuardFinding]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What the judge wants, with its grounds. services.judge_step applies it."""
+
+    what: What
+    why: str = ""
+    holds: tuple[Hold, ...] = ()  # of HOLD
+    findings: tuple[GuardFinding, ...] = ()
+    facts: LookFacts | None = None
+    memory: Memory | None = None  # replaces what the judge kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,7 @@ def _held(at: Situation, findings: Findings) -> Proposal | None:
         return None
     errors = [each for each in findings if each.verdict == "error"]
     if errors:
-        holds = tuple({"code": each.metric, "text": _text(each)} for each in errors)
+        holds = tuple(Hold(each.metric, _text(each)) for each in errors)
         return Proposal(What.HOLD, _texts(errors), holds)
     return Proposal(What.GOOD) if at.state is State.HOLDING else None
 
@@ -71,9 +83,9 @@ def _blind(at: Situation, findings: Findings, memory: Memory, now: float) -> Pro
     lacking = without_data(findings)
     if isinstance(at.current, Switchback) or not lacking or memory.without_data is None:
         return None
-    if now - memory.without_data < at.plan.no_data_s:
+    if now - memory.without_data < at.plan.hold.no_data_s:
         return None
-    return Proposal(What.PAUSE, f"no data for {at.plan.no_data_s} s: {_texts(lacking)}")
+    return Proposal(What.PAUSE, f"no data for {at.plan.hold.no_data_s} s: {_texts(lacking)}")
 
 
 def without_data(findings: Findings) -> list[GuardFinding]:

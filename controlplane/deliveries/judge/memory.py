@@ -1,7 +1,5 @@
 """What the judge keeps from look to look, in Delivery.memory. Pure."""
 
-from typing import Any
-
 import msgspec
 from msgspec import Struct, field
 
@@ -48,14 +46,9 @@ class Memory(Struct):
         return known
 
 
-def load(stored: dict[str, Any]) -> Memory:
+def load(stored: object) -> Memory:
     """Empty when a step has just begun, or when another version of Weir wrote something else."""
     try:
         return msgspec.convert(stored, Memory, strict=False)
     except msgspec.ValidationError:
         return Memory()
-
-
-def dump(memory: Memory) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(memory, str_keys=True)
-    return found

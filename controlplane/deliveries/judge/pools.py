@@ -1,7 +1,9 @@
 """The findings of one pool in one look, for each kind of step. Pure but for what it remembers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from controlplane.deliveries.judge import breaker, pool_guards, rare, shadow, switchback, verdicts
 from controlplane.deliveries.judge.findings import GuardFinding

@@ -5,7 +5,8 @@ judges it with more requests, a canary goes on as soon as the other classes are 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.sums import Evidence

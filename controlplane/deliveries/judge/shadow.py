@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.statistics.comparisons import LEAST_REQUESTS, half_width

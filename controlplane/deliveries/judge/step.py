@@ -5,8 +5,8 @@ What it needs from look to look is in the database, so that any control worker c
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import redis
 import structlog
@@ -14,8 +14,8 @@ import structlog
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.judge import evidence, look, memory
-from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.judge.look import Situation
+from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
+from controlplane.deliveries.judge.look import Proposal, Situation
 from controlplane.deliveries.judge.memory import Memory
 from controlplane.deliveries.judge.pools import Looked, findings_of
 from controlplane.deliveries.judge.traffic import Traffic
@@ -23,7 +23,7 @@ from controlplane.deliveries.judging import WATCHED
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.plan import Plan
-from controlplane.deliveries.states import CARRIES, SPLIT, Proposal, State, What
+from controlplane.deliveries.states import CARRIES, SPLIT, Hold, State, What
 from fleet.redis import connect
 from router.contract.redis import redis_keys
 
@@ -86,7 +86,7 @@ def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Deliver
         return delivery
     text = f"Redis does not answer: {error}"
     finding = GuardFinding(metric="tallies", verdict="error", text=text)
-    held = Proposal(What.HOLD, text, ({"code": "tallies", "text": text},), (finding.as_dict(),))
+    held = Proposal(What.HOLD, text, (Hold("tallies", text),), (finding,))
     return services.judge_step(delivery, held, at)
 
 
@@ -105,19 +105,11 @@ def proposal(delivery: Delivery, plan: Plan, traffic: Traffic, now: float) -> Pr
     found = tuple(each for pool in plan.pools for each in findings_of(at, looked, pool, traffic, kept, now))
     _notice_data(found, kept, now)
     wanted = look.propose(at, found, kept, now)
-    return Proposal(
-        wanted.what,
-        wanted.why,
-        wanted.holds,
-        tuple(each.as_dict() for each in found),
-        facts=_facts(traffic, found, began),
-        memory=_to_keep(wanted.what, kept),
-    )
-
-
-def _to_keep(what: What, kept: Memory) -> dict[str, Any]:
-    """A new step begins with nothing but the usual errors, for the breaker while the candidate bakes."""
-    return memory.dump(Memory(errors_before=kept.errors_before) if what is What.PASS else kept)
+    if wanted.what is What.PASS:  # a new step begins with the usual errors, for the breaker while the candidate bakes
+        kept = Memory(errors_before=kept.errors_before)
+    ms = round((time.perf_counter() - began) * 1000, 1)
+    facts = LookFacts(len(traffic.routers), len(traffic.tallies), len(found), ms)
+    return replace(wanted, findings=found, facts=facts, memory=kept)
 
 
 def _notice_data(found: tuple[GuardFinding, ...], kept: Memory, now: float) -> None:
@@ -125,15 +117,6 @@ def _notice_data(found: tuple[GuardFinding, ...], kept: Memory, now: float) -> N
         kept.without_data = None
     elif kept.without_data is None:
         kept.without_data = now
-
-
-def _facts(traffic: Traffic, found: tuple[GuardFinding, ...], began: float) -> dict[str, Any]:
-    return {
-        "routers": len(traffic.routers),
-        "tallies": len(traffic.tallies),
-        "guards": len(found),
-        "ms": round((time.perf_counter() - began) * 1000, 1),
-    }
 
 
 def _previewed(delivery: Delivery) -> Callable[[str], tuple[float, float] | None]:

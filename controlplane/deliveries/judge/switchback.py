@@ -7,7 +7,8 @@ looked at once, when all pairs are complete.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from controlplane.deliveries.judge.findings import GuardFinding, Verdict
 from controlplane.deliveries.judge.memory import Block

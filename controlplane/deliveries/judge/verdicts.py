@@ -1,8 +1,10 @@
 """The guards of a plan against the evidence of one pool: a finding for each. Pure."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec.structs import replace
 
 from controlplane.deliveries.judge.findings import GuardFinding, Verdict
 from controlplane.deliveries.judge.statistics import comparisons, counts

@@ -45,7 +45,7 @@ def test_what_is_left_out_takes_its_default() -> None:
     made = plans.as_dict(parse({"steps": STEPS}, pools=("night", "chat")))
     assert made["pools"] == ["chat", "night"]
     assert made["steps"][1] == {**CANARY, "max_s": 3600}
-    assert made["guards"] == list(plans.DEFAULT_GUARDS)
+    assert parse({"steps": STEPS}, pools=("night", "chat")).guards == plans.DEFAULT_GUARDS
     assert (made["alpha"], made["hold"], made["approvals"]) == (
         0.01,
         {"no_data_s": 1800, "error_s": 600},
@@ -226,7 +226,7 @@ def test_a_number_beyond_its_limit_is_refused_with_path_value_and_range(name: st
 
 
 def test_a_policy_that_needs_approvals_sets_the_least_of_them() -> None:
-    assert parse({"steps": STEPS}, pools=("chat",), approvals_needed=2).approvals_needed == 2
+    assert parse({"steps": STEPS}, pools=("chat",), approvals_needed=2).approvals.needed == 2
     assert "2 to 10" in problems(WHOLE, approvals_needed=2)["approvals.needed"]
 
 
@@ -242,15 +242,13 @@ def test_a_million_unknown_fields_are_not_all_reported() -> None:
 
 def test_the_offered_plan_is_valid() -> None:
     offered = plans.default_plan(("chat", "night"), 2)
-    assert plans.as_dict(parse(offered, pools=("chat", "night"), approvals_needed=2)) == offered
+    assert parse(plans.as_dict(offered), pools=("chat", "night"), approvals_needed=2) == offered
 
 
 def test_the_offered_plan_leaves_out_classes_that_the_preview_hardly_saw() -> None:
-    classes = {"warm": {"of": 900}, "medium": {"of": 99}, "heavy": {"of": 1}}
-    offered = plans.default_plan(("chat",), preview={"changed": {"of": 1000, "classes": classes}})
-    assert offered["guards"][0]["classes"] == ["warm", "medium"]
-    nothing = plans.default_plan(("chat",), preview={"changed": {"of": 0, "classes": {}}})
-    assert nothing["guards"][0]["classes"] == ["warm", "medium", "heavy"]
+    offered = plans.default_plan(("chat",), shares={"warm": 0.9, "medium": 0.099, "heavy": 0.001})
+    assert plans.as_dict(offered)["guards"][0]["classes"] == ["warm", "medium"]
+    assert plans.as_dict(plans.default_plan(("chat",)))["guards"][0]["classes"] == ["warm", "medium", "heavy"]
 
 
 @pytest.mark.parametrize(
@@ -259,12 +257,12 @@ def test_the_offered_plan_leaves_out_classes_that_the_preview_hardly_saw() -> No
 )
 def test_the_offered_plan_has_a_larger_canary_for_a_rare_class(heavy: int, shares: list[float]) -> None:
     """Of 1,000 requests; the last canary asks."""
-    classes = {"warm": {"of": 500}, "medium": {"of": 500 - heavy}, "heavy": {"of": heavy}}
-    offered = plans.default_plan(("chat",), preview={"changed": {"of": 1000, "classes": classes}})
-    canaries = [step for step in offered["steps"] if step["mode"] == "canary"]
-    assert [step["share"] for step in canaries] == shares
-    assert [step.get("then") for step in canaries] == [*[None] * (len(canaries) - 1), "ask"]
-    assert plans.as_dict(parse(offered, pools=("chat",))) == offered
+    classes = {"warm": 0.5, "medium": (500 - heavy) / 1000, "heavy": heavy / 1000}
+    offered = plans.default_plan(("chat",), shares=classes)
+    canaries = [step for step in offered.steps if isinstance(step, plans.Canary)]
+    assert [step.share for step in canaries] == shares
+    assert [step.then for step in canaries] == [*[""] * (len(canaries) - 1), "ask"]
+    assert parse(plans.as_dict(offered), pools=("chat",)) == offered
 
 
 NUMBERS = st.one_of(st.integers(-10, 10**7), st.floats(allow_nan=True), st.booleans(), st.none(), st.text(max_size=3))

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries import states
-from controlplane.deliveries.states import CLOSED, OPEN, TABLE, By, Position, Refused, State, What, next_position
+from controlplane.deliveries.states import CLOSED, OPEN, TABLE, By, Hold, Position, Refused, State, What, next_position
 from controlplane.deliveries.tests.conftest import CANARY, FULL, SHADOW, STEPS
 
 SWITCHBACK = {"mode": "switchback", "block_s": 60, "washout_s": 10, "pairs": 4}
 BLOCKS = (0, 1, 1, 0, 1, 0, 0, 1)
-HOLD = ({"code": "error", "text": "tallies are 20 s old"},)
-FREEZE = ({"code": "freeze", "text": "freeze Christmas"},)
+HOLD = (Hold("error", "tallies are 20 s old"),)
+FREEZE = (Hold("freeze", "freeze Christmas"),)
 
 
 def parsed(*steps: dict) -> plans.Plan:

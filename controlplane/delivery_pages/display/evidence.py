@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from controlplane.dashboard.templatetags.figures import ms, whole
+from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.plan import COMPARISONS, COUNTS, NEEDED
 from controlplane.delivery_pages.display.interval import (
     RatioAxis,
@@ -16,8 +16,6 @@ from controlplane.delivery_pages.display.interval import (
 )
 from controlplane.policies.selectors import listed
 from fleet.counted import percent
-
-Finding = Mapping[str, Any]  # a GuardFinding as stored in a look
 
 METRICS: Mapping[str, str] = {
     "ttft": "TTFT",
@@ -66,25 +64,28 @@ class EvidenceRow:
     axis: RatioAxis | None
 
 
-def name(finding: Finding) -> str:
+def name(finding: GuardFinding) -> str:
+    return title_of(finding.metric, finding.request_class)
+
+
+def title_of(metric: str, request_class: str) -> str:
     """heavy TTFT"""
-    metric = METRICS.get(finding["metric"], finding["metric"])
-    return f"{finding['class']} {metric}" if finding.get("class") else metric
+    return f"{request_class} {METRICS.get(metric, metric)}".strip()
 
 
-def undecided(findings: Sequence[Finding]) -> tuple[str, ...]:
+def undecided(findings: Sequence[GuardFinding]) -> tuple[str, ...]:
     """Required comparisons that are not fine yet."""
     waits = ("inconclusive", "no_data", "error")
-    return tuple(dict.fromkeys(name(each) for each in findings if each["needed"] and each["verdict"] in waits))
+    return tuple(dict.fromkeys(name(each) for each in findings if each.needed and each.verdict in waits))
 
 
-def verdict(findings: Sequence[Finding]) -> str:
+def verdict(findings: Sequence[GuardFinding]) -> str:
     """One sentence above the table."""
-    failed = [name(each) for each in findings if each["verdict"] == "fail"]
+    failed = [name(each) for each in findings if each.verdict == "fail"]
     if failed:
         return f"Failed: {listed(failed)}."
-    fine = [name(each) for each in findings if each["needed"] and each["verdict"] == "fine"]
-    left = [name(each) for each in findings if each["verdict"] == "deferred"]
+    fine = [name(each) for each in findings if each.needed and each.verdict == "fine"]
+    left = [name(each) for each in findings if each.verdict == "deferred"]
     said = ((fine, "fine"), (undecided(findings), "not decided yet"), (left, "left to a later step"))
     parts = [_are(names, word) for names, word in said if names]
     return f"Nothing fails; {'; '.join(parts)}." if parts else ""
@@ -98,61 +99,61 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def rows(findings: Sequence[Finding]) -> tuple[EvidenceRow, ...]:
-    several = len({each.get("pool", "") for each in findings}) > 1
+def rows(findings: Sequence[GuardFinding]) -> tuple[EvidenceRow, ...]:
+    several = len({each.pool for each in findings}) > 1
     return tuple(_row(each, several) for each in sorted(findings, key=_rank))
 
 
-def _rank(finding: Finding) -> int:
+def _rank(finding: GuardFinding) -> int:
     """What fails, then what must be fine, then what can only fail, then what checks the sums themselves."""
-    if finding["verdict"] in ("fail", "error"):
+    if finding.verdict in ("fail", "error"):
         return 0
-    return 1 if finding["needed"] else 3 if finding["metric"] in CHECKS else 2
+    return 1 if finding.needed else 3 if finding.metric in CHECKS else 2
 
 
-def _title(finding: Finding) -> str:
-    return name(finding) if finding.get("class") else _capital(name(finding))
+def _title(finding: GuardFinding) -> str:
+    return name(finding) if finding.request_class else _capital(name(finding))
 
 
-def _row(finding: Finding, several_pools: bool) -> EvidenceRow:
-    words, shape = VERDICTS.get(finding["verdict"], (finding["verdict"], "unseen"))
-    if finding["verdict"] == "inconclusive" and not finding["needed"]:
+def _row(finding: GuardFinding, several_pools: bool) -> EvidenceRow:
+    words, shape = VERDICTS.get(finding.verdict, (finding.verdict, "unseen"))
+    if finding.verdict == "inconclusive" and not finding.needed:
         words, shape = "nothing found", "done"
     estimate, interval, limits, axis = _numbers(finding)
     return EvidenceRow(
-        title=f"{_title(finding)}, {finding['pool']}" if several_pools else _title(finding),
+        title=f"{_title(finding)}, {finding.pool}" if several_pools else _title(finding),
         estimate=estimate,
         interval=interval,
         limits=limits,
-        n=whole(finding["n"][0]),
-        cells=whole(finding["cells"][0]) if finding["metric"] in COMPARISONS else "",
+        n=whole(finding.n[0]),
+        cells=whole(finding.cells[0]) if finding.metric in COMPARISONS else "",
         verdict=words,
         shape=shape,
-        text=finding["text"] if axis is None or finding["verdict"] == "deferred" else "",
+        text=finding.text if axis is None or finding.verdict == "deferred" else "",
         axis=axis,
     )
 
 
-def _numbers(finding: Finding) -> tuple[str, str, str, RatioAxis | None]:
-    metric, estimate = finding["metric"], finding.get("estimate")
+def _numbers(finding: GuardFinding) -> tuple[str, str, str, RatioAxis | None]:
+    metric, estimate = finding.metric, finding.estimate
     if estimate is not None and metric in NEEDED:
         return _ratio(finding, estimate)
     if estimate is not None and metric == "slow":
         return _points(finding, estimate)
-    if metric in COUNTS and finding.get("control") is not None:
-        rates = f"{_share(finding['candidate'])} against {_share(finding['control'])}"
-        return rates, "", f"fails above × {finding['worse']:g}", None
+    if metric in COUNTS and finding.candidate is not None and finding.control is not None:
+        rates = f"{_share(finding.candidate)} against {_share(finding.control)}"
+        return rates, "", f"fails above × {finding.worse:g}", None
     if estimate is not None:
         return _level(finding, estimate)
     return "", "", "", None
 
 
-def _level(finding: Finding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
+def _level(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
     """Of one side: a share, or ms of the pool."""
-    shown = ms if finding["metric"].endswith("_ms") else _share
-    low, high, worse = finding["lower"], finding["upper"], finding["worse"]
+    shown = ms if finding.metric.endswith("_ms") else _share
+    low, high, worse = finding.lower, finding.upper, finding.worse
     interval = f"{shown(low)} to {shown(high)}" if low is not None and high is not None else ""
-    limits = f"fails above {shown(worse)}" if worse is not None and finding["metric"] != "arms" else ""
+    limits = f"fails above {shown(worse)}" if worse is not None and finding.metric != "arms" else ""
     return shown(estimate), interval, limits, None
 
 
@@ -160,8 +161,8 @@ def _share(share: float) -> str:
     return percent(share, ".3g")
 
 
-def _ratio(finding: Finding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
-    worse, fine, low, high = finding["worse"], finding["fine"], *_bounds(finding)
+def _ratio(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
+    worse, fine, low, high = finding.worse or 0.0, finding.fine or 0.0, *_bounds(finding)
     limits = f"fails above {signed_percent(worse)}, fine below {signed_percent(fine)}"
     axis = ratio_axis(1 + estimate, 1 + low, 1 + high, worse, fine)
     return times(estimate), f"{factor(low)} to {factor(high)}", limits, axis
@@ -175,14 +176,14 @@ def times(difference: float) -> str:
     return f"× {1 + difference:.2f}"
 
 
-def _points(finding: Finding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
-    worse, low, high = finding["worse"], *_bounds(finding)
+def _points(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
+    worse, low, high = finding.worse or 0.0, *_bounds(finding)
     interval = f"{signed_points(low)} to {signed_points(high)}"
     limits = f"fails above {signed_points(worse)}"
     return signed_points(estimate), interval, limits, points_axis(estimate, low, high, worse)
 
 
-def _bounds(finding: Finding) -> tuple[float, float]:
+def _bounds(finding: GuardFinding) -> tuple[float, float]:
     """An absent bound is infinite: JSON has no infinity."""
-    low, high = finding["lower"], finding["upper"]
+    low, high = finding.lower, finding.upper
     return -math.inf if low is None else low, math.inf if high is None else high

@@ -6,8 +6,9 @@ v43 → v44 canary 25 % · heavy × 1.04 (0.97–1.12) · 4:10
 import math
 from collections.abc import Sequence
 
+from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.states import CARRIES, State
-from controlplane.delivery_pages.display.evidence import Finding, name, times
+from controlplane.delivery_pages.display.evidence import name, times
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.steps import length_s, title
 
@@ -22,20 +23,19 @@ def step_words(facts: Facts) -> str:
     return words[0].lower() + words[1:]
 
 
-def figure(findings: Sequence[Finding]) -> str:
+def figure(findings: Sequence[GuardFinding]) -> str:
     """The one comparison that says most: a failing one, else the one with the highest lower bound."""
-    known = [each for each in findings if each["needed"] and each.get("estimate") is not None]
+    known = [each for each in findings if each.needed and each.estimate is not None]
     if not known:
         return ""
-    worst = max(known, key=lambda each: (each["verdict"] == "fail", _low(each)))
-    low, high = (times(each)[2:] if each is not None else "?" for each in (worst["lower"], worst["upper"]))
-    metric = "" if worst["metric"] == "ttft" else f" {name(worst).split()[-1]}"
-    return f"{worst.get('class', '')}{metric} {times(worst['estimate'])} ({low}–{high})"
+    worst = max(known, key=lambda each: (each.verdict == "fail", _low(each)))
+    low, high = (times(each)[2:] if each is not None else "?" for each in (worst.lower, worst.upper))
+    metric = "" if worst.metric == "ttft" else f" {name(worst).split()[-1]}"
+    return f"{worst.request_class}{metric} {times(worst.estimate or 0.0)} ({low}–{high})"
 
 
-def _low(finding: Finding) -> float:
-    low: float | None = finding["lower"]
-    return -math.inf if low is None else low
+def _low(finding: GuardFinding) -> float:
+    return -math.inf if finding.lower is None else finding.lower
 
 
 def next_at(facts: Facts) -> float | None:

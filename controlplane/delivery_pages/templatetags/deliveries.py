@@ -57,7 +57,7 @@ def open_delivery_of(policy: Policy) -> dict[str, Any] | None:
     held = selectors.open_delivery(policy)
     if held is None:
         return None
-    facts = reading.facts_of(held, [], timezone.now())
+    facts = reading.facts_of(held, (), timezone.now())
     word, shape = sentences.WORDS[facts.state]
     return {
         "delivery": held,

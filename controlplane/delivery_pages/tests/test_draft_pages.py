@@ -30,7 +30,6 @@ def fields(client):
         **sent,
         "pools": context["values"]["pools"],
         "etag": context["etag"],
-        "base": context["base"],
         "reason": WHY,
     }
 
@@ -84,10 +83,6 @@ def test_json_that_is_no_plan_is_refused_and_kept(otto_client, draft, text, said
     assert response.status_code == 422
     assert said in response.content.decode()
     assert response.context["json"] == text
-
-
-def test_a_broken_base_is_replaced_by_the_default(otto_client, draft):
-    assert otto_client.post(URL, {**fields(otto_client), "base": "{"}).status_code == 302
 
 
 def test_a_second_press_leads_to_the_same_delivery(otto_client, draft):

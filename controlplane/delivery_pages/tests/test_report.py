@@ -25,7 +25,9 @@ from router.contract.redis.published import FleetValue
 def running(live_redis, pool, delivery):
     for what, by in ((What.START, By.PERSON), (What.ARMED, By.SYSTEM), (What.PASS, By.JUDGE)):
         delivery = move(delivery, TransitionRequest(what, by, OTTO, WHY))
-    Look.objects.create(delivery=delivery, state="step", step=1, generation=delivery.generation, findings=[finding()])
+    Look.objects.create(
+        delivery=delivery, state="step", step=1, generation=delivery.generation, findings=[finding().as_dict()]
+    )
     return delivery
 
 

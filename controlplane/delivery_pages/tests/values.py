@@ -3,6 +3,7 @@
 from typing import Any
 
 from controlplane.deliveries import plan as plans
+from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.plan import Plan
 from controlplane.deliveries.states import State
 from controlplane.delivery_pages.display.facts import Facts
@@ -25,11 +26,10 @@ def facts(state: State, **more: Any) -> Facts:
     return Facts(**{"candidate": "v44", "base": "v43", "plan": plan(), "state": state, "now": NOW, **more})
 
 
-def finding(metric: str = "ttft", request_class: str = "heavy", **more: Any) -> dict[str, Any]:
-    """As the judge stores it in a look."""
+def finding(metric: str = "ttft", request_class: str = "heavy", **more: Any) -> GuardFinding:
     made: dict[str, Any] = {
         "metric": metric,
-        "class": request_class,
+        "request_class": request_class,
         "pool": "chat",
         "verdict": "inconclusive",
         "text": "one sentence",
@@ -38,12 +38,8 @@ def finding(metric: str = "ttft", request_class: str = "heavy", **more: Any) -> 
         "upper": 0.12,
         "worse": 0.1,
         "fine": 0.25 if metric != "slow" else None,
-        "candidate": None,
-        "control": None,
-        "n": [204, 1900],
-        "cells": [31.2, 60.0],
-        "e_value": None,
+        "n": (204, 1900),
+        "cells": (31.2, 60.0),
         "needed": metric in ("ttft", "tpot"),
-        "effect": "abort",
     }
-    return {**made, **more}
+    return GuardFinding(**{**made, **more})

@@ -110,7 +110,7 @@ def _propose(policy: Policy, actor: Actor, options: dict[str, Any]) -> Delivery:
     plan = (
         _read(options["plan"], yaml.safe_load)
         if options["plan"]
-        else plans.default_plan(names, policy.approvals_needed)
+        else plans.as_dict(plans.default_plan(names, policy.approvals_needed))
     )
     drafts.check_reason(options["reason"])
     if policies.live_version(policy).upgraded == document:

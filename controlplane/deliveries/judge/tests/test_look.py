@@ -8,7 +8,7 @@ from controlplane.deliveries import plan as plans
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.look import Situation, is_fine, propose
 from controlplane.deliveries.judge.memory import Memory
-from controlplane.deliveries.states import State, What
+from controlplane.deliveries.states import Hold, State, What
 
 PLAN = plans.parse(
     {
@@ -70,7 +70,7 @@ def test_a_guard_that_pauses(state: State, expected: What) -> None:
 def test_an_error_holds_and_never_aborts() -> None:
     found = propose(at(), (FINE, WRONG), Memory(), 0.0)
     assert found.what is What.HOLD
-    assert found.holds == ({"code": "ttft", "text": "demo: error"},)
+    assert found.holds == (Hold("ttft", "demo: error"),)
 
 
 def test_an_error_goes_on_holding() -> None:

@@ -18,7 +18,7 @@ QUICK = Window(n=300, ttft=latencies(*[100.0] * 300))
 
 
 def guard(metric: str = "pool.ttft_p90_ms", above: float = 800.0) -> PoolGuard:
-    return PoolGuard(metric, "warm", above, 30, "pause")
+    return PoolGuard(metric, above, 30, "pause", "warm")
 
 
 def test_there_is_a_measure_for_every_metric_of_a_plan() -> None:

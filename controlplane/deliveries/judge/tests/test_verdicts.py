@@ -1,11 +1,11 @@
 """Every verdict, and golden looks: what the judge says of traffic that is always the same."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries.judge.findings import GuardFinding

@@ -30,7 +30,8 @@ delivery = Delivery.objects.get(policy__name="{name}")
 for what, by in {moves}:
     delivery = move(delivery, TransitionRequest(What(what), By(by)))
 Look.objects.create(delivery=delivery, state=delivery.state, step=delivery.step, generation=delivery.generation,
-                    findings=[finding(verdict="fine"), finding("slow"), finding("tpot", "warm")])
+                    findings=[finding(verdict="fine").as_dict(), finding("slow").as_dict(),
+                              finding("tpot", "warm").as_dict()])
 """
 
 
