@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -12,12 +13,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError, ValidationErrorContext
 from ninja.operation import Operation
+from pydantic_core import ErrorDetails
 
 from controlplane.api.auth import TokenOrSession
 from controlplane.api.openapi import describe
 from controlplane.api.problems import ApiProblem, response
 from controlplane.experiments.results.across import NotComparable
 from controlplane.experiments.services import InvalidExperiment
+from controlplane.input_errors import problem_of
 from controlplane.keys.services import InvalidKey
 from controlplane.notices.errors import InvalidInput
 from controlplane.policies import errors as policy_errors
@@ -77,32 +80,23 @@ class WeirApi(NinjaAPI):
         }
 
 
-def _raw(context: ValidationErrorContext[Any]) -> list[Any]:
-    return context.pydantic_validation_error.errors(include_url=False, include_context=False)
+def _raw(context: ValidationErrorContext[Any]) -> list[ErrorDetails]:
+    return context.pydantic_validation_error.errors(include_url=False)
 
 
-def _field(error: dict[str, Any], model: Any) -> Problem:
-    """Pydantic's locations become dotted paths: ("payload", "arms", 0, "name") → arms.0.name."""
-    known = model.__ninja_flatten_map_reverse__
-    # A part that begins with a bar says which form of a value was tried.
-    location = [text for part in known.get(error["loc"], error["loc"]) if not (text := str(part)).startswith("|")]
+def _field(error: ErrorDetails, model: Any) -> Problem:
+    location = model.__ninja_flatten_map_reverse__.get(error["loc"], error["loc"])
     # The location of a whole body starts with the parameter's name.
     if model.__ninja_param_source__ == "body" and len(location) > 1:
-        location.pop(0)
-    message = _unknown(model, location) if error["type"] == "extra_forbidden" else plain(error["msg"])
-    return Problem(".".join(location), None if error["type"] == "missing" else error.get("input"), message)
+        location = location[1:]
+    problem = problem_of(error, location)
+    return replace(problem, allowed=_fields(model, problem.path)) if error["type"] == "extra_forbidden" else problem
 
 
-def plain(message: str) -> str:
-    """Pydantic's message without its own prefix."""
-    return message.removeprefix("Value error, ")
-
-
-def _unknown(model: Any, location: list[str]) -> str:
-    """Add the allowed field names when the unknown field is at the top of the body."""
+def _fields(model: Any, path: str) -> str:
+    """The names of a body's fields, for an unknown one at its top."""
     bodies = [field.annotation for field in model.model_fields.values()]
-    names = getattr(bodies[0], "model_fields", None) if len(bodies) == 1 and len(location) == 1 else None
-    return "unknown field" + (f"; allowed: {', '.join(names)}" if names else "")
+    return ", ".join(getattr(bodies[0], "model_fields", ())) if len(bodies) == 1 and "." not in path else ""
 
 
 def from_validation(error: InvalidFields) -> ApiProblem:

@@ -34,8 +34,11 @@ def as_json(problem: Problem) -> dict[str, Any]:
 
 
 def by_path(problems: Iterable[Problem]) -> dict[str, str]:
-    """For a form, which shows each text beside its field."""
-    return {problem.path: problem.text for problem in problems}
+    """For a form, which shows the first text of each field beside it."""
+    found: dict[str, str] = {}
+    for problem in problems:
+        found.setdefault(problem.path, problem.text)
+    return found
 
 
 def shown(value: object) -> Any:

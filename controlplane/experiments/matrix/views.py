@@ -24,7 +24,8 @@ from controlplane.experiments.results.output.report import shown
 from controlplane.experiments.results.statistics import verdicts
 from controlplane.experiments.results.summarize import CLASSES
 from controlplane.experiments.services import InvalidExperiment
-from controlplane.experiments.start.views import arm_line, number_of, object_of, pydantic_errors
+from controlplane.experiments.start.views import arm_line, number_of, object_of
+from controlplane.input_errors import problems_of
 from controlplane.permissions import operator_controls
 from controlplane.traces import library
 from fleet.jobs import DONE, ENDED
@@ -113,7 +114,7 @@ def _start(request: HttpRequest) -> HttpResponse:
     try:
         made = start_matrix(MatrixIn.model_validate(raw), actor_of(request))
     except ValidationError as error:
-        problems = pydantic_errors(error)
+        problems = by_path(problems_of(error))
     except InvalidExperiment as error:
         problems = by_path(error.problems)
     else:

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from controlplane.experiments.models import Arm
 from controlplane.experiments.start.body import ARM_NAME, ArmIn
+from controlplane.input_errors import problems_of
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 from router.policy.schema.document import InvalidDocument
@@ -56,10 +58,7 @@ def _from_text(text: str, path: str) -> ArmIn | list[Problem]:
     try:
         return ArmIn.model_validate(asked | ({"fleet": fleet} if any(fleet.values()) else {}))
     except ValidationError as error:
-        return [
-            Problem(f"{path}.{'.'.join(map(str, one['loc']))}", one["input"], one["msg"].removeprefix("Value error, "))
-            for one in error.errors()
-        ]
+        return [replace(problem, path=f"{path}.{problem.path}") for problem in problems_of(error)]
 
 
 def _change(fleet: dict[str, Any], key: str, value: Any) -> None:

@@ -19,6 +19,7 @@ from controlplane.experiments.modes import MODES
 from controlplane.experiments.start.body import ExperimentIn
 from controlplane.experiments.start.curl import body_of, curl_of, example_body
 from controlplane.experiments.start.labels import LABELS, LabelledProblem, labelled
+from controlplane.input_errors import problems_of
 from controlplane.permissions import operator_controls
 from controlplane.policies import selectors as policies
 from controlplane.traces import library
@@ -45,7 +46,7 @@ def _start(request: HttpRequest) -> HttpResponse:
     try:
         made = services.start_experiment(ExperimentIn.model_validate(raw), actor_of(request))
     except ValidationError as error:
-        return _again(request, raw, pydantic_errors(error))
+        return _again(request, raw, by_path(problems_of(error)))
     except services.InvalidExperiment as error:
         return _again(request, raw, by_path(error.problems))
     messages.success(request, "Queued. It starts as soon as the experiments before it have ended.")
@@ -63,7 +64,7 @@ def curl(request: HttpRequest) -> HttpResponse:
     try:
         command, problems = curl_of(request, ExperimentIn.model_validate(raw)), []
     except ValidationError as error:
-        command, problems = "", labelled(pydantic_errors(error), raw, dict(_arm_choices()))
+        command, problems = "", labelled(by_path(problems_of(error)), raw, dict(_arm_choices()))
     return render(request, "experiments/_curl.html", {"curl": command, "problems": problems})
 
 
@@ -102,15 +103,6 @@ def object_of(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def pydantic_errors(error: ValidationError) -> dict[str, str]:
-    """Dotted path → first message. The path leaves out which type of arm was tried."""
-    found: dict[str, str] = {}
-    for item in error.errors(include_url=False, include_context=False):
-        parts = [text for part in item["loc"] if not (text := str(part)).startswith("|")]
-        found.setdefault(".".join(parts), str(item["msg"]).removeprefix("Value error, "))
-    return found
 
 
 def _prefilled(request: HttpRequest) -> dict[str, Any]:

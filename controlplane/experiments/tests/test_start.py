@@ -53,7 +53,7 @@ def test_a_viewer_cannot_start_one(vera, demo_pool, sent):
         ({"mode": "live"}, "mode", "twin"),
         ({"pacing": "fast"}, "pacing", "closed_loop"),
         ({"colour": "red"}, "colour", "unknown field"),
-        ({"name": ""}, "name", "at least 1 character"),
+        ({"name": ""}, "name", "a length of at least 1"),
         ({"arms": []}, "arms", "at least 1"),
         ({"arms": ["round_robin"] * 7}, "arms", "at most 6"),
         ({"trace": "nowhere.jsonl"}, "trace", "known traces: agentic-demo"),
