@@ -1,13 +1,12 @@
 """Deliveries of candidates, their approvals and looks, and freezes."""
 
-from typing import Any
-
 import msgspec
 from django.db import models
 from django.utils import timezone
 
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.states import OPEN, Hold, State
+from controlplane.deliveries.timing.freezes import FreezeRule
 from controlplane.policies.models import Policy, PolicyVersion
 
 
@@ -170,6 +169,6 @@ class Freeze(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def as_dict(self) -> dict[str, Any]:
-        fields = ("name", "policies", "start", "end", "zone", "rrule", "behaviour", "reason")
-        return {field: getattr(self, field) for field in fields}
+    @property
+    def rule(self) -> FreezeRule:
+        return msgspec.convert(self, FreezeRule, from_attributes=True)

@@ -2,7 +2,6 @@
 
 import secrets
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -22,6 +21,7 @@ from controlplane.policies import versions
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
+from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 
 
@@ -68,7 +68,7 @@ def _store(
     policy: Policy,
     live: PolicyVersion,
     draft: Draft,
-    document: dict[str, Any],
+    document: JsonObject,
     plan: Plan,
     actor: Actor,
     reason: str,

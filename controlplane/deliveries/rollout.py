@@ -1,11 +1,11 @@
 """What routers get of a delivery: the split, and the document that the candidate's arm uses."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.states import SPLIT
+from router.contract.json_value import JsonObject
 from router.contract.redis.published import CandidateVersion, FullRollout, Rollout, SplitRollout
 from router.policy.schema import document as documents
 from router.policy.schema.diff import ParameterChange, diff
@@ -14,12 +14,12 @@ from router.policy.schema.parameters import belongs_to_pool
 WARMUP_S = 10.0  # after a change of shares; requests that arrive sooner are not in the tallies
 
 
-def held_back(live: dict[str, Any], candidate: dict[str, Any]) -> tuple[ParameterChange, ...]:
+def held_back(live: JsonObject, candidate: JsonObject) -> tuple[ParameterChange, ...]:
     """Changes of the candidate that take effect when it goes live, not before."""
     return tuple(change for change in diff(live, candidate) if belongs_to_pool(change.path))
 
 
-def split_document(live: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
+def split_document(live: JsonObject, candidate: JsonObject) -> JsonObject:
     """The candidate's document with what belongs to the pool as live has it. Both in the current schema."""
     return documents.apply_overrides(candidate, {change.path: change.old for change in held_back(live, candidate)})
 

@@ -1,7 +1,6 @@
 """The rules of a policy about what goes live and how, checked when somebody wants it to."""
 
 from datetime import datetime
-from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
@@ -15,6 +14,7 @@ from controlplane.deliveries.plan_reader import LIMITS
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import Direct, Policy
+from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
@@ -39,7 +39,7 @@ def check_direct(policy: Policy, actor: Actor) -> None:
         )
 
 
-def check_again(policy: Policy, document: dict[str, Any], plan: Plan | None, again: str) -> str:
+def check_again(policy: Policy, document: JsonObject, plan: Plan | None, again: str) -> str:
     """`plan`: None to publish without one."""
     failed = selectors.failed_before(policy, documents.sha256(document))
     if failed is None:

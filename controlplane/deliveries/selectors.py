@@ -60,12 +60,8 @@ def is_approved(delivery: Delivery, needed: int) -> bool:
     return bool(delivery.emergency) or approvals.complete(given, digest(delivery), needed)
 
 
-def rule_of(row: Freeze) -> freezes.FreezeRule:
-    return freezes.FreezeRule(row.name, tuple(row.policies), row.start, row.end, row.zone, row.rrule, row.behaviour)
-
-
 def freeze_rules() -> list[freezes.FreezeRule]:
-    return [rule_of(row) for row in Freeze.objects.filter(removed_at=None)]
+    return [row.rule for row in Freeze.objects.filter(removed_at=None)]
 
 
 def freeze_in_force(policy: Policy, now: datetime) -> tuple[freezes.FreezeRule, freezes.Occurrence] | None:

@@ -1,9 +1,11 @@
 """From rows to what is shown: the facts of a delivery, its evidence, its timeline."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+
+from django.utils import timezone
+from msgspec import convert
 
 from controlplane.audit.models import AuditEntry
 from controlplane.deliveries import plan as plans
@@ -13,17 +15,19 @@ from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.plan import NEEDED, Canary, ComparisonGuard, Plan, Switchback
 from controlplane.deliveries.states import State
+from controlplane.delivery_pages.display import sentences
 from controlplane.delivery_pages.display.evidence import title_of, undecided
 from controlplane.delivery_pages.display.facts import Facts
-from controlplane.delivery_pages.display.timeline import Entry, entry
+from controlplane.delivery_pages.display.timeline import Entry, Reached, entry
 from controlplane.delivery_pages.presentation import Shown, shown
 from controlplane.policies.views import ShownChange, changes
+from router.contract.json_value import JsonObject
 from router.policy.schema.parameters import belongs_to_pool
 
 TIMELINE = 100  # entries on the page
 
 
-def staged_changes(live: dict[str, Any], candidate: dict[str, Any]) -> list[ShownChange]:
+def staged_changes(live: JsonObject, candidate: JsonObject) -> list[ShownChange]:
     """With what waits until the candidate is live, because it belongs to the pool."""
     return [replace(row, waits=belongs_to_pool(row.change.path)) for row in changes(live, candidate)]
 
@@ -75,6 +79,25 @@ def latest_look(delivery: Delivery) -> Look | None:
     return look if look is None or not delivery.is_open or look.step == delivery.step else None
 
 
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A delivery in a list."""
+
+    delivery: Delivery
+    word: str
+    shape: str
+    line: str
+    next: str
+    is_live: bool
+
+
+def summary(delivery: Delivery) -> Summary:
+    facts = facts_of(delivery, (), timezone.now())
+    line = sentences.now(facts) if delivery.is_open else delivery.why
+    next_one = sentences.following(facts).what
+    return Summary(delivery, *sentences.WORDS[facts.state], line, next_one, facts.state is State.BAKING)
+
+
 def shown_of(delivery: Delivery, now: datetime) -> Shown:
     look = latest_look(delivery)
     findings = look.found if look else ()
@@ -86,5 +109,6 @@ def timeline(delivery: Delivery) -> list[Entry]:
     plan = plans.stored(delivery.plan)
     entries = AuditEntry.objects.filter(subject=delivery.subject, action__startswith="delivery.").order_by("-pk")
     return [
-        entry(each.at, each.action, each.actor_name, each.reason, each.after or {}, plan) for each in entries[:TIMELINE]
+        entry(each.at, each.action, each.actor_name, each.reason, convert(each.after or {}, Reached), plan)
+        for each in entries[:TIMELINE]
     ]

@@ -1,7 +1,7 @@
 """A delivery to try on the demo fleet: a good and a harmful candidate, each in a few minutes."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from controlplane.audit.services import Actor
 from controlplane.deliveries import selectors, services
@@ -14,12 +14,13 @@ from controlplane.policies.errors import Conflict
 from controlplane.policies.models import Policy
 from fleet.kinds import KINDS
 from fleet.models import Pool
+from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
 
 Candidate = Literal["good", "harmful"]
 
 # Short steps and wide margins: demo traffic is a few requests per second.
-PLAN: dict[str, Any] = {
+PLAN = {
     "steps": [
         {"mode": "shadow", "sample": 1.0, "for_s": 30},
         {"mode": "canary", "share": 0.5, "for_s": 60, "max_s": 900},
@@ -92,7 +93,7 @@ def start(policy: Policy, kind: Candidate, actor: Actor) -> Delivery:
     return services.start(made, actor) if made.state == State.READY else made
 
 
-def _overrides(policy: Policy, kind: Candidate) -> dict[str, Any]:
+def _overrides(policy: Policy, kind: Candidate) -> JsonObject:
     live = policies.live_version(policy).upgraded
     if kind == "good":
         return {"classes.heavy_new_tokens": next(size for size in HEAVY if size != live["classes"]["heavy_new_tokens"])}

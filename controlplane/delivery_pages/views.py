@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -19,7 +18,6 @@ from controlplane.deliveries import selectors
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.states import What
 from controlplane.delivery_pages import reading, trial
-from controlplane.delivery_pages.display import sentences
 from controlplane.delivery_pages.verbs import VERBS, Verb, offered, refusal, waiting_for
 from controlplane.permissions import operator_controls
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
@@ -51,21 +49,14 @@ def find(number: int) -> Delivery:
 @never_cache
 def delivery_list(request: HttpRequest) -> HttpResponse:
     context = {
-        "rows": [_row(each) for each in selectors.deliveries()[:LISTED]],
-        "waiting": [_row(each) for each in waiting_for(request.user)],
+        "rows": [reading.summary(each) for each in selectors.deliveries()[:LISTED]],
+        "waiting": [reading.summary(each) for each in waiting_for(request.user)],
         "limit": LISTED,
         "trial": trial.offered(),
         "trial_choices": trial.CHOICES,
         **operator_controls(request.user),
     }
     return render(request, "deliveries/list.html", context)
-
-
-def _row(delivery: Delivery) -> dict[str, Any]:
-    facts = reading.facts_of(delivery, (), timezone.now())
-    word, shape = sentences.WORDS[facts.state]
-    line = sentences.now(facts) if delivery.is_open else delivery.why
-    return {"delivery": delivery, "word": word, "shape": shape, "line": line, "next": sentences.following(facts).what}
 
 
 @operator_required
@@ -86,7 +77,7 @@ def try_one(request: HttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 def delivery_page(request: HttpRequest, number: int) -> HttpResponse:
-    return render(request, "deliveries/delivery.html", context_of(request, find(number)))
+    return _page(request, find(number))
 
 
 @require_GET
@@ -94,20 +85,34 @@ def delivery_page(request: HttpRequest, number: int) -> HttpResponse:
 def delivery_live(request: HttpRequest, number: int) -> HttpResponse:
     """The part that moves; with the buttons when the state is no longer the one that the page shows."""
     delivery = find(number)
-    context = context_of(request, delivery)
-    context["oob"] = request.GET.get("etag") != delivery.etag
-    return render(request, "deliveries/_refreshed.html", context)
+    changed = request.GET.get("etag") != delivery.etag
+    return _page(request, delivery, template="deliveries/_refreshed.html", oob=changed)
 
 
-def context_of(request: HttpRequest, delivery: Delivery, **more: Any) -> dict[str, Any]:
-    shown, look = reading.shown_of(delivery, timezone.now()), reading.latest_look(delivery)
-    buttons = _buttons(request, delivery)
-    return {
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an action was not done."""
+
+    said: str = ""
+    reason_error: str = ""
+    status: int = 200
+
+
+def _page(
+    request: HttpRequest,
+    delivery: Delivery,
+    refused: Refusal | None = None,
+    *,
+    template: str = "deliveries/delivery.html",
+    oob: bool = False,
+) -> HttpResponse:
+    buttons, controls, refused = _buttons(request, delivery), operator_controls(request.user), refused or Refusal()
+    context = {
         "delivery": delivery,
         "policy": delivery.policy,
         "number": str(delivery.pk),
-        "shown": shown,
-        "look": look,
+        "shown": reading.shown_of(delivery, timezone.now()),
+        "look": reading.latest_look(delivery),
         "timeline": reading.timeline(delivery),
         "approvals": list(delivery.approvals.all()),
         "changes": reading.staged_changes(delivery.base.upgraded, delivery.candidate.upgraded),
@@ -115,14 +120,14 @@ def context_of(request: HttpRequest, delivery: Delivery, **more: Any) -> dict[st
         "refresh": f"{reverse('delivery-live', args=[delivery.pk])}?etag={delivery.etag}",
         "urgent": [button for button in buttons if VERBS[button.name].urgent],
         "verbs": [button for button in buttons if not VERBS[button.name].urgent],
-        **_locked(request),
-        **more,
+        **controls,
+        "may_act": controls["may_edit"],
+        "oob": oob,
+        "said": refused.said,
+        "reason_error": refused.reason_error,
+        "reason": request.POST.get("reason", ""),
     }
-
-
-def _locked(request: HttpRequest) -> dict[str, Any]:
-    controls = operator_controls(request.user)
-    return {**controls, "may_act": controls["may_edit"]}
+    return render(request, template, context, status=refused.status)
 
 
 def _buttons(request: HttpRequest, delivery: Delivery) -> list[Button]:
@@ -151,20 +156,12 @@ def act(request: HttpRequest, number: int, verb: str) -> HttpResponse:
     try:
         # Pause and abort act on whatever state there is now.
         wanted.act(delivery, actor_of(request), reason, None if wanted.urgent else etag)
-    except Conflict as error:
-        return _refused(request, delivery, {"said": f"Not done: {error}."}, 409)
-    except PermissionDenied as error:
-        return _refused(request, delivery, {"said": f"Not done: {error}."}, 403)
+    except (Conflict, PermissionDenied) as error:
+        refused = Refusal(f"Not done: {error}.", status=409 if isinstance(error, Conflict) else 403)
+        return _page(request, find(number), refused)
     except PolicyInvalid as error:
         found = problems_for_page(error)
-        return _refused(
-            request, delivery, {"said": "; ".join(found["said"]), "reason_error": found["reason_error"]}, 422
-        )
+        return _page(request, find(number), Refusal("; ".join(found["said"]), found["reason_error"], 422))
     if wanted.what is What.ABORT:
         messages.success(request, f"Aborted: {delivery.base.label} decides every request again.")
     return redirect("delivery", number=number)
-
-
-def _refused(request: HttpRequest, delivery: Delivery, problems: dict[str, Any], status: int) -> HttpResponse:
-    context = context_of(request, find(delivery.pk), reason=request.POST.get("reason", ""), **problems)
-    return render(request, "deliveries/delivery.html", context, status=status)

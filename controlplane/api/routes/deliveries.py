@@ -5,6 +5,8 @@ import time
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from msgspec import convert
+from msgspec.structs import asdict
 from ninja import Router, Status
 from ninja.params.functions import Query
 
@@ -34,6 +36,7 @@ from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.models import Delivery, Freeze
 from controlplane.deliveries.timing import freezing
+from controlplane.deliveries.timing.freezes import FreezeRule
 from controlplane.policies import selectors as policies
 
 router = Router(tags=["deliveries"])
@@ -260,7 +263,7 @@ def list_freezes(request: HttpRequest) -> Any:
 @router.post("/freezes", response={201: FreezeOut}, auth=needs("freeze:write"))
 def add_freeze(request: HttpRequest, payload: FreezeIn) -> Any:
     """Add a freeze"""
-    return Status(201, freeze_out(freezing.add_freeze(payload.dict(), actor_of(request))))
+    return Status(201, freeze_out(freezing.add_freeze(convert(payload.dict(), FreezeRule), actor_of(request))))
 
 
 @router.get("/freezes/{freeze_id}", response=FreezeOut, auth=needs("policy:read"))
@@ -273,7 +276,9 @@ def get_freeze(request: HttpRequest, freeze_id: Number) -> Any:
 def change_freeze(request: HttpRequest, freeze_id: Number, payload: FreezeChange) -> Any:
     """Change the given fields of a freeze"""
     changes = {name: value for name, value in payload.dict(exclude_unset=True).items() if value is not None}
-    return freeze_out(freezing.change_freeze(freezing.freeze(freeze_id), changes, actor_of(request)))
+    row = freezing.freeze(freeze_id)
+    rule = convert({**asdict(row.rule), **changes}, FreezeRule)
+    return freeze_out(freezing.change_freeze(row, rule, actor_of(request)))
 
 
 @router.delete("/freezes/{freeze_id}", response={204: None}, auth=needs("freeze:write"))

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.utils import timezone
+from msgspec.structs import asdict
 from ninja import Field, Schema
 
 from controlplane.api.body import Body
@@ -188,4 +189,9 @@ def look_out(row: Look) -> dict[str, Any]:
 
 
 def freeze_out(row: Freeze) -> dict[str, Any]:
-    return {"id": row.pk, **row.as_dict(), "created_by": row.created_by, "created_at": row.created_at}
+    return {
+        "id": row.pk,
+        **asdict(row.rule),
+        "created_by": row.created_by,
+        "created_at": row.created_at,
+    }

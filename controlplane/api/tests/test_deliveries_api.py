@@ -12,7 +12,6 @@ from controlplane.deliveries import moving, services
 from controlplane.deliveries.models import Delivery, Freeze, Look
 from controlplane.deliveries.states import By, State, What
 from controlplane.deliveries.tests.conftest import OTTO, STEPS, plan
-from controlplane.deliveries.tests.test_freezing import WEEKLY
 from controlplane.policies.models import Policy
 from controlplane.policies.tests.conftest import WHY, edit, pool  # noqa: F401  (fixture)
 from controlplane.testing import ApiCaller, api_caller
@@ -269,6 +268,16 @@ def test_a_wait_that_cannot_be_is_refused(running, ci, wait):
 
 
 # Rules and freezes
+
+WEEKLY = {
+    "name": "weekends",
+    "policies": ["default"],
+    "start": "2026-01-02T18:00",
+    "end": "2026-01-05T07:00",
+    "zone": "Europe/Berlin",
+    "rrule": "FREQ=WEEKLY",
+    "reason": "nobody is there",
+}
 
 
 def test_rules_are_read_by_all_and_set_by_administrators(policy, ci, ada_api, ada):

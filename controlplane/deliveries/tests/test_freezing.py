@@ -3,29 +3,31 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from controlplane.audit.models import AuditEntry
 from controlplane.deliveries.models import Freeze
 from controlplane.deliveries.tests.conftest import ADA
 from controlplane.deliveries.timing import freezing
+from controlplane.deliveries.timing.freezes import FreezeRule
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 
-WEEKLY: dict[str, Any] = {
-    "name": "weekends",
-    "policies": ["default"],
-    "start": "2026-01-02T18:00",
-    "end": "2026-01-05T07:00",
-    "zone": "Europe/Berlin",
-    "rrule": "FREQ=WEEKLY",
-    "reason": "nobody is there",
-}
+WEEKLY = FreezeRule(
+    "weekends",
+    ("default",),
+    "2026-01-02T18:00",
+    "2026-01-05T07:00",
+    "Europe/Berlin",
+    "FREQ=WEEKLY",
+    reason="nobody is there",
+)
 
 pytestmark = pytest.mark.usefixtures("policy")
 
 
 def test_a_freeze_is_added_changed_and_removed_with_audit_entries() -> None:
     row = freezing.add_freeze(WEEKLY, ADA)
-    freezing.change_freeze(row, {"behaviour": "abort", "policies": []}, ADA)
+    freezing.change_freeze(row, replace(WEEKLY, behaviour="abort", policies=()), ADA)
     assert (freezing.freeze(row.pk).behaviour, row.policies, row.created_by) == ("abort", [], "ada")
     assert freezing.remove_freeze(row, ADA, "over")
     assert not freezing.remove_freeze(row, ADA)
@@ -43,7 +45,7 @@ def test_a_removed_freeze_does_not_change() -> None:
     row = freezing.add_freeze(WEEKLY, ADA)
     freezing.remove_freeze(row, ADA)
     with pytest.raises(Conflict, match="was removed meanwhile"):
-        freezing.change_freeze(row, {"behaviour": "abort"}, ADA)
+        freezing.change_freeze(row, replace(WEEKLY, behaviour="abort"), ADA)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_a_removed_freeze_does_not_change() -> None:
     [
         ({"name": " "}, "name"),
         ({"name": "x" * 81}, "name"),
-        ({"policies": ["gone"]}, "policies[0]"),
+        ({"policies": ("gone",)}, "policies[0]"),
         ({"start": "tomorrow"}, "start"),
         ({"end": "2026-01-02T17:00"}, "end"),
         ({"zone": "Mars"}, "zone"),
@@ -62,6 +64,6 @@ def test_a_removed_freeze_does_not_change() -> None:
 )
 def test_a_field_that_is_refused_is_named(change: dict[str, Any], path: str) -> None:
     with pytest.raises(PolicyInvalid) as raised:
-        freezing.add_freeze({**WEEKLY, **change}, ADA)
+        freezing.add_freeze(replace(WEEKLY, **change), ADA)
     assert raised.value.errors[0].path == path
     assert not Freeze.objects.exists()

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert
 
 from controlplane.deliveries import approvals
 from controlplane.deliveries.timing import freezes, schedules
@@ -142,6 +143,7 @@ def test_occurrences_overlap_what_was_asked_for_and_are_as_long_as_the_first(
 
 
 WHOLE: dict[str, Any] = {
+    "name": "nights",
     "policies": ["chat"],
     "start": "2026-08-01T18:00",
     "end": "2026-08-03T07:00",
@@ -153,24 +155,21 @@ WHOLE: dict[str, Any] = {
 
 @pytest.mark.parametrize("text", ["", "FREQ=DAILY", "FREQ=MONTHLY;BYDAY=-1FR", "FREQ=YEARLY;INTERVAL=1;WKST=MO"])
 def test_these_rules_are_accepted(text: str) -> None:
-    assert problems_of({**WHOLE, "rrule": text}, ["chat"], NOW) == []
+    assert problems_of(convert({**WHOLE, "rrule": text}, FreezeRule), ["chat"], NOW) == []
 
 
 @pytest.mark.parametrize(
     ("fields", "path", "text"),
     [
         ({"start": "yesterday"}, "start", "2026-12-24T18:00"),
-        ({"end": None}, "end", "must be a local date and time"),
+        ({"end": ""}, "end", "must be a local date and time"),
         ({"zone": "Berlin"}, "zone", "time zone"),
         ({"start": "2019-01-01T00:00"}, "start", "2020 or later"),
         ({"end": "2026-08-01T18:00"}, "end", "must be after the start"),
         ({"end": "2026-12-01T18:00"}, "end", "92 days"),
-        ({"policies": "chat"}, "policies", "must be a list"),
         ({"policies": ["chat", "night"]}, "policies[1]", "there is no such policy"),
-        ({"policies": [7]}, "policies[0]", "there is no such policy"),
         ({"behaviour": "warn"}, "behaviour", "hold, abort"),
         ({"rrule": "every friday"}, "rrule", "must be the parts of an RRULE"),
-        ({"rrule": 7}, "rrule", "must be the parts of an RRULE"),
         ({"rrule": "FREQ=HOURLY"}, "rrule", "FREQ must be DAILY, WEEKLY, MONTHLY or YEARLY"),
         ({"rrule": "BYDAY=FR"}, "rrule", "FREQ must be"),
         ({"rrule": "FREQ=DAILY;BYHOUR=3"}, "rrule", "BYHOUR is not allowed"),
@@ -184,7 +183,7 @@ def test_these_rules_are_accepted(text: str) -> None:
     ],
 )
 def test_a_freeze_is_refused_with_its_path(fields: dict[str, Any], path: str, text: str) -> None:
-    (found,) = problems_of({**WHOLE, **fields}, ["chat"], NOW)
+    (found,) = problems_of(convert({**WHOLE, **fields}, FreezeRule), ["chat"], NOW)
     assert (found.path, text in found.text) == (path, True)
 
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from dateutil.rrule import rrule, rrulestr
+from msgspec import Struct
 
 from controlplane.deliveries.timing.schedules import LOCAL, instant, is_local_time, is_zone
 from router.contract.problem import Problem, shown
@@ -27,15 +27,15 @@ class Occurrence:
     end: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class FreezeRule:
+class FreezeRule(Struct, frozen=True):
     name: str
     policies: tuple[str, ...]  # empty: all
     start: str  # of the first occurrence, local
     end: str
     zone: str
-    rrule: str  # empty: once
-    behaviour: str  # "hold" or "abort"
+    rrule: str = ""  # empty: once
+    behaviour: str = "hold"  # or "abort"
+    reason: str = ""
 
     def concerns(self, policy: str) -> bool:
         return not self.policies or policy in self.policies
@@ -85,62 +85,57 @@ def in_force(rules: Iterable[FreezeRule], policy: str, now: datetime) -> tuple[F
 # Checking
 
 
-def problems_of(value: Mapping[str, Any], known: Iterable[str], now: datetime) -> list[Problem]:
+def problems_of(rule: FreezeRule, known: Iterable[str], now: datetime) -> list[Problem]:
     """`known`: names of policies."""
-    problems = [*_times(value), *_policies(value.get("policies"), set(known))]
-    if value.get("behaviour") not in ("hold", "abort"):
-        problems.append(_problem("behaviour", value.get("behaviour"), "not one of the allowed values", "hold, abort"))
-    return problems or _rule_problems(value, now)
+    problems = [*_times(rule), *_policies(rule.policies, set(known))]
+    if rule.behaviour not in ("hold", "abort"):
+        problems.append(_problem("behaviour", rule.behaviour, "not one of the allowed values", "hold, abort"))
+    return problems or _rule_problems(rule, now)
 
 
 def _problem(path: str, value: object, message: str, allowed: str = "") -> Problem:
     return Problem(path, shown(value), message, allowed)
 
 
-def _times(value: Mapping[str, Any]) -> list[Problem]:
+def _times(rule: FreezeRule) -> list[Problem]:
     problems = [
-        _problem(key, value.get(key), "must be a local date and time", "such as 2026-12-24T18:00")
-        for key in ("start", "end")
-        if not is_local_time(value.get(key))
+        _problem(key, value, "must be a local date and time", "such as 2026-12-24T18:00")
+        for key, value in (("start", rule.start), ("end", rule.end))
+        if not is_local_time(value)
     ]
-    if not is_zone(value.get("zone")):
-        problems.append(_problem("zone", value.get("zone"), "must be the name of a time zone", "such as Europe/Berlin"))
+    if not is_zone(rule.zone):
+        problems.append(_problem("zone", rule.zone, "must be the name of a time zone", "such as Europe/Berlin"))
     if problems:
         return problems
-    if int(value["start"][:4]) < EARLIEST:
-        return [_problem("start", value["start"], "is too long ago", f"{EARLIEST} or later")]
-    length = datetime.strptime(value["end"], LOCAL) - datetime.strptime(value["start"], LOCAL)
+    if int(rule.start[:4]) < EARLIEST:
+        return [_problem("start", rule.start, "is too long ago", f"{EARLIEST} or later")]
+    length = datetime.strptime(rule.end, LOCAL) - datetime.strptime(rule.start, LOCAL)
     if not timedelta(0) < length <= LONGEST:
-        allowed = f"up to {LONGEST.days} days after the start"
-        return [_problem("end", value["end"], "must be after the start", allowed)]
+        return [_problem("end", rule.end, "must be after the start", f"up to {LONGEST.days} days after the start")]
     return []
 
 
-def _policies(names: object, known: set[str]) -> list[Problem]:
-    if not isinstance(names, list):
-        return [_problem("policies", names, "must be a list of names", "an empty one means all policies")]
+def _policies(names: Iterable[str], known: set[str]) -> list[Problem]:
     return [
         _problem(f"policies[{n}]", name, "there is no such policy", ", ".join(sorted(known)))
         for n, name in enumerate(names)
-        if not isinstance(name, str) or name not in known
+        if name not in known
     ]
 
 
-def _rule_problems(value: Mapping[str, Any], now: datetime) -> list[Problem]:
-    text = value.get("rrule") or ""
-    fault = rrule_fault(text, value["start"]) if text else ""
+def _rule_problems(rule: FreezeRule, now: datetime) -> list[Problem]:
+    fault = rrule_fault(rule.rrule, rule.start) if rule.rrule else ""
     if fault:
-        return [_problem("rrule", text, fault, "FREQ=DAILY or longer; " + ", ".join(PARTS[1:]))]
-    rule = FreezeRule("", (), value["start"], value["end"], value["zone"], text, "hold")
+        return [_problem("rrule", rule.rrule, fault, "FREQ=DAILY or longer; " + ", ".join(PARTS[1:]))]
     if not occurrences(rule, now, now + HORIZON):
-        path = "rrule" if text else "end"
-        return [_problem(path, text or value["end"], "the freeze does not occur within a year from now")]
+        path = "rrule" if rule.rrule else "end"
+        return [_problem(path, rule.rrule or rule.end, "the freeze does not occur within a year from now")]
     return []
 
 
-def rrule_fault(text: object, start: str) -> str:
+def rrule_fault(text: str, start: str) -> str:
     """What is wrong with a rule; empty when nothing is."""
-    if not isinstance(text, str) or not re.fullmatch(r"[A-Z0-9=;,:+\-]{1,200}", text):
+    if not re.fullmatch(r"[A-Z0-9=;,:+\-]{1,200}", text):
         return "must be the parts of an RRULE, such as FREQ=WEEKLY;BYDAY=FR"
     parts = dict(part.partition("=")[::2] for part in text.split(";"))
     if len(parts) != len(text.split(";")):

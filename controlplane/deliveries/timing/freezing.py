@@ -1,22 +1,20 @@
 """Add, change and remove freezes, each with an audit entry."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from django.db import transaction
 from django.utils import timezone
+from msgspec.structs import asdict, replace
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.deliveries.models import Freeze
 from controlplane.deliveries.timing import freezes
+from controlplane.deliveries.timing.freezes import FreezeRule
 from controlplane.policies.drafts.services import check_reason
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.models import Policy
 from router.contract.problem import Problem
 
 NAME_MAX = 80
-FIELDS = ("name", "policies", "start", "end", "zone", "rrule", "behaviour", "reason")
 
 
 def freeze(pk: int) -> Freeze:
@@ -26,23 +24,22 @@ def freeze(pk: int) -> Freeze:
     return found
 
 
-def add_freeze(fields: Mapping[str, Any], actor: Actor) -> Freeze:
-    """`fields`: those of FIELDS. PolicyInvalid names every problem."""
-    checked = _checked({"policies": [], "rrule": "", "behaviour": "hold", **fields})
+def add_freeze(rule: FreezeRule, actor: Actor) -> Freeze:
+    """PolicyInvalid names every problem."""
+    checked = asdict(_checked(rule))
     with transaction.atomic():
         row = Freeze.objects.create(**checked, created_by=actor.name)
-        audit.record(actor, "freeze.add", f"freeze {row.name}", row.reason, None, row.as_dict())
+        audit.record(actor, "freeze.add", f"freeze {row.name}", row.reason, None, checked)
     return row
 
 
-def change_freeze(row: Freeze, changes: Mapping[str, Any], actor: Actor) -> Freeze:
-    before = row.as_dict()
-    checked = _checked({**before, **changes})
+def change_freeze(row: Freeze, rule: FreezeRule, actor: Actor) -> Freeze:
+    before, checked = asdict(row.rule), asdict(_checked(rule))
     with transaction.atomic():
         if not Freeze.objects.filter(pk=row.pk, removed_at=None).update(**checked):
             raise Conflict(f"the freeze {row.name} was removed meanwhile", kind="gone")
         row.refresh_from_db()
-        audit.record(actor, "freeze.change", f"freeze {row.name}", row.reason, before, row.as_dict())
+        audit.record(actor, "freeze.change", f"freeze {row.name}", row.reason, before, checked)
     return row
 
 
@@ -52,16 +49,15 @@ def remove_freeze(row: Freeze, actor: Actor, reason: str = "") -> bool:
     removed = {"removed_at": timezone.now(), "removed_by": actor.name[:200]}
     if not Freeze.objects.filter(pk=row.pk, removed_at=None).update(**removed):
         return False
-    audit.record(actor, "freeze.remove", f"freeze {row.name}", reason, row.as_dict(), None)
+    audit.record(actor, "freeze.remove", f"freeze {row.name}", reason, asdict(row.rule), None)
     return True
 
 
-def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
-    name = str(fields.get("name", "")).strip()
-    problems = freezes.problems_of(fields, Policy.objects.values_list("name", flat=True), timezone.now())
+def _checked(rule: FreezeRule) -> FreezeRule:
+    name = rule.name.strip()
+    problems = freezes.problems_of(rule, Policy.objects.values_list("name", flat=True), timezone.now())
     if not 0 < len(name) <= NAME_MAX:
         problems.insert(0, Problem("name", name[:NAME_MAX], "a freeze needs a name", f"1 to {NAME_MAX} characters"))
     if problems:
         raise PolicyInvalid("the freeze is not valid", tuple(problems))
-    reason = check_reason(str(fields.get("reason", "")))
-    return {**{field: fields[field] for field in FIELDS}, "name": name, "reason": reason}
+    return replace(rule, name=name, reason=check_reason(rule.reason))

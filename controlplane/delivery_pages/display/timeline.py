@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+
+from msgspec import Struct
 
 from controlplane.deliveries.plan import Plan
 from controlplane.delivery_pages.display.steps import title
@@ -43,12 +44,19 @@ class Entry:
     why: str
 
 
-def entry(at: datetime, action: str, who: str, why: str, after: Mapping[str, Any], plan: Plan) -> Entry:
+class Reached(Struct, frozen=True):
+    """What an entry says about the delivery after it."""
+
+    state: str = ""
+    step: int = 0
+
+
+def entry(at: datetime, action: str, who: str, why: str, after: Reached, plan: Plan) -> Entry:
     return Entry(at, _what(action.removeprefix("delivery."), after, plan), who, why)
 
 
-def _what(verb: str, after: Mapping[str, Any], plan: Plan) -> str:
-    state = after.get("state")
+def _what(verb: str, after: Reached, plan: Plan) -> str:
+    state = after.state
     if verb in ("fail", "abort") and state == "rolled_back":
         return "Rolled back by a guard" if verb == "fail" else "Rolled back"
     if verb in ENTERS:
@@ -56,7 +64,7 @@ def _what(verb: str, after: Mapping[str, Any], plan: Plan) -> str:
             "waiting": "Passed; asks to go on",
             "baking": "Live for everyone",
             "finished": "Finished: the last step passed",
-        }.get(state or "") or f"{title(plan.steps[min(after.get('step', 0), len(plan.steps) - 1)])} began"
+        }.get(state) or f"{title(plan.steps[min(after.step, len(plan.steps) - 1)])} began"
     if verb == "start" and state == "baking":
         return "Live for everyone"
     if verb == "hold" and state == "paused":

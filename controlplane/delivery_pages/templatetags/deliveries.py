@@ -6,7 +6,6 @@ from typing import Any
 
 from django import template
 from django.core.exceptions import PermissionDenied
-from django.utils import timezone
 
 from controlplane.audit.services import actor_of
 from controlplane.deliveries import selectors, services
@@ -30,42 +29,36 @@ class CandidateOutcome:
     shape: str
 
 
-def _field(context: Any, name: str, **more: Any) -> dict[str, Any]:
-    values, errors = context["values"], context["errors"]
-    return {
-        "name": name,
-        "id": name.replace(".", "-"),
-        "value": values.get(name, ""),
-        "error": errors.get(name, ""),
-        **more,
-    }
+@dataclass(frozen=True, slots=True)
+class PlanField:
+    name: str
+    label: str
+    value: str | list[str]
+    error: str
+    unit: str = ""
+    hint: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.name.replace(".", "-")
 
 
 @register.inclusion_tag("deliveries/_plan_field.html", takes_context=True)
-def plan_field(context: Any, name: str, label: str, unit: str = "", hint: str = "") -> dict[str, Any]:
-    return _field(context, name, label=label, unit=unit, hint=hint)
+def plan_field(context: Any, name: str, label: str, unit: str = "", hint: str = "") -> dict[str, PlanField]:
+    value, error = context["values"].get(name, ""), context["errors"].get(name, "")
+    return {"field": PlanField(name, label, value, error, unit, hint)}
 
 
 @register.inclusion_tag("deliveries/_plan_classes.html", takes_context=True)
-def plan_classes(context: Any, name: str, label: str) -> dict[str, Any]:
-    return _field(context, name, label=label, choices=CLASSES)
+def plan_classes(context: Any, name: str, label: str) -> dict[str, object]:
+    return {**plan_field(context, name, label), "choices": CLASSES}
 
 
 @register.simple_tag
-def open_delivery_of(policy: Policy) -> dict[str, Any] | None:
-    """The open delivery with its sentences, for the pages of its policy."""
+def open_delivery_of(policy: Policy) -> reading.Summary | None:
+    """For the pages of its policy."""
     held = selectors.open_delivery(policy)
-    if held is None:
-        return None
-    facts = reading.facts_of(held, (), timezone.now())
-    word, shape = sentences.WORDS[facts.state]
-    return {
-        "delivery": held,
-        "now": sentences.now(facts),
-        "word": word,
-        "shape": shape,
-        "is_live": facts.state is State.BAKING,
-    }
+    return None if held is None else reading.summary(held)
 
 
 @register.simple_tag(takes_context=True)
