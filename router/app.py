@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from router.http import asgi
-from router.http.asgi import AsgiClient, Receive, Send
+from router.http.asgi import AsgiClient, Message, Receive, Send
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.clients import ClientConnections
 from router.kv_events.listener import Listener
@@ -41,7 +41,7 @@ class Router:
             return self.proxy.handle(incoming, client)
         return self._pages.handle(incoming, client)
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await asgi.lifespan(receive, send, self.start, self.stop)
         elif scope["type"] == "http":
@@ -97,7 +97,7 @@ class EnvironmentRouter:
     def __init__(self) -> None:
         self._router: Router | None = None
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await asgi.lifespan(receive, send, self._start, self._stop)
         elif self._router is None:

@@ -1,10 +1,11 @@
 """Where a router gets its pools from and sends its reports to: Redis (sync/) or files (standalone/)."""
 
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Iterable
+from typing import Protocol
 
 from prometheus_client.core import Metric
 
+from router.contract.json_value import JsonObject
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
 from router.telemetry.recorder import Recorder
@@ -35,7 +36,7 @@ class PoolSource(Protocol):
     def degraded(self) -> list[str]:
         """Problems, for people."""
 
-    def health(self) -> Mapping[str, Any]:
+    def health(self) -> JsonObject:
         """Further fields of /healthz."""
 
     def metrics(self) -> Iterable[Metric]:

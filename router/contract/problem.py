@@ -1,6 +1,6 @@
 """A fault in a policy, a fleet document, an experiment or one of the router's files, and its renderings.
 
-Imports nothing of ours, as `router.policy` uses it too.
+Imports nothing else of ours, as `router.policy` uses it too.
 """
 
 import json
@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from router.contract.json_value import JsonObject
 
 VALUE_CHARS = 200  # of a rejected value in an answer
 
@@ -28,7 +30,7 @@ class Problem:
         return f"{self.path or 'document'}: {self.text} (got {self.value!r})"
 
 
-def as_json(problem: Problem) -> dict[str, Any]:
+def as_json(problem: Problem) -> JsonObject:
     """One of the `errors` of a problem+json answer."""
     return {"path": problem.path, "value": shown(problem.value), "message": problem.text}
 

@@ -1,7 +1,7 @@
 """JSON and YAML without surprises: duplicate keys, aliases and deep nesting are refused, with line and column."""
 
 import json
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import yaml
@@ -68,7 +68,7 @@ def load_yaml(text: str, *, words_as_text: bool = False) -> Any:
         raise UnreadableDocument(str(error) or "nested too deeply") from None
 
 
-_NUMBERS: dict[str, Any] = {
+_NUMBERS: dict[str, Callable[[Any, Any], int | float]] = {
     "tag:yaml.org,2002:int": yaml.CSafeLoader.construct_yaml_int,
     "tag:yaml.org,2002:float": yaml.CSafeLoader.construct_yaml_float,
 }
@@ -103,8 +103,7 @@ class _StrictLoader(yaml.CSafeLoader):
     def construct_number(self, node: Any) -> int | float:
         if len(node.value) > NUMBER_CHARS:
             raise _refused(f"a number of more than {NUMBER_CHARS} characters", node.start_mark)
-        made: int | float = _NUMBERS[node.tag](self, node)
-        return made
+        return _NUMBERS[node.tag](self, node)
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         """YAML 1.1 reads 1:30 as ninety, and a long one takes minutes to compute: text here."""

@@ -8,8 +8,9 @@ from typing import Any
 from router.http.body import MAX_BODY, ClientGone, too_large
 from router.http.client import ClientConnection, IncomingRequest
 
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Message = dict[str, Any]  # of ASGI, also its scopes
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 Handler = Callable[[IncomingRequest, ClientConnection], Coroutine[Any, Any, None]]
 
 Step = Callable[[], Awaitable[None]]
@@ -26,7 +27,7 @@ class AsgiClient:
         self.on_room: Callable[[], None] | None = None
         self._receive = receive
         self._send = send
-        self._out: deque[dict[str, Any]] = deque()
+        self._out: deque[Message] = deque()
         self._waiting = 0  # bytes
         self._answered = False
         self._news = asyncio.Event()
@@ -71,7 +72,7 @@ class AsgiClient:
             if self._work is not None:
                 self._work.cancel()
 
-    def _put(self, message: dict[str, Any]) -> None:
+    def _put(self, message: Message) -> None:
         self._out.append(message)
         self._news.set()
 

@@ -3,8 +3,6 @@
 `code` tells the client what to do; docs/router.md lists all codes.
 """
 
-from typing import Any
-
 import orjson
 
 _OPENAI_TYPES = {429: "rate_limit_error", 503: "service_unavailable_error"}
@@ -41,7 +39,7 @@ class ErrorResponse(Exception):
         return headers
 
 
-def document(api_path: str, status: int, code: str, message: str, request_id: str) -> dict[str, Any]:
+def document(api_path: str, status: int, code: str, message: str, request_id: str) -> dict[str, object]:
     if api_path.startswith("/v1/messages"):
         kind = _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return {

@@ -107,7 +107,7 @@ def _event(raw: Any) -> Event | None:
     return read(raw) if read is not None else None
 
 
-def _stored(raw: dict[str, Any]) -> BlocksStored:
+def _stored(raw: Any) -> BlocksStored:
     parent = raw.get("parent_block_hash")
     names = _names(raw["block_hashes"])
     tokens = _tokens(raw.get("token_ids") or ())
@@ -119,19 +119,19 @@ def _stored(raw: dict[str, Any]) -> BlocksStored:
         parent=_name(parent) if parent is not None else None,
         tokens=tokens,
         block_size=size,
-        tier=_tier(raw),
-        extras=_extras(raw, len(names)),
+        tier=_tier(raw.get("medium")),
+        extras=_extras(raw.get("extra_keys"), raw.get("lora_name") or raw.get("lora_id"), len(names)),
         group=raw.get("group_idx"),
         whole=raw.get("kv_cache_spec_kind") in _WHOLE,
     )
 
 
-def _removed(raw: dict[str, Any]) -> BlocksRemoved:
-    return BlocksRemoved(_names(raw["block_hashes"]), _tier(raw), raw.get("group_idx"))
+def _removed(raw: Any) -> BlocksRemoved:
+    return BlocksRemoved(_names(raw["block_hashes"]), _tier(raw.get("medium")), raw.get("group_idx"))
 
 
 _FIELDS = {"BlockStored": _STORED, "BlockRemoved": _REMOVED}
-_READERS: dict[str, Callable[[dict[str, Any]], Event]] = {
+_READERS: dict[str, Callable[[Any], Event]] = {
     "BlockStored": _stored,
     "BlockRemoved": _removed,
     "AllBlocksCleared": lambda raw: BlocksCleared(),
@@ -159,8 +159,7 @@ def _tokens(ids: Sequence[int]) -> bytes:
     return words.tobytes()
 
 
-def _tier(raw: dict[str, Any]) -> int:
-    medium = raw.get("medium")
+def _tier(medium: object) -> int:
     return DEVICE if medium is None else _MEDIA.get(str(medium).upper(), DISK)
 
 
@@ -169,14 +168,8 @@ def _extra(extra: object) -> bytes:
     return bytes(msgpack.packb(extra, default=str)) if extra else b""
 
 
-def _extras(raw: dict[str, Any], blocks: int) -> Sequence[bytes]:
-    given = raw.get("extra_keys")
-    if not given:
-        return _adapter(raw, blocks)
-    return [_extra(extra) for extra in given] if any(given) else ()
-
-
-def _adapter(raw: dict[str, Any], blocks: int) -> Sequence[bytes]:
-    """Older events have no extra keys and name only the adapter."""
-    adapter = raw.get("lora_name") or raw.get("lora_id")
+def _extras(given: Any, adapter: object, blocks: int) -> Sequence[bytes]:
+    if given:
+        return [_extra(extra) for extra in given] if any(given) else ()
+    # Older events have no extra keys and name only the adapter.
     return [_extra([adapter])] * blocks if adapter is not None else ()

@@ -5,10 +5,11 @@ The response is a list of sources, one per data-parallel rank, or a map by rank.
 
 import re
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
+
+from router.contract.json_value import JsonObject
 
 _EVERYWHERE = ("*", "0.0.0.0", "[::]", "")  # noqa: S104 - what engines say when they listen on every address
 
@@ -44,7 +45,7 @@ def parse(raw: bytes, url: str) -> KvEventSource:
     return _source(listed[0], urlsplit(url).hostname or "127.0.0.1")
 
 
-def _source(given: dict[str, Any], host: str) -> KvEventSource:
+def _source(given: JsonObject, host: str) -> KvEventSource:
     endpoint, replay, topic = given.get("endpoint"), given.get("replay_endpoint"), given.get("topic")
     if given.get("enable_kv_cache_events") is False or given.get("publisher") not in (None, "zmq"):
         raise NoEvents("it publishes no KV events over ZMQ")

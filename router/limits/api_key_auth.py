@@ -7,10 +7,10 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from router.contract.json_value import JsonObject
 from router.contract.pools import is_ephemeral
 from router.contract.redis.api_keys import MARK, ApiKeysValue, Keyring, PublishedKey, keyring, secret_of
 from router.http.client import IncomingRequest
@@ -240,7 +240,7 @@ def _reckoned(call: Call) -> int:
     return call.prediction.prompt_tokens + _output_limit(call.request.prompt.document, call.api_path)
 
 
-def _output_limit(document: Mapping[str, Any], api_path: str) -> int:
+def _output_limit(document: JsonObject, api_path: str) -> int:
     """The tokens that an engine may generate; the largest where an API has two names for the limit."""
     if api_path not in LIMITS:
         return 0

@@ -1,7 +1,6 @@
 """One instance as the router knows it: its address, its load, its health."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from router.contract.redis.published import PublishedInstance
 from router.contract.redis.sample import InstanceSample
@@ -85,7 +84,7 @@ class Endpoint:
         self.kv_tokens = (instance.kv_blocks or 0) * self.block_size
         self.role: Role = instance.role
         self.connector = instance.connector
-        self.kv: Mapping[str, Any] = instance.kv  # parameters of its connector
+        self.kv = instance.kv  # parameters of its connector
         self.touch()
 
     def refusal(self, now: float, open_s: float) -> str:

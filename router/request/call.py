@@ -5,10 +5,9 @@ Fields are grouped by the module that writes them.
 
 from array import array
 from dataclasses import dataclass, field
-from typing import Any
 
 from router.contract.redis.api_keys import PublishedKey
-from router.contract.redis.receipt import BLOCK_CHUNKS
+from router.contract.redis.receipt import BLOCK_CHUNKS, ShadowDecision
 from router.policy.types import Decision, Policy
 from router.pool.pool import Pool
 from router.pool.rollout import Assignment
@@ -43,7 +42,7 @@ class Call:
     assigned: Assignment | None = None  # to an arm of the pool's delivery
     candidate: Policy | None = None  # that decides; None: the live version does
     # telemetry/shadow.py
-    shadow: dict[str, Any] | None = None  # a ShadowDecision
+    shadow: ShadowDecision | None = None
     # serving/proxy.py
     decision: Decision | None = None
     version: int = 0  # of the policy that decided

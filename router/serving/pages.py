@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
+from router.contract.json_value import JsonObject
 from router.contract.version import VERSION
 from router.http import errors
 from router.http.client import ClientConnection, IncomingRequest
@@ -119,7 +120,7 @@ def _wrong(incoming: IncomingRequest, allow: str, pages: dict[str, Callable[[], 
     return ErrorResponse(404, "not_found", f"there is no {path[:200]}; there are {known}")
 
 
-def _split(pool: Pool) -> dict[str, Any] | None:
+def _split(pool: Pool) -> JsonObject | None:
     """How a delivery's split is in force here; None without a delivery."""
     if pool.split is None:
         return None
@@ -134,5 +135,5 @@ def _split(pool: Pool) -> dict[str, Any] | None:
     }
 
 
-def _described(model: str, pool: Pool) -> dict[str, Any]:
+def _described(model: str, pool: Pool) -> JsonObject:
     return {"id": model, "object": "model", "created": int(pool.fleet_at or 0), "owned_by": "weir"}

@@ -9,13 +9,13 @@ import logging
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import orjson
 from prometheus_client.core import Metric
 
+from router.contract.json_value import JsonObject
 from router.contract.redis.published import PolicyValue
 from router.limits.local_buckets import LocalBuckets
 from router.metrics import of_files
@@ -141,29 +141,28 @@ class FileSource:
         refused = [f"the last reload was refused: {self._refused}"] if self._refused else []
         return refused + self._pool.troubles(time.time())
 
-    def health(self) -> Mapping[str, Any]:
+    def health(self) -> JsonObject:
         policy, keys = self._in_force, self._keys_in_force
-        read = {"path": keys.path, "modified_at": keys.modified_at, "keys": keys.count} if keys is not None else None
         return {
-            "keys_file": read,
+            "keys_file": {"path": keys.path, "modified_at": keys.modified_at, "keys": keys.count} if keys else None,
             "policy_file": {
-                "path": policy.path if policy is not None else None,
-                "modified_at": policy.modified_at if policy is not None else None,
-                "sha256": policy.sha256 if policy is not None else None,
+                "path": policy.path if policy else None,
+                "modified_at": policy.modified_at if policy else None,
+                "sha256": policy.sha256 if policy else None,
                 "version": self._pool.version,
                 "refused": self._refused or None,
             },
             "instances": [self._described(each) for each in self._watch.watched],
         }
 
-    def _described(self, each: Watched) -> dict[str, Any]:
+    def _described(self, each: Watched) -> JsonObject:
         belief = self._pool.endpoints[each.listed.id].belief
         return {
             "id": each.listed.id,
             "url": each.listed.url,
             "state": each.state,
             "reason": each.reason,
-            "models": each.models,
+            "models": list(each.models) if each.models is not None else None,
             "index": belief.index,
             "index_reason": belief.why,
         }

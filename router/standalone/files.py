@@ -3,10 +3,11 @@
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import cast, get_args
 from urllib.parse import urlsplit
 
 from router.contract.connectors import CONNECTORS
+from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 from router.policy.schema import document
 from router.policy.types import Role
@@ -23,7 +24,11 @@ class Listed:
 
     id: str
     url: str
-    facts: dict[str, Any] = field(default_factory=dict)  # role, connector, kv, events, tokenizer
+    role: Role = "both"
+    connector: str = ""
+    kv: dict[str, str] = field(default_factory=dict)  # for the connector's flow
+    events: str = ""
+    tokenizer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class PolicyFile:
     path: str
     modified_at: float  # s, Unix
     sha256: str
-    document: dict[str, Any]
+    document: JsonObject
 
 
 def read_instances(given: str) -> list[Listed]:
@@ -74,16 +79,27 @@ def _instances(items: list[tuple[str, str]], path: str = "") -> list[Listed]:
 def _instance(where: str, item: str) -> Listed:
     url, *pairs = (pair.strip() for pair in item.split(";"))
     authority = _authority(where, url)
-    facts: dict[str, Any] = {}
+    given: dict[str, str] = {}
     for pair in pairs:
         key, _, value = pair.partition("=")
-        if key in facts or not value:
-            raise BadInput(where, Problem(key, pair, "given twice" if key in facts else "no value", "key=value, once"))
-        facts[key] = value
-    name = facts.pop("id", authority)
+        if key in given or not value:
+            raise BadInput(where, Problem(key, pair, "given twice" if key in given else "no value", "key=value, once"))
+        given[key] = value
+    name = given.pop("id", authority)
     if not _ID.fullmatch(name):
         raise BadInput(where, Problem("id", name, "not a name", "1 to 100 of A-Z a-z 0-9 . _ : -"))
-    return Listed(name, url.rstrip("/"), _facts(where, facts))
+    unknown = next((key for key in given if key not in KEYS and not key.startswith("kv.")), None)
+    if unknown is not None:
+        raise BadInput(where, Problem(unknown, given[unknown], "unknown key", ", ".join(KEYS)))
+    return Listed(
+        name,
+        url.rstrip("/"),
+        role=cast(Role, _one_of(where, given, "role", get_args(Role), "both")),
+        connector=_one_of(where, given, "connector", tuple(CONNECTORS), ""),
+        kv={key.removeprefix("kv."): value for key, value in given.items() if key.startswith("kv.")},
+        events=given.get("events", ""),
+        tokenizer=given.get("tokenizer", ""),
+    )
 
 
 def _authority(where: str, url: str) -> str:
@@ -100,18 +116,7 @@ def _authority(where: str, url: str) -> str:
     return parts.netloc
 
 
-def _facts(where: str, given: dict[str, str]) -> dict[str, Any]:
-    """In the form of a fleet entry."""
-    facts: dict[str, Any] = {key: value for key, value in given.items() if not key.startswith("kv.")}
-    kv = {key.removeprefix("kv."): value for key, value in given.items() if key.startswith("kv.")}
-    for key in facts:
-        if key not in KEYS:
-            raise BadInput(where, Problem(key, facts[key], "unknown key", ", ".join(KEYS)))
-    _one_of(where, facts, "role", get_args(Role))
-    _one_of(where, facts, "connector", tuple(CONNECTORS))
-    return facts | ({"kv": kv} if kv else {})
-
-
-def _one_of(where: str, facts: dict[str, Any], key: str, allowed: tuple[str, ...]) -> None:
-    if key in facts and facts[key] not in allowed:
-        raise BadInput(where, Problem(key, facts[key], f"not a {key}", ", ".join(allowed)))
+def _one_of(where: str, given: dict[str, str], key: str, allowed: tuple[str, ...], usual: str) -> str:
+    if key in given and given[key] not in allowed:
+        raise BadInput(where, Problem(key, given[key], f"not a {key}", ", ".join(allowed)))
+    return given.get(key, usual)

@@ -78,7 +78,11 @@ class Watched:
             reason=self.reason,
             block_size=self.metrics.block_size if self.metrics is not None else None,
             kv_blocks=self.metrics.kv_blocks if self.metrics is not None else None,
-            **self.listed.facts,
+            role=self.listed.role,
+            connector=self.listed.connector,
+            kv=self.listed.kv,
+            events=self.listed.events,
+            tokenizer=self.listed.tokenizer,
         )
 
     def sample(self, pool: str) -> InstanceSample | None:

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Iterable
 
 from prometheus_client.core import Metric
 
+from router.contract.json_value import JsonObject
 from router.metrics import of_redis
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
@@ -74,7 +74,7 @@ class RedisSource:
     def degraded(self) -> list[str]:
         return self.live.degraded()
 
-    def health(self) -> Mapping[str, Any]:
+    def health(self) -> JsonObject:
         return {"redis": self.link.up, "unreadable": self.live.unreadable}
 
     def metrics(self) -> Iterable[Metric]:

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import orjson
+from msgspec import to_builtins
 
+from router.contract.json_value import JsonObject
 from router.contract.redis.receipt import Receipt
 from router.policy.candidates import Candidates
 from router.request.call import Call
@@ -75,11 +77,11 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
     if call.assigned is not None:
         made |= {"delivery": call.assigned.delivery, "arm": call.assigned.arm}
         if call.shadow is not None:
-            made["shadow"] = call.shadow
+            made["shadow"] = to_builtins(call.shadow)
     return made if outcome.offload is None else made | _offload(outcome.offload)
 
 
-def _offload(offload: Offload) -> dict[str, Any]:
+def _offload(offload: Offload) -> JsonObject:
     """The prefill that the policy placed on another instance."""
     return {
         "prefill_instance": offload.prefill,

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from random import random
 
-import msgspec
-
 from router.contract.redis.published import SplitRollout
 from router.contract.redis.receipt import ShadowDecision
 from router.policy.candidates import Candidates
@@ -54,7 +52,7 @@ class ShadowDecider:
         spent = self._own_s() - began
         self._spent_s += spent
         counts.add(decision.instance, shadow, spent)
-        call.shadow = msgspec.to_builtins(shadow)
+        call.shadow = shadow
         return spent
 
     def _adjust(self, now: float) -> None:

@@ -2,11 +2,12 @@
 
 import json
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import orjson
 
+from router.contract.json_value import JsonObject
 from router.policy.value import Value
 
 TAIL = 16 * 1024  # bytes at the end of a response that are searched for its usage
@@ -67,7 +68,7 @@ def find_first(data: bytes) -> Usage | None:
     return _after(data, match.start()) if match is not None else None
 
 
-def parse(raw: dict[str, Any]) -> Usage:
+def parse(raw: JsonObject) -> Usage:
     if "prompt_tokens" in raw:  # chat, completions, embeddings
         details = raw.get("prompt_tokens_details")
         prompt, cached = _count(raw, "prompt_tokens"), _count(details, "cached_tokens")
@@ -79,7 +80,7 @@ def parse(raw: dict[str, Any]) -> Usage:
     return _anthropic(raw)
 
 
-def _anthropic(raw: dict[str, Any]) -> Usage:
+def _anthropic(raw: JsonObject) -> Usage:
     """Here `input_tokens` excludes tokens that were read from or written to the cache."""
     new, cached = _count(raw, "input_tokens"), _count(raw, "cache_read_input_tokens")
     written = _count(raw, "cache_creation_input_tokens")
@@ -142,7 +143,7 @@ def _closed(data: bytes, start: int) -> bytes:
     return b""
 
 
-def _first_object(data: bytes) -> dict[str, Any] | None:
+def _first_object(data: bytes) -> JsonObject | None:
     try:
         value, _ = _DECODER.raw_decode(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -150,7 +151,7 @@ def _first_object(data: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _loaded(raw: bytes) -> dict[str, Any] | None:
+def _loaded(raw: bytes) -> JsonObject | None:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:

@@ -78,7 +78,7 @@ def _coded(text: str) -> str:
 _EVERYTHING = {"key": _coded(PREFIX), "range_end": _coded(PREFIX[:-1] + chr(ord(PREFIX[-1]) + 1))}
 
 
-def workers(answer: Mapping[str, Any]) -> dict[str, Worker]:
+def workers(answer: Any) -> dict[str, Worker]:
     """Workers by address from a range response; keys of another shape are ignored. Pure."""
     found = {}
     for pair in answer.get("kvs", ()):

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
+from router.contract.json_value import JsonObject
 from router.contract.redis.codec import RedisValue, Upgrade
 
 BLOCK_CHUNKS = 8  # chunks of the prefix index (256 bytes each) in a block of recorded traffic
@@ -27,7 +28,7 @@ class ShadowDecision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""  # it raised
 
 
-def _name_strategy(receipt: dict[str, Any]) -> dict[str, Any]:
+def _name_strategy(receipt: JsonObject) -> JsonObject:
     """Routers of schema 1 wrote the strategy as `route`."""
     strategy = receipt.pop("route", None)
     return {"strategy": strategy, **receipt}

@@ -17,8 +17,8 @@ from router.standalone.text import BadInput
 
 def test_instances_are_urls_with_their_facts():
     given = "http://a:1, https://b/;id=two;role=prefill;connector=nixl;kv.port=5600;events=http://b:9;tokenizer=/m"
-    facts = {"role": "prefill", "connector": "nixl", "events": "http://b:9", "tokenizer": "/m", "kv": {"port": "5600"}}
-    assert read_instances(given) == [Listed("a:1", "http://a:1"), Listed("two", "https://b", facts)]
+    two = Listed("two", "https://b", "prefill", "nixl", {"port": "5600"}, "http://b:9", "/m")
+    assert read_instances(given) == [Listed("a:1", "http://a:1"), two]
 
 
 def test_a_file_has_one_a_line_and_comments(tmp_path):
