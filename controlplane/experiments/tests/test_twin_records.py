@@ -10,7 +10,7 @@ from fleet.engine.request import CachedFrom
 ANSWERED = Simulated(
     index=7, seed=1, session="s", sent_s=12.34567, input_tokens=1000, output_tokens=50, cached_tokens=400,
     ttft_s=0.1234567, tpot_s=0.008, e2e_s=0.5, instance="demo-0", request_class="medium", outcome="ok", code="",
-    queued_s=0.0, shadow_instance="", shadow_class="", shadow_changed=False, cached_from=CachedFrom(0, 300, 100, 0),
+    queued_s=0.0, shadow_changed=False, cached_from=CachedFrom(0, 300, 100, 0),
 )  # fmt: skip
 REFUSED = replace(ANSWERED, index=8, ttft_s=None, tpot_s=None, e2e_s=30.0, instance="", outcome="refused", code="full")
 

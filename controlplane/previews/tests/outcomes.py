@@ -23,8 +23,6 @@ def request(index: int, **changes: Any) -> Simulated:
         "outcome": "ok",
         "code": "",
         "queued_s": 0.0,
-        "shadow_instance": "demo-0",
-        "shadow_class": "warm",
         "shadow_changed": False,
     }
     return Simulated(**values | changes)

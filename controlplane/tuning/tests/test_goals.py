@@ -9,7 +9,7 @@ from controlplane.tuning import goals
 from controlplane.tuning.goals import Goals, GoodputLimits
 from controlplane.twin.simulation.types import Simulated
 
-ONE = Simulated(0, 1, "", 0.0, 100, 10, 0, 0.1, 0.01, 0.2, "a", "warm", "ok", "", 0.0, "", "", False)
+ONE = Simulated(0, 1, "", 0.0, 100, 10, 0, 0.1, 0.01, 0.2, "a", "warm", "ok", "", 0.0, False)
 REFUSED = replace(ONE, outcome="refused", ttft_s=None, tpot_s=None, instance="")
 LIMITS = GoodputLimits(200.0, 20.0)
 

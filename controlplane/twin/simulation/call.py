@@ -85,8 +85,6 @@ class SimCall:
             outcome,
             code,
             self.admission.queued_s,
-            shadow.instance if shadow is not None else "",
-            shadow.request_class if shadow is not None else "",
             shadow is not None and decision is not None and _way(shadow) != _way(decision),
             self.candidate,
             self.key,

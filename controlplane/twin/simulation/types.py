@@ -43,8 +43,6 @@ class Simulated:
     outcome: str  # ok, refused, or error (longer than the KV cache or the window)
     code: str  # of the refusal or error; "" when answered
     queued_s: float  # in the router's queue
-    shadow_instance: str  # choice of the shadow policy in the same situation; "" without one
-    shadow_class: str
     shadow_changed: bool  # another instance or flow, or a refusal
     # While two arms share the fleet:
     candidate: bool = False  # the candidate decided

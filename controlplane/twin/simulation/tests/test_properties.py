@@ -91,10 +91,7 @@ def test_a_shadow_that_is_the_policy_in_force_changes_nothing(plan: Any, way: An
     requests, options = trace(plan), given_of(way)
     alone, shadowed = play(requests, **options), play(requests, shadow=options["policy"], **options)
     assert not any(one.shadow_changed for one in shadowed.requests)
-    for one in shadowed.requests:
-        if one.outcome == "ok":
-            assert (one.shadow_instance, one.shadow_class) == (one.instance, one.request_class)
-    assert [replace(one, shadow_instance="", shadow_class="") for one in shadowed.requests] == list(alone.requests)
+    assert shadowed.requests == alone.requests
 
 
 @settings(max_examples=40, deadline=None)
@@ -102,7 +99,7 @@ def test_a_shadow_that_is_the_policy_in_force_changes_nothing(plan: Any, way: An
 def test_no_shadow_has_a_say(plan: Any, way: Any, other: str) -> None:
     requests, options = trace(plan), given_of(way)
     shadowed = play(requests, shadow=policy(other), **options).requests
-    seen = [replace(one, shadow_instance="", shadow_class="", shadow_changed=False) for one in shadowed]
+    seen = [replace(one, shadow_changed=False) for one in shadowed]
     assert seen == list(play(requests, **options).requests)
 
 
@@ -125,13 +122,11 @@ def test_other_names_for_equal_instances_change_nothing_but_the_names(plan: Any,
     assert [replace(one, instance=names.get(one.instance, "")) for one in before.requests] == list(after.requests)
 
 
-def test_a_shadow_tells_where_it_would_have_sent_each() -> None:
+def test_a_shadow_tells_which_it_would_have_sent_elsewhere() -> None:
     """With four requests at once on the first instance, who follows the cache stays and who follows the load goes."""
     requests = [asks(at, at * 0.001, tokens=6_400, output=400, family=1, shared=6_400) for at in range(6)]
     outcome = play(requests, policy=policy("cache_aware"), shadow=policy("least_requests"))
-    for one in outcome.requests:
-        assert one.shadow_changed == (one.shadow_instance != one.instance)
-    assert any(one.shadow_changed for one in outcome.requests)
+    assert [one.shadow_changed for one in outcome.requests] == [False] + [True] * 5
 
 
 @settings(max_examples=60, deadline=None)
