@@ -1,21 +1,32 @@
 """Experiments and their runs. The record of each request is in the data folder."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from controlplane.experiments.facts import RunFacts
 from fleet.jobs import QUEUED, RUNNING, STATUSES, Job
 from router.contract.pools import of_run
 from router.policy.schema import document as documents
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
+class FleetChanges(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of the pool, for one arm. An option of null gets its default again."""
+
+    replicas: int | None = None  # None: as many as the pool runs
+    engine: dict[str, Any] = {}  # options of its kind
+    store: dict[str, Any] = {}  # options of the store that its instances share
+
+
+AS_IT_IS = FleetChanges()
+
+
+class Arm(msgspec.Struct, frozen=True):
     """A policy under test, settled when the experiment starts."""
 
     name: str
@@ -25,17 +36,18 @@ class Arm:
     overrides: dict[str, Any]
     document: dict[str, Any]
     sha256: str
-    fleet: dict[str, Any] = field(default_factory=dict)  # its changes of the pool: {replicas, engine}
+    fleet: FleetChanges = AS_IT_IS
 
     @classmethod
     def stored(cls, arm: Mapping[str, Any]) -> "Arm":
         """From the row of an experiment. Before policy schema 2 the strategy was stored as `route`."""
         made = {"strategy" if key == "route" else key: value for key, value in arm.items()}
         overrides = {documents.upgrade_path(path): value for path, value in arm["overrides"].items()}
-        return cls(**made | {"overrides": overrides})
+        return msgspec.convert({**made, "overrides": overrides}, cls)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As it is stored and sent."""
+        return cast(dict[str, Any], msgspec.to_builtins(self))
 
     @property
     def published_version(self) -> int:
@@ -129,7 +141,7 @@ class Run(models.Model):
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
-    facts = models.JSONField(default=dict)  # {instances, client_cpu, sim_lag_p99_s, …}: measured beside the requests
+    facts = models.JSONField(default=dict)  # RunFacts: measured beside the requests
     results = models.JSONField(default=dict)  # summarize.run_results, once it has ended
     warnings = models.JSONField(default=list)  # reasons not to rely on the results
 
@@ -141,6 +153,10 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return f"{self.arm}, seed {self.seed}"
+
+    @property
+    def measured(self) -> RunFacts:
+        return msgspec.convert(self.facts, RunFacts)
 
     @property
     def pool_name(self) -> str:

@@ -5,10 +5,10 @@ import platform
 import shutil
 import subprocess
 from functools import cache
-from typing import Any
 
 from django.conf import settings
 
+from controlplane.experiments.record import Product
 from router.contract.version import VERSION
 
 # What the numbers of a simulation depend on.
@@ -24,18 +24,11 @@ COUNTED = (
 
 
 @cache
-def product() -> dict[str, Any]:
-    """`source_sha256` is equal where the same code computes, also without a repository."""
-    return {
-        "version": VERSION,
-        "commit": _commit(),
-        "source_sha256": _source_sha256(),
-        "python": platform.python_version(),
-    }
+def product() -> Product:
+    return Product(VERSION, _commit(), _source_sha256(), platform.python_version())
 
 
 def _commit() -> str:
-    """Empty outside a repository; with a + when files have changed since."""
     git = shutil.which("git")
     if git is None or not (settings.BASE_DIR / ".git").exists():
         return ""

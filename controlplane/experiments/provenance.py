@@ -1,76 +1,76 @@
-"""The record of an experiment: everything that its runs depend on, settled when it starts.
-
-{schema, product, trace, selection, arms: {name: {policy_sha256, policy_schema, fleet}}, fleets: {sha256: …}, repeats}
-Each run adds to its `facts` what it played (`load`, `records_sha256`) and, in a replay, its `host` and `nodes`.
-"""
+"""Making and reading the record of an experiment."""
 
 import hashlib
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+import msgspec
+
+from controlplane.experiments.facts import Host
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.product import product
+from controlplane.experiments.record import ExperimentRecord, RecordedArm, RecordedFleet, RecordedTrace, Selection
 from controlplane.experiments.start import fleets
 from controlplane.traces import library
 from fleet.models import Instance, Node, Pool
 from fleet.spec.masking import shown
 
 SCHEMA = 1
-SELECTION = ("duration_s", "load_factor", "pacing", "seeds")
 
 
 def settle(
-    selection: Mapping[str, Any], trace: str, arms: Sequence[Arm], pools: Mapping[str, Pool], *, simulated: bool
-) -> dict[str, Any]:
+    selection: Selection, trace: str, arms: Sequence[Arm], pools: Mapping[str, Pool], *, simulated: bool
+) -> ExperimentRecord:
     """The record of a new experiment; `pools`: by arm. NotModelled, TraceError, BadTrace."""
     taken = {arm.name: fleets.snapshot(pools[arm.name], arm.fleet, simulated=simulated) for arm in arms}
-    keys = {name: fleets.sha256(fleet) for name, fleet in taken.items()}
-    return {
-        "schema": SCHEMA,
-        "product": product(),
-        "trace": {"name": trace, "sha256": library.sha256(trace)},
-        "selection": {name: selection[name] for name in SELECTION},
-        "arms": {
-            arm.name: {
-                "policy_sha256": arm.sha256,
-                "policy_schema": arm.document.get("schema"),
-                "fleet": keys[arm.name],
-            }
-            for arm in arms
-        },
-        "fleets": {keys[name]: fleet for name, fleet in taken.items()},
-        "repeats": None,
-    }
+    keys = {name: fleets.sha256(stored(fleet)) for name, fleet in taken.items()}
+    return ExperimentRecord(
+        schema=SCHEMA,
+        product=product(),
+        trace=RecordedTrace(trace, library.sha256(trace)),
+        selection=selection,
+        arms={arm.name: RecordedArm(arm.sha256, arm.document.get("schema"), keys[arm.name]) for arm in arms},
+        fleets={keys[name]: fleet for name, fleet in taken.items()},
+        repeats=None,
+    )
 
 
-def fleet_of(experiment: Experiment, arm: str) -> dict[str, Any] | None:
+def stored(value: msgspec.Struct) -> dict[str, Any]:
+    return cast(dict[str, Any], fleets.plain(msgspec.to_builtins(value)))
+
+
+def record_of(experiment: Experiment) -> ExperimentRecord | None:
+    """None for an experiment that is older than records."""
+    # Not strict: infinity is stored as a text
+    return msgspec.convert(experiment.record, ExperimentRecord, strict=False) if experiment.record else None
+
+
+def fleet_of(experiment: Experiment, arm: str) -> RecordedFleet | None:
     """As recorded; None for an experiment that is older than records."""
-    record = experiment.record
-    found: dict[str, Any] | None = record["fleets"][record["arms"][arm]["fleet"]] if record else None
-    return found
+    record = record_of(experiment)
+    return record.fleets[record.arms[arm].fleet] if record else None
 
 
-def changed_trace(record: Mapping[str, Any]) -> str:
+def changed_trace(trace: RecordedTrace) -> str:
     """Why the recorded trace can no longer be played; empty: it is the same."""
-    trace = record["trace"]
-    if library.sha256(trace["name"]) == trace["sha256"]:
+    if library.sha256(trace.name) == trace.sha256:
         return ""
-    return f"trace {trace['name']} has changed since: its sha256 was {trace['sha256'][:16]}…"
+    return f"trace {trace.name} has changed since: its sha256 was {trace.sha256[:16]}…"
 
 
-def host() -> dict[str, Any]:
+def host() -> Host:
     """Of this process, for the times of a replay."""
-    return {
-        "name": platform.node(),
-        "system": f"{platform.system()} {platform.release()}",
-        "machine": platform.machine(),
-        "processor": _processor(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "load_1m": round(os.getloadavg()[0], 2),
-        "python": platform.python_version(),
-    }
+    return Host(
+        name=platform.node(),
+        system=f"{platform.system()} {platform.release()}",
+        machine=platform.machine(),
+        processor=_processor(),
+        cpus=len(os.sched_getaffinity(0)),
+        load_1m=round(os.getloadavg()[0], 2),
+        python=platform.python_version(),
+    )
 
 
 def _processor() -> str:
@@ -97,12 +97,13 @@ def records_sha256(run: Run) -> str:
 
 def differences(experiment: Experiment) -> list[str]:
     """Warnings of what a repetition does not share with the experiment that it repeats."""
-    before = experiment.record.get("repeats")
-    if not before or before["product"] == experiment.record["product"]:
+    record = record_of(experiment)
+    before = record.repeats if record else None
+    if record is None or before is None or before.product == record.product:
         return []
-    was, now = before["product"], experiment.record["product"]
+    was, now = msgspec.structs.asdict(before.product), msgspec.structs.asdict(record.product)
     names = ", ".join(f"{name} {was[name] or '–'}, now {now[name] or '–'}" for name in now if was[name] != now[name])
-    return [f"the product has changed since experiment {before['id']}, which this one repeats: {names}"]
+    return [f"the product has changed since experiment {before.id}, which this one repeats: {names}"]
 
 
 def whole(experiment: Experiment) -> dict[str, Any]:

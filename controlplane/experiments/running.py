@@ -119,7 +119,7 @@ def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
     finished = records.read(run.records_path)
     if finished:
         run.facts["records_sha256"] = provenance.records_sha256(run)
-    results = summarize.run_results(finished, run.facts.get("instances", []), run.experiment.slo)
+    results = summarize.run_results(finished, run.measured.instances or [], run.experiment.slo)
     values = {
         "status": status,
         "cause": cause[:2_000],

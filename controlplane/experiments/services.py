@@ -1,20 +1,20 @@
 """Starting and cancelling experiments."""
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
+import msgspec
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane.audit.services import Actor, record
 from controlplane.experiments import provenance
-from controlplane.experiments.models import Arm, Experiment, Run
+from controlplane.experiments.models import Arm, Experiment, FleetChanges, Run
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.run_inputs import NO_RECORD
 from controlplane.experiments.product import product
+from controlplane.experiments.record import ExperimentRecord, Repeated, Selection
 from controlplane.experiments.start import expect, fleets
-from controlplane.experiments.start.arms import resolve
+from controlplane.experiments.start.arms import Base, resolve
 from controlplane.experiments.start.body import ExperimentIn
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import NoSuchPolicy
@@ -38,16 +38,16 @@ class InvalidExperiment(Exception):
 
 def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
     """Check, store and queue an experiment. InvalidExperiment has every problem."""
-    values = settled(asked, actor)
+    experiment = settled(asked, actor)
     with transaction.atomic():
-        experiment = store(values)
+        store(experiment)
         record(actor, "experiment.start", f"experiment {experiment.pk}", after=experiment.body)
     jobs.send(experiment)
     return experiment
 
 
-def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> dict[str, Any]:
-    """The values of its row. InvalidExperiment has every problem."""
+def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> Experiment:
+    """Its row, not stored. InvalidExperiment has every problem."""
     pool = pools().filter(name=asked.pool).first()
     check_fleet = partial(_check_fleet, asked.mode, pool)
     arms, problems = resolve(asked.arms, _policy_version, "" if pool is None else pool.policy, check_fleet)
@@ -61,39 +61,50 @@ def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> dic
     if problems or pool is None:
         raise InvalidExperiment(problems)
     asked = _keep_trace(asked, actor)
-    return _values(asked, arms, pacing, actor, _record(asked, arms, pacing, pool))
+    return Experiment(
+        **{name: getattr(asked, name) for name in COPIED},
+        pacing=pacing,
+        arms=[arm.as_dict() for arm in arms],
+        expect=[item.model_dump(by_alias=True) for item in asked.expect],
+        slo={name: limits.model_dump(exclude_none=True) for name, limits in asked.slo.items()},
+        body=asked.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        record=provenance.stored(_record(asked, arms, pacing, pool)),
+        actor=actor.name,
+    )
 
 
 def repeat_experiment(experiment: Experiment, actor: Actor) -> Experiment:
     """Start it again from its record: the same documents, fleets and requests. InvalidExperiment."""
-    if not experiment.record:
+    before = provenance.record_of(experiment)
+    if before is None:
         raise InvalidExperiment([Problem("", experiment.pk, NO_RECORD)])
     try:
-        problem = provenance.changed_trace(experiment.record)
+        problem = provenance.changed_trace(before.trace)
     except (library.TraceError, BadTrace) as error:
         problem = str(error)
     if problem:
         raise InvalidExperiment([Problem("trace", experiment.trace, problem)])
-    again = {"product": product(), "repeats": {"id": experiment.pk, "product": experiment.record["product"]}}
+    again = {"product": product(), "repeats": Repeated(experiment.pk, before.product)}
     values = {name: getattr(experiment, name) for name in (*COPIED, "pacing", "arms", "expect", "slo", "body")}
+    made = Experiment(**values, record=experiment.record | msgspec.to_builtins(again), actor=actor.name)
     with transaction.atomic():
-        made = store({**values, "record": experiment.record | again, "actor": actor.name})
+        store(made)
         record(actor, "experiment.start", f"experiment {made.pk}", after={"repeats": experiment.pk})
     jobs.send(made)
     return made
 
 
-def _check_fleet(mode: str, pool: Pool | None, changes: Mapping[str, Any], path: str) -> list[Problem]:
+def _check_fleet(mode: str, pool: Pool | None, changes: FleetChanges, path: str) -> list[Problem]:
     if pool is None:
         return []
     made = fleets.changed(pool, changes, path)
     return made if isinstance(made, list) else MODES[mode].check_fleet(made, changes, path)
 
 
-def _record(asked: ExperimentIn, arms: list[Arm], pacing: str, pool: Pool) -> dict[str, Any]:
+def _record(asked: ExperimentIn, arms: list[Arm], pacing: str, pool: Pool) -> ExperimentRecord:
     made = {arm.name: fleets.changed(pool, arm.fleet, "fleet") for arm in arms}
     changed = {name: each for name, each in made.items() if isinstance(each, Pool)}
-    selection = asked.model_dump() | {"pacing": pacing}
+    selection = Selection(asked.duration_s, asked.load_factor, pacing, asked.seeds)
     return provenance.settle(selection, asked.trace, arms, changed, simulated=MODES[asked.mode].simulated)
 
 
@@ -115,38 +126,22 @@ def cancel_queued_runs(experiment: Experiment, cause: str) -> None:
 COPIED = ("name", "question", "trace", "pool", "mode", "load_factor", "duration_s", "time_scale", "seeds")
 
 
-def _values(
-    asked: ExperimentIn, arms: list[Arm], pacing: str, actor: Actor, record_of_it: dict[str, Any]
-) -> dict[str, Any]:
-    return {
-        **{name: getattr(asked, name) for name in COPIED},
-        "pacing": pacing,
-        "arms": [arm.as_dict() for arm in arms],
-        "expect": [item.model_dump(by_alias=True) for item in asked.expect],
-        "slo": {name: limits.model_dump(exclude_none=True) for name, limits in asked.slo.items()},
-        "body": asked.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-        "record": record_of_it,
-        "actor": actor.name,
-    }
-
-
-def store(values: dict[str, Any]) -> Experiment:
+def store(experiment: Experiment) -> None:
     """With its runs, seed by seed: a cancelled experiment has compared its arms at least on the first seeds."""
-    experiment = Experiment.objects.create(**values)
+    experiment.save()
     order = [(seed, arm["name"]) for seed in experiment.seeds for arm in experiment.arms]
     Run.objects.bulk_create(
         Run(experiment=experiment, arm=arm, seed=seed, ordinal=number) for number, (seed, arm) in enumerate(order)
     )
-    return experiment
 
 
-def _policy_version(name: str, number: int | None) -> tuple[int, dict[str, Any]]:
+def _policy_version(name: str, number: int | None) -> Base:
     try:
         policy = policies.policy(name)
         version = policies.live_version(policy) if number is None else policies.version(policy, number)
     except NoSuchPolicy as error:
         raise LookupError(str(error)) from None
-    return version.number, version.document
+    return Base(version.number, version.document)
 
 
 def _check_trace(asked: ExperimentIn) -> tuple[str, list[Problem]]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from django.contrib import messages
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
@@ -184,8 +185,8 @@ def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
         "product": experiment.record.get("product"),
         "repeats": experiment.record.get("repeats"),
         "latencies": list(LATENCIES.items()),
-        "kv": kv_of(experiment, "", seed, KV_SHOWN),
-        "gpu": gpu_map_of(experiment, seed),
+        "kv": msgspec.to_builtins(kv_of(experiment, "", seed, KV_SHOWN)),
+        "gpu": msgspec.to_builtins(gpu_map_of(experiment, seed)),
         "shown_seed": seed,
         "curl": _curl(request, experiment),
     }
@@ -221,7 +222,7 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
         "request_class": request_class,
         "classes": display.class_counts(results),
         "rows": display.comparison_rows(results, request_class, baseline),
-        "low_n": any(0 < arm["classes"][request_class]["ok"] < 20 for arm in results["arms"]),
+        "low_n": any(0 < (arm["classes"][request_class]["ok"] or 0) < 20 for arm in results["arms"]),
         "has_results": any(arm["classes"]["all"]["n"] for arm in results["arms"]),
         "note": COMPARISONS_NOTE if results["differences"] else "",
         "differing": [setting for setting in settings if setting.differs],

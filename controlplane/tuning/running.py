@@ -62,7 +62,7 @@ def _perform(tuning: Tuning) -> dict[str, Any]:
     twin = twin_of(pool)
     part = source.take(tuning.trace_name, tuning.max_requests, tuning.seed, tuning.trace["until"])
     heartbeat = Heartbeat(tuning)
-    inputs = fleets.sha256([product()["source_sha256"], repr(twin.fleet), part.content])
+    inputs = fleets.sha256([product().source_sha256, repr(twin.fleet), part.content])
     if tuning.trials.exists() and tuning.twin.get("inputs") != inputs:
         message = f"pool {tuning.pool}, its traffic or Weir has changed since the first trials: start another tuning"
         raise PolicyInvalid(message)

@@ -1,7 +1,5 @@
 """Starting, resuming and cancelling a matrix. Its cells are experiments, which workers take from the queue."""
 
-from typing import Any
-
 from django.db import transaction
 from django.utils import timezone
 
@@ -28,14 +26,16 @@ def start_matrix(asked: MatrixIn, actor: Actor) -> Matrix:
     with transaction.atomic():
         body = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         matrix = Matrix.objects.create(name=asked.name, question=asked.question, body=body, actor=actor.name)
-        made = [services.store(cell | {"matrix": matrix}) for cell in cells]
+        for cell in cells:
+            cell.matrix = matrix
+            services.store(cell)
         record(actor, "matrix.start", f"matrix {matrix.pk}", after=body)
-    for experiment in made:
-        jobs.send(experiment)
+    for cell in cells:
+        jobs.send(cell)
     return matrix
 
 
-def _settled(asked: MatrixIn, actor: Actor) -> list[dict[str, Any]]:
+def _settled(asked: MatrixIn, actor: Actor) -> list[Experiment]:
     cells, problems = [], dict[tuple[str, str], Problem]()
     for index, cell in asked.cells():
         try:

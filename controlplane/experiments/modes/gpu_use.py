@@ -6,11 +6,12 @@ A GPU counts whole, whatever else runs on it.
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-import orjson
+import msgspec
 from django.utils import timezone
+from msgspec import Struct
 
+from controlplane.experiments.facts import GpuUseFacts, MeanPeak, RunFacts
 from controlplane.experiments.results.output.report import shown
 from fleet.models import Node
 from fleet.snapshot import node_views
@@ -18,6 +19,23 @@ from fleet.snapshot import node_views
 STEP_S = 5.0  # as often as nodes report
 MOST_POINTS = 720  # of a GPU: then every second one is left out, and so are those to come
 NONE = "no GPU on this node"
+
+
+class GpuOverTime(Struct, frozen=True):
+    """The three lists have one value for each point."""
+
+    name: str
+    memory_bytes: int
+    at_s: list[float]
+    use: list[float]
+    memory_used_bytes: list[int]
+    mean: float
+    peak: float
+
+
+class GpusOverTime(Struct, frozen=True):
+    gpus: dict[str, GpuOverTime]  # by node/number
+    absent: dict[str, str]  # node → why it has no values
 
 
 @dataclass(slots=True)
@@ -28,17 +46,11 @@ class GpuSeries:
     memory_bytes: int
     points: list[tuple[float, float, int]] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        at_s, use, memory = (list(column) for column in zip(*self.points, strict=True))
-        return {
-            "name": self.name,
-            "memory_bytes": self.memory_bytes,
-            "at_s": at_s,
-            "use": use,
-            "memory_used_bytes": memory,
-            "mean": round(fmean(use), 4),
-            "peak": round(max(use), 4),
-        }
+    def so_far(self) -> GpuOverTime:
+        at_s, use, memory = [p[0] for p in self.points], [p[1] for p in self.points], [p[2] for p in self.points]
+        return GpuOverTime(
+            self.name, self.memory_bytes, at_s, use, memory, mean=round(fmean(use), 4), peak=round(max(use), 4)
+        )
 
 
 @dataclass(slots=True)
@@ -61,7 +73,7 @@ class GpuUse:
         if any(len(series.points) > MOST_POINTS for series in self._series.values()):
             self._thin()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_bytes(orjson.dumps(self.as_dict()))
+        self.path.write_bytes(msgspec.json.encode(self.so_far()))
 
     def _read(self, node: Node, at_s: float) -> None:
         gpus = node.inventory.get("gpus")
@@ -79,22 +91,18 @@ class GpuUse:
         for series in self._series.values():
             series.points = series.points[::2]
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"gpus": {name: series.as_dict() for name, series in self._series.items()}, "absent": self._absent}
+    def so_far(self) -> GpusOverTime:
+        return GpusOverTime({name: series.so_far() for name, series in self._series.items()}, self._absent)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> GpuUseFacts:
         """Of the run: means and peaks, without the series."""
-        found = self.as_dict()
-        gpus = {name: {key: one[key] for key in ("mean", "peak")} for name, one in found["gpus"].items()}
-        return {"gpu_use": {"gpus": gpus, "absent": found["absent"]}}
+        gpus = {name: MeanPeak(gpu.mean, gpu.peak) for name, gpu in self.so_far().gpus.items()}
+        return GpuUseFacts(gpus, self._absent)
 
 
-def described(facts: dict[str, Any]) -> str:
+def described(facts: RunFacts) -> str:
     """For the table of runs: `gpu-1/0: mean 45 %, peak 90 %`, or why there is none."""
-    use = facts.get("gpu_use")
-    if use is None:
+    if not (use := facts.gpu_use):
         return "–"
-    gpus = [
-        f"{name}: mean {shown(one['mean'], '%')}, peak {shown(one['peak'], '%')}" for name, one in use["gpus"].items()
-    ]
-    return "; ".join([*gpus, *(f"{node}: {why}" for node, why in use["absent"].items())]) or "not reported"
+    gpus = [f"{name}: mean {shown(one.mean, '%')}, peak {shown(one.peak, '%')}" for name, one in use.gpus.items()]
+    return "; ".join([*gpus, *(f"{node}: {why}" for node, why in use.absent.items())]) or "not reported"

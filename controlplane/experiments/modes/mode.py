@@ -1,11 +1,10 @@
 """A mode of an experiment: how its runs are performed, checked, estimated and described."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from controlplane.experiments.models import Arm, Experiment, Run
+from controlplane.experiments.models import Arm, Experiment, FleetChanges, Run
 from controlplane.experiments.results.types import WholeRunResults
 from fleet.jobs import Heartbeat
 from fleet.models import Pool
@@ -29,7 +28,7 @@ class Mode:
     perform: Callable[[Run, Experiment, Arm, Heartbeat], None]  # raises RunFailed, jobs.Stopped
     check: Callable[[Pool, float], list[Problem]]  # of a pool and a time scale, before an experiment starts
     # Of a pool as an arm changes it, the changes, and their path
-    check_fleet: Callable[[Pool, Mapping[str, Any], str], list[Problem]]
+    check_fleet: Callable[[Pool, FleetChanges, str], list[Problem]]
     simulated: bool  # its record holds the models of the engines
     eta_s: Callable[[Experiment, Sequence[Run], datetime], float | None]
     warnings: Callable[[Run, WholeRunResults], list[str]]  # of a run with its results

@@ -2,15 +2,16 @@
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
+import msgspec
 import redis
 from django.db import DatabaseError
 
 from controlplane.experiments import provenance
-from controlplane.experiments.models import Arm, Experiment, Run
+from controlplane.experiments.facts import RunFacts, known
+from controlplane.experiments.models import Arm, Experiment, FleetChanges, Run
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.modes.gpu_use import GpuUse, described
 from controlplane.experiments.modes.mode import Column, Mode
@@ -44,12 +45,12 @@ def _play(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> N
     trace = load_trace(experiment, run.seed)
     pool = ephemeral_pool.set_up(run, experiment, arm, heartbeat)
     requests = requests_of(experiment, trace.requests, ephemeral_pool.context_tokens(pool))
-    facts = {
-        "instances": ephemeral_pool.instance_names(pool),
-        "context_tokens": ephemeral_pool.context_tokens(pool),
-        "host": provenance.host(),
-        "nodes": provenance.nodes(pool),
-    }
+    facts = RunFacts(
+        instances=ephemeral_pool.instance_names(pool),
+        context_tokens=ephemeral_pool.context_tokens(pool),
+        host=provenance.host(),
+        nodes=provenance.nodes(pool),
+    )
     begin(run, len(requests), facts)
     thread = ReplayThread(
         _load(run, experiment, pool, requests),
@@ -78,7 +79,7 @@ def _watch(thread: ReplayThread, run: Run, arm: Arm, heartbeat: Heartbeat) -> No
     """Beat during the replay, keep the GPU use, publish the policy again if Redis lost it, stop on a cancellation."""
     thread.start()
     began = kept = time.monotonic()
-    gpus = GpuUse(tuple(run.facts["nodes"]), run.gpu_path)
+    gpus = GpuUse(tuple(run.measured.nodes or ()), run.gpu_path)
     try:
         while thread.alive:
             time.sleep(LOOK_S)
@@ -93,7 +94,7 @@ def _watch(thread: ReplayThread, run: Run, arm: Arm, heartbeat: Heartbeat) -> No
         thread.stop()
         run.done = thread.progress.done
     facts = thread.finish()
-    run.facts |= {**facts.as_dict(), **gpus.facts()}
+    run.facts |= {**facts.as_dict(), "gpu_use": msgspec.to_builtins(gpus.facts())}
 
 
 def _check(pool: Pool, time_scale: float) -> list[Problem]:
@@ -102,14 +103,14 @@ def _check(pool: Pool, time_scale: float) -> list[Problem]:
     return [Problem("time_scale", time_scale, f"pool {pool.name} runs {pool.kind}, which runs in real time", "1")]
 
 
-def _check_fleet(pool: Pool, changes: Mapping[str, Any], path: str) -> list[Problem]:
-    if changes.get("store"):
+def _check_fleet(pool: Pool, changes: FleetChanges, path: str) -> list[Problem]:
+    if changes.store:
         message = "a replay uses the store that runs: only the twin can change its options"
-        return [Problem(f"{path}.store", changes["store"], message, "mode twin")]
+        return [Problem(f"{path}.store", changes.store, message, "mode twin")]
     if KINDS[pool.kind].simulated:
         return []
     message = f"pool {pool.name} runs {pool.kind}: a replay can change the fleet of simulated engines only"
-    return [Problem(path, changes, message, "mode twin, or a pool of the kind sim")]
+    return [Problem(path, msgspec.to_builtins(changes), message, "mode twin, or a pool of the kind sim")]
 
 
 def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float:
@@ -129,7 +130,7 @@ def _time(experiment: Experiment) -> str:
 
 
 def _engines_late(run: Run) -> str:
-    lag = run.facts.get("sim_lag_p99_s")
+    lag = known(run.measured.sim_lag_p99_s)
     return shown(None if lag is None else lag * 1000, "ms")
 
 
@@ -143,14 +144,14 @@ REPLAY = Mode(
     check_fleet=_check_fleet,
     simulated=False,
     eta_s=_eta_s,
-    warnings=lambda run, results: replay_warnings(results, run.facts, run.experiment.time_scale),
+    warnings=lambda run, results: replay_warnings(results, run.measured, run.experiment.time_scale),
     time=_time,
     about=lambda experiment: {"Pool": f"like {experiment.pool}"},
     columns=(
         Column("Client late p99", lambda run: shown(run.results.get("late_wall_p99_ms"), "ms")),
         Column("Engines late p99", _engines_late),
-        Column("GPU use", lambda run: described(run.facts)),
-        Column("CPU", lambda run: shown(run.facts.get("machine_busy"), "%")),
+        Column("GPU use", lambda run: described(run.measured)),
+        Column("CPU", lambda run: shown(known(run.measured.machine_busy), "%")),
     ),
     columns_note="“Late” is on the wall clock: the delay of this machine behind the load and behind the engine model.",
 )

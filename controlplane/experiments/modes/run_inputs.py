@@ -1,8 +1,9 @@
 """The requests of a run, its first facts and its failure, in every mode."""
 
-from typing import Any
+import msgspec
 
 from controlplane.experiments import provenance
+from controlplane.experiments.facts import RunFacts
 from controlplane.experiments.models import Experiment, Run
 from controlplane.traces import library
 from controlplane.traces.formats import registry
@@ -23,9 +24,10 @@ class RunFailed(Exception):
 
 def load_trace(experiment: Experiment, seed: int) -> LoadedTrace:
     """The trace as it was when the experiment started. RunFailed, TraceError, BadTrace."""
-    if not experiment.record:
+    record = provenance.record_of(experiment)
+    if record is None:
         raise RunFailed(NO_RECORD)
-    problem = provenance.changed_trace(experiment.record)
+    problem = provenance.changed_trace(record.trace)
     if problem:
         raise RunFailed(problem)
     return library.load(experiment.trace, seed)
@@ -39,8 +41,8 @@ def requests_of(experiment: Experiment, requests: tuple[TraceRequest, ...], cont
     return registry.faster(within, experiment.load_factor)
 
 
-def begin(run: Run, total: int, facts: dict[str, Any]) -> None:
+def begin(run: Run, total: int, facts: RunFacts) -> None:
     """Store the total and the facts, and delete the records of an earlier attempt."""
-    run.total, run.facts = total, facts
-    Run.objects.filter(pk=run.pk).update(facts=facts, total=total)
+    run.total, run.facts = total, msgspec.to_builtins(facts)
+    Run.objects.filter(pk=run.pk).update(facts=run.facts, total=total)
     run.records_path.unlink(missing_ok=True)

@@ -2,14 +2,15 @@
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-import orjson
+import msgspec
+from msgspec import UNSET, structs
 
 from controlplane.experiments import provenance
-from controlplane.experiments.models import Arm, Experiment, Run
+from controlplane.experiments.facts import RunFacts, TwinFacts, known
+from controlplane.experiments.models import Arm, Experiment, FleetChanges, Run
 from controlplane.experiments.modes.mode import Column, Mode
 from controlplane.experiments.modes.run_inputs import (
     CONTEXT_TOKENS,
@@ -43,7 +44,8 @@ def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) ->
     trace = load_trace(experiment, run.seed)
     modelled = model_of(experiment, arm)
     requests = requests_of(experiment, trace.requests, context_tokens(modelled.fleet))
-    begin(run, len(requests), facts_of(modelled, requests))
+    facts = facts_of(modelled, requests)
+    begin(run, len(requests), facts)
     began = time.thread_time()
 
     def beat(done: int, total: int) -> None:
@@ -61,23 +63,27 @@ def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) ->
         on_progress=beat,
     )
     _keep(run, records_of(outcome, trace_classes=trace_classes(requests), policy_version=arm.published_version))
-    run.kv_path.write_bytes(orjson.dumps(kv_over_time(outcome)))
-    run.facts |= {
-        "virtual_s": round(outcome.virtual_s, 3),
-        "cpu_s": round(time.thread_time() - began, 3),
-        "kv_usage": kv_usage(outcome),
+    run.kv_path.write_bytes(msgspec.json.encode(kv_over_time(outcome)))
+    tiers, loading = tier_facts(outcome) or (UNSET, UNSET)
+    facts = structs.replace(
+        facts,
+        virtual_s=round(outcome.virtual_s, 3),
+        cpu_s=round(time.thread_time() - began, 3),
+        kv_usage=kv_usage(outcome),
         **token_facts(outcome),
-        **tier_facts(outcome),
-        "not_modelled": list(outcome.not_modelled),
-    }
+        tiers=tiers,
+        loading=loading,
+        not_modelled=list(outcome.not_modelled),
+    )
+    run.facts = msgspec.to_builtins(facts)
 
 
 def model_of(experiment: Experiment, arm: Arm) -> Modelled:
     """As recorded. RunFailed."""
     kept = provenance.fleet_of(experiment, arm.name)
-    if kept is None:
+    if kept is None or not kept.twin:
         raise RunFailed(NO_RECORD)
-    return fleets.modelled(kept["twin"])
+    return fleets.modelled(kept.twin)
 
 
 def context_tokens(fleet: TwinFleet) -> int:
@@ -85,18 +91,12 @@ def context_tokens(fleet: TwinFleet) -> int:
     return min(model.window or min(CONTEXT_TOKENS, model.kv_tokens) for model in fleet.instances.values())
 
 
-def facts_of(modelled: Modelled, requests: Sequence[TraceRequest]) -> dict[str, Any]:
-    """`load` is equal for runs of the same requests."""
-    return {
-        "instances": list(modelled.fleet.instances),
-        "twin": {
-            "basis": modelled.basis,
-            "about": modelled.about,
-            "cautions": list(modelled.cautions),
-            "expected": modelled.expected.as_dict(),
-        },
-        "load": hashlib.sha256(repr(requests).encode()).hexdigest()[:16],
-    }
+def facts_of(modelled: Modelled, requests: Sequence[TraceRequest]) -> RunFacts:
+    return RunFacts(
+        instances=list(modelled.fleet.instances),
+        twin=TwinFacts(modelled.basis, modelled.about, list(modelled.cautions), modelled.expected),
+        load=hashlib.sha256(repr(requests).encode()).hexdigest()[:16],
+    )
 
 
 def _keep(run: Run, records: Sequence[Record]) -> None:
@@ -117,15 +117,15 @@ def _check(pool: Pool, time_scale: float) -> list[Problem]:
     return problems
 
 
-def _check_fleet(pool: Pool, changes: Mapping[str, Any], path: str) -> list[Problem]:
-    part = next((name for name in ("engine", "store") if changes.get(name)), "")
+def _check_fleet(pool: Pool, changes: FleetChanges, path: str) -> list[Problem]:
+    part = next((name for name in ("engine", "store") if getattr(changes, name)), "")
     if part and (is_calibrated(pool) or KINDS[pool.kind].twin_model is None):
         message = "the calibration holds for the pool's own options, so only replicas can be changed"
-        return [Problem(f"{path}.{part}", changes[part], message)]
+        return [Problem(f"{path}.{part}", getattr(changes, part), message)]
     try:
-        twin_of(pool, changes.get("store"))
+        twin_of(pool, changes.store)
     except NotModelled as error:
-        return [Problem(path, changes, str(error))]
+        return [Problem(path, msgspec.to_builtins(changes), str(error))]
     return []
 
 
@@ -140,19 +140,23 @@ def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float 
 
 
 def _about(experiment: Experiment) -> dict[str, str]:
-    twin = next((run.facts["twin"] for run in experiment.runs.all() if "twin" in run.facts), None)
-    simulated = f"in the twin, {twin['about']}; no engine was started" if twin else "in the twin; no engine is started"
-    return {"Pool": experiment.pool, "Simulated": simulated, "Expected error": described((twin or {}).get("expected"))}
+    twin = next((twin for run in experiment.runs.all() if (twin := run.measured.twin)), None)
+    simulated = f"in the twin, {twin.about}; no engine was started" if twin else "in the twin; no engine is started"
+    return {
+        "Pool": experiment.pool,
+        "Simulated": simulated,
+        "Expected error": described(twin.expected.as_dict() if twin and twin.expected else None),
+    }
 
 
 def _by_tier(run: Run, key: str, unit: str) -> str:
     """Of each tier below the GPU that has this fact."""
-    known = {name: tier[key] for name, tier in run.facts.get("tiers", {}).items() if key in tier}
+    known = {name: tier[key] for name, tier in (run.measured.tiers or {}).items() if key in tier}
     return ", ".join(f"{name} {shown(value, unit)}" for name, value in known.items()) or shown(None)
 
 
 def _kv_used(key: str) -> Column:
-    return Column(f"KV used, {key}", lambda run: shown(run.facts.get("kv_usage", {}).get(key), "%"))
+    return Column(f"KV used, {key}", lambda run: shown((run.measured.kv_usage or {}).get(key), "%"))
 
 
 TWIN = Mode(
@@ -165,16 +169,16 @@ TWIN = Mode(
     check_fleet=_check_fleet,
     simulated=True,
     eta_s=_eta_s,
-    warnings=lambda run, results: twin_warnings(results, run.facts),
+    warnings=lambda run, results: twin_warnings(results, run.measured),
     time=lambda experiment: "simulated in the twin, in virtual time",
     about=_about,
     columns=(
-        Column("Virtual time", lambda run: duration(run.facts.get("virtual_s"))),
+        Column("Virtual time", lambda run: duration(run.measured.virtual_s or None)),
         _kv_used("mean"),
         _kv_used("peak"),
-        Column("Second token, mean", lambda run: shown(run.facts.get("second_token_ms"), "ms")),
-        Column("Interruptions, mean", lambda run: shown(run.facts.get("interruptions"))),
-        Column("KV transfers, mean", lambda run: shown(run.facts.get("transfers"))),
+        Column("Second token, mean", lambda run: shown(known(run.measured.second_token_ms), "ms")),
+        Column("Interruptions, mean", lambda run: shown(known(run.measured.interruptions))),
+        Column("KV transfers, mean", lambda run: shown(known(run.measured.transfers))),
         Column("KV loaded from tiers", lambda run: _by_tier(run, "read_gb", "GB")),
         Column("Time of loads", lambda run: _by_tier(run, "load_s", "s")),
         Column("Drive writes per day", lambda run: _by_tier(run, "dwpd", "")),

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+
+from msgspec import Struct
 
 from controlplane.experiments.results.records import Record, cached_by_place
 from controlplane.twin.simulation.types import Simulated, TwinOutcome
@@ -68,22 +69,33 @@ def token_facts(outcome: TwinOutcome) -> dict[str, float]:
 KV_BUCKETS = 256
 
 
-def kv_over_time(outcome: TwinOutcome) -> dict[str, Any]:
-    """KV usage of each instance over time: means of at most KV_BUCKETS equal stretches, and its mean and peak."""
+class InstanceKv(Struct, frozen=True):
+    usage: list[float]  # means of equal stretches
+    mean: float
+    peak: float  # of single seconds
+
+
+class KvOverTime(Struct, frozen=True):
+    bucket_s: int
+    instances: dict[str, InstanceKv]
+
+
+def kv_over_time(outcome: TwinOutcome) -> KvOverTime:
+    """KV usage of each instance, in at most KV_BUCKETS stretches."""
     longest = max((len(use.kv_usage) for use in outcome.instances.values()), default=0)
     each_s = max(1, math.ceil(longest / KV_BUCKETS))
-    return {
-        "bucket_s": each_s,
-        "instances": {
-            name: {
-                "usage": [round(fmean(part), 3) for part in _stretches(use.kv_usage, each_s)],
-                "mean": round(fmean(use.kv_usage), 4),
-                "peak": round(max(use.kv_usage), 4),
-            }
-            for name, use in outcome.instances.items()
-            if use.kv_usage
+    used = {name: use.kv_usage for name, use in outcome.instances.items() if use.kv_usage}
+    return KvOverTime(
+        each_s,
+        {
+            name: InstanceKv(
+                [round(fmean(part), 3) for part in _stretches(usage, each_s)],
+                round(fmean(usage), 4),
+                round(max(usage), 4),
+            )
+            for name, usage in used.items()
         },
-    }
+    )
 
 
 def _stretches(samples: Sequence[float], length: int) -> Iterator[Sequence[float]]:

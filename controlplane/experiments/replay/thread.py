@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
@@ -31,7 +30,7 @@ class ReplayFacts:
     sim_lag_p99_s: float | None = None  # of the wall clock; None when no engine reports it
     machine_busy: float | None = None  # 0–1 share of all CPUs
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, float | None]:
         return {
             "wall_s": round(self.wall_s, 3),
             "client_cpu_s": round(self.client_cpu_s, 3),

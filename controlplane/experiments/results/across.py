@@ -2,8 +2,8 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Any
 
+from controlplane.experiments import provenance
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.results.assemble import make
 from controlplane.experiments.results.types import Results
@@ -47,12 +47,13 @@ def _chosen(text: str, index: int) -> tuple[Experiment, str]:
     return experiment, arm
 
 
-def _load(experiment: Experiment) -> Any:
+def _load(experiment: Experiment) -> tuple[str, float, float, str] | None:
     """What was played, but for the seeds: requests of seeds that both have are paired."""
-    if not experiment.record:
+    record = provenance.record_of(experiment)
+    if record is None:
         return None
-    selection = experiment.record["selection"]
-    return experiment.record["trace"]["sha256"], *(selection[name] for name in ("duration_s", "load_factor", "pacing"))
+    played = record.selection
+    return record.trace.sha256, played.duration_s, played.load_factor, played.pacing
 
 
 def compared(arms: Sequence[tuple[Experiment, str]]) -> tuple[Experiment, Results]:
@@ -60,7 +61,7 @@ def compared(arms: Sequence[tuple[Experiment, str]]) -> tuple[Experiment, Result
     first = arms[0][0]
     whole = Experiment(name="Comparison", status=DONE, mode=first.mode, time_scale=first.time_scale, slo=first.slo)
     whole.trace, whole.arms, whole.seeds = first.trace, [], first.seeds
-    whole.record = {"product": first.record["product"], "arms": {}, "fleets": {}}
+    whole.record = {**first.record, "arms": {}, "fleets": {}}
     runs: list[Run] = []
     for experiment, name in arms:
         label = f"{experiment.pk}: {name}"

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 from django.conf import settings
 
 from controlplane.experiments import provenance
@@ -42,12 +43,11 @@ def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) 
     signature = _signature(experiment, runs)
     path = Path(settings.DATA_DIR) / "experiments" / f"results-{experiment.pk}.json"
     before = _kept(path)
-    if before.get("signature") == signature:
-        found: Results = before["results"]
-        return found
+    if before and before.signature == signature:
+        return cast(Results, before.results)
     made = make(experiment, runs, beat)
-    if before and before["signature"][1:] == signature[1:] and before["signature"][0] >= FIRST_KEPT:
-        made = with_first_numbers(made, before["results"]) | {"schema": SCHEMA}
+    if before and before.signature[1:] == signature[1:] and before.signature[0] >= FIRST_KEPT:
+        made = with_first_numbers(made, before.results) | {"schema": SCHEMA}
     if experiment.status in ENDED:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
@@ -61,13 +61,17 @@ def _signature(experiment: Experiment, runs: Sequence[Run]) -> list[Any]:
     return [SCHEMA, experiment.status, [[run.pk, run.status] for run in runs], sizes]
 
 
-def _kept(path: Path) -> dict[str, Any]:
-    """{signature, results}; empty without a readable file."""
+class KeptResults(msgspec.Struct, frozen=True):
+    signature: list[Any]
+    results: Any
+
+
+def _kept(path: Path) -> KeptResults | None:
+    """None without a readable file."""
     try:
-        value: dict[str, Any] = json.loads(path.read_text())
+        return msgspec.json.decode(path.read_bytes(), type=KeptResults)
     except (OSError, ValueError):
-        return {}
-    return value
+        return None
 
 
 def with_first_numbers(made: Any, kept: Any) -> Any:
@@ -145,12 +149,12 @@ def _differing(settings: Sequence[display.Setting], arms: Sequence[Arm]) -> list
 
 def engine_model_of(runs: Sequence[Run]) -> EngineModelFacts | None:
     """None for a replay, and until the first run has begun."""
-    twin: EngineModelFacts | None = next((run.facts["twin"] for run in runs if "twin" in run.facts), None)
-    return None if twin is None else {**twin, "expected": twin.get("expected")}
+    twin = next((twin for run in runs if (twin := run.measured.twin)), None)
+    return cast(EngineModelFacts, msgspec.to_builtins(twin)) if twin else None
 
 
 def _warnings(arms: Sequence[ArmResults], runs: Sequence[Run]) -> list[str]:
-    loads = {run.seed: run.facts["load"] for run in runs if "load" in run.facts}
+    loads = {run.seed: load for run in runs if (load := run.measured.load)}
     repeated = provenance.differences(runs[0].experiment) if runs else []
     return repeated + validity.seeds_alike(loads) + validity.merged({arm["name"]: arm["warnings"] for arm in arms})
 
@@ -158,7 +162,7 @@ def _warnings(arms: Sequence[ArmResults], runs: Sequence[Run]) -> list[str]:
 def _arm(experiment: Experiment, arm: Arm, runs: Sequence[Run], read: dict[int, list[Record]], slo: Slo) -> ArmResults:
     """The results of one arm: quantiles over the requests of all its seeds, whole-run results as means over seeds."""
     together = [record for run in runs for record in read[run.pk]]
-    each = {run.seed: summarize.run_results(read[run.pk], run.facts.get("instances", []), slo) for run in runs}
+    each = {run.seed: summarize.run_results(read[run.pk], run.measured.instances or [], slo) for run in runs}
     whole = summarize.run_results(together, [], slo, [seconds(read[run.pk]) for run in runs])
     started = any(read[run.pk] for run in runs)
     tokens_per_s = summarize.mean(run["output_tokens_per_s"] for run in each.values())
@@ -171,7 +175,7 @@ def _arm(experiment: Experiment, arm: Arm, runs: Sequence[Run], read: dict[int, 
         "strategy": arm.strategy,
         "overrides": arm.overrides,
         "sha256": arm.sha256,
-        "fleet": arm.fleet,
+        "fleet": msgspec.to_builtins(arm.fleet),
         "balance": summarize.mean(run["balance"] for run in each.values()),
         "output_tokens_per_s": tokens_per_s,
         "tokens_per_gpu_s": tokens_per_gpu_s,
@@ -186,7 +190,7 @@ def _cost(
     experiment: Experiment, arm: str, runs: Sequence[Run], output_tokens_per_s: float | None
 ) -> tuple[float | None, float | None]:
     """By the present prices."""
-    instances = max((len(run.facts.get("instances", [])) for run in runs), default=0)
+    instances = max((len(run.measured.instances or ()) for run in runs), default=0)
     return economics.of_arm(provenance.fleet_of(experiment, arm), instances, output_tokens_per_s, selectors.prices())
 
 

@@ -1,8 +1,6 @@
 """What the output tokens of an arm cost: the GPUs and the memory of its pool, by the prices of the fleet document."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from controlplane.experiments.record import RecordedFleet
 from fleet.kinds import KINDS
 from fleet.kinds.kind import hardware_of_pool
 from fleet.kinds.option import build
@@ -12,17 +10,15 @@ UNKNOWN = (None, None)
 
 
 def of_arm(
-    fleet: Mapping[str, Any] | None, instances: int, output_tokens_per_s: float | None, prices: Prices
+    fleet: RecordedFleet | None, instances: int, output_tokens_per_s: float | None, prices: Prices
 ) -> tuple[float | None, float | None]:
-    """(tokens per GPU and second, dollars per million tokens). `fleet`: as the experiment recorded it.
-
-    Unknown without GPUs, and for options that are no longer known.
-    """
+    """(tokens per GPU and second, dollars per million tokens): unknown without GPUs, and for options that are no longer
+    known."""
     if fleet is None or not output_tokens_per_s:
         return UNKNOWN
     try:
-        kind = KINDS[fleet["kind"]]
-        found = hardware_of_pool(kind, build(kind.spec, fleet["engine"]), instances)
+        kind = KINDS[fleet.kind]
+        found = hardware_of_pool(kind, build(kind.spec, fleet.engine), instances)
     except LookupError:
         return UNKNOWN
     if not found.gpus:

@@ -4,42 +4,84 @@ from bisect import bisect_left
 from itertools import pairwise
 from pathlib import Path
 from statistics import median_low
-from typing import Any
+from typing import TypeVar
 
-import orjson
+import msgspec
+from msgspec import Struct
 
 from controlplane.experiments.models import Experiment, Run
-from controlplane.experiments.modes.gpu_use import STEP_S
+from controlplane.experiments.modes.gpu_use import STEP_S, GpuOverTime, GpusOverTime
+from controlplane.experiments.modes.twin_records import InstanceKv, KvOverTime
+
+Kept = TypeVar("Kept", GpusOverTime, KvOverTime)
 
 
-def kv_of(experiment: Experiment, arm: str, seed: int | None, limit: int) -> list[dict[str, Any]]:
+class InstanceUse(Struct, frozen=True):
+    """Of an instance or a GPU, a row of the heat map."""
+
+    id: str
+    usage: list[float | None]  # None: not reported
+    mean: float
+    peak: float
+
+
+class RunUse(Struct, frozen=True):
+    arm: str
+    seed: int
+    bucket_s: float
+    of: int  # instances in all
+    instances: list[InstanceUse]
+
+
+class NamedGpu(GpuOverTime, frozen=True, kw_only=True):
+    id: str
+
+
+class RunGpus(Struct, frozen=True):
+    arm: str
+    seed: int
+    gpus: list[NamedGpu]
+    absent: dict[str, str]  # nodes without values, and why
+
+
+def kv_of(experiment: Experiment, arm: str, seed: int | None, limit: int) -> list[RunUse]:
     """KV usage of each run that recorded it: of its `limit` fullest instances, in the order of their names."""
-    return [found for run in _runs(experiment, arm, seed) if (found := _of_run(run, limit)) is not None]
-
-
-def gpu_use_of(experiment: Experiment, arm: str, seed: int | None) -> list[dict[str, Any]]:
-    """GPU use of each run that recorded it, and why some nodes have no values."""
-    kept = [(run, _read(run.gpu_path)) for run in _runs(experiment, arm, seed)]
+    kept = [(run, _read(run.kv_path, KvOverTime)) for run in _runs(experiment, arm, seed)]
     return [
-        {
-            "arm": run.arm,
-            "seed": run.seed,
-            "gpus": [{"id": name, **gpu} for name, gpu in found["gpus"].items()],
-            "absent": found["absent"],
-        }
+        RunUse(run.arm, run.seed, found.bucket_s, len(found.instances), _fullest(found.instances, limit))
         for run, found in kept
         if found is not None
     ]
 
 
-def gpu_map_of(experiment: Experiment, seed: int) -> list[dict[str, Any]]:
+def _fullest(instances: dict[str, InstanceKv], limit: int) -> list[InstanceUse]:
+    fullest = set(sorted(instances, key=lambda name: -instances[name].peak)[:limit])
+    return [InstanceUse(name, [*one.usage], one.mean, one.peak) for name, one in instances.items() if name in fullest]
+
+
+def gpu_use_of(experiment: Experiment, arm: str, seed: int | None) -> list[RunGpus]:
+    """GPU use of each run that recorded it, and why some nodes have no values."""
+    kept = [(run, _read(run.gpu_path, GpusOverTime)) for run in _runs(experiment, arm, seed)]
+    return [
+        RunGpus(
+            run.arm,
+            run.seed,
+            [NamedGpu(id=name, **msgspec.structs.asdict(gpu)) for name, gpu in found.gpus.items()],
+            found.absent,
+        )
+        for run, found in kept
+        if found is not None
+    ]
+
+
+def gpu_map_of(experiment: Experiment, seed: int) -> list[RunUse]:
     """GPU use in the form of `kv_of`."""
     found = []
     for run in gpu_use_of(experiment, "", seed):
-        step_s = median_low([max(1.0, b - a) for gpu in run["gpus"] for a, b in pairwise(gpu["at_s"])] or [STEP_S])
-        shown = [{**gpu, "usage": _evenly(gpu["at_s"], gpu["use"], step_s)} for gpu in run["gpus"]]
+        step_s = median_low([max(1.0, b - a) for gpu in run.gpus for a, b in pairwise(gpu.at_s)] or [STEP_S])
+        shown = [InstanceUse(gpu.id, _evenly(gpu.at_s, gpu.use, step_s), gpu.mean, gpu.peak) for gpu in run.gpus]
         if shown:
-            found.append({**run, "bucket_s": step_s, "of": len(shown), "instances": shown})
+            found.append(RunUse(run.arm, run.seed, step_s, len(shown), shown))
     return found
 
 
@@ -54,20 +96,8 @@ def _runs(experiment: Experiment, arm: str, seed: int | None) -> list[Run]:
     return [run for run in experiment.runs.all() if arm in ("", run.arm) and seed in (None, run.seed)]
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, kind: type[Kept]) -> Kept | None:
     try:
-        found: dict[str, Any] = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, ValueError):
         return None
-    return found
-
-
-def _of_run(run: Run, limit: int) -> dict[str, Any] | None:
-    kept = _read(run.kv_path)
-    if kept is None:
-        return None
-    instances: dict[str, Any] = kept["instances"]
-    fullest = set(sorted(instances, key=lambda name: -instances[name]["peak"])[:limit])
-    shown = [{"id": name, **use} for name, use in instances.items() if name in fullest]
-    about = {"arm": run.arm, "seed": run.seed, "bucket_s": kept["bucket_s"], "of": len(instances)}
-    return {**about, "instances": shown}

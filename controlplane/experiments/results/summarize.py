@@ -1,14 +1,14 @@
 """The results of one arm or one run, from its records. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 from controlplane.experiments.results.metrics import LATENCIES, METRICS, TTFT_SHARES, quantile_key
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.slo import NO_SLO, Slo, is_within, seconds
 from controlplane.experiments.results.statistics import stats
-from controlplane.experiments.results.types import Ecdf, WholeRunResults
+from controlplane.experiments.results.types import ClassResults, Ecdf, WholeRunResults
 
 CLASSES = ("all", "warm", "medium", "heavy")
 
@@ -24,10 +24,10 @@ def latencies(records: Sequence[Record], latency: str) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def class_results(records: Sequence[Record], slo: Slo = NO_SLO, took_s: float = 0.0) -> dict[str, Any]:
+def class_results(records: Sequence[Record], slo: Slo = NO_SLO, took_s: float = 0.0) -> ClassResults:
     """Counts, quantiles in ms, cached share, goodput; None for an unknown value. `took_s`: by the runs."""
     outcomes = Counter(record.outcome for record in records)
-    results: dict[str, Any] = {
+    results: ClassResults = {
         "n": len(records),
         "ok": outcomes["ok"],
         "errors": outcomes["error"],
@@ -116,9 +116,9 @@ def run_results(
 
 def value_of(arm: WholeRunResults, request_class: str, metric: str) -> float | None:
     """The value of a metric in the results of one arm."""
-    values: Mapping[str, Any] = arm["classes"][request_class] if METRICS[metric].per_class else arm
-    value: float | None = values.get(metric)
-    return value
+    if METRICS[metric].per_class:
+        return arm["classes"][request_class].get(metric)
+    return cast(float | None, arm.get(metric))
 
 
 def mean(values: Iterable[float | None]) -> float | None:

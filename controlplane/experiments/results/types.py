@@ -64,10 +64,13 @@ class Ecdf(TypedDict):
     n: int
 
 
+ClassResults = dict[str, float | None]  # by key: the metrics of METRICS, and counts
+
+
 class WholeRunResults(TypedDict):
     """Of one run, or of several together."""
 
-    classes: dict[str, dict[str, Any]]  # by class, the metrics of METRICS by key
+    classes: dict[str, ClassResults]
     balance: float | None
     prompt_tokens_by_instance: dict[str, int]
     output_tokens_per_s: float | None
@@ -85,11 +88,11 @@ class RunResults(TypedDict):
     done: int
     total: int
     warnings: list[str]
-    facts: dict[str, Any]  # measured beside the requests
+    facts: Any  # RunFacts
     balance: float | None
     output_tokens_per_s: float | None
     prompt_tokens_by_instance: dict[str, int]
-    all: dict[str, Any]
+    all: ClassResults
 
 
 class ArmResults(WholeRunResults):
@@ -99,7 +102,7 @@ class ArmResults(WholeRunResults):
     strategy: str
     overrides: dict[str, Any]
     sha256: str
-    fleet: dict[str, Any]
+    fleet: Any  # FleetChanges
     tokens_per_gpu_s: float | None
     dollars_per_million: float | None
     partial: bool
@@ -121,6 +124,14 @@ class EngineModelFacts(TypedDict):
     expected: dict[str, float | None] | None
 
 
+class MetricHead(TypedDict):
+    key: str
+    title: str
+    unit: str
+    better: str
+    per_class: bool
+
+
 class ExperimentHead(TypedDict):
     id: int
     name: str
@@ -137,7 +148,7 @@ class Results(TypedDict):
     time: str
     partial: bool
     classes: list[str]
-    metrics: list[dict[str, Any]]
+    metrics: list[MetricHead]
     arms: list[ArmResults]
     differing: dict[str, list[DifferingSetting]]  # policy, fleet
     slo: dict[str, dict[str, float]]

@@ -2,9 +2,9 @@
 known of the engines. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from controlplane.experiments.results.types import WholeRunResults
+from controlplane.experiments.facts import RunFacts
+from controlplane.experiments.results.types import ClassResults, WholeRunResults
 from fleet.counted import percent
 
 SHARE = 0.1  # of the TTFT p90; less hardly changes a conclusion
@@ -12,7 +12,7 @@ LEAST_MS = 20.0  # of the time of the engine; less needs no warning
 BUSY = 0.97
 
 
-def replay_warnings(results: WholeRunResults, facts: Mapping[str, Any], time_scale: float) -> list[str]:
+def replay_warnings(results: WholeRunResults, facts: RunFacts, time_scale: float) -> list[str]:
     """From the results of a run and its facts."""
     everything = results["classes"]["all"]
     limit = max(LEAST_MS, SHARE * (everything["ttft_p90_ms"] or 0.0))
@@ -23,15 +23,15 @@ def replay_warnings(results: WholeRunResults, facts: Mapping[str, Any], time_sca
             f"this machine sent requests late: p99 {late:,.0f} ms in the time of the engine; "
             f"above {limit:,.0f} ms the load differs from the trace"
         )
-    lag = (facts.get("sim_lag_p99_s") or 0.0) * 1000 * time_scale
+    lag = (facts.sim_lag_p99_s or 0.0) * 1000 * time_scale
     if lag > limit:
         found.append(
             f"the sim engines ran late: p99 {lag:,.0f} ms in the time of the engine; above {limit:,.0f} ms "
             f"latencies are those of this machine; choose a smaller time scale"
         )
-    if (facts.get("machine_busy") or 0.0) > BUSY:
-        found.append(f"the machine's CPU was {percent(facts['machine_busy'])} busy during the run")
-    at_once, ok = results["came_at_once"], everything["ok"]
+    if (busy := facts.machine_busy or 0.0) > BUSY:
+        found.append(f"the machine's CPU was {percent(busy)} busy during the run")
+    at_once, ok = results["came_at_once"], everything["ok"] or 0
     if at_once > SHARE * ok:
         found.append(
             f"all tokens of {at_once:,} of {ok:,} answers came in one read, so TPOT is that of the others; "
@@ -40,10 +40,10 @@ def replay_warnings(results: WholeRunResults, facts: Mapping[str, Any], time_sca
     return found + _answers(everything)
 
 
-def twin_warnings(results: WholeRunResults, facts: Mapping[str, Any]) -> list[str]:
+def twin_warnings(results: WholeRunResults, facts: RunFacts) -> list[str]:
     """Features of the pool and the policy that the twin leaves out, and doubts about its constants."""
-    cautions = [f"the twin: {text}" for text in facts.get("twin", {}).get("cautions", [])]
-    left_out = [f"not simulated: {text}" for text in facts.get("not_modelled", [])]
+    cautions = [f"the twin: {text}" for text in (facts.twin.cautions if facts.twin else ())]
+    left_out = [f"not simulated: {text}" for text in facts.not_modelled or ()]
     return cautions + left_out + _answers(results["classes"]["all"])
 
 
@@ -64,9 +64,9 @@ def merged(arms: Mapping[str, Sequence[str]]) -> list[str]:
     return [*sorted(shared), *sorted(single)]
 
 
-def _answers(everything: Mapping[str, Any]) -> list[str]:
-    n, ok = everything["n"], everything["ok"]
-    missing = n - ok - everything["cancelled"]
+def _answers(everything: ClassResults) -> list[str]:
+    n, ok, cancelled = (everything[key] or 0 for key in ("n", "ok", "cancelled"))
+    missing = n - ok - cancelled
     if n and missing / n > 0.01:
         return [
             f"{missing:,} of {n:,} requests were refused or failed; "

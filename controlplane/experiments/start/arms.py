@@ -1,13 +1,13 @@
 """The arms of an experiment from its request: a strategy or a version of a policy, with changes."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from controlplane.experiments.models import Arm
+from controlplane.experiments.models import AS_IT_IS, Arm, FleetChanges
 from controlplane.experiments.start.body import ARM_NAME, ArmIn
 from controlplane.input_errors import problems_of
 from router.contract.problem import Problem
@@ -15,9 +15,18 @@ from router.policy.schema import document as documents
 from router.policy.schema.document import InvalidDocument
 from router.policy.strategies import STRATEGIES
 
-Check = Callable[[Mapping[str, Any], str], list[Problem]]  # of the changes of a fleet, at a path
-# (policy, version or None for the live one) → (number, document). LookupError with a message when there is none.
-Versions = Callable[[str, int | None], tuple[int, dict[str, Any]]]
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The policy of an arm before its overrides."""
+
+    number: int  # of the version, 0 for a strategy's default document
+    document: dict[str, Any]
+
+
+Check = Callable[[FleetChanges, str], list[Problem]]  # of the changes of a fleet, at a path
+# (policy, version or None for the live one) → its document. LookupError with a message when there is none.
+Versions = Callable[[str, int | None], Base]
 
 
 def resolve(
@@ -43,30 +52,29 @@ def _from_text(text: str, path: str) -> ArmIn | list[Problem]:
     asked = _named(first, path)
     if isinstance(asked, Problem):
         return [asked]
-    fleet: dict[str, Any] = {"engine": {}, "store": {}}
     for word in words:
         key, equals, given = word.partition("=")
         if not equals:
             return [Problem(path, word, "after the policy come key=value words, such as fleet.replicas=4")]
-        value = _value(given)
         if key == "name":
             asked["name"] = given
-        elif key.startswith("fleet."):
-            _change(fleet, key.removeprefix("fleet."), value)
         else:
-            asked.setdefault("overrides", {})[key] = value
+            _change(asked, key, _value(given))
     try:
-        return ArmIn.model_validate(asked | ({"fleet": fleet} if any(fleet.values()) else {}))
+        return ArmIn.model_validate(asked)
     except ValidationError as error:
         return [replace(problem, path=f"{path}.{problem.path}") for problem in problems_of(error)]
 
 
-def _change(fleet: dict[str, Any], key: str, value: Any) -> None:
-    if key == "replicas":
-        fleet[key] = value
+def _change(asked: dict[str, Any], key: str, value: Any) -> None:
+    inside = key.removeprefix("fleet.")
+    if inside == key:
+        asked.setdefault("overrides", {})[key] = value
         return
-    part = "store" if key.startswith("store.") else "engine"
-    fleet[part][key.removeprefix(f"{part}.")] = value
+    fleet = asked.setdefault("fleet", {})
+    part = "store" if inside.startswith("store.") else "engine"
+    changed = fleet if inside == "replicas" else fleet.setdefault(part, {})
+    changed[inside.removeprefix(f"{part}.")] = value
 
 
 def _named(text: str, path: str) -> dict[str, Any] | Problem:
@@ -96,37 +104,34 @@ def _resolve(
         return asked
     if not asked.policy and not asked.strategy:
         asked = asked.model_copy(update={"policy": pool_policy})
-    fleet = asked.fleet.model_dump(exclude_defaults=True) if asked.fleet else {}
-    problems = check_fleet(fleet, f"{path}.fleet") if fleet else []
+    fleet = FleetChanges(**asked.fleet.model_dump()) if asked.fleet else AS_IT_IS
+    problems = check_fleet(fleet, f"{path}.fleet") if fleet != AS_IT_IS else []
     base = _base(asked, path, versions)
     if isinstance(base, Problem):
         return [base, *problems]
-    number, document = base
     try:
-        policy = documents.parse(documents.apply_overrides(document, asked.overrides))
+        policy = documents.parse(documents.apply_overrides(base.document, asked.overrides))
     except InvalidDocument as error:
         wrong = [Problem(f"{path}.overrides.{e.path}", e.value, e.message, e.allowed) for e in error.errors]
         return wrong + problems
-    name = asked.name or _name(asked, number)
+    name = asked.name or _name(asked, base.number)
     if not ARM_NAME.fullmatch(name):
         rule = "1 to 60 letters, digits, spaces and . _ @ = , -, beginning with a letter or digit"
         problems.append(Problem(f"{path}.name", name, rule))
     if problems:
         return problems
     whole = documents.dump(policy)
-    return Arm(
-        name, asked.policy, number, policy.strategy, dict(asked.overrides), whole, documents.sha256(whole), fleet
-    )
+    sha256 = documents.sha256(whole)
+    return Arm(name, asked.policy, base.number, policy.strategy, dict(asked.overrides), whole, sha256, fleet)
 
 
-def _base(asked: ArmIn, path: str, versions: Versions) -> tuple[int, dict[str, Any]] | Problem:
-    """(version, document) before the overrides."""
+def _base(asked: ArmIn, path: str, versions: Versions) -> Base | Problem:
     if bool(asked.policy) == bool(asked.strategy):
         return Problem(path, asked.policy or None, f"a policy, or a strategy: one of {', '.join(STRATEGIES)}")
     if asked.strategy:
         if asked.strategy not in STRATEGIES:
             return Problem(f"{path}.strategy", asked.strategy, f"allowed: {', '.join(STRATEGIES)}")
-        return 0, documents.default(asked.strategy)
+        return Base(0, documents.default(asked.strategy))
     try:
         return versions(asked.policy, asked.version)
     except LookupError as error:

@@ -9,16 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, structs
 
-from controlplane.twin.expected_error import BUILT_IN, ExpectedError
+from controlplane.experiments.models import FleetChanges
+from controlplane.experiments.record import RecordedFleet, RecordedStore, RecordedTwin
+from controlplane.twin.expected_error import BUILT_IN
 from controlplane.twin.pool_model import Modelled, given, is_calibrated, store_of, twin_of
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import Law
-from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds import KINDS
-from fleet.kinds.kind import SPLIT, check_engine, split_group
+from fleet.kinds.kind import SPLIT, Kind, check_engine, split_group
 from fleet.kinds.option import build
 from fleet.models import Pool
 from fleet.spec import allow_lists
@@ -26,40 +28,42 @@ from fleet.spec.sections import MAX_REPLICAS
 from fleet.systems.dwdp.laws import DepLaw, DwdpLaw
 from router.contract.problem import Problem
 
-CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")
+CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")  # of RecordedFleet
 LAW = "law_type"  # of a recorded engine model: a key of LAWS
 LAWS: dict[str, type[Law]] = {law.__name__: law for law in (Law, DepLaw, DwdpLaw)}
 INFINITE = "Infinity"  # JSON has no such number
 CALIBRATED = ("instance", "config_hash", "constants", "limits", "ttft_error", "tpot_error", "n", "notes")
 
 
-def changed(pool: Pool, changes: Mapping[str, Any], path: str) -> Pool | list[Problem]:
-    """The pool as an arm asks for it: {replicas, engine, store}; an option of null gets its default again."""
+def changed(pool: Pool, changes: FleetChanges, path: str) -> Pool | list[Problem]:
+    """The pool as an arm asks for it."""
     made = _changed(pool, changes, path)
     if isinstance(made, list):
         return made
-    return _check_store(made, changes.get("store") or {}, f"{path}.store") or made
+    return _check_store(made, changes, f"{path}.store") or made
 
 
-def _check_store(pool: Pool, changes: Mapping[str, Any], path: str) -> list[Problem]:
+def _check_store(pool: Pool, changes: FleetChanges, path: str) -> list[Problem]:
     """Of the options of the store that the instances share."""
-    store = store_of(pool) if changes else None
+    if not changes.store:
+        return []
+    store = store_of(pool)
     if store is not None:
-        return check_engine(KINDS[store.kind], given(store.engine, changes), path, store.model)
+        return check_engine(KINDS[store.kind], given(store.engine, changes.store), path, store.model)
     allowed = "with engine.kv mooncake_store and engine.store_pool"
-    return [Problem(path, dict(changes), "the instances share no store", allowed)] if changes else []
+    return [Problem(path, changes.store, "the instances share no store", allowed)]
 
 
-def _changed(pool: Pool, changes: Mapping[str, Any], path: str) -> Pool | list[Problem]:
-    replicas = changes.get("replicas")
-    if not changes.get("engine") and not replicas:
+def _changed(pool: Pool, changes: FleetChanges, path: str) -> Pool | list[Problem]:
+    replicas = changes.replicas
+    if not changes.engine and not replicas:
         return pool
     kind = KINDS[pool.kind]
-    engine = given(pool.engine, changes.get("engine") or {})
+    engine = given(pool.engine, changes.engine)
     problems = check_engine(kind, engine, f"{path}.engine", pool.model)
     if not problems:
         problems = allow_lists.refusals(allow_lists.configured(), kind, pool.model, engine, path)
-        problems += _check_replicas(pool, engine, replicas, path)
+        problems += _check_replicas(kind, build(kind.spec, engine), replicas, pool.replicas, path)
     if problems:
         return problems
     made = copy.copy(pool)
@@ -69,13 +73,11 @@ def _changed(pool: Pool, changes: Mapping[str, Any], path: str) -> Pool | list[P
     return made
 
 
-def _check_replicas(pool: Pool, engine: Mapping[str, Any], replicas: int | None, path: str) -> list[Problem]:
-    kind = KINDS[pool.kind]
-    spec = build(kind.spec, engine)
+def _check_replicas(kind: Kind, spec: Any, replicas: int | None, present: int, path: str) -> list[Problem]:
     most = kind.max_replicas(spec) or MAX_REPLICAS
     if replicas is not None and replicas > most:
         return [Problem(f"{path}.replicas", replicas, "too many for these options", f"1 to {most}")]
-    asked = pool.replicas if replicas is None else replicas
+    asked = present if replicas is None else replicas
     allowed = split_group(kind, spec, asked)
     return [Problem(f"{path}.replicas", asked, SPLIT, allowed)] if allowed else []
 
@@ -86,58 +88,56 @@ def running(pool: Pool) -> int:
     return rows.filter(desired="running").count() if rows.exists() else pool.replicas
 
 
-def snapshot(pool: Pool, changes: Mapping[str, Any], *, simulated: bool) -> dict[str, Any]:
+def snapshot(pool: Pool, changes: FleetChanges, *, simulated: bool) -> RecordedFleet:
     """Everything about the fleet that a run depends on; `pool`: with the changes of the arm. NotModelled."""
-    kind, of_store = KINDS[pool.kind], changes.get("store") or {}
-    found: dict[str, Any] = {
-        "pool": pool.name,
-        **{name: getattr(pool, name) for name in CONFIGURED},
-        "options": vars(build(kind.spec, pool.engine)),
-    }
-    if simulated:
-        found |= {"calibration": _calibration(pool), "twin": recorded(twin_of(pool, of_store))}
-        if (store := store_of(pool)) is not None:
-            options = vars(build(KINDS[store.kind].spec, given(store.engine, of_store)))
-            found["store"] = {"pool": store.name, "kind": store.kind, "options": options}
-    kept: dict[str, Any] = plain(found)
-    return kept
+    configured = {name: getattr(pool, name) for name in CONFIGURED}
+    found = RecordedFleet(pool.name, **configured, options=_options(pool, pool.engine))
+    if not simulated:
+        return found
+    row, store = calibrations.of_pool(pool) if is_calibrated(pool) else None, store_of(pool)
+    return structs.replace(
+        found,
+        calibration=None if row is None else {name: getattr(row, name) for name in CALIBRATED},
+        twin=recorded(twin_of(pool, changes.store)),
+        store=UNSET
+        if store is None
+        else RecordedStore(store.name, store.kind, _options(store, given(store.engine, changes.store))),
+    )
 
 
-def _calibration(pool: Pool) -> dict[str, Any] | None:
-    row = calibrations.of_pool(pool) if is_calibrated(pool) else None
-    return None if row is None else {name: getattr(row, name) for name in CALIBRATED}
+def _options(pool: Pool, engine: Mapping[str, object]) -> Any:
+    return vars(build(KINDS[pool.kind].spec, engine))
 
 
 def sha256(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def recorded(modelled: Modelled) -> dict[str, Any]:
-    """Equal instances share one model."""
+def recorded(modelled: Modelled) -> RecordedTwin:
     models = list(dict.fromkeys(modelled.fleet.instances.values()))
-    return {
-        "basis": modelled.basis,
-        "about": modelled.about,
-        "cautions": list(modelled.cautions),
-        "expected": modelled.expected.as_dict(),
-        "models": [msgspec.to_builtins(model) | {LAW: type(model.law).__name__} for model in models],
-        "instances": {name: models.index(model) for name, model in modelled.fleet.instances.items()},
-        "store": msgspec.to_builtins(modelled.fleet.store),
-    }
+    return RecordedTwin(
+        basis=modelled.basis,
+        about=modelled.about,
+        cautions=list(modelled.cautions),
+        expected=modelled.expected,
+        models=[msgspec.to_builtins(model) | {LAW: type(model.law).__name__} for model in models],
+        instances={name: models.index(model) for name, model in modelled.fleet.instances.items()},
+        store=modelled.fleet.store,
+    )
 
 
-def modelled(kept: Mapping[str, Any]) -> Modelled:
+def modelled(kept: RecordedTwin) -> Modelled:
     """Exactly the fleet that was recorded, whatever became of the pool and of the built-in constants."""
-    models = [_model(_numbers(model)) for model in kept["models"]]
-    store = msgspec.convert(kept["store"], StoreModel) if kept.get("store") else None  # early records have none
-    fleet = TwinFleet({name: models[at] for name, at in kept["instances"].items()}, store)
-    expected = kept.get("expected") or BUILT_IN["profile"].as_dict()  # early records have none
-    return Modelled(fleet, kept["basis"], kept["about"], tuple(kept["cautions"]), ExpectedError(**expected))
-
-
-def _model(kept: Mapping[str, Any]) -> EngineModel:
-    law = msgspec.convert(kept["law"], LAWS[kept.get(LAW, Law.__name__)])
-    return replace(msgspec.convert(kept, EngineModel), law=law)
+    models = [
+        # Not strict: infinity is stored as a text
+        replace(
+            msgspec.convert(model, EngineModel, strict=False),
+            law=msgspec.convert(model["law"], LAWS[model.get(LAW, Law.__name__)], strict=False),
+        )
+        for model in kept.models
+    ]
+    fleet = TwinFleet({name: models[at] for name, at in kept.instances.items()}, kept.store)
+    return Modelled(fleet, kept.basis, kept.about, tuple(kept.cautions), kept.expected or BUILT_IN["profile"])
 
 
 def plain(value: Any) -> Any:
@@ -149,14 +149,6 @@ def plain(value: Any) -> Any:
     return INFINITE if value == math.inf else value
 
 
-def _numbers(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _numbers(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_numbers(part) for part in value]
-    return math.inf if value == INFINITE else value
-
-
-def pool_of(kept: Mapping[str, Any]) -> Pool:
+def pool_of(kept: RecordedFleet) -> Pool:
     """A row that is not stored, with the recorded configuration."""
-    return Pool(name=kept["pool"], **{name: kept[name] for name in CONFIGURED})
+    return Pool(name=kept.pool, **{name: getattr(kept, name) for name in CONFIGURED})

@@ -1,12 +1,18 @@
 """A fleet with a sim pool and a real one, a queue that is only listened to, and ready-made experiments."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
+from controlplane.experiments import provenance
 from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.record import RecordedTwin
 from controlplane.experiments.results.records import Appender, Record
+from controlplane.experiments.start import fleets
+from controlplane.twin.pool_model import Modelled
 
 
 @pytest.fixture
@@ -25,6 +31,12 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         "controlplane.celery.app.send_task", lambda name, args, queue: found.append((name, args, queue))
     )
     return found
+
+
+def read_again(twin: RecordedTwin) -> Modelled:
+    """From the record, as JSON keeps it."""
+    kept = json.loads(json.dumps(provenance.stored(twin), allow_nan=False))
+    return fleets.modelled(msgspec.convert(kept, RecordedTwin, strict=False))
 
 
 def body(**changes: Any) -> dict[str, Any]:

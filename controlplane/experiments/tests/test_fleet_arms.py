@@ -1,7 +1,5 @@
 """Arms that change the fleet: settled, checked by the kind, shown apart from the policy."""
 
-import json
-
 import pytest
 
 from controlplane.experiments import provenance, running
@@ -9,7 +7,7 @@ from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.start import fleets
-from controlplane.experiments.tests.conftest import body
+from controlplane.experiments.tests.conftest import body, read_again
 from controlplane.twin.pool_model import twin_of
 from fleet.models import Instance, Pool
 from fleet.tests.calibration.rows import instance, measure_well
@@ -95,9 +93,9 @@ def test_an_arm_may_change_the_store_that_the_instances_share(ci, demo_pool, sen
     number = ci.post("/experiments", body(**IN_TWIN, arms=arms)).json()["id"]
     running.run_experiment(number)
     experiment = Experiment.objects.get(pk=number)
-    slow, fast = (provenance.fleet_of(experiment, name)["twin"]["store"]["link"] for name in ("slow", "fast"))
-    assert (slow["idle_bytes_per_s"], slow["setup_s"]) == (3e9, 2e-3)
-    assert (fast["idle_bytes_per_s"], fast["setup_s"]) == (40e9, 1e-3)
+    slow, fast = (provenance.fleet_of(experiment, name).twin.store.link for name in ("slow", "fast"))
+    assert (slow.idle_bytes_per_s, slow.setup_s) == (3e9, 2e-3)
+    assert (fast.idle_bytes_per_s, fast.setup_s) == (40e9, 1e-3)
     differing = ci.get(f"/experiments/{number}/results").json()["differing"]["fleet"]
     assert {row["path"]: row["values"] for row in differing} == {
         "store.gb_per_s": {"slow": "3", "fast": "40"},
@@ -203,7 +201,7 @@ def test_a_dep_pool_and_a_dwdp_pool_are_compared(ci, demo_pool, sent, data_dir):
     for arm in experiment.settled_arms:
         pool = fleets.changed(Pool.objects.get(name="r1"), arm.fleet, "")
         made = twin_of(pool)
-        assert fleets.modelled(json.loads(json.dumps(fleets.plain(fleets.recorded(made))))) == made
+        assert read_again(fleets.recorded(made)) == made
     running.run_experiment(number)
     first, second = (run.facts for run in Experiment.objects.get(pk=number).runs.order_by("arm"))
     assert (len(first["instances"]), len(second["instances"])) == (2, 5)

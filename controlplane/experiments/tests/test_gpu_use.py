@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from controlplane.experiments.facts import GpuUseFacts, RunFacts
 from controlplane.experiments.modes import gpu_use
-from controlplane.experiments.modes.gpu_use import GpuUse, described
+from controlplane.experiments.modes.gpu_use import GpuOverTime, GpusOverTime, GpuUse, described
 from controlplane.experiments.results import kv
 from fleet.control import nodes
 from fleet.models import Node
@@ -39,10 +40,9 @@ def test_each_heartbeat_of_a_node_with_gpus_is_a_point(watch, monkeypatch):
         on_gpu(monkeypatch, percent, used)
         nodes.record_heartbeat("gpu-1", timezone.now())
         watch.look(at_s)
-    found = watch.as_dict()["gpus"]["gpu-1/0"]
-    assert (found["at_s"], found["use"], found["memory_used_bytes"]) == ([0.0, 5.0], [0.4, 0.8], [2, 4])
-    assert (found["name"], found["memory_bytes"], found["mean"], found["peak"]) == ("H200", 8, 0.6, 0.8)
-    assert described(watch.facts()) == "gpu-1/0: mean 60 %, peak 80 %"
+    found = watch.so_far().gpus["gpu-1/0"]
+    assert found == GpuOverTime("H200", 8, [0.0, 5.0], [0.4, 0.8], [2, 4], 0.6, 0.8)
+    assert described(RunFacts(gpu_use=watch.facts())) == "gpu-1/0: mean 60 %, peak 80 %"
 
 
 def test_a_node_without_a_gpu_or_without_nvml_says_so(watch):
@@ -51,13 +51,11 @@ def test_a_node_without_a_gpu_or_without_nvml_says_so(watch):
     Node.objects.create(name="cpu-1", last_seen=now, inventory={"gpus": []})
     Node.objects.create(name="new-1", last_seen=now, inventory={})
     watch.look(0.0)
-    assert watch.as_dict() == {
-        "gpus": {},
-        "absent": {"gpu-1": "NVML does not answer", "cpu-1": "no GPU on this node", "new-1": "GPUs not reported"},
-    }
-    assert "cpu-1: no GPU on this node" in described(watch.facts())
-    assert described({}) == "–"
-    assert described({"gpu_use": {"gpus": {}, "absent": {}}}) == "not reported"
+    why = {"gpu-1": "NVML does not answer", "cpu-1": "no GPU on this node", "new-1": "GPUs not reported"}
+    assert watch.so_far() == GpusOverTime({}, why)
+    assert "cpu-1: no GPU on this node" in described(RunFacts(gpu_use=watch.facts()))
+    assert described(RunFacts()) == "–"
+    assert described(RunFacts(gpu_use=GpuUseFacts({}, {}))) == "not reported"
 
 
 def test_an_old_heartbeat_is_no_point_and_neither_is_an_unknown_use(watch):
@@ -66,7 +64,7 @@ def test_an_old_heartbeat_is_no_point_and_neither_is_an_unknown_use(watch):
                         inventory={"gpus": [{**gpu, "use": 0.4}]})  # fmt: skip
     Node.objects.create(name="cpu-1", last_seen=timezone.now(), inventory={"gpus": [{**gpu, "use": None}]})
     watch.look(0.0)
-    assert watch.as_dict() == {"gpus": {}, "absent": {}}
+    assert watch.so_far() == GpusOverTime({}, {})
 
 
 def test_a_long_run_keeps_every_second_point(watch, monkeypatch):
@@ -75,7 +73,7 @@ def test_a_long_run_keeps_every_second_point(watch, monkeypatch):
     nodes.record_heartbeat("gpu-1", timezone.now())
     for step in range(8):
         watch.look(step * 5.0)
-    assert watch.as_dict()["gpus"]["gpu-1/0"]["at_s"] == [0.0, 10.0, 20.0, 30.0]
+    assert watch.so_far().gpus["gpu-1/0"].at_s == [0.0, 10.0, 20.0, 30.0]
     assert watch.step_s == 10.0
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from controlplane.experiments import running
 from controlplane.experiments.models import Experiment
-from controlplane.experiments.modes.twin_records import KV_BUCKETS, kv_over_time
+from controlplane.experiments.modes.twin_records import KV_BUCKETS, InstanceKv, KvOverTime, kv_over_time
 from controlplane.experiments.results import records
 from controlplane.experiments.tests.conftest import body
 from controlplane.twin.simulation.types import TwinOutcome, Use
@@ -23,14 +23,14 @@ def outcome(**samples):
 
 def test_seconds_become_at_most_so_many_buckets_with_their_means():
     short = kv_over_time(outcome(a=[0.0, 0.5], b=[1.0, 1.0]))
-    assert short["bucket_s"] == 1
-    assert short["instances"]["a"] == {"usage": [0.0, 0.5], "mean": 0.25, "peak": 0.5}
+    assert short.bucket_s == 1
+    assert short.instances["a"] == InstanceKv([0.0, 0.5], mean=0.25, peak=0.5)
     long = kv_over_time(outcome(a=[0.2, 0.4] * 400, b=[]))
-    assert (long["bucket_s"], len(long["instances"]["a"]["usage"])) == (4, 200)
-    assert long["instances"]["a"]["usage"][0] == 0.3
-    assert "b" not in long["instances"]
-    assert len(kv_over_time(outcome(a=[0.1] * 100_001))["instances"]["a"]["usage"]) <= KV_BUCKETS
-    assert kv_over_time(outcome()) == {"bucket_s": 1, "instances": {}}
+    assert (long.bucket_s, len(long.instances["a"].usage)) == (4, 200)
+    assert long.instances["a"].usage[0] == 0.3
+    assert "b" not in long.instances
+    assert len(kv_over_time(outcome(a=[0.1] * 100_001)).instances["a"].usage) <= KV_BUCKETS
+    assert kv_over_time(outcome()) == KvOverTime(1, {})
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from controlplane.audit.services import Actor
@@ -11,7 +12,7 @@ from controlplane.experiments.models import Experiment
 from controlplane.experiments.results import assemble
 from controlplane.experiments.results.assemble import results_of, with_first_numbers
 from controlplane.experiments.start import fleets
-from controlplane.experiments.tests.conftest import body
+from controlplane.experiments.tests.conftest import body, read_again
 from controlplane.traces import library
 from controlplane.traces.models import Trace
 from controlplane.twin.pool_model import twin_of
@@ -57,7 +58,7 @@ def test_running_again_from_the_record_is_byte_identical_whatever_became_of_the_
 def test_the_record_names_all_that_the_runs_depend_on(performed, ci):
     experiment = performed(seeds=[3], load_factor=2)
     record = ci.get(f"/experiments/{experiment.pk}/record").json()
-    assert record["product"] == product.product()
+    assert record["product"] == msgspec.to_builtins(product.product())
     assert record["trace"] == {"name": "agentic-demo", "sha256": library.sha256("agentic-demo")}
     assert record["selection"] == {"duration_s": 20, "load_factor": 2, "pacing": "closed_loop", "seeds": [3]}
     arm = record["arms"]["round_robin"]
@@ -73,12 +74,11 @@ def test_the_record_names_all_that_the_runs_depend_on(performed, ci):
 
 def test_a_recorded_fleet_gives_the_same_models(demo_pool):
     found = twin_of(demo_pool)
-    assert fleets.modelled(json.loads(json.dumps(fleets.plain(fleets.recorded(found))))) == found
+    assert read_again(fleets.recorded(found)) == found
     model = replace(next(iter(found.fleet.instances.values())), api_s=float("inf"))
     store = StoreModel(1e9, TransferLink(), 131_072.0)
     endless = replace(found, fleet=replace(found.fleet, instances={"demo-0": model}, store=store))
-    kept = json.loads(json.dumps(fleets.plain(fleets.recorded(endless)), allow_nan=False))
-    assert fleets.modelled(kept) == endless
+    assert read_again(fleets.recorded(endless)) == endless
 
 
 def test_secrets_of_engines_are_hidden_in_the_record(performed, ci):
@@ -121,12 +121,13 @@ def test_the_page_runs_it_again_and_links_both(performed, otto_client, vera_clie
     assert vera_client.post(f"/experiments/{experiment.pk}/repeat").status_code == 403
     page = otto_client.post(f"/experiments/{experiment.pk}/repeat", follow=True).content.decode()
     assert f'<a href="/experiments/{experiment.pk}/">experiment {experiment.pk}</a>' in page
-    assert product.product()["version"] in page
+    assert product.product().version in page
 
 
 def test_a_repetition_by_another_product_warns(performed, monkeypatch):
     first = performed()
-    monkeypatch.setattr("controlplane.experiments.services.product", lambda: {**product.product(), "commit": "newer"})
+    newer = msgspec.structs.replace(product.product(), commit="newer")
+    monkeypatch.setattr("controlplane.experiments.services.product", lambda: newer)
     again = performed(f"/experiments/{first.pk}/repeat")
     (warning,) = results_of(again)["warnings"]
     assert warning.startswith(f"the product has changed since experiment {first.pk}")
@@ -156,9 +157,9 @@ def test_first_numbers_win_at_any_depth():
 
 def test_a_product_has_a_version_and_the_hash_of_its_source(monkeypatch):
     found = product.product()
-    assert len(found["source_sha256"]) == 64
+    assert len(found.source_sha256) == 64
     monkeypatch.setattr(product, "COUNTED", ("router/policy",))
-    assert product._source_sha256() != found["source_sha256"]
+    assert product._source_sha256() != found.source_sha256
     monkeypatch.setattr(product.shutil, "which", lambda name: None)
     assert product._commit() == ""
 
@@ -167,4 +168,4 @@ def test_a_replay_knows_its_host_and_the_nodes_of_its_engines(demo_pool):
     Node.objects.create(name="local", inventory={"cpus": 8})
     demo_pool.instances.create(name="demo-0", ordinal=0, node="local")
     assert provenance.nodes(demo_pool) == {"local": {"cpus": 8}}
-    assert provenance.host()["cpus"] > 0
+    assert provenance.host().cpus > 0

@@ -2,6 +2,7 @@
 
 import pytest
 
+from controlplane.experiments.facts import RunFacts
 from controlplane.experiments.results import summarize
 from controlplane.experiments.results.validity import replay_warnings
 from controlplane.experiments.tests.conftest import record
@@ -37,7 +38,7 @@ def test_tokens_per_second_are_of_the_engines_time():
 
 
 def facts(**changes):
-    return {"sim_lag_p99_s": 0.0005, "machine_busy": 0.5} | changes
+    return RunFacts(**{"sim_lag_p99_s": 0.0005, "machine_busy": 0.5} | changes)
 
 
 @pytest.mark.parametrize(

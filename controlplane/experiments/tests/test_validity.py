@@ -1,16 +1,17 @@
 """What is said against a simulation's figures."""
 
+from controlplane.experiments.facts import RunFacts, TwinFacts
 from controlplane.experiments.results import summarize
 from controlplane.experiments.results.validity import merged, seeds_alike, twin_warnings
 from controlplane.experiments.tests.conftest import record
 
 
 def warnings(facts, *found):
-    return twin_warnings(summarize.run_results(found, []), facts)
+    return twin_warnings(summarize.run_results(found, []), RunFacts(**facts))
 
 
 def test_what_the_twin_leaves_out_is_said():
-    facts = {"twin": {"cautions": ["roles are not modelled"]}, "not_modelled": ["offloads"]}
+    facts = {"twin": TwinFacts("profile", "", ["roles are not modelled"]), "not_modelled": ["offloads"]}
     assert warnings(facts, record(1)) == ["the twin: roles are not modelled", "not simulated: offloads"]
 
 

@@ -1,20 +1,20 @@
 """What tiers below the GPU did in the twin, as facts of a run. Pure."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from controlplane.twin.simulation.types import TwinOutcome
 from fleet.engine.tiers.model import TierStats
 from fleet.engine.tiers.sizes import drive_writes_per_day
 
 
-def tier_facts(outcome: TwinOutcome) -> dict[str, Any]:
-    """Of KV below the GPU, summed over the instances: what each tier gave, the time that steps waited for it, the most
-    that waited to be written, and drive writes per day (1 for five years is what drives are rated for)."""
+def tier_facts(outcome: TwinOutcome) -> tuple[dict[str, dict[str, float]], dict[str, float]] | None:
+    """(by tier: what it gave and took, and drive writes per day, of which drives are rated for 1 for five years; of
+    all: the time that steps waited for KV, and the most that waited to be written), summed over the instances. None
+    without KV below the GPU."""
     used = [use.tiers for use in outcome.instances.values() if use.tiers is not None]
     stats = [tier for one in used for tier in one.tiers] + ([outcome.store] if outcome.store is not None else [])
     if not stats:
-        return {}
+        return None
     by_name: dict[str, list[TierStats]] = {}
     for tier in stats:
         by_name.setdefault(tier.name, []).append(tier)
@@ -26,7 +26,7 @@ def tier_facts(outcome: TwinOutcome) -> dict[str, Any]:
         "declined_tokens": sum(one.declined_tokens for one in used),
         "failed": sum(one.failed for one in used),
     }
-    return {"tiers": tiers, "loading": {name: round(value, 4) for name, value in whole.items()}}
+    return tiers, {name: round(value, 4) for name, value in whole.items()}
 
 
 def _tier(tiers: Sequence[TierStats], virtual_s: float) -> dict[str, float]:

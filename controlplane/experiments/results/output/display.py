@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from controlplane.experiments.models import Arm
+from controlplane.experiments.record import RecordedFleet
 from controlplane.experiments.results.metrics import METRICS, OF_SLO, TTFT_SHARES, Metric
 from controlplane.experiments.results.output.report import shown, signed
 from controlplane.experiments.results.summarize import value_of
@@ -16,6 +17,7 @@ from fleet.spec import masking
 from router.policy.schema.document import values_of
 from router.policy.schema.parameters import PARAMETERS
 
+T = TypeVar("T")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 SIGNS = ("●", "■", "◆", "▲", "✚", "★")  # of the markers
@@ -100,7 +102,8 @@ def _difference(row: DifferenceRow, metric: Metric) -> str:
 def class_counts(results: Results) -> list[tuple[str, int]]:
     """(class, requests of the arm with most) for each class."""
     return [
-        (name, max((arm["classes"][name]["n"] for arm in results["arms"]), default=0)) for name in results["classes"]
+        (name, int(max((arm["classes"][name]["n"] or 0 for arm in results["arms"]), default=0)))
+        for name in results["classes"]
     ]
 
 
@@ -134,8 +137,8 @@ def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool]) -> list[ArmLook]
 
 def policy_of(arm: Arm) -> str:
     base = f"{arm.policy} v{arm.version}" if arm.policy else f"default document of {arm.strategy}"
-    given = {**arm.overrides, **arm.fleet.get("engine", {}), **_of_store(arm.fleet.get("store", {}))}
-    given |= {"instances": arm.fleet["replicas"]} if "replicas" in arm.fleet else {}
+    given = {**arm.overrides, **arm.fleet.engine, **_of_store(arm.fleet.store)}
+    given |= {"instances": arm.fleet.replicas} if arm.fleet.replicas else {}
     changes = ", ".join(f"{path} = {value}" for path, value in given.items())
     return f"{base}; {changes}" if changes else base
 
@@ -158,22 +161,21 @@ def settings_of(documents: Sequence[dict[str, Any]]) -> list[Setting]:
     return [_setting(path, [each.get(path) for each in values]) for path in paths]
 
 
-def fleet_settings_of(fleets: Sequence[Mapping[str, Any] | None]) -> list[Setting]:
+def fleet_settings_of(fleets: Sequence[RecordedFleet | None]) -> list[Setting]:
     """The recorded fleet of every arm: its size, its model, and each option with its default."""
-    if None in fleets:
-        return []
     known = [fleet for fleet in fleets if fleet is not None]
-    kind = str(known[0]["kind"]) if known else ""
-    stores = [fleet.get("store") or {} for fleet in known]
-    options = _options_of(kind) | _of_store(next((_options_of(store["kind"]) for store in stores if store), {}))
+    if not known or len(known) < len(fleets):
+        return []
+    stores = [fleet.store for fleet in known if fleet.store]
+    options = _options_of(known[0].kind) | _of_store(_options_of(stores[0].kind) if stores else {})
     values = [
         {
-            "replicas": fleet["replicas"],
-            "model": fleet["model"],
-            **fleet["options"],
-            **_of_store(store.get("options", {})),
+            "replicas": fleet.replicas,
+            "model": fleet.model,
+            **fleet.options,
+            **_of_store(fleet.store.options if fleet.store else {}),
         }
-        for fleet, store in zip(known, stores, strict=True)
+        for fleet in known
     ]
     found = []
     for path in dict.fromkeys(path for each in values for path in each):
@@ -184,7 +186,7 @@ def fleet_settings_of(fleets: Sequence[Mapping[str, Any] | None]) -> list[Settin
     return found
 
 
-def _of_store(values: Mapping[str, Any]) -> dict[str, Any]:
+def _of_store(values: Mapping[str, T]) -> dict[str, T]:
     return {f"store.{name}": value for name, value in values.items()}
 
 

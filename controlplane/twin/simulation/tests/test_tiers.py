@@ -135,16 +135,16 @@ def test_a_store_comes_after_the_tiers_of_the_engine() -> None:
 def test_the_facts_of_a_run_sum_the_instances_by_tier() -> None:
     shared = with_store(2, kv_blocks=SMALL, tiers=tiers("dram", "ssd-tutti"))
     outcome = simulate(shared, policy("round_robin"), documents(3, 3), pacing="timestamps", seed=1)
-    facts = tier_facts(outcome)
-    assert set(facts["tiers"]) == {"dram", "ssd-tutti", "remote"}
-    dram, ssd = facts["tiers"]["dram"], facts["tiers"]["ssd-tutti"]
-    assert dram["hit_tokens"] == sum(loaded(outcome)) - facts["tiers"]["remote"]["hit_tokens"] > 0
+    found, loading = tier_facts(outcome)
+    assert set(found) == {"dram", "ssd-tutti", "remote"}
+    dram, ssd = found["dram"], found["ssd-tutti"]
+    assert dram["hit_tokens"] == sum(loaded(outcome)) - found["remote"]["hit_tokens"] > 0
     assert dram["read_gb"] == pytest.approx(dram["hit_tokens"] * 131_072 / 1e9, abs=1e-4)
     assert "dwpd" not in dram
     assert ssd["dwpd"] == pytest.approx(ssd["written_gb"] * 86_400 / outcome.virtual_s / 2000, rel=1e-2)
-    assert facts["loading"]["bubble_s"] > 0
-    assert facts["loading"]["failed"] == 0
-    assert tier_facts(play(documents(1, 1))) == {}
+    assert loading["bubble_s"] > 0
+    assert loading["failed"] == 0
+    assert tier_facts(play(documents(1, 1))) is None
 
 
 @pytest.mark.parametrize(("below", "expected"), [(("dram",), (1, 6, 0)), (("ssd",), (1, 0, 6)), ((), (1, 0, 0))])
