@@ -8,6 +8,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from fleet import jobs
+from fleet.inventory import Inventory, decode_inventory
 
 
 class DesiredState(models.TextChoices):
@@ -54,7 +55,7 @@ class Node(models.Model):
     hostname = models.CharField(max_length=255, blank=True)
     address = models.CharField(max_length=255, default="127.0.0.1")  # of its instances, for routers
     last_seen = models.DateTimeField(null=True, blank=True)  # latest heartbeat, every few seconds
-    inventory = models.JSONField(default=dict)  # found by its worker (fleet/node/inventory.py)
+    inventory = models.JSONField(default=dict)  # found by its worker (fleet/inventory.py)
     labels = models.JSONField(default=dict)  # options of its worker, matched by placement
     cordoned = models.BooleanField(default=False)  # no new instances
     draining = models.BooleanField(default=False)  # running instances move elsewhere
@@ -63,6 +64,10 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def resources(self) -> Inventory:
+        return decode_inventory(self.inventory)
 
 
 class Pool(models.Model):

@@ -31,17 +31,17 @@ def node_views(now: dt.datetime) -> list[NodeView]:
 
 
 def _node_view(node: Node, since: dt.datetime) -> NodeView:
-    memory = node.inventory.get("memory_bytes")
+    found = node.resources
     return NodeView(
         name=node.name,
         reports=node.last_seen is not None and node.last_seen >= since,
         cordoned=node.cordoned,
         draining=node.draining,
         labels=tuple(sorted(node.labels.items())),
-        cpus=node.inventory.get("cpus"),
-        memory_gib=None if memory is None else memory / 2**30,
-        gpus=len(node.inventory.get("gpus") or ()),
-        trouble=node.inventory.get("trouble", ""),
+        cpus=found.cpus,
+        memory_gib=None if found.memory_bytes is None else found.memory_bytes / 2**30,
+        gpus=len(found.gpus or ()),
+        trouble=found.trouble or "",
     )
 
 

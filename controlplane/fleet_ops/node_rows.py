@@ -1,19 +1,20 @@
 """Nodes as pages and API show them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from fleet.control import nodes
 from fleet.counted import percent
+from fleet.inventory import Gpu, Inventory
 from fleet.models import Instance, Node
 from fleet.snapshot import node_views
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NodeRow:
     node: Node
     age_s: float | None  # since its last heartbeat; None: it never reported
@@ -39,45 +40,47 @@ class NodeRow:
         }
         return texts[self.status]
 
+    @cached_property
+    def resources(self) -> Inventory:
+        return self.node.resources
+
     @property
     def trouble(self) -> str:
         """Why its worker cannot start instances, for example an unreachable API server."""
-        return str(self.node.inventory.get("trouble", ""))
+        return self.resources.trouble or ""
 
     @property
     def gpu_use(self) -> str:
         """Of each GPU, from the latest heartbeat; unknown for a cluster."""
-        found = self.node.inventory.get("gpus") or ()
-        return "; ".join(_describe_use(gpu) for gpu in found if gpu["use"] is not None)
+        return "; ".join(_describe_use(gpu, gpu.use) for gpu in self.resources.gpus or () if gpu.use is not None)
 
     @property
     def gpus(self) -> str:
-        found = self.node.inventory.get("gpus")
+        found = self.resources.gpus
         if found is None:
-            return f"absent: {self.node.inventory.get('gpus_why', 'not reported')}"
+            why = self.resources.gpus_why
+            return f"absent: {'not reported' if why is None else why}"
         return _describe_gpus(found) if found else "none"
 
     @property
     def memory_gib(self) -> float | None:
-        return _gib(self.node.inventory.get("memory_bytes"))
+        return _gib(self.resources.memory_bytes)
 
     @property
     def disks(self) -> list[tuple[str, float | None, float | None]]:
         """(path, free GiB, GiB)"""
-        disks = self.node.inventory.get("disks", ())
-        return [(disk["path"], _gib(disk["free_bytes"]), _gib(disk["bytes"])) for disk in disks]
+        return [(disk.path, _gib(disk.free_bytes), _gib(disk.bytes)) for disk in self.resources.disks]
 
 
-def _describe_gpus(gpus: Iterable[Mapping[str, Any]]) -> str:
-    sizes = [(gpu["name"], _gib(gpu["memory_bytes"])) for gpu in gpus]
+def _describe_gpus(gpus: Iterable[Gpu]) -> str:
+    sizes = [(gpu.name, _gib(gpu.memory_bytes)) for gpu in gpus]
     names = [name if size is None else f"{name} ({size:.0f} GiB)" for name, size in sizes]
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
 
 
-def _describe_use(gpu: Mapping[str, Any]) -> str:
+def _describe_use(gpu: Gpu, use: float) -> str:
     """`0: 45 %, 120.0 of 141.0 GiB`"""
-    used, size = (_gib(gpu[name]) for name in ("memory_used_bytes", "memory_bytes"))
-    return f"{gpu['number']}: {percent(gpu['use'])}, {used:.1f} of {size:.1f} GiB"
+    return f"{gpu.number}: {percent(use)}, {_gib(gpu.memory_used_bytes):.1f} of {_gib(gpu.memory_bytes):.1f} GiB"
 
 
 def _gib(size: int | None) -> float | None:

@@ -5,15 +5,16 @@ import functools
 import logging
 import socket
 import time
-from typing import Any
 
 import redis
 from django.conf import settings
 from django.db.models import QuerySet
 from django.utils import timezone
+from msgspec import to_builtins
 
 from fleet import events
 from fleet.control.launchers import current
+from fleet.inventory import Inventory
 from fleet.models import InstanceEvent, Node
 from fleet.node.launcher import Launcher
 from fleet.redis import connect
@@ -32,7 +33,7 @@ def record_heartbeat(name: str, now: dt.datetime) -> Node:
         "hostname": socket.gethostname(),
         "address": settings.NODE_ADDRESS,
         "last_seen": now,
-        "inventory": _inventory(launcher, int(time.monotonic() / INVENTORY_S)) | launcher.live_inventory(),
+        "inventory": to_builtins(launcher.live_inventory(_inventory(launcher, int(time.monotonic() / INVENTORY_S)))),
         "labels": dict(settings.NODE_LABELS),
     }
     node, created = Node.objects.update_or_create(name=name, defaults=values)
@@ -46,7 +47,7 @@ def record_heartbeat(name: str, now: dt.datetime) -> Node:
 
 
 @functools.lru_cache(maxsize=1)
-def _inventory(launcher: Launcher, period: int) -> dict[str, Any]:
+def _inventory(launcher: Launcher, period: int) -> Inventory:
     """Cached for one period: NVML is slow."""
     return launcher.inventory()
 

@@ -1,7 +1,7 @@
 """Requests to the API server of a cluster, through the official client (kubernetes).
 
-The client handles kubeconfig and in-cluster configuration, renewal of credentials, TLS and proxies. Objects stay JSON,
-as the client's models may reject objects of a newer server.
+The client handles kubeconfig and in-cluster configuration, renewal of credentials, TLS and proxies. Its models are not
+used, as they may reject objects of a newer server (fleet/kubernetes/objects.py).
 
 KubernetesError
 ├── NotReached   no answer, or a temporary error
@@ -15,9 +15,10 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 from urllib.parse import urlencode
 
+import msgspec
 import urllib3
 import yaml
 from kubernetes import client, config
@@ -25,9 +26,11 @@ from kubernetes.config import incluster_config
 from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError, MaxRetryError
 
+from fleet.kubernetes.objects import AccessReview, Event, Listed, Machine, Pod, Quota, Refusal, Version
+from fleet.kubernetes.overlay import Json
 from fleet.node.launcher import LaunchFailed
 
-Json = dict[str, Any]
+Answer = TypeVar("Answer")
 CONNECT_S = 3.0
 READ_S = 10.0
 NEEDED_RIGHTS = (
@@ -79,59 +82,61 @@ class KubernetesApi:
         self._client = client.ApiClient(settings)
 
     def version(self) -> str:
-        return str(self._json("GET", "/version").get("gitVersion", "?"))
+        return self._read(Version, "GET", "/version").git_version
 
-    def list_pods(self, selector: str) -> tuple[list[Json], str]:
+    def list_pods(self, selector: str) -> tuple[list[Pod], str]:
         """The Pods with these labels, and the version for a watch."""
-        found = self._json("GET", self._path("pods"), {"labelSelector": selector})
-        return found["items"], found["metadata"]["resourceVersion"]
+        found = self._read(Listed[Pod], "GET", self._path("pods"), {"labelSelector": selector})
+        return found.items, found.metadata.resource_version
 
-    def watch_pods(self, selector: str, version: str, timeout_s: float) -> Iterator[Json]:
-        """Events {type, object} from that version, until the server ends the watch after `timeout_s`. Expired."""
+    def watch_pods(self, selector: str, version: str, timeout_s: float) -> Iterator[tuple[str, Pod]]:
+        """(type, Pod) of each event from that version, until the server ends the watch after `timeout_s`. Expired."""
         query = {"labelSelector": selector, "watch": "true", "resourceVersion": version}
         query |= {"timeoutSeconds": str(int(timeout_s)), "allowWatchBookmarks": "true"}
         response = self._send("GET", self._path("pods"), query, read_s=timeout_s + CONNECT_S)
         try:
             _check(response)
             for line in _lines(response):
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise _error(int(event["object"].get("code", 500)), event["object"])
-                yield event
+                event = msgspec.json.decode(line, type=Event)
+                if event.type == "ERROR":
+                    refused = msgspec.json.decode(event.object, type=Refusal)
+                    raise _error(refused.code, refused.message)
+                yield event.type, msgspec.json.decode(event.object, type=Pod)
         except (HTTPError, ValueError) as error:  # the connection broke, perhaps in the middle of an event
             raise NotReached(f"the watch of {self.server} broke off: {error}") from None
         finally:
             response.close()
             response.release_conn()
 
-    def create(self, resource: str, body: Json) -> Json:
-        """`resource`: "pods", "secrets". Exists when the name is taken."""
-        return self._json("POST", self._path(resource), body=body)
+    def create_pod(self, body: Json) -> Pod:
+        """Exists when the name is taken."""
+        return self._read(Pod, "POST", self._path("pods"), body=body)
 
-    def read_pod(self, name: str) -> Json:
-        return self._json("GET", self._path("pods", name))
+    def create_secret(self, body: Json) -> None:
+        """Exists when the name is taken."""
+        self._ask("POST", self._path("secrets"), body=body)
+
+    def read_pod(self, name: str) -> Pod:
+        return self._read(Pod, "GET", self._path("pods", name))
 
     def delete_pod(self, name: str, grace_s: float) -> bool:
         """Delete it, with a kill after the grace; False when it does not exist."""
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": max(1, int(grace_s))}
         try:
-            self._json("DELETE", self._path("pods", name), body=options)
+            self._ask("DELETE", self._path("pods", name), body=options)
         except Absent:
             return False
         return True
 
     def log(self, pod: str, lines: int) -> list[str]:
-        response = self._send("GET", self._path("pods", pod, "log"), {"tailLines": str(lines), "container": "engine"})
-        _check(response)
-        return response.data.decode(errors="replace").splitlines()
+        query = {"tailLines": str(lines), "container": "engine"}
+        return self._ask("GET", self._path("pods", pod, "log"), query).decode(errors="replace").splitlines()
 
-    def nodes(self) -> list[Json]:
-        found: list[Json] = self._json("GET", "/api/v1/nodes")["items"]
-        return found
+    def nodes(self) -> list[Machine]:
+        return self._read(Listed[Machine], "GET", "/api/v1/nodes").items
 
-    def quotas(self) -> list[Json]:
-        found: list[Json] = self._json("GET", self._path("resourcequotas"))["items"]
-        return found
+    def quotas(self) -> list[Quota]:
+        return self._read(Listed[Quota], "GET", self._path("resourcequotas")).items
 
     def may(self, verb: str, resource: str, part: str = "") -> bool:
         """Whether the server allows it (SelfSubjectAccessReview)."""
@@ -141,8 +146,8 @@ class KubernetesApi:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {name: value for name, value in asked.items() if value}},
         }
-        said = self._json("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
-        return bool(said["status"]["allowed"])
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        return self._read(AccessReview, "POST", path, body=body).status.allowed
 
     def missing_rights(self) -> list[str]:
         """Rights that a node needs and does not have, such as "create pods"."""
@@ -158,13 +163,25 @@ class KubernetesApi:
     def _path(self, *words: str) -> str:
         return "/".join(("/api/v1/namespaces", self.namespace, *words))
 
-    def _json(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Json | None = None) -> Json:
+    def _read(
+        self,
+        kind: type[Answer],
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Json | None = None,
+    ) -> Answer:
+        try:
+            return msgspec.json.decode(self._ask(method, path, query, body), type=kind)
+        except msgspec.DecodeError as error:
+            raise KubernetesError(
+                f"{self.server}{path} did not answer with the expected JSON object: {error}"
+            ) from None
+
+    def _ask(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Json | None = None) -> bytes:
         response = self._send(method, path, query, body)
         _check(response)
-        try:
-            return dict(json.loads(response.data))
-        except (ValueError, TypeError):
-            raise KubernetesError(f"{self.server}{path} did not answer with a JSON object") from None
+        return response.data
 
     def _send(
         self,
@@ -220,16 +237,15 @@ def _check(response: urllib3.BaseHTTPResponse) -> None:
     """Raise the error of an unsuccessful response."""
     if response.status < 300:
         return
-    text = response.data.decode(errors="replace")
     try:
-        said = json.loads(text)
-    except ValueError:
-        said = None
-    raise _error(response.status, said if isinstance(said, dict) else {"message": text[:300]})
+        message = msgspec.json.decode(response.data, type=Refusal).message
+    except msgspec.DecodeError:
+        message = response.data.decode(errors="replace")[:300]
+    raise _error(response.status, message)
 
 
-def _error(status: int, said: Mapping[str, Any]) -> KubernetesError:
-    message = str(said.get("message") or f"the API server answers {status}")
+def _error(status: int, message: str) -> KubernetesError:
+    message = message or f"the API server answers {status}"
     if status in _LATER:
         return NotReached(f"the API server answers {status}: {message}")
     advice = "" if "exceeded quota" in message else _ADVICE.get(status, "")

@@ -3,8 +3,11 @@
 The cluster's scheduler chooses the machine of a Pod; the sums keep Weir from requesting more than exists.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from fleet.inventory import Gpu
+from fleet.kubernetes.objects import Machine, Quota
 
 _BINARY = {f"{letter}i": 1024.0 ** (power + 1) for power, letter in enumerate("KMGTPE")}
 _DECIMAL = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
@@ -27,58 +30,67 @@ def quantity(text: str | int | float) -> float:
     raise ValueError(f"{written!r} is not a quantity")
 
 
-def of_machines(machines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """None: not known."""
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    gpus: tuple[Gpu, ...] | None = None
+    machines: int | None = None
+
+    def over(self, base: "Capacity") -> "Capacity":
+        """Its known values, and those of `base` for the others."""
+        known = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
+        return replace(base, **known)
+
+
+def of_machines(machines: Iterable[Machine]) -> Capacity:
     """The sum over schedulable machines."""
-    open_ = [one for one in machines if not one.get("spec", {}).get("unschedulable")]
-    offered = [one["status"].get("allocatable", {}) for one in open_]
-    return {
-        "cpus": sum(quantity(one.get("cpu", 0)) for one in offered),
-        "memory_bytes": int(sum(quantity(one.get("memory", 0)) for one in offered)),
-        "gpus": _numbered(gpu for one in open_ for gpu in _gpus(one)),
-        "machines": len(open_),
-    }
+    schedulable = [one for one in machines if not one.spec.unschedulable]
+    offered = [one.status.allocatable for one in schedulable]
+    return Capacity(
+        sum(quantity(one.get("cpu", 0)) for one in offered),
+        int(sum(quantity(one.get("memory", 0)) for one in offered)),
+        _gpus(gpu for one in schedulable for gpu in _offered_gpus(one)),
+        len(schedulable),
+    )
 
 
-def _gpus(machine: Mapping[str, Any]) -> list[dict[str, Any]]:
-    offered, labels = machine["status"].get("allocatable", {}), machine["metadata"].get("labels") or {}
-    found: list[dict[str, Any]] = []
+def _offered_gpus(machine: Machine) -> Iterator[tuple[str, int | None]]:
+    """(name, bytes of memory) of each."""
+    labels = machine.metadata.labels or {}
     for device in _DEVICES:
-        name, memory = labels.get(_PRODUCT, device), labels.get(_MEMORY_MIB, "")
+        memory = labels.get(_MEMORY_MIB, "")
         size = int(memory) * 2**20 if memory.isdecimal() else None
-        found += [{"name": name, "memory_bytes": size}] * int(quantity(offered.get(device, 0)))
-    return found
+        count = int(quantity(machine.status.allocatable.get(device, 0)))
+        yield from [(labels.get(_PRODUCT, device), size)] * count
 
 
-def of_quotas(quotas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def of_quotas(quotas: Iterable[Quota]) -> Capacity:
     """The limits of the namespace; the lowest of several quotas."""
-    hard = [one["spec"].get("hard", {}) for one in quotas]
-    found: dict[str, Any] = {}
-    for name, keys in _QUOTAS.items():
-        limits = [quantity(one[key]) for one in hard for key in keys if key in one]
-        if limits:
-            found[name] = min(limits)
-    if "memory_bytes" in found:
-        found["memory_bytes"] = int(found["memory_bytes"])
-    if "gpus" in found:
-        found["gpus"] = _numbered({"name": "GPU", "memory_bytes": None} for _ in range(int(found["gpus"])))
-    return found
+    hard = [one.spec.hard for one in quotas]
+
+    def lowest(*keys: str) -> float | None:
+        return min((quantity(one[key]) for one in hard for key in keys if key in one), default=None)
+
+    return _limits(
+        lowest("requests.cpu", "cpu"), lowest("requests.memory", "memory"), lowest("requests.nvidia.com/gpu")
+    )
 
 
-_QUOTAS: Mapping[str, tuple[str, ...]] = {
-    "cpus": ("requests.cpu", "cpu"),
-    "memory_bytes": ("requests.memory", "memory"),
-    "gpus": ("requests.nvidia.com/gpu",),
-}
+def of_file(given: Mapping[str, float]) -> Capacity:
+    memory_gib = given.get("memory_gib")
+    return _limits(given.get("cpus"), None if memory_gib is None else memory_gib * _GIB, given.get("gpus"))
 
 
-def of_file(given: Mapping[str, float]) -> dict[str, Any]:
-    found: dict[str, Any] = {"cpus": given["cpus"]} if "cpus" in given else {}
-    if "memory_gib" in given:
-        found["memory_bytes"] = int(given["memory_gib"] * _GIB)
-    if "gpus" in given:
-        found["gpus"] = _numbered({"name": "GPU", "memory_bytes": None} for _ in range(int(given["gpus"])))
-    return found
+def _limits(cpus: float | None, memory_bytes: float | None, gpus: float | None) -> Capacity:
+    return Capacity(
+        cpus,
+        None if memory_bytes is None else int(memory_bytes),
+        None if gpus is None else _gpus([("GPU", None)] * int(gpus)),
+    )
 
 
-def _numbered(gpus: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{"number": number, **gpu, "memory_used_bytes": None, "use": None} for number, gpu in enumerate(gpus)]
+def _gpus(found: Iterable[tuple[str, int | None]]) -> tuple[Gpu, ...]:
+    return tuple(Gpu(number, name, size) for number, (name, size) in enumerate(found))

@@ -14,17 +14,16 @@ from typing import Any
 
 from fleet.kinds.kind import Kind
 from fleet.kinds.serving import BOTH, NVIDIA
-from fleet.kubernetes.overlay import merged
+from fleet.kubernetes.objects import ENGINE, Metadata
+from fleet.kubernetes.overlay import Json, merged
 from fleet.kubernetes.pod_settings import PodSettings
 from fleet.node.prepare import LaunchSite, PreparedStart
 from fleet.spec.masking import is_secret
 from fleet.spec.sections import Placement
 
-Json = dict[str, Any]
 POD_IP = "pod-ip.invalid"  # placeholder for the Pod's address
 FOLDER = "/var/lib/weir"  # in the container, for output of the instance
 BASE = "/opt/weir"  # in the container, for paths of the document that begin with ./
-ENGINE = "engine"  # the container's name
 USER = 10001  # as in deploy/Dockerfile; other images run as this user too
 PROBE_S = 5
 _IP = "WEIR_POD_IP"
@@ -69,7 +68,7 @@ def pod(start: PodStart, settings: PodSettings) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def secret(start: PodStart, settings: PodSettings, owner: Mapping[str, Any] | None = None) -> Json | None:
+def secret(start: PodStart, settings: PodSettings, owner: Metadata | None = None) -> Json | None:
     """Secret variables and files; None when there are none. `owner`: the metadata of the Pod."""
     values = {f"env.{name}": value for name, value in _secrets(start).items()}
     values |= {f"file.{_file(path)}": text for path, text in start.prepared.files.items()}
@@ -77,7 +76,7 @@ def secret(start: PodStart, settings: PodSettings, owner: Mapping[str, Any] | No
         return None
     metadata: Json = {"name": start.name, "namespace": settings.namespace, "labels": labels(start)}
     if owner is not None:
-        reference = {"apiVersion": "v1", "kind": "Pod", "name": owner["name"], "uid": owner["uid"]}
+        reference = {"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid}
         metadata["ownerReferences"] = [reference]
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "stringData": values}
 

@@ -6,10 +6,11 @@ as missing information does not mean that a Pod is gone.
 
 import logging
 import threading
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
-from fleet.kubernetes.api import Expired, Json, KubernetesError
+from fleet.kubernetes.api import Expired, KubernetesError
+from fleet.kubernetes.objects import Pod
 
 WATCH_S = 10.0  # a silently unreachable server is noticed within that time
 _AGAIN_S = 1.0
@@ -17,16 +18,16 @@ log = logging.getLogger(__name__)
 
 
 class PodSource(Protocol):
-    def list_pods(self, selector: str) -> tuple[list[Json], str]: ...
+    def list_pods(self, selector: str) -> tuple[list[Pod], str]: ...
 
-    def watch_pods(self, selector: str, version: str, timeout_s: float) -> Any: ...
+    def watch_pods(self, selector: str, version: str, timeout_s: float) -> Iterator[tuple[str, Pod]]: ...
 
 
 class Mirror:
     def __init__(self, source: PodSource, selector: str) -> None:
         self._source, self._selector = source, selector
         self._lock, self._stopping = threading.Lock(), threading.Event()
-        self._pods: dict[str, Json] = {}
+        self._pods: dict[str, Pod] = {}
         self._version = ""  # to watch from; empty: list first
         self.trouble = "its Pods have not been listed yet"  # why the copy may be stale; empty: it is current
 
@@ -53,26 +54,26 @@ class Mirror:
         try:
             if not self._version:
                 self._list()
-            for event in self._source.watch_pods(self._selector, self._version, WATCH_S):
-                self._take(event)
+            for kind, pod in self._source.watch_pods(self._selector, self._version, WATCH_S):
+                self._take(kind, pod)
             self.trouble = ""
         except Expired:
             self._version = ""
         except KubernetesError as error:
             self._set_trouble(str(error))
 
-    def pods(self) -> dict[str, Json]:
+    def pods(self) -> dict[str, Pod]:
         with self._lock:
             return dict(self._pods)
 
-    def get(self, name: str) -> Json | None:
+    def get(self, name: str) -> Pod | None:
         with self._lock:
             return self._pods.get(name)
 
-    def note(self, pod: Json) -> None:
+    def note(self, pod: Pod) -> None:
         """Add a Pod that was just created, before the watch reports it."""
         with self._lock:
-            self._pods.setdefault(pod["metadata"]["name"], pod)
+            self._pods.setdefault(pod.name, pod)
 
     def forget(self, name: str) -> None:
         """The API server reports that this Pod no longer exists."""
@@ -82,18 +83,16 @@ class Mirror:
     def _list(self) -> None:
         found, version = self._source.list_pods(self._selector)
         with self._lock:
-            self._pods = {pod["metadata"]["name"]: pod for pod in found}
+            self._pods = {pod.name: pod for pod in found}
         self._version, self.trouble = version, ""
 
-    def _take(self, event: Mapping[str, Any]) -> None:
-        pod = event["object"]
-        self._version, self.trouble = pod["metadata"]["resourceVersion"], ""
-        name = pod["metadata"].get("name")
+    def _take(self, kind: str, pod: Pod) -> None:
+        self._version, self.trouble = pod.metadata.resource_version, ""
         with self._lock:
-            if event["type"] == "DELETED":
-                self._pods.pop(name, None)
-            elif event["type"] != "BOOKMARK":
-                self._pods[name] = pod
+            if kind == "DELETED":
+                self._pods.pop(pod.name, None)
+            elif kind != "BOOKMARK":
+                self._pods[pod.name] = pod
 
     def _set_trouble(self, why: str) -> None:
         if self.trouble != why:

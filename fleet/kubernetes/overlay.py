@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+Json = dict[str, Any]  # a manifest, or a part of one, as sent
 _KEYS: Mapping[str, str] = {
     "containers": "name",
     "initContainers": "name",
@@ -15,13 +16,13 @@ _KEYS: Mapping[str, str] = {
 _DEEP = ("containers", "initContainers")  # items of the other lists are replaced: a volume has one source
 
 
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: Json, over: Json) -> Json:
     """`over` wins; everything else stays as in `base`."""
     return {**base, **{name: _value(name, base.get(name), value) for name, value in over.items()}}
 
 
 def _value(name: str, base: Any, over: Any) -> Any:
-    if isinstance(base, Mapping) and isinstance(over, Mapping):
+    if isinstance(base, dict) and isinstance(over, dict):
         return merged(base, over)
     if name in _KEYS and isinstance(base, list) and isinstance(over, list):
         return _named(base, over, _KEYS[name], deep=name in _DEEP)

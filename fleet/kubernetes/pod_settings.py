@@ -7,9 +7,10 @@ template: {spec: {nodeSelector: {…}, volumes: […], containers: [{name: engin
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from fleet.inventory import PodsOfNode
 from fleet.kinds import KINDS
+from fleet.kubernetes.overlay import Json
 from fleet.spec import document
 from fleet.spec.masking import hidden
 from router.contract.problem import Problem
@@ -28,7 +29,7 @@ class PodSettings:
     namespace: str = "default"
     images: Mapping[str, str] = field(default_factory=dict)  # kind → image
     capacity: Mapping[str, float] = field(default_factory=dict)  # of the node; empty: from the cluster
-    template: Mapping[str, Any] = field(default_factory=dict)  # metadata and spec, merged into each Pod
+    template: Json = field(default_factory=dict)  # metadata and spec, merged into each Pod
 
     def image(self, kind: str, asked: str | None) -> str:
         """LookupError when the kind has none."""
@@ -38,9 +39,9 @@ class PodSettings:
         return found
 
 
-def public_settings(settings: PodSettings) -> dict[str, Any]:
+def public_settings(settings: PodSettings) -> PodsOfNode:
     """For the pages, without secrets."""
-    return {"namespace": settings.namespace, "images": settings.images, "template": hidden(settings.template)}
+    return PodsOfNode(settings.namespace, dict(settings.images), hidden(settings.template))
 
 
 def read(text: str, namespace: str) -> PodSettings:
@@ -53,7 +54,7 @@ def read(text: str, namespace: str) -> PodSettings:
     return PodSettings(namespace, given.get("images", {}), given.get("capacity", {}), given.get("template", {}))
 
 
-def _problems(given: Any) -> list[Problem]:
+def _problems(given: object) -> list[Problem]:
     if not isinstance(given, Mapping):
         return [Problem("", given, "must be a mapping with images, capacity and template")]
     found = [
@@ -68,7 +69,7 @@ def _problems(given: Any) -> list[Problem]:
     return [*found, *_images(parts["images"]), *_capacity(parts["capacity"]), *_template(parts["template"])]
 
 
-def _images(given: Mapping[str, Any]) -> list[Problem]:
+def _images(given: Mapping[str, object]) -> list[Problem]:
     kinds = ", ".join(name for name, kind in KINDS.items() if kind.launched)
     wrong = [name for name in given if name not in KINDS or not KINDS[name].launched]
     found = [Problem(f"images.{name}", given[name], "unknown kind", kinds) for name in wrong]
@@ -76,7 +77,7 @@ def _images(given: Mapping[str, Any]) -> list[Problem]:
     return found + [Problem(f"images.{name}", given[name], "must be the name of an image") for name in empty]
 
 
-def _capacity(given: Mapping[str, Any]) -> list[Problem]:
+def _capacity(given: Mapping[str, object]) -> list[Problem]:
     unknown = [name for name in given if name not in _CAPACITY]
     found = [Problem(f"capacity.{name}", given[name], "unknown key", ", ".join(_CAPACITY)) for name in unknown]
     numbers = {name: value for name, value in given.items() if name in _CAPACITY}
@@ -87,7 +88,7 @@ def _capacity(given: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def _template(given: Mapping[str, Any]) -> list[Problem]:
+def _template(given: Mapping[str, object]) -> list[Problem]:
     found = [
         Problem(f"template.{name}", given[name], "unknown key", "metadata, spec")
         for name in given
@@ -110,7 +111,7 @@ def _template(given: Mapping[str, Any]) -> list[Problem]:
     return found
 
 
-def _containers(given: Any) -> list[Problem]:
+def _containers(given: object) -> list[Problem]:
     if isinstance(given, list) and all(isinstance(one, Mapping) and one.get("name") for one in given):
         return []
     return [

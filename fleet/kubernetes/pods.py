@@ -9,14 +9,17 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from django.utils import timezone
+from msgspec import structs
 
+from fleet.inventory import Inventory
 from fleet.kinds import KINDS
 from fleet.kubernetes import capacity, manifests, pod_settings, status
-from fleet.kubernetes.api import Absent, Exists, Forbidden, Json, KubernetesApi, KubernetesError, NotReached
+from fleet.kubernetes.api import Absent, Exists, Forbidden, KubernetesApi, KubernetesError, NotReached
+from fleet.kubernetes.capacity import Capacity
 from fleet.kubernetes.mirror import Mirror
+from fleet.kubernetes.objects import Pod, Quota
 from fleet.kubernetes.pod_settings import PodSettings
 from fleet.kubernetes.starts import born_of, start_of
 from fleet.models import Instance, State
@@ -65,10 +68,9 @@ class Pods:
             return []
         strays = [pod for pod in pods if not _is_present(pod, node) and status.deletion_of(pod) is None]
         for pod in strays:
-            name = pod["metadata"]["name"]
-            log.warning("deleting Pod %s: its epoch must no longer run on node %s", name, node)
-            self._delete(name, _AT_ONCE)
-        return [status.instance_of(pod) for pod in strays]
+            log.warning("deleting Pod %s: its epoch must no longer run on node %s", pod.name, node)
+            self._delete(pod.name, _AT_ONCE)
+        return [pod.instance for pod in strays]
 
     def status(self, instance: Instance) -> ProcessStatus:
         mirror, waited_s = self.mirror(instance.node), (timezone.now() - instance.since).total_seconds()
@@ -84,28 +86,32 @@ class Pods:
             return "it was deleted from outside, or with its machine"
         return status.failure_cause(pod, self._keep_log(instance))
 
-    def inventory(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"cpus": None, "memory_bytes": None, "disks": [], "gpus": None}
-        found["pods"] = pod_settings.public_settings(self._settings)
+    def inventory(self) -> Inventory:
+        found, system, gpus_why = Capacity(), None, None
         try:
-            found["system"] = f"Kubernetes {self._api.version()}, namespace {self._api.namespace}"
-            found |= self._machines() | capacity.of_quotas(self._quotas())
+            system = f"Kubernetes {self._api.version()}, namespace {self._api.namespace}"
+            machines, gpus_why = self._machines()
+            found = capacity.of_quotas(self._quotas()).over(machines)
         except KubernetesError as error:
-            found["gpus_why"] = str(error)
-        return found | capacity.of_file(self._settings.capacity)
+            gpus_why = str(error)
+        found = capacity.of_file(self._settings.capacity).over(found)
+        pods = pod_settings.public_settings(self._settings)
+        return Inventory(
+            found.cpus, found.memory_bytes, (), found.gpus, gpus_why, system, machines=found.machines, pods=pods
+        )
 
-    def live_inventory(self) -> dict[str, Any]:
+    def live_inventory(self, found: Inventory) -> Inventory:
         """Why Pods cannot be started or watched now; empty: they can."""
-        return {"trouble": next((mirror.trouble for mirror in self._mirrors.values()), "")}
+        return structs.replace(found, trouble=next((mirror.trouble for mirror in self._mirrors.values()), ""))
 
     def claim(self, instance: Instance) -> int | None:
         born = born_of(instance.pool)
         pods = self._of(instance)
-        started = [status.epoch_of(pod) for pod in pods if status.born_of(pod) == born]
+        started = [pod.epoch for pod in pods if pod.born == born]
         latest = max(started, default=0)
         if latest > instance.epoch:
             return latest
-        self._clear(instance, [pod for pod in pods if (status.born_of(pod), status.epoch_of(pod)) != _id(instance)])
+        self._clear(instance, [pod for pod in pods if (pod.born, pod.epoch) != _id(instance)])
         return None
 
     def start(self, instance: Instance) -> StartedInstance:
@@ -154,44 +160,44 @@ class Pods:
             self._mirrors[node].start()
         return self._mirrors[node]
 
-    def _create(self, start: manifests.PodStart) -> Json:
+    def _create(self, start: manifests.PodStart) -> Pod:
         """The new Pod, or the existing one of the same start."""
         try:
-            return self._api.create("pods", manifests.pod(start, self._settings))
+            return self._api.create_pod(manifests.pod(start, self._settings))
         except Exists:
             there = self._api.read_pod(start.name)
-        if (status.born_of(there), status.epoch_of(there)) != (start.born, start.epoch):
+        if (there.born, there.epoch) != (start.born, start.epoch):
             raise LaunchFailed(f"a Pod {start.name} of another fleet exists: delete it")
         return there
 
-    def _create_secret(self, start: manifests.PodStart, pod: Json) -> None:
-        secret = manifests.secret(start, self._settings, pod["metadata"])
+    def _create_secret(self, start: manifests.PodStart, pod: Pod) -> None:
+        secret = manifests.secret(start, self._settings, pod.metadata)
         if secret is None:
             return
         try:
-            self._api.create("secrets", secret)
+            self._api.create_secret(secret)
         except Exists:
             return
         except KubernetesError:
             self._delete(start.name, _AT_ONCE)
             raise
 
-    def _of(self, instance: Instance) -> list[Json]:
+    def _of(self, instance: Instance) -> list[Pod]:
         try:
             found, _ = self._api.list_pods(manifests.selector(instance.node, instance.name))
         except NotReached as error:
             raise StartDeferred(str(error)) from None
-        return [pod for pod in found if status.instance_of(pod) == instance.name]
+        return [pod for pod in found if pod.instance == instance.name]
 
-    def _clear(self, instance: Instance, earlier: Iterable[Json]) -> None:
+    def _clear(self, instance: Instance, earlier: Iterable[Pod]) -> None:
         """End them; StartDeferred when one is still there after CLEAR_S."""
-        names = {pod["metadata"]["name"] for pod in earlier}
+        names = {pod.name for pod in earlier}
         for name in names:
             self._delete(name, _AT_ONCE)
         end = time.monotonic() + CLEAR_S
         while names:
             left = [pod for pod in self._of(instance) if not status.is_over(pod, time.time())]
-            names &= {pod["metadata"]["name"] for pod in left}
+            names &= {pod.name for pod in left}
             if names and time.monotonic() > end:
                 raise StartDeferred(f"waits for the Pod {min(names)} of an earlier start to end")
             time.sleep(_POLL_S if names else 0)
@@ -199,7 +205,7 @@ class Pods:
     def _running(self, node: str) -> dict[str, str]:
         pods, _ = self._api.list_pods(manifests.selector(node))
         running = [pod for pod in pods if not status.is_over(pod, time.time())]
-        return {pod["metadata"]["name"]: status.instance_of(pod) for pod in running}
+        return {pod.name: pod.instance for pod in running}
 
     def _after(self, node: str, names: set[str], limit_s: float) -> set[str]:
         """The Pods that still run after the limit."""
@@ -223,14 +229,15 @@ class Pods:
         logs.append(instance.name, lines)
         return lines
 
-    def _machines(self) -> dict[str, Any]:
+    def _machines(self) -> tuple[Capacity, str | None]:
+        """With the reason why they are not known."""
         try:
-            return capacity.of_machines(self._api.nodes())
+            return capacity.of_machines(self._api.nodes()), None
         except Forbidden:
             # A worker may have rights in its namespace only.
-            return {"gpus_why": "no right to list the machines of the cluster, and its file has no capacity"}
+            return Capacity(), "no right to list the machines of the cluster, and its file has no capacity"
 
-    def _quotas(self) -> list[Json]:
+    def _quotas(self) -> list[Quota]:
         try:
             return self._api.quotas()
         except Forbidden:
@@ -241,6 +248,6 @@ def _id(instance: Instance) -> tuple[str, int]:
     return born_of(instance.pool), instance.epoch
 
 
-def _is_present(pod: Json, node: str) -> bool:
-    rows = Instance.objects.select_related("pool").filter(name=status.instance_of(pod), node=node, state__in=PRESENT)
-    return any(_id(row) == (status.born_of(pod), status.epoch_of(pod)) for row in rows)
+def _is_present(pod: Pod, node: str) -> bool:
+    rows = Instance.objects.select_related("pool").filter(name=pod.instance, node=node, state__in=PRESENT)
+    return any(_id(row) == (pod.born, pod.epoch) for row in rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from django.utils import timezone
 
 from fleet.kubernetes import render
-from fleet.kubernetes.manifests import ENGINE
+from fleet.kubernetes.objects import ENGINE
 from fleet.kubernetes.pod_settings import PodSettings
 from fleet.models import Instance, Node
 from fleet.plan.placement import not_allowed
@@ -46,9 +46,8 @@ def preview_pod(pool: PoolSpec) -> PodPreview | None:
 def _namespace_node(pool: PoolSpec) -> tuple[str, PodSettings] | None:
     placement = placement_of(pool.placement, pool.node)
     allowed = [view.name for view in node_views(timezone.now()) if not not_allowed(placement, view)]
-    found = Node.objects.filter(name__in=allowed).order_by("name").values_list("name", "inventory")
-    pods_of = {name: inventory.get("pods") for name, inventory in found}
-    if not pods_of or not all(pods_of.values()):
+    found = [(node.name, node.resources.pods) for node in Node.objects.filter(name__in=allowed).order_by("name")]
+    if not found or any(pods is None for _, pods in found):
         return None
-    name, pods = next(iter(pods_of.items()))
-    return name, PodSettings(pods["namespace"], pods["images"], {}, pods["template"])
+    name, pods = found[0]
+    return (name, PodSettings(pods.namespace, pods.images, {}, pods.template)) if pods is not None else None

@@ -1,12 +1,12 @@
 """The Kubernetes objects of a fleet document, for reading, without a cluster."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import yaml
 
 from fleet.kinds import KINDS
 from fleet.kubernetes import manifests
+from fleet.kubernetes.overlay import Json
 from fleet.kubernetes.pod_settings import PodSettings
 from fleet.kubernetes.starts import described
 from fleet.models import Instance, Pool
@@ -18,7 +18,7 @@ from router.contract.secret_text import HIDDEN
 NODE = "kubernetes"  # default node name
 
 
-def objects(spec: FleetSpec, settings: PodSettings) -> Iterator[dict[str, Any]]:
+def objects(spec: FleetSpec, settings: PodSettings) -> Iterator[Json]:
     """Of the first start of each instance, without secrets. LookupError when a kind has no image."""
     for pool in spec.pools:
         if KINDS[pool.kind].launched:
@@ -26,9 +26,7 @@ def objects(spec: FleetSpec, settings: PodSettings) -> Iterator[dict[str, Any]]:
                 yield from objects_of(pool, ordinal, settings)
 
 
-def objects_of(
-    pool: PoolSpec, ordinal: int, settings: PodSettings, node: str = "", epoch: int = 1
-) -> list[dict[str, Any]]:
+def objects_of(pool: PoolSpec, ordinal: int, settings: PodSettings, node: str = "", epoch: int = 1) -> list[Json]:
     start = described(_of(pool, ordinal, node or _named(pool), epoch), config(pool), known_peers(config(pool)), "0")
     found = [hidden(manifests.pod(start, settings))]
     secret = manifests.secret(start, settings)
@@ -38,7 +36,7 @@ def objects_of(
     return found
 
 
-def as_yaml(found: Iterable[dict[str, Any]]) -> str:
+def as_yaml(found: Iterable[Json]) -> str:
     return yaml.safe_dump_all(found, sort_keys=False, allow_unicode=True, width=120)
 
 

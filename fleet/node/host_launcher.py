@@ -3,11 +3,12 @@
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
+from msgspec import structs
 
+from fleet.inventory import Inventory
 from fleet.kinds import KINDS
 from fleet.models import Instance
 from fleet.node import engine_user, fencing, logs, process
@@ -76,16 +77,16 @@ class Processes:
     def failure_cause(self, instance: Instance) -> str:
         return failure_cause(logs.of_latest_start(logs.tail(logs.path_of(instance.name), logs.TAIL)))
 
-    def inventory(self) -> dict[str, Any]:
+    def inventory(self) -> Inventory:
         return inventory(settings.DATA_DIR)
 
     def close(self) -> None:
         pass
 
-    def live_inventory(self) -> dict[str, Any]:
+    def live_inventory(self, found: Inventory) -> Inventory:
         """GPU utilization."""
         gpus, _ = read_gpus()
-        return {} if gpus is None else {"gpus": gpus}
+        return found if gpus is None else structs.replace(found, gpus=gpus)
 
 
 PROCESSES = Processes()

@@ -7,21 +7,23 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from fleet.inventory import Disk, Gpu, Inventory
+
 MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
-def inventory(folder: Path) -> dict[str, Any]:
+def inventory(folder: Path) -> Inventory:
     """`folder`: where instances write logs and files."""
     gpus, why = read_gpus()
-    return {
-        "cpus": len(os.sched_getaffinity(0)),
-        "memory_bytes": memory_bytes(),
-        "disks": disks(folder),
-        "gpus": gpus,
-        "gpus_why": why,
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-    }
+    return Inventory(
+        cpus=len(os.sched_getaffinity(0)),
+        memory_bytes=memory_bytes(),
+        disks=disks(folder),
+        gpus=gpus,
+        gpus_why=why,
+        system=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+    )
 
 
 def memory_bytes() -> int | None:
@@ -47,19 +49,19 @@ def _cgroup() -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def disks(folder: Path) -> list[dict[str, Any]]:
+def disks(folder: Path) -> tuple[Disk, ...]:
     """The disks of / and of the folder, without repetition."""
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, Disk] = {}
     for path in (Path("/"), folder):
         try:
             device, usage = path.stat().st_dev, shutil.disk_usage(path)
         except OSError:
             continue
-        found.setdefault(device, {"path": str(path), "bytes": usage.total, "free_bytes": usage.free})
-    return list(found.values())
+        found.setdefault(device, Disk(str(path), usage.total, usage.free))
+    return tuple(found.values())
 
 
-def read_gpus() -> tuple[list[dict[str, Any]] | None, str]:
+def read_gpus() -> tuple[tuple[Gpu, ...] | None, str]:
     """From NVML (the package nvidia-ml-py); None with the reason when it does not answer."""
     try:
         nvml = importlib.import_module("pynvml")
@@ -70,20 +72,16 @@ def read_gpus() -> tuple[list[dict[str, Any]] | None, str]:
     except nvml.NVMLError as error:
         return None, f"NVML does not answer: {error}"
     try:
-        return [_gpu(nvml, number) for number in range(nvml.nvmlDeviceGetCount())], ""
+        return tuple(_gpu(nvml, number) for number in range(nvml.nvmlDeviceGetCount())), ""
     except nvml.NVMLError as error:
         return None, f"NVML does not answer: {error}"
     finally:
         nvml.nvmlShutdown()
 
 
-def _gpu(nvml: Any, number: int) -> dict[str, Any]:
+def _gpu(nvml: Any, number: int) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(number)
     name, memory = nvml.nvmlDeviceGetName(handle), nvml.nvmlDeviceGetMemoryInfo(handle)
-    return {
-        "number": number,
-        "name": name.decode() if isinstance(name, bytes) else name,
-        "memory_bytes": int(memory.total),
-        "memory_used_bytes": int(memory.used),
-        "use": nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,  # share of recent time in which it computed
-    }
+    name = name.decode() if isinstance(name, bytes) else name
+    use = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+    return Gpu(number, name, int(memory.total), int(memory.used), use)

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fleet.inventory import Inventory
 from fleet.models import Instance
 from fleet.node.prepare import PreparedStart
 
@@ -71,11 +72,11 @@ class Launcher(Hashable, Protocol):
     def failure_cause(self, instance: Instance) -> str:
         """The cause of its end, with advice for the operator."""
 
-    def inventory(self) -> dict[str, Any]:
+    def inventory(self) -> Inventory:
         """Resources of the node; read once a minute."""
 
     def close(self) -> None:
         """Close connections and threads; instances keep running."""
 
-    def live_inventory(self) -> dict[str, Any]:
-        """The part of the inventory that is read with each heartbeat."""
+    def live_inventory(self, found: Inventory) -> Inventory:
+        """With the part that is read at each heartbeat."""

@@ -4,12 +4,12 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fleet.kubernetes import api
 from fleet.kubernetes.api import Absent, Exists, Expired, Forbidden, KubernetesApi, KubernetesError, NotReached
+from fleet.kubernetes.objects import Pod
 from fleet.tests.cluster import Cluster
 
 SELECTOR = "weir/node=k8s"
@@ -32,12 +32,12 @@ def server(cluster: Cluster) -> Iterator[KubernetesApi]:
 
 
 def test_a_pod_is_made_listed_read_and_deleted(server: KubernetesApi, cluster: Cluster) -> None:
-    prepared = server.create("pods", POD)
-    assert prepared["metadata"]["uid"]
+    prepared = server.create_pod(POD)
+    assert prepared.metadata.uid
     pods, version = server.list_pods(SELECTOR)
-    assert [pod["metadata"]["name"] for pod in pods] == ["p-0-e1"]
-    assert version == prepared["metadata"]["resourceVersion"]
-    assert server.read_pod("p-0-e1")["status"]["phase"] == "Pending"
+    assert [pod.name for pod in pods] == ["p-0-e1"]
+    assert version == prepared.metadata.resource_version
+    assert server.read_pod("p-0-e1").status.phase == "Pending"
     assert server.list_pods("weir/node=other")[0] == []
     assert server.delete_pod("p-0-e1", 5) is True
     assert server.delete_pod("p-0-e1", 5) is False
@@ -45,15 +45,15 @@ def test_a_pod_is_made_listed_read_and_deleted(server: KubernetesApi, cluster: C
 
 
 def test_the_log_is_read_from_its_end(server: KubernetesApi, cluster: Cluster) -> None:
-    server.create("pods", POD)
+    server.create_pod(POD)
     cluster.logs["p-0-e1"] = "one\ntwo\nthree\n"
     assert server.log("p-0-e1", 2) == ["two", "three"]
 
 
 def test_a_name_that_is_taken_is_told_as_that(server: KubernetesApi) -> None:
-    server.create("pods", POD)
+    server.create_pod(POD)
     with pytest.raises(Exists, match='pods "p-0-e1" already exists'):
-        server.create("pods", POD)
+        server.create_pod(POD)
     with pytest.raises(Absent, match='pods "nobody" not found'):
         server.read_pod("nobody")
 
@@ -61,7 +61,7 @@ def test_a_name_that_is_taken_is_told_as_that(server: KubernetesApi) -> None:
 def test_what_is_not_allowed_names_verb_resource_and_who(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.forbidden.add(("create", "pods"))
     with pytest.raises(Forbidden, match=r'cannot create resource "pods".*in the namespace "weir"; give the role that'):
-        server.create("pods", POD)
+        server.create_pod(POD)
     assert (server.may("create", "pods"), server.may("delete", "pods")) == (False, True)
 
 
@@ -76,13 +76,13 @@ def test_credentials_that_are_not_taken_say_what_to_renew(cluster: Cluster) -> N
 def test_what_is_wrong_with_a_manifest_is_told_in_the_servers_words(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.fail("POST", "/pods", 422, 'Pod "p" is invalid: spec.containers[0].image: Required value')
     with pytest.raises(KubernetesError, match="Required value"):
-        server.create("pods", POD)
+        server.create_pod(POD)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_server_that_says_later_is_asked_again(server: KubernetesApi, cluster: Cluster, status: int) -> None:
     cluster.fail("POST", "/pods", status, "later", times=2, retry_after="0")
-    assert server.create("pods", POD)["metadata"]["name"] == "p-0-e1"
+    assert server.create_pod(POD).name == "p-0-e1"
     assert [method for method, _ in cluster.requests] == ["POST"] * 3
 
 
@@ -114,23 +114,23 @@ def test_a_server_that_does_not_answer_in_time_is_not_reached(
 def test_an_answer_that_is_no_object_is_refused(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.fail("GET", "/version", 200, "")
     cluster.refusals[0].raw = "<html>"
-    with pytest.raises(KubernetesError, match="/version did not answer with a JSON object"):
+    with pytest.raises(KubernetesError, match="/version did not answer with the expected JSON object"):
         server.version()
 
 
 # Watching
 
 
-def names(events: Any) -> list[tuple[str, str]]:
-    return [(event["type"], event["object"]["metadata"]["name"]) for event in events]
+def names(events: Iterator[tuple[str, Pod]]) -> list[tuple[str, str]]:
+    return [(kind, pod.name) for kind, pod in events]
 
 
 def test_a_watch_tells_what_happens_after_a_version_and_ends(server: KubernetesApi, cluster: Cluster) -> None:
     _, version = server.list_pods(SELECTOR)
-    server.create("pods", POD)
+    server.create_pod(POD)
     cluster.set_status("p-0-e1", phase="Running")
     cluster.remove("p-0-e1")
-    server.create("pods", {**POD, "metadata": {"name": "other", "labels": {}}})
+    server.create_pod({**POD, "metadata": {"name": "other", "labels": {}}})
     found = names(server.watch_pods(SELECTOR, version, 1))
     assert found == [("ADDED", "p-0-e1"), ("MODIFIED", "p-0-e1"), ("DELETED", "p-0-e1")]
 
@@ -149,9 +149,9 @@ def test_a_watch_that_is_refused_says_why(server: KubernetesApi, cluster: Cluste
 
 
 def test_a_connection_that_breaks_in_a_watch_is_told(server: KubernetesApi, cluster: Cluster) -> None:
-    server.create("pods", POD)
+    server.create_pod(POD)
     events = server.watch_pods(SELECTOR, "100", 60)
-    assert next(events)["type"] == "ADDED"
+    assert next(events)[0] == "ADDED"
     cluster.cut()
     with pytest.raises(NotReached, match="broke off"):
         next(events)

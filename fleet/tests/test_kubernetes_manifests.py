@@ -13,6 +13,7 @@ from kubernetes.client import ApiClient
 
 from fleet.kubernetes import manifests
 from fleet.kubernetes.manifests import POD_IP, label, selector
+from fleet.kubernetes.objects import Metadata
 from fleet.kubernetes.pod_settings import PodSettings
 from fleet.kubernetes.render import objects, objects_of
 from fleet.kubernetes.starts import described
@@ -116,7 +117,7 @@ def start(epoch: int = 3, **engine: Any) -> manifests.PodStart:
 
 
 def test_the_secret_holds_the_values_and_goes_with_its_pod() -> None:
-    prepared = manifests.secret(start(environment={"HF_TOKEN": "hunter2"}), PLACE, {"name": "chat-0-e3", "uid": "u-1"})
+    prepared = manifests.secret(start(environment={"HF_TOKEN": "hunter2"}), PLACE, Metadata("chat-0-e3", "u-1"))
     assert prepared is not None
     assert prepared["stringData"] == {"env.HF_TOKEN": "hunter2"}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "chat-0-e3", "uid": "u-1"}

@@ -3,16 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fleet.kubernetes.api import Expired, Json, NotReached
+from fleet.kubernetes.api import Expired, NotReached
 from fleet.kubernetes.mirror import Mirror
+from fleet.kubernetes.objects import Metadata, Pod, PodStatus
 
 
-def pod(name: str, version: int, phase: str = "Running") -> Json:
-    return {"metadata": {"name": name, "resourceVersion": str(version)}, "status": {"phase": phase}}
+def pod(name: str, version: int, phase: str = "Running") -> Pod:
+    return Pod(Metadata(name, resource_version=str(version)), status=PodStatus(phase))
 
 
-def event(kind: str, *words: Any) -> Json:
-    return {"type": kind, "object": pod(*words)}
+def event(kind: str, *words: Any) -> tuple[str, Pod]:
+    return kind, pod(*words)
 
 
 class Scripted:
@@ -21,13 +22,13 @@ class Scripted:
     def __init__(self, lists: list[Any], watches: list[list[Any]]) -> None:
         self.lists, self.watches, self.asked = lists, watches, []  # type: ignore[var-annotated]
 
-    def list_pods(self, selector: str) -> tuple[list[Json], str]:
+    def list_pods(self, selector: str) -> tuple[list[Pod], str]:
         given = self.lists.pop(0)
         if isinstance(given, Exception):
             raise given
         return given, "10"
 
-    def watch_pods(self, selector: str, version: str, timeout_s: float) -> Iterator[Json]:
+    def watch_pods(self, selector: str, version: str, timeout_s: float) -> Iterator[tuple[str, Pod]]:
         self.asked.append(version)
         for given in self.watches.pop(0):
             if isinstance(given, Exception):
@@ -52,8 +53,7 @@ def test_it_begins_with_a_list_and_goes_on_with_watches_from_there() -> None:
 
 
 def test_a_bookmark_moves_the_version_and_nothing_else() -> None:
-    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "50"}}}
-    source = Scripted([[pod("a", 9)]], [[bookmark], []])
+    source = Scripted([[pod("a", 9)]], [[event("BOOKMARK", "", 50)], []])
     mirror = Mirror(source, "")
     mirror.step()
     mirror.step()
@@ -93,7 +93,7 @@ def test_what_was_just_made_is_known_before_the_watch_tells_and_never_older_than
     mirror.note(pod("b", 11, "Pending"))
     mirror.note(pod("a", 1, "Pending"))
     assert mirror.get("b") is not None
-    assert mirror.pods()["a"]["status"]["phase"] == "Running"
+    assert mirror.pods()["a"].status.phase == "Running"
     mirror.forget("b")
     mirror.forget("nobody")
     assert names(mirror) == {"a"}

@@ -10,6 +10,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from fleet.control import launchers, node_agent, nodes
+from fleet.inventory import PodsOfNode
 from fleet.kubernetes import pods as launched
 from fleet.kubernetes.pods import Pods
 from fleet.models import DesiredState, Instance, Node, Pool, State
@@ -57,7 +58,11 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def known(here: Pods, name: str, phase: str) -> Callable[[], bool]:
-    return lambda: (here.mirror(NODE).get(name) or {}).get("status", {}).get("phase") == phase
+    def seen() -> bool:
+        pod = here.mirror(NODE).get(name)
+        return pod is not None and pod.status.phase == phase
+
+    return seen
 
 
 def started(epoch: int = 1) -> Instance:
@@ -231,7 +236,7 @@ def test_a_pod_that_is_gone_is_dead_but_one_that_cannot_be_asked_about_is_not(he
     until(lambda: here.mirror(NODE).trouble != "")
     here.mirror(NODE).forget("p-0-e1")
     assert here.status(prepared).alive is True
-    assert f"http://127.0.0.1:{cluster.port}" in here.live_inventory()["trouble"]
+    assert f"http://127.0.0.1:{cluster.port}" in (here.live_inventory(here.inventory()).trouble or "")
     cluster.objects.clear()
     cluster.oldest = 10**9  # what it knew before it went away is forgotten
     cluster.start()
@@ -367,26 +372,26 @@ MACHINE = {
 def test_it_reports_what_its_machines_have(here: Pods, cluster: Cluster) -> None:
     cluster.nodes = [MACHINE, MACHINE, {**MACHINE, "spec": {"unschedulable": True}}]
     found = here.inventory()
-    assert (found["cpus"], found["memory_bytes"], found["machines"]) == (63.0, 2 * 256 * 2**30, 2)
-    assert [(gpu["number"], gpu["name"]) for gpu in found["gpus"]] == [(n, "H200") for n in range(4)]
-    assert found["system"] == "Kubernetes v1.37.0, namespace weir"
+    assert (found.cpus, found.memory_bytes, found.machines) == (63.0, 2 * 256 * 2**30, 2)
+    assert [(gpu.number, gpu.name) for gpu in found.gpus or ()] == [(n, "H200") for n in range(4)]
+    assert found.system == "Kubernetes v1.37.0, namespace weir"
 
 
 def test_it_tells_the_pages_how_its_pods_look(here: Pods, cluster: Cluster) -> None:
-    assert here.inventory()["pods"] == {"namespace": "weir", "images": {}, "template": {}}
+    assert here.inventory().pods == PodsOfNode("weir", {}, {})
 
 
 def test_a_quota_says_more_than_machines(here: Pods, cluster: Cluster) -> None:
     cluster.nodes = [MACHINE]
     cluster.quotas = [{"spec": {"hard": {"requests.cpu": "8", "requests.nvidia.com/gpu": "1"}}}]
     found = here.inventory()
-    assert (found["cpus"], found["memory_bytes"], len(found["gpus"])) == (8.0, 256 * 2**30, 1)
+    assert (found.cpus, found.memory_bytes, len(found.gpus or ())) == (8.0, 256 * 2**30, 1)
 
 
 def test_what_may_not_be_listed_is_not_known(here: Pods, cluster: Cluster) -> None:
     cluster.forbidden |= {("list", "nodes"), ("list", "resourcequotas")}
     found = here.inventory()
-    assert (found["cpus"], found["gpus"]) == (None, None)
-    assert "no right to list the machines" in found["gpus_why"]
+    assert (found.cpus, found.gpus) == (None, None)
+    assert "no right to list the machines" in (found.gpus_why or "")
     nodes.record_heartbeat(NODE, timezone.now())
     assert Node.objects.get().inventory["trouble"] == ""

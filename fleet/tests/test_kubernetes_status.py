@@ -3,9 +3,11 @@
 import datetime as dt
 from typing import Any
 
+import msgspec
 import pytest
 
 from fleet.kubernetes import status
+from fleet.kubernetes.objects import Pod
 from fleet.kubernetes.status import LOST_S, PATIENCE_S
 
 NOW = 1_800_000_000.0
@@ -15,29 +17,32 @@ PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionBy
 
 
 def pod(
-    phase: str = "Running", state: Any = None, conditions: Any = (), deleted_s: float | None = None, **more: Any
-) -> Any:
+    phase: str = "Running",
+    state: Any = None,
+    conditions: Any = (),
+    deleted_s: float | None = None,
+    wire: str = "",
+    **more: Any,
+) -> Pod:
     annotations = {
         "weir/instance": "p-0",
         "weir/epoch": "3",
         "weir/born": "7",
         "weir/url": "http://pod-ip.invalid:8000",
+        "weir/wire": wire,
     }
-    metadata: dict[str, Any] = {"name": "p-0-e3", "annotations": annotations}
-    if deleted_s is not None:
-        metadata["deletionTimestamp"] = dt.datetime.fromtimestamp(NOW + deleted_s, dt.UTC).strftime(
-            "%Y-%m-%dT%H:%M:%SZ"
-        )
+    deadline = None if deleted_s is None else f"{dt.datetime.fromtimestamp(NOW + deleted_s, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    metadata = {"name": "p-0-e3", "annotations": annotations, "deletionTimestamp": deadline}
     containers = [{"name": "sidecar", "state": {}}, {"name": "engine", "state": state}] if state is not None else []
     told = {"phase": phase, "containerStatuses": containers, "conditions": list(conditions), **more}
-    return {"metadata": metadata, "spec": {"nodeName": "m1"}, "status": told}
+    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "m1"}, "status": told}, Pod)
 
 
-def waiting(reason: str, message: str = "") -> Any:
+def waiting(reason: str, message: str = "") -> Pod:
     return pod("Pending", {"waiting": {"reason": reason, "message": message}})
 
 
-def ended(reason: str = "Error", code: int = 1) -> Any:
+def ended(reason: str = "Error", code: int = 1) -> Pod:
     return pod("Failed", {"terminated": {"exitCode": code, "reason": reason}})
 
 
@@ -58,7 +63,7 @@ def ended(reason: str = "Error", code: int = 1) -> Any:
         (pod("Unknown"), ""),
     ],
 )
-def test_what_runs_or_will_is_alive_and_says_what_it_waits_for(seen: Any, waits_for: str) -> None:
+def test_what_runs_or_will_is_alive_and_says_what_it_waits_for(seen: Pod, waits_for: str) -> None:
     found = status.process_status(seen, NOW, 5)
     assert (found.alive, found.suspended_why) == (True, "")
     assert found.waits_for.startswith(waits_for)
@@ -81,7 +86,7 @@ def test_room_is_waited_for_without_an_end() -> None:
 
 
 @pytest.mark.parametrize("seen", [ended(), ended("Completed", 0), pod("Failed", reason="Evicted"), pod("Succeeded")])
-def test_what_has_ended_is_not_alive(seen: Any) -> None:
+def test_what_has_ended_is_not_alive(seen: Pod) -> None:
     found = status.process_status(seen, NOW, 5)
     assert (found.alive, found.end_text) == (False, "its Pod ended")
 
@@ -100,7 +105,7 @@ def test_what_has_ended_is_not_alive(seen: Any) -> None:
         (pod("Running", {"running": {}}, deleted_s=-60), "its machine m1 does not report its end"),
     ],
 )
-def test_why_it_ended_is_told_with_what_to_do(seen: Any, words: str) -> None:
+def test_why_it_ended_is_told_with_what_to_do(seen: Pod, words: str) -> None:
     assert status.failure_cause(seen, LOG).startswith(words)
 
 
@@ -118,14 +123,13 @@ def test_what_should_long_be_gone_is_given_up() -> None:
 
 
 def test_its_address_is_filled_in_where_it_stands() -> None:
-    seen = pod(podIP="10.1.2.3")
-    seen["metadata"]["annotations"]["weir/wire"] = '{"events": "http://pod-ip.invalid:8000"}'
+    seen = pod(podIP="10.1.2.3", wire='{"events": "http://pod-ip.invalid:8000"}')
     assert status.located(seen) == ("http://10.1.2.3:8000", {"events": "http://10.1.2.3:8000"})
     assert status.located(pod()) is None
     assert status.located(pod(podIP="fd00::1")) == ("http://[fd00::1]:8000", {})
 
 
 def test_whose_it_is_stands_in_its_annotations() -> None:
-    assert (status.instance_of(pod()), status.epoch_of(pod()), status.born_of(pod())) == ("p-0", 3, "7")
-    stranger = {"metadata": {"name": "x"}}
-    assert (status.instance_of(stranger), status.epoch_of(stranger)) == ("", 0)
+    assert (pod().instance, pod().epoch, pod().born) == ("p-0", 3, "7")
+    stranger = msgspec.convert({"metadata": {"name": "x"}}, Pod)
+    assert (stranger.instance, stranger.epoch) == ("", 0)

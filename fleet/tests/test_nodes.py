@@ -28,9 +28,9 @@ from fleet.tests.world import World, deliver, document
 
 def test_the_inventory_says_what_is_there(tmp_path: Path) -> None:
     found = inventory.inventory(tmp_path)
-    assert found["cpus"] >= 1
-    assert found["memory_bytes"] > 2**20
-    assert all(disk["bytes"] >= disk["free_bytes"] >= 0 for disk in found["disks"])
+    assert (found.cpus or 0) >= 1
+    assert (found.memory_bytes or 0) > 2**20
+    assert all(disk.bytes >= disk.free_bytes >= 0 for disk in found.disks)
 
 
 def test_memory_is_the_containers_where_that_is_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,10 +69,7 @@ def test_gpus_are_told_by_nvml_and_why_not_where_it_does_not_answer(monkeypatch:
         nvmlDeviceGetUtilizationRates=lambda handle: types.SimpleNamespace(gpu=45),
     )
     monkeypatch.setitem(sys.modules, "pynvml", one)
-    assert inventory.read_gpus() == (
-        [{"number": 0, "name": "H200", "memory_bytes": 8, "memory_used_bytes": 2, "use": 0.45}],
-        "",
-    )
+    assert inventory.read_gpus() == ((inventory.Gpu(0, "H200", 8, 2, 0.45),), "")
 
 
 # Reporting and keeping off

@@ -93,8 +93,8 @@ def test_what_is_no_quantity_is_refused() -> None:
 
 def test_what_the_file_says_is_what_there_is() -> None:
     found = capacity.of_file({"cpus": 4, "memory_gib": 2, "gpus": 1})
-    assert (found["cpus"], found["memory_bytes"], len(found["gpus"])) == (4, 2**31, 1)
-    assert capacity.of_file({}) == {}
+    assert (found.cpus, found.memory_bytes, len(found.gpus or ())) == (4, 2**31, 1)
+    assert capacity.of_file({}) == capacity.Capacity()
 
 
 def test_a_document_is_rendered_without_a_cluster(db: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
+from msgspec import to_builtins
 
 from controlplane import doctor
 from fleet import services
@@ -51,7 +52,7 @@ def test_an_instance_names_its_pod(node: Node, viewer: Client) -> None:
 
 def reported(node: Node, **template: Any) -> None:
     place = PodSettings("engines", {"vllm": "vllm:mine"}, {}, template)
-    Node.objects.filter(pk=node.pk).update(inventory=node.inventory | {"pods": public_settings(place)})
+    Node.objects.filter(pk=node.pk).update(inventory=node.inventory | {"pods": to_builtins(public_settings(place))})
 
 
 POOL = {"name": "chat", "model": "llama", "kind": "vllm", "node": "k8s", "engine": {"tensor_parallel": 4}}

@@ -1,0 +1,49 @@
+"""What a node has, as its worker reports it and Node.inventory keeps it. Pure."""
+
+from typing import Any
+
+from msgspec import Struct, convert
+
+
+class Gpu(Struct, frozen=True):
+    number: int
+    name: str
+    memory_bytes: int | None
+    memory_used_bytes: int | None = None
+    use: float | None = None  # share of recent time in which it computed
+
+
+class Disk(Struct, frozen=True):
+    path: str
+    bytes: int
+    free_bytes: int
+
+
+class PodsOfNode(Struct, frozen=True):
+    """How the Pods of a node look, without secrets (fleet/kubernetes/pod_settings.py)."""
+
+    namespace: str
+    images: dict[str, str]
+    template: dict[str, Any]  # merged into each Pod
+
+
+class Inventory(Struct, frozen=True, omit_defaults=True):
+    """Unknown values are None; those that do not apply to the node are left out when it is stored."""
+
+    cpus: float | None
+    memory_bytes: int | None
+    disks: tuple[Disk, ...]
+    gpus: tuple[Gpu, ...] | None
+    gpus_why: str | None = None  # why they are not known
+    system: str | None = None
+    python: str | None = None
+    machines: int | None = None  # of a cluster
+    pods: PodsOfNode | None = None  # of a node that is a namespace of a cluster
+    trouble: str | None = None  # why it cannot start instances
+
+
+_NOT_REPORTED = {"cpus": None, "memory_bytes": None, "disks": (), "gpus": None}
+
+
+def decode_inventory(stored: dict[str, Any]) -> Inventory:
+    return convert(_NOT_REPORTED | stored, Inventory)
