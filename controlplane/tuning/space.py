@@ -117,8 +117,8 @@ def _dimension(at: str, asked: Range, known: dict[str, Parameter]) -> Dimension 
                     f"{at}.{name}", value, f"{asked.path} has no bounds", "leave out low, high, step and log"
                 )
         return Dimension(asked.path, choices=parameter.choices or (False, True))
-    bounds = []
-    for name, given, own in (("low", asked.low, parameter.minimum), ("high", asked.high, parameter.maximum)):
+    bounds, (low, high) = [], parameter.range
+    for name, given, own in (("low", asked.low, low), ("high", asked.high, high)):
         bound = accept(parameter, own if given is None else given)
         if isinstance(bound, Problem):
             return Problem(f"{at}.{name}", given, bound.message, parameter.allowed)

@@ -15,7 +15,7 @@ def test_each_strategy_has_parameters_to_search_within_their_own_bounds(strategy
         if each.choices:
             assert each.choices == (parameter.choices or (False, True))
         else:
-            assert (each.value_at(0.0), each.value_at(1.0)) == (parameter.minimum, parameter.maximum)
+            assert (each.value_at(0.0), each.value_at(1.0)) == parameter.range
             assert isinstance(each.value_at(0.5), int if parameter.kind == "int" else float)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeGuard
 from router.contract.problem import Problem
 
 Kind = Literal["int", "float", "bool", "choice"]
+_KINDS: dict[type, Kind] = {int: "int", float: "float", bool: "bool"}
 _WITHOUT_WORD = ("", "share", "ratio")  # units not written after a range
 
 
@@ -18,17 +19,19 @@ class Parameter:
     path: str  # "classes.heavy_new_tokens"
     title: str
     unit: str = ""  # "tokens", "s", "share", "ratio", "requests"
-    kind: Kind
-    default: Any
-    minimum: float | None = None  # both ends are allowed
-    maximum: float | None = None
+    default: Any  # its type is the parameter's
+    range: tuple[float, float] = (-math.inf, math.inf)  # of a number; both ends are allowed
     step: float | None = None  # change per press of an arrow key
     raises: str  # one line: what raising it does
     metric: str = ""  # key of the live metric shown beside it; empty: none
     choices: tuple[Any, ...] = ()
     up: str = "higher"  # text of a diff for a raised value
     down: str = "lower"
-    strategies: tuple[str, ...] = ()  # the strategies that read it; empty: all
+    strategies: tuple[str, ...] = ()  # that read it, of a parameter that all documents have; empty: all
+
+    @property
+    def kind(self) -> Kind:
+        return "choice" if self.choices else _KINDS[type(self.default)]
 
     @property
     def allowed(self) -> str:
@@ -40,14 +43,6 @@ class Parameter:
         low, high = self.range
         unit = "" if self.unit in _WITHOUT_WORD else f" {self.unit}"
         return f"{self.noun} from {number(low)} to {number(high)}{unit}"
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Of a number."""
-        return (
-            -math.inf if self.minimum is None else self.minimum,
-            math.inf if self.maximum is None else self.maximum,
-        )
 
     @property
     def noun(self) -> str:
@@ -134,20 +129,17 @@ def _fault(parameter: Parameter, value: object) -> str:
     return f"{shown(value)} is not {parameter.noun}"
 
 
-def weight(path: str, default: float, title: str, raises: str, metric: str, *, strategy: str) -> Parameter:
+def weight(path: str, default: float, title: str, raises: str, metric: str) -> Parameter:
     """The weight of a scorer."""
     return Parameter(
         path=path,
         title=title,
-        kind="float",
         unit="ratio",
         default=default,
-        minimum=0.0,
-        maximum=100.0,
+        range=(0.0, 100.0),
         step=0.1,
         raises=raises,
         metric=metric,
         up="counts more",
         down="counts less",
-        strategies=(strategy,),
     )

@@ -8,6 +8,7 @@ from router.contract.problem import Problem
 from router.policy.rules.scorers import SCORERS
 from router.policy.schema.parameter import Parameter, number, shown
 from router.policy.schema.parameters import PARAMETERS
+from router.policy.strategies import STRATEGIES
 from router.policy.strategies.llm_d import WEIGHTS as LLM_D_WEIGHTS
 from router.policy.types import Policy
 
@@ -62,7 +63,7 @@ def _unknown_keys(section: str, part: JsonObject, expected: Mapping[str, Paramet
         if path in expected:
             continue
         if path in PARAMETERS:
-            owners = PARAMETERS[path].strategies
+            owners = [name for name, strategy in STRATEGIES.items() if PARAMETERS[path] in strategy.parameters]
             owned = f"strateg{'ies' if len(owners) > 1 else 'y'} {' and '.join(owners)}"
             yield Problem(path, shown(value), f"is a parameter of the {owned}")
         else:

@@ -23,32 +23,26 @@ def rank(view: View) -> Pick:
 HIT_WEIGHT = Parameter(
     path="strategy.hit_weight",
     title="Weight of new tokens",
-    kind="float",
     unit="ratio",
     default=1.0,
-    minimum=0.0,
-    maximum=100.0,
+    range=(0.0, 100.0),
     step=0.1,
     raises="Requests follow the cache further before load sends them elsewhere.",
     metric="class.hit_share_p50",
     up="follows the cache more",
     down="follows the cache less",
-    strategies=("cache_aware",),
 )
 LOAD_WEIGHT = Parameter(
     path="strategy.load_weight",
     title="Weight of ongoing tokens",
-    kind="float",
     unit="ratio",
     default=1.0,
-    minimum=0.0,
-    maximum=100.0,
+    range=(0.0, 100.0),
     step=0.1,
     raises="Load is spread more evenly and more prefixes are computed twice.",
     metric="instance.prefill_tokens_max",
     up="spreads load more",
     down="spreads load less",
-    strategies=("cache_aware",),
 )
 
 STRATEGY = Strategy(

@@ -48,17 +48,14 @@ def _credit(tier: str, default: float, title: str) -> Parameter:
     return Parameter(
         path=f"strategy.{tier}_credit",
         title=title,
-        kind="float",
         unit="ratio",
         default=default,
-        minimum=0.0,
-        maximum=1.0,
+        range=(0.0, 1.0),
         step=0.05,
         raises=f"Requests follow what is cached on the {tier} further before load sends them elsewhere.",
         metric="class.hit_share_p50",
         up=f"follows caches on the {tier} more",
         down=f"follows caches on the {tier} less",
-        strategies=("dynamo",),
     )
 
 

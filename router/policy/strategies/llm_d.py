@@ -2,7 +2,7 @@
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.rules.scorers import explained, missing, scored
-from router.policy.schema.parameter import Parameter, weight
+from router.policy.schema.parameter import weight
 from router.policy.strategies.strategy import Strategy
 from router.policy.view import Pick, View, least
 
@@ -19,10 +19,6 @@ def rank(view: View) -> Pick:
     return Pick(instance, class_by_cache(view), "weighted", (explained(scores, position),), view.instances, lacking)
 
 
-def _weight(path: str, default: float, title: str, raises: str, metric: str) -> Parameter:
-    return weight(path, default, title, raises, metric, strategy="llm_d")
-
-
 STRATEGY = Strategy(
     "llm_d",
     "llm-d",
@@ -30,21 +26,21 @@ STRATEGY = Strategy(
     "argmax match_weight · h_i/L + kv_weight · (1 − u_i) + queue_weight · (max q − q_i)/(max q − min q)",
     rank,
     parameters=(
-        _weight(
+        weight(
             "strategy.match_weight",
             2.0,
             "Weight of the matching prefix",
             "Requests follow the cache further before load sends them elsewhere.",
             "class.hit_share_p50",
         ),
-        _weight(
+        weight(
             "strategy.kv_weight",
             1.0,
             "Weight of free KV",
             "Requests go more to instances whose KV is empty.",
             "instance.kv_usage_max",
         ),
-        _weight(
+        weight(
             "strategy.queue_weight",
             1.0,
             "Weight of a short queue",

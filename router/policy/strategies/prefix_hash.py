@@ -30,17 +30,14 @@ def rank(view: View) -> Pick:
 LOAD_FACTOR = Parameter(
     path="strategy.load_factor",
     title="An instance takes at most its share times",
-    kind="float",
     unit="ratio",
     default=1.25,
-    minimum=1.0,
-    maximum=100.0,
+    range=(1.0, 100.0),
     step=0.05,
     raises="Prompts that begin alike stay together for longer while their instance fills up.",
     metric="instance.running_max",
     up="looser: an instance may have more than the others",
     down="stricter: load is more even, and more prefixes are computed twice",
-    strategies=("prefix_hash",),
 )
 
 STRATEGY = Strategy(

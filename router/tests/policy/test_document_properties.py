@@ -33,12 +33,12 @@ KEYS = sorted({path.partition(".")[2] for path in PARAMETERS})
 
 
 def values_of(parameter: Parameter) -> st.SearchStrategy[Any]:
-    low, high = parameter.minimum, parameter.maximum
+    low, high = parameter.range
     if parameter.kind == "choice":
         return st.sampled_from(parameter.choices)
     if parameter.kind == "int":
-        return st.integers(int(low or 0), int(high or 0))
-    return st.floats(low, high) | st.integers(math.ceil(low or 0), int(high or 0))
+        return st.integers(int(low), int(high))
+    return st.floats(low, high) | st.integers(math.ceil(low), int(high))
 
 
 @st.composite

