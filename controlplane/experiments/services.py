@@ -153,7 +153,7 @@ def _check_trace(asked: ExperimentIn) -> tuple[str, list[Problem]]:
     except BadTrace as error:
         return "", [Problem("trace", asked.trace, f"{error.path}: {error.value}; allowed: {error.allowed}")]
     lacks = ""
-    if not (entry.summary or {}).get("sessions"):
+    if entry.summary is None or not entry.summary.sessions:
         lacks = "has no sessions, so it is not known which answer a request waits for"
     elif not registry.has_think_times(entry.format):
         lacks = "has no think times"

@@ -86,8 +86,7 @@ def _label(entry: library.TraceEntry) -> str:
     """A trace with its size and age, if known without reading it."""
     if entry.recorded:
         return f"{entry.name}: {entry.recorded.requests:,} requests, newest {seconds(entry.recorded.newest_age_s)} old"
-    known = entry.summary or {}
-    size = f", {known['requests']:,} requests" if "requests" in known else ""
+    size = f", {entry.summary.requests:,} requests" if entry.summary else ""
     return f"{entry.name}: {entry.source}{size}"
 
 

@@ -13,11 +13,11 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import redis
 import structlog
 from django.conf import settings
@@ -29,7 +29,7 @@ from controlplane.traces import generated, recorded_traffic
 from controlplane.traces.formats import registry
 from controlplane.traces.models import Trace
 from controlplane.traces.summary import summarise
-from controlplane.traces.types import BadTrace, LoadedTrace
+from controlplane.traces.types import BadTrace, LoadedTrace, Summary
 
 log = structlog.get_logger(__name__)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -58,7 +58,7 @@ class TraceEntry:
     format: str
     source: str  # "built-in", "upload", "folder" or "recorded"
     bytes: int  # 0 for a built-in trace, and for recorded traffic until it is read
-    summary: dict[str, Any] | None
+    summary: Summary | None
     recorded: recorded_traffic.RecordedTraffic | None = None  # of recorded traffic only
 
 
@@ -92,10 +92,10 @@ def names() -> list[str]:
 def entry(name: str) -> TraceEntry:
     """A trace with its summary; may read the file. NoSuchTrace, BadTrace."""
     if name in generated.BUILT_IN:
-        return TraceEntry(name, "generated", "built-in", 0, summarise(generated.BUILT_IN[name]().requests).as_dict())
+        return TraceEntry(name, "generated", "built-in", 0, summarise(generated.BUILT_IN[name]().requests))
     if name.startswith(RECORDED):
         data = _recorded_lines(name)
-        summary = summarise(registry.read(data, seed=1).requests).as_dict()
+        summary = summarise(registry.read(data, seed=1).requests)
         return TraceEntry(name, "recorded", "recorded", len(data), summary, _recorded().get(name))
     return _row_entry(_row(name))
 
@@ -132,7 +132,7 @@ def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
         raise NameTaken(f"{name}: another trace has this name; choose a different one")
     trace = registry.read(data, seed=1)
     # Before the transaction: meanwhile no other process could write to SQLite.
-    summary = summarise(trace.requests).as_dict()
+    summary = asdict(summarise(trace.requests))
     _write(store() / sha256, data)
     values = {"format": trace.format, "source": "upload", "sha256": sha256, "bytes": len(data), "actor": actor.name}
     try:
@@ -219,7 +219,7 @@ def _read_in(name: str, path: Path) -> Trace:
         "sha256": hashlib.sha256(data).hexdigest(),
         "bytes": len(data),
         "mtime_ns": about.st_mtime_ns,
-        "summary": summarise(trace.requests).as_dict(),
+        "summary": asdict(summarise(trace.requests)),
     }
     try:
         return Trace.objects.update_or_create(name=name, defaults=values)[0]
@@ -255,8 +255,12 @@ def _format_of(path: Path) -> str:
 def _folder_entry(path: Path, row: Trace | None) -> TraceEntry:
     about = path.stat()
     fresh = row is not None and row.source == "folder" and row.mtime_ns == about.st_mtime_ns
-    return TraceEntry(path.name, _format_of(path), "folder", about.st_size, row.summary if fresh and row else None)
+    return TraceEntry(path.name, _format_of(path), "folder", about.st_size, _summary(row) if fresh and row else None)
 
 
 def _row_entry(row: Trace) -> TraceEntry:
-    return TraceEntry(row.name, row.format, row.source, row.bytes, row.summary)
+    return TraceEntry(row.name, row.format, row.source, row.bytes, _summary(row))
+
+
+def _summary(row: Trace) -> Summary | None:
+    return msgspec.convert(row.summary, Summary) if row.summary else None

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 
 class BadTrace(Exception):
@@ -72,6 +71,3 @@ class Summary:
     mean_output_tokens: float
     ideal_hit_share: float  # 0–1 share of prompt tokens that an unbounded prefix cache holds
     heavy_share: float  # 0–1 share of requests with at least HEAVY_NEW_TOKENS that it does not hold
-
-    def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}

@@ -1,6 +1,6 @@
 """The page of the traces: a list, and a form to upload one."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from django.contrib import messages
 from django.http import HttpRequest
@@ -50,16 +50,22 @@ def _page(request: HttpRequest, problem: str = "", status: int = 200) -> HttpRes
     return render(request, "traces/traces.html", context, status=status)
 
 
-def _row(entry: library.TraceEntry) -> dict[str, Any]:
-    summary = entry.summary or {"requests": entry.recorded.requests if entry.recorded else None}
-    return {
-        "entry": entry,
-        "summary": summary,
-        "size": f"{entry.bytes / (1 << 20):,.1f} MiB" if entry.bytes else UNKNOWN,
-        "ideal_hits": _share(summary.get("ideal_hit_share")),
-        "heavy": _share(summary.get("heavy_share")),
-    }
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    entry: library.TraceEntry
+    requests: int | None
+    size: str
+    ideal_hits: str
+    heavy: str
 
 
-def _share(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{significant(value * 100)} %"
+def _row(entry: library.TraceEntry) -> TraceRow:
+    size = f"{entry.bytes / (1 << 20):,.1f} MiB" if entry.bytes else UNKNOWN
+    summary = entry.summary
+    if summary is None:
+        return TraceRow(entry, entry.recorded.requests if entry.recorded else None, size, UNKNOWN, UNKNOWN)
+    return TraceRow(entry, summary.requests, size, _share(summary.ideal_hit_share), _share(summary.heavy_share))
+
+
+def _share(value: float) -> str:
+    return f"{significant(value * 100)} %"

@@ -133,7 +133,7 @@ def test_a_closed_loop_is_refused_for_want_of_think_times(ci, record, demo_pool,
 
 def test_entries_that_cannot_be_read_are_left_out(record):
     record("{", json.dumps({"schema": 99}), "{}", *lines(2))
-    assert library.entry("recorded:demo").summary["requests"] == 2
+    assert library.entry("recorded:demo").summary.requests == 2
 
 
 def test_it_runs_as_an_experiment(record, demo_pool, sent, monkeypatch):

@@ -69,4 +69,4 @@ def _of_day(text: str) -> float:
 def _count(text: str, line: int, field: str, low: int) -> int:
     digits = text.strip()
     value: int | str = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else text
-    return fields.integer({field: value}, line, field, low)
+    return fields.Row(line, {field: value}).integer(field, low)

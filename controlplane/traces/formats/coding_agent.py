@@ -6,10 +6,9 @@ Times are per session; sessions start SESSION_GAP_S apart on average, by the see
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from controlplane.traces.formats import fields
-from controlplane.traces.types import BadTrace, LoadedTrace, TraceRequest
+from controlplane.traces.types import LoadedTrace, TraceRequest
 
 BLOCK_TOKENS = 64
 SESSION_GAP_S = 10.0
@@ -25,47 +24,39 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     sessions: dict[str, tuple[int, float]] = {}  # number and start
     clock = 0.0
     requests, bounds = [], fields.RunBounds()
-    for line, row in fields.json_lines(lines):
-        name = _name(row, line)
+    for row in fields.json_rows(lines):
+        name = row.session(1)
         if name not in sessions:
             sessions[name] = len(sessions), clock
             clock += draw.expovariate(1 / SESSION_GAP_S)
-        requests.append(_request(row, line, name, *sessions[name]))
-        bounds.check(line, "runs", requests[-1].blocks)
+        requests.append(_request(row, name, *sessions[name]))
+        bounds.check(row, "runs", requests[-1].blocks)
     requests.sort(key=lambda request: request.at_s)
     return LoadedTrace("coding_agent", tuple(replace(r, index=i) for i, r in enumerate(requests)), "closed_loop")
 
 
-def _name(row: dict[str, Any], line: int) -> str:
-    name = fields.present(row, line, "session")
-    # It travels in a header.
-    if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isascii() or not name.isprintable():
-        raise BadTrace(line, "session", name, "1 to 100 printable ASCII characters")
-    return name
-
-
-def _request(row: dict[str, Any], line: int, session: str, number: int, start_s: float) -> TraceRequest:
-    tokens = fields.integer(row, line, "input_length", 1)
-    blocks = tuple(_runs(row, line, number * SESSION_BLOCKS))
-    fields.check_blocks(line, "runs", sum(map(len, blocks)), tokens, BLOCK_TOKENS)
+def _request(row: fields.Row, session: str, number: int, start_s: float) -> TraceRequest:
+    tokens = row.integer("input_length", 1)
+    blocks = tuple(_runs(row, number * SESSION_BLOCKS))
+    row.check_blocks("runs", sum(map(len, blocks)), tokens, BLOCK_TOKENS)
     return TraceRequest(
         index=0,
-        at_s=start_s + fields.seconds(row, line, "t"),
+        at_s=start_s + row.seconds("t"),
         session=session,
         input_tokens=tokens,
-        output_tokens=max(1, fields.integer(row, line, "output_length", 0)),
+        output_tokens=max(1, row.integer("output_length", 0)),
         blocks=blocks,
         block_tokens=BLOCK_TOKENS,
-        think_s=fields.seconds(row, line, "think_time", optional=True),
+        think_s=0.0 if row.values.get("think_time") is None else row.seconds("think_time"),
     )
 
 
-def _runs(row: dict[str, Any], line: int, base: int) -> Iterator[range]:
-    runs = fields.present(row, line, "runs")
+def _runs(row: fields.Row, base: int) -> Iterator[range]:
+    runs, allowed = row.present("runs"), "a list of [first block, count]"
     if not isinstance(runs, list):
-        raise BadTrace(line, "runs", runs, "a list of [first block, count]")
+        raise row.refused("runs", runs, allowed)
     for run in runs:
-        pair = fields.integers(run, line, "runs", 0, SESSION_BLOCKS // 2)
+        pair = row.integers("runs", run, 0, SESSION_BLOCKS // 2)
         if len(pair) != 2:
-            raise BadTrace(line, "runs", run, "a list of [first block, count]")
+            raise row.refused("runs", run, allowed)
         yield range(base + pair[0], base + pair[0] + pair[1])

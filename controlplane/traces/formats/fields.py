@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from controlplane.traces.types import BadTrace
@@ -18,8 +19,70 @@ MAX_TEXT = 500
 MAX_NUMBER = 2**31 - 1
 
 
-def json_lines(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of every line that is not blank."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line; each method reads a field. BadTrace."""
+
+    line: int
+    values: dict[str, Any]
+
+    def refused(self, field: str, value: object, allowed: str) -> BadTrace:
+        return BadTrace(self.line, field, value, allowed)
+
+    def present(self, field: str) -> Any:
+        if field not in self.values:
+            raise self.refused(field, None, "the field is missing")
+        return self.values[field]
+
+    def integer(self, field: str, low: int, high: int = MAX_TOKENS) -> int:
+        value = self.present(field)
+        if type(value) is not int or not low <= value <= high:
+            raise self.refused(field, value, f"a whole number from {low:,} to {high:,}")
+        return value
+
+    def integers(self, field: str, value: Any, low: int, high: int) -> list[int]:
+        """`value`: of the field, or a part of it."""
+        if not isinstance(value, list) or not all(type(item) is int and low <= item <= high for item in value):
+            raise self.refused(field, value, f"a list of whole numbers from {low:,} to {high:,}")
+        return value
+
+    def number(self, field: str, high: float, noun: str = "a number") -> float:
+        value = self.present(field)
+        if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value <= high:
+            raise self.refused(field, value, f"{noun} from 0 to {high:,.0f}")
+        return float(value)
+
+    def seconds(self, field: str, *, per_second: float = 1.0) -> float:
+        """A time from 0 to a year, in seconds; `per_second` is how many of the field's units make one."""
+        return self.number(field, MAX_TIME_S * per_second) / per_second
+
+    def milliseconds(self, field: str) -> float | None:
+        return None if self.values.get(field) is None else self.seconds(field, per_second=1000.0) * 1000
+
+    def text(self, field: str) -> str:
+        """Empty when it is not there."""
+        value = self.values.get(field, "")
+        if not isinstance(value, str) or len(value) > MAX_TEXT:
+            raise self.refused(field, value, f"up to {MAX_TEXT} characters")
+        return value
+
+    def session(self, least: int) -> str:
+        name = self.present("session")
+        # It travels in a header.
+        if not isinstance(name, str) or not least <= len(name) <= 100 or not (name.isascii() and name.isprintable()):
+            raise self.refused("session", name, f"{'1' if least else 'up'} to 100 printable ASCII characters")
+        return name
+
+    def check_blocks(self, field: str, blocks: int, input_tokens: int, block_tokens: int) -> None:
+        """As many blocks as the prompt fills, with or without the last one that it fills in part."""
+        whole, all_of_it = input_tokens // block_tokens, -(-input_tokens // block_tokens)
+        if not whole <= blocks <= all_of_it:
+            allowed = f"{whole:,} or {all_of_it:,} blocks of {block_tokens} tokens for {input_tokens:,} input tokens"
+            raise self.refused(field, blocks, allowed)
+
+
+def json_rows(lines: Iterable[str]) -> Iterator[Row]:
+    """Of every line that is not blank."""
     read = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -27,10 +90,10 @@ def json_lines(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
         read += 1
         if read > MAX_REQUESTS:
             raise BadTrace(number, "", read, f"at most {MAX_REQUESTS:,} requests")
-        yield number, _object(number, line)
+        yield _row(number, line)
 
 
-def _object(number: int, line: str) -> dict[str, Any]:
+def _row(number: int, line: str) -> Row:
     if len(line) > MAX_LINE_BYTES:
         raise BadTrace(number, "", line[:20], f"at most {MAX_LINE_BYTES:,} bytes in a line")
     try:
@@ -39,48 +102,7 @@ def _object(number: int, line: str) -> dict[str, Any]:
         raise BadTrace(number, "", line.strip(), "one JSON object per line") from None
     if not isinstance(value, dict):
         raise BadTrace(number, "", value, "one JSON object per line")
-    return value
-
-
-def present(row: dict[str, Any], line: int, field: str) -> Any:
-    if field not in row:
-        raise BadTrace(line, field, None, "the field is missing")
-    return row[field]
-
-
-def integer(row: dict[str, Any], line: int, field: str, low: int, high: int = MAX_TOKENS) -> int:
-    value = present(row, line, field)
-    if type(value) is not int or not low <= value <= high:
-        raise BadTrace(line, field, value, f"a whole number from {low:,} to {high:,}")
-    return value
-
-
-def seconds(row: dict[str, Any], line: int, field: str, *, per_second: float = 1.0, optional: bool = False) -> float:
-    """A time from 0 to a year, in seconds; `per_second` is how many of the field's units make one."""
-    if optional and row.get(field) is None:
-        return 0.0
-    value = present(row, line, field)
-    if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value <= MAX_TIME_S * per_second:
-        raise BadTrace(line, field, value, f"a number from 0 to {MAX_TIME_S * per_second:,.0f}")
-    return float(value) / per_second
-
-
-def text(row: dict[str, Any], line: int, field: str) -> str:
-    """Empty when it is not there."""
-    value = row.get(field, "")
-    if not isinstance(value, str) or len(value) > MAX_TEXT:
-        raise BadTrace(line, field, value, f"up to {MAX_TEXT} characters")
-    return value
-
-
-def milliseconds(row: dict[str, Any], line: int, field: str) -> float | None:
-    return None if row.get(field) is None else seconds(row, line, field, per_second=1000.0) * 1000
-
-
-def integers(value: Any, line: int, field: str, low: int, high: int) -> list[int]:
-    if not isinstance(value, list) or not all(type(item) is int and low <= item <= high for item in value):
-        raise BadTrace(line, field, value, f"a list of whole numbers from {low:,} to {high:,}")
-    return value
+    return Row(number, value)
 
 
 def runs_of(ids: list[int]) -> tuple[range, ...]:
@@ -100,18 +122,10 @@ class RunBounds:
     def __init__(self) -> None:
         self._runs = 0
 
-    def check(self, line: int, field: str, blocks: tuple[range, ...]) -> tuple[range, ...]:
+    def check(self, row: Row, field: str, blocks: tuple[range, ...]) -> tuple[range, ...]:
         self._runs += len(blocks)
         if len(blocks) > MAX_RUNS_OF_REQUEST:
-            raise BadTrace(line, field, f"{len(blocks):,} runs", f"at most {MAX_RUNS_OF_REQUEST:,} runs of blocks")
+            raise row.refused(field, f"{len(blocks):,} runs", f"at most {MAX_RUNS_OF_REQUEST:,} runs of blocks")
         if self._runs > MAX_RUNS:
-            raise BadTrace(line, field, f"{self._runs:,} runs", f"at most {MAX_RUNS:,} runs of blocks in a trace")
+            raise row.refused(field, f"{self._runs:,} runs", f"at most {MAX_RUNS:,} runs of blocks in a trace")
         return blocks
-
-
-def check_blocks(line: int, field: str, blocks: int, input_tokens: int, block_tokens: int) -> None:
-    """As many blocks as the prompt fills, with or without the last one that it fills in part."""
-    whole, all_of_it = input_tokens // block_tokens, -(-input_tokens // block_tokens)
-    if not whole <= blocks <= all_of_it:
-        allowed = f"{whole:,} or {all_of_it:,} blocks of {block_tokens} tokens for {input_tokens:,} input tokens"
-        raise BadTrace(line, field, blocks, allowed)

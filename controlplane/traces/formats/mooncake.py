@@ -31,17 +31,17 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 def _rows(lines: Iterable[str]) -> Iterator[TraceRequest]:
     bounds = fields.RunBounds()
-    for line, row in fields.json_lines(lines):
-        tokens = fields.integer(row, line, "input_length", 1)
-        ids = fields.integers(fields.present(row, line, "hash_ids"), line, "hash_ids", 0, fields.MAX_BLOCK)
-        fields.check_blocks(line, "hash_ids", len(ids), tokens, BLOCK_TOKENS)
+    for row in fields.json_rows(lines):
+        tokens = row.integer("input_length", 1)
+        ids = row.integers("hash_ids", row.present("hash_ids"), 0, fields.MAX_BLOCK)
+        row.check_blocks("hash_ids", len(ids), tokens, BLOCK_TOKENS)
         yield TraceRequest(
             index=0,
-            at_s=fields.seconds(row, line, "timestamp", per_second=1000),
+            at_s=row.seconds("timestamp", per_second=1000),
             session="",
             input_tokens=tokens,
-            output_tokens=max(1, fields.integer(row, line, "output_length", 0)),
-            blocks=bounds.check(line, "hash_ids", fields.runs_of(ids)),
+            output_tokens=max(1, row.integer("output_length", 0)),
+            blocks=bounds.check(row, "hash_ids", fields.runs_of(ids)),
             block_tokens=BLOCK_TOKENS,
             think_s=0.0,
         )
