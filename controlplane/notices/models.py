@@ -6,6 +6,8 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from controlplane.notices.display import masked_url
+
 
 class ChannelKind(models.TextChoices):
     WEBHOOK = "webhook"
@@ -31,6 +33,10 @@ class Channel(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def masked_url(self) -> str:
+        return masked_url(self.url)
 
     def __repr__(self) -> str:  # Django's shows no fields either; errors and logs may print this
         return f"<Channel {self.pk}: {self.name}>"

@@ -14,7 +14,8 @@ import structlog
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.rollout import rollout
 from controlplane.policies import selectors
-from controlplane.policies.models import Policy, PolicyVersion
+from controlplane.policies.models import Draft, Policy, PolicyVersion
+from controlplane.policies.selectors import Scope
 from fleet.models import Pool
 from fleet.redis import connect, drop_unless, values_of
 from router.contract.pools import is_ephemeral
@@ -178,6 +179,24 @@ def acknowledgement(policy_name: str, number: int, pools: Iterable[str]) -> Ackn
         return Acknowledgement((), (), redis_away=True)
     running = tuple(row for row in rows if row.version == number)
     return Acknowledgement(running, tuple(row for row in rows if row.version != number))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyState:
+    """A policy as lists show it."""
+
+    policy: Policy
+    live: PolicyVersion
+    draft: Draft | None
+    scope: Scope
+    ack: Acknowledgement  # of the live version
+
+
+def state_of(policy: Policy) -> PolicyState:
+    live, scope = selectors.live_version(policy), selectors.scope_of(policy)
+    return PolicyState(
+        policy, live, selectors.open_draft(policy), scope, acknowledgement(policy.name, live.number, scope.pools)
+    )
 
 
 def _router_versions(policy_name: str, pools: list[str]) -> list[RouterVersion]:

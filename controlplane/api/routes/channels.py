@@ -14,7 +14,6 @@ from controlplane.api.problems import errors
 from controlplane.api.rows import found
 from controlplane.audit.services import actor_of
 from controlplane.notices import selectors, services
-from controlplane.notices.display import masked_url
 from controlplane.notices.models import Channel
 from fleet.models import Pool
 
@@ -27,7 +26,7 @@ class ChannelOut(Schema):
     id: int
     name: str
     kind: str
-    url: str = Field(description="Masked")
+    url: str = Field(validation_alias="masked_url", description="Masked")
     events: list[str]
     enabled: bool
     rotated_until: datetime | None = Field(description="Until then the secret before the last rotation signs too")
@@ -74,9 +73,8 @@ class NoteIn(Body):
     text: str = Field(min_length=1, max_length=services.NOTE_MAX, pattern=r"\S", examples=["Switch 3 is replaced"])
 
 
-def channel_out(row: Channel) -> dict[str, Any]:
-    fields = ("name", "kind", "events", "enabled", "rotated_until", "created_by", "created_at")
-    return {"id": row.pk, "url": masked_url(row.url), **{name: getattr(row, name) for name in fields}}
+def _issued(row: Channel, secret: str) -> IssuedChannelOut:
+    return IssuedChannelOut.model_construct(**dict(ChannelOut.from_orm(row)), secret=secret)
 
 
 def _row(channel_id: int) -> Channel:
@@ -86,7 +84,7 @@ def _row(channel_id: int) -> Channel:
 @router.get("/channels", response=list[ChannelOut], auth=needs("admin"))
 def list_channels(request: HttpRequest) -> Any:
     """Every channel"""
-    return [channel_out(row) for row in Channel.objects.all()]
+    return Channel.objects.all()
 
 
 @router.post("/channels", response={201: IssuedChannelOut}, auth=needs("admin"))
@@ -95,20 +93,20 @@ def create_channel(request: HttpRequest, response: HttpResponse, payload: Channe
     terms = services.ChannelTerms(**payload.dict(exclude={"kind"}))
     row, secret = services.create_channel(payload.kind, terms, actor_of(request))
     response.headers["Cache-Control"] = "no-store"
-    return Status(201, {**channel_out(row), "secret": secret})
+    return Status(201, _issued(row, secret))
 
 
 @router.get("/channels/{channel_id}", response=ChannelOut, auth=needs("admin"))
 def get_channel(request: HttpRequest, channel_id: Number) -> Any:
     """One channel"""
-    return channel_out(_row(channel_id))
+    return _row(channel_id)
 
 
 @router.patch("/channels/{channel_id}", response=ChannelOut, auth=needs("admin"))
 def change_channel(request: HttpRequest, channel_id: Number, payload: ChannelChange) -> Any:
     """Change the given fields of a channel"""
     changes = {name: value for name, value in payload.dict(exclude_unset=True).items() if value is not None}
-    return channel_out(services.change_channel(_row(channel_id), changes, actor_of(request)))
+    return services.change_channel(_row(channel_id), changes, actor_of(request))
 
 
 @router.delete("/channels/{channel_id}", response={204: None}, auth=needs("admin"))
@@ -124,7 +122,7 @@ def rotate_channel(request: HttpRequest, response: HttpResponse, channel_id: Num
     row = _row(channel_id)
     secret = services.rotate_secret(row, actor_of(request))
     response.headers["Cache-Control"] = "no-store"
-    return {**channel_out(row), "secret": secret}
+    return _issued(row, secret)
 
 
 @router.post("/channels/{channel_id}/test", response={202: NoticeOut, **errors(415)}, auth=needs("admin"))

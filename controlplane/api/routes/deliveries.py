@@ -26,9 +26,6 @@ from controlplane.api.routes.delivery_schemas import (
     RequiredReason,
     RulesIn,
     RulesOut,
-    delivery_out,
-    freeze_out,
-    look_out,
 )
 from controlplane.api.rows import page
 from controlplane.audit.services import actor_of
@@ -47,9 +44,9 @@ WAITERS_MAX = 20  # each holds a thread and a database connection; further ones 
 _waiters = threading.BoundedSemaphore(WAITERS_MAX)
 
 
-def _answer(response: HttpResponse, row: Delivery) -> dict[str, Any]:
+def _answer(response: HttpResponse, row: Delivery) -> Delivery:
     etags.put(response, row.etag)
-    return delivery_out(row)
+    return row
 
 
 @router.post(
@@ -85,7 +82,7 @@ def list_deliveries(
 ) -> Any:
     """Deliveries of a policy, newest first"""
     rows = selectors.deliveries(policies.policy(name)).prefetch_related("approvals")
-    return [delivery_out(row) for row in page(rows, before, limit)]
+    return page(rows, before, limit)
 
 
 @router.get(
@@ -134,8 +131,7 @@ def list_looks(
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only looks with a smaller id"),
 ) -> Any:
     """The judge's looks of the last 30 days, newest first"""
-    rows = selectors.delivery(delivery_id).looks.all()
-    return [look_out(row) for row in page(rows, before, limit)]
+    return page(selectors.delivery(delivery_id).looks.all(), before, limit)
 
 
 # What people do with one
@@ -234,7 +230,7 @@ def _reason(payload: ActReason | None) -> str:
     return payload.reason if payload else ""
 
 
-def _act(service: Any, request: HttpRequest, response: HttpResponse, delivery_id: int, reason: str) -> dict[str, Any]:
+def _act(service: Any, request: HttpRequest, response: HttpResponse, delivery_id: int, reason: str) -> Delivery:
     row = selectors.delivery(delivery_id)
     return _answer(response, service(row, actor_of(request), reason, if_match=etags.if_match(request)))
 
@@ -257,19 +253,19 @@ def set_delivery_rules(request: HttpRequest, name: str, payload: RulesIn) -> Any
 @router.get("/freezes", response=list[FreezeOut], auth=needs("policy:read"))
 def list_freezes(request: HttpRequest) -> Any:
     """Times in which nothing starts, advances or goes live"""
-    return [freeze_out(row) for row in Freeze.objects.filter(removed_at=None)]
+    return Freeze.objects.filter(removed_at=None)
 
 
 @router.post("/freezes", response={201: FreezeOut}, auth=needs("freeze:write"))
 def add_freeze(request: HttpRequest, payload: FreezeIn) -> Any:
     """Add a freeze"""
-    return Status(201, freeze_out(freezing.add_freeze(convert(payload.dict(), FreezeRule), actor_of(request))))
+    return Status(201, freezing.add_freeze(convert(payload.dict(), FreezeRule), actor_of(request)))
 
 
 @router.get("/freezes/{freeze_id}", response=FreezeOut, auth=needs("policy:read"))
 def get_freeze(request: HttpRequest, freeze_id: Number) -> Any:
     """One freeze"""
-    return freeze_out(freezing.freeze(freeze_id))
+    return freezing.freeze(freeze_id)
 
 
 @router.patch("/freezes/{freeze_id}", response={200: FreezeOut, **errors(409)}, auth=needs("freeze:write"))
@@ -278,7 +274,7 @@ def change_freeze(request: HttpRequest, freeze_id: Number, payload: FreezeChange
     changes = {name: value for name, value in payload.dict(exclude_unset=True).items() if value is not None}
     row = freezing.freeze(freeze_id)
     rule = convert({**asdict(row.rule), **changes}, FreezeRule)
-    return freeze_out(freezing.change_freeze(row, rule, actor_of(request)))
+    return freezing.change_freeze(row, rule, actor_of(request))
 
 
 @router.delete("/freezes/{freeze_id}", response={204: None}, auth=needs("freeze:write"))

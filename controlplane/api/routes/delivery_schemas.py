@@ -4,11 +4,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.utils import timezone
-from msgspec.structs import asdict
 from ninja import Field, Schema
 
 from controlplane.api.body import Body
-from controlplane.deliveries.models import Delivery, Freeze, Look
+from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.timing.freezing import NAME_MAX
 from controlplane.policies.drafts.services import REASON_MAX
@@ -22,7 +21,7 @@ class VersionRef(Schema):
 
 
 class ApprovalOut(Schema):
-    by: str
+    by: str = Field(validation_alias="actor_name")
     comment: str
     at: datetime
 
@@ -46,15 +45,19 @@ class LookOut(Schema):
     why: str
     facts: dict[str, Any]
 
+    @staticmethod
+    def resolve_step(row: Look) -> int:
+        return row.step + 1
+
 
 class DeliveryOut(Schema):
     id: int
     etag: str = Field(description="Send as If-Match to act, as If-None-Match to wait for the next change")
-    policy: str
+    policy: str = Field(validation_alias="policy.name")
     candidate: VersionRef
     base: VersionRef = Field(description="Live when it was proposed")
     state: str = Field(description=STATES_HELP)
-    open: bool
+    open: bool = Field(validation_alias="is_open")
     why: str = Field(description="The sentence of the latest transition")
     by: str = Field(description="Who or what caused it")
     what: str = Field(description="The latest transition; empty after the proposal")
@@ -68,7 +71,7 @@ class DeliveryOut(Schema):
     plan: dict[str, Any]
     plan_sha256: str
     approvals: list[ApprovalOut]
-    approvals_needed: int
+    approvals_needed: int = Field(validation_alias="plan.approvals.needed")
     emergency: str
     again: str
     reason: str
@@ -80,7 +83,19 @@ class DeliveryOut(Schema):
     state_at: datetime = Field(description="Since when it has been in this state")
     promoted_at: datetime | None = Field(description="When the candidate went live")
     ended_at: datetime | None
-    look: LookOut | None = Field(description="The latest judgement")
+    look: LookOut | None = Field(validation_alias="looks.first", description="The latest judgement")
+
+    @staticmethod
+    def resolve_step(row: Delivery) -> int:
+        return row.step + 1
+
+    @staticmethod
+    def resolve_steps(row: Delivery) -> int:
+        return len(row.plan["steps"])
+
+    @staticmethod
+    def resolve_step_clock_s(row: Delivery) -> float:
+        return round(clock_s(row, timezone.now()), 1)
 
 
 class DeliverIn(Body):
@@ -156,42 +171,3 @@ class FreezeChange(Body):
     rrule: str | None = Field(None, max_length=200)
     behaviour: Literal["hold", "abort"] | None = None
     reason: str | None = Field(None, max_length=REASON_MAX)
-
-
-COLUMNS = (
-    *("etag", "state", "why", "by", "what", "share", "shadow", "holds", "generation", "plan", "plan_sha256"),
-    *("emergency", "again", "reason", "proposed_by", "proposed_at", "ready_at", "starts_at", "started_at", "state_at"),
-    *("promoted_at", "ended_at"),
-)
-
-
-def delivery_out(row: Delivery) -> dict[str, Any]:
-    look = row.looks.first()
-    return {
-        "id": row.pk,
-        "policy": row.policy.name,
-        "candidate": {"number": row.candidate.number, "sha256": row.candidate.sha256},
-        "base": {"number": row.base.number, "sha256": row.base.sha256},
-        "open": row.is_open,
-        "step": row.step + 1,
-        "steps": len(row.plan["steps"]),
-        "step_clock_s": round(clock_s(row, timezone.now()), 1),
-        "approvals": [{"by": a.actor_name, "comment": a.comment, "at": a.at} for a in row.approvals.all()],
-        "approvals_needed": row.plan["approvals"]["needed"],
-        "look": look_out(look) if look else None,
-        **{name: getattr(row, name) for name in COLUMNS},
-    }
-
-
-def look_out(row: Look) -> dict[str, Any]:
-    fields = ("at", "state", "generation", "findings", "proposal", "why", "facts")
-    return {"id": row.pk, "step": row.step + 1, **{name: getattr(row, name) for name in fields}}
-
-
-def freeze_out(row: Freeze) -> dict[str, Any]:
-    return {
-        "id": row.pk,
-        **asdict(row.rule),
-        "created_by": row.created_by,
-        "created_at": row.created_at,
-    }

@@ -14,7 +14,7 @@ from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.api.rows import found, page
 from controlplane.audit.services import actor_of
 from controlplane.experiments import provenance, selectors, services
-from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.models import Experiment
 from controlplane.experiments.results import across
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.kv import gpu_use_of, kv_of
@@ -78,7 +78,7 @@ class ExperimentOut(Schema):
     time_scale: float
     load_factor: float
     seeds: list[int]
-    arms: list[ArmOut]
+    arms: list[ArmOut] = Field(validation_alias="settled_arms")
     expect: list[dict[str, Any]]
     slo: dict[str, dict[str, float]]
     status: Literal["queued", "running", "done", "failed", "cancelled"]
@@ -90,6 +90,10 @@ class ExperimentOut(Schema):
     ended_at: datetime | None
     progress: ProgressOut
     runs: list[RunOut]
+
+    @staticmethod
+    def resolve_progress(row: Experiment) -> object:
+        return selectors.progress_of(row)
 
 
 class TwinOut(Schema):
@@ -208,20 +212,6 @@ class ResultsOut(Schema):
     warnings: list[str]
 
 
-def experiment_out(experiment: Experiment) -> dict[str, Any]:
-    plain = ExperimentOut.model_fields.keys() - {"arms", "progress", "runs"}
-    return {
-        **{name: getattr(experiment, name) for name in plain},
-        "arms": [arm.as_dict() for arm in experiment.settled_arms],
-        "progress": selectors.progress_of(experiment),
-        "runs": [run_out(run) for run in experiment.runs.all()],
-    }
-
-
-def run_out(run: Run) -> dict[str, Any]:
-    return {name: getattr(run, name) for name in RunOut.model_fields}
-
-
 def _experiment(number: int) -> Experiment:
     return found(selectors.experiments().filter(pk=number).first(), f"there is no experiment {number}")
 
@@ -235,7 +225,7 @@ def list_experiments(
 ) -> Any:
     """Experiments, newest first"""
     rows = selectors.experiments().filter(matrix=matrix)
-    return [experiment_out(row) for row in page(rows, before, limit)]
+    return page(rows, before, limit)
 
 
 @router.get("/compare", response=dict[str, Any], auth=needs("experiments:read"))
@@ -252,13 +242,13 @@ def start_experiment(request: HttpRequest, response: HttpResponse, payload: Expe
 
 def _started(response: HttpResponse, made: Experiment) -> Any:
     response.headers["Location"] = f"/api/v1/experiments/{made.pk}"
-    return Status(201, experiment_out(_experiment(made.pk)))
+    return Status(201, _experiment(made.pk))
 
 
 @router.get("/{number}", response=ExperimentOut, auth=needs("experiments:read"))
 def get_experiment(request: HttpRequest, number: Number) -> Any:
     """One experiment with the progress of its runs"""
-    return experiment_out(_experiment(number))
+    return _experiment(number)
 
 
 @router.get("/{number}/results", response=ResultsOut, by_alias=True, auth=needs("experiments:read"))
@@ -368,4 +358,4 @@ def cancel_experiment(request: HttpRequest, number: Number) -> Any:
     experiment = _experiment(number)
     if not services.cancel_experiment(experiment, actor_of(request)):
         raise ApiProblem(409, detail=f"experiment {number} has ended already: {_experiment(number).status}")
-    return experiment_out(_experiment(number))
+    return _experiment(number)

@@ -11,7 +11,16 @@ from controlplane.api import etags
 from controlplane.api.auth import caller, needs
 from controlplane.api.openapi import IF_MATCH
 from controlplane.api.problems import ApiProblem
-from controlplane.api.routes.fleet_schemas import ActIn, AppliedOut, EventOut, FleetOut, InstanceOut, LogOut, PoolOut
+from controlplane.api.routes.fleet_schemas import (
+    ActIn,
+    AdviceOut,
+    AppliedOut,
+    EventOut,
+    FleetOut,
+    InstanceOut,
+    LogOut,
+    PoolOut,
+)
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.rows import InstanceRow, PoolRow, instance_rows, pool_rows
@@ -19,7 +28,6 @@ from fleet import selectors, services
 from fleet.models import Instance, Pool
 from fleet.spec import document as documents
 from fleet.spec import masking
-from router.contract.redis.fleet_status import ScalingAdvice
 from router.contract.secret_text import masked_words
 
 router = Router(tags=["fleet"])
@@ -55,27 +63,22 @@ _POOL_FIELDS = (
 )  # fmt: skip
 
 
-def pool_out(row: PoolRow, secrets: bool) -> dict[str, Any]:
+def pool_out(row: PoolRow, secrets: bool) -> PoolOut:
     """`secrets`: with the values of environment variables."""
     pool = {name: getattr(row.pool, name) for name in _POOL_FIELDS}
-    return (pool if secrets else masking.shown(pool)) | {
-        "replicas_now": row.desired.replicas,
-        "because": row.desired.because,
-        "changing": not row.desired.proven,
-        "waits": row.waits_for_pools or row.unplaceable,
-        "advice": _advice(row.advice),
-        "ready": row.ready,
-        "wanted": row.desired_count,
-        "counts": dict(row.counts),
-        "matches_desired": not row.differences,
-        "differences": list(row.differences),
-    }
-
-
-def _advice(advice: ScalingAdvice | None) -> dict[str, Any] | None:
-    if advice is None:
-        return None
-    return {name: getattr(advice, name) for name in ("at", "mode", "replicas", "advised", "why", "balance")}
+    return PoolOut(
+        **(pool if secrets else masking.shown(pool)),
+        replicas_now=row.desired.replicas,
+        because=row.desired.because,
+        changing=not row.desired.proven,
+        waits=row.waits_for_pools or row.unplaceable,
+        advice=AdviceOut.from_orm(row.advice) if row.advice else None,
+        ready=row.ready,
+        wanted=row.desired_count,
+        counts=dict(row.counts),
+        matches_desired=not row.differences,
+        differences=list(row.differences),
+    )
 
 
 _INSTANCE_FIELDS = (
@@ -84,18 +87,19 @@ _INSTANCE_FIELDS = (
 )  # fmt: skip
 
 
-def instance_out(row: InstanceRow) -> dict[str, Any]:
+def instance_out(row: InstanceRow) -> InstanceOut:
     instance = row.instance
-    return {name: getattr(instance, name) for name in _INSTANCE_FIELDS} | {
-        "id": instance.name,
-        "pool": instance.pool.name,
-        "command": masked_words(instance.command),
-        "routable": row.routable,
-        "status": row.status,
-        "reason": row.reason,
-        "ports": {port.use: port.number for port in instance.ports.all()},
-        "sample": None if row.sample is None else to_builtins(row.sample),
-    }
+    return InstanceOut(
+        **{name: getattr(instance, name) for name in _INSTANCE_FIELDS},
+        id=instance.name,
+        pool=instance.pool.name,
+        command=masked_words(instance.command),
+        routable=row.routable,
+        status=row.status,
+        reason=row.reason,
+        ports={port.use: port.number for port in instance.ports.all()},
+        sample=None if row.sample is None else to_builtins(row.sample),
+    )
 
 
 def find_instance(name: str) -> Instance:

@@ -57,11 +57,6 @@ class Required(Body):
     pools: list[str] = Field(max_length=1000, description='Pools that require a key; "*" for every pool')
 
 
-def key_out(row: ApiKey) -> dict[str, Any]:
-    fields = [name for name in KeyOut.model_fields if name != "id"]
-    return {"id": row.pk, **{name: getattr(row, name) for name in fields}}
-
-
 def _row(key_id: int) -> ApiKey:
     return found(ApiKey.objects.filter(pk=key_id).first(), f"there is no API key {key_id}")
 
@@ -69,7 +64,7 @@ def _row(key_id: int) -> ApiKey:
 @router.get("", response=list[KeyOut], auth=needs("keys:read"))
 def list_keys(request: HttpRequest) -> Any:
     """Every API key"""
-    return [key_out(row) for row in ApiKey.objects.all()]
+    return ApiKey.objects.all()
 
 
 @router.post("", response={201: IssuedKeyOut}, auth=needs("keys:write"))
@@ -79,7 +74,7 @@ def create_key(request: HttpRequest, response: HttpResponse, payload: KeyIn) -> 
     terms = services.KeyTerms(**{**values, "pools": tuple(payload.pools)})
     row, secret = services.create_key(payload.name, terms, actor_of(request))
     response.headers["Cache-Control"] = "no-store"
-    return Status(201, {**key_out(row), "key": secret})
+    return Status(201, IssuedKeyOut.model_construct(**dict(KeyOut.from_orm(row)), key=secret))
 
 
 @router.get("/required", response=Required, auth=needs("keys:read"))
@@ -101,7 +96,7 @@ def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
     for field in ("name", "pools"):
         if changes.get(field, "") is None:
             raise services.InvalidKey(field, None, "must not be null")
-    return key_out(services.change_key(_row(key_id), changes, actor_of(request)))
+    return services.change_key(_row(key_id), changes, actor_of(request))
 
 
 @router.post("/{key_id}/revoke", response={200: KeyOut, **errors(415)}, auth=needs("keys:write"))
@@ -110,4 +105,4 @@ def revoke_key(request: HttpRequest, key_id: Number) -> Any:
     row = _row(key_id)
     services.revoke_key(row, actor_of(request))
     row.refresh_from_db()
-    return key_out(row)
+    return row

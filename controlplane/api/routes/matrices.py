@@ -74,12 +74,11 @@ def _matrix(number: int) -> Matrix:
 def matrix_out(matrix: Matrix) -> dict[str, Any]:
     cells = list(matrix.cells.all())
     own = ("name", "question", "actor", "created_at", "body")
-    of_cell = CellOut.model_fields.keys()
     return {
         "id": matrix.pk,
         **{name: getattr(matrix, name) for name in own},
         **of_cells(cells),
-        "cells": [{name: getattr(cell, name) for name in of_cell} for cell in cells],
+        "cells": cells,
     }
 
 

@@ -21,12 +21,10 @@ NodeName = Annotated[str, Path(max_length=63, pattern="^[a-z0-9-]+$")]
 _FIELDS = ("name", "hostname", "address", "last_seen", "cordoned", "draining", "because", "labels", "inventory")
 
 
-def node_out(row: NodeRow) -> dict[str, Any]:
-    return {name: getattr(row.node, name) for name in _FIELDS} | {
-        "age_s": row.age_s,
-        "reports": row.reports,
-        "instances": [instance.name for instance in row.instances],
-    }
+def node_out(row: NodeRow) -> NodeOut:
+    own = {name: getattr(row.node, name) for name in _FIELDS}
+    names = [instance.name for instance in row.instances]
+    return NodeOut(**own, age_s=row.age_s, reports=row.reports, instances=names)
 
 
 def _find(name: str) -> NodeRow:

@@ -11,11 +11,9 @@ from controlplane.api.auth import needs
 from controlplane.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.policy_schemas import (
-    ChangeOut,
     DiffOut,
     DraftOut,
     DraftPatch,
-    ParameterOut,
     PolicyIn,
     PolicyOut,
     PolicySchemaOut,
@@ -23,14 +21,10 @@ from controlplane.api.routes.policy_schemas import (
     PublishIn,
     RollbackIn,
     VersionOut,
-    draft_out,
-    policy_out,
-    publication_out,
-    version_out,
 )
 from controlplane.api.rows import found, page
 from controlplane.audit.services import actor_of
-from controlplane.policies import selectors, services
+from controlplane.policies import publication, selectors, services
 from router.contract.problem import Problem
 from router.policy.schema import diff as diffs
 from router.policy.schema import document as documents
@@ -42,15 +36,13 @@ router = Router(tags=["policies"])
 @router.get("", response=list[PolicyOut], auth=needs("policy:read"))
 def list_policies(request: HttpRequest) -> Any:
     """Every policy"""
-    return [policy_out(policy) for policy in selectors.policies()]
+    return [publication.state_of(policy) for policy in selectors.policies()]
 
 
 @router.get("/schema", response=PolicySchemaOut, auth=needs("policy:read"))
 def get_policy_schema(request: HttpRequest) -> Any:
     """JSON Schema of a policy document and every parameter with its limits"""
-    names = ParameterOut.model_fields
-    parameters = [{name: getattr(parameter, name) for name in names} for parameter in PARAMETERS.values()]
-    return {"document_schema": documents.json_schema(), "parameters": parameters}
+    return {"document_schema": documents.json_schema(), "parameters": PARAMETERS.values()}
 
 
 @router.post("", response={201: PublicationOut}, auth=needs("policy:write", "policy:publish"))
@@ -58,16 +50,15 @@ def create_policy(request: HttpRequest, payload: PolicyIn) -> Any:
     """Create a policy with its first version"""
     document = payload.document if payload.document is not None else services.default_document(payload.strategy)
     made = services.create_policy(payload.name, document, actor_of(request), payload.reason)
-    return Status(201, publication_out(made))
+    return Status(201, made)
 
 
 @router.get("/{name}", response=PolicyOut, auth=needs("policy:read"))
 def get_policy(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     """One policy"""
-    policy = selectors.policy(name)
-    answer = policy_out(policy)
-    etags.put(response, f"v{answer['live']['number']}")
-    return answer
+    state = publication.state_of(selectors.policy(name))
+    etags.put(response, state.live.etag)
+    return state
 
 
 @router.get("/{name}/versions", response=list[VersionOut], auth=needs("policy:read"))
@@ -79,7 +70,7 @@ def list_versions(
 ) -> Any:
     """Published versions, newest first"""
     rows = selectors.history(selectors.policy(name)).select_related("policy")
-    return [version_out(version) for version in page(rows, before, limit, by="number")]
+    return page(rows, before, limit, by="number")
 
 
 @router.get("/{name}/versions/{number}", response=VersionOut, auth=needs("policy:read"))
@@ -87,7 +78,7 @@ def get_version(request: HttpRequest, response: HttpResponse, name: str, number:
     """One published version"""
     version = selectors.version(selectors.policy(name), number)
     etags.put(response, version.etag)
-    return version_out(version)
+    return version
 
 
 @router.get("/{name}/diff", response=DiffOut, by_alias=True, auth=needs("policy:read"))
@@ -100,8 +91,7 @@ def diff_versions(
     """Differences between two versions"""
     policy = selectors.policy(name)
     old, new = selectors.version(policy, from_), selectors.version(policy, to)
-    changes = [ChangeOut.from_orm(change) for change in diffs.diff(old.document, new.document)]
-    return {"policy": name, "from": from_, "to": to, "changes": changes}
+    return {"policy": name, "from": from_, "to": to, "changes": diffs.diff(old.document, new.document)}
 
 
 @router.post("/{name}/draft", response={200: DraftOut, 201: DraftOut}, auth=needs("policy:write"))
@@ -111,7 +101,7 @@ def open_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     existed = selectors.open_draft(policy) is not None
     draft = services.open_draft(policy, actor_of(request))
     etags.put(response, draft.etag)
-    return Status(200 if existed else 201, draft_out(draft))
+    return Status(200 if existed else 201, draft)
 
 
 @router.get("/{name}/draft", response=DraftOut, auth=needs("policy:read"))
@@ -120,7 +110,7 @@ def get_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     draft = selectors.open_draft(selectors.policy(name))
     draft = found(draft, f"policy {name} has no open draft; POST to this address opens one")
     etags.put(response, draft.etag)
-    return draft_out(draft)
+    return draft
 
 
 @router.patch(
@@ -139,7 +129,7 @@ def edit_draft(request: HttpRequest, response: HttpResponse, name: str, payload:
         overrides = payload.overrides or {}
         draft = services.patch_draft(policy, overrides, actor, if_match=seen, based_on=payload.based_on)
     etags.put(response, draft.etag)
-    return draft_out(draft)
+    return draft
 
 
 @router.delete("/{name}/draft", response={204: None, **errors(409)}, openapi_extra=IF_MATCH, auth=needs("policy:write"))
@@ -157,7 +147,7 @@ def publish_draft(request: HttpRequest, response: HttpResponse, name: str, paylo
         policy, actor_of(request), payload.reason, if_match=etags.if_match(request), abort_open=payload.abort_open
     )
     etags.put(response, made.version.etag)
-    return publication_out(made)
+    return made
 
 
 @router.post("/{name}/rollback", response=PublicationOut, openapi_extra=IF_MATCH, auth=needs("policy:publish"))
@@ -166,4 +156,4 @@ def roll_back(request: HttpRequest, response: HttpResponse, name: str, payload: 
     policy = selectors.policy(name)
     made = services.rollback(policy, payload.to, actor_of(request), payload.reason, if_match=etags.if_match(request))
     etags.put(response, made.version.etag)
-    return publication_out(made)
+    return made

@@ -8,18 +8,17 @@ from pydantic import AliasChoices
 
 from controlplane.api.body import Body
 from controlplane.api.openapi import ROW_MAX
-from controlplane.policies import selectors, services
-from controlplane.policies.models import Draft, Policy, PolicyVersion
-from controlplane.policies.publication import acknowledgement
+from controlplane.policies import services
+from controlplane.policies.models import PolicyVersion
 
 
 class ActorOut(Schema):
-    kind: str
-    name: str
+    kind: str = Field(validation_alias="actor_kind")
+    name: str = Field(validation_alias="actor_name")
 
 
 class VersionOut(Schema):
-    policy: str
+    policy: str = Field(validation_alias="policy.name")
     number: int
     sha256: str
     document: dict[str, Any] = Field(description="As published; older versions may be of an older schema")
@@ -30,27 +29,35 @@ class VersionOut(Schema):
     based_on: int | None
     rollback_of: int | None
 
+    @staticmethod
+    def resolve_actor(version: PolicyVersion) -> PolicyVersion:
+        return version
+
 
 class DraftOut(Schema):
-    policy: str
+    policy: str = Field(validation_alias="policy.name")
     note: str = Field(description="Where its values come from: the evidence of a tuning; else empty")
     etag: str = Field(description="Send as If-Match with PATCH, DELETE and publish")
     revision: int
     based_on: int
-    document: dict[str, Any]
+    document: dict[str, Any] = Field(validation_alias="upgraded")
     opened_by: str
     updated_by: str
     updated_at: datetime
 
 
 class PolicyOut(Schema):
-    name: str
-    created_at: datetime
+    name: str = Field(validation_alias="policy.name")
+    created_at: datetime = Field(validation_alias="policy.created_at")
     live: VersionOut
     draft: DraftOut | None
-    pools: list[str]
-    routers: int = Field(description="Live routers that serve one of the policy's pools")
-    routers_current: int = Field(description="Routers of these that run the live version")
+    pools: list[str] = Field(validation_alias="scope.pools")
+    routers: int = Field(
+        validation_alias="ack.routers", description="Live routers that serve one of the policy's pools"
+    )
+    routers_current: int = Field(
+        validation_alias="ack.current", description="Routers of these that run the live version"
+    )
 
 
 class AckOut(Schema):
@@ -129,40 +136,3 @@ class PublishIn(Body):
 class RollbackIn(Body):
     to: int = Field(ge=1, le=ROW_MAX)
     reason: str = Field(max_length=services.REASON_MAX)
-
-
-def version_out(version: PolicyVersion) -> dict[str, Any]:
-    fields = ("number", "sha256", "document", "reason", "published_at", "live_since", "based_on", "rollback_of")
-    actor = {"kind": version.actor_kind, "name": version.actor_name}
-    return {"policy": version.policy.name, "actor": actor, **{name: getattr(version, name) for name in fields}}
-
-
-def draft_out(draft: Draft) -> dict[str, Any]:
-    fields = ("note", "etag", "revision", "based_on", "opened_by", "updated_by", "updated_at")
-    return {"policy": draft.policy.name, "document": draft.upgraded, **{name: getattr(draft, name) for name in fields}}
-
-
-def policy_out(policy: Policy) -> dict[str, Any]:
-    live, draft = selectors.live_version(policy), selectors.open_draft(policy)
-    pools = [pool.name for pool in selectors.pools_of(policy)]
-    ack = acknowledgement(policy.name, live.number, pools)
-    return {
-        "name": policy.name,
-        "created_at": policy.created_at,
-        "live": version_out(live),
-        "draft": draft_out(draft) if draft else None,
-        "pools": pools,
-        "routers": ack.routers,
-        "routers_current": ack.current,
-    }
-
-
-def publication_out(publication: services.Publication) -> dict[str, Any]:
-    return {
-        "version": version_out(publication.version),
-        "summary": publication.summary,
-        "pools": publication.pools,
-        "acks": [{"router": ack.router, "ms": ack.ms} for ack in publication.acks],
-        "missing": publication.missing,
-        "stored_only": publication.stored_only,
-    }

@@ -18,7 +18,7 @@ from fleet.spec import masking, versions
 router = Router(tags=["fleet"])
 
 
-def _shown(name: str) -> dict[str, Any]:
+def _shown(name: str) -> PoolOut:
     return pool_out(pool_rows([find_pool(name)])[0], secrets=True)  # all of these need fleet:write
 
 

@@ -37,6 +37,10 @@ class SystemOut(Schema):
     inputs: list[SystemInputOut]
     presets: dict[str, dict[str, Any]] = Field(description="Title to the inputs that differ from the defaults")
 
+    @staticmethod
+    def resolve_inputs(system: System) -> tuple[Option, ...]:
+        return options_of(system.inputs)
+
 
 class SystemFactOut(Schema):
     label: str
@@ -113,7 +117,7 @@ class SystemInputs(Body):
 @router.get("", response=list[SystemOut], auth=needs("experiments:read"))
 def list_systems(request: HttpRequest) -> Any:
     """Published systems with their inputs and presets"""
-    return [_system(each) for each in SYSTEMS.values()]
+    return SYSTEMS.values()
 
 
 @router.post("/{slug}", response=SystemAnswerOut, auth=needs("experiments:read"))
@@ -136,12 +140,3 @@ def _find(slug: str) -> System:
     if slug not in SYSTEMS:
         raise ApiProblem(404, detail=f"no system is named {slug}; there are {', '.join(SYSTEMS)}")
     return SYSTEMS[slug]
-
-
-def _system(each: System) -> dict[str, Any]:
-    inputs = [_input(one) for one in options_of(each.inputs)]
-    return {"slug": each.slug, "title": each.title, "summary": each.summary, "inputs": inputs, "presets": each.presets}
-
-
-def _input(one: Option) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in one.__slots__}

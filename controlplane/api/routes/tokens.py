@@ -26,7 +26,7 @@ class TokenOut(Schema):
     id: int
     name: str
     prefix: str
-    user: str
+    user: str = Field(validation_alias="user.get_username")
     scopes: list[str]
     status: str
     created_at: datetime
@@ -44,15 +44,10 @@ class TokenIn(Body):
     expires_at: datetime | None = None
 
 
-def token_out(row: ApiToken) -> dict[str, Any]:
-    names = ("name", "prefix", "scopes", "status", "created_at", "expires_at", "last_used_at")
-    return {"id": row.pk, "user": row.user.get_username(), **{name: getattr(row, name) for name in names}}
-
-
 @router.get("", response=list[TokenOut], auth=needs("admin"))
 def list_tokens(request: HttpRequest) -> Any:
     """Every API token"""
-    return [token_out(row) for row in ApiToken.objects.select_related("user")]
+    return ApiToken.objects.select_related("user")
 
 
 @router.post("", response={201: IssuedOut}, auth=needs("admin"))
@@ -63,7 +58,7 @@ def create_token(request: HttpRequest, response: HttpResponse, payload: TokenIn)
     user = get_user_model().objects.get(pk=principal.user_id)
     row, token = services.create_token(user, payload.name, payload.scopes, actor_of(request), payload.expires_at)
     response.headers["Cache-Control"] = "no-store"
-    return Status(201, {**token_out(row), "token": token})
+    return Status(201, IssuedOut.model_construct(**dict(TokenOut.from_orm(row)), token=token))
 
 
 def _check(payload: TokenIn, allowed: frozenset[str]) -> None:

@@ -12,7 +12,7 @@ from controlplane.api.auth import needs
 from controlplane.api.body import Body
 from controlplane.api.openapi import ROW_MAX, Number
 from controlplane.api.problems import ApiProblem
-from controlplane.api.routes.policy_schemas import DraftOut, draft_out
+from controlplane.api.routes.policy_schemas import DraftOut
 from controlplane.api.routes.previews import PreviewTraceOut
 from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.api.rows import page
@@ -224,7 +224,7 @@ def draft_tuning(request: HttpRequest, response: HttpResponse, name: str, number
     """Open a draft with the values of a winner and its evidence as note; 409 while another draft is open"""
     draft = services.draft_of(_tuning(name, number), payload.trial, actor_of(request))
     etags.put(response, draft.etag)
-    return Status(201, draft_out(draft))
+    return Status(201, draft)
 
 
 def _tuning(name: str, number: int) -> Tuning:
