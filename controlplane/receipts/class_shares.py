@@ -1,14 +1,12 @@
 """What class thresholds make of the newest requests: their sizes, and the class of each under a document."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from fleet.counted import percent
 from router.contract.redis.receipt import Receipt
 from router.policy.rules.classify import classify
-from router.policy.schema import document as documents
-from router.policy.types import CLASSES, RequestClass
+from router.policy.types import CLASSES, Policy, RequestClass
 
 Size = tuple[int, int]  # prompt tokens and, of them, cached ones, as predicted
 
@@ -21,13 +19,11 @@ def sizes(requests: Iterable[Receipt]) -> list[Size]:
     ]
 
 
-def classes_of(found: Sequence[Size], document: Mapping[str, Any]) -> list[RequestClass]:
-    """By the document's thresholds."""
-    policy = documents.parse(document)
+def classes_of(found: Sequence[Size], policy: Policy) -> list[RequestClass]:
     return [classify(prompt, cached, policy) for prompt, cached in found]
 
 
-def sentence(found: Sequence[Size], live: Mapping[str, Any], draft: Mapping[str, Any]) -> str:
+def sentence(found: Sequence[Size], live: Policy, draft: Policy) -> str:
     """static/js/thresholds.js writes the same while a threshold moves."""
     before, after = classes_of(found, live), classes_of(found, draft)
     moved = sum(old != new for old, new in zip(before, after, strict=True))

@@ -1,13 +1,13 @@
 """One receipt in sentences: why this instance, what was expected, how it ended. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from controlplane.dashboard.templatetags.figures import ms, percent, whole
 from router.contract.redis.receipt import Receipt
-from router.policy.columns import FIELDS, RecordedColumns
+from router.policy.columns import RecordedColumns
+from router.policy.types import Candidate, InstanceState
 
 FEW = 20  # requests; fewer make no typical one
 OUTCOMES = {
@@ -181,27 +181,42 @@ def waterfall(receipt: Receipt, others: Sequence[Receipt]) -> Waterfall:
     return Waterfall(_laid_out(own, scale), _laid_out(middle, scale), len(alike), middle[-1][1])
 
 
-def rows(receipt: Receipt) -> list[dict[str, Any]]:
-    """One object per candidate, in the order of the fleet; none when nothing was decided."""
+def recorded(receipt: Receipt) -> list[tuple[Candidate, InstanceState]]:
+    """The candidates in the order of the fleet; none when nothing was decided."""
     if not isinstance(receipt.candidates, dict) or receipt.prompt_tokens is None:
         return []
     try:
         columns = RecordedColumns(receipt.candidates)
-        decided = zip(columns.candidates(receipt.prompt_tokens), columns.instances(), strict=True)
-        return [asdict(one) | {name: getattr(state, name) for name in FIELDS} for one, state in decided]
+        return list(zip(columns.candidates(receipt.prompt_tokens), columns.instances(), strict=True))
     except (KeyError, TypeError, ValueError):
         return []  # show the rest of the page without the unreadable part
 
 
-def candidates(receipt: Receipt) -> list[dict[str, Any]]:
-    """The chosen one first, then by score, refused ones last; with a bar for each score."""
-    found = [{**row, "chosen": row["id"] == receipt.instance} for row in rows(receipt)]
-    found.sort(key=lambda row: (not row["chosen"], bool(row["refused"]), row["score"] is None, row["score"] or 0.0))
-    scores = [row["score"] for row in found if row["score"] is not None]
+@dataclass(frozen=True, slots=True)
+class CandidateRow:
+    candidate: Candidate
+    state: InstanceState
+    chosen: bool
+    bar: float | None  # percent of the highest score
+    passed_over: bool  # others were compared, it was not
+    why: str  # the reason that names it
+
+
+def candidates(receipt: Receipt) -> list[CandidateRow]:
+    """The chosen one first, then by score, refused ones last."""
+    found = recorded(receipt)
+    scores = [one.score for one, _ in found if one.score is not None]
     highest = max(scores, default=0.0)
-    for row in found:
-        scored = row["score"] is not None
-        row["bar"] = 100 * row["score"] / highest if scored and highest > 0 and row["score"] >= 0 else None
-        row["passed_over"] = bool(scores) and not scored and not row["chosen"] and not row["refused"]
-        row["why"] = next((text for text in receipt.reasons if row["id"] in text), "")
-    return found
+    rows = []
+    for one, state in found:
+        chosen, score = one.id == receipt.instance, one.score
+        bar = 100 * score / highest if score is not None and highest > 0 and score >= 0 else None
+        passed_over = bool(scores) and score is None and not chosen and not one.refused
+        why = next((text for text in receipt.reasons if one.id in text), "")
+        rows.append(CandidateRow(one, state, chosen, bar, passed_over, why))
+    return sorted(rows, key=_rank)
+
+
+def _rank(row: CandidateRow) -> tuple[bool, bool, bool, float]:
+    score = row.candidate.score
+    return not row.chosen, bool(row.candidate.refused), score is None, score or 0.0

@@ -1,10 +1,10 @@
 """A recorded decision beside its replay, under the version that made it or any other."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from controlplane.policies import selectors
 from controlplane.policies.errors import NoSuchPolicy
+from router.contract.json_value import JsonObject
 from router.contract.pools import is_ephemeral
 from router.contract.redis.receipt import Receipt
 from router.policy import replay
@@ -21,7 +21,7 @@ class Rules:
 
     policy: str  # empty for a file, and for the built-in default
     version: int  # 0 for both
-    document: dict[str, Any]
+    document: JsonObject
     label: str
     is_file: bool = False
 

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -62,23 +62,22 @@ def _decisions(client: Any, requests: Sequence[Receipt]) -> Iterator[Receipt]:
 @dataclass(frozen=True, slots=True)
 class Quantity:
     what: str  # with its occasion
-    read: Callable[[RecordedRequests, Mapping[str, Any]], Iterable[float]]  # from records and the live document
+    read: Callable[[RecordedRequests, int], Iterable[float]]  # from records and `load.request_tokens` of live
 
 
-def _column(name: str, recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
+def _column(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:
     for receipt in recorded.decisions:
         yield from (value for value in RecordedColumns(receipt.candidates).column(name) if value is not None)
 
 
-def _work(recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[tuple[float, float]]:
+def _work(recorded: RecordedRequests, request_tokens: int) -> Iterator[tuple[float, float]]:
     """(work on the session's instance, least work), as router/policy/rules/overload.py compares them."""
-    weight = document["load"]["request_tokens"]
     for receipt in recorded.decisions:
         seen, prompt = RecordedColumns(receipt.candidates), receipt.prompt_tokens or 0
         bound = (receipt.inputs or {}).get("bound_to")
         columns = (seen.column(name) for name in ("cached", "prefill_tokens", "running"))
         work = {
-            name: prompt - cached + prefill + weight * running
+            name: prompt - cached + prefill + request_tokens * running
             for i, (name, cached, prefill, running) in enumerate(zip(seen.ids, *columns, strict=True))
             if str(i) not in seen.refused
         }
@@ -86,15 +85,15 @@ def _work(recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[t
             yield work[bound], min(work.values())
 
 
-def _work_ratio(recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
-    return (own / least for own, least in _work(recorded, document) if least > 0)
+def _work_ratio(recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:
+    return (own / least for own, least in _work(recorded, request_tokens) if least > 0)
 
 
-def _work_difference(recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
-    return (own - least for own, least in _work(recorded, document))
+def _work_difference(recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:
+    return (own - least for own, least in _work(recorded, request_tokens))
 
 
-def _pauses(recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
+def _pauses(recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:
     before: dict[str, float] = {}
     for receipt in sorted(recorded.requests, key=lambda each: each.at):
         if receipt.session is not None:
@@ -103,7 +102,7 @@ def _pauses(recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator
             before[receipt.session] = receipt.at
 
 
-def _seconds(name: str, recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
+def _seconds(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:
     return (value / 1000 for receipt in recorded.requests if (value := getattr(receipt, name)) is not None)
 
 
@@ -111,11 +110,11 @@ def _of(name: str, recorded: RecordedRequests) -> list[Receipt]:
     return [receipt for receipt in recorded.requests if receipt.request_class == name]
 
 
-def _waits(name: str, recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
-    return _seconds("queue_ms", RecordedRequests(_of(name, recorded)), document)
+def _waits(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:
+    return _seconds("queue_ms", RecordedRequests(_of(name, recorded)), request_tokens)
 
 
-def _queues(name: str, recorded: RecordedRequests, document: Mapping[str, Any]) -> Iterator[float]:
+def _queues(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:
     """The requests that waited when one arrived, by router and pool, from arrivals and waits."""
     ends: dict[tuple[str | None, str | None], list[float]] = {}
     for receipt in sorted(_of(name, recorded), key=lambda each: each.at):
@@ -151,9 +150,9 @@ QUANTITIES: dict[str, Quantity] = {
 }
 
 
-def spread(recorded: RecordedRequests, path: str, document: Mapping[str, Any]) -> list[tuple[float, int]]:
+def spread(recorded: RecordedRequests, path: str, request_tokens: int) -> list[tuple[float, int]]:
     """(value, how often), ascending, values with three significant digits; empty when none is recorded."""
-    found = Counter(float(f"{value:.3g}") for value in QUANTITIES[path].read(recorded, document))
+    found = Counter(float(f"{value:.3g}") for value in QUANTITIES[path].read(recorded, request_tokens))
     return sorted(found.items())
 
 

@@ -1,7 +1,7 @@
 """The Requests pages: recent receipts, and one decision explained."""
 
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import redis
 import structlog
@@ -14,7 +14,7 @@ from controlplane.dashboard.step import latest
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.receipts import explain
 from controlplane.receipts.reader import OUTCOMES, ReceiptFilters, find, newer_than, newest_receipts, recent, written_at
-from controlplane.receipts.replay import compare, own_rules, published, versions
+from controlplane.receipts.replay import ReplayComparison, compare, own_rules, published, versions
 from fleet.redis import connect
 from router.contract.redis.receipt import Receipt
 from router.contract.redis.redis_keys import RECEIPT_TTL_S, RECEIPTS_KEPT
@@ -26,42 +26,45 @@ SHOWN = 100
 SEARCHED = 1_000  # newest receipts, for those like one
 
 
+@dataclass(frozen=True, slots=True)
+class RecentReceipts:
+    since: float  # when the newest was written
+    receipts: list[Receipt]
+    pools: list[str]
+    instances: list[str]  # of the asked pool
+
+
 @require_GET
 @never_cache
 def receipts(request: HttpRequest) -> HttpResponse:
     filters = asked_filters(request)
-    context: dict[str, Any] = {
+    shown = None
+    try:
+        if request.htmx and "since" in request.GET:  # type: ignore[attr-defined]
+            return _new_count(request, filters)
+        shown = _recent(filters)
+    except redis.RedisError as error:
+        log.warning("requests.redis_down", error=str(error))
+    context = {
         "filters": filters,
         "classes": CLASSES,
         "outcomes": OUTCOMES,
         "arms": ("candidate", "control"),
         "limit": SHOWN,
         "kept": RECEIPTS_KEPT,
+        "recent": shown,
     }
-    try:
-        if request.htmx and "since" in request.GET:  # type: ignore[attr-defined]
-            return _new_count(request, filters)
-        context |= _rows(filters)
-    except redis.RedisError as error:
-        log.warning("requests.redis_down", error=str(error))
-        context["trouble"] = True
     part = request.htmx and request.htmx.target == "receipts"  # type: ignore[attr-defined]
     return render(request, "requests/table.html" if part else "requests/list.html", context)
 
 
-def _rows(filters: ReceiptFilters) -> dict[str, Any]:
+def _recent(filters: ReceiptFilters) -> RecentReceipts:
     client = connect()
     frame = latest(client)
     columns = frame["instances"] if frame else {"id": [], "pool": []}
-    return {
-        # Before the rows, so that a receipt written in between is announced.
-        "since": written_at(client),
-        "receipts": recent(client, filters, SHOWN),
-        "pools": sorted(frame["pools"]) if frame else [],
-        "instances": [
-            name for name, pool in zip(columns["id"], columns["pool"], strict=True) if filters.pool in ("", pool)
-        ],
-    }
+    since = written_at(client)  # before the rows, so that a receipt written in between is announced
+    instances = [name for name, pool in zip(columns["id"], columns["pool"], strict=True) if filters.pool in ("", pool)]
+    return RecentReceipts(since, recent(client, filters, SHOWN), sorted(frame["pools"]) if frame else [], instances)
 
 
 def _new_count(request: HttpRequest, filters: ReceiptFilters) -> HttpResponse:
@@ -90,7 +93,7 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
         context = {"id": request_id, "kept_minutes": RECEIPT_TTL_S // 60}
         return render(request, "requests/missing.html", context, status=404)
     context = {
-        **_replayed(request, found),
+        "replay": _replayed(request, found),
         "receipt": found,
         "request_class": found.request_class,
         "sentences": explain.sentences(found),
@@ -108,16 +111,23 @@ def _alike(found: Receipt) -> list[Receipt]:
     return [one for one in newest if (one.pool, one.request_class, one.outcome) == same]
 
 
-def _replayed(request: HttpRequest, found: Receipt) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Replay:
+    by: str  # POLICY:N
+    comparison: ReplayComparison | None
+    trouble: str = ""  # why there is none
+    versions: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=versions)
+
+
+def _replayed(request: HttpRequest, found: Receipt) -> Replay:
     """The decision again: by the version that made it, or by the one asked for as `by=POLICY:N`."""
     by = request.GET.get("by", "")[:200]
     name, _, number = by.rpartition(":")
     try:
         rules = published(name, int(number)) if by else own_rules(found)
-        compared = compare(found, rules)
+        return Replay(f"{rules.policy}:{rules.version}", compare(found, rules))
     except (NoSuchPolicy, NotReplayable, ValueError) as error:
-        return {"by": by, "not_replayed": str(error), "versions": versions()}
-    return {"by": f"{rules.policy}:{rules.version}", "comparison": compared, "versions": versions()}
+        return Replay(by, None, str(error))
 
 
 @require_GET

@@ -20,8 +20,9 @@ from controlplane.receipts.replay import asked_rules, compare
 from fleet.redis import connect
 from router.contract.redis.receipt import Receipt
 from router.contract.redis.redis_keys import RECEIPT_TTL_S
+from router.policy.columns import FIELDS
 from router.policy.replay import NotReplayable, ReplayedDecision
-from router.policy.types import CLASSES
+from router.policy.types import CLASSES, Candidate, InstanceState
 
 router = Router(tags=["receipts"])
 CLASS_OR_ALL = f"^({'|'.join(CLASSES)})?$"
@@ -191,7 +192,7 @@ def list_receipts(
 def get_receipt(request: HttpRequest, request_id: str) -> Any:
     """One receipt with its candidates"""
     found = _found(request_id)
-    return {**to_builtins(found), "candidates": explain.rows(found)}
+    return {**to_builtins(found), "candidates": [_candidate(*each) for each in explain.recorded(found)]}
 
 
 @router.get(
@@ -234,6 +235,10 @@ def _found(request_id: str) -> Receipt:
         detail = f"no receipt is kept under {request_id!r}; receipts are kept for {RECEIPT_TTL_S // 60} minutes"
         raise ApiProblem(404, detail=detail)
     return found
+
+
+def _candidate(one: Candidate, state: InstanceState) -> CandidateOut:
+    return CandidateOut(**asdict(one), **{name: getattr(state, name) for name in FIELDS})
 
 
 def _outcome(outcome: ReplayedDecision) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def test_the_newest_requests_of_the_pools_are_read(live_redis, written):
 
 
 def spread_of(client, path):
-    return spreads.spread(spreads.read(client, ["demo"]), path, LIVE)
+    return spreads.spread(spreads.read(client, ["demo"]), path, LIVE["load"]["request_tokens"])
 
 
 def test_decisions_tell_load_and_kv_usage_and_requests_tell_queues_waits_and_pauses(live_redis):
@@ -73,7 +73,7 @@ def test_a_sentence_says_the_share_on_the_other_side_of_a_limit():
 
 
 def test_their_classes_are_those_of_the_decision(written):
-    assert class_shares.classes_of(written, LIVE) == ["heavy", "warm", "warm", "medium"]
+    assert class_shares.classes_of(written, documents.parse(LIVE)) == ["heavy", "warm", "warm", "medium"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_their_classes_are_those_of_the_decision(written):
     ],
 )
 def test_a_sentence_says_what_changes(written, draft, words):
-    assert class_shares.sentence(written, LIVE, draft) == words
+    assert class_shares.sentence(written, documents.parse(LIVE), documents.parse(draft)) == words
 
 
 def test_the_editor_shows_them_and_says_when_there_are_none_or_redis_is_away(

@@ -199,9 +199,9 @@ def test_an_instance_that_was_not_scored_was_passed_over(written: FakeFleet) -> 
     why = "demo-1 is left: 90,000 tokens of work there, 100 on the least loaded"
     receipt = written.receipt("req-1", NOW, instance="demo-0", candidates=made, reasons=[why])
     rows = explain.candidates(receipt_of(receipt))
-    passed = next(row for row in rows if row["id"] == "demo-1")
-    assert (passed["passed_over"], passed["why"], passed["bar"]) == (True, why, None)
-    assert [row["bar"] for row in rows if row is not passed] == [25.0, 100.0]
+    passed = next(row for row in rows if row.candidate.id == "demo-1")
+    assert (passed.passed_over, passed.why, passed.bar) == (True, why, None)
+    assert [row.bar for row in rows if row is not passed] == [25.0, 100.0]
 
 
 def test_the_page_lists_and_explains(vera_client: Client, written: FakeFleet) -> None:

@@ -1,19 +1,23 @@
 """Pictures of what was recorded beside the thresholds of a draft, on the editor of a policy."""
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import redis
 from django import template
 
+from controlplane.policies.drafts.editor import PolicyField
 from controlplane.receipts import class_shares, spreads
+from controlplane.receipts.spreads import RecordedRequests
 from fleet.redis import connect
+from router.contract.json_value import JsonObject
+from router.policy.schema.document import parse
 
 register = template.Library()
 
 
 @register.simple_tag
-def recorded_requests(pools: Collection[str]) -> spreads.RecordedRequests | None:
+def recorded_requests(pools: Collection[str]) -> RecordedRequests | None:
     """None when Redis is away."""
     try:
         return spreads.read(connect(), pools)
@@ -21,42 +25,37 @@ def recorded_requests(pools: Collection[str]) -> spreads.RecordedRequests | None
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    recorded: RecordedRequests | None  # None: Redis is away
+    data: object = None  # for the script that draws it; None: nothing was recorded
+    sentence: str = ""
+    what: str = ""
+    few: bool = False
+
+
 @register.inclusion_tag("receipts/_class_shares.html")
-def class_shares_picture(
-    recorded: spreads.RecordedRequests | None, live: Mapping[str, Any], draft: Mapping[str, Any]
-) -> dict[str, Any]:
-    if recorded is None:
-        return {"away": True}
-    found = class_shares.sizes(recorded.requests)
+def class_shares_picture(recorded: RecordedRequests | None, live: JsonObject, draft: JsonObject) -> dict[str, Picture]:
+    found = class_shares.sizes(recorded.requests) if recorded else []
     if not found:
-        return {}
-    return {
-        "n": len(found),
-        "recorded": recorded,
-        "sentence": class_shares.sentence(found, live, draft),
-        "data": {"sizes": found, "live": live["classes"]},
-    }
+        return {"picture": Picture(recorded)}
+    sentence = class_shares.sentence(found, parse(live), parse(draft))
+    return {"picture": Picture(recorded, {"sizes": found, "live": live["classes"]}, sentence)}
 
 
 @register.inclusion_tag("receipts/_spread.html")
 def spread_picture(
-    recorded: spreads.RecordedRequests | None, field: Any, live: Mapping[str, Any], draft: Mapping[str, Any]
-) -> dict[str, Any]:
-    """`field`: the parameter's field on the editor. Empty for a parameter that limits nothing recorded."""
+    recorded: RecordedRequests | None, field: PolicyField, live: JsonObject, draft: JsonObject
+) -> dict[str, Picture | PolicyField]:
+    """Empty for a parameter that limits nothing recorded."""
     if field.path not in spreads.QUANTITIES:
         return {}
-    shown = {"field": field, "what": spreads.QUANTITIES[field.path].what, "away": recorded is None}
-    found = spreads.spread(recorded, field.path, live) if recorded is not None else []
+    what, policy = spreads.QUANTITIES[field.path].what, parse(live)
+    found = spreads.spread(recorded, field.path, policy["load.request_tokens"]) if recorded is not None else []
     if not found:
-        return shown
-    section, _, name = field.path.partition(".")
-    new = draft[section][name]
-    old = live[section].get(name, new)  # of another strategy
-    return {
-        **shown,
-        "recorded": recorded,
-        "few": sum(count for _, count in found) < spreads.FEW,
-        "sentence": spreads.sentence(found, old, new, field.parameter.unit),
-        "data": {"values": found, "live": old, "unit": field.parameter.unit},
-        "id": f"{field.id}-recorded",
-    }
+        return {"field": field, "picture": Picture(recorded, what=what)}
+    unit, new = field.parameter.unit, parse(draft)[field.path]
+    old = policy.get(field.path, new)  # of another strategy
+    data = {"values": found, "live": old, "unit": unit}
+    few = sum(count for _, count in found) < spreads.FEW
+    return {"field": field, "picture": Picture(recorded, data, spreads.sentence(found, old, new, unit), what, few)}

@@ -279,7 +279,7 @@ def test_a_threshold_is_seen_and_moved_on_the_distribution_of_requests(open_page
 
     def said(**changes: float) -> str:
         draft = documents.apply_overrides(LIVE, {f"classes.{name}": value for name, value in changes.items()})
-        return class_shares.sentence(sizes, LIVE, draft)
+        return class_shares.sentence(sizes, documents.parse(LIVE), documents.parse(draft))
 
     page = editor(open_page, policy)
     sentence = page.locator("#class-shares [data-sentence]")
