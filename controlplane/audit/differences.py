@@ -1,11 +1,11 @@
 """Field by field differences of two JSON documents. Pure."""
 
-from typing import Any
+from router.contract.json_value import Json, JsonObject
 
 
-def flatten(document: dict[str, Any]) -> dict[str, Any]:
+def flatten(document: JsonObject) -> JsonObject:
     """{"classes": {"a": 1}} → {"classes.a": 1}; the schema number is not a field."""
-    flat: dict[str, Any] = {}
+    flat: JsonObject = {}
     for key, value in document.items():
         if isinstance(value, dict):
             flat.update({f"{key}.{inner}": v for inner, v in flatten(value).items()})
@@ -14,7 +14,7 @@ def flatten(document: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+def differences(old: JsonObject, new: JsonObject) -> dict[str, tuple[Json, Json]]:
     before, after = flatten(old), flatten(new)
     paths = [*before, *(path for path in after if path not in before)]
     return {p: (before.get(p), after.get(p)) for p in paths if before.get(p) != after.get(p)}

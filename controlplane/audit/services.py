@@ -1,7 +1,8 @@
 """Writing the audit log."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import structlog
 from django.http import HttpRequest
@@ -46,8 +47,8 @@ def record(
     action: str,
     subject: str,
     reason: str = "",
-    before: dict[str, Any] | None = None,
-    after: dict[str, Any] | None = None,
+    before: Mapping[str, object] | None = None,
+    after: Mapping[str, object] | None = None,
     request_id: str = "",
 ) -> AuditEntry:
     """Add one entry inside the caller's transaction, so that no change commits without its entry.

@@ -96,5 +96,9 @@ def start(policy: Policy, kind: Candidate, actor: Actor) -> Delivery:
 def _overrides(policy: Policy, kind: Candidate) -> JsonObject:
     live = policies.live_version(policy).upgraded
     if kind == "good":
-        return {"classes.heavy_new_tokens": next(size for size in HEAVY if size != live["classes"]["heavy_new_tokens"])}
+        return {
+            "classes.heavy_new_tokens": next(
+                size for size in HEAVY if size != documents.values_of(live)["classes.heavy_new_tokens"]
+            )
+        }
     return {"strategy.name": HARMFUL if strategy_of(live) != HARMFUL else "random"}

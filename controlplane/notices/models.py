@@ -34,12 +34,12 @@ class Channel(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def __repr__(self) -> str:  # Django's shows no fields either; errors and logs may print this
+        return f"<Channel {self.pk}: {self.name}>"
+
     @property
     def masked_url(self) -> str:
         return masked_url(self.url)
-
-    def __repr__(self) -> str:  # Django's shows no fields either; errors and logs may print this
-        return f"<Channel {self.pk}: {self.name}>"
 
 
 class Status(models.TextChoices):

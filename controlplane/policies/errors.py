@@ -8,8 +8,8 @@ PolicyError
 """
 
 from dataclasses import dataclass
-from typing import Any
 
+from router.contract.json_value import Json, JsonObject
 from router.contract.problem import Problem
 
 
@@ -36,9 +36,9 @@ class Dispute:
     """One field that somebody else changed meanwhile, or that two people changed."""
 
     path: str
-    base: Any  # before either change
-    theirs: Any  # now
-    mine: Any  # what was sent
+    base: Json  # before either change
+    theirs: Json  # now
+    mine: Json  # what was sent
 
 
 class Conflict(PolicyError):
@@ -47,9 +47,9 @@ class Conflict(PolicyError):
         message: str,
         *,
         kind: str,
-        theirs: dict[str, Any] | None = None,
-        mine: dict[str, Any] | None = None,
-        base: dict[str, Any] | None = None,
+        theirs: JsonObject | None = None,
+        mine: JsonObject | None = None,
+        base: JsonObject | None = None,
         current: str = "",
     ) -> None:
         super().__init__(message)

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from django.db import models
 from django.utils import timezone
 
+from router.contract.json_value import JsonObject
 from router.policy.schema.document import upgrade_if_known
 
 
@@ -78,7 +79,7 @@ class PolicyVersion(models.Model):
         return self.published_at if delivery is None else delivery.promoted_at
 
     @property
-    def upgraded(self) -> dict[str, Any]:
+    def upgraded(self) -> JsonObject:
         """The document in the current schema, for pages, comparisons and new drafts."""
         return upgrade_if_known(self.document)
 
@@ -110,7 +111,7 @@ class Draft(models.Model):
         return f"draft of {self.policy.name}, revision {self.revision}"
 
     @property
-    def upgraded(self) -> dict[str, Any]:
+    def upgraded(self) -> JsonObject:
         """The document in the current schema; the next save stores it."""
         return upgrade_if_known(self.document)
 

@@ -18,6 +18,7 @@ from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.selectors import Scope
 from fleet.models import Pool
 from fleet.redis import connect, drop_unless, values_of
+from router.contract.json_value import JsonObject
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys, staleness
 from router.contract.redis.published import FullRollout, PolicyAck, PolicyValue, Rollout
@@ -32,7 +33,7 @@ def put(
     pool: str,
     policy_name: str,
     version: int,
-    document: dict[str, Any],
+    document: JsonObject,
     sha256: str,
     rollout: Rollout = FullRollout(),  # noqa: B008  (frozen)
 ) -> None:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import redis
 import structlog
@@ -34,7 +33,7 @@ from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInval
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.publication import Ack, AckWaiter, republish_missing
 from fleet.events import announce
-from router.contract.json_value import Json
+from router.contract.json_value import Json, JsonObject
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
@@ -82,7 +81,7 @@ class Publication:
         return f"{len(self.acks)}/{routers} routers{slowest}{late}"
 
 
-def create_policy(name: str, document: dict[str, Any], actor: Actor, reason: str) -> Publication:
+def create_policy(name: str, document: JsonObject, actor: Actor, reason: str) -> Publication:
     name, reason, document = check_name(name), check_reason(reason), check_document(document)
     try:
         with transaction.atomic():
@@ -160,7 +159,7 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
 def _publish(
     policy: Policy,
     live: PolicyVersion,
-    document: dict[str, Any],
+    document: JsonObject,
     actor: Actor,
     reason: str,
     *,
@@ -183,7 +182,7 @@ def _publish(
 def _store(
     policy: Policy,
     live: PolicyVersion,
-    document: dict[str, Any],
+    document: JsonObject,
     actor: Actor,
     reason: str,
     *,

@@ -6,6 +6,7 @@ from django.db.models import Max
 
 from controlplane.audit.services import Actor
 from controlplane.policies.models import Policy, PolicyVersion
+from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
 
 
@@ -15,7 +16,7 @@ def next_number(policy: Policy) -> int:
     return (highest or 0) + 1
 
 
-def add_version(policy: Policy, document: dict[str, Any], actor: Actor, reason: str, **links: Any) -> PolicyVersion:
+def add_version(policy: Policy, document: JsonObject, actor: Actor, reason: str, **links: Any) -> PolicyVersion:
     """Of two at the same time the database lets one have the number; the other gets IntegrityError."""
     return PolicyVersion.objects.create(
         policy=policy,

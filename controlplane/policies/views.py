@@ -23,6 +23,7 @@ from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Direct, Policy, PolicyVersion
 from controlplane.policies.publication import acknowledgement
 from controlplane.policies.selectors import scope_of
+from router.contract.json_value import JsonObject
 from router.policy.schema.diff import ParameterChange, diff
 from router.policy.strategies import STRATEGIES
 
@@ -57,13 +58,13 @@ class ShownChange:
     waits: bool = False  # until the candidate of a delivery is live
 
 
-def changes(old: dict[str, Any], new: dict[str, Any]) -> list[ShownChange]:
+def changes(old: JsonObject, new: JsonObject) -> list[ShownChange]:
     return [
         ShownChange(change, shown(change.old, change.unit), shown(change.new, change.unit)) for change in diff(old, new)
     ]
 
 
-def raw_diff(old: dict[str, Any], new: dict[str, Any], old_name: str, new_name: str) -> str:
+def raw_diff(old: JsonObject, new: JsonObject, old_name: str, new_name: str) -> str:
     lines = difflib.unified_diff(pretty(old).splitlines(), pretty(new).splitlines(), old_name, new_name, lineterm="")
     return "\n".join(lines)
 

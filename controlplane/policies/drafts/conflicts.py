@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -12,12 +11,13 @@ from controlplane.policies import selectors
 from controlplane.policies.drafts.editor import shown
 from controlplane.policies.errors import Conflict, Dispute
 from controlplane.policies.models import Policy
+from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
 from router.policy.schema.document import upgrade_if_known
 from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
 
 
-def page(request: HttpRequest, policy: Policy, error: Conflict, base: dict[str, Any] | None) -> HttpResponse:
+def page(request: HttpRequest, policy: Policy, error: Conflict, base: JsonObject | None) -> HttpResponse:
     """412: the fields that somebody else changed meanwhile, and the form that settles them."""
     draft = selectors.open_draft(policy)
     fields = disputes(base or error.base, error.theirs, error.mine)
@@ -51,7 +51,7 @@ def _unit(path: str) -> str:
     return PARAMETERS[path].unit if path in PARAMETERS else ""
 
 
-def posted_document(request: HttpRequest, key: str) -> dict[str, Any] | None:
+def posted_document(request: HttpRequest, key: str) -> JsonObject | None:
     """A valid document in a hidden field; None when it is missing or was tampered with."""
     try:
         return documents.dump(documents.parse(json.loads(request.POST.get(key, ""))))
@@ -59,7 +59,7 @@ def posted_document(request: HttpRequest, key: str) -> dict[str, Any] | None:
         return None
 
 
-def loaded(request: HttpRequest) -> dict[str, Any] | None:
+def loaded(request: HttpRequest) -> JsonObject | None:
     """The document that the form was made from, its values unchecked; None when it is missing or no object."""
     try:
         document = json.loads(request.POST.get("loaded", ""))
@@ -68,7 +68,7 @@ def loaded(request: HttpRequest) -> dict[str, Any] | None:
     return upgrade_if_known(document) if isinstance(document, dict) else None
 
 
-def chosen(request: HttpRequest) -> dict[str, Any] | None:
+def chosen(request: HttpRequest) -> JsonObject | None:
     """The document that results from the choices on the conflict page; None when one is missing."""
     mine, theirs = posted_document(request, "mine"), posted_document(request, "theirs")
     if mine is None or theirs is None:
@@ -80,7 +80,7 @@ def chosen(request: HttpRequest) -> dict[str, Any] | None:
     return merged(theirs, mine, [path for path, side in sides.items() if side == "mine"])
 
 
-def disputes(base: dict[str, Any], theirs: dict[str, Any], mine: dict[str, Any]) -> tuple[Dispute, ...]:
+def disputes(base: JsonObject, theirs: JsonObject, mine: JsonObject) -> tuple[Dispute, ...]:
     """Every field that differs between mine and theirs, with its value before. Two strategies are one dispute: their
     parameters do not mix."""
     was, found = flatten(base), differences(theirs, mine)
@@ -91,16 +91,13 @@ def disputes(base: dict[str, Any], theirs: dict[str, Any], mine: dict[str, Any])
     return tuple(Dispute(path, was.get(path), their, my) for path, (their, my) in found.items())
 
 
-def merged(theirs: dict[str, Any], mine: dict[str, Any], take_mine: Iterable[str]) -> dict[str, Any]:
-    """Theirs with the named fields taken from mine."""
-    result = {key: dict(part) if isinstance(part, dict) else part for key, part in theirs.items()}
-    for path in take_mine:
-        section, _, key = path.partition(".")
-        if path == STRATEGY_NAME.path:
-            result[section] = dict(mine[section])
-        else:
-            result[section][key] = mine[section][key]
-    return result
+def merged(theirs: JsonObject, mine: JsonObject, take_mine: Iterable[str]) -> JsonObject:
+    """Theirs with the named fields taken from mine; a strategy comes with its parameters."""
+    values = flatten(mine)
+    taken = {path: values[path] for path in take_mine}
+    if STRATEGY_NAME.path in taken:
+        taken |= {path: value for path, value in values.items() if path.startswith("strategy.")}
+    return documents.apply_overrides(theirs, taken)
 
 
 def suggestion(dispute: Dispute) -> str:

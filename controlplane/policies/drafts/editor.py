@@ -4,11 +4,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from controlplane.audit.differences import flatten
 from controlplane.policies.metrics import LiveMetric
 from fleet.counted import percent
+from router.contract.json_value import Json, JsonObject
 from router.policy.schema.document import parameters_of
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import STRATEGY_NAME
@@ -38,7 +38,7 @@ BASIC = {
 }
 
 
-def _named(path: str, value: Any, unit: str) -> str:
+def _named(path: str, value: Json, unit: str) -> str:
     """Strategies by their titles, as in the select."""
     if path == STRATEGY_NAME.path and value in STRATEGIES:
         return STRATEGIES[value].title
@@ -113,13 +113,13 @@ class Section:
         return sum(field.changed for field in self.fields)
 
 
-def strategy_of(document: Mapping[str, Any]) -> str:
+def strategy_of(document: JsonObject) -> str:
     section = document.get("strategy")
     name = section.get("name") if isinstance(section, dict) else None
     return name if isinstance(name, str) and name in STRATEGIES else str(STRATEGY_NAME.default)
 
 
-def overrides(posted: Mapping[str, str], current: str) -> dict[str, Any]:
+def overrides(posted: Mapping[str, str], current: str) -> dict[str, Json]:
     """The values of a posted form by path; fields of a strategy that was just left are not taken."""
     strategy = posted.get(STRATEGY_NAME.path, current)
     known = parameters_of(strategy if strategy in STRATEGIES else current)
@@ -128,8 +128,8 @@ def overrides(posted: Mapping[str, str], current: str) -> dict[str, Any]:
 
 
 def sections(
-    draft: dict[str, Any],
-    live: dict[str, Any],
+    draft: JsonObject,
+    live: JsonObject,
     metrics: Mapping[str, LiveMetric],
     posted: Mapping[str, str] | None = None,
     errors: Mapping[str, str] | None = None,
@@ -163,11 +163,11 @@ def _section(name: str, fields: tuple[PolicyField, ...], strategy: Strategy) -> 
     )
 
 
-def pretty(document: Mapping[str, Any]) -> str:
+def pretty(document: JsonObject) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def shown(value: Any, unit: str = "") -> str:
+def shown(value: Json, unit: str = "") -> str:
     """20,000 tokens, 0.5, yes; a dash for a missing value."""
     if value is None:
         return "–"
@@ -191,7 +191,7 @@ def reading(value: float | None, unit: str) -> str:
     return f"{text} {unit}"
 
 
-def typed(parameter: Parameter, text: str) -> Any:
+def typed(parameter: Parameter, text: str) -> Json:
     """Typed text as a value of the document. Text that is no number stays text: `parse` rejects it."""
     text = text.strip()
     if parameter.kind == "bool":
@@ -208,7 +208,7 @@ def typed(parameter: Parameter, text: str) -> Any:
         return text
 
 
-def as_input(value: Any) -> str:
+def as_input(value: Json) -> str:
     """The value as text of an input, without thousands separators."""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -1,6 +1,7 @@
 """The open draft of a policy: opening, checking, saving, discarding."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -12,6 +13,7 @@ from controlplane.audit.services import Actor
 from controlplane.policies import selectors
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
+from router.contract.json_value import Json, JsonObject
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
@@ -31,7 +33,7 @@ def check_reason(reason: str, path: str = "reason") -> str:
     return reason
 
 
-def check_document(document: object) -> dict[str, Any]:
+def check_document(document: object) -> JsonObject:
     """The document with every default filled in; PolicyInvalid with every problem."""
     try:
         return documents.dump(documents.parse(document))
@@ -39,7 +41,7 @@ def check_document(document: object) -> dict[str, Any]:
         raise _refused(error) from None
 
 
-def default_document(strategy: str) -> dict[str, Any]:
+def default_document(strategy: str) -> JsonObject:
     try:
         return documents.default(strategy)
     except documents.InvalidDocument as error:
@@ -105,7 +107,7 @@ def save_draft(
 
 def patch_draft(
     policy: Policy,
-    overrides: dict[str, Any],
+    overrides: Mapping[str, Json],
     actor: Actor,
     *,
     if_match: str | None = None,
@@ -159,12 +161,12 @@ def check_base(draft: Draft, live: PolicyVersion) -> None:
     )
 
 
-def check_etag(draft: Draft, if_match: str | None, mine: dict[str, Any] | None) -> None:
+def check_etag(draft: Draft, if_match: str | None, mine: JsonObject | None) -> None:
     if if_match is not None and if_match != draft.etag:
         raise moved(draft.policy, mine)
 
 
-def moved(policy: Policy, mine: dict[str, Any] | None) -> Conflict:
+def moved(policy: Policy, mine: JsonObject | None) -> Conflict:
     draft = selectors.open_draft(policy)
     if draft is None:
         return gone(policy, mine)
@@ -179,7 +181,7 @@ def moved(policy: Policy, mine: dict[str, Any] | None) -> Conflict:
     )
 
 
-def gone(policy: Policy, mine: dict[str, Any] | None) -> Conflict:
+def gone(policy: Policy, mine: JsonObject | None) -> Conflict:
     live = selectors.live_version(policy)
     return Conflict(
         f"There is no open draft of {policy.name}; v{live.number} by {live.actor_name} is live",

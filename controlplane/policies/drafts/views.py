@@ -29,6 +29,7 @@ from controlplane.policies.views import (
     raw_diff,
     remember_publication,
 )
+from router.contract.json_value import JsonObject
 from router.contract.problem import by_path
 from router.policy.schema.document import apply_overrides, upgrade_path
 
@@ -68,7 +69,7 @@ def save(request: HttpRequest, policy: Policy) -> Draft:
     return _save(request, policy, conflicts.loaded(request))
 
 
-def _save(request: HttpRequest, policy: Policy, loaded: dict[str, Any] | None) -> Draft:
+def _save(request: HttpRequest, policy: Policy, loaded: JsonObject | None) -> Draft:
     base = loaded or selectors.live_version(policy).upgraded
     typed = apply_overrides(base, overrides(_flat(request), strategy_of(base)))
     return services.save_draft(policy, typed, actor_of(request), if_match=request.POST.get("etag") or None)

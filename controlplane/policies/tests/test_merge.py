@@ -1,8 +1,11 @@
+from copy import deepcopy
+
 import pytest
 
 from controlplane.audit.differences import differences, flatten
 from controlplane.policies.drafts.conflicts import disputes, merged, suggestion
 from controlplane.policies.errors import Dispute
+from router.policy.schema import document as documents
 
 BASE = {"schema": 1, "strategy": {"name": "a", "x": 1}, "classes": {"warm": 1, "heavy": 9}}
 
@@ -39,16 +42,18 @@ def test_only_the_side_that_changed_is_suggested(base, theirs, mine, expected):
     assert suggestion(Dispute("p", base, theirs, mine)) == expected
 
 
-def test_merging_takes_only_the_named_fields():
-    assert merged(variant(warm=2, heavy=8), variant(warm=3, heavy=7), ["classes.heavy"]) == variant(warm=2, heavy=7)
+LIVE = documents.default("adaptive_v1")
+MINE = documents.apply_overrides(LIVE, {"classes.warm_new_tokens": 3, "classes.heavy_new_tokens": 7_000})
+THEIRS = documents.apply_overrides(LIVE, {"classes.warm_new_tokens": 2, "classes.heavy_new_tokens": 8_000})
 
 
-def test_taking_a_route_takes_its_parameters():
-    mine = {**BASE, "strategy": {"name": "b", "y": 2}}
-    assert merged(variant(warm=5), mine, ["strategy.name"])["strategy"] == {"name": "b", "y": 2}
+def test_merging_takes_only_the_named_fields_and_leaves_its_arguments_alone():
+    before = deepcopy(THEIRS)
+    expected = documents.apply_overrides(THEIRS, {"classes.heavy_new_tokens": 7_000})
+    assert merged(THEIRS, MINE, ["classes.heavy_new_tokens"]) == expected
+    assert before == THEIRS
 
 
-def test_merging_leaves_its_arguments_alone():
-    theirs = variant(warm=2)
-    merged(theirs, variant(warm=3), ["classes.warm"])
-    assert theirs == variant(warm=2)
+def test_taking_a_strategy_takes_its_parameters():
+    mine = documents.default("lpwl")
+    assert merged(THEIRS, mine, ["strategy.name"]) == {**THEIRS, "strategy": mine["strategy"]}
