@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from django.contrib.auth import get_user_model
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
 
 Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
@@ -110,7 +112,7 @@ def who_can(role: str) -> list[str]:
     return list(users.order_by("username").values_list("username", flat=True).distinct()[:8])
 
 
-def operator_controls(user: Any) -> dict[str, Any]:
-    """For a template: whether its controls work, and if not, the users to ask."""
-    allowed = can_operate(user)
-    return {"may_edit": allowed, "ask": [] if allowed else who_can("operator")}
+def operator_controls(request: HttpRequest) -> dict[str, object]:
+    """For every template: whether its controls work, and the users to ask if not."""
+    user = getattr(request, "user", None)  # an error page may have none
+    return {"may_edit": can_operate(user), "ask": SimpleLazyObject(lambda: who_can("operator"))}

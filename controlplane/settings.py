@@ -98,6 +98,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "controlplane.dashboard.context.navigation",
+                "controlplane.permissions.operator_controls",
             ],
         },
     }

@@ -29,7 +29,7 @@ from controlplane.policies.drafts.views import review_context
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.selectors import scope_of
-from controlplane.policies.views import find, problems_for_page
+from controlplane.policies.views import find, refusal_of
 from controlplane.previews import selectors as previews
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
@@ -158,8 +158,8 @@ def _problems(typed: plan_form.Typed, error: PolicyInvalid) -> Problems:
     errors, others = plan_form.by_field(typed, of_plan)
     again = "; ".join(each.text for each in error.errors if each.path == "again")
     rest = tuple(each for each in error.errors if not _is_of_plan(each) and each.path != "again")
-    page = problems_for_page(PolicyInvalid(str(error), rest))
-    return Problems([] if of_plan or again else page["said"], errors, others, again, page["reason_error"])
+    page = refusal_of(PolicyInvalid(str(error), rest))
+    return Problems([] if of_plan or again else page.said, errors, others, again, page.reason_error)
 
 
 def _is_of_plan(problem: Problem) -> bool:

@@ -19,10 +19,10 @@ from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.states import What
 from controlplane.delivery_pages import reading, trial
 from controlplane.delivery_pages.verbs import VERBS, Verb, offered, refusal, waiting_for
-from controlplane.permissions import operator_controls
+from controlplane.permissions import can_operate
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.views import find as find_policy
-from controlplane.policies.views import problems_for_page
+from controlplane.policies.views import refusal_of
 
 LISTED = 100
 
@@ -54,7 +54,6 @@ def delivery_list(request: HttpRequest) -> HttpResponse:
         "limit": LISTED,
         "trial": trial.offered(),
         "trial_choices": trial.CHOICES,
-        **operator_controls(request.user),
     }
     return render(request, "deliveries/list.html", context)
 
@@ -106,7 +105,7 @@ def _page(
     template: str = "deliveries/delivery.html",
     oob: bool = False,
 ) -> HttpResponse:
-    buttons, controls, refused = _buttons(request, delivery), operator_controls(request.user), refused or Refusal()
+    buttons, refused = _buttons(request, delivery), refused or Refusal()
     context = {
         "delivery": delivery,
         "policy": delivery.policy,
@@ -120,8 +119,7 @@ def _page(
         "refresh": f"{reverse('delivery-live', args=[delivery.pk])}?etag={delivery.etag}",
         "urgent": [button for button in buttons if VERBS[button.name].urgent],
         "verbs": [button for button in buttons if not VERBS[button.name].urgent],
-        **controls,
-        "may_act": controls["may_edit"],
+        "may_act": can_operate(request.user),
         "oob": oob,
         "said": refused.said,
         "reason_error": refused.reason_error,
@@ -160,8 +158,8 @@ def act(request: HttpRequest, number: int, verb: str) -> HttpResponse:
         refused = Refusal(f"Not done: {error}.", status=409 if isinstance(error, Conflict) else 403)
         return _page(request, find(number), refused)
     except PolicyInvalid as error:
-        found = problems_for_page(error)
-        return _page(request, find(number), Refusal("; ".join(found["said"]), found["reason_error"], 422))
+        found = refusal_of(error)
+        return _page(request, find(number), Refusal("; ".join(found.said), found.reason_error, 422))
     if wanted.what is What.ABORT:
         messages.success(request, f"Aborted: {delivery.base.label} decides every request again.")
     return redirect("delivery", number=number)

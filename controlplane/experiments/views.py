@@ -29,7 +29,6 @@ from controlplane.experiments.results.output.report import COMPARISONS_NOTE, dur
 from controlplane.experiments.results.types import Results
 from controlplane.experiments.start.body import ExperimentIn
 from controlplane.experiments.start.curl import curl_of, example_body
-from controlplane.permissions import operator_controls
 from fleet.counted import counted
 from fleet.jobs import DONE, ENDED, STATUSES
 
@@ -72,7 +71,6 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
         "modes": list(MODES),
         "filters": filters,
         "filtered": filtered,
-        **operator_controls(request.user),
     }
 
 
@@ -115,9 +113,7 @@ def progress_words(progress: selectors.ExperimentProgress, experiment: Experimen
 @require_GET
 def experiment_page(request: HttpRequest, number: int) -> HttpResponse:
     experiment = find(number)
-    return render(
-        request, "experiments/experiment.html", {**_page(request, experiment), **operator_controls(request.user)}
-    )
+    return render(request, "experiments/experiment.html", _page(request, experiment))
 
 
 @require_GET
@@ -126,7 +122,7 @@ def experiment_progress(request: HttpRequest, number: int) -> HttpResponse:
     experiment = find(number)
     if experiment.status in ENDED:
         return HttpResponse(headers={"HX-Refresh": "true"})
-    return render(request, "experiments/_progress.html", {**_head(experiment), **operator_controls(request.user)})
+    return render(request, "experiments/_progress.html", _head(experiment))
 
 
 @require_POST

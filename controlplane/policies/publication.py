@@ -14,6 +14,7 @@ import structlog
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.rollout import rollout
 from controlplane.policies import selectors
+from controlplane.policies.drafts.editor import strategy_of
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.selectors import Scope
 from fleet.models import Pool
@@ -23,6 +24,7 @@ from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys, staleness
 from router.contract.redis.published import FullRollout, PolicyAck, PolicyValue, Rollout
 from router.contract.redis.router_status import RouterStatus
+from router.policy.strategies import STRATEGIES, Strategy
 
 log = structlog.get_logger(__name__)
 
@@ -191,6 +193,10 @@ class PolicyState:
     draft: Draft | None
     scope: Scope
     ack: Acknowledgement  # of the live version
+
+    @property
+    def strategy(self) -> Strategy:
+        return STRATEGIES[strategy_of(self.live.upgraded)]
 
 
 def state_of(policy: Policy) -> PolicyState:

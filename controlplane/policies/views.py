@@ -1,11 +1,10 @@
 """Policies: the list, one policy, its versions, rolling back."""
 
 import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
+import msgspec
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -15,9 +14,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
-from controlplane.permissions import can_administer, can_operate, who_can
-from controlplane.policies import selectors, services, versions
-from controlplane.policies.drafts.editor import pretty, sections, shown, strategy_of
+from controlplane.permissions import can_administer
+from controlplane.policies import publication, selectors, services, versions
+from controlplane.policies.drafts.editor import pretty, sections, shown
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Direct, Policy, PolicyVersion
@@ -44,12 +43,6 @@ def find_version(policy: Policy, number: int) -> PolicyVersion:
         raise Http404(str(error)) from None
 
 
-def permissions(request: HttpRequest) -> dict[str, Any]:
-    """Whether the controls are enabled, and otherwise who can operate them."""
-    allowed = can_operate(request.user)
-    return {"may_edit": allowed, "ask": [] if allowed else who_can("operator")}
-
-
 @dataclass(frozen=True, slots=True)
 class ShownChange:
     change: ParameterChange
@@ -69,30 +62,30 @@ def raw_diff(old: JsonObject, new: JsonObject, old_name: str, new_name: str) -> 
     return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why nothing was published: for the field of the reason, and for the top of the page."""
+
+    said: list[str]
+    reason_error: str = ""
+
+
+def refusal_of(error: PolicyInvalid) -> Refusal:
+    reason = [fault.text for fault in error.errors if fault.path == "reason"]
+    others = [f"{fault.path}: {fault.text}" for fault in error.errors if fault.path != "reason"]
+    return Refusal(others if reason or others else [str(error)], "; ".join(reason))
+
+
 @require_GET
 def policy_list(request: HttpRequest) -> HttpResponse:
-    return render(request, "policies/list.html", _list_context(request))
+    return render(request, "policies/list.html", _list_context())
 
 
-def _list_context(request: HttpRequest, **more: Any) -> dict[str, Any]:
-    rows = []
-    for policy in selectors.policies():
-        live, scope = selectors.live_version(policy), scope_of(policy)
-        rows.append(
-            {
-                "policy": policy,
-                "live": live,
-                "strategy": STRATEGIES[strategy_of(live.upgraded)].title,
-                "scope": scope,
-                "draft": selectors.open_draft(policy),
-                "ack": acknowledgement(policy.name, live.number, scope.pools),
-            }
-        )
+def _list_context(**more: object) -> dict[str, object]:
     return {
-        "rows": rows,
+        "rows": [publication.state_of(policy) for policy in selectors.policies()],
         "orphans": selectors.orphans(),
         "strategies": STRATEGIES.values(),
-        **permissions(request),
         **more,
     }
 
@@ -106,10 +99,10 @@ def create(request: HttpRequest) -> HttpResponse:
         made = services.create_policy(typed["name"], document, actor_of(request), typed["reason"])
     except PolicyInvalid as error:
         errors = {fault.path.partition(".")[0]: fault.text for fault in error.errors}
-        context = _list_context(request, typed=typed, errors=errors)
+        context = _list_context(typed=typed, errors=errors)
         return render(request, "policies/list.html", context, status=422)
     except Conflict as error:
-        context = _list_context(request, typed=typed, errors={"name": str(error)})
+        context = _list_context(typed=typed, errors={"name": str(error)})
         return render(request, "policies/list.html", context, status=409)
     messages.success(request, f"Policy {typed['name']} is created: {made.summary}.")
     return redirect("policy", name=typed["name"])
@@ -118,7 +111,8 @@ def create(request: HttpRequest) -> HttpResponse:
 @require_GET
 def policy_page(request: HttpRequest, name: str) -> HttpResponse:
     policy = find(name)
-    live, scope = selectors.live_version(policy), scope_of(policy)
+    state = publication.state_of(policy)
+    live, scope = state.live, state.scope
     before = _before(live)
     context = {
         "policy": policy,
@@ -128,12 +122,11 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
         "directs": Direct.choices,
         "may_rule": can_administer(request.user),
         "scope": scope,
-        "strategy": STRATEGIES[strategy_of(live.upgraded)],
+        "strategy": state.strategy,
         "sections": sections(live.upgraded, live.upgraded, policy_metrics(scope.pools)),
-        "draft": selectors.open_draft(policy),
-        "ack": acknowledgement(policy.name, live.number, scope.pools),
+        "draft": state.draft,
+        "ack": state.ack,
         "history": _history(policy),
-        **permissions(request),
     }
     return render(request, "policies/policy.html", context)
 
@@ -179,28 +172,32 @@ def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "scope": scope,
         "ack": acknowledgement(policy.name, version.number, scope.pools),
         "published": _just_published(request, version),
-        **permissions(request),
     }
     return render(request, "policies/version.html", context)
 
 
-def remember_publication(request: HttpRequest, publication: services.Publication) -> None:
-    """Keep the result for the next page, which shows it once."""
-    request.session["published"] = {
-        "version": publication.version.pk,
-        "summary": publication.summary,
-        "acks": [[ack.router, f"{ack.ms:.0f}"] for ack in publication.acks],
-        "missing": list(publication.missing),
-        "stored_only": publication.stored_only,
-    }
+class JustPublished(msgspec.Struct, frozen=True):
+    """In the session, for the next page, which shows it once."""
+
+    version: int  # primary key
+    summary: str
+    acks: list[tuple[str, str]]  # router, ms
+    missing: list[str]
+    stored_only: bool
 
 
-def _just_published(request: HttpRequest, version: PolicyVersion) -> dict[str, Any] | None:
-    held: dict[str, Any] | None = request.session.get("published")
+def remember_publication(request: HttpRequest, made: services.Publication) -> None:
+    acks = [(ack.router, f"{ack.ms:.0f}") for ack in made.acks]
+    kept = JustPublished(made.version.pk, made.summary, acks, list(made.missing), made.stored_only)
+    request.session["published"] = msgspec.to_builtins(kept)
+
+
+def _just_published(request: HttpRequest, version: PolicyVersion) -> JustPublished | None:
+    held = request.session.get("published")
     if held is None or held["version"] != version.pk:
         return None
     del request.session["published"]
-    return held
+    return msgspec.convert(held, JustPublished)
 
 
 @require_GET
@@ -246,7 +243,7 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
     if request.method == "GET":
         return _confirm_rollback(request, policy, live, target)
     try:
-        publication = services.rollback(
+        made = services.rollback(
             policy,
             target.number,
             actor_of(request),
@@ -257,11 +254,11 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
         live = selectors.live_version(policy)
         if live.rollback_of == target.number and f"v{live.based_on}" == request.POST.get("etag"):
             return redirect("policy-version", name=name, number=live.number)  # the second press of the same button
-        return _confirm_rollback(request, policy, live, target, {"said": [str(error)]}, status=412)
+        return _confirm_rollback(request, policy, live, target, Refusal([str(error)]), status=412)
     except PolicyInvalid as error:
-        return _confirm_rollback(request, policy, live, target, problems_for_page(error), status=422)
-    remember_publication(request, publication)
-    return redirect("policy-version", name=name, number=publication.version.number)
+        return _confirm_rollback(request, policy, live, target, refusal_of(error), status=422)
+    remember_publication(request, made)
+    return redirect("policy-version", name=name, number=made.version.number)
 
 
 def _confirm_rollback(
@@ -269,7 +266,7 @@ def _confirm_rollback(
     policy: Policy,
     live: PolicyVersion,
     target: PolicyVersion,
-    faults: Mapping[str, Any] | None = None,
+    refusal: Refusal | None = None,
     *,
     status: int = 200,
 ) -> HttpResponse:
@@ -283,16 +280,9 @@ def _confirm_rollback(
         "reason": request.POST.get("reason") or default_reason(live, target),
         "scope": scope_of(policy),
         "draft": selectors.open_draft(policy),
-        **(faults or {}),
+        "refusal": refusal,
     }
     return render(request, "policies/rollback.html", context, status=status)
-
-
-def problems_for_page(error: PolicyInvalid) -> dict[str, Any]:
-    """Problems of the reason for its field, all others for the top of the page."""
-    reason = [fault.text for fault in error.errors if fault.path == "reason"]
-    others = [f"{fault.path}: {fault.text}" for fault in error.errors if fault.path != "reason"]
-    return {"said": others if reason or others else [str(error)], "reason_error": "; ".join(reason)}
 
 
 def default_reason(live: PolicyVersion, target: PolicyVersion) -> str:

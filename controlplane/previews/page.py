@@ -44,7 +44,7 @@ def panel(
         "shown": display.shown(found, status_of(policy, draft, found)) if found else None,
         "fixed": fixed,
         "refresh": _refresh(policy, preview if fixed else None),
-        **operator_controls(request.user),
+        **operator_controls(request),
     }
 
 

@@ -65,14 +65,14 @@ def _not_started(request: HttpRequest, policy: Policy, error: PolicyInvalid) -> 
 def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
     """For htmx: the state of the panel, and the saved values as after an autosave."""
     saved = views.saved(request, policy)
-    problems = [] if "draft" in saved else [("", NOT_SAVED)]
+    problems = [] if saved.draft else [("", NOT_SAVED)]
     if not problems:
         try:
             services.start(policy, actor_of(request), asked(request.POST))
         except (Conflict, PolicyInvalid) as error:
             problems = page.problems_of(error)
-    context = {**saved, **_of_draft(request, policy), "problems": problems, "saved": saved}
-    return views.saved_response(request, "previews/_started.html", context)
+    context = {**_of_draft(request, policy), "problems": problems}
+    return views.saved_response(request, "previews/_started.html", saved, **context)
 
 
 def asked(form: QueryDict) -> services.AskedPreview:

@@ -11,7 +11,6 @@ from django.views.decorators.http import require_http_methods
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.dashboard.templatetags.figures import UNKNOWN, significant
-from controlplane.permissions import operator_controls
 from controlplane.traces import library
 from controlplane.traces.formats import registry
 from controlplane.traces.types import BadTrace
@@ -45,7 +44,6 @@ def _page(request: HttpRequest, problem: str = "", status: int = 200) -> HttpRes
         "formats": [kind.title for kind in registry.FORMATS.values()],
         "limit_mib": registry.MAX_BYTES >> 20,
         "folder": library.folder(),
-        **operator_controls(request.user),
     }
     return render(request, "traces/traces.html", context, status=status)
 

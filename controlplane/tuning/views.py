@@ -9,7 +9,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
-from controlplane.permissions import can_operate, operator_controls
+from controlplane.permissions import can_operate
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import NoSuchPolicy, PolicyError, PolicyInvalid
 from controlplane.policies.models import Policy
@@ -61,7 +61,6 @@ def _list(request: HttpRequest, policy: Policy, form: TuningForm) -> dict[str, A
         "choices": previews.choices(policy, None, form.chosen),
         "form": form,
         "missing": "" if search.is_installed() else search.MISSING,
-        **operator_controls(request.user),
     }
 
 
@@ -82,7 +81,6 @@ def _context(request: HttpRequest, tuning: Tuning) -> dict[str, Any]:
         "tuning": tuning,
         "shown": display.shown(tuning),
         "draft": policies.open_draft(tuning.policy) if can_operate(request.user) else None,
-        **operator_controls(request.user),
     }
 
 

@@ -26,7 +26,6 @@ from controlplane.experiments.results.summarize import CLASSES
 from controlplane.experiments.services import InvalidExperiment
 from controlplane.experiments.start.views import arm_line, number_of, object_of
 from controlplane.input_errors import problems_of
-from controlplane.permissions import operator_controls
 from controlplane.traces import library
 from fleet.jobs import DONE, ENDED
 from fleet.selectors import pools, store_pool
@@ -90,7 +89,6 @@ def page(request: HttpRequest, number: int) -> HttpResponse:
         "metric": METRICS[metric],
         "has_values": any(cell.summary for cell in cells),
         "rows": [{"row": row, "texts": [(cell, shown(cell.value, unit)) for cell in row.cells]} for row in rows],
-        **operator_controls(request.user),
     }
     return render(request, "experiments/matrix.html", context)
 
@@ -155,7 +153,6 @@ def _form(request: HttpRequest, raw: dict[str, Any], problems: dict[str, str]) -
         "pools": list(pools()),
         "runs_max": RUNS_MAX,
         "arms_max": ARMS_MAX,
-        **operator_controls(request.user),
     }
 
 

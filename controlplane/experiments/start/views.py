@@ -20,7 +20,6 @@ from controlplane.experiments.start.body import ExperimentIn
 from controlplane.experiments.start.curl import body_of, curl_of, example_body
 from controlplane.experiments.start.labels import LABELS, LabelledProblem, labelled
 from controlplane.input_errors import problems_of
-from controlplane.permissions import operator_controls
 from controlplane.policies import selectors as policies
 from controlplane.traces import library
 from fleet.selectors import pools
@@ -152,7 +151,6 @@ def _form(request: HttpRequest, raw: dict[str, Any], problems: Mapping[str, str]
         "pools": list(pools()),
         "modes": list(MODES.values()),
         "curl": command,
-        **operator_controls(request.user),
     }
 
 

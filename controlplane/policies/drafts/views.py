@@ -1,8 +1,8 @@
 """The pages of a draft: editing, reviewing, publishing, and settling conflicts."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -21,12 +21,13 @@ from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.selectors import scope_of
 from controlplane.policies.views import (
+    Refusal,
+    ShownChange,
     changes,
     find,
     number_of,
-    permissions,
-    problems_for_page,
     raw_diff,
+    refusal_of,
     remember_publication,
 )
 from router.contract.json_value import JsonObject
@@ -93,7 +94,7 @@ def editor_context(
     draft: Draft,
     posted: Mapping[str, str] | None = None,
     errors: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     policy = draft.policy
     live, scope = selectors.live_version(policy), scope_of(policy)
     parts = sections(draft.upgraded, live.upgraded, policy_metrics(scope.pools), posted, errors)
@@ -113,7 +114,6 @@ def editor_context(
         "loaded": (posted or {}).get("loaded") or json.dumps(draft.upgraded),
         "watch": watch_url(draft),
         "moved": draft.based_on != live.number,
-        **permissions(request),
     }
 
 
@@ -128,28 +128,46 @@ def autosave(request: HttpRequest, name: str) -> HttpResponse:
     return saved_response(request, "policies/_saved.html", saved(request, find(name)))
 
 
-def saved(request: HttpRequest, policy: Policy) -> dict[str, Any]:
-    """Save what was typed. The context of _saved.html; without "draft" nothing was saved."""
+@dataclass(frozen=True, slots=True)
+class SavedDraft:
+    """What became of the values that were typed."""
+
+    draft: Draft | None = None  # None: nothing was saved
+    changes: Sequence[ShownChange] = ()  # against the live version
+    other_fields: bool = False  # another strategy has other fields
+    conflict: Conflict | None = None
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def marks(self) -> dict[str, object]:
+        """For the script."""
+        return {"errors": self.errors, "kept": self.draft is not None}
+
+    @property
+    def loaded(self) -> str:
+        return json.dumps(self.draft.upgraded) if self.draft else ""
+
+    @property
+    def watch(self) -> str:
+        return watch_url(self.draft) if self.draft else ""
+
+
+def saved(request: HttpRequest, policy: Policy) -> SavedDraft:
     loaded = conflicts.loaded(request)
-    context: dict[str, Any] = {"policy": policy, "marks": {"errors": {}, "kept": False}}
     try:
         draft = _save(request, policy, loaded)
     except Conflict as error:
-        return {**context, "conflict": error}
+        return SavedDraft(conflict=error)
     except PolicyInvalid as error:
-        context["errors"] = by_path(error.errors)
-        context["marks"]["errors"] = context["errors"]
-        return context
-    context["marks"]["kept"] = True
-    context |= {"draft": draft, "etag": draft.etag, "loaded": json.dumps(draft.upgraded), "watch": watch_url(draft)}
-    context["other_fields"] = loaded is not None and strategy_of(loaded) != strategy_of(draft.upgraded)
-    return {**context, "changes": changes(selectors.live_version(policy).upgraded, draft.upgraded)}
+        return SavedDraft(errors=by_path(error.errors))
+    other_fields = loaded is not None and strategy_of(loaded) != strategy_of(draft.upgraded)
+    return SavedDraft(draft, changes(selectors.live_version(policy).upgraded, draft.upgraded), other_fields)
 
 
-def saved_response(request: HttpRequest, template: str, context: Mapping[str, Any]) -> HttpResponse:
-    response = render(request, template, {**context})
-    if context.get("other_fields"):
-        response.headers["HX-Refresh"] = "true"  # another strategy has other fields
+def saved_response(request: HttpRequest, template: str, saved: SavedDraft, **more: object) -> HttpResponse:
+    response = render(request, template, {"saved": saved, **more})
+    if saved.other_fields:
+        response.headers["HX-Refresh"] = "true"
     return response
 
 
@@ -181,7 +199,7 @@ def review(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "policies/review.html", review_context(request, draft))
 
 
-def review_context(request: HttpRequest, draft: Draft, **more: Any) -> dict[str, Any]:
+def review_context(request: HttpRequest, draft: Draft, refusal: Refusal | None = None) -> dict[str, object]:
     live = selectors.live_version(draft.policy)
     return {
         "policy": draft.policy,
@@ -193,7 +211,7 @@ def review_context(request: HttpRequest, draft: Draft, **more: Any) -> dict[str,
         "raw": raw_diff(live.upgraded, draft.upgraded, live.label, "draft"),
         "scope": scope_of(draft.policy),
         "reason": request.POST.get("reason", ""),
-        **more,
+        "refusal": refusal,
     }
 
 
@@ -217,9 +235,7 @@ def publish(request: HttpRequest, name: str) -> HttpResponse:
         if draft is None or isinstance(error, NothingToPublish):
             messages.info(request, f"{str(error)[0].upper()}{str(error)[1:]}.")
             return redirect("policy", name=name)
-        return render(
-            request, "policies/review.html", review_context(request, draft, **problems_for_page(error)), status=422
-        )
+        return render(request, "policies/review.html", review_context(request, draft, refusal_of(error)), status=422)
     remember_publication(request, publication)
     return redirect("policy-version", name=name, number=publication.version.number)
 
@@ -233,11 +249,11 @@ def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> Htt
         messages.error(request, f"Not published: {error}.")
         return redirect("policy", name=policy.name)
     if error.kind in ("open", "state", "freeze"):  # a delivery or a freeze is in the way
-        said = [f"{error}."]
-        return render(request, "policies/review.html", review_context(request, draft, said=said), status=409)
+        refusal = Refusal([f"{error}."])
+        return render(request, "policies/review.html", review_context(request, draft, refusal), status=409)
     if error.kind == "draft":  # somebody saved after the review: show their values
-        said = [f"{error}. Look at the values below once more."]
-        return render(request, "policies/review.html", review_context(request, draft, said=said), status=412)
+        refusal = Refusal([f"{error}. Look at the values below once more."])
+        return render(request, "policies/review.html", review_context(request, draft, refusal), status=412)
     return conflicts.page(request, policy, error, error.base)
 
 
