@@ -1,7 +1,6 @@
 """The Celery application: queues, the static schedule, and limits that keep tasks from piling up."""
 
 import os
-from typing import Any
 
 import click
 from celery import Celery
@@ -14,7 +13,7 @@ app = Celery("weir")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 
 
-def every(seconds: float, task: str, queue: str = "control") -> dict[str, Any]:
+def every(seconds: float, task: str, queue: str = "control") -> dict[str, object]:
     """A periodic step. It expires when the next one is due, so that a busy queue does not fill up."""
     return {"task": task, "schedule": seconds, "options": {"queue": queue, "expires": max(seconds, 1.0)}}
 

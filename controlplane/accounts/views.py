@@ -39,11 +39,11 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 def _attempt(request: HttpRequest, target: str) -> HttpResponse:
     username, address = request.POST.get("username", "")[:150], request.META.get("REMOTE_ADDR", "")
-    context: dict[str, Any] = {"next": target, "username": username}
+    context = {"next": target, "username": username}
     wait = throttle.attempt(username, address)
     if wait:
-        context["wait_minutes"] = -(-wait // 60)
-        response = render(request, "accounts/login.html", context, status=429)
+        minutes = -(-wait // 60)
+        response = render(request, "accounts/login.html", {**context, "wait_minutes": minutes}, status=429)
         response.headers["Retry-After"] = str(wait)
         return response
     user = authenticate(request, username=username, password=request.POST.get("password", ""))

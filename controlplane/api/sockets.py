@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from asgiref.typing import ASGIReceiveCallable, ASGISendCallable, WebSocketScope
 from channels.db import database_sync_to_async
 from channels.security.websocket import WebsocketDenier
 from django.conf import settings
@@ -11,7 +12,7 @@ from django.http.request import validate_host
 
 from controlplane.api.auth import principal_by_token
 
-Application = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
 PORTS = {"http": 80, "https": 443}
 principal_of_header = database_sync_to_async(principal_by_token)
 
@@ -25,7 +26,7 @@ class OwnOrigins:
     def __init__(self, app: Application) -> None:
         self.app = app
 
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+    async def __call__(self, scope: WebSocketScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         headers = dict(scope["headers"])
         origin, host = (headers.get(name, b"").decode("latin-1").lower() for name in (b"origin", b"host"))
         if b"origin" in headers and not is_own(origin, host):
@@ -58,10 +59,11 @@ class Handshake:
         self.socket = socket
         self.by_session = sessions(socket)
 
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+    async def __call__(self, scope: WebSocketScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         header = dict(scope["headers"]).get(b"authorization")
         if header is None:
-            return await self.by_session(scope, receive, send)
+            await self.by_session(scope, receive, send)
+            return
 
         async def caller() -> Any:
             return await principal_of_header(header.decode("latin-1"))

@@ -2,9 +2,8 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -37,33 +36,36 @@ class KeyTerms:
     expires_at: datetime | None = None
 
 
+def terms_of(row: ApiKey) -> KeyTerms:
+    return KeyTerms(
+        pools=tuple(row.pools),
+        requests_per_min=row.requests_per_min,
+        tokens_per_min=row.tokens_per_min,
+        expires_at=row.expires_at,
+    )
+
+
 def create_key(name: str, terms: KeyTerms, actor: Actor) -> tuple[ApiKey, str]:
     """The row and the secret, which is not stored and cannot be shown again. Raises InvalidKey."""
-    name = name.strip()
-    if not name:
-        raise InvalidKey("name", name, "must not be empty")
-    values = _checked(terms)
+    name, terms = name.strip(), _checked(name, terms)
     prefix, secret, sha256 = new_secret()
     with _one_of_a_name(name), transaction.atomic():
-        row = ApiKey.objects.create(name=name, prefix=prefix, sha256=sha256, created_by=actor.name[:200], **values)
-        audit.record(actor, "key.create", f"API key {name}", "", None, _shown(row))
+        made_by = actor.name[:200]
+        row = ApiKey.objects.create(name=name, prefix=prefix, sha256=sha256, created_by=made_by, **asdict(terms))
+        audit.record(actor, "key.create", f"API key {name}", "", None, _shown(name, terms))
         transaction.on_commit(publishing.publish)
     return row, secret
 
 
-def change_key(row: ApiKey, changes: dict[str, Any], actor: Actor) -> ApiKey:
-    """`changes`: some of name, pools, requests_per_min, tokens_per_min, expires_at. Raises InvalidKey."""
-    before = _shown(row)
-    terms = {field: changes.get(field, getattr(row, field)) for field in KeyTerms.__slots__}
-    values = _checked(KeyTerms(**{**terms, "pools": tuple(terms["pools"])}), kept=row.expires_at)
-    values["name"] = str(changes.get("name", row.name)).strip()
-    if not values["name"]:
-        raise InvalidKey("name", "", "must not be empty")
-    with _one_of_a_name(values["name"]), transaction.atomic():
-        if not ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(**values):
+def change_key(row: ApiKey, name: str, terms: KeyTerms, actor: Actor) -> ApiKey:
+    """Raises InvalidKey."""
+    before = _shown(row.name, terms_of(row))
+    name, terms = name.strip(), _checked(name, terms, kept=row.expires_at)
+    with _one_of_a_name(name), transaction.atomic():
+        if not ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(name=name, **asdict(terms)):
             raise InvalidKey("", row.name, f"the API key {row.name} is revoked, which cannot be undone")
         row.refresh_from_db()
-        audit.record(actor, "key.change", f"API key {row.name}", "", before, _shown(row))
+        audit.record(actor, "key.change", f"API key {name}", "", before, _shown(name, terms))
         transaction.on_commit(publishing.publish)
     return row
 
@@ -101,8 +103,10 @@ def pool_names() -> list[str]:
     return list(Pool.objects.filter(ephemeral_owner="").order_by("name").values_list("name", flat=True))
 
 
-def _checked(terms: KeyTerms, kept: datetime | None = None) -> dict[str, Any]:
-    """The terms as model fields. An unchanged expiry may lie in the past."""
+def _checked(name: str, terms: KeyTerms, kept: datetime | None = None) -> KeyTerms:
+    """The terms, their pools in order. An unchanged expiry may lie in the past."""
+    if not name.strip():
+        raise InvalidKey("name", "", "must not be empty")
     pools = sorted(set(terms.pools))
     _check_pools("pools", pools)
     for field in ("requests_per_min", "tokens_per_min"):
@@ -112,8 +116,7 @@ def _checked(terms: KeyTerms, kept: datetime | None = None) -> dict[str, Any]:
     at = terms.expires_at
     if at is not None and at != kept and (at.tzinfo is None or at <= timezone.now()):
         raise InvalidKey("expires_at", at.isoformat(), "must lie in the future and carry a time zone")
-    limits = {"requests_per_min": terms.requests_per_min, "tokens_per_min": terms.tokens_per_min}
-    return {"pools": pools, **limits, "expires_at": at}
+    return replace(terms, pools=tuple(pools))
 
 
 def _check_pools(path: str, pools: list[str], *others: str) -> None:
@@ -134,7 +137,6 @@ def _one_of_a_name(name: str) -> Iterator[None]:
         raise InvalidKey("name", name, "a usable API key of that name exists already") from None
 
 
-def _shown(row: ApiKey) -> dict[str, Any]:
-    at = row.expires_at
-    limits = {"requests_per_min": row.requests_per_min, "tokens_per_min": row.tokens_per_min}
-    return {"name": row.name, "pools": row.pools, **limits, "expires_at": at.isoformat() if at else None}
+def _shown(name: str, terms: KeyTerms) -> dict[str, object]:
+    at = terms.expires_at
+    return {"name": name, **asdict(terms), "expires_at": at.isoformat() if at else None}

@@ -1,7 +1,5 @@
 """The API keys page: operators see the keys, administrators create and revoke them."""
 
-from typing import Any
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
@@ -42,7 +40,7 @@ def _make(request: HttpRequest) -> HttpResponse:
 
 def _page(request: HttpRequest, form: KeyForm, issued: dict[str, str] | None = None) -> HttpResponse:
     required = services.required_pools()
-    context: dict[str, Any] = {
+    context = {
         "form": form,
         "keys": ApiKey.objects.all(),
         "issued": issued,

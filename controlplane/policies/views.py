@@ -280,7 +280,7 @@ def _confirm_rollback(
         "reason": request.POST.get("reason") or default_reason(live, target),
         "scope": scope_of(policy),
         "draft": selectors.open_draft(policy),
-        "refusal": refusal,
+        "refused": refusal,
     }
     return render(request, "policies/rollback.html", context, status=status)
 

@@ -4,6 +4,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
+from asgiref.typing import (
+    ASGIReceiveCallable,
+    ASGIReceiveEvent,
+    ASGISendCallable,
+    ASGISendEvent,
+    HTTPScope,
+)
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth import get_user
@@ -18,8 +25,6 @@ from controlplane.permissions import role_of
 from controlplane.traces.formats import registry
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-
 log = structlog.get_logger(__name__)
 ANONYMOUS = 16_384  # bytes; a sign-in has a few hundred
 FORM = 65_536  # what an upload's form adds to its file
@@ -45,14 +50,14 @@ class BoundedBodies:
     def __init__(self, app: Application) -> None:
         self.app = app
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Any) -> None:
+    async def __call__(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         headers = dict(scope["headers"])
         size = headers.get(b"content-length")
         if size is None and b"transfer-encoding" not in headers:
             return await self.app(scope, receive, send)
         started = False
 
-        async def noting_send(message: dict[str, Any]) -> None:
+        async def noting_send(message: ASGISendEvent) -> None:
             nonlocal started
             started = True
             await send(message)
@@ -84,13 +89,13 @@ def too_large(limit: int) -> BodyRefused:
     return BodyRefused(ApiProblem(413, detail=f"the body may have at most {limit:,} bytes"))
 
 
-def _counted(receive: Receive, limit: int) -> Receive:
+def _counted(receive: ASGIReceiveCallable, limit: int) -> ASGIReceiveCallable:
     received = 0
 
-    async def counted() -> dict[str, Any]:
+    async def counted() -> ASGIReceiveEvent:
         nonlocal received
         message = await receive()
-        received += len(message.get("body", b""))
+        received += len(message.get("body", b"")) if message["type"] == "http.request" else 0
         if received > limit:
             raise too_large(limit)
         return message
@@ -119,12 +124,12 @@ def _user_of(headers: dict[bytes, bytes]) -> Any:
     return get_user(request)
 
 
-async def _answer(scope: dict[str, Any], send: Any, problem: ApiProblem) -> None:
+async def _answer(scope: HTTPScope, send: ASGISendCallable, problem: ApiProblem) -> None:
     """What is left of the body is not read: the connection closes."""
     request = HttpRequest()
     request.path = scope["path"]
     answer = response(request, problem)
     headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
     headers += [(b"content-length", str(len(answer.content)).encode()), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.content})
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers, "trailers": False})
+    await send({"type": "http.response.body", "body": answer.content, "more_body": False})

@@ -1,6 +1,6 @@
 """The API reference page, made from the OpenAPI document."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -9,20 +9,28 @@ from django.views.decorators.http import require_GET
 
 from controlplane.accounts.decorators import viewer_required
 from controlplane.api.api import api
-from controlplane.api.reference.inputs import inputs_of
+from controlplane.api.reference.inputs import Input, inputs_of
 from controlplane.permissions import SCOPES
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRow:
+    name: str  # GET /api/v1/policies
+    id: str
+    summary: str
+    inputs: list[Input]
 
 
 @login_required
 @viewer_required
 @require_GET
 def reference(request: HttpRequest) -> HttpResponse:
-    schema: dict[str, Any] = api.get_openapi_schema()
-    groups: dict[str, list[dict[str, Any]]] = {}
+    schema = api.get_openapi_schema()
+    groups: dict[str, list[OperationRow]] = {}
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
             inputs = inputs_of(operation, schema["components"]["schemas"])
-            row = {"method": method.upper(), "path": path, "operation": operation, "inputs": inputs}
+            row = OperationRow(f"{method.upper()} {path}", operation["operationId"], operation["summary"], inputs)
             groups.setdefault((operation.get("tags") or ["other"])[0], []).append(row)
     context = {
         "groups": sorted(groups.items()),

@@ -1,5 +1,6 @@
 """API keys of the data plane over REST."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -96,7 +97,9 @@ def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
     for field in ("name", "pools"):
         if changes.get(field, "") is None:
             raise services.InvalidKey(field, None, "must not be null")
-    return services.change_key(_row(key_id), changes, actor_of(request))
+    row = _row(key_id)
+    name = changes.pop("name", row.name)
+    return services.change_key(row, name, replace(services.terms_of(row), **changes), actor_of(request))
 
 
 @router.post("/{key_id}/revoke", response={200: KeyOut, **errors(415)}, auth=needs("keys:write"))

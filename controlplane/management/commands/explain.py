@@ -45,7 +45,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         receipt = _receipt(options["request_id"])
         try:
-            comparison = compare(receipt, _rules(receipt, options))
+            comparison = compare(
+                receipt, _rules(receipt, *(options[name] for name in ("file", "pool", "policy", "version")))
+            )
         except (NoSuchPolicy, NotReplayable, InvalidDocument) as error:
             raise CommandError(f"{options['request_id']}: {error}") from None
         self._print(comparison)
@@ -82,16 +84,15 @@ def _receipt(request_id: str) -> Receipt:
     return found
 
 
-def _rules(receipt: Receipt, options: dict[str, Any]) -> Rules:
-    if options["file"]:
-        name = "standard input" if options["file"] == "-" else options["file"]
-        return Rules("", 0, _document(options["file"]), name, is_file=True)
-    if options["pool"]:
-        pool = Pool.objects.filter(name=options["pool"]).first()
-        if pool is None:
-            raise NoSuchPolicy(f"there is no pool {options['pool']}")
-        return published(pool.policy, options["version"])
-    return asked_rules(receipt, options["policy"] or "", options["version"])
+def _rules(receipt: Receipt, file: str | None, pool: str | None, policy: str | None, version: int | None) -> Rules:
+    if file:
+        return Rules("", 0, _document(file), "standard input" if file == "-" else file, is_file=True)
+    if pool:
+        found = Pool.objects.filter(name=pool).first()
+        if found is None:
+            raise NoSuchPolicy(f"there is no pool {pool}")
+        return published(found.policy, version)
+    return asked_rules(receipt, policy or "", version)
 
 
 def _document(name: str) -> Any:

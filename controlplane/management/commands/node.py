@@ -31,35 +31,37 @@ class Command(BaseCommand):
         name = options["name"]
         if not _NAME.fullmatch(name):
             raise CommandError(f"--name {name}: must be lower-case letters, digits and dashes, 1 to 63 of them")
-        os.environ |= self._environment(options)
-        os.environ |= _cluster(options)
+        os.environ |= self._environment(options["address"], options["label"], options["kubernetes"])
+        cluster = {name: options[name] for name in ("namespace", "context", "pods")}
+        os.environ |= _cluster(options["kubernetes"], **cluster)
         # exec keeps the pid that the supervisor knows.
         argv = celery(sys.executable, f"{name}@node", f"node.{name}", "--concurrency=4", "--node", name)
         os.execv(argv[0], argv)  # noqa: S606 - our own interpreter, no shell
 
-    def _environment(self, options: dict[str, Any]) -> dict[str, str]:
-        address = options["address"] or settings.NODE_ADDRESS
-        if not options["address"] and address == "127.0.0.1" and not options["kubernetes"]:
+    def _environment(self, given: str, more_labels: list[str], on_cluster: bool) -> dict[str, str]:
+        address = given or settings.NODE_ADDRESS
+        if not given and address == "127.0.0.1" and not on_cluster:
             self.stderr.write("The address is 127.0.0.1: only routers on this host reach its engines (--address)")
-        labels = [*(f"{key}={value}" for key, value in settings.NODE_LABELS), *options["label"]]
+        labels = [*(f"{key}={value}" for key, value in settings.NODE_LABELS), *more_labels]
         for label in labels:
             if not label.partition("=")[0] or not label.partition("=")[2]:
                 raise CommandError(f"--label {label}: must be KEY=VALUE")
         return {"WEIR_NODE_ADDRESS": address, "WEIR_NODE_LABELS": ",".join(labels)}
 
 
-def _cluster(options: dict[str, Any]) -> dict[str, str]:
+def _cluster(on_cluster: bool, *, namespace: str, context: str, pods: str) -> dict[str, str]:
     """Settings of a node that is a Kubernetes namespace, checked before the worker goes to the background."""
-    given = [f"--{name}" for name in ("namespace", "context", "pods") if options[name]]
-    if not options["kubernetes"]:
+    named = {"--namespace": namespace, "--context": context, "--pods": pods}
+    given = [name for name, value in named.items() if value]
+    if not on_cluster:
         if given:
             raise CommandError(f"{given[0]} needs --kubernetes")
         return {}
     from fleet.kubernetes.pods import Pods
 
-    namespace = options["namespace"] or settings.KUBERNETES_NAMESPACE or _own_namespace()
-    context = options["context"] or settings.KUBERNETES_CONTEXT
-    file = str(Path(options["pods"]).absolute()) if options["pods"] else settings.KUBERNETES_PODS
+    namespace = namespace or settings.KUBERNETES_NAMESPACE or _own_namespace()
+    context = context or settings.KUBERNETES_CONTEXT
+    file = str(Path(pods).absolute()) if pods else settings.KUBERNETES_PODS
     try:
         Pods.of(namespace, context, file).close()
     except (OSError, ValueError) as error:

@@ -17,9 +17,8 @@ def document() -> str:
     return json.dumps(api.get_openapi_schema(), indent=2, sort_keys=True, default=str) + "\n"
 
 
-def schema() -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(document())
-    return loaded
+def schema() -> Any:
+    return json.loads(document())
 
 
 class Command(BaseCommand):

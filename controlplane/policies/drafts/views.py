@@ -211,7 +211,7 @@ def review_context(request: HttpRequest, draft: Draft, refusal: Refusal | None =
         "raw": raw_diff(live.upgraded, draft.upgraded, live.label, "draft"),
         "scope": scope_of(draft.policy),
         "reason": request.POST.get("reason", ""),
-        "refusal": refusal,
+        "refused": refusal,
     }
 
 
