@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from msgspec import to_builtins
 from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
@@ -14,7 +15,7 @@ from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.api.rows import found, page
 from controlplane.audit.services import actor_of
 from controlplane.experiments import provenance, selectors, services
-from controlplane.experiments.models import Experiment
+from controlplane.experiments.models import Arm, Experiment
 from controlplane.experiments.results import across
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.kv import gpu_use_of, kv_of
@@ -35,6 +36,10 @@ class ArmOut(Schema):
     document: dict[str, Any]
     sha256: str
     fleet: dict[str, Any] = Field(description="Its changes of the pool: replicas, engine")
+
+    @staticmethod
+    def resolve_fleet(arm: Arm) -> object:
+        return to_builtins(arm.fleet)
 
 
 class RunOut(Schema):
