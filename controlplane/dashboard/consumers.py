@@ -45,7 +45,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _feed(self) -> None:
         with bridge.viewer() as viewer:
-            await self.send(await bridge.snapshot(asked_seconds(self.scope)))
+            await self.send(await bridge.snapshot(asked_seconds(self.scope["query_string"])))
             while True:
                 await self.send(await viewer.take())
 
@@ -64,8 +64,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         return await get_user(self.scope)
 
 
-def asked_seconds(scope: dict[str, Any]) -> int:
+def asked_seconds(query: bytes) -> int:
     """The shortest offered range that covers the requested one."""
-    asked = parse_qs(scope["query_string"].decode()).get("seconds", ["300"])[0]
+    asked = parse_qs(query.decode()).get("seconds", ["300"])[0]
     wanted = int(asked) if asked.isascii() and asked.isdigit() else 0
     return next((seconds for seconds in history.RANGES_S if seconds >= wanted), history.RANGES_S[-1])

@@ -3,7 +3,7 @@
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 from controlplane.dashboard.frame.types import HistoryRow
 
@@ -12,7 +12,10 @@ ROWS_PER_COLUMN = 4  # frames looked at: a bin of an hour has 24
 NO_DATA = 255
 
 
-def cells(rows: Sequence[HistoryRow], end: float, seconds: int) -> dict[str, Any]:
+Heat = TypedDict("Heat", {"from": int, "bin_s": int, "columns": int, "ids": list[str], "cells": str})  # cells: base64
+
+
+def cells(rows: Sequence[HistoryRow], end: float, seconds: int) -> Heat:
     """`rows` oldest first. A cell is the highest KV usage seen in its bin in percent; NO_DATA without a sample."""
     width = max(1, math.ceil(seconds / COLUMNS))
     last = math.floor(end / width)

@@ -5,7 +5,7 @@ A gap between frames becomes a row without values, which breaks the line.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 from controlplane.dashboard import heat
 from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES
@@ -18,6 +18,24 @@ RANGES_S = (300, 900, 3600, 21_600)
 COARSE_S = 15  # between the rows that are kept for the longest range
 COUNTS = ("n", "rate", "errors", "refused")
 CLASS_KEYS = (*COUNTS, *(f"{latency.key}_{name}" for latency in LATENCIES for name in PERCENTILES))
+
+
+class History(TypedDict):
+    """Rows as columns."""
+
+    bin_s: int
+    gap_s: float
+    seconds: int
+    at: list[float]
+    classes: dict[str, dict[str, dict[str, list[float | None]]]]  # by pool, class and CLASS_KEYS
+
+
+class KeptHistory(History):
+    kv: dict[str, list[float | None]]  # of the last minute, by instance
+
+
+class ChartedHistory(History):
+    heat: heat.Heat
 
 
 def row(frame: Frame) -> HistoryRow:
@@ -48,11 +66,18 @@ def bin_seconds(seconds: int) -> int:
     return max(1, math.ceil(seconds / POINTS))
 
 
-def columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> dict[str, Any]:
-    """Rows (oldest first) as columns over the `seconds` before `now`; each bin shows its last row.
+def columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> KeptHistory:
+    """Rows (oldest first) as columns over the `seconds` before `now`; each bin shows its last row."""
+    return {**_columns(rows, now, seconds), "kv": _sparks(rows, now)}
 
-    Percentiles already cover a sliding minute, so a bin's last row represents the rows left out.
-    """
+
+def charted(rows: Sequence[HistoryRow], now: float, seconds: int) -> ChartedHistory:
+    """What the Live page and the wall draw."""
+    return {**_columns(rows, now, seconds), "heat": heat.cells(rows, now, seconds)}
+
+
+def _columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> History:
+    """Percentiles already cover a sliding minute, so a bin's last row represents the rows left out."""
     width = bin_seconds(seconds)
     bins = {math.floor(item["at"] / width): item for item in rows if item["at"] > now - seconds}
     points = _broken(bins, width)
@@ -64,15 +89,7 @@ def columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> dict[str, A
         "seconds": seconds,
         "at": [at for at, _ in points],
         "classes": {pool: _pool_columns(chosen, pool) for pool in pools},
-        "kv": _sparks(rows, now),
     }
-
-
-def charted(rows: Sequence[HistoryRow], now: float, seconds: int) -> dict[str, Any]:
-    """What the Live page and the wall draw."""
-    drawn = columns(rows, now, seconds)
-    del drawn["kv"]
-    return {**drawn, "heat": heat.cells(rows, now, seconds)}
 
 
 def _broken(bins: Mapping[int, HistoryRow], width: int) -> list[tuple[float, HistoryRow | None]]:
@@ -92,10 +109,10 @@ def _with_sum(classes: KeptClasses) -> KeptClasses:
     return {ALL_POOLS: next(iter(classes.values())), **classes} if len(classes) == 1 else classes
 
 
-def _pool_columns(chosen: Sequence[HistoryRow | None], pool: str) -> dict[str, dict[str, list[Any]]]:
+def _pool_columns(chosen: Sequence[HistoryRow | None], pool: str) -> dict[str, dict[str, list[float | None]]]:
     classes = [_with_sum(item["classes"]).get(pool, {}) if item else {} for item in chosen]
     empty = [None] * len(CLASS_KEYS)
-    result: dict[str, dict[str, list[Any]]] = {}
+    result: dict[str, dict[str, list[float | None]]] = {}
     for name in _keys(classes):
         figures = [windows.get(name, empty) for windows in classes]
         # Rows of an earlier release may have fewer columns.
@@ -119,5 +136,5 @@ def _near(by_second: Mapping[int, Mapping[str, float | None]], second: int) -> M
     return next((by_second[at] for at in range(second, second - math.floor(FRAME_GAP_S), -1) if at in by_second), {})
 
 
-def _keys(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
+def _keys(mappings: Iterable[Mapping[str, object]]) -> list[str]:
     return list(dict.fromkeys(key for mapping in mappings for key in mapping))

@@ -1,15 +1,16 @@
 """Rows of a frame for the templates. Pure; static/js updates the same page from the next frame on."""
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from controlplane.dashboard import history
 from controlplane.dashboard.frame.attention import instance_link
 from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES, LatencyMetric
 from controlplane.dashboard.frame.slo import LOW_N, VERDICTS, verdict
 from controlplane.dashboard.frame.status import KV_SATURATED
-from controlplane.dashboard.frame.types import AttentionItem, ClassWindow, Frame, ShownEvent
+from controlplane.dashboard.frame.types import AttentionItem, ClassWindow, Frame, LivePolicy, ShownDelivery, ShownEvent
 from fleet.systems.prices import per_million
 from router.contract.redis import staleness
 from router.policy.types import CLASSES
@@ -17,51 +18,108 @@ from router.policy.types import CLASSES
 TILES_SHOWN = 128
 # Statuses in which an instance is as configured if its record says that. Others: unknown, or still on the way.
 CERTAIN = ("ready", "saturated", "draining", "stopped")
-BLANK_TILE = {"id": "", "status": "unseen", "tick": round(KV_SATURATED * 100)}
 
 
-def context(frame: Frame | None, pool: str, slos: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Tile:
+    id: str = ""
+    status: str = "unseen"
+    reason: str = ""
+    kv: float | None = None  # 0–1
+    hit_rate: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+    age_s: float | None = None
+    matches: bool = False
+    href: str = ""
+    fill: float | None = None  # % of the bar
+    tick: int = round(KV_SATURATED * 100)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyLine:
+    key: str
+    label: str
+    values: Sequence[float | None]  # by PERCENTILES
+    n: int | None
+    few: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPanel:
+    name: str
+    means: str
+    window: ClassWindow | None
+    latencies: list[LatencyLine]
+    slo: float | None
+    verdict: str
+    verdict_status: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPolicy:
+    """Of a shown pool, with the deliveries in it."""
+
+    pool: str
+    live: LivePolicy
+    simulated: bool
+    saving: dict[str, str] | None
+    tiers: str | None
+    deliveries: list[ShownDelivery]
+
+
+class LivePanels(NamedTuple):
+    """What the pages show besides the charts."""
+
+    frame: Frame | None
+    classes: list[ClassPanel]
+    attention: list[AttentionItem] = []
+    events: list[ShownEvent] = []
+    tiles: list[Tile] = []
+    hidden_tiles: int = 0
+    tile_total: int = 0
+    counts: Mapping[str, int] = {}
+    matching: int = 0
+    policies: list[PoolPolicy] = []
+    totals: Mapping[str, float | None] = {}
+    blank: Tile = Tile()
+
+
+def panels(frame: Frame | None, pool: str, slos: Mapping[str, Mapping[str, float]]) -> LivePanels:
     """An empty `pool` means all pools. `slos`: by class and metric."""
     if frame is None:
-        return {
-            "frame": None,
-            "tiles": [],
-            "blank": BLANK_TILE,
-            "classes": [_class(name, None, "", {}) for name in CLASSES],
-        }
+        return LivePanels(None, [_class(name, None, "", {}) for name in CLASSES])
     shown = tiles(frame, pool)
-    return {
-        "frame": frame,
-        "attention": [item for item in frame["attention"] if concerns(item, pool)],
-        "events": [event for event in frame["events"] if concerns(event, pool)],
-        "tiles": shown[:TILES_SHOWN],
-        "hidden_tiles": max(0, len(shown) - TILES_SHOWN),
-        "tile_total": len(shown),
-        "counts": frame["counts"] if not pool else dict(Counter(tile["status"] for tile in shown)),
-        "matching": sum(tile["matches"] and tile["status"] in CERTAIN for tile in shown),
-        "blank": BLANK_TILE,
-        "classes": classes(frame, pool, slos),
-        "policies": policies(frame, pool),
-        "totals": totals(frame, pool),
-    }
+    return LivePanels(
+        frame,
+        classes(frame, pool, slos),
+        attention=[item for item in frame["attention"] if concerns(item, pool)],
+        events=[event for event in frame["events"] if concerns(event, pool)],
+        tiles=shown[:TILES_SHOWN],
+        hidden_tiles=max(0, len(shown) - TILES_SHOWN),
+        tile_total=len(shown),
+        counts=frame["counts"] if not pool else dict(Counter(tile.status for tile in shown)),
+        matching=sum(tile.matches and tile.status in CERTAIN for tile in shown),
+        policies=policies(frame, pool),
+        totals=totals(frame, pool),
+    )
 
 
-def constants() -> dict[str, Any]:
-    """Constants that static/js shares with these pages."""
-    return {
-        "latencies": [metric.key for metric in LATENCIES],
-        "percentiles": list(PERCENTILES),
-        "counts": history.COUNTS,
-        "lowN": LOW_N,
-        "kvThreshold": KV_SATURATED,
-        "tilesShown": TILES_SHOWN,
-        "certain": CERTAIN,
-        "verdicts": VERDICTS,
-        "sampleStaleS": staleness.SAMPLE_STALE_S,
-        "sampleOfflineS": staleness.SAMPLE_OFFLINE_S,
-        "workerDownS": staleness.WORKER_DOWN_S,
-        "frameOldS": staleness.FRAME_OLD_S,
-    }
+# Constants that static/js shares with these pages.
+CONSTANTS = {
+    "latencies": [metric.key for metric in LATENCIES],
+    "percentiles": list(PERCENTILES),
+    "counts": history.COUNTS,
+    "lowN": LOW_N,
+    "kvThreshold": KV_SATURATED,
+    "tilesShown": TILES_SHOWN,
+    "certain": CERTAIN,
+    "verdicts": VERDICTS,
+    "sampleStaleS": staleness.SAMPLE_STALE_S,
+    "sampleOfflineS": staleness.SAMPLE_OFFLINE_S,
+    "workerDownS": staleness.WORKER_DOWN_S,
+    "frameOldS": staleness.FRAME_OLD_S,
+}
 
 
 def concerns(item: AttentionItem | ShownEvent, pool: str) -> bool:
@@ -69,33 +127,32 @@ def concerns(item: AttentionItem | ShownEvent, pool: str) -> bool:
     return not pool or not item["pools"] or pool in item["pools"]
 
 
-def policies(frame: Frame, pool: str) -> list[dict[str, Any]]:
-    """Of each shown pool, with the deliveries in it."""
+def policies(frame: Frame, pool: str) -> list[PoolPolicy]:
     return [
-        {
-            "pool": name,
-            "simulated": frame["pools"][name]["simulated"],
-            "saving": frame["savings"].get(name),
-            "tiers": frame["tiers"].get(name),
-            "deliveries": [line for line in frame["deliveries"] if name in line["pools"]],
-            **policy,
-        }
-        for name, policy in frame["policies"].items()
+        PoolPolicy(
+            pool=name,
+            live=live,
+            simulated=frame["pools"][name]["simulated"],
+            saving=frame["savings"].get(name),
+            tiers=frame["tiers"].get(name),
+            deliveries=[line for line in frame["deliveries"] if name in line["pools"]],
+        )
+        for name, live in frame["policies"].items()
         if pool in ("", name)
     ]
 
 
-def tiles(frame: Frame, pool: str) -> list[dict[str, Any]]:
+TILE_COLUMNS = ("id", "status", "reason", "kv", "hit_rate", "running", "waiting", "age_s", "matches")
+
+
+def tiles(frame: Frame, pool: str) -> list[Tile]:
     columns = frame["instances"]
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    return [
-        {**row, "tick": BLANK_TILE["tick"], "fill": round((row["kv"] or 0) * 100, 1), "href": instance_link(row["id"])}
-        for row in rows
-        if pool in ("", row["pool"])
-    ]
+    rows = zip(*(columns[name] for name in TILE_COLUMNS), strict=True)
+    shown = [Tile(*row) for of_pool, row in zip(columns["pool"], rows, strict=True) if pool in ("", of_pool)]
+    return [replace(tile, href=instance_link(tile.id), fill=round((tile.kv or 0) * 100, 1)) for tile in shown]
 
 
-def classes(frame: Frame, pool: str, slos: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+def classes(frame: Frame, pool: str, slos: Mapping[str, Mapping[str, float]]) -> list[ClassPanel]:
     chosen = shown_pool(frame, pool)
     windows = frame["classes"].get(chosen, {})
     means = frame["policies"][chosen]["means"] if chosen in frame["policies"] else {}
@@ -119,22 +176,20 @@ def slo(frame: Frame | None, pool: str, asked: Mapping[str, float]) -> dict[str,
     }
 
 
-def _class(name: str, window: ClassWindow | None, means: str, slos: Mapping[str, float]) -> dict[str, Any]:
-    lines = [_line(metric, window) for metric in LATENCIES]
+def _class(name: str, window: ClassWindow | None, means: str, slos: Mapping[str, float]) -> ClassPanel:
     limit = slos.get("ttft")
-    return {
-        "name": name, "means": means, "window": window, "latencies": lines, "slo": limit,
-        "verdict": verdict(window, limit), "verdict_status": VERDICTS[verdict(window, limit)],
-    }  # fmt: skip
+    lines, word = [_line(metric, window) for metric in LATENCIES], verdict(window, limit)
+    return ClassPanel(name, means, window, lines, limit, word, VERDICTS[word])
 
 
-def _line(metric: LatencyMetric, window: ClassWindow | None) -> dict[str, Any]:
-    n = window[metric.count] if window else None
-    values = window[metric.key] if window else (None,) * len(PERCENTILES)
-    return {"key": metric.key, "label": metric.label, "values": values, "n": n, "few": n is not None and n < LOW_N}
+def _line(metric: LatencyMetric, window: ClassWindow | None) -> LatencyLine:
+    if window is None:
+        return LatencyLine(metric.key, metric.label, (None,) * len(PERCENTILES), None, few=False)
+    n = window[metric.count]
+    return LatencyLine(metric.key, metric.label, window[metric.key], n, n < LOW_N)
 
 
-def totals(frame: Frame, pool: str) -> dict[str, Any]:
+def totals(frame: Frame, pool: str) -> dict[str, float | None]:
     """Sums over the shown instances; None where no instance reported a value."""
     columns = frame["instances"]
     shown = [i for i, name in enumerate(columns["pool"]) if pool in ("", name)]

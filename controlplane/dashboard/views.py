@@ -1,7 +1,7 @@
 """Live and the wall: first paint from the newest frame; the socket delivers the following ones."""
 
 import time
-from typing import Any
+from typing import TypedDict
 
 import redis
 import structlog
@@ -12,6 +12,7 @@ from django.views.decorators.http import require_GET
 
 from controlplane.dashboard import history, page
 from controlplane.dashboard.frame.latency import LATENCIES
+from controlplane.dashboard.frame.types import Frame
 from controlplane.dashboard.step import current, rows
 from controlplane.permissions import can_operate
 from fleet import selectors
@@ -23,6 +24,15 @@ WALL_S = 300
 SHORTEST_S = 60
 
 
+class Snapshot(TypedDict):
+    """Like the first message of a socket; `trouble` names the cause when the live state cannot be read."""
+
+    sent_at: float
+    frame: Frame | None
+    history: history.ChartedHistory
+    trouble: str
+
+
 @require_GET
 @never_cache
 def live(request: HttpRequest) -> HttpResponse:
@@ -30,28 +40,17 @@ def live(request: HttpRequest) -> HttpResponse:
     seconds = window[1] - window[0] if window else asked_range(request)
     snapshot = read_snapshot(seconds, window[1] if window else None)
     frame = snapshot["frame"]
-    pool = asked_pool(request, frame)
-    slo = page.slo(frame, pool, asked_slo(request))
     context = {
-        "snapshot": snapshot,
         "may_note": can_operate(request.user),
-        "settings": {
-            "seconds": seconds,
-            "window": window,
-            "pool": pool,
-            "asked": asked_slo(request),
-            "mayRollBack": can_operate(request.user),
-            **page.constants(),
-        },
         "ranges": [
             {"seconds": value, "label": label, "query": query(request, **{"range": value, "from": None, "to": None})}
             for value, label in RANGES
         ],
         "pools": [
             {"name": name, "label": name or "All pools", "query": query(request, pool=name or None)}
-            for name in ("", *(frame or {"pools": ()})["pools"])
+            for name in ("", *(frame["pools"] if frame else ()))
         ],
-        **page.context(frame, pool, slo),
+        **_panels(request, snapshot, seconds=seconds, window=window),
     }
     return render(request, "live/live.html", context)
 
@@ -59,38 +58,39 @@ def live(request: HttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 def wall(request: HttpRequest) -> HttpResponse:
-    snapshot = read_snapshot(WALL_S)
-    pool = asked_pool(request, snapshot["frame"])
     context = {
-        "snapshot": snapshot,
         "fleet_name": selectors.fleet_name(),
         "may_operate": can_operate(request.user),
-        "settings": {
-            "seconds": WALL_S,
-            "window": None,
-            "pool": pool,
-            "kiosk": request.GET.get("kiosk") == "1",
-            "asked": asked_slo(request),
-            "mayRollBack": can_operate(request.user),
-            **page.constants(),
-        },
-        **page.context(snapshot["frame"], pool, page.slo(snapshot["frame"], pool, asked_slo(request))),
+        **_panels(request, read_snapshot(WALL_S), seconds=WALL_S, window=None, kiosk=request.GET.get("kiosk") == "1"),
     }
     return render(request, "live/wall.html", context)
 
 
-def read_snapshot(seconds: int, end: float | None = None) -> dict[str, Any]:
-    """Like the socket's snapshot, with the history up to `end`; `trouble` names the cause when it cannot be read."""
+def _panels(request: HttpRequest, snapshot: Snapshot, **settings: object) -> dict[str, object]:
+    """`settings`: of the page, for static/js."""
+    frame, asked = snapshot["frame"], asked_slo(request)
+    pool = asked_pool(request, frame)
+    return {
+        "snapshot": snapshot,
+        "settings": {
+            **settings,
+            "pool": pool,
+            "asked": asked,
+            "mayRollBack": can_operate(request.user),
+            **page.CONSTANTS,
+        },
+        **page.panels(frame, pool, page.slo(frame, pool, asked))._asdict(),
+    }
+
+
+def read_snapshot(seconds: int, end: float | None = None) -> Snapshot:
+    """With the history up to `end`."""
     now = time.time()
     until = now if end is None else end
     try:
         client = connect()
-        return {
-            "sent_at": now,
-            "frame": current(client, now),
-            "history": history.charted(rows(client, now, seconds, end), until, seconds),
-            "trouble": "",
-        }
+        kept = history.charted(rows(client, now, seconds, end), until, seconds)
+        return {"sent_at": now, "frame": current(client, now), "history": kept, "trouble": ""}
     except redis.RedisError as error:
         log.warning("live.redis_down", error=str(error))
         return {"sent_at": now, "frame": None, "history": history.charted((), until, seconds), "trouble": "redis"}
@@ -110,7 +110,7 @@ def asked_range(request: HttpRequest) -> int:
     return int(asked) if asked in {str(value) for value, _ in RANGES} else RANGES[0][0]
 
 
-def asked_pool(request: HttpRequest, frame: dict[str, Any] | None) -> str:
+def asked_pool(request: HttpRequest, frame: Frame | None) -> str:
     """The selected pool; empty for all pools and for an unknown name."""
     asked = request.GET.get("pool", "")
     return asked if frame and asked in frame["pools"] else ""
@@ -122,7 +122,7 @@ def asked_slo(request: HttpRequest) -> dict[str, float]:
     return {key: float(text) for key, text in asked.items() if text.isascii() and text.isdigit()}
 
 
-def query(request: HttpRequest, **changes: Any) -> str:
+def query(request: HttpRequest, **changes: object) -> str:
     """The page's query string with changes; None removes a key."""
     parameters = request.GET.copy()
     for key, value in changes.items():

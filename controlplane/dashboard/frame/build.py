@@ -6,11 +6,11 @@ None means unknown and is never written as 0. Times are Unix seconds, latencies 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import NamedTuple, cast
 
-from msgspec import structs
+from msgspec import Struct, ValidationError, convert, structs
 
-from controlplane.dashboard.frame import attention, class_limits, flow, latency, refusals, savings, slo, tiers
+from controlplane.dashboard.frame import attention, flow, latency, refusals, savings, slo, tiers
 from controlplane.dashboard.frame.status import KV_SATURATED, ORDER, shown_status
 from controlplane.dashboard.frame.types import (
     Classes,
@@ -24,6 +24,7 @@ from controlplane.dashboard.frame.types import (
     ShownDelivery,
     ShownEvent,
 )
+from fleet.counted import percent
 from fleet.kinds import KINDS
 from router.contract import sketch
 from router.contract.pools import is_ephemeral
@@ -36,8 +37,6 @@ from router.contract.redis.saving import SavingLine
 from router.contract.redis.staleness import ROUTER_GONE_S, SAMPLE_STALE_S
 from router.policy.schema.document import upgrade_if_known
 from router.policy.types import CLASSES
-
-LastRow = dict[str, Any]  # columns of an instance in the previous frame
 
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
 SCHEMA = 2
@@ -147,10 +146,41 @@ def _counts(statuses: Iterable[str]) -> dict[str, int]:
 
 
 SKETCHES = ("ttft", "tpot", "new_tokens", "reuse_gap")
-COLUMNS = (
-    "id", "pool", "state", "status", "reason", "age_s", "kv", "kv_blocks", "running", "waiting", "waiting_avg",
-    "hit_rate", "tokens_s", "tokens_total", "epoch", "sampled_at", "matches", "node", "gpus", "dollars_h",
-)  # fmt: skip
+
+
+class InstanceRow(NamedTuple):
+    """One entry of each column of the frame's instances."""
+
+    id: str
+    pool: str
+    state: str
+    status: str
+    reason: str
+    age_s: float | None
+    kv: float | None
+    kv_blocks: int | None
+    running: float | None
+    waiting: float | None
+    waiting_avg: float | None
+    hit_rate: float | None
+    tokens_s: float | None
+    tokens_total: float | None
+    epoch: int | None
+    sampled_at: float | None
+    matches: bool
+    node: str
+    gpus: float | None
+    dollars_h: float | None
+
+
+class LastRow(NamedTuple):
+    """Of an instance, in the previous frame."""
+
+    waiting_avg: float | None
+    tokens_s: float | None
+    tokens_total: float | None
+    epoch: int | None
+    sampled_at: float | None
 
 
 def _instances(now: float, inputs: FrameInputs, pools: Sequence[str], before: Mapping[str, LastRow]) -> Columns:
@@ -159,39 +189,39 @@ def _instances(now: float, inputs: FrameInputs, pools: Sequence[str], before: Ma
         for pool in pools
         for instance in inputs.fleets[pool].instances
     ]
-    rows.sort(key=lambda row: (row["pool"], _natural(row["id"])))
-    return {name: [row[name] for row in rows] for name in COLUMNS}
+    rows.sort(key=lambda row: (row.pool, _natural(row.id)))
+    return {name: [row[i] for row in rows] for i, name in enumerate(InstanceRow._fields)}
 
 
 def _instance(
     now: float, pool: str, instance: PublishedInstance, sample: InstanceSample | None, before: LastRow | None
-) -> dict[str, Any]:
+) -> InstanceRow:
     if instance.state in RESTING or (sample is not None and sample.epoch != instance.epoch):
         sample = None  # of the previous process
     status, why = shown_status(instance.state, sample, now)
     metrics = sample or EngineMetrics()
-    return {
-        "id": instance.id,
-        "pool": pool,
-        "state": instance.state,
-        "status": status,
-        "reason": why or instance.reason,
-        "age_s": None if sample is None else round(max(0.0, now - sample.at), 1),
-        "kv": _rounded(metrics.kv_usage, 3),
-        "kv_blocks": metrics.kv_blocks or instance.kv_blocks,
-        "running": metrics.running,
-        "waiting": metrics.waiting,
-        "waiting_avg": _average(metrics.waiting, before),
-        "hit_rate": None if sample is None else _rounded(sample.hit_rate, 3),
-        "tokens_s": _tokens_per_second(sample, before),
-        "tokens_total": metrics.generation_tokens_total,
-        "epoch": None if sample is None else sample.epoch,
-        "sampled_at": None if sample is None else sample.at,
-        "matches": instance.state == "ready" if instance.matches is None else instance.matches,
-        "node": instance.node,
-        "gpus": None if instance.dollars_per_hour is None or instance.state == "stopped" else instance.gpus,
-        "dollars_h": None if instance.state == "stopped" else instance.dollars_per_hour,
-    }
+    return InstanceRow(
+        id=instance.id,
+        pool=pool,
+        state=instance.state,
+        status=status,
+        reason=why or instance.reason,
+        age_s=None if sample is None else round(max(0.0, now - sample.at), 1),
+        kv=_rounded(metrics.kv_usage, 3),
+        kv_blocks=metrics.kv_blocks or instance.kv_blocks,
+        running=metrics.running,
+        waiting=metrics.waiting,
+        waiting_avg=_average(metrics.waiting, before),
+        hit_rate=None if sample is None else _rounded(sample.hit_rate, 3),
+        tokens_s=_tokens_per_second(sample, before),
+        tokens_total=metrics.generation_tokens_total,
+        epoch=None if sample is None else sample.epoch,
+        sampled_at=None if sample is None else sample.at,
+        matches=instance.state == "ready" if instance.matches is None else instance.matches,
+        node=instance.node,
+        gpus=None if instance.dollars_per_hour is None or instance.state == "stopped" else instance.gpus,
+        dollars_h=None if instance.state == "stopped" else instance.dollars_per_hour,
+    )
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
@@ -200,7 +230,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 def _average(waiting: float | None, before: LastRow | None) -> float | None:
     """Average of waiting requests over the last minute: a queue well above it is growing."""
-    past: float | None = None if before is None else before["waiting_avg"]
+    past = None if before is None else before.waiting_avg
     if waiting is None or past is None:
         return waiting if past is None else past
     return round(past + (waiting - past) / AVERAGE_S, 3)
@@ -208,22 +238,21 @@ def _average(waiting: float | None, before: LastRow | None) -> float | None:
 
 def _tokens_per_second(sample: InstanceSample | None, before: LastRow | None) -> float | None:
     """Rate between two samples of one epoch; the last rate without a newer sample, None after a restart."""
-    if sample is None or before is None or before["epoch"] != sample.epoch:
+    if sample is None or before is None or before.epoch != sample.epoch or before.sampled_at is None:
         return None
-    total, past = sample.generation_tokens_total, before["tokens_total"]
+    total, past = sample.generation_tokens_total, before.tokens_total
     if total is None or past is None or total < past:
         return None
-    elapsed = sample.at - before["sampled_at"]
-    last: float | None = before["tokens_s"]
-    return last if elapsed <= 0 else round((total - past) / elapsed, 1)
+    elapsed = sample.at - before.sampled_at
+    return before.tokens_s if elapsed <= 0 else round((total - past) / elapsed, 1)
 
 
 def _by_id(previous: Frame | None) -> dict[str, LastRow]:
     if previous is None:
         return {}
     columns = previous["instances"]
-    keys = ("waiting_avg", "tokens_s", "tokens_total", "epoch", "sampled_at")
-    return {name: {key: columns[key][i] for key in keys} for i, name in enumerate(columns["id"])}
+    rows = zip(*(columns[key] for key in LastRow._fields), strict=True)
+    return {name: LastRow(*row) for name, row in zip(columns["id"], rows, strict=True)}
 
 
 def _natural(name: str) -> tuple[str, int]:
@@ -317,9 +346,31 @@ def _policy(now: float, pool: str, inputs: FrameInputs) -> LivePolicy:
         "published_at": live.published_at,
         "strategy": strategy if isinstance(strategy, str) else None,
         "classes": limits,
-        "means": class_limits.in_words(limits),
+        "means": class_words(limits),
         "routers": len(running),
         "acknowledged": sum(version == live.version for version in running),
+    }
+
+
+class ClassLimits(Struct):
+    """The thresholds of a policy that define its classes."""
+
+    heavy_new_tokens: int
+    warm_hit_share: float
+    warm_new_tokens: int
+
+
+def class_words(limits: object) -> dict[str, str]:
+    """What each class means; empty while the thresholds are unknown."""
+    try:
+        known = convert(limits, ClassLimits)
+    except ValidationError:
+        return {}
+    heavy, warm = f"{known.heavy_new_tokens:,}", f"{known.warm_new_tokens:,}"
+    return {
+        "warm": f"more than {percent(known.warm_hit_share)} cached or under {warm} new tokens",
+        "medium": f"{warm} to {heavy} new tokens",
+        "heavy": f"{heavy} new tokens or more",
     }
 
 

@@ -3,6 +3,8 @@ unknown."""
 
 from typing import Any, TypedDict
 
+from router.contract.json_value import Json
+
 Columns = dict[str, list[Any]]  # one list per field, one entry per row
 
 
@@ -59,7 +61,7 @@ class LivePolicy(TypedDict):
     version: int
     published_at: float | None
     strategy: str | None
-    classes: dict[str, Any]  # thresholds of the document
+    classes: Json  # thresholds of the document
     means: dict[str, str]  # by class, in words
     routers: int
     acknowledged: int  # routers that run the version

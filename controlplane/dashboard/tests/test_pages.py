@@ -7,7 +7,7 @@ import redis
 from django.test import Client, RequestFactory
 
 from controlplane.dashboard import page, views
-from controlplane.dashboard.frame import class_limits
+from controlplane.dashboard.frame.build import class_words
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing import ApiCaller
 from router.contract.redis.staleness import SAMPLE_STALE_S
@@ -119,8 +119,8 @@ def test_strangers_are_sent_to_sign_in(client: Client, db: None, path: str) -> N
 
 def test_a_class_is_described_only_when_its_thresholds_are_known() -> None:
     limits = {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000}
-    assert class_limits.in_words(limits)["warm"] == "more than 50 % cached or under 5,000 new tokens"
-    assert class_limits.in_words({}) == {}
+    assert class_words(limits)["warm"] == "more than 50 % cached or under 5,000 new tokens"
+    assert class_words({}) == {}
 
 
 def test_a_pool_shows_its_own_events_and_those_of_the_fleet() -> None:

@@ -214,4 +214,4 @@ async def test_a_slow_viewer_skips_frames_instead_of_piling_them_up() -> None:
     ],
 )
 def test_a_socket_gets_one_of_the_offered_ranges(query: str, seconds: int) -> None:
-    assert consumers.asked_seconds({"query_string": query.encode(), "user": AnonymousUser()}) == seconds
+    assert consumers.asked_seconds(query.encode()) == seconds

@@ -94,4 +94,4 @@ def test_deliveries_of_other_pools_are_left_out(running):
 def test_the_page_puts_the_line_below_its_policy(running):
     built = frame(report(timezone.now()))
     built["policies"] = {"demo": {"policy": "default", "version": 1}}
-    assert [line["delivery"] for line in page.policies(built, "")[0]["deliveries"]] == [running.pk]
+    assert [line["delivery"] for line in page.policies(built, "")[0].deliveries] == [running.pk]
