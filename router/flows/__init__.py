@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Collection
 import orjson
 
 from router.contract import connectors
-from router.flows import bodies, colocated, mooncake_p2p, mooncake_store, nixl, parallel_pd, trtllm
+from router.flows import bodies, mooncake_p2p, mooncake_store, nixl, parallel_pd, trtllm
 from router.flows.decode import decode
+from router.flows.post import post
 from router.http.errors import ErrorResponse
 from router.policy.types import Decision
 from router.pool.endpoint import Endpoint, Lease
@@ -36,7 +37,7 @@ async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease
     """The connection with the answer; the caller releases it. Raises UpstreamError and ErrorResponse."""
     before = call.outcome.offload
     if before is None and not decision.prefill:
-        return await colocated.serve(call, endpoint, call.rules)
+        return await post(call, endpoint, call.request.body)
     way = _again(call, endpoint, before) if before is not None else _offload(call, decision, endpoint)
     try:
         answering = await way
@@ -46,7 +47,7 @@ async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease
     if answering is not None and call.outcome.flow != "colocated":
         return answering
     lease.charge(decision.new_tokens)
-    return answering or await colocated.serve(call, endpoint, call.rules)
+    return answering or await post(call, endpoint, call.request.body)
 
 
 def _give_up(call: Call, error: PrefillFailed) -> None:

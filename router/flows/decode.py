@@ -22,9 +22,8 @@ async def decode(
     kept, offload.kept = offload.kept, None
     offload.sent = time.perf_counter()
     offload.transfer_bytes = _bytes_to_move(call, endpoint)
-    limit_s = call.rules["failure.first_byte_timeout_s"]
     try:
-        connection = await post(call, endpoint, body, first_byte_timeout_s=limit_s, forwarded=forwarded)
+        connection = await post(call, endpoint, body, forwarded)
     except ConnectFailed:
         offload.kept = kept
         raise
@@ -36,7 +35,7 @@ async def decode(
     if call.rules["failure.offload_fallback"] == "fail":
         raise PrefillFailed(why)
     offload.local("fallback", why)
-    return await post(call, endpoint, call.request.body, first_byte_timeout_s=limit_s)
+    return await post(call, endpoint, call.request.body)
 
 
 def _bytes_to_move(call: Call, endpoint: Endpoint) -> int | None:

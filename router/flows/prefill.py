@@ -79,7 +79,7 @@ async def _fetch(
 
 
 async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, forwarded: bytes | None) -> bytes:
-    connection = await post(call, endpoint, body, first_byte_timeout_s=limit_s, forwarded=forwarded)
+    connection = await post(call, endpoint, body, forwarded, limit_s)
     try:
         raw = await _whole(connection)
     finally:

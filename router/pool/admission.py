@@ -45,19 +45,6 @@ class Refusal:
 class Admission:
     """All times are seconds of one clock, the caller's."""
 
-    __slots__ = (
-        "_callback",
-        "_deadline",
-        "_entry",
-        "_policy",
-        "_queue",
-        "_queued_at",
-        "_started",
-        "_tenant",
-        "queued_s",
-        "state",
-        "wait",
-    )
     _policy: Policy  # as of the latest decision
 
     def __init__(self, queue: AdmissionQueue, started: float, tenant: str = "", deadline: float | None = None) -> None:

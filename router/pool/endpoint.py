@@ -19,38 +19,6 @@ DEFAULT_BLOCK_SIZE = 16  # tokens, of an instance that reports none
 
 
 class Endpoint:
-    __slots__ = (
-        "_view",
-        "approximate",
-        "belief",
-        "block_size",
-        "breaker",
-        "changes",
-        "connector",
-        "decodes",
-        "engine_id",
-        "epoch",
-        "events_url",
-        "exact",
-        "feed",
-        "id",
-        "kv",
-        "kv_tokens",
-        "kv_usage",
-        "others",
-        "prefill_tokens",
-        "reason",
-        "reports_cached",
-        "requests",
-        "role",
-        "routable",
-        "sampled_at",
-        "state",
-        "tokenizer",
-        "upstream",
-        "waiting",
-    )
-
     def __init__(self, instance: PublishedInstance) -> None:
         self.id = instance.id
         self.epoch = instance.epoch

@@ -8,18 +8,6 @@ from router.tokenize.tokenizer import Tokenizer
 class KvEventState:
     """Empty, and free of cost for requests, until an engine publishes KV events."""
 
-    __slots__ = (
-        "believed_of_all",
-        "index",
-        "no_tokens",
-        "outcomes",
-        "reader",
-        "reader_at",
-        "reader_name",
-        "sizes",
-        "untokenized",
-    )
-
     def __init__(self) -> None:
         self.index: ExactIndex | None = None
         self.reader: Tokenizer | None = None

@@ -69,19 +69,6 @@ class Sent:
 class CacheForecast:
     """Of one instance; all sizes in blocks, on the device."""
 
-    __slots__ = (
-        "_admissions",
-        "_answer",
-        "_answers",
-        "_capacity",
-        "_eviction",
-        "_expected",
-        "_leaving",
-        "_next",
-        "_under_way",
-        "held",
-    )
-
     def __init__(self, capacity: int) -> None:
         self.held = 0  # now, counting copies
         self._capacity = capacity
