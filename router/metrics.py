@@ -2,28 +2,26 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from router.contract.histogram import Histogram
 from router.http.clients import ClientConnections
-from router.pool import memory_limits
+from router.pool.endpoint import Endpoint
+from router.pool.memory_limits import stores
+from router.pool.pool import Pool
 from router.telemetry import delivery_metrics, prefix_metrics
+from router.telemetry.families import PREFIX, counter, gauge, histogram
 from router.telemetry.recorder import Recorder
-from router.telemetry.tally import BOUNDS_MS
 
 if TYPE_CHECKING:
     from router.source import PoolSource
     from router.sync.live_state import LiveState
     from router.sync.peers import RouterPeers
-
-PREFIX = "weir_router_"
-
-Labels = TypeVar("Labels", bound=tuple[str, ...])
 
 
 class RouterCollector(Collector):
@@ -38,7 +36,7 @@ class RouterCollector(Collector):
         yield from self._instances()
         yield from self._pools_state()
         yield from prefix_metrics.metrics(self._pools.all())
-        yield from memory_limits.metrics(self._pools.all())
+        yield from self._kept_entries()
         yield from delivery_metrics.metrics(list(self._pools.all()), self._recorder)
         yield from self._keys()
         yield from self._client_connections()
@@ -47,25 +45,28 @@ class RouterCollector(Collector):
 
     def _traffic(self) -> Iterator[Metric]:
         record = self._recorder
-        yield _counter("requests", "Requests by outcome", ("pool", "class", "outcome"), record.outcomes())
-        yield _counter("retries", "Attempts that failed and were repeated", ("pool", "instance"), record.retries)
-        yield _counter("errors", "Errors returned to clients", ("pool", "code"), record.errors)
-        yield _counter("decisions", "Decisions by instance and rule", ("pool", "instance", "rule"), record.decisions)
-        offloads = ("pool", "connector", "outcome")
-        yield _counter("offloads", "Prefills placed on another instance", offloads, record.offloads)
-        yield _counter("tokens", "Tokens reported by engines, and predicted", ("pool", "kind"), record.tokens())
-        yield _histogram(
-            "time_to_first_token_seconds", "Time to the first byte of a streamed response", _of(record, "ttft")
+        yield counter("requests", "Requests by outcome", ("pool", "class", "outcome"), record.outcomes().items())
+        yield counter("retries", "Attempts that failed and were repeated", ("pool", "instance"), record.retries.items())
+        yield counter("errors", "Errors returned to clients", ("pool", "code"), record.errors.items())
+        yield counter(
+            "decisions", "Decisions by instance and rule", ("pool", "instance", "rule"), record.decisions.items()
         )
-        yield _histogram("time_per_output_token_seconds", "Time per output token after the first", _of(record, "tpot"))
-        yield _histogram("request_seconds", "Duration of served requests", _of(record, "e2e"))
+        offloads = ("pool", "connector", "outcome")
+        yield counter("offloads", "Prefills placed on another instance", offloads, record.offloads.items())
+        yield counter("tokens", "Tokens reported by engines, and predicted", ("pool", "kind"), record.tokens().items())
+        for name, text, of in (
+            ("time_to_first_token_seconds", "Time to the first byte of a streamed response", "ttft"),
+            ("time_per_output_token_seconds", "Time per output token after the first", "tpot"),
+            ("request_seconds", "Duration of served requests", "e2e"),
+        ):
+            yield histogram(name, text, ("pool", "class"), _of(record, of), unit=1000)  # s
 
     def _client_connections(self) -> Iterator[Metric]:
         clients = self._clients
         yield _single("client_connections", "Connections of clients", len(clients.open))
         ended = {("refused",): clients.refused, ("closed_idle",): clients.closed, ("stalled",): clients.stalled}
         help_ = "Connections refused or closed idle for want of room, or given up as their clients did not read"
-        yield _counter("client_connections_ended", help_, ("reason",), ended)
+        yield counter("client_connections_ended", help_, ("reason",), ended.items())
 
     def _keys(self) -> Iterator[Metric]:
         """Labelled by key name; the number of keys bounds the number of series."""
@@ -75,56 +76,55 @@ class RouterCollector(Collector):
             tokens[(meter.key.name,)] += meter.tokens
             for outcome, count in meter.outcomes.items():
                 requests[meter.key.name, outcome] += count
-        yield _counter("key_requests", "Requests with an API key by outcome", ("key", "outcome"), requests)
-        yield _counter("key_tokens", "Tokens reported by engines for an API key", ("key",), tokens)
+        yield counter("key_requests", "Requests with an API key by outcome", ("key", "outcome"), requests.items())
+        yield counter("key_tokens", "Tokens reported by engines for an API key", ("key",), tokens.items())
 
     def _instances(self) -> Iterator[Metric]:
         labels = ("pool", "instance")
-        inflight = _gauge("inflight_requests", "Requests sent and not finished", labels)
-        prefill = _gauge("inflight_prefill_tokens", "New tokens of requests without a first byte", labels)
-        decodes = _gauge("inflight_decodes", "Streams past their first byte", labels)
-        breaker = _gauge("breaker_open", "1 while the breaker is not closed", labels)
-        connections = _gauge("upstream_connections", "Connections to the engine, including idle ones", labels)
-        chunks = _gauge("prefix_chunks", "Prompt chunks expected in the instance's cache", labels)
-        for pool in self._pools.all():
-            for endpoint in pool.endpoints.values():
-                key = (pool.name, endpoint.id)
-                inflight.add_metric(key, endpoint.requests)
-                prefill.add_metric(key, endpoint.prefill_tokens)
-                decodes.add_metric(key, endpoint.decodes)
-                breaker.add_metric(key, endpoint.breaker.state != "closed")
-                connections.add_metric(key, len(endpoint.upstream.connections))
-                chunks.add_metric(key, pool.index.chunks(endpoint.id))
-        yield from (inflight, prefill, decodes, breaker, connections, chunks)
+        found = [
+            ((pool.name, endpoint.id), endpoint) for pool in self._pools.all() for endpoint in pool.endpoints.values()
+        ]
+
+        def each(name: str, text: str, value: Callable[[Endpoint], float]) -> Metric:
+            return gauge(name, text, labels, ((key, value(endpoint)) for key, endpoint in found))
+
+        yield each("inflight_requests", "Requests sent and not finished", lambda one: one.requests)
+        yield each(
+            "inflight_prefill_tokens", "New tokens of requests without a first byte", lambda one: one.prefill_tokens
+        )
+        yield each("inflight_decodes", "Streams past their first byte", lambda one: one.decodes)
+        yield each("breaker_open", "1 while the breaker is not closed", lambda one: one.breaker.state != "closed")
+        connections = "Connections to the engine, including idle ones"
+        yield each("upstream_connections", connections, lambda one: len(one.upstream.connections))
+        chunks = [((pool.name, name), pool.index.chunks(name)) for pool in self._pools.all() for name in pool.endpoints]
+        yield gauge("prefix_chunks", "Prompt chunks expected in the instance's cache", labels, chunks)
 
     def _pools_state(self) -> Iterator[Metric]:
-        version = _gauge("policy_version", "Current version, 0 for the built-in default", ("pool",))
-        ready = _gauge("ready_instances", "Instances that take requests", ("pool",))
-        sessions = _gauge("sessions", "Sessions with a known instance", ("pool",))
-        waiting = _gauge("queued_requests", "Requests waiting for capacity", ("pool", "class"))
-        ratio = _gauge("tokens_per_byte", "Estimated from the usage in responses", ("pool",))
-        for pool in self._pools.all():
-            version.add_metric((pool.name,), pool.version)
-            ready.add_metric((pool.name,), pool.ready)
-            sessions.add_metric((pool.name,), len(pool.affinity))
-            ratio.add_metric((pool.name,), pool.tokens.per_byte)
-            for request_class, count in pool.queue.waiting.items():
-                waiting.add_metric((pool.name, request_class), count)
-        yield from (version, ready, sessions, waiting, ratio)
-        yield from self._rates()
+        pools = list(self._pools.all())
 
-    def _rates(self) -> Iterator[Metric]:
-        """0 means unknown."""
-        prefill = _gauge(
-            "prefill_tokens_per_second", "Prefill speed of an instance that computes one prompt", ("pool",)
-        )
-        transfer = _gauge("transfer_bytes_per_second", "Transfer rate of KV blocks between instances", ("pool",))
-        setup = _gauge("transfer_setup_seconds", "Fixed time of a KV transfer", ("pool",))
-        for pool in self._pools.all():
-            prefill.add_metric((pool.name,), pool.rates.prefill_tokens_per_s)
-            transfer.add_metric((pool.name,), pool.rates.transfer_bytes_per_s)
-            setup.add_metric((pool.name,), pool.rates.transfer_setup_s)
-        yield from (prefill, transfer, setup)
+        def each(name: str, text: str, value: Callable[[Pool], float]) -> Metric:
+            return gauge(name, text, ("pool",), (((pool.name,), value(pool)) for pool in pools))
+
+        yield each("policy_version", "Current version, 0 for the built-in default", lambda pool: pool.version)
+        yield each("ready_instances", "Instances that take requests", lambda pool: pool.ready)
+        yield each("sessions", "Sessions with a known instance", lambda pool: len(pool.affinity))
+        waiting = [((pool.name, name), count) for pool in pools for name, count in pool.queue.waiting.items()]
+        yield gauge("queued_requests", "Requests waiting for capacity", ("pool", "class"), waiting)
+        yield each("tokens_per_byte", "Estimated from the usage in responses", lambda pool: pool.tokens.per_byte)
+        # Of these, 0 means unknown.
+        prefill = "Prefill speed of an instance that computes one prompt"
+        yield each("prefill_tokens_per_second", prefill, lambda pool: pool.rates.prefill_tokens_per_s)
+        transfer = "Transfer rate of KV blocks between instances"
+        yield each("transfer_bytes_per_second", transfer, lambda pool: pool.rates.transfer_bytes_per_s)
+        setup = "Fixed time of a KV transfer"
+        yield each("transfer_setup_seconds", setup, lambda pool: pool.rates.transfer_setup_s)
+
+    def _kept_entries(self) -> Iterator[Metric]:
+        labels = ("pool", "store")
+        found = [((pool.name, name), sizes) for pool in self._pools.all() for name, sizes in stores(pool).items()]
+        kept, limit = "Entries kept of past requests", "Limit of the entries kept"
+        yield gauge("kept_entries", kept, labels, ((key, entries) for key, (entries, _) in found))
+        yield gauge("kept_entries_limit", limit, labels, ((key, most) for key, (_, most) in found))
 
 
 def of_redis(live: "LiveState", record: Recorder, peers: "RouterPeers") -> Iterator[Metric]:
@@ -133,16 +133,16 @@ def of_redis(live: "LiveState", record: Recorder, peers: "RouterPeers") -> Itera
     yield _total("receipts_lost", "Receipts dropped while Redis was unreachable", record.lost)
     yield _total("receipts_unwritable", "Receipts dropped because they could not be encoded", record.unwritable)
     written = {(result,): count for result, count in record.traffic.items()}
-    yield _counter("traffic_entries", "Entries of recorded traffic", ("result",), written)
+    yield counter("traffic_entries", "Entries of recorded traffic", ("result",), written.items())
     yield _total("unreadable_values", "Values in Redis that could not be read", live.unreadable)
     yield _single("other_routers", "Other routers alive on the same Redis", len(peers))
     exchanged = {("heard",): peers.taken, ("told",): peers.prompts_sent, ("dropped",): peers.untold}
-    yield _counter("exchanged_prompts", "Prompts exchanged between routers", ("result",), exchanged)
+    yield counter("exchanged_prompts", "Prompts exchanged between routers", ("result",), exchanged.items())
 
 
 def of_files(reloads: Mapping[str, int]) -> Iterator[Metric]:
     counted = {(result,): count for result, count in reloads.items()}
-    yield _counter("reloads", "Reloads of the policy and instances", ("result",), counted)
+    yield counter("reloads", "Reloads of the policy and instances", ("result",), counted.items())
 
 
 def render(source: "PoolSource", clients: ClientConnections) -> bytes:
@@ -158,20 +158,9 @@ def _tasks() -> int:
         return 0
 
 
-def _of(record: Recorder, name: str) -> dict[tuple[str, str], Histogram]:
-    histograms = {key: getattr(tally, name) for key, tally in record.tallies.items()}
-    return {key: histogram for key, histogram in histograms.items() if any(histogram.counts)}
-
-
-def _counter(name: str, text: str, labels: tuple[str, ...], values: Mapping[Labels, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
-
-
-def _gauge(name: str, text: str, labels: tuple[str, ...]) -> GaugeMetricFamily:
-    return GaugeMetricFamily(PREFIX + name, text, labels=labels)
+def _of(record: Recorder, name: str) -> list[tuple[tuple[str, str], Histogram]]:
+    histograms = [(key, getattr(tally, name)) for key, tally in record.tallies.items()]
+    return [(key, histogram) for key, histogram in histograms if any(histogram.counts)]
 
 
 def _single(name: str, text: str, value: float) -> GaugeMetricFamily:
@@ -180,12 +169,3 @@ def _single(name: str, text: str, value: float) -> GaugeMetricFamily:
 
 def _total(name: str, text: str, value: int) -> CounterMetricFamily:
     return CounterMetricFamily(PREFIX + name, text, value=value)
-
-
-def _histogram(name: str, text: str, values: Mapping[tuple[str, str], Histogram]) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(PREFIX + name, text, labels=("pool", "class"))
-    bounds = [*(f"{bound / 1000:g}" for bound in BOUNDS_MS), "+Inf"]  # s
-    for key, histogram in values.items():
-        buckets = [(bound, float(count)) for bound, count in zip(bounds, histogram.cumulative(), strict=True)]
-        family.add_metric(key, buckets, histogram.total / 1000)
-    return family

@@ -1,8 +1,26 @@
 """A pool's exact prefix index (from KV events), and the tokenizer that its look-ups need."""
 
+from dataclasses import dataclass, field
+
+from router.contract.histogram import Histogram
 from router.prefix.exact.index import ExactIndex
-from router.prefix.outcomes import Outcomes
 from router.tokenize.tokenizer import Tokenizer
+
+ERROR_BOUNDS = (0, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)  # tokens
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """Predicted against actual cached tokens of all requests since the start, for one index in force."""
+
+    predicted: int = 0
+    actual: int = 0
+    error: Histogram = field(default_factory=lambda: Histogram(ERROR_BOUNDS))  # of |predicted − actual|
+
+    def add(self, predicted: int, actual: int) -> None:
+        self.predicted += predicted
+        self.actual += actual
+        self.error.observe(abs(predicted - actual))
 
 
 class KvEventState:

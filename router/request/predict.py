@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 from router.pool.endpoint import Endpoint
+from router.pool.kv_event_state import Outcomes
 from router.prefix.blocks import TOKEN_BYTES, block_hashes
 from router.prefix.chain import CHUNK_BYTES
 from router.prefix.exact.index import NOTHING
 from router.prefix.exact.stretches import Tokens as Tiers
 from router.prefix.forecast.cache_forecast import Sent
-from router.prefix.outcomes import Outcomes
 from router.request.call import Call
 from router.tokenize.tokenizer import NotTokenized
 

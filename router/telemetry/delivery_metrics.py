@@ -3,10 +3,11 @@
 import time
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from router.pool.pool import Pool
 from router.telemetry.delivery_tallies import ShadowCounts
+from router.telemetry.families import counter, gauge
 from router.telemetry.recorder import Recorder
 
 _PREFIX = "weir_delivery_router_"
@@ -14,39 +15,25 @@ _OF_DELIVERY = ("pool", "delivery")
 
 
 def metrics(pools: list[Pool], recorder: Recorder) -> Iterator[Metric]:
-    split = GaugeMetricFamily(_PREFIX + "split", "1 for the state of the split", labels=(*_OF_DELIVERY, "state"))
-    generation = GaugeMetricFamily(_PREFIX + "generation", "Of the split", labels=_OF_DELIVERY)
-    share = GaugeMetricFamily(_PREFIX + "share", "Share of the requests for the candidate", labels=_OF_DELIVERY)
-    trips = CounterMetricFamily(_PREFIX + "trips", "Times that a candidate could not decide", labels=("pool",))
     now = time.perf_counter()
-    for pool in pools:
-        trips.add_metric((pool.name,), pool.trips)
-        if pool.split is not None:
-            rollout = pool.split.rollout
-            of_delivery = (pool.name, str(rollout.delivery))
-            split.add_metric((*of_delivery, pool.split.state(now)), 1)
-            generation.add_metric(of_delivery, rollout.generation)
-            share.add_metric(of_delivery, rollout.share)
-    yield from (split, generation, share, trips)
-    yield from _counts(recorder)
-
-
-def _counts(recorder: Recorder) -> Iterator[Metric]:
-    """Of the present generation: they start again with the next one."""
-    by_arm, by_result = (*_OF_DELIVERY, "arm", "class"), (*_OF_DELIVERY, "result")
-    requests = CounterMetricFamily(_PREFIX + "requests", "Requests of this generation", labels=by_arm)
-    shadow = CounterMetricFamily(
-        _PREFIX + "shadow_decisions", "Decisions made by the candidate again", labels=by_result
-    )
-    spent = CounterMetricFamily(_PREFIX + "shadow_cpu_seconds", "CPU time of these", labels=_OF_DELIVERY)
-    for pool, tallies in recorder.deliveries.items():
-        of_delivery = (pool, str(tallies.identity[0]))
-        for (arm, name), count in tallies.requests().items():
-            requests.add_metric((*of_delivery, arm, name), count)
-        for result, count in _results(tallies.shadow).items():
-            shadow.add_metric((*of_delivery, result), count)
-        spent.add_metric(of_delivery, tallies.shadow.cpu_s)
-    yield from (requests, shadow, spent)
+    splits = [((pool.name, str(split.rollout.delivery)), split) for pool in pools if (split := pool.split) is not None]
+    states = [((*key, split.state(now)), 1) for key, split in splits]
+    generations = [(key, split.rollout.generation) for key, split in splits]
+    shares = [(key, split.rollout.share) for key, split in splits]
+    trips = [((pool.name,), pool.trips) for pool in pools]
+    yield gauge("split", "1 for the state of the split", (*_OF_DELIVERY, "state"), states, _PREFIX)
+    yield gauge("generation", "Of the split", _OF_DELIVERY, generations, _PREFIX)
+    yield gauge("share", "Share of the requests for the candidate", _OF_DELIVERY, shares, _PREFIX)
+    yield counter("trips", "Times that a candidate could not decide", ("pool",), trips, _PREFIX)
+    # Of the present generation: these start again with the next one.
+    found = [((pool, str(tallies.identity[0])), tallies) for pool, tallies in recorder.deliveries.items()]
+    requests = [((*key, *arm), count) for key, tallies in found for arm, count in tallies.requests().items()]
+    again = [((*key, result), count) for key, tallies in found for result, count in _results(tallies.shadow).items()]
+    spent = [(key, tallies.shadow.cpu_s) for key, tallies in found]
+    yield counter("requests", "Requests of this generation", (*_OF_DELIVERY, "arm", "class"), requests, _PREFIX)
+    results = (*_OF_DELIVERY, "result")
+    yield counter("shadow_decisions", "Decisions made by the candidate again", results, again, _PREFIX)
+    yield counter("shadow_cpu_seconds", "CPU time of these", _OF_DELIVERY, spent, _PREFIX)
 
 
 def _results(shadow: ShadowCounts) -> dict[str, int]:

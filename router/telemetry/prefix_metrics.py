@@ -4,14 +4,14 @@ import time
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from router.contract.redis.router_status import IndexStatus
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.prefix.exact.index import TIERS
+from router.telemetry.families import counter, gauge, histogram
 
-_PREFIX = "weir_router_"
 _INSTANCE = ("pool", "instance")
 
 
@@ -54,62 +54,43 @@ def _status(pool: Pool, endpoint: Endpoint, now: float) -> IndexStatus:
 def metrics(pools: Iterable[Pool]) -> Iterator[Metric]:
     listed = list(pools)
     yield from _of_pools(listed)
-    yield from _of_predictions(listed)
     yield from _of_instances(listed)
 
 
-def _of_pools(pools: Iterable[Pool]) -> Iterator[Metric]:
-    size = GaugeMetricFamily(_PREFIX + "index_bytes", "Memory of the exact prefix index", labels=("pool",))
-    left = CounterMetricFamily(
-        _PREFIX + "untokenized_requests", "Requests left to the approximate index", labels=("pool",)
-    )
-    for pool in pools:
-        if pool.kv_event_state.index is not None:
-            size.add_metric((pool.name,), pool.kv_event_state.index.bytes)
-            left.add_metric((pool.name,), pool.kv_event_state.untokenized)
-    yield from (size, left)
+def _of_pools(pools: list[Pool]) -> Iterator[Metric]:
+    states = [((pool.name,), pool.kv_event_state) for pool in pools]
+    sizes = [(key, state.index.bytes) for key, state in states if state.index is not None]
+    left = [(key, state.untokenized) for key, state in states if state.index is not None]
+    yield gauge("index_bytes", "Memory of the exact prefix index", ("pool",), sizes)
+    yield counter("untokenized_requests", "Requests left to the approximate index", ("pool",), left)
+    found = [((*key, index), outcomes) for key, state in states for index, outcomes in state.outcomes.items()]
+    tokens = [
+        ((*key, kind), count)
+        for key, outcomes in found
+        for kind, count in (("predicted", outcomes.predicted), ("actual", outcomes.actual))
+    ]
+    labels = ("pool", "index")
+    yield counter("index_tokens", "Cached prompt tokens, predicted and reported", (*labels, "kind"), tokens)
+    errors = [(key, outcomes.error) for key, outcomes in found]
+    yield histogram("index_error_tokens", "Difference between predicted and reported per request", labels, errors)
 
 
-def _of_predictions(pools: Iterable[Pool]) -> Iterator[Metric]:
-    tokens = CounterMetricFamily(
-        _PREFIX + "index_tokens", "Cached prompt tokens, predicted and reported", labels=("pool", "index", "kind")
-    )
-    error = HistogramMetricFamily(
-        _PREFIX + "index_error_tokens",
-        "Difference between predicted and reported per request",
-        labels=("pool", "index"),
-    )
-    for pool in pools:
-        for index, outcomes in pool.kv_event_state.outcomes.items():
-            tokens.add_metric((pool.name, index, "predicted"), outcomes.predicted)
-            tokens.add_metric((pool.name, index, "actual"), outcomes.actual)
-            error.add_metric((pool.name, index), outcomes.cumulative(), outcomes.error)
-    yield from (tokens, error)
-
-
-def _of_instances(pools: Iterable[Pool]) -> Iterator[Metric]:
-    believed = GaugeMetricFamily(_PREFIX + "index_believed", "1 for the index in use", labels=(*_INSTANCE, "index"))
-    blocks = GaugeMetricFamily(_PREFIX + "index_blocks", "KV blocks according to events", labels=(*_INSTANCE, "tier"))
-    age = GaugeMetricFamily(
-        _PREFIX + "index_age_seconds", "Time since the index was last known to be up to date", labels=_INSTANCE
-    )
-    gaps = CounterMetricFamily(_PREFIX + "index_gaps", "Gaps in the instance's events", labels=_INSTANCE)
-    replayed = CounterMetricFamily(_PREFIX + "index_replayed_batches", "Batches of events replayed", labels=_INSTANCE)
-    purges = CounterMetricFamily(
-        _PREFIX + "index_purges", "Times that the instance's part was cleared", labels=_INSTANCE
-    )
-    now = time.time()
-    for pool in pools:
-        for endpoint in pool.endpoints.values():
-            key, feed = (pool.name, endpoint.id), endpoint.feed
-            believed.add_metric((*key, endpoint.belief.index), 1)
-            if feed is None or pool.kv_event_state.index is None:
-                continue
-            for tier, count in zip(TIERS, pool.kv_event_state.index.blocks(endpoint.id), strict=True):
-                blocks.add_metric((*key, tier), count)
-            if feed.confirmed_at is not None:
-                age.add_metric(key, now - feed.confirmed_at)
-            gaps.add_metric(key, feed.gaps)
-            replayed.add_metric(key, feed.replayed)
-            purges.add_metric(key, feed.purges)
-    yield from (believed, blocks, age, gaps, replayed, purges)
+def _of_instances(pools: list[Pool]) -> Iterator[Metric]:
+    now, endpoints = time.time(), [(pool, endpoint) for pool in pools for endpoint in pool.endpoints.values()]
+    believed = [((pool.name, endpoint.id, endpoint.belief.index), 1) for pool, endpoint in endpoints]
+    followed = [
+        ((pool.name, endpoint.id), endpoint.feed, index.blocks(endpoint.id))
+        for pool, endpoint in endpoints
+        if endpoint.feed is not None and (index := pool.kv_event_state.index) is not None
+    ]
+    blocks = [((*key, tier), n) for key, _, counts in followed for tier, n in zip(TIERS, counts, strict=True)]
+    ages = [(key, now - feed.confirmed_at) for key, feed, _ in followed if feed.confirmed_at is not None]
+    yield gauge("index_believed", "1 for the index in use", (*_INSTANCE, "index"), believed)
+    yield gauge("index_blocks", "KV blocks according to events", (*_INSTANCE, "tier"), blocks)
+    yield gauge("index_age_seconds", "Time since the index was last known to be up to date", _INSTANCE, ages)
+    gaps = [(key, feed.gaps) for key, feed, _ in followed]
+    replayed = [(key, feed.replayed) for key, feed, _ in followed]
+    purges = [(key, feed.purges) for key, feed, _ in followed]
+    yield counter("index_gaps", "Gaps in the instance's events", _INSTANCE, gaps)
+    yield counter("index_replayed_batches", "Batches of events replayed", _INSTANCE, replayed)
+    yield counter("index_purges", "Times that the instance's part was cleared", _INSTANCE, purges)

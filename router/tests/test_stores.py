@@ -3,7 +3,7 @@
 import pytest
 
 from router.pool import affinity
-from router.pool.memory_limits import STORES, metrics, stores
+from router.pool.memory_limits import STORES, stores
 from router.pool.pool import Pool
 from router.prefix.chain import SPAN_BYTES, PromptChains
 
@@ -41,9 +41,3 @@ def test_no_store_grows_beyond_its_limit(pool, monkeypatch):
         pool.chains.hashes(number.to_bytes(4) * (SPAN_BYTES // 4))
         pool.index.insert("one", 1, [number])
     assert all(0 < now <= most == 10 for now, most in stores(pool).values())
-
-
-def test_metrics_name_pool_and_store(pool):
-    kept, limit = metrics([pool])
-    assert [sample.labels for sample in kept.samples] == [{"pool": "chat", "store": name} for name in STORES]
-    assert [sample.value for sample in limit.samples] == [most for _, most in stores(pool).values()]
