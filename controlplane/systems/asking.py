@@ -21,7 +21,7 @@ class InvalidInputs(ValueError):
         self.problems = problems
 
 
-def inputs_of(system: System, given: Mapping[str, Any]) -> Any:
+def inputs_of(system: System, given: Mapping[str, object]) -> Any:
     """The inputs with their defaults. Raises InvalidInputs."""
     problems = [replace(each, path=each.path.removeprefix(".")) for each in check(system.inputs, given, "")]
     if problems:
@@ -33,7 +33,7 @@ def inputs_of(system: System, given: Mapping[str, Any]) -> Any:
     return inputs
 
 
-def ask(system: System, given: Mapping[str, Any]) -> Answer:
+def ask(system: System, given: Mapping[str, object]) -> Answer:
     """Raises InvalidInputs."""
     inputs = inputs_of(system, given)
     return _answer(system.slug, inputs) if system.remember else system.compute(inputs)

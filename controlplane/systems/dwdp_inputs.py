@@ -137,16 +137,20 @@ def moe_of(inputs: DwdpInputs) -> Moe:
 
 
 def gpu_of(inputs: DwdpInputs) -> Gpu:
-    given = {
-        "expert_flops": (inputs.expert_pflops, PETA),
-        "projection_flops": (inputs.projection_pflops, PETA),
-        "attention_flops": (inputs.attention_pflops, PETA),
-        "memory_bytes_per_s": (inputs.memory_tb_per_s, TERA),
-        "memory_bytes": (inputs.memory_gb, GIGA),
-        "link_bytes_per_s": (inputs.link_gb_per_s, GIGA),
-    }
-    changed: dict[str, Any] = {name: value * unit for name, (value, unit) in given.items() if value is not None}
-    return replace(GPUS[inputs.gpu], **changed)
+    gpu = GPUS[inputs.gpu]
+    return replace(
+        gpu,
+        expert_flops=_given(inputs.expert_pflops, PETA, gpu.expert_flops),
+        projection_flops=_given(inputs.projection_pflops, PETA, gpu.projection_flops),
+        attention_flops=_given(inputs.attention_pflops, PETA, gpu.attention_flops),
+        memory_bytes_per_s=_given(inputs.memory_tb_per_s, TERA, gpu.memory_bytes_per_s),
+        memory_bytes=_given(inputs.memory_gb, GIGA, gpu.memory_bytes),
+        link_bytes_per_s=_given(inputs.link_gb_per_s, GIGA, gpu.link_bytes_per_s),
+    )
+
+
+def _given(value: float | None, unit: float, own: float) -> float:
+    return own if value is None else value * unit
 
 
 def phase_of(inputs: DwdpInputs) -> Phase:

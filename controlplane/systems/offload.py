@@ -1,13 +1,12 @@
 """Adaptive prefill offload: which requests of a trace would move, what that takes, and experiments that try it."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from urllib.parse import urlencode
 
 from controlplane.experiments.matrix.presets import connectors
-from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Series, System, Table
+from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Preset, Series, System, Table
 from controlplane.traces import library
 from controlplane.traces.summary import ideal_hits
 from controlplane.traces.types import BadTrace
@@ -95,7 +94,7 @@ GROUPS = (
     Group("Engine", ("gpu", "model", "tp", "kv_tokens", "tpot_ms")),
     Group("Load", ("load_factor", "requests")),
 )
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, Preset] = {
     "T = 20,000": {},
     "T = 10,000": {"heavy_new_tokens": 10_000},
     "T = 40,000": {"heavy_new_tokens": 40_000},
@@ -333,27 +332,37 @@ def _cautions(found: OffloadFound) -> Iterator[str]:
         yield f"The trace has only {len(found.played.requests)} requests."
 
 
+@dataclass(frozen=True)
+class TwinArm:
+    """An arm of an experiment, as its form reads it."""
+
+    name: str
+    strategy: str
+    overrides: Mapping[str, float | str]
+    fleet: Mapping[str, object]
+
+
 def _links(inputs: OffloadInputs) -> Iterator[Link]:
     """Experiments of the design, in the twin; the form chooses the pool."""
-    limits = {
+    limits: dict[str, float | str] = {
         "classes.heavy_new_tokens": inputs.heavy_new_tokens,
         "classes.warm_hit_share": inputs.warm_hit_share,
         "classes.warm_new_tokens": inputs.warm_new_tokens,
     }
 
     def arm(
-        name: str, strategy: str, changes: dict[str, Any] | None = None, fleet: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        whole = {"replicas": inputs.instances, "engine": {}, **(fleet or {})}
-        return {"name": name, "strategy": strategy, "overrides": limits | (changes or {}), "fleet": whole}
+        name: str, strategy: str, changes: Mapping[str, float | str] | None = None, **fleet: Mapping[str, object]
+    ) -> TwinArm:
+        whole = {"replicas": inputs.instances, "engine": {}, **fleet}
+        return TwinArm(name, strategy, limits | dict(changes or {}), whole)
 
-    nixl: dict[str, Any] = {"kv": NIXL, "kv_gb_per_s": inputs.transfer_gb_s}
+    nixl = {"kv": NIXL, "kv_gb_per_s": inputs.transfer_gb_s}
     ordered = {"strategy.order": inputs.order}
     decoding = inputs.instances - inputs.prefill_instances
     static = arm(
         f"static {inputs.prefill_instances}P{decoding}D",
         "round_robin_pd",
-        fleet={"engine": {"prefill_instances": inputs.prefill_instances, **nixl}},
+        engine={"prefill_instances": inputs.prefill_instances, **nixl},
     )
     yield _experiment(
         inputs,
@@ -361,17 +370,17 @@ def _links(inputs: OffloadInputs) -> Iterator[Link]:
         [
             arm("A cache-aware", "cache_aware"),
             arm("B routing only", "adaptive_v1", ordered),
-            arm("D offload", "adaptive_offload", ordered, {"engine": nixl}),
+            arm("D offload", "adaptive_offload", ordered, engine=nixl),
             static,
         ],
     )
     thresholds = (10_000, 20_000, 40_000)
-    arms = [arm(f"T {limit}", "adaptive_v1", ordered | {"classes.heavy_new_tokens": limit}) for limit in thresholds]
+    arms = [arm(f"T {limit}", "adaptive_v1", {**ordered, "classes.heavy_new_tokens": limit}) for limit in thresholds]
     yield _experiment(inputs, "C: the threshold at 10,000, 20,000 and 40,000 new tokens", arms)
-    by_connector: dict[str, list[dict[str, Any]]] = {}
+    by_connector: dict[str, list[TwinArm]] = {}
     for rate in TRANSFER_RATES:
         for over, fleet in connectors(rate, store_pool()):
-            made = arm(f"D {rate:g} GB per s", "adaptive_offload", ordered, fleet)
+            made = arm(f"D {rate:g} GB per s", "adaptive_offload", ordered, **fleet)
             by_connector.setdefault(over, []).append(made)
     for over, rates in by_connector.items():
         yield _experiment(inputs, f"D at 3, 9.7 and 40 GB/s over {over}", rates)
@@ -379,13 +388,13 @@ def _links(inputs: OffloadInputs) -> Iterator[Link]:
     yield _experiment(inputs, "Both orders of the rules", orders)
 
 
-def _experiment(inputs: OffloadInputs, title: str, arms: list[dict[str, Any]]) -> Link:
+def _experiment(inputs: OffloadInputs, title: str, arms: list[TwinArm]) -> Link:
     body = {
         "name": f"Offload: {title}"[:120],
         "trace": inputs.trace,
         "mode": "twin",
         "load_factor": inputs.load_factor,
-        "arms": arms,
+        "arms": [asdict(arm) for arm in arms],
     }
     return Link(f"Experiment: {title}", f"/experiments/new?{urlencode({'body': json.dumps(body)})}")
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from router.contract.problem import Problem
 
 Value = float | int | str | None  # of a cell; None: unknown
+Preset = Mapping[str, Value]  # the inputs that differ from the defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class System:
     title: str
     summary: str  # one or two sentences: what the system is, and what the page answers
     inputs: type  # a frozen dataclass whose fields are `option()`s with both limits
-    presets: Mapping[str, Mapping[str, Any]]  # title → the inputs that differ from the defaults
+    presets: Mapping[str, Preset]  # by title
     compute: Callable[[Any], Answer]  # at most 2 seconds within the limits of the inputs
     figures: Callable[[], tuple[Figure, ...]] = tuple  # asked for apart from the answer: may take some seconds
     groups: tuple[Group, ...] = ()  # inputs in no group come first

@@ -1,8 +1,7 @@
 """The pages of systems: the list, and one system with its form, its answer and the published values."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -27,15 +26,17 @@ def system(request: HttpRequest, slug: str) -> HttpResponse:
     """The answer to the inputs in the URL; 422 with each problem beside its field."""
     chosen = _find(slug)
     given = _given(chosen, request.GET)
-    context: dict[str, Any] = {"system": chosen}
     errors: dict[str, str] = {}
+    answer = None
     try:
         answer = ask(chosen, given)
-        context |= {"answer": answer, "charts": [asdict(chart) for chart in answer.charts]}
     except InvalidInputs as error:
         errors = by_path(error.problems)
     fields = {one.name: _field(one, given, request.GET, errors) for one in options_of(chosen.inputs)}
-    context |= {
+    context = {
+        "system": chosen,
+        "answer": answer,
+        "charts": [asdict(chart) for chart in answer.charts] if answer else [],
         "wrong": [field for field in fields.values() if field.error],
         "groups": list(_groups(chosen, fields)),
         "presets": list(_presets(chosen, given, valid=not errors)),
@@ -57,31 +58,45 @@ def _find(slug: str) -> System:
     return SYSTEMS[slug]
 
 
-def _given(chosen: System, query: Mapping[str, str]) -> dict[str, Any]:
+def _given(chosen: System, query: Mapping[str, str]) -> dict[str, object]:
     """What the query gives of the inputs; an empty field takes its default."""
     values = {one.name: typed_value(one, query.get(one.name, "")) for one in options_of(chosen.inputs)}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _field(one: Option, given: Mapping[str, Any], query: Mapping[str, str], errors: Mapping[str, str]) -> OptionField:
+def _field(one: Option, given: Container[str], query: Mapping[str, str], errors: Mapping[str, str]) -> OptionField:
     text = query[one.name] if one.name in given else shown(one.default)
     return OptionField(one, one.name, text, errors.get(one.name, ""), can_be_left_out=False)
 
 
-def _groups(chosen: System, fields: Mapping[str, OptionField]) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class FieldGroup:
+    title: str
+    fields: list[OptionField]
+    open: bool
+
+
+def _groups(chosen: System, fields: Mapping[str, OptionField]) -> Iterator[FieldGroup]:
     """The first is open; another one is when a field of it has an error or differs from the default."""
     grouped = {name for group in chosen.groups for name in group.names}
     first = [field for name, field in fields.items() if name not in grouped]
     if first:
-        yield {"title": "Main inputs", "fields": first, "open": True}
+        yield FieldGroup("Main inputs", first, open=True)
     for group in chosen.groups:
         of_group = [fields[name] for name in group.names]
         changed = any(field.error or field.value != shown(field.option.default) for field in of_group)
-        yield {"title": group.title, "fields": of_group, "open": changed}
+        yield FieldGroup(group.title, of_group, changed)
 
 
-def _presets(chosen: System, given: Mapping[str, Any], *, valid: bool) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class PresetLink:
+    title: str
+    query: str
+    current: bool
+
+
+def _presets(chosen: System, given: Mapping[str, object], *, valid: bool) -> Iterator[PresetLink]:
     inputs = build(chosen.inputs, given) if valid else None
     for title, values in chosen.presets.items():
         query = urlencode({name: shown(value) for name, value in values.items()})
-        yield {"title": title, "query": query, "current": inputs == build(chosen.inputs, values)}
+        yield PresetLink(title, query, current=inputs == build(chosen.inputs, values))

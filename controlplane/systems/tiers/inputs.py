@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from controlplane.systems.system import Group
+from controlplane.systems.system import Group, Preset
 from fleet.engine.law import law_of
 from fleet.engine.profiles import FITS, PEAKS, Profile, UnknownProfile, kv_blocks, profile
 from fleet.engine.tiers.devices import TierDevice
@@ -241,7 +241,7 @@ GROUPS = (
     ),
     Group("Simulation", ("runs", "requests")),
 )
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, Preset] = {
     **{title: {"tier": name} for name, title in TITLES.items()},
     "Tutti, naive writes": {"tier": "ssd-tutti", "contention": "naive"},
     "Tutti, PRP lists": {"tier": "ssd-tutti", "metadata": "prp"},
