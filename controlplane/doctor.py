@@ -181,7 +181,7 @@ def disks_without_master(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:
         )
         for pool in named.values()
         if pool.kind == "mooncake-client" and pool.engine.get("ssd")
-        if (master := named.get(pool.engine.get("master", ""))) is not None and not master.engine.get("ssd")
+        if (master := named.get(str(pool.engine.get("master")))) is not None and not master.engine.get("ssd")
     ]
 
 

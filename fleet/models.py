@@ -6,9 +6,12 @@ Rows change only on an event; figures that move every second live in Redis (docs
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from msgspec import convert
 
 from fleet import jobs
 from fleet.inventory import Inventory, decode_inventory
+from fleet.kinds.engine_config import EngineConfig
+from fleet.kinds.wire import Wire
 
 
 class DesiredState(models.TextChoices):
@@ -122,6 +125,10 @@ class PoolVersion(models.Model):
     def __str__(self) -> str:
         return f"{self.pool} v{self.number}"
 
+    @property
+    def content(self) -> EngineConfig:
+        return convert(self.config, EngineConfig)
+
 
 class Instance(models.Model):
     """One engine with an HTTP endpoint. Pid, start time and boot identify its process; its name identifies a Pod."""
@@ -178,6 +185,17 @@ class Instance(models.Model):
     @property
     def routable(self) -> bool:
         return self.state == State.READY
+
+    @property
+    def facts(self) -> Wire:
+        return convert(self.wire, Wire)
+
+    @property
+    def started_from(self) -> EngineConfig:
+        """Before its first start: the configuration of its pool."""
+        if not self.config:
+            return EngineConfig(self.pool.model, self.pool.kind, self.pool.engine)
+        return convert(self.config, EngineConfig)
 
 
 class Port(models.Model):

@@ -245,9 +245,8 @@ def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
 
 def can_sleep(instance: Instance) -> bool:
     """Whether its kind supports sleep with its current options."""
-    config = instance.config or {"kind": instance.pool.kind, "engine": instance.pool.engine}
-    kind = KINDS.get(config["kind"])
-    return kind is not None and kind.can_sleep(build(kind.spec, config["engine"]))
+    given = instance.started_from
+    return given.known_kind is not None and given.known_kind.can_sleep(given.options())
 
 
 def check_group(instance: Instance, verb: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db import transaction
+from msgspec import to_builtins
 
 from controlplane.audit.services import Actor, record
 from controlplane.policies.models import Policy
@@ -124,7 +125,7 @@ def scale(pool_name: str, replicas: int, actor: Actor, reason: str) -> Pool:
 def roll_back(pool_name: str, actor: Actor, reason: str, number: int | None = None) -> PoolVersion:
     """Pool.DoesNotExist or NotPossible. `number`: the version; default: the latest other one that worked."""
     with transaction.atomic():
-        before = config(pool_spec(selectors.pool(pool_name)))
+        before = to_builtins(config(pool_spec(selectors.pool(pool_name))))
         made = rollback.rollback_pool(pool_name, actor.name, reason, number)
         record(actor, "pool.rollback", pool_name, reason, before, made.config)
     return made

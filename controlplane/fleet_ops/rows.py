@@ -53,7 +53,7 @@ class InstanceRow:
     @property
     def kv_capacity_bytes(self) -> float | None:
         """Size of its whole KV cache, if the size of a token is known."""
-        size = self.instance.wire.get("kv", {}).get("bytes_per_token")
+        size = self.instance.facts.kv.bytes_per_token
         if self.sample is None or not (size and self.sample.kv_blocks and self.sample.block_size):
             return None
         return float(self.sample.kv_blocks * self.sample.block_size * size)

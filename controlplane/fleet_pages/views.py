@@ -25,7 +25,7 @@ from controlplane.permissions import can_operate, who_can
 from fleet import selectors, services
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
-from fleet.kinds.option import Option, build, options_of
+from fleet.kinds.option import Option, options_of
 from fleet.kinds.option_field import shown as as_typed
 from fleet.models import DesiredState, Instance, Node, Pool, State
 from fleet.node import process
@@ -151,11 +151,12 @@ def _instance_context(instance: Instance) -> dict[str, Any]:
 
 def _facts(instance: Instance) -> tuple[tuple[str, str], ...]:
     """What its kind says about it, by the options it was started with."""
-    kind = KINDS.get(instance.config.get("kind", instance.pool.kind))
-    if kind is None:
-        return ()  # started by another version of Weir
-    options = build(kind.spec, instance.config.get("engine", instance.pool.engine))
-    return kind.facts(options, Launch(instance.name, instance.pool.model, "", {}, "", instance.ordinal))
+    given = instance.started_from
+    if given.known_kind is None:
+        return ()
+    return given.known_kind.facts(
+        given.options(), Launch(instance.name, instance.pool.model, "", {}, "", instance.ordinal)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def inputs_of(system: System, given: Mapping[str, object]) -> Any:
     problems = [replace(each, path=each.path.removeprefix(".")) for each in check(system.inputs, given, "")]
     if problems:
         raise InvalidInputs(problems)
-    inputs = build(system.inputs, given)
+    inputs: Any = build(system.inputs, given)
     problems = system.rules(inputs)
     if problems:
         raise InvalidInputs(problems)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
-from typing import Any, cast
+from typing import Any
 
 from django.utils import timezone
 
@@ -13,7 +13,7 @@ from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.calibration.describe import API, TOKENIZING, law_of
 from fleet.counted import percent
-from fleet.engine.engine_model import EngineModel, Role, TransferLink
+from fleet.engine.engine_model import EngineModel, TransferLink
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM, Limits
@@ -21,7 +21,6 @@ from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind, Launch, TwinModel
 from fleet.kinds.option import build
-from fleet.kinds.serving import BOTH
 from fleet.kinds.twin_kv import STORE_LINK
 from fleet.models import Calibration, DesiredState, Pool, State
 
@@ -167,10 +166,9 @@ def about(row: Calibration) -> str:
 
 def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> EngineModel:
     wire, limits = kind.wire(spec, launch), row.limits
-    role = wire.get("role", BOTH)
-    batching = BATCHING_OF_ROLE[role] if kind.whole_prompts else VLLM
+    batching = BATCHING_OF_ROLE[wire.role] if kind.whole_prompts else VLLM
     is_async = batching == VLLM and limits.get("async_scheduling", True)
-    connector, kv = wire.get("connector", ""), kind.twin_kv(spec, launch)
+    kv = kind.twin_kv(spec, launch)
     sizes = limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]
     return EngineModel(
         law=law_of(row.constants),
@@ -179,12 +177,12 @@ def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> Engine
         api_s=row.constants[API],
         api_s_per_token=row.constants.get(TOKENIZING, 0.0),  # a sweep measures it as a part of the steps
         window=limits["window"],
-        kv_events="events" in wire,
-        role=cast(Role, role),
-        connector=connector,
-        pair=wire.get("kv", {}).get("pair", ""),
+        kv_events=bool(wire.events),
+        role=wire.role,
+        connector=wire.connector,
+        pair=wire.kv.pair,
         tiers=kv.below(),
-        transfers=kv.transfers(connector),
+        transfers=kv.transfers(wire.connector),
     )
 
 

@@ -24,7 +24,6 @@ from fleet.calibration.streamed_request import RequestFailed
 from fleet.calibration.traffic_fit import TooFewRequests
 from fleet.counted import percent
 from fleet.kinds import KINDS
-from fleet.kinds.option import build
 from fleet.models import Calibration, Instance, State
 from fleet.services import NotPossible
 from router.contract.redis.receipt import Receipt
@@ -46,15 +45,15 @@ def ask_for(
     instance = selectors.instance(instance_name)
     _check(instance)
     jobs.fail_lost(Calibration, fail)
-    config = config_of(instance)
+    given = instance.started_from
     try:
         with transaction.atomic():
             return Calibration.objects.create(
                 instance=instance.name,
                 pool=instance.pool.name,
                 node=instance.node,
-                kind=config["kind"],
-                model=config["model"],
+                kind=given.kind,
+                model=given.model,
                 config_hash=instance.config_hash,
                 actor=actor,
                 seconds=seconds,
@@ -66,14 +65,8 @@ def ask_for(
         raise NotPossible(message) from None
 
 
-def config_of(instance: Instance) -> dict[str, Any]:
-    """{model, kind, engine} of the running instance."""
-    pool = instance.pool
-    return instance.config or {"model": pool.model, "kind": pool.kind, "engine": pool.engine}
-
-
 def _check(instance: Instance) -> None:
-    kind = KINDS.get(config_of(instance)["kind"])
+    kind = instance.started_from.known_kind
     if kind is None or not kind.serves:
         raise NotPossible(f"{instance.name} serves no requests: there is nothing to measure")
     if instance.asleep is not None:
@@ -155,9 +148,8 @@ async def _until(stop: threading.Event, measuring: Coroutine[Any, Any, Calibrate
 def _target(name: str) -> Target:
     instance = selectors.instance(name)
     _check(instance)
-    config = config_of(instance)
-    kind = KINDS[config["kind"]]
-    return Target(name, instance.url, config["model"], kind, build(kind.spec, config["engine"]))
+    given = instance.started_from
+    return Target(name, instance.url, given.model, KINDS[given.kind], given.options())
 
 
 def cancel(row: Calibration, actor: str) -> bool:

@@ -7,8 +7,7 @@ from typing import cast
 import redis
 
 from fleet import events
-from fleet.kinds import KINDS
-from fleet.kinds.option import build
+from fleet.kinds.serving import BOTH
 from fleet.models import Instance, Pool, State
 from fleet.plan.autoscale import EVERY_S, Advice, advise
 from fleet.plan.balance import MeasuredInstance, described, measured, sides
@@ -85,16 +84,16 @@ def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
 
 def _of_roles(rows: Iterable[Instance], samples: Mapping[str, InstanceSample]) -> list[MeasuredInstance]:
     return [
-        MeasuredInstance(row.wire["role"], sample.running or 0, sample.kv_usage or 0.0, _slots(row))
+        MeasuredInstance(row.facts.role, sample.running or 0, sample.kv_usage or 0.0, _slots(row))
         for row in rows
-        if "role" in row.wire and (sample := samples.get(row.name))
+        if row.facts.role != BOTH and (sample := samples.get(row.name))
     ]
 
 
 def _slots(row: Instance) -> int | None:
     """Sequences at once, of a decoder."""
-    kind = KINDS.get(row.config.get("kind", ""))
-    slots = getattr(build(kind.spec, row.config["engine"]), "max_num_seqs", None) if kind else None
+    given = row.started_from
+    slots = getattr(given.options(), "max_num_seqs", None) if given.known_kind else None
     return slots if isinstance(slots, int) else None
 
 

@@ -69,7 +69,7 @@ def _launch(instance: Instance, launcher: Launcher) -> bool:
 
 
 def _revoke(started: StartedInstance, launcher: Launcher) -> None:
-    if started.fields:
+    if started.pid is not None or started.pod:
         launcher.revoke(started)
 
 
@@ -78,11 +78,13 @@ def _record(instance: Instance, started: StartedInstance) -> bool:
         instance,
         State.LOADING,
         started.text,
-        **{"pid": None, "pid_started": None, **started.fields},
+        pid=started.pid,
+        pid_started=started.pid_started,
+        pod=started.pod,
         boot_id=process.boot_id(),
         url=started.prepared.url,
         command=started.prepared.argv,
-        wire=started.prepared.wire,
+        wire=started.prepared.wire.stored(),
         started_at=timezone.now(),
         kv_blocks=None,
         block_size=None,
@@ -91,16 +93,17 @@ def _record(instance: Instance, started: StartedInstance) -> bool:
 
 def _check_allowed(instance: Instance) -> None:
     """By the lists of this node, which may be narrower than those where the document was applied."""
-    kind, config = KINDS[instance.config["kind"]], instance.config
-    lists = allow_lists.configured()
-    found = allow_lists.refusals(lists, kind, config["model"], config["engine"], instance.pool.name, os.path.realpath)
+    given, lists = instance.started_from, allow_lists.configured()
+    found = allow_lists.refusals(
+        lists, KINDS[given.kind], given.model, given.engine, instance.pool.name, os.path.realpath
+    )
     if found:
         raise LaunchFailed("; ".join(map(str, found)))
 
 
 def _elsewhere(instance: Instance) -> StartedInstance:
     """Not started or ended by Weir."""
-    prepared = prepare(instance.config, instance, {}, peers_of(instance))
+    prepared = prepare(instance.started_from, instance, {}, peers_of(instance))
     return StartedInstance(prepared, f"started elsewhere, at {prepared.url}")
 
 
@@ -132,7 +135,7 @@ def status_of(instance: Instance, launcher: Launcher) -> ProcessStatus:
 
 def launched(instance: Instance) -> bool:
     """Whether Weir starts and ends it."""
-    kind = KINDS.get(instance.config.get("kind", instance.pool.kind))
+    kind = instance.started_from.known_kind
     return kind is None or kind.launched
 
 

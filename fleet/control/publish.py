@@ -10,7 +10,6 @@ from fleet import selectors
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, hardware_of
 from fleet.kinds.option import build
-from fleet.kinds.serving import BOTH
 from fleet.models import Instance, Pool, State
 from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import difference
@@ -98,7 +97,7 @@ def _fleet(pool_name: str) -> FleetValue | None:
 def _instance(pool: Pool, desired: DesiredPool | None, row: Instance, prices: Prices) -> PublishedInstance:
     hardware = _hardware(pool, row)
     dollars = prices.per_hour(hardware.gpus, hardware.dram_gb, hardware.ssd_gb)
-    waiting = selectors.waits_for_group(row)
+    facts, waiting = row.facts, selectors.waits_for_group(row)
     return PublishedInstance(
         id=row.name,
         epoch=row.epoch,
@@ -113,7 +112,11 @@ def _instance(pool: Pool, desired: DesiredPool | None, row: Instance, prices: Pr
         matches=desired is not None and not difference(desired, observed_of(row, None)),
         gpus=hardware.gpus,
         dollars_per_hour=round(dollars, 6) if hardware.gpus else None,
-        **row.wire,
+        role=facts.role,
+        connector=facts.connector,
+        kv=facts.kv_stored(),
+        events=facts.events,
+        tokenizer=facts.tokenizer,
     )
 
 
@@ -121,6 +124,6 @@ def _hardware(pool: Pool, row: Instance) -> Hardware:
     """Of the present options; none of a kind, an option or a model that is no longer known: routing goes on."""
     try:
         kind = KINDS[pool.kind]
-        return hardware_of(kind, build(kind.spec, pool.engine), row.wire.get("role", BOTH))
+        return hardware_of(kind, build(kind.spec, pool.engine), row.facts.role)
     except LookupError:
         return Hardware()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from msgspec import to_builtins
 
 from fleet import events
 from fleet.control.node_agent import in_seconds
@@ -16,6 +17,7 @@ from fleet.control.publish import publish_fleet
 from fleet.control.rollback import halt_pool, rollback_failed
 from fleet.events import move
 from fleet.kinds import KINDS
+from fleet.kinds.engine_config import EngineConfig
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.plan.desired import AT_REST, Action, DesiredPool
 from fleet.plan.failure import failure_fields
@@ -103,7 +105,7 @@ def _start(order: _Step) -> bool:
         restarts=row.restarts + (row.started_at is not None),
         node=order.action.node,
         gpus=list(order.action.gpus),
-        config=config,
+        config=to_builtins(config),
         config_hash=order.action.config_hash,
         ready_at=None,
         asleep=None,
@@ -122,11 +124,11 @@ def _start(order: _Step) -> bool:
     return claimed
 
 
-def _config(pool: Pool, row: Instance, digest: str) -> dict[str, Any] | None:
+def _config(pool: Pool, row: Instance, digest: str) -> EngineConfig | None:
     spec = pool_spec(pool)
     if digest == config_hash(spec):
         return config(spec)
-    return row.config if row.config and digest == row.config_hash else config_of(pool, digest)
+    return row.started_from if row.config and digest == row.config_hash else config_of(pool, digest)
 
 
 def _drain(order: _Step) -> bool:

@@ -30,14 +30,14 @@ def rollback_pool(pool_name: str, actor: str, reason: str = "", number: int | No
 
 def _return_to(pool: Pool, target: PoolVersion, actor: str, reason: str) -> PoolVersion | None:
     before = pool_spec(pool)
-    for name, value in target.config.items():
-        setattr(pool, name, value)
+    given = target.content
+    pool.model, pool.kind, pool.engine = given.model, given.kind, given.engine
     pool.halted = ""
     why = f"back to version {target.number}{reason and f': {reason}'}"
     made = versions.record_version(pool, before, pool_spec(pool), actor, why)
     if made is None:
         return None
-    pool.save(update_fields=[*target.config, "halted"])
+    pool.save(update_fields=["model", "kind", "engine", "halted"])
     events.record_pool(pool, "rollback", f"back to the configuration of version {target.number}", actor, reason)
     return made
 

@@ -4,7 +4,6 @@ import ipaddress
 import re
 import socket
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from fleet.kinds.common_options import prefill_instances_option
@@ -13,6 +12,7 @@ from fleet.kinds.kv_size import sizes_of
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, ROLES, role_of
 from fleet.kinds.twin_kv import TwinKv
+from fleet.kinds.wire import KvFacts, Wire
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
 from router.contract.own_services import is_own_service
@@ -46,20 +46,14 @@ def url(spec: ExternalSpec, launch: Launch) -> str:
     return spec.urls[launch.ordinal].rstrip("/")
 
 
-def wire(spec: ExternalSpec, launch: Launch) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
-    if role != BOTH:
-        found["role"] = role
-    if spec.connector != NONE:
-        found["connector"] = spec.connector
-    if spec.bootstraps:
-        found["kv"] = {"bootstrap": spec.bootstraps[launch.ordinal]}
-    if spec.kv_events:
-        found["events"] = url(spec, launch)
-    if spec.tokenizer:
-        found["tokenizer"] = launch.path(spec.tokenizer)
-    return found
+def wire(spec: ExternalSpec, launch: Launch) -> Wire:
+    return Wire(
+        role=role_of(spec.role, spec.prefill_instances, launch.ordinal),
+        connector=spec.connector if spec.connector != NONE else "",
+        kv=KvFacts(bootstrap=spec.bootstraps[launch.ordinal] if spec.bootstraps else ""),
+        events=url(spec, launch) if spec.kv_events else "",
+        tokenizer=launch.path(spec.tokenizer) if spec.tokenizer else "",
+    )
 
 
 def refuse(spec: ExternalSpec) -> dict[str, str]:

@@ -10,6 +10,7 @@ from fleet.engine.engine_model import EngineModel
 from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds.option import build, check
 from fleet.kinds.twin_kv import TwinKv
+from fleet.kinds.wire import Wire
 from router.contract.engine_metrics import Scrape
 from router.contract.problem import Problem
 
@@ -68,7 +69,7 @@ class TwinModel:
 class Kind:
     name: str
     title: str
-    spec: type  # frozen dataclass of options (fleet/kinds/option.py)
+    spec: type[Any]  # frozen dataclass of options (fleet/kinds/option.py)
     ports: tuple[str, ...]  # uses; "http" is where requests go
     command: Callable[[Any, Launch], list[str]]
     environment: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}
@@ -88,8 +89,7 @@ class Kind:
     # Ordinals of the instances that serve only together with this one, itself included; empty: it serves alone
     group: Callable[[Any, int], tuple[int, ...]] = lambda spec, ordinal: ()
     can_sleep: Callable[[Any], bool] = lambda spec: False  # it answers POST /sleep?level= and /wake_up
-    # Of the instance's entry in weir:fleet: role, connector, kv, events, tokenizer (router/contract/redis/published.py)
-    wire: Callable[[Any, Launch], dict[str, Any]] = lambda spec, launch: {}
+    wire: Callable[[Any, Launch], Wire] = lambda spec, launch: Wire()
     serves: bool = True  # it answers requests: routers know it, and its pool's model must be served
     launched: bool = True  # False: started and stopped elsewhere; only watched and routed to
     url: Callable[[Any, Launch], str] = lambda spec, launch: ""  # of an instance that is not launched
@@ -165,7 +165,7 @@ def split_group(kind: Kind, spec: Any, replicas: int) -> str:
     return "" if fewer == more else f"{fewer}" if too_many else f"{fewer} or {more}"
 
 
-def check_engine(kind: Kind, given: Mapping[str, Any], path: str, model: str = "") -> list[Problem]:
+def check_engine(kind: Kind, given: Mapping[str, object], path: str, model: str = "") -> list[Problem]:
     """All problems of the given options: each option alone, their combination, and with the pool's model."""
     problems = check(kind.spec, given, path)
     faulty = {problem.path.removeprefix(f"{path}.") for problem in problems}

@@ -1,16 +1,30 @@
 """A model's KV per token, layers and attention heads, from the config.json next to its weights, or by its name."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from fleet.engine.profiles import MODELS, ModelProfile
 
 _BYTES = {"float32": 4, "float": 4}  # all others: 2, also `auto` for a float32 model
 # Layer types that keep a fixed-size state instead of KV per token
 _STATE = {"linear_attention", "mamba", "recurrent", "conv"}
+
+
+class ModelConfig(msgspec.Struct, frozen=True):
+    """What is read of config.json."""
+
+    num_hidden_layers: int | None = None
+    num_attention_heads: int | None = None
+    num_key_value_heads: int | None = None
+    hidden_size: int | None = None
+    head_dim: int | None = None
+    kv_lora_rank: int | None = None
+    qk_rope_head_dim: int | None = None
+    layer_types: list[str] | None = None
+    text_config: "ModelConfig | None" = None  # of a model that reads images, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +36,8 @@ class KvSizes:
 def sizes_of(model: str, dtype: str = "auto", arguments: Sequence[str] = ()) -> KvSizes | None:
     """`model`: a folder or a hub name; for a name that holds that of a known model (Qwen/Qwen3-8B-FP8), its sizes."""
     config, found = _config(model), of_model(model, dtype, arguments)
-    if config is not None and found:
-        return KvSizes(found, _text(config)["num_hidden_layers"])
+    if config is not None and config.num_hidden_layers is not None and found:
+        return KvSizes(found, config.num_hidden_layers)
     sizes = _named(model)
     return (
         None
@@ -37,8 +51,7 @@ def heads_of(model: str) -> int | None:
     config, sizes = _config(model), _named(model)
     if config is None:
         return None if sizes is None else sizes.q_heads
-    heads = _text(config).get("num_attention_heads")
-    return heads if isinstance(heads, int) else None
+    return config.num_attention_heads
 
 
 def _named(model: str) -> ModelProfile | None:
@@ -52,30 +65,24 @@ def of_model(folder: str, dtype: str, arguments: Sequence[str]) -> int | None:
     return of_config(config, _element_bytes(dtype, arguments)) if config is not None else None
 
 
-def _config(folder: str) -> dict[str, Any] | None:
+def _config(folder: str) -> ModelConfig | None:
     try:
-        config = json.loads(Path(folder, "config.json").read_text())
+        found = msgspec.json.decode(Path(folder, "config.json").read_bytes(), type=ModelConfig)
     except (OSError, ValueError):
         return None
-    return config if isinstance(config, dict) else None
+    return found.text_config or found
 
 
-def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = config.get("text_config") or config
-    return found
-
-
-def of_config(config: Mapping[str, Any], element_bytes: int) -> int | None:
+def of_config(text: ModelConfig, element_bytes: int) -> int | None:
     """`layers × 2 × KV heads × head size × bytes`; latent attention (MLA) keeps one compressed vector instead of 2."""
-    text = _text(config)
-    layers, heads = text.get("num_hidden_layers"), text.get("num_attention_heads")
-    if not isinstance(layers, int) or not isinstance(heads, int) or _STATE & set(text.get("layer_types") or ()):
+    layers, heads = text.num_hidden_layers, text.num_attention_heads
+    if layers is None or heads is None or _STATE & set(text.layer_types or ()):
         return None
-    if text.get("kv_lora_rank"):
-        return int(layers * (text["kv_lora_rank"] + text.get("qk_rope_head_dim", 0)) * element_bytes)
-    head_size = text.get("head_dim") or text.get("hidden_size", 0) // max(heads, 1)
-    kv_heads = text.get("num_key_value_heads") or heads
-    return int(layers * 2 * kv_heads * head_size * element_bytes) or None
+    if text.kv_lora_rank:
+        return layers * (text.kv_lora_rank + (text.qk_rope_head_dim or 0)) * element_bytes
+    head_size = text.head_dim or (text.hidden_size or 0) // max(heads, 1)
+    kv_heads = text.num_key_value_heads or heads
+    return layers * 2 * kv_heads * head_size * element_bytes or None
 
 
 def _element_bytes(dtype: str, arguments: Sequence[str]) -> int:

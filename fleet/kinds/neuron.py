@@ -5,7 +5,6 @@ Only its command line is tested: running it takes Neuron devices.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fleet.kinds.common_options import (
     arguments_option,
@@ -20,8 +19,10 @@ from fleet.kinds.kv_size import sizes_of
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, ROLES, compact, flags, pair_of, role_of, visible
 from fleet.kinds.twin_kv import TwinKv
+from fleet.kinds.wire import KvFacts, Wire
 from router.contract import connectors
 from router.contract.engine_metrics import VLLM_SCRAPE
+from router.contract.redis.published import InstanceRole
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class NeuronSpec:
     image: str | None = image_option()
 
 
-def role(spec: NeuronSpec, launch: Launch) -> str:
+def role(spec: NeuronSpec, launch: Launch) -> InstanceRole:
     return role_of(spec.role, spec.prefill_instances, launch.ordinal)
 
 
@@ -131,9 +132,9 @@ def pair(spec: NeuronSpec, ordinal: int) -> int | None:
     return pair_of(spec.prefill_instances, ordinal) if spec.prefill_instances and not spec.etcd else None
 
 
-def _transfer(spec: NeuronSpec, launch: Launch) -> dict[str, Any]:
+def _transfer(spec: NeuronSpec, launch: Launch) -> dict[str, str | float]:
     prefills = role(spec, launch) == PREFILL
-    config: dict[str, Any] = {
+    config: dict[str, str | float] = {
         "kv_connector": "NeuronConnector",
         "kv_role": "kv_producer" if prefills else "kv_consumer",
         "kv_buffer_size": spec.buffer_bytes,
@@ -144,7 +145,7 @@ def _transfer(spec: NeuronSpec, launch: Launch) -> dict[str, Any]:
     return config | _meeting(spec, launch)
 
 
-def _meeting(spec: NeuronSpec, launch: Launch) -> dict[str, Any]:
+def _meeting(spec: NeuronSpec, launch: Launch) -> dict[str, str | float]:
     """Where the two servers of a pair meet: at the port of the one that prefills. With an etcd, each has its own."""
     if spec.etcd:
         return {"etcd": spec.etcd, "kv_port": launch.ports["side"]}
@@ -169,14 +170,12 @@ def environment(spec: NeuronSpec, launch: Launch) -> dict[str, str]:
     return found | dict(spec.environment or {})
 
 
-def wire(spec: NeuronSpec, launch: Launch) -> dict[str, Any]:
+def wire(spec: NeuronSpec, launch: Launch) -> Wire:
     if role(spec, launch) == BOTH:
-        return {}
-    found: dict[str, Any] = {"role": role(spec, launch), "connector": connectors.NEURON}
+        return Wire()
     other = pair(spec, launch.ordinal)
-    if other is not None:
-        found["kv"] = {"pair": launch.sibling(other)}
-    return found | ({"kv": {"etcd": spec.etcd}} if spec.etcd else {})
+    kv = KvFacts(etcd=spec.etcd or "", pair="" if other is None else launch.sibling(other))
+    return Wire(role(spec, launch), connectors.NEURON, kv)
 
 
 def max_replicas(spec: NeuronSpec) -> int | None:

@@ -11,9 +11,11 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from router.contract.problem import Problem
+
+Spec = TypeVar("Spec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +153,9 @@ TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
 }
 
 
-def build(spec: type, given: Mapping[str, object]) -> Any:
+def build(spec: type[Spec], given: Mapping[str, object]) -> Spec:
     """The spec with its defaults; the options must have passed `check`."""
-    types = _types_of(spec)
+    types = _types_of(cast(type, spec))
     return spec(**{name: _plain(types[name], value) for name, value in given.items()})
 
 

@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import cast
 
 from fleet.kinds.kind import Launch
+from router.contract.redis.published import InstanceRole
 
 NVIDIA = "nvidia.com/gpu"  # Kubernetes resource
-BOTH, PREFILL, DECODE = "both", "prefill", "decode"
+BOTH: InstanceRole = "both"
+PREFILL: InstanceRole = "prefill"
+DECODE: InstanceRole = "decode"
 ROLES = (BOTH, PREFILL, DECODE)
 
 
-def flags(values: Mapping[str, Any]) -> list[str]:
+def flags(values: Mapping[str, object]) -> list[str]:
     """`{"port": 1, "lazy": True, "left-out": None}` → --port 1 --lazy; False becomes --no-…"""
     found: list[str] = []
     for name, value in values.items():
@@ -22,7 +25,7 @@ def flags(values: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def compact(value: Mapping[str, Any]) -> str:
+def compact(value: Mapping[str, object]) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -34,10 +37,10 @@ def base_url(launch: Launch) -> str:
     return f"http://{address(launch, 'http')}"
 
 
-def role_of(role: str, prefill_instances: int, ordinal: int) -> str:
+def role_of(role: str, prefill_instances: int, ordinal: int) -> InstanceRole:
     """The first `prefill_instances` of a pool prefill and the others decode; 0: all have the pool's role."""
     if not prefill_instances:
-        return role
+        return cast(InstanceRole, role)
     return PREFILL if ordinal < prefill_instances else DECODE
 
 

@@ -1,17 +1,18 @@
 """The `sim` kind: vLLM's HTTP API over a model of the engine (fleet/simengine), for any machine without a GPU."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 from fleet.engine import profiles
 from fleet.kinds.common_options import WEIR_IMAGE, image_option
 from fleet.kinds.kind import Hardware, Kind, Launch, TwinModel
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, pair_of, role_of
+from fleet.kinds.wire import KvFacts, Wire
 from fleet.simengine import tokens
 from fleet.simengine.model import SSD_ACCESS, TIER_LOADS, TIER_WRITES, SimOptions, model_of
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
+from router.contract.redis.published import InstanceRole
 
 GPUS = tuple(profiles.PEAKS)
 MODEL_PROFILES = tuple(profiles.MODELS)
@@ -235,7 +236,7 @@ def _peer(spec: SimSpec, launch: Launch) -> str | None:
     return launch.peers.get(name, f"<address of {name}>") if name else None
 
 
-def _tier_flags(spec: SimSpec) -> dict[str, Any]:
+def _tier_flags(spec: SimSpec) -> dict[str, bool | float | str]:
     if not spec.dram_gb and not spec.ssd_gb:
         return {}
     names = ("dram_gb", "ssd_gb", "ssd_access", "tier_write", "tier_promote_hits", "tier_prefetch", "tier_load")
@@ -260,24 +261,20 @@ def hardware(spec: SimSpec, role_: str) -> Hardware:
     return Hardware(profiles.profile(spec.gpu, spec.model_profile, tp).tp, spec.dram_gb, spec.ssd_gb)
 
 
-def wire(spec: SimSpec, launch: Launch) -> dict[str, Any]:
+def wire(spec: SimSpec, launch: Launch) -> Wire:
     url = base_url(launch)
-    found: dict[str, Any] = {"events": url, "tokenizer": "sim"}
-    if spec.prefill_instances:
-        found["role"] = role(spec, launch)
-    if spec.kv != NONE and (spec.kv != NEURON or spec.prefill_instances):
-        sizes = profiles.MODELS[spec.model_profile]
-        found |= {"connector": spec.kv, "kv": {"bytes_per_token": sizes.kv_bytes_per_token}}
-        if CONNECTORS[spec.kv].needs_bootstrap:
-            found["kv"]["bootstrap"] = url
-        if spec.etcd:
-            found["kv"]["etcd"] = spec.etcd
-        if _paired_with(spec, launch):
-            found["kv"]["pair"] = _paired_with(spec, launch)
-    return found
+    if spec.kv == NONE or (spec.kv == NEURON and not spec.prefill_instances):
+        return Wire(role(spec, launch), events=url, tokenizer="sim")
+    kv = KvFacts(
+        bootstrap=url if CONNECTORS[spec.kv].needs_bootstrap else "",
+        bytes_per_token=profiles.MODELS[spec.model_profile].kv_bytes_per_token,
+        etcd=spec.etcd or "",
+        pair=_paired_with(spec, launch),
+    )
+    return Wire(role(spec, launch), spec.kv, kv, url, "sim")
 
 
-def role(spec: SimSpec, launch: Launch) -> str:
+def role(spec: SimSpec, launch: Launch) -> InstanceRole:
     return role_of(BOTH, spec.prefill_instances, launch.ordinal)
 
 

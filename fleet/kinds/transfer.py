@@ -5,9 +5,9 @@ Each returns the connector's configuration, environment variables, files and the
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleet.kinds.kind import Launch
 from fleet.kinds.serving import BOTH, PREFILL, address, role_of
@@ -24,10 +24,11 @@ LMCACHE_FILE = "lmcache.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    connector: dict[str, Any] = field(default_factory=dict)  # --kv-transfer-config; empty: none
+    connector: Mapping[str, object] = field(default_factory=dict)  # --kv-transfer-config; empty: none
     environment: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # name → text
-    wire: dict[str, Any] = field(default_factory=dict)  # of the instance's entry in weir:fleet
+    routed_as: str = ""  # the connector as routers name it; empty: they move nothing
+    bootstrap: str = ""  # URL at which the engines meet
     modules: tuple[str, ...] = ()  # that the engine's Python must find
     volume: str = ""  # folder that fills up
     metrics_folder: str = ""  # emptied at each start
@@ -46,7 +47,7 @@ def nixl(spec: "VllmSpec", launch: Launch) -> Transfer:
     return Transfer(
         config | ({"kv_buffer_device": "cpu"} if spec.device == "cpu" else {}),
         side,
-        wire={"connector": NIXL},
+        routed_as=NIXL,
         modules=("nixl",),
     )
 
@@ -60,7 +61,8 @@ def mooncake_p2p(spec: "VllmSpec", launch: Launch) -> Transfer:
             "kv_connector_extra_config": {"mooncake_protocol": spec.protocol} | _device(spec),
         },
         {"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(launch.ports["side"])},
-        wire={"connector": MOONCAKE_P2P, "kv": {"bootstrap": f"http://{address(launch, 'side')}"}},
+        routed_as=MOONCAKE_P2P,
+        bootstrap=f"http://{address(launch, 'side')}",
         modules=("mooncake",),
     )
 
@@ -92,8 +94,8 @@ def mooncake_store(spec: "VllmSpec", launch: Launch) -> Transfer:
         },
         environment,
         {STORE_FILE: json.dumps(config, indent=1) + "\n"},
-        {"connector": MOONCAKE_STORE},
-        ("mooncake",),
+        MOONCAKE_STORE,
+        modules=("mooncake",),
     )
 
 
@@ -108,7 +110,7 @@ def offload_ssd(spec: "VllmSpec", launch: Launch) -> Transfer:
     return Transfer(_offloading(extra), volume=folder)
 
 
-def _offloading(extra: dict[str, Any]) -> dict[str, Any]:
+def _offloading(extra: Mapping[str, object]) -> Mapping[str, object]:
     return {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
 
 
@@ -137,7 +139,7 @@ def lmcache_gds(spec: "VllmSpec", launch: Launch) -> Transfer:
     return _lmcache(launch, values, folder)
 
 
-def _lmcache(launch: Launch, values: dict[str, Any], volume: str = "") -> Transfer:
+def _lmcache(launch: Launch, values: Mapping[str, object], volume: str = "") -> Transfer:
     text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in {"chunk_size": 256, **values}.items())
     metrics = f"{launch.folder}/metrics"  # through it LMCache's numbers reach vLLM's page, which another process makes
     return Transfer(

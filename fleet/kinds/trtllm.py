@@ -7,7 +7,6 @@ throughput (TPS/GPU) and the speed for one user (TPS/user).
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fleet.kinds import trtllm_dwdp, trtllm_twin
 from fleet.kinds.common_options import (
@@ -31,8 +30,11 @@ from fleet.kinds.serving import (
     visible,
 )
 from fleet.kinds.twin_kv import TwinKv
+from fleet.kinds.wire import Wire
 from router.contract import connectors
 from router.contract.engine_metrics import NO_SCRAPE
+from router.contract.json_value import JsonObject
+from router.contract.redis.published import InstanceRole
 
 OPTIONS_FILE = "llm_options.yaml"
 _SCHEDULERS = ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH")
@@ -152,7 +154,7 @@ class TrtllmSpec:
     image: str | None = image_option()
 
 
-def role(spec: TrtllmSpec, launch: Launch) -> str:
+def role(spec: TrtllmSpec, launch: Launch) -> InstanceRole:
     return role_of(spec.role, spec.prefill_instances, launch.ordinal)
 
 
@@ -210,8 +212,8 @@ def files(spec: TrtllmSpec, launch: Launch) -> dict[str, str]:
     return {OPTIONS_FILE: json.dumps(_options(spec, launch), indent=1) + "\n"}
 
 
-def _options(spec: TrtllmSpec, launch: Launch) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
+    found: JsonObject = {
         "enable_attention_dp": spec.attention_dp,
         "enable_chunked_prefill": spec.chunked_prefill,
         "scheduler_config": {"capacity_scheduler_policy": spec.capacity_scheduler},
@@ -238,9 +240,9 @@ def _json_problem(text: str) -> str:
         return f"must be a JSON object: {error}"
 
 
-def wire(spec: TrtllmSpec, launch: Launch) -> dict[str, Any]:
+def wire(spec: TrtllmSpec, launch: Launch) -> Wire:
     own = role(spec, launch)
-    return {} if own == BOTH else {"role": own, "connector": connectors.TRTLLM}
+    return Wire() if own == BOTH else Wire(own, connectors.TRTLLM)
 
 
 def requires(spec: TrtllmSpec, launch: Launch) -> tuple[Requirement, ...]:
@@ -274,7 +276,7 @@ TRTLLM = Kind(
     devices=gpus_each,
     connectors=(connectors.TRTLLM,),
     twin_model=lambda spec, launch: trtllm_twin.twin_model(
-        spec, launch, gpus_each(spec, role(spec, launch)), wire(spec, launch).get("connector", "")
+        spec, launch, gpus_each(spec, role(spec, launch)), wire(spec, launch).connector
     ),
     twin_kv=lambda spec, launch: TwinKv(trtllm_twin.kv_sizes(launch.path(spec.model or launch.model))),
 )

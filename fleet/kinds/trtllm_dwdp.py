@@ -1,11 +1,12 @@
 """DWDP groups of the `trtllm` kind: their layout, and why one cannot be built."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleet.kinds.kind import Launch
 from fleet.kinds.serving import PREFILL, role_of
 from fleet.systems.dwdp.known_models import experts_of
 from fleet.systems.dwdp.layout import ExpertLayout, LayoutError, layout
+from router.contract.json_value import JsonObject
 
 if TYPE_CHECKING:
     from fleet.kinds.trtllm import TrtllmSpec
@@ -40,7 +41,7 @@ def _built(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
         return None
 
 
-def config(spec: "TrtllmSpec", launch: Launch) -> dict[str, Any]:
+def config(spec: "TrtllmSpec", launch: Launch) -> JsonObject:
     """TensorRT-LLM's `dwdp_config`."""
     group = _built(spec, launch.model)
     return {

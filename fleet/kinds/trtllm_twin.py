@@ -1,9 +1,9 @@
 """How the twin computes servers of the `trtllm` kind: DeepSeek-R1 on GB200, by the model of DWDP and DEP."""
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from fleet.engine.engine_model import EngineModel, Role, TransferModel
+from fleet.engine.engine_model import EngineModel, TransferModel
 from fleet.engine.law import SYNC_HOST_S, Law
 from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits
@@ -59,7 +59,7 @@ def twin_model(spec: "TrtllmSpec", launch: Launch, gpus: int, connector: str) ->
             ranks=ranks,
         ),
         window=spec.max_seq_len,
-        role=cast(Role, role),
+        role=role,
         connector=connector,
         transfers=_TRANSFERS if connector else None,
     )

@@ -1,7 +1,6 @@
 """The `vllm` kind: vLLM's OpenAI server in its own Python environment, with any KV transfer."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from fleet.engine.tiers.devices import DRAM, SSD, SSD_GDS, TierDevice
 from fleet.engine.tiers.model import TierModel
@@ -22,6 +21,7 @@ from fleet.kinds.serving import (
 from fleet.kinds.transfer import GIB, MODES, Transfer
 from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.vllm_spec import VllmSpec
+from fleet.kinds.wire import KvFacts, Wire
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
 from router.contract.engine_metrics import VLLM_SCRAPE
 
@@ -39,7 +39,7 @@ def model_of(spec: VllmSpec, launch: Launch) -> str:
 
 
 def command(spec: VllmSpec, launch: Launch) -> list[str]:
-    given: dict[str, Any] = {
+    given = {
         "host": launch.host,
         "port": launch.ports["http"],
         "model": model_of(spec, launch),
@@ -67,7 +67,7 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
     return [*argv, *spec.arguments]
 
 
-def _events(launch: Launch) -> dict[str, Any]:
+def _events(launch: Launch) -> dict[str, bool | str]:
     return {
         "enable_kv_cache_events": True,
         "publisher": "zmq",
@@ -93,17 +93,15 @@ def files(spec: VllmSpec, launch: Launch) -> dict[str, str]:
     return transfer(spec, launch).files
 
 
-def wire(spec: VllmSpec, launch: Launch) -> dict[str, Any]:
-    found: dict[str, Any] = {"tokenizer": model_of(spec, launch)} | transfer(spec, launch).wire
-    role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
-    if role != BOTH:
-        found["role"] = role
-    if spec.kv_events:
-        found["events"] = base_url(launch)
-    size = kv_size.of_model(model_of(spec, launch), spec.dtype, spec.arguments)
-    if size is not None:
-        found["kv"] = {**found.get("kv", {}), "bytes_per_token": size}
-    return found
+def wire(spec: VllmSpec, launch: Launch) -> Wire:
+    moved, model = transfer(spec, launch), model_of(spec, launch)
+    return Wire(
+        role=role_of(spec.role, spec.prefill_instances, launch.ordinal),
+        connector=moved.routed_as,
+        kv=KvFacts(moved.bootstrap, kv_size.of_model(model, spec.dtype, spec.arguments)),
+        events=base_url(launch) if spec.kv_events else "",
+        tokenizer=model,
+    )
 
 
 def requires(spec: VllmSpec, launch: Launch) -> tuple[Requirement, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.kinds.kind import Kind
-from fleet.kinds.serving import BOTH, NVIDIA
+from fleet.kinds.serving import NVIDIA
 from fleet.kubernetes.objects import ENGINE, Metadata
 from fleet.kubernetes.overlay import Json, merged
 from fleet.kubernetes.pod_settings import PodSettings
@@ -51,13 +51,13 @@ class PodStart:
         return f"{self.instance}-e{self.epoch}"
 
 
-def in_image(engine: Mapping[str, Any]) -> dict[str, Any]:
+def in_image(engine: Mapping[str, object]) -> dict[str, object]:
     """Options inside an image: programs of Weir's folder are on its path, and it sees its own devices."""
     inside = {name: value for name, value in engine.items() if name not in ("gpus", "cores")}
     if str(inside.get("python", "")).startswith("./"):
         inside["python"] = IN_POD.python
     if str(inside.get("program", "")).startswith("./"):
-        inside["program"] = _file(inside["program"])
+        inside["program"] = _file(str(inside["program"]))
     return inside
 
 
@@ -124,7 +124,7 @@ def _metadata(start: PodStart, settings: PodSettings) -> Json:
             "weir/born": start.born,
             # For routers, once the address is filled in.
             "weir/url": start.prepared.url,
-            "weir/wire": json.dumps(start.prepared.wire, sort_keys=True),
+            "weir/wire": json.dumps(start.prepared.wire.stored(), sort_keys=True),
         },
     }
 
@@ -203,7 +203,7 @@ def _resources(start: PodStart) -> Json:
 
 def _devices(start: PodStart) -> dict[str, str]:
     """Accelerators: as many as in its placement, else its tensor-parallel size."""
-    count = start.placement.gpus or start.kind.devices(start.options, start.prepared.wire.get("role", BOTH))
+    count = start.placement.gpus or start.kind.devices(start.options, start.prepared.wire.role)
     return {start.kind.device or NVIDIA: str(count)} if count else {}
 
 

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from fleet.inventory import Inventory
 from fleet.kinds import KINDS
+from fleet.kinds.wire import Wire
 from fleet.kubernetes import capacity, manifests, pod_settings, status
 from fleet.kubernetes.api import Absent, Exists, Forbidden, KubernetesApi, KubernetesError, NotReached
 from fleet.kubernetes.capacity import Capacity
@@ -58,7 +59,7 @@ class Pods:
             pod = mirror.get(row.pod)
             found = status.located(pod) if pod is not None else None
             if found is not None:
-                Instance.objects.filter(pk=row.pk, pod=row.pod).update(url=found[0], wire=found[1])
+                Instance.objects.filter(pk=row.pk, pod=row.pod).update(url=found[0], wire=found[1].stored())
 
     def fence(self, node: str) -> list[str]:
         try:
@@ -126,12 +127,12 @@ class Pods:
                 raise StartDeferred(f"waits for capacity in the namespace: {error}") from None
             raise
         self.mirror(instance.node).note(pod)
-        prepared = replace(start.prepared, url="", wire={}, argv=manifests.shown(start.prepared.argv))
+        prepared = replace(start.prepared, url="", wire=Wire(), argv=manifests.shown(start.prepared.argv))
         logs.begin(instance.name, instance.epoch, timezone.now(), process.command_line(prepared.argv))
-        return StartedInstance(prepared, f"started as Pod {start.name}", {"pod": start.name})
+        return StartedInstance(prepared, f"started as Pod {start.name}", pod=start.name)
 
     def revoke(self, started: StartedInstance) -> None:
-        self._delete(started.fields["pod"], _AT_ONCE)
+        self._delete(started.pod, _AT_ONCE)
 
     def signal(self, instance: Instance, kill: bool) -> bool:
         grace_s = _AT_ONCE if kill else KINDS[instance.pool.kind].grace_s

@@ -11,7 +11,7 @@ from fleet.kubernetes.pod_settings import PodSettings
 from fleet.kubernetes.starts import described
 from fleet.models import Instance, Pool
 from fleet.node.prepare import known_peers
-from fleet.spec.fleet_spec import FleetSpec, PoolSpec, config
+from fleet.spec.fleet_spec import FleetSpec, PoolSpec, config, placement
 from fleet.spec.masking import hidden
 from router.contract.secret_text import HIDDEN
 
@@ -46,4 +46,4 @@ def _of(pool: PoolSpec, ordinal: int, node: str, epoch: int) -> Instance:
 
 
 def _named(pool: PoolSpec) -> str:
-    return pool.node or next(iter(pool.placement.get("nodes", ())), NODE)
+    return next(iter(placement(pool).nodes), NODE)

@@ -1,9 +1,9 @@
 """The start of an instance in a cluster (manifests.PodStart), from its record and configuration."""
 
-from typing import Any
+from msgspec.structs import replace
 
 from fleet.kinds import KINDS
-from fleet.kinds.option import build
+from fleet.kinds.engine_config import EngineConfig
 from fleet.kubernetes import manifests
 from fleet.models import Instance, Pool
 from fleet.node.ports import in_pod
@@ -13,11 +13,11 @@ from fleet.spec.sections import placement_of
 
 def start_of(instance: Instance) -> manifests.PodStart:
     """Its next start. DependencyNotReady when a needed pool is not ready."""
-    return described(instance, instance.config, peers_of(instance), born_of(instance.pool))
+    return described(instance, instance.started_from, peers_of(instance), born_of(instance.pool))
 
 
-def described(instance: Instance, config: dict[str, Any], peers: dict[str, str], born: str) -> manifests.PodStart:
-    kind, engine = KINDS[config["kind"]], manifests.in_image(config["engine"])
+def described(instance: Instance, config: EngineConfig, peers: dict[str, str], born: str) -> manifests.PodStart:
+    kind, config = KINDS[config.kind], replace(config, engine=manifests.in_image(config.engine))
     ports = in_pod(kind.ports)
     return manifests.PodStart(
         instance=instance.name,
@@ -26,10 +26,10 @@ def described(instance: Instance, config: dict[str, Any], peers: dict[str, str],
         epoch=instance.epoch,
         born=born,
         kind=kind,
-        options=build(kind.spec, engine),
+        options=config.options(),
         placement=placement_of(instance.pool.placement, instance.pool.node),
         ports=ports,
-        prepared=prepare({**config, "engine": engine}, instance, ports, peers, manifests.IN_POD),
+        prepared=prepare(config, instance, ports, peers, manifests.IN_POD),
     )
 
 

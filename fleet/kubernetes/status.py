@@ -1,9 +1,10 @@
 """The status of a Pod, translated for its instance. Pure."""
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from msgspec import json
+
+from fleet.kinds.wire import Wire
 from fleet.kubernetes.manifests import POD_IP
 from fleet.kubernetes.objects import Pod, Waiting
 from fleet.node.launcher import ProcessStatus
@@ -33,14 +34,14 @@ _CAUSES: Mapping[str, str] = {
 }
 
 
-def located(pod: Pod) -> tuple[str, dict[str, Any]] | None:
+def located(pod: Pod) -> tuple[str, Wire] | None:
     """(URL, wire facts for routers), once its address is known."""
     address = pod.status.pod_ip
     if not address:
         return None
     address = f"[{address}]" if ":" in address else address
     wire = pod.annotation("weir/wire").replace(POD_IP, address)
-    return pod.annotation("weir/url").replace(POD_IP, address), json.loads(wire or "{}")
+    return pod.annotation("weir/url").replace(POD_IP, address), json.decode(wire or "{}", type=Wire)
 
 
 def process_status(pod: Pod, at: float, waited_s: float) -> ProcessStatus:

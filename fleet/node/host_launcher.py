@@ -35,8 +35,9 @@ class Processes:
         return started
 
     def start(self, instance: Instance) -> StartedInstance:
-        ports = ports_for(instance, KINDS[instance.config["kind"]].ports)
-        prepared = prepare(instance.config, instance, ports, peers_of(instance))
+        given = instance.started_from
+        ports = ports_for(instance, KINDS[given.kind].ports)
+        prepared = prepare(given, instance, ports, peers_of(instance))
         user = engine_user.current()
         write_files(prepared, folder_of(instance.name), user)
         log = logs.begin(
@@ -46,10 +47,10 @@ class Processes:
         own = user.environment if user else {}
         env = process.environment(settings.BASE_DIR, markers, {**own, **prepared.environment})
         pid, pid_started = process.start(user.argv(prepared.argv) if user else prepared.argv, env, log)
-        return StartedInstance(prepared, f"launched as process {pid}", {"pid": pid, "pid_started": pid_started})
+        return StartedInstance(prepared, f"launched as process {pid}", pid, pid_started)
 
     def revoke(self, started: StartedInstance) -> None:
-        process.stop(started.fields["pid"], started.fields["pid_started"], grace_s=0)
+        process.stop(started.pid, started.pid_started, grace_s=0)
 
     def signal(self, instance: Instance, kill: bool) -> bool:
         if not runs(instance):

@@ -5,7 +5,7 @@ Plan, states, events and pages are the same for both.
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from fleet.inventory import Inventory
 from fleet.models import Instance
@@ -24,7 +24,9 @@ class StartDeferred(Exception):
 class StartedInstance:
     prepared: PreparedStart
     text: str  # "launched as process 12"
-    fields: dict[str, Any] = field(default_factory=dict)  # of the record, to identify the process or Pod later
+    pid: int | None = None  # on this host
+    pid_started: float | None = None
+    pod: str = ""  # in a cluster
 
 
 @dataclass(frozen=True, slots=True)

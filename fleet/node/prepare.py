@@ -9,14 +9,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 from django.conf import settings
 
 from fleet.kinds import KINDS
+from fleet.kinds.engine_config import EngineConfig
 from fleet.kinds.kind import Kind, Launch, Requirement
-from fleet.kinds.option import build
+from fleet.kinds.wire import Wire
 from fleet.models import Instance, Port, State
 from fleet.node import engine_user
 from fleet.node.engine_user import EngineUser
@@ -39,7 +40,7 @@ class PreparedStart:
     environment: dict[str, str]  # set by the kind, without inherited variables
     files: dict[str, str]  # path → text
     url: str
-    wire: dict[str, Any]
+    wire: Wire
     requires: tuple[Requirement, ...]
     volume: str = ""  # folder of its KV tier on disk
     metrics_folder: str = ""  # emptied at each start
@@ -68,16 +69,14 @@ def folder_of(instance_name: str) -> Path:
 
 
 def prepare(
-    given: Mapping[str, Any],
+    given: EngineConfig,
     instance: Instance,
     ports: Mapping[str, int],
     peers: Mapping[str, str],
     where: LaunchSite | None = None,
 ) -> PreparedStart:
-    """`given`: kind, model and engine options (`fleet_spec.config`)."""
-    kind = KINDS[given["kind"]]
-    options = build(kind.spec, given["engine"])
-    wanted = _launch(given["model"], instance, ports, peers, where or this_host(instance))
+    kind, options = KINDS[given.kind], given.options()
+    wanted = _launch(given.model, instance, ports, peers, where or this_host(instance))
     url = f"http://{wanted.host}:{ports['http']}" if kind.launched else kind.url(options, wanted)
     return PreparedStart(
         argv=kind.command(options, wanted),
@@ -112,13 +111,11 @@ def volume_of(instance: Instance) -> str:
     """The folder of its KV tier on this host's disk; empty: none."""
     if instance.pod:
         return ""  # not on this host
-    kind = KINDS.get(instance.config.get("kind", ""))
-    if kind is None:
-        return ""  # started by another version of Weir
-    anywhere = dict.fromkeys(kind.ports, 0)  # the folder does not depend on ports
-    return kind.volume(
-        build(kind.spec, instance.config["engine"]), _launch("", instance, anywhere, {}, this_host(instance))
-    )
+    given = instance.started_from
+    if given.known_kind is None:
+        return ""
+    anywhere = dict.fromkeys(given.known_kind.ports, 0)  # the folder does not depend on ports
+    return given.known_kind.volume(given.options(), _launch("", instance, anywhere, {}, this_host(instance)))
 
 
 def peers_of(instance: Instance) -> dict[str, str]:
@@ -126,8 +123,8 @@ def peers_of(instance: Instance) -> dict[str, str]:
 
     DependencyNotReady when a pool has none yet, PairNotStarted when the instance has none.
     """
-    kind = KINDS[instance.config["kind"]]
-    spec = build(kind.spec, instance.config["engine"])
+    given = instance.started_from
+    kind, spec = KINDS[given.kind], given.options()
     peers = {pool: _service(pool) for pool in kind.needs(spec)}
     other = kind.pair(spec, instance.ordinal)
     if other is not None:
@@ -192,10 +189,9 @@ def _write_files(prepared: PreparedStart, folder: Path) -> None:
         file.chmod(0o600)
 
 
-def known_peers(given: Mapping[str, Any]) -> dict[str, str]:
+def known_peers(given: EngineConfig) -> dict[str, str]:
     """Like `peers_of`, for a preview: unknown addresses are names in angle brackets."""
-    kind = KINDS[given["kind"]]
-    return {pool: _known(pool) for pool in kind.needs(build(kind.spec, given["engine"]))}
+    return {pool: _known(pool) for pool in KINDS[given.kind].needs(given.options())}
 
 
 def preview(pool: PoolSpec, ordinal: int = 0) -> PreparedStart:

@@ -55,7 +55,7 @@ def refusals(
     lists: AllowLists,
     kind: Kind,
     model: str,
-    engine: Mapping[str, Any],
+    engine: Mapping[str, object],
     path: str,
     resolve: Resolve = os.path.normpath,
 ) -> list[Problem]:

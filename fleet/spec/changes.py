@@ -73,7 +73,7 @@ def _shown(change: FieldChange) -> FieldChange:
     return replace(change, old=old, new=new)
 
 
-def _section(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldChange]:
+def _section(name: str, old: Mapping[str, object], new: Mapping[str, object]) -> list[FieldChange]:
     return [FieldChange(f"{name}.{key}", old.get(key), new.get(key)) for key in sorted({*old, *new})]
 
 

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, convert
+
 from fleet.kinds import KINDS
 from fleet.kinds.common_options import IMAGE
+from fleet.kinds.engine_config import EngineConfig
 from fleet.kinds.kind import SPLIT, Kind, check_engine, split_group
 from fleet.kinds.option import build, check
 from fleet.spec.masking import masks_left
@@ -39,13 +42,13 @@ class PoolSpec:
     replicas: int = 1
     policy: str = "default"
     node: str = "local"  # the only node; empty: `placement` decides
-    engine: Mapping[str, Any] = field(default_factory=dict)  # the given options; the kind has defaults for the rest
+    engine: Mapping[str, object] = field(default_factory=dict)  # the given options; the kind has defaults for the rest
     # As given; fleet/spec/sections.py reads them
-    update: Mapping[str, Any] = field(default_factory=dict)
-    placement: Mapping[str, Any] = field(default_factory=dict)
-    schedule: Mapping[str, Any] = field(default_factory=dict)
-    autoscale: Mapping[str, Any] = field(default_factory=dict)
-    slo: Mapping[str, Any] = field(default_factory=dict)
+    update: Mapping[str, object] = field(default_factory=dict)
+    placement: Mapping[str, object] = field(default_factory=dict)
+    schedule: Mapping[str, object] = field(default_factory=dict)
+    autoscale: Mapping[str, object] = field(default_factory=dict)
+    slo: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,20 @@ class FleetSpec:
     name: str
     pools: tuple[PoolSpec, ...]
     prices: Mapping[str, float] = field(default_factory=dict)  # the given ones; fleet/systems/prices.py has defaults
+
+
+class _Metadata(Struct, frozen=True):
+    name: str
+
+
+class _Body(Struct, frozen=True):
+    pools: list[dict[str, object]] = []
+    prices: dict[str, int | float] = {}
+
+
+class _Document(Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Body
 
 
 def parse_fleet(document: object) -> FleetSpec:
@@ -63,9 +80,9 @@ def parse_fleet(document: object) -> FleetSpec:
     problems += check(Prices, problems.mapping("spec.prices", body.get("prices", {})), "spec.prices")
     if problems:
         raise InvalidFleet(problems)
-    valid: Any = document
-    pools = tuple(_pool_spec(pool) for pool in valid["spec"].get("pools", []))
-    return FleetSpec(valid["metadata"]["name"], pools, dict(valid["spec"].get("prices", {})))
+    valid = convert(document, _Document)
+    pools = tuple(_pool_spec(pool) for pool in valid.spec.pools)
+    return FleetSpec(valid.metadata.name, pools, valid.spec.prices)
 
 
 def _header(document: object, problems: Problems) -> Mapping[str, object]:
@@ -112,13 +129,13 @@ def _check_pool(path: str, pool: Mapping[str, object], problems: Problems) -> No
     kind, engine = KINDS.get(str(pool.get("kind"))), pool.get("engine")
     if kind is not None and isinstance(engine, Mapping):
         found = check_engine(kind, engine, f"{path}.engine", str(pool.get("model") or ""))
-        problems += found or masks_left(engine, f"{path}.engine")
+        problems += found or masks_left(build(kind.spec, engine), f"{path}.engine")
         if not found:
             _check_replicas_allowed(path, kind, engine, pool.get("replicas", 1), problems)
 
 
 def _check_replicas_allowed(
-    path: str, kind: Kind, engine: Mapping[str, Any], replicas: object, problems: Problems
+    path: str, kind: Kind, engine: Mapping[str, object], replicas: object, problems: Problems
 ) -> None:
     """The options may limit the replicas: by GPUs, by URLs, to one, or to whole groups."""
     if not isinstance(replicas, int):
@@ -174,9 +191,9 @@ _SECTIONS = ("engine", *CHECKS)
 _REQUIRED = ("name", "model", "kind")
 
 
-def _pool_spec(pool: Mapping[str, Any]) -> PoolSpec:
+def _pool_spec(pool: Mapping[str, object]) -> PoolSpec:
     node = "" if "placement" in pool else "local"
-    return PoolSpec(**{"node": node, **pool, **{name: dict(pool.get(name, {})) for name in _SECTIONS}})
+    return convert({"node": node, **pool}, PoolSpec)
 
 
 def dump_fleet(spec: FleetSpec) -> dict[str, Any]:
@@ -192,7 +209,7 @@ def dump_fleet(spec: FleetSpec) -> dict[str, Any]:
 
 
 def _dump_pool(pool: PoolSpec) -> dict[str, Any]:
-    order = [name for name in KINDS[pool.kind].spec.__dataclass_fields__ if name in pool.engine]  # type: ignore[attr-defined]
+    order = [name for name in KINDS[pool.kind].spec.__dataclass_fields__ if name in pool.engine]
     values: dict[str, Any] = {name: getattr(pool, name) for name in _FIELDS if name not in _SECTIONS}
     if not pool.node:
         del values["node"]
@@ -206,9 +223,8 @@ def placement(pool: PoolSpec) -> Placement:
     return placement_of(pool.placement, pool.node)
 
 
-def config(pool: PoolSpec) -> dict[str, Any]:
-    """The configuration that an engine starts with, as instances and pool versions keep it."""
-    return {"model": pool.model, "kind": pool.kind, "engine": dict(pool.engine)}
+def config(pool: PoolSpec) -> EngineConfig:
+    return EngineConfig(pool.model, pool.kind, dict(pool.engine))
 
 
 def config_hash(pool: PoolSpec) -> str:

@@ -56,11 +56,11 @@ def change_shown(path: str, old: Any, new: Any) -> tuple[Any, Any]:
     return before, after
 
 
-def masks_left(engine: Mapping[str, Any], path: str) -> list[Problem]:
+def masks_left(options: object, path: str) -> list[Problem]:
     """A document that was read without its secrets must not be applied: the marks would become the values."""
-    variables = engine.get(ENVIRONMENT) or {}
+    variables = getattr(options, ENVIRONMENT, None) or {}
     found = [(f"{path}.{ENVIRONMENT}.{name}", text) for name, text in variables.items() if text in MARKS]
-    words = engine.get(ARGUMENTS) or ()
+    words = getattr(options, ARGUMENTS, None) or ()
     found += [(f"{path}.{ARGUMENTS}[{index}]", word) for index, word in enumerate(words) if HIDDEN in word]
     message = "is the mark of a hidden value, not the value; read the document with the scope fleet:write"
     return [Problem(where, text, message) for where, text in found]

@@ -5,7 +5,9 @@ fleet/spec/section_checks.py checks them as mappings of the document; here they 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+import msgspec
+from msgspec import Struct, convert
 
 from fleet.kinds.option import build, option
 
@@ -160,36 +162,44 @@ class Autoscale:
     )
 
 
-def update_of(given: Mapping[str, Any]) -> Update:
-    read: Update = build(Update, given)
-    return read
+def update_of(given: Mapping[str, object]) -> Update:
+    return build(Update, given)
 
 
-def autoscale_of(given: Mapping[str, Any]) -> Autoscale:
-    read: Autoscale = build(Autoscale, {name: value for name, value in given.items() if value is not None})
-    return read
+def autoscale_of(given: Mapping[str, object]) -> Autoscale:
+    return build(Autoscale, {name: value for name, value in given.items() if value is not None})
 
 
-def placement_of(given: Mapping[str, Any], node: str = "") -> Placement:
+def placement_of(given: Mapping[str, object], node: str = "") -> Placement:
     """`node`: the only node of a pool without a placement."""
-    if node:
-        return Placement(nodes=(node,))
-    options = {name: value for name, value in given.items() if name not in ("nodes", "labels")}
-    plain = build(PlacementOptions, options)
-    return Placement(tuple(given.get("nodes", ())), dict(given.get("labels", {})), **vars(plain))
+    return Placement(nodes=(node,)) if node else convert(given, Placement)
 
 
-def slo_of(slo: Mapping[str, Any], autoscale: Mapping[str, Any]) -> dict[str, float]:
+def slo_of(slo: Mapping[str, object], autoscale: Mapping[str, object]) -> dict[str, float]:
     """TTFT p90 by class in ms; what the autoscaler aims at is an SLO too."""
-    return {**autoscale.get("slo_ttft_p90_ms", {}), **slo.get("ttft_p90_ms", {})}
+    return {**autoscale_of(autoscale).slo_ttft_p90_ms, **convert(slo, _Slo).ttft_p90_ms}
 
 
-def schedule_of(given: Mapping[str, Any]) -> Schedule:
-    windows = tuple(
-        ScheduleWindow(tuple(one.get("days", DAYS)), _minutes(one["from"]), _minutes(one["to"]), one["replicas"])
-        for one in given.get("windows", ())
-    )
-    return Schedule(given.get("timezone", "UTC"), windows)
+def schedule_of(given: Mapping[str, object]) -> Schedule:
+    read = convert(given, _Schedule)
+    windows = (ScheduleWindow(one.days, _minutes(one.begins), _minutes(one.ends), one.replicas) for one in read.windows)
+    return Schedule(read.timezone, tuple(windows))
+
+
+class _Slo(Struct, frozen=True):
+    ttft_p90_ms: dict[str, int | float] = {}
+
+
+class _Window(Struct, frozen=True):
+    begins: str = msgspec.field(name="from")
+    ends: str = msgspec.field(name="to")
+    replicas: int
+    days: tuple[str, ...] = DAYS
+
+
+class _Schedule(Struct, frozen=True):
+    timezone: str = "UTC"
+    windows: list[_Window] = []
 
 
 def _minutes(text: str) -> int:

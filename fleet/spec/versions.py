@@ -4,11 +4,13 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from django.db.models import Max
 from django.utils import timezone
+from msgspec import to_builtins
+from msgspec.structs import asdict
 
+from fleet.kinds.engine_config import EngineConfig
 from fleet.models import Pool, PoolVersion, State
 from fleet.spec.changes import FieldChange, field_changes
 from fleet.spec.fleet_spec import PoolSpec, config, config_hash
@@ -60,7 +62,7 @@ def _keep(pool: Pool, spec: PoolSpec, actor: str, reason: str, proven: bool) -> 
     return PoolVersion.objects.create(
         pool=pool,
         number=number,
-        config=config(spec),
+        config=to_builtins(config(spec)),
         config_hash=config_hash(spec),
         actor=actor,
         reason=reason,
@@ -78,10 +80,10 @@ def _expire(pool: Pool) -> None:
     PoolVersion.objects.filter(pk__in=list(old)).delete()
 
 
-def config_of(pool: Pool, digest: str) -> dict[str, Any] | None:
+def config_of(pool: Pool, digest: str) -> EngineConfig | None:
     """The recorded configuration with that hash."""
     found = pool.versions.filter(config_hash=digest).first()
-    return None if found is None else dict(found.config)
+    return None if found is None else found.content
 
 
 def prove(pool: Pool, now: dt.datetime) -> PoolVersion | None:
@@ -122,4 +124,4 @@ def _diff(before: PoolVersion | None, after: PoolVersion) -> tuple[FieldChange, 
 
 
 def spec_of(version: PoolVersion) -> PoolSpec:
-    return PoolSpec(name=version.pool.name, **version.config)
+    return PoolSpec(name=version.pool.name, **asdict(version.content))

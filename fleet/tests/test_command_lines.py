@@ -8,6 +8,7 @@ import pytest
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind, Launch, check_engine
 from fleet.kinds.option import build
+from fleet.kinds.wire import Wire
 
 PORTS = {"http": 18100, "events": 18101, "replay": 18102, "side": 18103, "rpc": 18104}
 
@@ -18,7 +19,7 @@ def launch(ordinal: int = 0, **peers: str) -> Launch:
     )
 
 
-def made(name: str, given: dict[str, Any], at: Launch | None = None) -> tuple[str, dict[str, str], dict[str, Any]]:
+def made(name: str, given: dict[str, Any], at: Launch | None = None) -> tuple[str, dict[str, str], Wire]:
     """(command line, environment, entry for routers) of valid options."""
     kind = KINDS[name]
     assert check_engine(kind, given, "engine") == []
@@ -41,7 +42,7 @@ def test_vllm_runs_in_its_own_environment_under_the_name_that_clients_ask_for() 
     assert line.endswith(" --enforce-eager")
     assert '"endpoint":"tcp://*:18101","replay_endpoint":"tcp://127.0.0.1:18102"' in line
     assert (env["VLLM_CPU_KVCACHE_SPACE"], env["PYTHONPATH"], env["A"]) == ("1", "", "b")
-    assert wire == {"tokenizer": "/opt/weir/.engines/tiny", "events": "http://127.0.0.1:18100"}
+    assert wire.stored() == {"tokenizer": "/opt/weir/.engines/tiny", "events": "http://127.0.0.1:18100"}
 
 
 def test_what_is_switched_off_is_said_to_vllm_and_no_router_is_wire_of_events() -> None:
@@ -49,7 +50,7 @@ def test_what_is_switched_off_is_said_to_vllm_and_no_router_is_wire_of_events() 
     assert "--no-enable-prefix-caching --no-enable-chunked-prefill" in line
     assert "--kv-events-config" not in line
     assert "--gpu-memory-utilization 0.9" in line
-    assert wire == {"tokenizer": "tiny"}
+    assert wire.stored() == {"tokenizer": "tiny"}
 
 
 def test_gpus_are_dealt_out_in_order() -> None:
@@ -70,7 +71,7 @@ def test_each_nixl_instance_has_a_side_channel_of_its_own() -> None:
     line, env, wire = made("vllm", {**CPU, "kv": "nixl"})
     assert transfer_of(line) == {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
     assert (env["VLLM_NIXL_SIDE_CHANNEL_HOST"], env["VLLM_NIXL_SIDE_CHANNEL_PORT"]) == ("127.0.0.1", "18103")
-    assert wire["connector"] == "nixl"
+    assert wire.connector == "nixl"
 
 
 @pytest.mark.parametrize(("ordinal", "role", "kv_role"), [(0, "prefill", "kv_producer"), (1, "decode", "kv_consumer")])
@@ -78,8 +79,8 @@ def test_the_first_instances_prefill_and_the_others_decode(ordinal: int, role: s
     line, env, wire = made("vllm", {"kv": "mooncake-p2p", "prefill_instances": 1}, launch(ordinal))
     assert transfer_of(line)["kv_role"] == kv_role
     assert env["VLLM_MOONCAKE_BOOTSTRAP_PORT"] == "18103"
-    assert (wire["role"], wire["connector"]) == (role, "mooncake_p2p")
-    assert wire["kv"] == {"bootstrap": "http://127.0.0.1:18103"}
+    assert (wire.role, wire.connector) == (role, "mooncake_p2p")
+    assert wire.kv_stored() == {"bootstrap": "http://127.0.0.1:18103"}
 
 
 def test_a_store_of_the_instances_own_memory_names_its_master_in_a_file() -> None:
@@ -197,7 +198,7 @@ def test_the_master_listens_where_its_node_is_reached_and_serves_nobody() -> Non
     line, _, wire = made("mooncake-master", {"ssd": True})
     assert "-rpc_address=127.0.0.1 -rpc_port=18104 -metrics_host=127.0.0.1 -metrics_port=18100" in line
     assert "-enable_offload=true" in line
-    assert wire == {}
+    assert wire.stored() == {}
     assert (KINDS["mooncake-master"].serves, KINDS["mooncake-master"].service) == (False, "rpc")
 
 
@@ -216,8 +217,8 @@ def test_neuron_servers_know_their_role_and_where_to_find_each_other() -> None:
     line, env, wire = made("neuron", given, launch(1))
     assert transfer_of(line) | {"kv_role": "kv_consumer", "etcd": "10.0.0.1:2379", "kv_rank": 1} == transfer_of(line)
     assert env["NEURON_RT_VISIBLE_CORES"] == "2,3"
-    assert wire == {"role": "decode", "connector": "neuron", "kv": {"etcd": "10.0.0.1:2379"}}
-    assert made("neuron", {})[2] == {}
+    assert wire.stored() == {"role": "decode", "connector": "neuron", "kv": {"etcd": "10.0.0.1:2379"}}
+    assert made("neuron", {})[2] == Wire()
 
 
 def test_neuron_servers_without_etcd_are_fixed_pairs_and_meet_at_the_prefill_server() -> None:
@@ -232,7 +233,7 @@ def test_neuron_servers_without_etcd_are_fixed_pairs_and_meet_at_the_prefill_ser
     meetings = [(found["kv_ip"], found["kv_port"]) for found in (transfer_of(line) for line, _, _ in lines)]
     assert meetings[1] == ("127.0.0.1", PORTS["side"])
     assert meetings[2:] == [("<address of p-0>", "<its side port>"), ("10.0.0.2", 7000)]
-    assert [wire.get("kv") for _, _, wire in lines] == [None, None, {"pair": "p-0"}, {"pair": "p-1"}]
+    assert [wire.kv.pair for _, _, wire in lines] == ["", "", "p-0", "p-1"]
     cores = [env["NEURON_RT_VISIBLE_CORES"] for _, env, _ in lines]
     assert cores == ["0,1,2,3", "4,5,6,7", "8,9", "10,11"]
     assert [f"--max-num-seqs {n} " in line for n, (line, _, _) in zip((2, 2, 4, 4), lines, strict=True)] == [True] * 4
@@ -249,9 +250,9 @@ def test_the_host_of_a_prefill_server_can_be_named_by_hand(given: dict[str, Any]
 
 
 def test_context_and_generation_servers_of_trtllm_are_connected() -> None:
-    wires = [made("trtllm", {"prefill_instances": 1}, launch(ordinal))[2] for ordinal in (0, 1)]
+    wires = [made("trtllm", {"prefill_instances": 1}, launch(ordinal))[2].stored() for ordinal in (0, 1)]
     assert wires == [{"role": role, "connector": "trtllm"} for role in ("prefill", "decode")]
-    assert made("trtllm", {})[2] == {}
+    assert made("trtllm", {})[2] == Wire()
 
 
 def test_an_engine_of_somebody_else_is_only_described() -> None:
@@ -266,8 +267,8 @@ def test_an_engine_of_somebody_else_is_only_described() -> None:
     kind = KINDS["external"]
     _, _, wire = made("external", given)
     assert kind.url(build(kind.spec, given), launch(0)) == "http://10.0.0.7:8000"
-    assert wire["kv"] == {"bootstrap": "http://10.0.0.7:8998"}
-    assert (wire["role"], wire["events"], wire["tokenizer"]) == ("prefill", "http://10.0.0.7:8000", "/models/m")
+    assert wire.kv_stored() == {"bootstrap": "http://10.0.0.7:8998"}
+    assert (wire.role, wire.events, wire.tokenizer) == ("prefill", "http://10.0.0.7:8000", "/models/m")
     assert kind.max_replicas(build(kind.spec, given)) == 2
     assert not kind.launched
 

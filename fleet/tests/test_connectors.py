@@ -24,6 +24,6 @@ def test_the_policy_which_imports_nothing_names_the_store_alike() -> None:
 
 def test_a_kind_names_the_connectors_that_its_options_can_choose() -> None:
     transfers = (make(VllmSpec(), LAUNCH) for make in MODES.values())
-    assert {made.wire["connector"] for made in transfers if made.wire} == set(KINDS["vllm"].connectors)
+    assert {made.routed_as for made in transfers if made.routed_as} == set(KINDS["vllm"].connectors)
     (kv,) = (option for option in options_of(SimSpec) if option.name == "kv")
     assert set(kv.choices) - {NONE} == set(KINDS["sim"].connectors)

@@ -44,7 +44,7 @@ def test_what_is_left_to_the_engine_is_not_on_the_command_line() -> None:
 
 
 def test_routers_know_where_the_events_of_a_sim_are() -> None:
-    assert SIM.wire(SimSpec(), LAUNCH) == {"events": "http://127.0.0.1:18100", "tokenizer": "sim"}
+    assert SIM.wire(SimSpec(), LAUNCH).stored() == {"events": "http://127.0.0.1:18100", "tokenizer": "sim"}
 
 
 def test_the_engine_understands_how_its_kv_moves() -> None:
@@ -75,7 +75,7 @@ def test_the_first_instances_prefill_and_the_others_decode(ordinal: int, role: s
     spec, launch = build(SimSpec, {"kv": "neuron", "prefill_instances": 1}), replace(LAUNCH, ordinal=ordinal)
     understood = parse_arguments(SIM.command(spec, launch)[3:])
     assert understood.role == role
-    assert SIM.wire(spec, launch)["role"] == role
+    assert SIM.wire(spec, launch).role == role
 
 
 def test_each_decoder_of_a_fixed_pair_knows_its_prefill_instance() -> None:
@@ -86,14 +86,14 @@ def test_each_decoder_of_a_fixed_pair_knows_its_prefill_instance() -> None:
     understood = [parse_arguments(SIM.command(spec, launch)[3:]) for launch in launches]
     assert [each.kv_peer for each in understood] == [None, None, "<address of demo-0>", "h:1"]
     assert [each.max_num_seqs for each in understood] == [4, 4, 256, 256]
-    assert [SIM.wire(spec, launch)["kv"].get("pair") for launch in launches] == [None, None, "demo-0", "demo-1"]
+    assert [SIM.wire(spec, launch).kv.pair for launch in launches] == ["", "", "demo-0", "demo-1"]
     assert SIM.max_replicas(spec) == 4
 
 
 def test_workers_of_neuron_register_in_etcd() -> None:
     spec = build(SimSpec, {"kv": "neuron", "prefill_instances": 1, "etcd": "h:2379"})
     assert parse_arguments(SIM.command(spec, LAUNCH)[3:]).etcd == "h:2379"
-    assert SIM.wire(spec, LAUNCH)["kv"]["etcd"] == "h:2379"
+    assert SIM.wire(spec, LAUNCH).kv.etcd == "h:2379"
 
 
 def test_prefill_instances_have_their_own_tensor_parallel() -> None:
@@ -104,7 +104,7 @@ def test_prefill_instances_have_their_own_tensor_parallel() -> None:
 
 
 def test_colocated_instances_of_neuron_move_nothing() -> None:
-    assert "connector" not in SIM.wire(build(SimSpec, {"kv": "neuron"}), LAUNCH)
+    assert SIM.wire(build(SimSpec, {"kv": "neuron"}), LAUNCH).connector == ""
 
 
 def test_engines_know_the_address_of_the_store_that_their_pool_names() -> None:
@@ -115,9 +115,8 @@ def test_engines_know_the_address_of_the_store_that_their_pool_names() -> None:
 
 def test_routers_know_how_the_kv_of_a_sim_moves() -> None:
     wire = SIM.wire(build(SimSpec, {"kv": "mooncake_p2p"}), LAUNCH)
-    assert wire["connector"] == "mooncake_p2p"
-    assert wire["kv"] == {"bytes_per_token": 131_072, "bootstrap": "http://127.0.0.1:18100"}
-    assert "role" not in wire
+    assert (wire.role, wire.connector) == ("both", "mooncake_p2p")
+    assert wire.kv_stored() == {"bytes_per_token": 131_072, "bootstrap": "http://127.0.0.1:18100"}
 
 
 @pytest.mark.parametrize(

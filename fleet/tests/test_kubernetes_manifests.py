@@ -11,6 +11,7 @@ import pytest
 import yaml
 from kubernetes.client import ApiClient
 
+from fleet.kinds.engine_config import EngineConfig
 from fleet.kubernetes import manifests
 from fleet.kubernetes.manifests import POD_IP, label, selector
 from fleet.kubernetes.objects import Metadata
@@ -113,7 +114,7 @@ def test_secrets_are_in_no_pod_and_hidden_where_they_are_shown() -> None:
 def start(epoch: int = 3, **engine: Any) -> manifests.PodStart:
     pool = Pool(name="chat", kind="vllm", node="k8s")
     row = Instance(pool=pool, name="chat-0", ordinal=0, node="k8s", epoch=epoch)
-    return described(row, {"kind": "vllm", "model": "m", "engine": engine}, {}, "7")
+    return described(row, EngineConfig("m", "vllm", engine), {}, "7")
 
 
 def test_the_secret_holds_the_values_and_goes_with_its_pod() -> None:

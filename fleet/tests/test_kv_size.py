@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleet.kinds.kind import Launch
-from fleet.kinds.kv_size import KvSizes, heads_of, of_config, of_model, sizes_of
+from fleet.kinds.kv_size import KvSizes, heads_of, of_model, sizes_of
 from fleet.kinds.vllm import VLLM
 from fleet.kinds.vllm_spec import VllmSpec
 
@@ -29,8 +29,11 @@ LLAMA_8B = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_h
         ({}, None),
     ],
 )
-def test_the_size_follows_from_layers_heads_and_number_format(config: dict[str, Any], size: int | None) -> None:
-    assert of_config(config, 2) == size
+def test_the_size_follows_from_layers_heads_and_number_format(
+    tmp_path: Path, config: dict[str, Any], size: int | None
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert of_model(str(tmp_path), "auto", ()) == size
 
 
 @pytest.mark.parametrize(
@@ -71,8 +74,8 @@ def test_routers_are_told_the_size_of_a_vllm_instance(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
     launch = Launch("p-0", "m", "127.0.0.1", {"http": 1, "events": 2, "replay": 3, "side": 4}, "python3")
     told = VLLM.wire(VllmSpec(model=str(tmp_path), kv="mooncake-p2p"), launch)
-    assert told["kv"] == {"bootstrap": "http://127.0.0.1:4", "bytes_per_token": 131_072}
-    assert "kv" not in VLLM.wire(VllmSpec(model="hub/name"), launch)
+    assert told.kv_stored() == {"bootstrap": "http://127.0.0.1:4", "bytes_per_token": 131_072}
+    assert VLLM.wire(VllmSpec(model="hub/name"), launch).kv_stored() == {}
 
 
 @pytest.mark.parametrize(

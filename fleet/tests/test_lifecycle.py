@@ -28,9 +28,9 @@ def test_a_declared_instance_is_started_and_becomes_routable(world: World) -> No
 def test_routers_are_told_what_the_kind_says_of_the_start_that_runs(world: World) -> None:
     world.apply(2, flavour=3)
     world.until_ready(2)
-    assert world.published()["p-1"]["kv"] == {"flavour": 3, "ordinal": 1}
+    assert world.published()["p-1"]["tokenizer"] == "3 1"
     services.apply_fleet(document(2), "ada")
-    assert world.published()["p-1"]["kv"] == {"flavour": 3, "ordinal": 1}  # until it is replaced
+    assert world.published()["p-1"]["tokenizer"] == "3 1"  # until it is replaced
     world.until(lambda: "kv" not in world.published()["p-0"] and "kv" not in world.published()["p-1"])
 
 

@@ -56,7 +56,7 @@ def test_no_kind_has_a_disk_of_its_own_unless_it_is_told_so(kind: str) -> None:
 
 
 def test_an_instance_of_a_kind_that_is_not_known_has_no_disk_either() -> None:
-    assert volume_of(Instance(name="p-0", ordinal=0)) == ""
+    assert volume_of(Instance(name="p-0", ordinal=0, config={"kind": "gone"})) == ""
 
 
 @pytest.mark.django_db

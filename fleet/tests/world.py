@@ -18,6 +18,7 @@ from fleet.control.node_agent import in_seconds
 from fleet.control.reconciler import reconcile_step
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
+from fleet.kinds.wire import Wire
 from fleet.models import Instance, State
 from fleet.node import fencing, logs
 from fleet.node import process as launch
@@ -61,7 +62,7 @@ FAKE = Kind(
     service="http",
     can_sleep=lambda spec: spec.flavour != 9,
     needs=lambda spec: (spec.after,) if spec.after else (),
-    wire=lambda spec, launch: {"kv": {"flavour": spec.flavour, "ordinal": launch.ordinal}} if spec.flavour else {},
+    wire=lambda spec, launch: Wire(tokenizer=f"{spec.flavour} {launch.ordinal}" if spec.flavour else ""),
 )
 
 

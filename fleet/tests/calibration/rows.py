@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
+from msgspec import to_builtins
 
 from fleet.calibration.fit import fit
 from fleet.calibration.limits import EngineLimits
@@ -25,7 +26,7 @@ def instance(**fields: Any) -> Instance:
     values = {"state": State.READY, "url": "http://127.0.0.1:1", "node": "local", "epoch": 1} | fields
     spec = pool_spec(pool)
     return Instance.objects.create(
-        pool=pool, name="chat-0", ordinal=0, config=config(spec), config_hash=config_hash(spec), **values
+        pool=pool, name="chat-0", ordinal=0, config=to_builtins(config(spec)), config_hash=config_hash(spec), **values
     )
 
 

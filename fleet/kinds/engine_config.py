@@ -1,0 +1,24 @@
+"""What an engine is started from, as instances and versions of a pool keep it."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from fleet.kinds import KINDS
+from fleet.kinds.kind import Kind
+from fleet.kinds.option import build
+
+
+class EngineConfig(Struct, frozen=True):
+    model: str = ""
+    kind: str = ""
+    engine: dict[str, object] = {}  # the given options
+
+    @property
+    def known_kind(self) -> Kind | None:
+        """None: started by another version of Weir."""
+        return KINDS.get(self.kind)
+
+    def options(self) -> Any:
+        """The kind's dataclass of options."""
+        return build(KINDS[self.kind].spec, self.engine)

@@ -1,0 +1,31 @@
+"""What routers must know of one start of an instance, besides its address: part of its entry in weir:fleet. Pure."""
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from router.contract.redis.published import InstanceRole
+
+
+class KvFacts(Struct, frozen=True):
+    """What the flow of its connector needs (router/flows)."""
+
+    bootstrap: str = ""  # URL of its bootstrap server
+    bytes_per_token: int | float | None = None
+    etcd: str = ""  # where it registers as a worker
+    pair: str = ""  # the only prefill instance that a decoder pulls from
+
+
+class Wire(Struct, frozen=True):
+    role: InstanceRole = "both"
+    connector: str = ""  # that moves KV blocks (router/contract/connectors.py); empty: none
+    kv: KvFacts = KvFacts()
+    events: str = ""  # base URL that serves GET /kv_event_sources
+    tokenizer: str = ""  # folder of the served model, or "sim"
+
+    def stored(self) -> dict[str, object]:
+        """Without defaults, as Instance.wire and annotations of Pods keep it."""
+        given = {**asdict(self), "kv": self.kv_stored()}
+        return {name: value for name, value in given.items() if value and value != "both"}
+
+    def kv_stored(self) -> dict[str, object]:
+        return {name: value for name, value in asdict(self.kv).items() if value}
