@@ -1,5 +1,6 @@
 """Schemas of the policy operations."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -10,6 +11,8 @@ from controlplane.api.body import Body
 from controlplane.api.openapi import ROW_MAX
 from controlplane.policies import services
 from controlplane.policies.models import PolicyVersion
+from router.policy.schema.parameter import Parameter
+from router.policy.strategies import STRATEGIES
 
 
 class ActorOut(Schema):
@@ -103,6 +106,18 @@ class ParameterOut(Schema):
     raises: str
     metric: str
     strategies: list[str]
+
+    @staticmethod
+    def resolve_minimum(parameter: Parameter) -> float | None:
+        return parameter.range[0] if parameter.kind in ("int", "float") else None
+
+    @staticmethod
+    def resolve_maximum(parameter: Parameter) -> float | None:
+        return parameter.range[1] if parameter.kind in ("int", "float") else None
+
+    @staticmethod
+    def resolve_strategies(parameter: Parameter) -> Sequence[str]:
+        return parameter.strategies or [name for name, each in STRATEGIES.items() if parameter in each.parameters]
 
 
 class PolicySchemaOut(Schema):
