@@ -53,6 +53,9 @@ _LEADS_TO: Mapping[str, str] = {
 }
 
 
+_AT_ONCE: Mapping[str, Any] = {"failures": 0, "next_start_at": None}  # without waiting for a back-off
+
+
 class FleetError(Exception):
     pass
 
@@ -86,7 +89,7 @@ def read_fleet(document: object) -> FleetSpec:
 
 
 def apply_fleet(
-    document: Mapping[str, Any] | str,
+    document: Mapping[str, object] | str,
     actor: str,
     dry_run: bool = False,
     prune: bool = False,
@@ -177,10 +180,7 @@ def digest() -> str:
 
 def drain(instance_name: str, actor: str, reason: str = "") -> Instance:
     """Stop new requests; running ones finish. The process stays."""
-    instance = selectors.instance(instance_name)
-    if instance.desired == DesiredState.STOPPED:
-        raise NotPossible(f"{instance_name} is stopped on request; start it first")
-    _set_desired(instance, DesiredState.DRAINED, "drain", actor, reason)
+    instance = _ask(selectors.instance(instance_name), "drain", actor, reason, stopped="start it first")
     if instance.state == State.READY:
         # Out of routing now, not at the next reconcile step.
         move(instance, State.DRAINING, _with_reason(f"drained by {actor}", reason), actor=actor)
@@ -190,37 +190,23 @@ def drain(instance_name: str, actor: str, reason: str = "") -> Instance:
 
 def undrain(instance_name: str, actor: str, reason: str = "") -> Instance:
     """Take requests again."""
-    instance = selectors.instance(instance_name)
-    if instance.desired == DesiredState.STOPPED:
-        raise NotPossible(f"{instance_name} is stopped on request; start it instead")
-    _set_desired(instance, DesiredState.RUNNING, "undrain", actor, reason)
-    return instance
+    return _ask(selectors.instance(instance_name), "undrain", actor, reason, stopped="start it instead")
 
 
 def restart(instance_name: str, actor: str, reason: str = "") -> Instance:
     """Drain, stop and start, without waiting for a back-off."""
-    instance = selectors.instance(instance_name)
-    if instance.desired == DesiredState.STOPPED:
-        raise NotPossible(f"{instance_name} is stopped on request; start it instead")
-    asked = _with_reason(f"restart asked by {actor}", reason)[:300]
-    _set_desired(
-        instance, instance.desired, "restart", actor, reason, restart_asked=asked, failures=0, next_start_at=None
-    )
-    return instance
+    asked = {"restart_asked": _with_reason(f"restart asked by {actor}", reason)[:300], **_AT_ONCE}
+    return _ask(selectors.instance(instance_name), "restart", actor, reason, stopped="start it instead", **asked)
 
 
 def stop(instance_name: str, actor: str, reason: str = "") -> Instance:
     """Drain and stop until it is started again."""
-    instance = selectors.instance(instance_name)
-    _set_desired(instance, DesiredState.STOPPED, "stop", actor, reason)
-    return instance
+    return _ask(selectors.instance(instance_name), "stop", actor, reason)
 
 
 def start(instance_name: str, actor: str, reason: str = "") -> Instance:
     """Start it, without waiting for a back-off."""
-    instance = selectors.instance(instance_name)
-    _set_desired(instance, DesiredState.RUNNING, "start", actor, reason, failures=0, next_start_at=None)
-    return instance
+    return _ask(selectors.instance(instance_name), "start", actor, reason, **_AT_ONCE)
 
 
 def sleep(instance_name: str, actor: str, reason: str = "", level: int = 1) -> Instance:
@@ -228,10 +214,7 @@ def sleep(instance_name: str, actor: str, reason: str = "", level: int = 1) -> I
     instance = selectors.instance(instance_name)
     if not can_sleep(instance):
         raise NotPossible(f"{instance_name} cannot sleep: its kind or its options do not support it")
-    if instance.desired == DesiredState.STOPPED:
-        raise NotPossible(f"{instance_name} is stopped on request; start it first")
-    _set_desired(instance, DesiredState.ASLEEP, "sleep", actor, reason, sleep_level=level, ordered_at=None)
-    return instance
+    return _ask(instance, "sleep", actor, reason, stopped="start it first", sleep_level=level, ordered_at=None)
 
 
 def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
@@ -239,8 +222,7 @@ def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
     instance = selectors.instance(instance_name)
     if instance.desired != DesiredState.ASLEEP:
         raise NotPossible(f"{instance_name} is not asleep")
-    _set_desired(instance, DesiredState.RUNNING, "wake", actor, reason, ordered_at=None)
-    return instance
+    return _ask(instance, "wake", actor, reason, ordered_at=None)
 
 
 def can_sleep(instance: Instance) -> bool:
@@ -277,12 +259,16 @@ def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> P
     return pool
 
 
-def _set_desired(instance: Instance, desired: str, kind: str, actor: str, reason: str, **fields: Any) -> None:
-    Instance.objects.filter(pk=instance.pk).update(desired=desired, **fields)
-    instance.desired = desired
+def _ask(instance: Instance, verb: str, actor: str, reason: str, *, stopped: str = "", **fields: Any) -> Instance:
+    """`stopped`: what to do instead when it is stopped on request; empty: that does not matter."""
+    if stopped and instance.desired == DesiredState.STOPPED:
+        raise NotPossible(f"{instance.name} is stopped on request; {stopped}")
+    fields["desired"] = _LEADS_TO.get(verb, instance.desired)
+    Instance.objects.filter(pk=instance.pk).update(**fields)
     for name, value in fields.items():
         setattr(instance, name, value)
-    events.record(instance, kind, f"{kind} asked by {actor}", actor, reason)
+    events.record(instance, verb, f"{verb} asked by {actor}", actor, reason)
+    return instance
 
 
 def _with_reason(text: str, reason: str) -> str:
@@ -290,7 +276,12 @@ def _with_reason(text: str, reason: str) -> str:
 
 
 def create_ephemeral_pool(
-    name: str, like: Pool, *, replicas: int | None = None, engine_overrides: Mapping[str, Any] | None = None, owner: str
+    name: str,
+    like: Pool,
+    *,
+    replicas: int | None = None,
+    engine_overrides: Mapping[str, object] | None = None,
+    owner: str,
 ) -> Pool:
     """A pool for one experiment: a copy of `like` with other options. InvalidFleet when the kind rejects them."""
     if not is_ephemeral(name):

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from msgspec import convert
 
 from fleet.calibration.fit import tpot_s, ttft_s
 from fleet.calibration.point import CalibrationPoint
@@ -54,12 +55,10 @@ def describe_held_out(errors: Mapping[str, float | None]) -> list[tuple[str, str
     return [(name, percent(off, "+.1f")) for key, name in names.items() if (off := errors.get(key)) is not None]
 
 
-def fitted_loads(
-    points: Iterable[Mapping[str, Any]], constants: Mapping[str, float], chunk_tokens: int
-) -> list[FittedLoad]:
+def fitted_loads(points: Iterable[object], constants: Mapping[str, float], chunk_tokens: int) -> list[FittedLoad]:
     """`points` and `constants` as stored; `chunk_tokens`: the engine's max_num_batched_tokens."""
     law = law_of(constants)
-    return [_load(CalibrationPoint(**values), law, constants[API], chunk_tokens) for values in points]
+    return [_load(convert(values, CalibrationPoint), law, constants[API], chunk_tokens) for values in points]
 
 
 def _load(point: CalibrationPoint, law: Law, api_s: float, chunk_tokens: int) -> FittedLoad:

@@ -8,10 +8,9 @@ RequestFailed
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
-import orjson
+import msgspec
 
 PLAIN = {"accept-encoding": "identity"}  # a few compressed bytes may hold a gigabyte
 LONGEST_EVENT = 1024 * 1024  # bytes
@@ -29,6 +28,12 @@ class NotAnswered(RequestFailed):
 
 class NotStreamed(RequestFailed):
     pass
+
+
+class StreamEvent(msgspec.Struct, frozen=True):
+    error: object = msgspec.UNSET
+    usage: object = None  # checked where it is read: the message names the count
+    choices: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +83,13 @@ async def _read(answer: httpx.Response, sent_at: float) -> TokenTimes:
     prompt, tokens = 0, 0
     marks: list[tuple[float, int]] = []
     async for at, event in _events(answer):
-        if "error" in event:
-            raise NotAnswered(f"the stream failed: {str(event['error'])[:200]}")
-
-        usage = event.get("usage")
-        if usage:
-            prompt = _count(usage, "prompt_tokens")
-        if event.get("choices"):
+        if event.error is not msgspec.UNSET:
+            raise NotAnswered(f"the stream failed: {str(event.error)[:200]}")
+        if event.usage:
+            prompt = _count(event.usage, "prompt_tokens")
+        if event.choices:
             # Without a count in each chunk, a chunk is a token.
-            tokens = _count(usage, "completion_tokens") if usage else tokens + 1
+            tokens = _count(event.usage, "completion_tokens") if event.usage else tokens + 1
             marks.append((at, tokens))
     if not marks or not prompt:
         raise NotStreamed("the engine's stream has no tokens, or no usage at its end")
@@ -100,7 +103,7 @@ def _count(usage: object, key: str) -> int:
     return value
 
 
-async def _events(answer: httpx.Response) -> AsyncIterator[tuple[float, dict[str, Any]]]:
+async def _events(answer: httpx.Response) -> AsyncIterator[tuple[float, StreamEvent]]:
     """Each event with the arrival time of its bytes."""
     rest = b""
     async for piece in answer.aiter_raw():
@@ -114,11 +117,9 @@ async def _events(answer: httpx.Response) -> AsyncIterator[tuple[float, dict[str
                 yield at, _parsed(data)
 
 
-def _parsed(data: bytes) -> dict[str, Any]:
+def _parsed(data: bytes) -> StreamEvent:
     try:
-        event = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        event = None
-    if not isinstance(event, dict):
-        raise NotStreamed(f"an event of the stream is no JSON object: {data[:100].decode(errors='replace')}")
-    return event
+        return msgspec.json.decode(data, type=StreamEvent)
+    except msgspec.DecodeError:
+        message = f"an event of the stream is no JSON object: {data[:100].decode(errors='replace')}"
+        raise NotStreamed(message) from None

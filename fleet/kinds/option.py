@@ -57,6 +57,12 @@ def option(
     )
 
 
+def mapping_option(*, title: str, unit: str = "", help: str) -> Any:
+    """Empty unless given."""
+    metadata = option(None, title=title, kind="text", unit=unit, help=help).metadata
+    return dataclasses.field(default_factory=dict, metadata=metadata)
+
+
 _KINDS = {bool: "bool", float: "float", str: "text", tuple: "list"}
 
 

@@ -26,7 +26,7 @@ from kubernetes.config import incluster_config
 from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError, MaxRetryError
 
-from fleet.kubernetes.objects import AccessReview, Event, Listed, Machine, Pod, Quota, Refusal, Version
+from fleet.kubernetes.objects import Event, Listed, Pod, Refusal, Resource, Version
 from fleet.kubernetes.overlay import Json
 from fleet.node.launcher import LaunchFailed
 
@@ -132,11 +132,11 @@ class KubernetesApi:
         query = {"tailLines": str(lines), "container": "engine"}
         return self._ask("GET", self._path("pods", pod, "log"), query).decode(errors="replace").splitlines()
 
-    def nodes(self) -> list[Machine]:
-        return self._read(Listed[Machine], "GET", "/api/v1/nodes").items
+    def nodes(self) -> list[Resource]:
+        return self._read(Listed[Resource], "GET", "/api/v1/nodes").items
 
-    def quotas(self) -> list[Quota]:
-        return self._read(Listed[Quota], "GET", self._path("resourcequotas")).items
+    def quotas(self) -> list[Resource]:
+        return self._read(Listed[Resource], "GET", self._path("resourcequotas")).items
 
     def may(self, verb: str, resource: str, part: str = "") -> bool:
         """Whether the server allows it (SelfSubjectAccessReview)."""
@@ -147,7 +147,7 @@ class KubernetesApi:
             "spec": {"resourceAttributes": {name: value for name, value in asked.items() if value}},
         }
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        return self._read(AccessReview, "POST", path, body=body).status.allowed
+        return self._read(Resource, "POST", path, body=body).status.allowed
 
     def missing_rights(self) -> list[str]:
         """Rights that a node needs and does not have, such as "create pods"."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fleet.inventory import Gpu
-from fleet.kubernetes.objects import Machine, Quota
+from fleet.kubernetes.objects import Resource
 
 _BINARY = {f"{letter}i": 1024.0 ** (power + 1) for power, letter in enumerate("KMGTPE")}
 _DECIMAL = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
@@ -45,7 +45,7 @@ class Capacity:
         return replace(base, **known)
 
 
-def of_machines(machines: Iterable[Machine]) -> Capacity:
+def of_machines(machines: Iterable[Resource]) -> Capacity:
     """The sum over schedulable machines."""
     schedulable = [one for one in machines if not one.spec.unschedulable]
     offered = [one.status.allocatable for one in schedulable]
@@ -57,7 +57,7 @@ def of_machines(machines: Iterable[Machine]) -> Capacity:
     )
 
 
-def _offered_gpus(machine: Machine) -> Iterator[tuple[str, int | None]]:
+def _offered_gpus(machine: Resource) -> Iterator[tuple[str, int | None]]:
     """(name, bytes of memory) of each."""
     labels = machine.metadata.labels or {}
     for device in _DEVICES:
@@ -67,7 +67,7 @@ def _offered_gpus(machine: Machine) -> Iterator[tuple[str, int | None]]:
         yield from [(labels.get(_PRODUCT, device), size)] * count
 
 
-def of_quotas(quotas: Iterable[Quota]) -> Capacity:
+def of_quotas(quotas: Iterable[Resource]) -> Capacity:
     """The limits of the namespace; the lowest of several quotas."""
     hard = [one.spec.hard for one in quotas]
 

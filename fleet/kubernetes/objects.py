@@ -24,22 +24,17 @@ class Metadata(Object, frozen=True):
     deletion_timestamp: dt.datetime | None = None  # deadline of its deletion; None: it is not being deleted
 
 
-class Waiting(Object, frozen=True):
-    """A container that does not run yet."""
+class Reason(Object, frozen=True):
+    """Why a container does not run yet, or has ended."""
 
-    reason: str = ""
-    message: str = ""
-
-
-class Terminated(Object, frozen=True):
     reason: str = ""
     message: str = ""
     exit_code: int | str = "?"
 
 
 class ContainerState(Object, frozen=True):
-    waiting: Waiting | None = None
-    terminated: Terminated | None = None
+    waiting: Reason | None = None
+    terminated: Reason | None = None
 
 
 class ContainerStatus(Object, frozen=True):
@@ -54,24 +49,34 @@ class Condition(Object, frozen=True):
     message: str = ""
 
 
-class PodSpec(Object, frozen=True):
+class Spec(Object, frozen=True):
+    """Of a Pod: its machine; of a machine: whether it takes no Pods; of a quota: its limits."""
+
     node_name: str = ""
+    unschedulable: bool = False
+    hard: dict[str, str] = {}
 
 
-class PodStatus(Object, frozen=True):
+class Status(Object, frozen=True):
+    """Of a Pod; of a machine: what it offers; of a review: whether the server allows it."""
+
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
     pod_ip: str = field(default="", name="podIP")
     container_statuses: list[ContainerStatus] | None = None
     conditions: list[Condition] | None = None
+    allocatable: dict[str, str] = {}
+    allowed: bool = False
 
 
-class Pod(Object, frozen=True):
-    metadata: Metadata
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+class Resource(Object, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: Spec = Spec()
+    status: Status = Status()
 
+
+class Pod(Resource, frozen=True):
     @property
     def name(self) -> str:
         return self.metadata.name
@@ -95,12 +100,12 @@ class Pod(Object, frozen=True):
         return next((one for one in self.status.container_statuses or () if one.name == ENGINE), None)
 
     @property
-    def terminated(self) -> Terminated | None:
+    def terminated(self) -> Reason | None:
         return self.engine.state.terminated if self.engine is not None else None
 
     @property
-    def waiting(self) -> Waiting:
-        return (self.engine.state.waiting if self.engine is not None else None) or Waiting()
+    def waiting(self) -> Reason:
+        return (self.engine.state.waiting if self.engine is not None else None) or Reason()
 
     def annotation(self, name: str) -> str:
         return (self.metadata.annotations or {}).get(name, "")
@@ -121,38 +126,8 @@ class Refusal(Object, frozen=True):
     code: int = 500
 
 
-class MachineSpec(Object, frozen=True):
-    unschedulable: bool = False
-
-
-class MachineStatus(Object, frozen=True):
-    allocatable: dict[str, str] = {}
-
-
-class Machine(Object, frozen=True):
-    metadata: Metadata
-    status: MachineStatus
-    spec: MachineSpec = MachineSpec()
-
-
-class QuotaSpec(Object, frozen=True):
-    hard: dict[str, str] = {}
-
-
-class Quota(Object, frozen=True):
-    spec: QuotaSpec
-
-
 class Version(Object, frozen=True):
     git_version: str = "?"
-
-
-class AccessStatus(Object, frozen=True):
-    allowed: bool
-
-
-class AccessReview(Object, frozen=True):
-    status: AccessStatus
 
 
 class Listed(Object, Generic[Item], frozen=True):

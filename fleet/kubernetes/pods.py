@@ -20,7 +20,7 @@ from fleet.kubernetes import capacity, manifests, pod_settings, status
 from fleet.kubernetes.api import Absent, Exists, Forbidden, KubernetesApi, KubernetesError, NotReached
 from fleet.kubernetes.capacity import Capacity
 from fleet.kubernetes.mirror import Mirror
-from fleet.kubernetes.objects import Pod, Quota
+from fleet.kubernetes.objects import Pod, Resource
 from fleet.kubernetes.pod_settings import PodSettings
 from fleet.kubernetes.starts import born_of, start_of
 from fleet.models import Instance, State
@@ -238,7 +238,7 @@ class Pods:
             # A worker may have rights in its namespace only.
             return Capacity(), "no right to list the machines of the cluster, and its file has no capacity"
 
-    def _quotas(self) -> list[Quota]:
+    def _quotas(self) -> list[Resource]:
         try:
             return self._api.quotas()
         except Forbidden:

@@ -6,7 +6,7 @@ from msgspec import json
 
 from fleet.kinds.wire import Wire
 from fleet.kubernetes.manifests import POD_IP
-from fleet.kubernetes.objects import Pod, Waiting
+from fleet.kubernetes.objects import Pod, Reason
 from fleet.node.launcher import ProcessStatus
 from fleet.plan import failure
 
@@ -89,7 +89,7 @@ def _with_cause(reason: str, message: str) -> str:
     return f"{cause} ({detail})" if cause else detail
 
 
-def _trouble(waiting: Waiting) -> str:
+def _trouble(waiting: Reason) -> str:
     reason, message = waiting.reason, waiting.message
     return f"{_TROUBLE[reason]} ({reason}{message and f': {message[:300]}'})"
 

@@ -11,7 +11,7 @@ from fleet.spec.sections import (
     DAYS,
     MAX_REPLICAS,
     Autoscale,
-    PlacementOptions,
+    Placement,
     Update,
     autoscale_of,
     update_of,
@@ -40,7 +40,7 @@ def check_placement(path: str, value: object, problems: Problems) -> None:
     known = ("nodes", "labels", "spread", "cpus", "memory_gib", "gpus")
     given = problems.keys(path, problems.mapping(path, value), known)
     nodes, labels = given.pop("nodes", []), given.pop("labels", {})
-    problems += check(PlacementOptions, given, path)
+    problems += check(Placement, given, path)
     problems.distinct(f"{path}.nodes", nodes, _matches(_NODE), "node names")
     is_label = _matches(_LABEL)
     if not isinstance(labels, Mapping) or not all(is_label(text) for pair in labels.items() for text in pair):

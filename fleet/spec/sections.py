@@ -4,12 +4,12 @@ fleet/spec/section_checks.py checks them as mappings of the document; here they 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import Struct, convert
 
-from fleet.kinds.option import build, option
+from fleet.kinds.option import build, mapping_option, option
 
 MAX_REPLICAS = 512  # replicas of one pool
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -68,16 +68,8 @@ class Update:
 class Placement:
     """The nodes that instances may run on, and the resources of one instance."""
 
-    nodes: tuple[str, ...] = ()  # empty: any
-    labels: Mapping[str, str] = field(default_factory=dict)  # required of the node
-    spread: bool = True  # over the nodes; False: on as few nodes as possible
-    cpus: float = 0.0
-    memory_gib: float = 0.0
-    gpus: int = 0
-
-
-@dataclass(frozen=True)
-class PlacementOptions:
+    nodes: tuple[str, ...] = option((), title="Nodes", help="Empty: any.")
+    labels: Mapping[str, str] = mapping_option(title="Labels", help="Required of the node.")
     spread: bool = option(
         True, title="Spread", kind="bool", help="Over the nodes; otherwise on as few nodes as possible."
     )
@@ -148,17 +140,8 @@ class Autoscale:
     cooldown_s: float = option(
         60.0, title="Cooldown", kind="float", unit="s", minimum=0, maximum=3600, help="Minimum time between two steps."
     )
-    slo_ttft_p90_ms: Mapping[str, float] = field(
-        default_factory=dict,
-        metadata={
-            "title": "TTFT p90",
-            "kind": "text",
-            "unit": "ms",
-            "minimum": None,
-            "maximum": None,
-            "choices": (),
-            "help": "Per class, for example {warm: 300}.",
-        },
+    slo_ttft_p90_ms: Mapping[str, float] = mapping_option(
+        title="TTFT p90", unit="ms", help="Per class, for example {warm: 300}."
     )
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from fleet.kubernetes.api import Expired, NotReached
 from fleet.kubernetes.mirror import Mirror
-from fleet.kubernetes.objects import Metadata, Pod, PodStatus
+from fleet.kubernetes.objects import Metadata, Pod, Status
 
 
 def pod(name: str, version: int, phase: str = "Running") -> Pod:
-    return Pod(Metadata(name, resource_version=str(version)), status=PodStatus(phase))
+    return Pod(Metadata(name, resource_version=str(version)), status=Status(phase))
 
 
 def event(kind: str, *words: Any) -> tuple[str, Pod]:
