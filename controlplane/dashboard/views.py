@@ -41,7 +41,6 @@ def live(request: HttpRequest) -> HttpResponse:
     snapshot = read_snapshot(seconds, window[1] if window else None)
     frame = snapshot["frame"]
     context = {
-        "may_note": can_operate(request.user),
         "ranges": [
             {"seconds": value, "label": label, "query": query(request, **{"range": value, "from": None, "to": None})}
             for value, label in RANGES
@@ -60,7 +59,6 @@ def live(request: HttpRequest) -> HttpResponse:
 def wall(request: HttpRequest) -> HttpResponse:
     context = {
         "fleet_name": selectors.fleet_name(),
-        "may_operate": can_operate(request.user),
         **_panels(request, read_snapshot(WALL_S), seconds=WALL_S, window=None, kiosk=request.GET.get("kiosk") == "1"),
     }
     return render(request, "live/wall.html", context)

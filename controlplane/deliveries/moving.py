@@ -26,6 +26,7 @@ from controlplane.policies import publication, versions
 from controlplane.policies.errors import Conflict
 from controlplane.policies.models import Draft
 from controlplane.policies.selectors import pools_of
+from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
 
 log = structlog.get_logger(__name__)
@@ -240,7 +241,7 @@ def _notify(delivery: Delivery, before: Position, after: Position, wanted: Trans
 
 def tell(delivery: Delivery, event: str, step: int, why: str, actor: Actor) -> None:
     """A notice, in the caller's transaction."""
-    facts = {
+    facts: JsonObject = {
         "delivery": delivery.pk,
         "policy": delivery.policy.name,
         "version": delivery.candidate.number,

@@ -19,7 +19,6 @@ from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.states import What
 from controlplane.delivery_pages import reading, trial
 from controlplane.delivery_pages.verbs import VERBS, Verb, offered, refusal, waiting_for
-from controlplane.permissions import can_operate
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.views import find as find_policy
 from controlplane.policies.views import refusal_of
@@ -119,7 +118,6 @@ def _page(
         "refresh": f"{reverse('delivery-live', args=[delivery.pk])}?etag={delivery.etag}",
         "urgent": [button for button in buttons if VERBS[button.name].urgent],
         "verbs": [button for button in buttons if not VERBS[button.name].urgent],
-        "may_act": can_operate(request.user),
         "oob": oob,
         "said": refused.said,
         "reason_error": refused.reason_error,

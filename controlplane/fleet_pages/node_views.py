@@ -12,7 +12,7 @@ from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.node_rows import NodeRow, node_rows
 from controlplane.fleet_ops.rows import instance_rows
 from controlplane.fleet_pages.lifecycle_views import reason_of
-from controlplane.fleet_pages.views import InstanceAction, permissions, render_part
+from controlplane.fleet_pages.views import InstanceAction, render_part
 from fleet import selectors
 from fleet.control import forget as forgetting
 from fleet.models import Node
@@ -27,21 +27,21 @@ DRAIN = InstanceAction("drain", "Drain", "Moves instances to other nodes the poo
 
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    context = {"rows": node_rows(Node.objects.all()), "events": selectors.events_of_nodes(EVENTS)}
-    return render_part(request, "nodes", {**context, **permissions(request)})
+    return render_part(request, "nodes", rows=node_rows(Node.objects.all()), events=selectors.events_of_nodes(EVENTS))
 
 
 @require_GET
 def node_page(request: HttpRequest, name: str) -> HttpResponse:
     row = _find(name)
-    context = {
-        "row": row,
-        "instances": instance_rows(row.instances),
-        "verbs": _verbs(row.node),
-        "events": selectors.node_events(name, EVENTS),
-        "not_forgettable": "" if row.reports else forgetting.why_not(row.node, timezone.now()),
-    }
-    return render_part(request, "node", {**context, **permissions(request)})
+    return render_part(
+        request,
+        "node",
+        row=row,
+        instances=instance_rows(row.instances),
+        verbs=_verbs(row.node),
+        events=selectors.node_events(name, EVENTS),
+        not_forgettable="" if row.reports else forgetting.why_not(row.node, timezone.now()),
+    )
 
 
 def _find(name: str) -> NodeRow:

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from fleet.kinds.kind import Kind
+from fleet.kinds import KINDS
 from fleet.kinds.option import Option, options_of
 from fleet.kinds.option_field import OptionField, shown, typed_value
 from fleet.spec.sections import MAX_REPLICAS
@@ -30,38 +30,51 @@ POOL_FIELDS = (
 PREFIX = "engine."
 
 
-def fields(
-    pool: Mapping[str, Any], kind: Kind, errors: Mapping[str, str]
-) -> tuple[list[OptionField], list[OptionField]]:
+@dataclass(frozen=True, slots=True)
+class PoolEntry:
+    """A pool of a fleet document as the form shows it, checked or not; without empty fields."""
+
+    kind: str
+    common: Mapping[str, object]  # by POOL_FIELDS
+    engine: Mapping[str, object]
+
+    def as_dict(self) -> dict[str, object]:
+        return {**self.common, "kind": self.kind, "engine": dict(self.engine)}
+
+
+def fields(pool: PoolEntry, errors: Mapping[str, str]) -> tuple[list[OptionField], list[OptionField]]:
     """(of the pool, of its engine), with values and errors."""
-    engine = pool.get("engine") or {}
-    common = [OptionField(one, one.name, shown(pool.get(one.name)), errors.get(one.name, "")) for one in POOL_FIELDS]
+    common = [
+        OptionField(one, one.name, shown(pool.common.get(one.name)), errors.get(one.name, "")) for one in POOL_FIELDS
+    ]
     own = [
-        OptionField(one, PREFIX + one.name, shown(engine.get(one.name)), errors.get(PREFIX + one.name, ""))
-        for one in options_of(kind.spec)
+        OptionField(one, PREFIX + one.name, shown(pool.engine.get(one.name)), errors.get(PREFIX + one.name, ""))
+        for one in options_of(KINDS[pool.kind].spec)
     ]
     return common, own
 
 
-def typed_pool(typed: Mapping[str, str], kind: Kind) -> dict[str, Any]:
-    """The input as a pool of the document, without empty fields."""
-    pool = {one.name: typed_value(one, typed.get(one.name, "")) for one in POOL_FIELDS}
-    engine = {one.name: typed_value(one, typed.get(PREFIX + one.name, "")) for one in options_of(kind.spec)}
-    given = {name: value for name, value in pool.items() if value is not None}
-    return given | {"kind": kind.name, "engine": {name: value for name, value in engine.items() if value is not None}}
+def typed_pool(typed: Mapping[str, str], kind: str) -> PoolEntry:
+    engine = options_of(KINDS[kind].spec)
+    return PoolEntry(kind, _typed_values(POOL_FIELDS, typed, ""), _typed_values(engine, typed, PREFIX))
 
 
-def with_pool(document: Mapping[str, Any], pool: Mapping[str, Any], replaces: str) -> tuple[dict[str, Any], int]:
-    """The document with this pool added, or in place of the pool `replaces`, and its index."""
-    pools = list(document["spec"]["pools"])
+def _typed_values(options: Sequence[Option], typed: Mapping[str, str], prefix: str) -> dict[str, object]:
+    values = {one.name: typed_value(one, typed.get(prefix + one.name, "")) for one in options}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def with_pool(
+    pools: Sequence[Mapping[str, object]], pool: PoolEntry, replaces: str
+) -> tuple[list[Mapping[str, object]], int]:
+    """The pools of a document with this one added, or in place of the pool `replaces`, and its index."""
     index = next((position for position, each in enumerate(pools) if each["name"] == replaces), len(pools))
     kept = pools[index] if index < len(pools) else {}
     sections = {name: value for name, value in kept.items() if name not in {*_OURS, "kind", "engine"}}
-    made = {**pool, **sections}
+    made = {**pool.as_dict(), **sections}
     if "placement" in sections:
         made.pop("node", None)
-    pools[index : index + 1] = [made]
-    return {**document, "spec": {**document["spec"], "pools": pools}}, index
+    return [*pools[:index], made, *pools[index + 1 :]], index
 
 
 _OURS = tuple(one.name for one in POOL_FIELDS)

@@ -21,7 +21,7 @@ from controlplane.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
 from controlplane.fleet_ops.tier_saving import tier_saving
 from controlplane.fleet_ops.topology import topology
 from controlplane.fleet_pages.calibrations import can_be_measured, shown
-from controlplane.permissions import can_operate, who_can
+from controlplane.fleet_pages.lifecycle_views import reason_of
 from fleet import selectors, services
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
@@ -42,13 +42,7 @@ VERSIONS = 8
 SECTIONS = ("update", "placement", "schedule", "autoscale", "slo")
 
 
-def permissions(request: HttpRequest) -> dict[str, Any]:
-    """Whether the user may use the controls, or else whom to ask."""
-    allowed = can_operate(request.user)
-    return {"may_operate": allowed, "ask": [] if allowed else who_can("operator")}
-
-
-def render_part(request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:
+def render_part(request: HttpRequest, page: str, **context: object) -> HttpResponse:
     """The whole page, or its live part for htmx."""
     moving = bool(request.headers.get("HX-Request"))
     template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
@@ -58,13 +52,14 @@ def render_part(request: HttpRequest, page: str, context: dict[str, Any]) -> Htt
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
     pools = pool_rows(selectors.pools())
-    context = {
-        "pools": pools,
-        "topology": topology(pools),
-        "nodes": node_rows(Node.objects.all()),
-        "leaving": Pool.objects.filter(removed=True),
-    }
-    return render_part(request, "fleet", {**context, **permissions(request)})
+    return render_part(
+        request,
+        "fleet",
+        pools=pools,
+        topology=topology(pools),
+        nodes=node_rows(Node.objects.all()),
+        leaving=Pool.objects.filter(removed=True),
+    )
 
 
 @require_GET
@@ -75,18 +70,19 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
     (row,) = pool_rows([pool])
     tiers = tier_rows(one.sample for one in row.instances)
     shown_options = options(pool)
-    context = {
-        "row": row,
-        "tiers": tiers,
-        "tier_saving": tier_saving(pool, tiers),
-        "given": [one for one in shown_options if one.given],
-        "defaults": [one for one in shown_options if not one.given],
-        "start": start_of(pool_spec(pool)) if pool.kind in KINDS else None,
-        "sections": sections(pool),
-        "versions": versions.history(pool, VERSIONS),
-        "events": selectors.pool_events(name, POOL_EVENTS),
-    }
-    return render_part(request, "pool", {**context, **permissions(request)})
+    return render_part(
+        request,
+        "pool",
+        row=row,
+        tiers=tiers,
+        tier_saving=tier_saving(pool, tiers),
+        given=[one for one in shown_options if one.given],
+        defaults=[one for one in shown_options if not one.given],
+        start=start_of(pool_spec(pool)) if pool.kind in KINDS else None,
+        sections=sections(pool),
+        versions=versions.history(pool, VERSIONS),
+        events=selectors.pool_events(name, POOL_EVENTS),
+    )
 
 
 def sections(pool: Pool) -> list[tuple[str, str]]:
@@ -118,7 +114,27 @@ def _shown(option: Option, pool: Pool) -> Any:
 
 @require_GET
 def instance_page(request: HttpRequest, name: str) -> HttpResponse:
-    return render_part(request, "instance", {**_instance_context(_find(name)), **permissions(request)})
+    instance = _find(name)
+    (row,) = instance_rows([instance])
+    indexes = indexes_of(instance.name)
+    group = selectors.group(instance)
+    return render_part(
+        request,
+        "instance",
+        row=row,
+        group=group,
+        instance=instance,
+        command=process.command_line(masked_words(instance.command)),
+        ports=instance.ports.order_by("number"),
+        events=selectors.events(instance.name, EVENTS),
+        indexes=indexes,
+        tiers=tier_rows([row.sample]),
+        refused=refused_answers(instance.node, row.sample, indexes),
+        calibration=shown(instance),
+        lines=selectors.last_log_lines(instance, LOG_LINES),
+        verbs=group_verbs(row, group),
+        facts=_facts(instance),
+    )
 
 
 def _find(name: str) -> Instance:
@@ -126,27 +142,6 @@ def _find(name: str) -> Instance:
         return selectors.instance(name)
     except Instance.DoesNotExist:
         raise Http404(f"no instance is named {name}") from None
-
-
-def _instance_context(instance: Instance) -> dict[str, Any]:
-    (row,) = instance_rows([instance])
-    indexes = indexes_of(instance.name)
-    group = selectors.group(instance)
-    return {
-        "row": row,
-        "group": group,
-        "instance": instance,
-        "command": process.command_line(masked_words(instance.command)),
-        "ports": instance.ports.order_by("number"),
-        "events": selectors.events(instance.name, EVENTS),
-        "indexes": indexes,
-        "tiers": tier_rows([row.sample]),
-        "refused": refused_answers(instance.node, row.sample, indexes),
-        "calibration": shown(instance),
-        "lines": selectors.last_log_lines(instance, LOG_LINES),
-        "verbs": group_verbs(row, group),
-        "facts": _facts(instance),
-    }
 
 
 def _facts(instance: Instance) -> tuple[tuple[str, str], ...]:
@@ -220,9 +215,8 @@ def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     if verb not in actions.VERBS:
         raise Http404(f"no such action: {verb}")
     instance = _find(name)
-    reason = request.POST.get("reason", "").strip().replace("\x00", "")[:300]
     try:
-        done = actions.act(verb, instance.name, actor_of(request), reason, group="group" in request.POST)
+        done = actions.act(verb, instance.name, actor_of(request), reason_of(request), group="group" in request.POST)
     except services.NotPossible as error:
         messages.error(request, str(error))
     else:

@@ -3,9 +3,8 @@
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -19,6 +18,7 @@ from controlplane.notices.models import Channel, ChannelKind, Notice, Status
 from controlplane.notices.senders import apprise_urls, signing, webhook_urls
 from fleet.events import announce, record_pool
 from fleet.models import Pool
+from router.contract.json_value import JsonObject
 
 NAME_MAX = 80
 NOTE_MAX = 500
@@ -26,7 +26,7 @@ ROTATION = timedelta(hours=24)  # for which the old secret signs too
 
 
 def notify(
-    event: str, subject: str, text: str, facts: dict[str, Any] | None = None, actor: str = "", mark: str = ""
+    event: str, subject: str, text: str, facts: JsonObject | None = None, actor: str = "", mark: str = ""
 ) -> None:
     """Call inside the transaction of the event: its notices commit with it, and its mark on the charts follows.
 
@@ -34,11 +34,12 @@ def notify(
     those whose charts get the mark. `mark` is its text where `text` is too long for one line.
     """
     enqueue(event, subject, text, facts)
-    at, pools = time.time(), tuple((facts or {}).get("pools", ()))
-    transaction.on_commit(lambda: announce(event, subject, mark or text, actor, at, pools))
+    at, pools = time.time(), (facts or {}).get("pools")
+    marked = tuple(map(str, pools)) if isinstance(pools, list) else ()
+    transaction.on_commit(lambda: announce(event, subject, mark or text, actor, at, marked))
 
 
-def enqueue(event: str, subject: str, text: str, facts: dict[str, Any] | None = None) -> None:
+def enqueue(event: str, subject: str, text: str, facts: JsonObject | None = None) -> None:
     """A notice for each enabled channel that subscribes to `event`, without a mark."""
     if event not in EVENTS:
         raise ValueError(f"unknown event {event}; known: {', '.join(EVENTS)}")
@@ -46,7 +47,7 @@ def enqueue(event: str, subject: str, text: str, facts: dict[str, Any] | None = 
     Notice.objects.bulk_create([_notice(channel, event, subject, text, facts) for channel in to])
 
 
-def _notice(channel: Channel, event: str, subject: str, text: str, facts: dict[str, Any] | None = None) -> Notice:
+def _notice(channel: Channel, event: str, subject: str, text: str, facts: JsonObject | None = None) -> Notice:
     return Notice(channel=channel, event=event, subject=subject[:200], text=text, facts=facts or {})
 
 
@@ -76,30 +77,40 @@ class ChannelTerms:
     enabled: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelChange:
+    """None: it stays as it is."""
+
+    name: str | None = None
+    url: str | None = None
+    events: Sequence[str] | None = None
+    enabled: bool | None = None
+
+
 def create_channel(kind: str, terms: ChannelTerms, actor: Actor) -> tuple[Channel, str]:
     """The row and the secret of its signatures (empty for Apprise), which is not shown again. Raises InvalidInput."""
     if kind not in ChannelKind.values:
         raise InvalidInput("kind", kind, "unknown kind of channel", ", ".join(ChannelKind.values))
-    values = _checked(kind, terms)
+    checked = _checked(kind, terms)
     secret = signing.new_secret() if kind == ChannelKind.WEBHOOK else ""
     with _name_free(terms.name), transaction.atomic():
-        row = Channel.objects.create(kind=kind, secret=secret, created_by=actor.name[:200], **values)
+        row = Channel.objects.create(kind=kind, secret=secret, created_by=actor.name[:200], **asdict(checked))
         audit.record(actor, "channel.create", f"channel {row.name}", "", None, _audited(row))
     return row, secret
 
 
-def change_channel(row: Channel, changes: dict[str, Any], actor: Actor) -> Channel:
-    """`changes`: some of name, url, events, enabled. Raises InvalidInput. An unchanged URL is not checked again."""
-    before = _audited(row)
-    terms = ChannelTerms(**{name: changes.get(name, getattr(row, name)) for name in ChannelTerms.__slots__})
-    values = _checked(row.kind, terms, url_changed="url" in changes)
-    with _name_free(values["name"]), transaction.atomic():
-        Channel.objects.filter(pk=row.pk).update(**values)
+def change_channel(row: Channel, change: ChannelChange, actor: Actor) -> Channel:
+    """Raises InvalidInput. An unchanged URL is not checked again."""
+    before, given = _audited(row), {name: value for name, value in asdict(change).items() if value is not None}
+    terms = replace(ChannelTerms(name=row.name, url=row.url, events=row.events, enabled=row.enabled), **given)
+    checked = _checked(row.kind, terms, url_changed=change.url is not None)
+    with _name_free(checked.name), transaction.atomic():
+        Channel.objects.filter(pk=row.pk).update(**asdict(checked))
         row.refresh_from_db()
         if not row.enabled:
             _give_up(row)
         # The audit log never holds a URL; it says that it changed.
-        url = {"url_changed": True} if "url" in changes else {}
+        url = {} if change.url is None else {"url_changed": True}
         audit.record(actor, "channel.change", f"channel {row.name}", "", before, {**_audited(row), **url})
     return row
 
@@ -136,17 +147,17 @@ def test_channel(row: Channel, actor: Actor) -> Notice:
 
 
 def set_enabled(row: Channel, enabled: bool, actor: Actor) -> Channel:
-    return change_channel(row, {"enabled": enabled}, actor)
+    return change_channel(row, ChannelChange(enabled=enabled), actor)
 
 
-def _checked(kind: str, terms: ChannelTerms, *, url_changed: bool = True) -> dict[str, Any]:
+def _checked(kind: str, terms: ChannelTerms, *, url_changed: bool = True) -> ChannelTerms:
     name = terms.name.strip()
     if not 0 < len(name) <= NAME_MAX:
         raise InvalidInput("name", terms.name, "a channel needs a name", f"1 to {NAME_MAX} characters")
     if url_changed:
         check = webhook_urls.check if kind == ChannelKind.WEBHOOK else apprise_urls.check
         check(terms.url)
-    return {"name": name, "url": terms.url, "events": _checked_events(terms.events), "enabled": terms.enabled}
+    return replace(terms, name=name, events=_checked_events(terms.events))
 
 
 def _checked_events(events: Iterable[str]) -> list[str]:
@@ -168,6 +179,6 @@ def _name_free(name: str) -> Iterator[None]:
         raise InvalidInput("name", name, "a channel of that name exists already") from None
 
 
-def _audited(row: Channel) -> dict[str, Any]:
+def _audited(row: Channel) -> dict[str, object]:
     shown = display.masked_url(row.url)
     return {"name": row.name, "kind": row.kind, "url": shown, "events": row.events, "enabled": row.enabled}

@@ -8,7 +8,6 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 import structlog
 from django.db import transaction
@@ -19,6 +18,7 @@ from controlplane.notices.models import ChannelKind, Cursor, Notice, Status
 from controlplane.notices.senders import apprise_urls, webhooks
 from controlplane.notices.services import enqueue
 from fleet.models import InstanceEvent, State
+from router.contract.json_value import JsonObject
 from router.contract.pools import is_ephemeral
 
 log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ class Message:
     event: str
     subject: str
     text: str
-    facts: dict[str, Any]
+    facts: JsonObject
     at: datetime
 
 
@@ -128,14 +128,16 @@ def store(pk: int, outcome: str | Exception, now: datetime) -> None:
     notice = Notice.objects.filter(pk=pk).first()
     if notice is None:  # its channel was deleted meanwhile
         return
+    waiting, words = Notice.objects.filter(pk=pk, status=Status.WAITING), _words(outcome)
     if isinstance(outcome, str):
-        changes: dict[str, Any] = {"status": Status.SENT, "ended_at": now}
+        waiting.update(outcome=words, status=Status.SENT, ended_at=now)
+        return
+    _log(notice, outcome)
+    next_at = now + timedelta(seconds=RETRY_S[min(notice.attempts, len(RETRY_S)) - 1])
+    if next_at > notice.at + GIVEN_UP_AFTER:
+        waiting.update(outcome=words, status=Status.GIVEN_UP, ended_at=now)
     else:
-        next_at = now + timedelta(seconds=RETRY_S[min(notice.attempts, len(RETRY_S)) - 1])
-        over = next_at > notice.at + GIVEN_UP_AFTER
-        changes = {"status": Status.GIVEN_UP, "ended_at": now} if over else {"due_at": next_at}
-        _log(notice, outcome)
-    Notice.objects.filter(pk=pk, status=Status.WAITING).update(outcome=_words(outcome), **changes)
+        waiting.update(outcome=words, due_at=next_at)
 
 
 def _words(outcome: str | Exception) -> str:
@@ -173,7 +175,7 @@ def _enqueue(event: InstanceEvent) -> None:
     if is_ephemeral(event.pool):
         return
     name = event.instance or event.node
-    facts = {"instance": event.instance, "pool": event.pool, "node": event.node, "state": event.kind}
+    facts: JsonObject = {"instance": event.instance, "pool": event.pool, "node": event.node, "state": event.kind}
     enqueue(EVENTS[event.kind], f"{'instance' if event.instance else 'node'} {name}", f"{name}: {event.text}", facts)
 
 

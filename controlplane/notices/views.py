@@ -1,7 +1,5 @@
 """The Notices pages, for administrators: channels and what they were sent. Notes of operators."""
 
-from typing import Any
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -12,7 +10,7 @@ from controlplane.audit.services import actor_of
 from controlplane.notices import selectors, services
 from controlplane.notices.display import masked_url
 from controlplane.notices.errors import InvalidInput
-from controlplane.notices.forms import ChangeChannelForm, NewChannelForm
+from controlplane.notices.forms import ChangeChannelForm, ChannelForm, NewChannelForm
 from controlplane.notices.models import Channel
 from fleet.models import Pool
 
@@ -51,8 +49,7 @@ def channels(request: HttpRequest) -> HttpResponse:
 
 
 def _list(request: HttpRequest, form: NewChannelForm, issued: dict[str, str] | None = None) -> HttpResponse:
-    context = {"form": form, "rows": selectors.channel_rows(), "issued": issued}
-    return _private(request, "notices/channels.html", context, form)
+    return _private(request, "notices/channels.html", form=form, rows=selectors.channel_rows(), issued=issued)
 
 
 @admin_required
@@ -64,7 +61,7 @@ def channel(request: HttpRequest, pk: int) -> HttpResponse:
     form = ChangeChannelForm(request.POST)
     if form.is_valid():
         try:
-            services.change_channel(row, form.changes(), actor_of(request))
+            services.change_channel(row, form.change(), actor_of(request))
         except InvalidInput as error:
             form.refuse(error)
         else:
@@ -80,18 +77,19 @@ def _filled(row: Channel) -> ChangeChannelForm:
 def _one(
     request: HttpRequest, row: Channel, form: ChangeChannelForm, issued: dict[str, str] | None = None
 ) -> HttpResponse:
-    context = {
-        "channel": row,
-        "url": masked_url(row.url),
-        "form": form,
-        "log": selectors.log_of(row),
-        "issued": issued,
-    }
-    return _private(request, "notices/channel.html", context, form)
+    return _private(
+        request,
+        "notices/channel.html",
+        form=form,
+        channel=row,
+        url=masked_url(row.url),
+        log=selectors.log_of(row),
+        issued=issued,
+    )
 
 
-def _private(request: HttpRequest, template: str, context: dict[str, Any], form: Any) -> HttpResponse:
-    response = render(request, template, context, status=422 if form.errors else 200)
+def _private(request: HttpRequest, template: str, *, form: ChannelForm, **context: object) -> HttpResponse:
+    response = render(request, template, {"form": form, **context}, status=422 if form.errors else 200)
     response.headers["Cache-Control"] = "no-store"
     return response
 

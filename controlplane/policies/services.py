@@ -212,7 +212,7 @@ def _store(
             subject = f"policy {policy.name} {version.label}"
             audit.record(actor, action, subject, reason, live.upgraded, document)
             event = "policy.published" if rollback_of is None else "policy.rolled_back"
-            facts = {"policy": policy.name, "version": version.number, "before": live.number}
+            facts: JsonObject = {"policy": policy.name, "version": version.number, "before": live.number}
             enqueue(event, subject, f"{subject} by {actor.name}: {reason}", facts)
     except IntegrityError:
         winner = selectors.live_version(policy)

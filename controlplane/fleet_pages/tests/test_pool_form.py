@@ -5,15 +5,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from controlplane.fleet_pages.pool_form import errors_of, fields, typed_pool, with_pool
+from controlplane.fleet_pages.pool_form import PoolEntry, errors_of, fields, typed_pool, with_pool
 from controlplane.policies.services import ensure_default_policy
 from fleet import services
-from fleet.kinds import KINDS
 from fleet.kinds.option_field import shown
 from fleet.models import Pool
 from router.contract.problem import Problem
 
-VLLM = KINDS["vllm"]
 TYPED = {
     "name": "chat",
     "model": "m",
@@ -29,10 +27,9 @@ TYPED = {
 
 
 def test_what_is_typed_becomes_the_pool_of_a_document() -> None:
-    pool = typed_pool(TYPED, VLLM)
-    assert (pool["name"], pool["replicas"], pool["kind"]) == ("chat", 2, "vllm")
-    assert "policy" not in pool
-    assert pool["engine"] == {
+    pool = typed_pool(TYPED, "vllm")
+    assert (pool.common, pool.kind) == ({"name": "chat", "model": "m", "replicas": 2}, "vllm")
+    assert pool.engine == {
         "device": "cpu",
         "max_model_len": 4096,
         "gpu_memory_utilization": 0.5,
@@ -43,8 +40,8 @@ def test_what_is_typed_becomes_the_pool_of_a_document() -> None:
 
 
 def test_what_cannot_be_read_stays_as_it_was_typed_for_the_check_to_refuse() -> None:
-    pool = typed_pool({"replicas": "two", "engine.max_model_len": "4k", "engine.environment": "A"}, VLLM)
-    assert (pool["replicas"], pool["engine"]["max_model_len"], pool["engine"]["environment"]) == ("two", "4k", "A")
+    pool = typed_pool({"replicas": "two", "engine.max_model_len": "4k", "engine.environment": "A"}, "vllm")
+    assert (pool.common["replicas"], pool.engine["max_model_len"], pool.engine["environment"]) == ("two", "4k", "A")
 
 
 @pytest.mark.parametrize(
@@ -56,17 +53,17 @@ def test_a_value_is_shown_as_it_is_typed(value: Any, text: str) -> None:
 
 
 def test_a_pool_survives_the_way_through_the_form() -> None:
-    pool = typed_pool(TYPED, VLLM)
-    common, own = fields(pool, VLLM, {})
-    assert typed_pool({field.name: field.value for field in (*common, *own)}, VLLM) == pool
+    pool = typed_pool(TYPED, "vllm")
+    common, own = fields(pool, {})
+    assert typed_pool({field.name: field.value for field in (*common, *own)}, "vllm") == pool
 
 
 def test_another_pool_is_replaced_in_its_place_with_the_sections_that_the_form_does_not_show() -> None:
-    before = {"spec": {"pools": [{"name": "a"}, {"name": "b", "kind": "sim", "update": {"surge": 1}}]}}
-    document, place = with_pool(before, {"name": "b", "kind": "vllm"}, "b")
+    before = [{"name": "a"}, {"name": "b", "kind": "sim", "update": {"surge": 1}}]
+    pools, place = with_pool(before, PoolEntry("vllm", {"name": "b"}, {}), "b")
     assert place == 1
-    assert document["spec"]["pools"][1] == {"name": "b", "kind": "vllm", "update": {"surge": 1}}
-    assert with_pool(before, {"name": "c"}, "")[1] == 2
+    assert pools[1] == {"name": "b", "kind": "vllm", "engine": {}, "update": {"surge": 1}}
+    assert with_pool(before, PoolEntry("vllm", {"name": "c"}, {}), "")[1] == 2
 
 
 def test_problems_find_their_fields() -> None:

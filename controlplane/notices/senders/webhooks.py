@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx
@@ -10,13 +9,14 @@ from django.conf import settings
 
 from controlplane.notices.errors import Unsendable
 from controlplane.notices.senders import addresses, signing
+from router.contract.json_value import JsonObject
 
 ANSWER_MAX = 64_000  # bytes of an answer that are read; its content is not used
 AGENT = "weir"
 TIMEOUT_S = 10  # of each read and write
 
 
-def body_of(event: str, subject: str, text: str, facts: dict[str, Any], at: str) -> bytes:
+def body_of(event: str, subject: str, text: str, facts: JsonObject, at: str) -> bytes:
     """`at`: ISO 8601, of the event."""
     data = {"subject": subject, "text": text, "facts": facts}
     return json.dumps({"type": event, "timestamp": at, "data": data}, ensure_ascii=False).encode()
