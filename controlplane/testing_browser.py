@@ -156,6 +156,11 @@ def browser() -> Browser:
     return launched()
 
 
+# Charts are drawn, what is loaded after the page is in place, and a page of live data has drawn a frame.
+DRAWN = """() => !document.querySelector('.chart-note, [hx-trigger=load]')
+    && (!document.getElementById('age') || document.body.dataset.data === 'live')"""
+
+
 @dataclass
 class Opened:
     """A page and what went wrong on it: console errors, failed requests, requests to anywhere else."""
@@ -184,6 +189,10 @@ class Opened:
 
     def goto(self, path: str) -> Page:
         self.page.goto(self.base + path)
+        return self.page
+
+    def drawn(self, path: str) -> Page:
+        self.goto(path).wait_for_function(DRAWN, timeout=START_S * 1000)
         return self.page
 
 

@@ -118,7 +118,7 @@ def plot(result: Effect, title: str) -> str:
         for row in rows
         if row["metric"] in forest.PLOTTED and row["relative"] is not None and row["live"] is not None
     ]
-    return forest.svg(lines, title, alone=False, shape=forest.NARROW)
+    return forest.page_svg(lines, title, forest.NARROW)
 
 
 def class_tables(result: Effect) -> list[ClassTable]:

@@ -76,5 +76,14 @@ def test_the_plot_has_the_zero_line_each_interval_its_mark_and_the_margins():
     assert svg.get("aria-label") == 'Against "old" <b>'
 
 
+def test_on_a_phone_each_label_stands_above_its_interval():
+    lines = forest.lines_of(results(row(-20.0, -30.0, -10.0, "better")), "all", "old")
+    wide, phone = ElementTree.fromstring(f"<p>{forest.page_svg(lines, 'A title ' * 9)}</p>")
+    assert [one.get("class") for one in (wide, phone)] == ["forest", "forest forest--phone"]
+    at = {one.text: float(one.get("y")) for one in phone.iter() if one.tag.endswith("text")}
+    assert "…" in next(iter(at))
+    assert at["TTFT p50, new"] + forest.ROW / 2 < at["−10 % (−15 % to −5 %)"]
+
+
 def test_without_differences_there_is_no_plot():
-    assert forest.svg(forest.lines_of(results(), "all", "old"), "title", alone=False) == ""
+    assert forest.page_svg(forest.lines_of(results(), "all", "old"), "title") == ""

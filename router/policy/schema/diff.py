@@ -46,7 +46,7 @@ def _change(path: str, old: Any, new: Any, strategy: Any) -> ParameterChange:
 def _direction(path: str, old: Any, new: Any, strategy: Any) -> str:
     if path == STRATEGY_NAME.path:
         known = STRATEGIES.get(new) if isinstance(new, str) else None
-        return f"another strategy: {known.summary}" if known else "not a known strategy"
+        return f"another strategy: {known.summary[0].lower()}{known.summary[1:]}" if known else "not a known strategy"
     if old is None:
         return f"comes with the strategy {strategy}"
     if new is None:

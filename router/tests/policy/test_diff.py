@@ -60,7 +60,7 @@ def test_true_and_one_are_not() -> None:
 def test_another_route_brings_its_parameters_and_takes_the_old_ones() -> None:
     changes = {change.path: change for change in diff(document.default(), changed(route__name="cache_aware"))}
     assert changes["strategy.name"].direction.startswith(
-        "another strategy: The session's instance unless it is overloaded"
+        "another strategy: the session's instance unless it is overloaded"
     )
     assert changes["strategy.heavy_cache_loss_max"].new is None
     assert (

@@ -13,7 +13,7 @@ from controlplane.experiments.results.output.report import signed
 from controlplane.experiments.results.types import DifferenceRow, ExpectationRow, Interval, Results
 
 PLOTTED = ("ttft_p50_ms", "ttft_p90_ms", "tpot_p50_ms", "tpot_p90_ms", "e2e_p50_ms", "e2e_p90_ms", "within_slo")
-ROW, TOP = 24, 34  # px: a row, the head
+ROW, TOP = 24, 34  # px: a line of a row, the head
 LEAST, MOST = -1.0, 3.0  # a larger difference ends in an arrow
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 # Colours of a picture that stands alone; on the page they come from css/experiments.css.
@@ -32,10 +32,12 @@ class Shape:
     left: int
     right: int
     name: str = "forest"  # CSS classes
+    lines: int = 1  # of a row; with 2, its label is above the rest
 
 
 WIDE = Shape(960, 300, 700)
 NARROW = Shape(480, 80, 240, "forest forest--narrow")
+PHONE = Shape(332, 12, 112, "forest forest--phone", lines=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,11 @@ def _sentence(arm: str, baseline: str, verdicts: Mapping[str, Sequence[str]]) ->
     return f"{arm} is {'; '.join(parts)}."
 
 
+def page_svg(lines: Sequence[Line], title: str, shape: Shape = WIDE) -> str:
+    """For a page, whose style sheet shows the one that fits the screen."""
+    return svg(lines, title, alone=False, shape=shape) + svg(lines, title, alone=False, shape=PHONE)
+
+
 def svg(lines: Sequence[Line], title: str, *, alone: bool, shape: Shape = WIDE) -> str:
     """The plot; empty without a row. `alone`: with its own colours and background."""
     if not lines:
@@ -136,14 +143,15 @@ def svg(lines: Sequence[Line], title: str, *, alone: bool, shape: Shape = WIDE) 
     low, high = max(LEAST, min([0.0, *ends])), min(MOST, max([0.0, *ends]))
     pad = max((high - low) * 0.06, 0.005)
     axis = _Axis(low - pad, high + pad, shape)
-    bottom = TOP + ROW * len(lines)
+    row = ROW * shape.lines
+    bottom = TOP + row * len(lines)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{shape.name}" viewBox="0 0 {shape.width} {bottom + 28}" '
         f'role="img" aria-label={quoteattr(title)}>',
         f'{STYLE}<rect class="forest-back" width="{shape.width}" height="{bottom + 28}"/>' if alone else "",
-        f'<text x="8" y="18" font-weight="600">{escape(title)}</text>',
+        f'<text x="8" y="18" font-weight="600">{escape(_cut(title, 46) if shape is PHONE else title)}</text>',
         *_ticks(axis, bottom),
-        *(_drawn(axis, line, TOP + ROW * i + ROW // 2) for i, line in enumerate(lines)),
+        *(_drawn(axis, line, TOP + row * (i + 1) - ROW // 2) for i, line in enumerate(lines)),
         "</svg>",
     ]
     return "".join(parts)
@@ -188,9 +196,9 @@ def _drawn(axis: _Axis, line: Line, y: int) -> str:
     )
     arrow = f'<path class="forest-{name}" d="M{high} {y - 5}l8 5l-8 5z"/>' if line.high > axis.high else ""
     return (
-        f'<text x="8" y="{y + 4}">{escape(_cut(line.label))}</text>{margins}'
+        f'<text x="8" y="{y + 4 - (axis.shape.lines - 1) * 20}">{escape(_cut(line.label))}</text>{margins}'
         f'<line class="forest-{name}" x1="{low}" y1="{y}" x2="{high}" y2="{y}" stroke-width="2"/>{arrow}{marks[name]}'
-        f'<text x="{axis.shape.right + 12}" y="{y + 4}">{escape(line.text)}</text>'
+        f'<text x="{axis.shape.right + 16}" y="{y + 4}">{escape(line.text)}</text>'
     )
 
 

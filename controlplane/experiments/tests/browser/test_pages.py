@@ -158,8 +158,7 @@ def test_an_operator_cancels_a_queued_experiment(open_page: Any) -> None:
 @pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize("path", PAGES)
 def test_axe_finds_nothing_serious(open_page: Any, path: str, theme: str) -> None:
-    page = open_page("otto").goto(f"{path}?theme={theme}")
-    page.wait_for_timeout(1_500)
+    page = open_page("otto").drawn(f"{path}?theme={theme}")
     found = Axe().run(page).response["violations"]
     assert [
         (v["id"], [n["html"][:120] for n in v["nodes"]][:3]) for v in found if v["impact"] in ("serious", "critical")
@@ -168,9 +167,18 @@ def test_axe_finds_nothing_serious(open_page: Any, path: str, theme: str) -> Non
 
 @pytest.mark.parametrize("path", PAGES)
 def test_a_narrow_screen_needs_no_sideways_scrolling(open_page: Any, path: str) -> None:
-    page = open_page("vera", width=320, height=700).goto(path)
-    page.wait_for_timeout(1_000)
+    page = open_page("vera", width=320, height=700).drawn(path)
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+def test_the_forest_plot_fits_a_phone(open_page: Any) -> None:
+    page = open_page("vera", width=390, height=844).goto("/experiments/1/")
+    plot = page.locator(".forest:visible")
+    expect(plot).to_have_count(1)
+    inside = plot.bounding_box()
+    edges = plot.locator("text").evaluate_all("texts => texts.map((text) => text.getBoundingClientRect().right)")
+    assert len(edges) > 12
+    assert max(edges) <= inside["x"] + inside["width"] <= 390
 
 
 def test_everything_but_the_chart_is_there_without_javascript(open_page: Any) -> None:

@@ -41,8 +41,7 @@ def test_the_form_works_without_javascript_and_the_url_keeps_the_inputs(open_pag
 @pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize("path", PAGES)
 def test_axe_finds_nothing_serious(open_page: Any, path: str, theme: str) -> None:
-    page = open_page("vera").goto(f"{path}?theme={theme}")
-    page.wait_for_timeout(1_500)
+    page = open_page("vera").drawn(f"{path}?theme={theme}")
     found = Axe().run(page).response["violations"]
     assert [
         (v["id"], [n["html"][:120] for n in v["nodes"]][:3]) for v in found if v["impact"] in ("serious", "critical")
@@ -51,6 +50,5 @@ def test_axe_finds_nothing_serious(open_page: Any, path: str, theme: str) -> Non
 
 @pytest.mark.parametrize("path", PAGES)
 def test_a_narrow_screen_needs_no_sideways_scrolling(open_page: Any, path: str) -> None:
-    page = open_page("vera", width=320, height=700).goto(path)
-    page.wait_for_timeout(1_000)
+    page = open_page("vera", width=320, height=700).drawn(path)
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
