@@ -37,6 +37,13 @@ class SimAnswer:
     stopped_by: str | None = None  # the stop string that ended it
 
 
+def syllable(key: int) -> str:
+    """A token that the model could have generated."""
+    key, last = divmod(key, len(_CONSONANTS))
+    key, middle = divmod(key, len(_VOWELS))
+    return f"{_CONSONANTS[key % len(_CONSONANTS)]}{_VOWELS[middle]}{_CONSONANTS[last]} "
+
+
 class TextGenerator:
     def __init__(self, seed: int) -> None:
         self._seed = seed

@@ -27,6 +27,7 @@ class RequestParams:
     stream: bool = False
     usage_at_end: bool = False  # of a stream
     usage_in_chunks: bool = False
+    logprobs: int | None = None  # alternatives to list of each token; None: no log probabilities
     kv: TransferParams = NO_PARAMS  # kv_transfer_params, or disaggregated_params
 
     @property
@@ -59,6 +60,7 @@ class Choice:
     request: EngineRequest
     answer: SimAnswer
     sent: int = 0  # tokens
+    taken: range = range(0)  # tokens of the last call of `take`
     hold_as: str | None = None  # hold its blocks under this name when it is finished
     source: TransferSource | None = None  # of its KV, until that is requested
 
@@ -66,6 +68,7 @@ class Choice:
         """The text of the tokens generated since the last call."""
         upto = self.request.generated
         text = self.answer.text[4 * self.sent : 4 * upto]
+        self.taken = range(self.sent, upto)
         self.sent = upto
         return text
 

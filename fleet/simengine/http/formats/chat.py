@@ -2,7 +2,7 @@
 
 from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, integer, messages
-from fleet.simengine.http.formats import openai
+from fleet.simengine.http.formats import logprobs, openai
 from fleet.simengine.http.formats.format import ApiFormat
 from fleet.simengine.job import Choice, EngineJob, RequestParams
 
@@ -10,11 +10,11 @@ from fleet.simengine.job import Choice, EngineJob, RequestParams
 def _parse(body: Body) -> RequestParams:
     prompt = openai.context_prompt(body, "prompt_token_ids") or tokens.render(messages(body))
     limit = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
-    return openai.params(body, (prompt,), integer(body, limit, None, minimum=1))
+    return openai.params(body, (prompt,), integer(body, limit, None, minimum=1), logprobs.of_chat(body))
 
 
 def _whole(job: EngineJob) -> bytes:
-    return openai.whole(job, "chat.completion", chat=True)
+    return openai.whole(job, "chat.completion", chat=True, logprobs=logprobs.chat)
 
 
 def _begin(job: EngineJob) -> bytes:
@@ -30,7 +30,7 @@ def _chunk(job: EngineJob, choice: Choice, text: str) -> bytes:
         job.head,
         choice.index,
         text.encode(),
-        openai.tail(job, choice),
+        openai.tail(job, choice, logprobs.chat),
     )
 
 

@@ -2,7 +2,7 @@
 
 from fleet.simengine.http.body import Body, integer
 from fleet.simengine.http.errors import ApiError
-from fleet.simengine.http.formats import openai
+from fleet.simengine.http.formats import logprobs, openai
 from fleet.simengine.http.formats.format import ApiFormat
 from fleet.simengine.job import Choice, EngineJob, RequestParams
 
@@ -13,7 +13,7 @@ def _parse(body: Body) -> RequestParams:
     max_tokens = integer(body, "max_tokens", DEFAULT_MAX_TOKENS, minimum=1)
     prompt = openai.context_prompt(body, "prompt")
     prompts = (prompt,) if prompt else _prompts(body.get("prompt"))
-    return openai.params(body, prompts, max_tokens)
+    return openai.params(body, prompts, max_tokens, logprobs.of_completion(body))
 
 
 def _prompts(prompt: object) -> tuple[bytes, ...]:
@@ -31,7 +31,7 @@ def _prompt(prompt: object) -> bytes:
 
 
 def _whole(job: EngineJob) -> bytes:
-    return openai.whole(job, "text_completion", chat=False)
+    return openai.whole(job, "text_completion", chat=False, logprobs=logprobs.completion)
 
 
 def _begin(job: EngineJob) -> bytes:
@@ -40,7 +40,12 @@ def _begin(job: EngineJob) -> bytes:
 
 
 def _chunk(job: EngineJob, choice: Choice, text: str) -> bytes:
-    return b'%s"choices":[{"index":%d,"text":"%s"%s' % (job.head, choice.index, text.encode(), openai.tail(job, choice))
+    return b'%s"choices":[{"index":%d,"text":"%s"%s' % (
+        job.head,
+        choice.index,
+        text.encode(),
+        openai.tail(job, choice, logprobs.completion),
+    )
 
 
 COMPLETIONS = ApiFormat("cmpl-", _parse, _whole, _begin, _chunk, openai.end, openai.error_body, openai.error_event)

@@ -1,5 +1,7 @@
 """Shared by the OpenAI formats."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from fleet.simengine import tokens
@@ -59,8 +61,8 @@ def model_of(body: Body) -> str | None:
     return model
 
 
-def params(body: Body, prompts: tuple[bytes, ...], max_tokens: int | None) -> RequestParams:
-    """Chat and text completions differ in prompt and limit only."""
+def params(body: Body, prompts: tuple[bytes, ...], max_tokens: int | None, logprobs: int | None) -> RequestParams:
+    """Chat and text completions differ in prompt, limit and log probabilities only."""
     options = mapping(body, "stream_options")
     stream = flag(body, "stream")
     if options and not stream:
@@ -79,10 +81,14 @@ def params(body: Body, prompts: tuple[bytes, ...], max_tokens: int | None) -> Re
         kv=transfer_params(body, kv),
         usage_at_end=flag(options, "include_usage"),
         usage_in_chunks=flag(options, "continuous_usage_stats"),
+        logprobs=logprobs,
     )
 
 
-def tail(job: EngineJob, choice: Choice) -> bytes:
+LogprobsWriter = Callable[[Choice, range], bytes]
+
+
+def tail(job: EngineJob, choice: Choice, logprobs: LogprobsWriter) -> bytes:
     """The end of a chunk after its text."""
     finish = b"null"
     if choice.is_complete:
@@ -90,9 +96,11 @@ def tail(job: EngineJob, choice: Choice) -> bytes:
             choice.answer.reason.encode(),
             msgspec.json.encode(choice.answer.stopped_by),
         )
+    written = b"null" if job.params.logprobs is None else logprobs(choice, choice.taken)
     if job.params.usage_in_chunks:
-        return b',"logprobs":null,"finish_reason":%s}],"usage":%s}\n\n' % (finish, msgspec.json.encode(usage(job)))
-    return b',"logprobs":null,"finish_reason":%s}]}\n\n' % finish
+        used = msgspec.json.encode(usage(job))
+        return b',"logprobs":%s,"finish_reason":%s}],"usage":%s}\n\n' % (written, finish, used)
+    return b',"logprobs":%s,"finish_reason":%s}]}\n\n' % (written, finish)
 
 
 def end(job: EngineJob) -> bytes:
@@ -111,13 +119,13 @@ class WholeChoice(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     message: Message | msgspec.UnsetType  # of chat completions
     text: str | msgspec.UnsetType  # of text completions
-    logprobs: None = None
+    logprobs: msgspec.Raw | None
     finish_reason: str
     stop_reason: str | None
     disaggregated_params: msgspec.Struct | msgspec.UnsetType | None
 
 
-def whole(job: EngineJob, kind: str, *, chat: bool) -> bytes:
+def whole(job: EngineJob, kind: str, *, chat: bool, logprobs: LogprobsWriter) -> bytes:
     """A response that is not streamed."""
     for_context = job.params.is_context_request
     choices = [
@@ -125,6 +133,9 @@ def whole(job: EngineJob, kind: str, *, chat: bool) -> bytes:
             index=choice.index,
             message=Message(choice.answer.text) if chat else msgspec.UNSET,
             text=msgspec.UNSET if chat else choice.answer.text,
+            logprobs=None
+            if job.params.logprobs is None
+            else msgspec.Raw(logprobs(choice, range(choice.answer.tokens))),
             finish_reason=choice.answer.reason,
             stop_reason=choice.answer.stopped_by,
             disaggregated_params=job.kv if for_context else msgspec.UNSET,
