@@ -15,7 +15,7 @@ from fleet.tests.world import World
 from router.contract import http_client, metrics_page, probe
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.sample import InstanceSample
-from router.kv_events import batch, discovery, feed, inbox, sequence
+from router.kv_events import batch, feed, inbox, sequence, sources
 from router.upstream import usage
 
 
@@ -108,7 +108,7 @@ def test_the_documented_bounds_are_those_of_the_code() -> None:
         f"lines of {metrics_page.LONGEST_LINE >> 10} KiB, {metrics_page.MOST_SERIES:,} series",
         f"`/v1/models` | {scrape.MODELS_LARGEST >> 20} MiB",
         f"health page | {probe.LARGEST >> 10} KiB",
-        f"`/kv_event_sources` | {discovery.LONGEST >> 20} MiB, {discovery.TIMEOUT_S:g} s in all",
+        f"`/kv_event_sources` | {sources.LONGEST >> 20} MiB, {sources.TIMEOUT_S:g} s in all",
         f"frames of {inbox.LARGEST >> 20} MiB, arrays of {batch.LONGEST_ARRAY:,}, maps of {batch.LARGEST_MAP},",
         f"after {feed.MOST_REFUSED} refusals the engine is left alone for {feed.LONGEST_RETRY_S:g} s",
         f"{inbox.WAITING_BYTES >> 20} MiB waiting, {sequence.KEPT_BYTES >> 20} MiB held back",

@@ -31,7 +31,6 @@ class Problem:
 
 
 def as_json(problem: Problem) -> JsonObject:
-    """One of the `errors` of a problem+json answer."""
     return {"path": problem.path, "value": shown(problem.value), "message": problem.text}
 
 

@@ -18,7 +18,6 @@ class Chunk:
 
     @property
     def text(self) -> str:
-        """The text that it adds."""
         if not self.choices:
             return ""
         choice = self.choices[0]

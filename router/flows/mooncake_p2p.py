@@ -2,8 +2,6 @@
 blocks once they are computed. The prefill's engine id changes with its process: it is queried again after a failure.
 """
 
-import asyncio
-
 import orjson
 
 from router.flows import bodies
@@ -14,8 +12,8 @@ from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
 from router.upstream.connection import Connection
-from router.upstream.connection_pool import ConnectionPool
 from router.upstream.errors import UpstreamError
+from router.upstream.fetch import get
 
 QUERY_S = 5.0  # for the answer of a bootstrap server
 LARGEST = 1024 * 1024  # bytes of it; one that is cut off is no JSON
@@ -47,26 +45,11 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 
 
 async def _engine_id(endpoint: Endpoint, bootstrap: str) -> str:
-    upstream = ConnectionPool(bootstrap)
+    """Of the first data-parallel rank."""
     try:
-        async with asyncio.timeout(QUERY_S):
-            return await _asked(upstream)
+        _, raw = await get(bootstrap, "/query", QUERY_S, LARGEST)
+        return str(orjson.loads(raw[:LARGEST])["0"]["engine_id"])[:LONGEST_ID]
     except (TimeoutError, UpstreamError, ValueError, KeyError, TypeError) as error:
         raise PrefillFailed(
             f"{endpoint.id}: its bootstrap server {bootstrap} did not return an engine id: {error}"
         ) from None
-    finally:
-        upstream.close()
-
-
-async def _asked(upstream: ConnectionPool) -> str:
-    """Of the first data-parallel rank."""
-    request = b"GET /query HTTP/1.1\r\nhost: %b\r\n\r\n" % upstream.authority
-    connection = await upstream.open(request, connect_timeout_s=QUERY_S, first_byte_timeout_s=QUERY_S)
-    raw = b""
-    try:
-        while not connection.done and len(raw) <= LARGEST:
-            raw += await connection.read()
-    finally:
-        connection.release()
-    return str(orjson.loads(raw[:LARGEST])["0"]["engine_id"])[:LONGEST_ID]

@@ -14,8 +14,8 @@ from router.request import predict
 from router.request.call import Call
 from router.request.offload import Offload, PrefillBroken, PrefillFailed, PrefillLate
 from router.upstream import usage
-from router.upstream.connection import Connection
 from router.upstream.errors import FirstByteTimeout, ProtocolError, RouterExhausted, UpstreamError
+from router.upstream.fetch import whole
 
 LARGEST = 16 * 1024 * 1024  # bytes of a prefill's answer; it may list the tokens and blocks of a long prompt
 
@@ -81,9 +81,11 @@ async def _fetch(
 async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, forwarded: bytes | None) -> bytes:
     connection = await post(call, endpoint, body, forwarded, limit_s)
     try:
-        raw = await _whole(connection)
+        raw = await whole(connection, LARGEST)
     finally:
         connection.release()
+    if len(raw) > LARGEST:
+        raise ProtocolError(f"the answer to a prefill is larger than {LARGEST} bytes")
     if connection.status != 200:
         if connection.status >= 500 and connection.status != 503:
             failed(call.pool, endpoint)
@@ -91,16 +93,6 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, f
         raise kind(f"{endpoint.id} answered {connection.status}: {raw[:200].decode('utf-8', 'replace')}")
     endpoint.breaker.answered()
     return raw
-
-
-async def _whole(connection: Connection) -> bytes:
-    parts, size = [], 0
-    while not connection.done:
-        parts.append(await connection.read())
-        size += len(parts[-1])
-        if size > LARGEST:
-            raise ProtocolError(f"the answer to a prefill is larger than {LARGEST} bytes")
-    return b"".join(parts)
 
 
 def _parsed(endpoint: Endpoint, raw: bytes) -> JsonObject:

@@ -9,8 +9,6 @@ from router.upstream.connection import Connection
 
 
 class Together:
-    """The two requests of one offload."""
-
     def __init__(
         self, offload: Offload, prefill: Coroutine[Any, Any, Any], decode: Coroutine[Any, Any, Connection]
     ) -> None:

@@ -44,15 +44,14 @@ def _events(answer: JsonObject) -> Iterator[bytes]:
     """One chunk with the text and the finish reason, the usage, the end."""
     head = {name: answer.get(name) for name in ("id", "object", "created", "model")}
     head["object"] = _STREAMED_AS.get(str(head["object"]), head["object"])
-    choices = [_streamed(choice) for choice in cast(list[JsonObject], answer["choices"])]
+    choices = [
+        {"delta" if name == "message" else name: value for name, value in choice.items()}
+        for choice in cast(list[JsonObject], answer["choices"])
+    ]
     yield _event({**head, "choices": [*choices]})
     if isinstance(answer.get("usage"), dict):
         yield _event(head | {"choices": [], "usage": answer["usage"]})
     yield b"data: [DONE]\n\n"
-
-
-def _streamed(choice: JsonObject) -> JsonObject:
-    return {"delta" if name == "message" else name: value for name, value in choice.items()}
 
 
 def _event(made: JsonObject) -> bytes:

@@ -33,7 +33,6 @@ class ClientConnections:
         self.closed += not refused
 
     def degraded(self) -> list[str]:
-        """Reasons, for people."""
         reasons = []
         if not self.joined:
             reasons.append("it does not listen on the shared port yet: it has read no fleet")

@@ -139,7 +139,6 @@ class HttpExchange:
 
     @property
     def _of_events(self) -> bool:
-        """The response is a stream of events."""
         return b"text/event-stream" in self._lines
 
     def _wake(self) -> None:

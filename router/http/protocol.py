@@ -314,6 +314,5 @@ class HttpProtocol(asyncio.Protocol):
 
 @lru_cache(maxsize=256)
 def split(target: bytes) -> tuple[str, bytes]:
-    """The path, decoded, and the query."""
     url = httptools.parse_url(target)
     return unquote(url.path.decode("ascii")), url.query or b""

@@ -164,7 +164,6 @@ def _tier(medium: object) -> int:
 
 
 def _extra(extra: object) -> bytes:
-    """Inputs of a block's hash besides its tokens."""
     return bytes(msgpack.packb(extra, default=str)) if extra else b""
 
 

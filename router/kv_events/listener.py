@@ -9,8 +9,8 @@ from random import getrandbits
 
 import zmq
 
-from router.kv_events.discovery import discover
 from router.kv_events.feed import Feed
+from router.kv_events.sources import discover
 from router.kv_events.tokenizers import provide_tokenizer
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool

@@ -1,4 +1,4 @@
-"""Parses an engine's `GET /kv_event_sources`, the addresses of its KV events. Pure.
+"""Asks an engine for its `GET /kv_event_sources`, the addresses of its KV events.
 
 The response is a list of sources, one per data-parallel rank, or a map by rank.
 """
@@ -10,12 +10,16 @@ from urllib.parse import urlsplit
 import orjson
 
 from router.contract.json_value import JsonObject
+from router.upstream.errors import UpstreamError
+from router.upstream.fetch import get
 
 _EVERYWHERE = ("*", "0.0.0.0", "[::]", "")  # noqa: S104 - what engines say when they listen on every address
 
 _TCP = re.compile(r"tcp://([\w.*-]{0,253}|\[[0-9a-fA-F:.]{0,45}\]):[0-9]{1,5}", re.ASCII)
 _IPC = re.compile(r"ipc:///[ -~]{1,106}")  # a unix socket's path has room for 107 bytes
 LONGEST_TOPIC = 256  # characters
+TIMEOUT_S = 5.0  # for the whole response
+LONGEST = 1 << 20  # bytes of a response
 
 
 class NoEvents(Exception):
@@ -27,6 +31,21 @@ class KvEventSource:
     endpoint: str
     replay: str | None  # None: no replay of missed events
     topic: str
+
+
+async def discover(url: str) -> KvEventSource:
+    """Raises NoEvents."""
+    try:
+        status, body = await get(url, "/kv_event_sources", TIMEOUT_S, LONGEST)
+    except UpstreamError as error:
+        raise NoEvents(f"/kv_event_sources does not answer: {error}") from None
+    except TimeoutError:
+        raise NoEvents(f"/kv_event_sources does not answer: no whole answer within {TIMEOUT_S:g} s") from None
+    if status != 200:
+        raise NoEvents(f"it publishes no KV events: /kv_event_sources answered {status}")
+    if len(body) > LONGEST:
+        raise NoEvents(f"its /kv_event_sources is larger than {LONGEST} bytes")
+    return parse(body, url)
 
 
 def parse(raw: bytes, url: str) -> KvEventSource:

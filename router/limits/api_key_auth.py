@@ -26,8 +26,6 @@ ROUNDING_S = 0.001
 
 @dataclass(slots=True)
 class Meter:
-    """State of one key in this router."""
-
     key: PublishedKey
     budgets: dict[str, Budget] = field(default_factory=dict)  # by limited kind
     buckets: dict[str, Bucket] = field(default_factory=dict)  # used while Redis is unreachable
@@ -42,7 +40,6 @@ class Meter:
     published_use_at: float = 0.0  # the last use written to Redis
 
     def follow(self, key: PublishedKey) -> None:
-        """Apply the key's current limits."""
         self.key = key
         limits = {"requests": key.requests_per_min, "tokens": key.tokens_per_min}
         for kind, limit in limits.items():
@@ -64,7 +61,6 @@ class ApiKeyAuth:
         self.meters: dict[str, Meter] = {}  # by key id, only keys in use
 
     def take(self, value: ApiKeysValue) -> None:
-        """Apply the published keys."""
         self.ring = keyring(value)
         known = {key.id: key for key in self.ring.by_hash.values()}
         self.meters = {name: meter for name, meter in self.meters.items() if name in known}
@@ -72,7 +68,6 @@ class ApiKeyAuth:
             meter.follow(known[name])
 
     def warnings(self) -> list[str]:
-        """Warnings for the operator."""
         open_ = not self.required_everywhere and (self.ring is None or not self.ring.required_everywhere)
         if not (self.exposed and open_):
             return []
@@ -129,9 +124,9 @@ class ApiKeyAuth:
         return meter
 
     async def _charge(self, call: Call, meter: Meter) -> None:
-        needs = {"requests": 1.0, "tokens": float(_reckoned(call))}
-        limit = meter.key.tokens_per_min
-        prompt_tokens = call.prediction.prompt_tokens
+        limit, prompt_tokens = meter.key.tokens_per_min, call.prediction.prompt_tokens
+        most = prompt_tokens + _output_limit(call.request.prompt.document, call.api_path)
+        needs = {"requests": 1.0, "tokens": float(most)}
         if limit is not None and prompt_tokens > limit:
             message = f"the prompt has {prompt_tokens:,} tokens; this API key allows {limit:,} a minute"
             raise ErrorResponse(429, "request_too_large_for_key", message)
@@ -235,11 +230,6 @@ def _covers(meter: Meter, needs: dict[str, float]) -> bool:
     return all(budget.held >= needs[kind] for kind, budget in meter.budgets.items())
 
 
-def _reckoned(call: Call) -> int:
-    """Upper estimate of the request's tokens: estimated prompt plus the output limit."""
-    return call.prediction.prompt_tokens + _output_limit(call.request.prompt.document, call.api_path)
-
-
 def _output_limit(document: JsonObject, api_path: str) -> int:
     """The tokens that an engine may generate; the largest where an API has two names for the limit."""
     if api_path not in LIMITS:
@@ -274,7 +264,6 @@ def _exceeded(meter: Meter, wait_s: float) -> ErrorResponse:
 
 
 def _limit_headers(meter: Meter) -> bytes:
-    """Header lines with OpenAI's names."""
     now = asyncio.get_running_loop().time()
     lines = []
     for kind, budget in meter.budgets.items():

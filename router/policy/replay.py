@@ -45,7 +45,6 @@ class ReplayedDecision:
     candidates: tuple[Candidate, ...]
 
     def differences(self, other: "ReplayedDecision") -> list[str]:
-        """The names of the fields that differ."""
         return [one.name for one in fields(self) if getattr(self, one.name) != getattr(other, one.name)]
 
 

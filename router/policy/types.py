@@ -27,8 +27,6 @@ UNKNOWN = Rates()
 
 
 class RoutingRequest(Value, frozen=True):
-    """One request as the policy sees it."""
-
     prompt_tokens: int  # L
     session: str | None = None  # stable key of the session, None when unknown
     bound_to: str | None = None  # instance that the session is bound to, None when it is new
@@ -64,8 +62,6 @@ class InstanceState(Value, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One instance in a decision."""
-
     id: str
     cached_tokens: int  # h_i
     new_tokens: int  # n_i = L − h_i

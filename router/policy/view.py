@@ -96,8 +96,6 @@ class View:
 
 
 class Pick(Value, frozen=True):
-    """The choice of a strategy."""
-
     instance: InstanceState
     request_class: RequestClass
     rule: str

@@ -60,7 +60,6 @@ class Admission:
         self.wait: Wait | None = None  # the present or last one
 
     def begin(self, now: float) -> Refusal | None:
-        """Begin an attempt."""
         self.state, self._entry = "deciding", None
         return self._late(now) if self._deadline is not None and now >= self._deadline else None
 

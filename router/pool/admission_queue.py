@@ -79,14 +79,11 @@ class ClassQueue:
 
     def first(self, asked: list[QueueEntry]) -> QueueEntry | None:
         """The next entry among those not asked yet."""
-        for tenant in sorted(self._tenants, key=self._rank):
+        for tenant in sorted(self._tenants, key=lambda name: (self._clocks[name], self._tenants[name][0][0])):
             for _, entry in self._tenants[tenant]:
                 if entry not in asked:
                     return entry
         return None
-
-    def _rank(self, tenant: str) -> tuple[float, int]:
-        return self._clocks[tenant], self._tenants[tenant][0][0]
 
     def charge(self, entry: QueueEntry) -> None:
         self._clock = max(self._clock, self._clocks[entry.tenant])

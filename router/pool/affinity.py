@@ -20,8 +20,6 @@ class Bound:
 
 
 class Affinity:
-    """The sessions of one pool."""
-
     def __init__(self) -> None:
         self._bound: OrderedDict[str, Bound] = OrderedDict()
         self._tails: OrderedDict[int, str] = OrderedDict()

@@ -19,7 +19,6 @@ class FleetView:
         self._fleet: FleetColumns | None = None
 
     def take(self, endpoints: Mapping[str, Endpoint]) -> None:
-        """Replace the pool's instances."""
         self._endpoints, self._fleet = endpoints, None
         self._changed, self._suspects = set(), set()
         for endpoint in endpoints.values():

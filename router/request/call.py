@@ -4,6 +4,7 @@ Fields are grouped by the module that writes them.
 """
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from router.contract.redis.api_keys import PublishedKey
@@ -11,11 +12,30 @@ from router.contract.redis.receipt import BLOCK_CHUNKS, ShadowDecision
 from router.policy.types import Decision, Policy
 from router.pool.pool import Pool
 from router.pool.rollout import Assignment
+from router.prefix.exact.stretches import Tokens
+from router.prefix.forecast.cache_forecast import Sent
 from router.request.outcome import Outcome
-from router.request.prediction import Prediction
 from router.request.request import NOT_READ, ProxiedRequest
 
 NO_POOL = Pool("")  # of a request that was refused before its pool was known
+
+
+@dataclass(slots=True)
+class Prediction:
+    """What the router knows of a prompt before an engine has answered: its tokens, and where its prefix is cached."""
+
+    prompt_tokens: int = 0  # L
+    block_hashes: tuple[tuple[int, list[int]], ...] = ()  # (tokens in a block, hashes) where engines publish KV events
+    exactly: Mapping[str, Tokens] = field(default_factory=dict)  # by instance, by the exact index
+    under_way: Sent | None = None  # on the instance that computes it
+    # Cached tokens on the instance that was chosen
+    exact_tokens: int | None = None  # None when the exact index was not asked
+    tiers: Tokens | None = None  # of the exact index, when it is in force and some of them are below the device
+    approximate_tokens: int = 0
+    index: str = "none"  # the index in force: exact, approximate or none
+
+    def end(self) -> None:
+        self.block_hashes, self.exactly = (), {}
 
 
 @dataclass(slots=True)

@@ -126,7 +126,6 @@ def computing(call: Call, endpoint: Endpoint) -> Sent | None:
 
 
 def over(sent: Sent | None) -> None:
-    """The request has ended on the instance."""
     if sent is not None:
         sent.over(time.monotonic())
 

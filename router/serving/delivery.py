@@ -38,15 +38,12 @@ def decide(call: Call, assigned: Assignment, request: RoutingRequest, tried: Map
         try:
             decision = pool.decide(request, tried, now, call.candidate)
         except Exception as error:
+            why = f"{type(error).__name__}: {error}"[:300]
             log.exception("pool %s: version %d cannot decide", pool.name, split.rollout.candidate.version)
-            pool.trip(f"version {split.rollout.candidate.version} cannot decide: {_shown(error)}", call.id)
+            pool.trip(f"version {split.rollout.candidate.version} cannot decide: {why}", call.id)
             call.candidate = None
         else:
             call.version = split.rollout.candidate.version
             return decision
     call.version = pool.version
     return pool.decide(request, tried, now)
-
-
-def _shown(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:300]

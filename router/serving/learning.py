@@ -8,7 +8,6 @@ from router.request.call import Call
 
 
 def learn(call: Call, endpoint: Endpoint) -> None:
-    """From the answer's `usage`."""
     pool, read, usage = call.pool, call.request.prompt, call.outcome.usage
     if usage is None:
         return

@@ -58,7 +58,6 @@ class Pools:
         self._by_name_or_model = by_alias | by_model | {pool.name: pool for pool in lasting}
 
     def models(self) -> dict[str, Pool]:
-        """Pools by the model names that they serve."""
         return {
             name: pool
             for name, pool in sorted(self._by_name_or_model.items())

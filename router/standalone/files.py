@@ -20,8 +20,6 @@ _PROBLEMS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One instance as listed."""
-
     id: str
     url: str
     role: Role = "both"

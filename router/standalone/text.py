@@ -29,7 +29,6 @@ def text(flag: str, path: str) -> str:
 
 
 def structure(flag: str, path: Path) -> Any:
-    """The parsed document."""
     given = text(flag, str(path))
     kind, load = ("YAML", load_yaml) if path.suffix.lower() in YAML else ("JSON", load_json)
     try:

@@ -26,8 +26,6 @@ FAILURES_ALLOWED = 2  # in a row until a ready instance is out; its failed reque
 
 @dataclass(frozen=True, slots=True)
 class WatchedAnswer:
-    """One instance's answers in one round."""
-
     error: str = ""  # why it does not serve; empty when it does
     slow: bool = False  # no answer in time
     metrics: EngineMetrics | None = None
@@ -35,8 +33,6 @@ class WatchedAnswer:
 
 
 class Watched:
-    """One instance and its state."""
-
     def __init__(self, listed: Listed) -> None:
         self.listed = listed
         self.epoch = 1
@@ -103,8 +99,6 @@ def _serving(models: tuple[str, ...] | None, model: str) -> tuple[str, str]:
 
 
 class InstanceWatch:
-    """Keeps the instances of the pool up to date."""
-
     def __init__(self, pools: Pools, pool: Pool, model: str) -> None:
         self._pools = pools
         self._pool = pool
@@ -122,7 +116,6 @@ class InstanceWatch:
         self._publish(time.time())
 
     async def step(self) -> None:
-        """Ask every instance once."""
         asked = self.watched
         answers = await asyncio.gather(*(self._ask(each) for each in asked))
         now = time.time()

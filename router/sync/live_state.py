@@ -53,7 +53,6 @@ class LiveState:
         return self._link.up
 
     def degraded(self) -> list[str]:
-        """Reasons why the router is degraded."""
         reasons = []
         if not self._link.up:
             since = time.time() - (self._link.down_since or time.time())
@@ -71,12 +70,10 @@ class LiveState:
                 reasons.append(f"pool {pool.name}: {trouble}")
             # Without Redis there are no samples; the reason above covers that.
             reasons += pool.troubles(now) if self._link.up and not pool.ephemeral else []
-        if self._link.up and (gone := self._unconfirmed()):
+        gone = [pool.name for pool in self._pools.all() if pool.name not in self._confirmed]
+        if self._link.up and gone:
             reasons.append(f"missing in Redis, served from the last known state: pools {', '.join(gone)}")
         return reasons
-
-    def _unconfirmed(self) -> list[str]:
-        return [pool.name for pool in self._pools.all() if pool.name not in self._confirmed]
 
     # Steps
 
@@ -231,7 +228,6 @@ class LiveState:
 
 
 def _named(key: str) -> str:
-    """Description of a key for messages."""
     for prefix, kind in ((redis_keys.policy_key(""), "policy"), (redis_keys.fleet_key(""), "fleet")):
         if key.startswith(prefix):
             return f"{kind} of pool {key.removeprefix(prefix)}"

@@ -37,7 +37,6 @@ class RedisLink:
         return [_text(raw) for raw in await self.client.mget(keys)] if keys else []
 
     async def names(self, answer: Awaitable[Iterable[object]]) -> list[str]:
-        """The members of a set, as text."""
         return [name for raw in await answer if (name := _text(raw)) is not None]
 
     def answered(self) -> None:

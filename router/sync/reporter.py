@@ -127,7 +127,10 @@ class Reporter:
             unreadable=self._live.unreadable,
             inflight=self._pools.inflight(),
             classes=self._recorder.classes(now),
-            queued={pool.name: _queued(pool) for pool in self._pools.all()},
+            queued={
+                pool.name: {str(name): count for name, count in pool.queue.waiting.items() if count}
+                for pool in self._pools.all()
+            },
             indexes=indexes(self._pools.all()),
         )
 
@@ -209,10 +212,6 @@ class Reporter:
             pipe.zrem(redis_keys.ROUTERS, self._id)
             pipe.delete(redis_keys.router_key(self._id), redis_keys.seen_key(self._id))
             await pipe.execute()
-
-
-def _queued(pool: Pool) -> dict[str, int]:
-    return {str(name): count for name, count in pool.queue.waiting.items() if count}
 
 
 def _served(pool: Pool) -> ServedPool:

@@ -7,8 +7,6 @@ from router.request.offload import Offload
 
 
 class RateEstimates:
-    """Estimates for one pool."""
-
     def __init__(self) -> None:
         self.rates = UNKNOWN
         self._pace = Pace()

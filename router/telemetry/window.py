@@ -31,8 +31,6 @@ class _Slot:
 
 
 class LatencyWindow:
-    """Window of one class of a pool."""
-
     def __init__(self) -> None:
         self._slots: deque[_Slot] = deque()
 

@@ -90,10 +90,6 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
 Rendered = tuple[bytes, int | None]  # the prompt, and the number of its token ids if it has any
 
 
-def _completions(document: JsonObject) -> Rendered:
-    return _text_or_ids(document.get("prompt"))
-
-
 def _chat(document: JsonObject) -> Rendered:
     return _joined([*_tools(document), *_messages(document.get("messages"))]), None
 
@@ -123,19 +119,15 @@ def _pooled(document: JsonObject) -> Rendered:
     return _chat(document) if "messages" in document else _text_or_ids(document.get("input"))
 
 
-def _nothing(document: JsonObject) -> Rendered:
-    return b"", 0
-
-
 RENDERERS: dict[str, Callable[[JsonObject], Rendered]] = {
     "/v1/chat/completions": _chat,
-    "/v1/completions": _completions,
+    "/v1/completions": lambda document: _text_or_ids(document.get("prompt")),
     "/v1/responses": _responses,
     "/v1/messages": _messages_api,
     "/v1/embeddings": _pooled,
     **dict.fromkeys(("/pooling", "/classify", "/v1/classify"), _pooled),
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"), _scores),
-    **dict.fromkeys(UNCOMPUTED, _nothing),
+    **dict.fromkeys(UNCOMPUTED, lambda document: (b"", 0)),
 }
 
 

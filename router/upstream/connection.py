@@ -179,7 +179,6 @@ class Connection(HttpClientProtocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read from the engine again."""
         self._paused = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()

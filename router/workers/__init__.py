@@ -1,6 +1,5 @@
 """Workers that register themselves in etcd, each with a key under a lease.
 
 etcd        polls the workers registered in one etcd
-merge       combines a pool's instances with the registered workers
-discovery   runs this for each pool whose fleet entries name an etcd (`kv.etcd`)
+discovery   runs this for each pool whose fleet entries name an etcd (`kv.etcd`), and combines its instances with them
 """

@@ -26,8 +26,6 @@ class SideLoad(Struct, frozen=True, kw_only=True):
 
 
 class LoadPoint(Struct, frozen=True, kw_only=True):
-    """A pool's load at one moment."""
-
     at: float  # Unix s
     ready: int  # instances
     running: float  # requests, in all of them

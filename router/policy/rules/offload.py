@@ -53,14 +53,11 @@ def _connected(view: View, decoder: InstanceState) -> tuple[View, list[float]]:
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     fleet = whole.instances
     if decoder.pair or doubtful(fleet, view.policy) or fleet.connector.count(decoder.connector) < len(fleet):
-        return whole, _work_of(whole, _able(whole, decoder))
+        able = _able(whole, decoder)
+        return whole, [work if one else inf for work, one in zip(whole.work, able, strict=True)]
     scores = whole.work.copy()
     scores[fleet.position(decoder.id) or 0] = inf
     return whole, scores
-
-
-def _work_of(view: View, able: list[bool]) -> list[float]:
-    return [work if one else inf for work, one in zip(view.work, able, strict=True)]
 
 
 def _able(view: View, decoder: InstanceState) -> list[bool]:

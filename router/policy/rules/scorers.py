@@ -72,7 +72,6 @@ SCORERS: dict[str, Scorer] = {
 
 
 def scored(view: View, weights: dict[str, float]) -> dict[str, list[float]]:
-    """The scores of each scorer that has a weight."""
     return {name: SCORERS[name](view) for name, weight in weights.items() if weight}
 
 
@@ -87,5 +86,4 @@ def missing(scores: dict[str, list[float]], weights: dict[str, float]) -> list[f
 
 
 def explained(scores: dict[str, list[float]], position: int) -> str:
-    """The scores of one instance as a reason."""
     return "scores " + ", ".join(f"{name} {own[position]:.2f}" for name, own in scores.items())

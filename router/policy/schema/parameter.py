@@ -35,7 +35,6 @@ class Parameter:
 
     @property
     def allowed(self) -> str:
-        """The allowed values in words."""
         if self.kind == "bool":
             return "true or false"
         if self.kind == "choice":
@@ -130,7 +129,6 @@ def _fault(parameter: Parameter, value: object) -> str:
 
 
 def weight(path: str, default: float, title: str, raises: str, metric: str) -> Parameter:
-    """The weight of a scorer."""
     return Parameter(
         path=path,
         title=title,

@@ -15,9 +15,8 @@ import pytest
 import zmq
 
 from router.kv_events import feed as feeds
-from router.kv_events.discovery import discover
 from router.kv_events.feed import Feed
-from router.kv_events.sources import KvEventSource
+from router.kv_events.sources import KvEventSource, discover
 from router.prefix.blocks import block_hashes
 from router.prefix.exact.index import ExactIndex
 

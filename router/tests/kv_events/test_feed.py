@@ -7,8 +7,7 @@ import httpx
 import pytest
 
 from router.kv_events import feed as feeds
-from router.kv_events.discovery import discover
-from router.kv_events.sources import NoEvents
+from router.kv_events.sources import NoEvents, discover
 from router.tests.kv_events.conftest import Sim, following
 
 pytestmark = pytest.mark.usefixtures("quick")

@@ -14,7 +14,7 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.kv_events import batch, discovery, feed, inbox
+from router.kv_events import batch, feed, inbox, sources
 from router.kv_events import sequence as sequences
 from router.kv_events.batch import Undecodable, decode
 from router.kv_events.inbox import ZmqSubscription
@@ -176,7 +176,7 @@ def test_a_topic_is_cut_off() -> None:
 
 
 async def test_addresses_that_come_a_byte_at_a_time_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(sources, "TIMEOUT_S", 0.3)
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -209,7 +209,7 @@ async def refuses(behaviour: Callable[..., Any], why: str) -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
         with pytest.raises(NoEvents, match=why):
-            await discovery.discover(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            await sources.discover(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     finally:
         server.close()
 

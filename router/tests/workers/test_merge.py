@@ -5,8 +5,8 @@ from typing import Any
 
 from router.contract.redis.published import PublishedInstance
 from router.tests.conftest import instance
+from router.workers.discovery import etcd_of, merged
 from router.workers.etcd import Worker, workers
-from router.workers.merge import etcd_of, merged
 
 ETCD = "http://etcd:2379"
 
