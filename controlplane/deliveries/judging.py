@@ -133,8 +133,8 @@ def _due(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | N
         live = policies.live_version(delivery.policy)
         if live.number != delivery.base.number:
             return _system(What.ABORT, f"v{live.number} has gone live meanwhile")
-    found = DUE[State(delivery.state)](delivery, plan, now)
-    return found or _freezing(delivery, plan, now)
+    due = DUE.get(State(delivery.state))
+    return (due and due(delivery, plan, now)) or _freezing(delivery, plan, now)
 
 
 def _over(since: datetime, seconds: float, now: datetime) -> bool:
@@ -194,12 +194,7 @@ def _baking(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest 
     return _system(What.DELIVER, f"live for {bake_s} s")
 
 
-def _nothing(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
-    return None
-
-
 DUE: dict[State, Callable[[Delivery, Plan, datetime], TransitionRequest | None]] = {
-    **dict.fromkeys(State, _nothing),
     State.PROPOSED: _proposed,
     State.READY: _ready,
     State.ARMING: _arming,

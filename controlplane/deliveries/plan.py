@@ -213,10 +213,6 @@ def _step(value: object, path: str, problems: list[Problem]) -> Step:
     return made
 
 
-def _shadow(reader: Reader) -> Step:
-    return Shadow(reader.number("sample", 1.0), int(reader.number("for_s")))
-
-
 def _canary(reader: Reader) -> Step:
     share, for_s = reader.number("share"), int(reader.number("for_s"))
     max_s = int(reader.number("max_s", max(HOUR, 2 * for_s)))
@@ -232,15 +228,11 @@ def _switchback(reader: Reader) -> Step:
     return Switchback(block_s, washout_s, int(reader.number("pairs")))
 
 
-def _full(reader: Reader) -> Step:
-    return Full(int(reader.number("bake_s", BAKE_S)))
-
-
 STEPS: dict[str, Callable[[Reader], Step]] = {
-    "shadow": _shadow,
+    "shadow": lambda reader: Shadow(reader.number("sample", 1.0), int(reader.number("for_s"))),
     "canary": _canary,
     "switchback": _switchback,
-    "full": _full,
+    "full": lambda reader: Full(int(reader.number("bake_s", BAKE_S))),
 }
 
 

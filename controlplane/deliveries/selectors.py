@@ -60,12 +60,8 @@ def is_approved(delivery: Delivery, needed: int) -> bool:
     return bool(delivery.emergency) or approvals.complete(given, digest(delivery), needed)
 
 
-def freeze_rules() -> list[freezes.FreezeRule]:
-    return [row.rule for row in Freeze.objects.filter(removed_at=None)]
-
-
 def freeze_in_force(policy: Policy, now: datetime) -> tuple[freezes.FreezeRule, freezes.Occurrence] | None:
-    return freezes.in_force(freeze_rules(), policy.name, now)
+    return freezes.in_force([row.rule for row in Freeze.objects.filter(removed_at=None)], policy.name, now)
 
 
 def failed_before(policy: Policy, sha256: str) -> Delivery | None:

@@ -21,29 +21,7 @@ from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import Conflict
 from controlplane.policies.models import Policy
 
-__all__ = [
-    "abort",
-    "advance",
-    "approve",
-    "check_again",
-    "check_freeze",
-    "check_plan",
-    "check_publish",
-    "explain",
-    "go_without",
-    "judge_step",
-    "overtake",
-    "pause",
-    "propose",
-    "reject",
-    "resume",
-    "set_aside",
-    "set_rules",
-    "start",
-    "stopped",
-    "tick",
-    "withdraw",
-]
+__all__ = ["check_again", "check_plan", "check_publish", "judge_step", "propose", "set_rules", "stopped", "tick"]
 
 
 # Approving

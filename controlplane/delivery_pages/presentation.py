@@ -7,22 +7,12 @@ from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.plan import Shadow
 from controlplane.deliveries.states import CARRIES, OPEN, State
 from controlplane.delivery_pages.display import evidence, sentences, steps
-from controlplane.delivery_pages.display.durations import countdown
 from controlplane.delivery_pages.display.evidence import EvidenceRow
 from controlplane.delivery_pages.display.facts import Facts
+from controlplane.delivery_pages.display.sentences import Next
 from controlplane.delivery_pages.display.steps import StepRow, percent
 
 PLACES = {"done": "done", "now": "now", "next": "next", "later": "", "stopped": "ended here"}
-
-
-@dataclass(frozen=True, slots=True)
-class NextShown:
-    what: str
-    in_text: str  # 4:10, counted on by the browser
-    in_s: str
-    provided: str
-    otherwise: str
-    otherwise_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +34,7 @@ class Shown:
     base: str
     now: str
     bar: Bar | None
-    next: NextShown
+    next: Next
     stopping: str
     why: str
     notice: str  # what keeps it from going on
@@ -69,7 +59,7 @@ def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Shown:
         base=facts.base,
         now=now,
         bar=_bar(facts),
-        next=_next(sentences.following(facts)),
+        next=sentences.following(facts),
         stopping=sentences.stopping(facts),
         why=sentences.ended(facts),
         notice=_notice(facts),
@@ -79,18 +69,6 @@ def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Shown:
         rows=evidence.rows(findings),
         verdict=evidence.verdict(findings),
         said=f"The delivery is {word}. {now}",
-    )
-
-
-def _next(following: sentences.Next) -> NextShown:
-    left = following.in_s
-    return NextShown(
-        what=following.what,
-        in_text="" if left is None else countdown(left),
-        in_s="" if left is None else f"{left:.0f}",
-        provided=following.provided,
-        otherwise=following.otherwise,
-        otherwise_at=following.otherwise_at,
     )
 
 

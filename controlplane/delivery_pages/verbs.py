@@ -10,14 +10,12 @@ from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.states import TABLE, By, State, What
 from controlplane.permissions import Role, can_administer, can_operate
 
-Act = Callable[[Delivery, Actor, str, str | None], Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Verb:
     label: str
     effect: str  # what happens, beside the button
-    act: Act
+    service: Callable[..., Delivery]
     what: What | None = None  # None: `explain`, which is no transition
     urgent: bool = False  # one press in the head of the page, no reason
     danger: bool = False
@@ -27,55 +25,34 @@ class Verb:
     def permits(self, user: Any) -> bool:
         return can_administer(user) if self.role == "admin" else can_operate(user)
 
+    def act(self, delivery: Delivery, actor: Actor, reason: str, etag: str | None) -> None:
+        """Urgent ones act on whatever state there is now."""
+        if self.what is None:
+            self.service(delivery, actor, reason)
+        else:
+            self.service(delivery, actor, reason, if_match=None if self.urgent else etag)
 
-def _with(service: Callable[..., Any]) -> Act:
-    return lambda delivery, actor, reason, etag: service(delivery, actor, reason, if_match=etag)
 
-
+PAUSE, ABORT = "The share stays, the step does not go on.", "Every request back to the live version."
+APPROVE, REJECT = "For this document, plan and live version.", "Ends the delivery. Needs a reason."
+RESUME = "Begins the step again, with new figures. Needs a reason."
+ADVANCE = "Goes on to the next step, whatever the guards say. Needs a reason."
+ASIDE = "Pauses and gives every request back to the live version; can be resumed."
+WITHDRAW = "Ends the delivery; its document is a draft again."
+EMERGENCY = "For an emergency. Needs a reason; everybody is told."
+EXPLAIN = "Kept in the audit log and on this page."
 VERBS: dict[str, Verb] = {
-    "pause": Verb("Pause", "The share stays, the step does not go on.", _with(services.pause), What.PAUSE, True),
-    "abort": Verb("Abort", "Every request back to the live version.", _with(services.abort), What.ABORT, True, True),
-    "approve": Verb(
-        "Approve", "For this document, plan and live version.", _with(services.approve), What.APPROVE, primary=True
-    ),
-    "reject": Verb("Reject", "Ends the delivery. Needs a reason.", _with(services.reject), What.REJECT),
-    "start": Verb("Start", "Begins the first step.", _with(services.start), What.START, primary=True),
-    "resume": Verb(
-        "Resume",
-        "Begins the step again, with new figures. Needs a reason.",
-        _with(services.resume),
-        What.RESUME,
-        primary=True,
-    ),
-    "advance": Verb(
-        "Advance",
-        "Goes on to the next step, whatever the guards say. Needs a reason.",
-        _with(services.advance),
-        What.ADVANCE,
-    ),
-    "set-aside": Verb(
-        "Set aside",
-        "Pauses and gives every request back to the live version; can be resumed.",
-        _with(services.set_aside),
-        What.SET_ASIDE,
-    ),
-    "withdraw": Verb(
-        "Withdraw", "Ends the delivery; its document is a draft again.", _with(services.withdraw), What.WITHDRAW
-    ),
-    "go-without": Verb(
-        "Go without approval",
-        "For an emergency. Needs a reason; everybody is told.",
-        _with(services.go_without),
-        What.APPROVE,
-        danger=True,
-        role="admin",
-    ),
-    "explain": Verb(
-        "Add the reason",
-        "Kept in the audit log and on this page.",
-        lambda delivery, actor, reason, _: services.explain(delivery, actor, reason),
-        primary=True,
-    ),
+    "pause": Verb("Pause", PAUSE, services.pause, What.PAUSE, urgent=True),
+    "abort": Verb("Abort", ABORT, services.abort, What.ABORT, urgent=True, danger=True),
+    "approve": Verb("Approve", APPROVE, services.approve, What.APPROVE, primary=True),
+    "reject": Verb("Reject", REJECT, services.reject, What.REJECT),
+    "start": Verb("Start", "Begins the first step.", services.start, What.START, primary=True),
+    "resume": Verb("Resume", RESUME, services.resume, What.RESUME, primary=True),
+    "advance": Verb("Advance", ADVANCE, services.advance, What.ADVANCE),
+    "set-aside": Verb("Set aside", ASIDE, services.set_aside, What.SET_ASIDE),
+    "withdraw": Verb("Withdraw", WITHDRAW, services.withdraw, What.WITHDRAW),
+    "go-without": Verb("Go without approval", EMERGENCY, services.go_without, What.APPROVE, danger=True, role="admin"),
+    "explain": Verb("Add the reason", EXPLAIN, services.explain, primary=True),
 }
 
 

@@ -150,8 +150,7 @@ def act(request: HttpRequest, number: int, verb: str) -> HttpResponse:
         raise RoleMissing(wanted.role)
     reason, etag = request.POST.get("reason", ""), request.POST.get("etag") or None
     try:
-        # Pause and abort act on whatever state there is now.
-        wanted.act(delivery, actor_of(request), reason, None if wanted.urgent else etag)
+        wanted.act(delivery, actor_of(request), reason, etag)
     except (Conflict, PermissionDenied) as error:
         refused = Refusal(f"Not done: {error}.", status=409 if isinstance(error, Conflict) else 403)
         return _page(request, find(number), refused)

@@ -1,7 +1,6 @@
 """Actions of an operator on the fleet, with audit entries, for pages, API and command line."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from django.db import transaction
 from msgspec import to_builtins
@@ -37,7 +36,7 @@ NODE_VERBS: dict[str, Callable[[str, str, str], Node]] = {
 
 
 def apply(
-    document: Mapping[str, Any] | str,
+    document: Mapping[str, object] | str,
     actor: Actor,
     *,
     reason: str = "",
@@ -158,9 +157,9 @@ def forget_node(name: str, actor: Actor, reason: str) -> None:
         record(actor, "node.forget", name, reason, before, None)
 
 
-def _openness(node: Node) -> dict[str, Any]:
+def _openness(node: Node) -> dict[str, object]:
     return {"cordoned": node.cordoned, "draining": node.draining}
 
 
-def _condition(instance: Instance) -> dict[str, Any]:
+def _condition(instance: Instance) -> dict[str, object]:
     return {"desired": instance.desired, "state": instance.state, "epoch": instance.epoch}

@@ -1,6 +1,5 @@
 """Previews of starts, and checks of this host for them."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fleet.kinds import KINDS
@@ -9,7 +8,7 @@ from fleet.models import Port
 from fleet.node import prerequisites
 from fleet.node.prepare import PreparedStart, preview, shell_line
 from fleet.node.prerequisites import Prerequisite
-from fleet.spec.fleet_spec import FleetSpec, PoolSpec
+from fleet.spec.fleet_spec import PoolSpec
 
 HERE = "local"
 
@@ -31,11 +30,6 @@ class StartPreview:
 def start_of(pool: PoolSpec) -> StartPreview:
     """Of the first instance; others differ in ports, GPUs and folder."""
     return _as_pod(pool) or _as_process(pool, preview(pool))
-
-
-def starts(spec: FleetSpec, pools: Iterable[str]) -> list[StartPreview]:
-    desired_count = set(pools)
-    return [start_of(pool) for pool in spec.pools if pool.name in desired_count]
 
 
 def check(pool: PoolSpec) -> StartPreview:
@@ -61,7 +55,3 @@ def _look(pool: PoolSpec, prepared: PreparedStart) -> list[Prerequisite]:
     held = Port.objects.filter(instance__name=f"{pool.name}-0")
     ports = {port.use: port.number for port in held.filter(instance__pid=None)}
     return prerequisites.check(prepared.requires, ports)
-
-
-def check_all(spec: FleetSpec) -> list[StartPreview]:
-    return [check(pool) for pool in spec.pools]

@@ -19,4 +19,4 @@ router = Router(tags=["fleet"])
 )
 def check_fleet(request: HttpRequest) -> Any:
     """Check a fleet document: what its pools would start and what this host lacks; changes nothing"""
-    return checks.check_all(services.read_fleet(read_document(request)))
+    return [checks.check(pool) for pool in services.read_fleet(read_document(request)).pools]

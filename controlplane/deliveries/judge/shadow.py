@@ -3,8 +3,6 @@
 import math
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.statistics.comparisons import LEAST_REQUESTS, half_width
 from fleet.counted import percent
@@ -17,7 +15,7 @@ ALPHA = 0.001  # of each of these: a pause costs a person's time
 Interval = tuple[float, float]
 
 
-def judge(tally: ShadowTally, previewed: Interval | None, pool: str = "") -> tuple[GuardFinding, ...]:
+def judge(tally: ShadowTally, previewed: Interval | None) -> list[GuardFinding]:
     """`previewed`: the share of changed decisions that the preview on the pool's own traffic predicted."""
     found = [raised(tally)]
     if tally.n < LEAST_REQUESTS:
@@ -25,7 +23,7 @@ def judge(tally: ShadowTally, previewed: Interval | None, pool: str = "") -> tup
         found.append(GuardFinding(metric="shadow", verdict="no_data", text=text, n=(tally.n, 0), needed=True))
     else:
         found += [refused(tally), crowded(tally), changed(tally, previewed)]
-    return tuple(replace(each, pool=pool) for each in found)
+    return found
 
 
 def raised(tally: ShadowTally) -> GuardFinding:
@@ -78,16 +76,14 @@ def changed(tally: ShadowTally, previewed: Interval | None) -> GuardFinding:
     share = tally.changed / tally.n
     low, high = _interval(tally.changed, tally.n)
     text = f"the candidate decides {percent(share, '.1f')} of the requests otherwise"
-    if previewed is None:
-        verdict, said = "fine", f"{text}; no preview on recorded traffic to compare with"
-    else:
-        outside = low > previewed[1] or high < previewed[0]
-        verdict = "fail" if outside else "fine"
-        said = f"{text}; the preview said {percent(previewed[0], '.1f')} to {percent(previewed[1], '.1f')}"
+    said = "no preview on recorded traffic to compare with"
+    if previewed is not None:
+        said = f"the preview said {percent(previewed[0], '.1f')} to {percent(previewed[1], '.1f')}"
+    outside = previewed is not None and (low > previewed[1] or high < previewed[0])
     return GuardFinding(
         metric="shadow.changed",
-        verdict="fail" if verdict == "fail" else "fine",
-        text=said,
+        verdict="fail" if outside else "fine",
+        text=f"{text}; {said}",
         estimate=share,
         lower=low,
         upper=high,

@@ -33,15 +33,14 @@ def replaced(blocks: Sequence[Block], block: Block) -> list[Block]:
     return [*(each for each in blocks if each.number != block.number), block]
 
 
-def judge(blocks: Sequence[Block], plan: Plan, pairs: int, pool: str = "") -> tuple[GuardFinding, ...]:
+def judge(blocks: Sequence[Block], plan: Plan, pairs: int) -> list[GuardFinding]:
     levels = levels_of(plan)
-    found = [
+    return [
         compare(blocks, guard, name, levels, pairs)
         for guard in plan.guards
         if isinstance(guard, ComparisonGuard)
         for name in guard.classes
     ]
-    return tuple(replace(each, pool=pool) for each in found)
 
 
 def compare(blocks: Sequence[Block], guard: ComparisonGuard, name: str, levels: Levels, pairs: int) -> GuardFinding:

@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from msgspec.structs import replace
-
 from controlplane.deliveries.judge.findings import GuardFinding, Verdict
 from controlplane.deliveries.judge.statistics import comparisons, counts
 from controlplane.deliveries.judge.statistics.comparisons import Estimate
@@ -42,7 +40,7 @@ def levels_of(plan: Plan) -> Levels:
     return Levels(plan.alpha / max(looks_at * max(plan.canaries, 1) * max(len(plan.pools), 1), 1), plan.alpha)
 
 
-def judge(evidence: Evidence, plan: Plan, share: float, pool: str = "") -> tuple[GuardFinding, ...]:
+def judge(evidence: Evidence, plan: Plan, share: float) -> list[GuardFinding]:
     """Of a canary with that share, in the order of the guards; the arms' sizes come first."""
     levels = levels_of(plan)
     found = [sizes(evidence, share)]
@@ -51,7 +49,7 @@ def judge(evidence: Evidence, plan: Plan, share: float, pool: str = "") -> tuple
             found += [compare(evidence, guard, name, levels) for name in guard.classes]
         elif isinstance(guard, CountGuard):
             found.append(count(evidence, guard, levels))
-    return tuple(replace(each, pool=pool) for each in found)
+    return found
 
 
 # Comparisons

@@ -87,16 +87,8 @@ def verdict(findings: Sequence[GuardFinding]) -> str:
     fine = [name(each) for each in findings if each.needed and each.verdict == "fine"]
     left = [name(each) for each in findings if each.verdict == "deferred"]
     said = ((fine, "fine"), (undecided(findings), "not decided yet"), (left, "left to a later step"))
-    parts = [_are(names, word) for names, word in said if names]
+    parts = [f"{listed(names)} {'is' if len(names) == 1 else 'are'} {word}" for names, word in said if names]
     return f"Nothing fails; {'; '.join(parts)}." if parts else ""
-
-
-def _are(names: Sequence[str], word: str) -> str:
-    return f"{listed(names)} {'is' if len(names) == 1 else 'are'} {word}"
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def rows(findings: Sequence[GuardFinding]) -> tuple[EvidenceRow, ...]:
@@ -112,7 +104,8 @@ def _rank(finding: GuardFinding) -> int:
 
 
 def _title(finding: GuardFinding) -> str:
-    return name(finding) if finding.request_class else _capital(name(finding))
+    title = name(finding)
+    return title if finding.request_class else title[0].upper() + title[1:]
 
 
 def _row(finding: GuardFinding, several_pools: bool) -> EvidenceRow:

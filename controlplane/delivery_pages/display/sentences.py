@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from controlplane.deliveries.plan import Canary, Full, Shadow, Step, Switchback
 from controlplane.deliveries.states import CARRIES, State, What
-from controlplane.delivery_pages.display.durations import words
+from controlplane.delivery_pages.display.durations import countdown, words
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.steps import length_s, percent, title
 from controlplane.policies.selectors import listed
@@ -20,6 +20,11 @@ class Next:
     provided: str = ""
     otherwise: str = ""
     otherwise_at: float | None = None  # Unix seconds
+
+    @property
+    def in_text(self) -> str:
+        """4:10, counted on by the browser."""
+        return "" if self.in_s is None else countdown(self.in_s)
 
 
 WORDS: Mapping[State, tuple[str, str]] = {  # word, status shape

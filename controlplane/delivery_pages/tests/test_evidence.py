@@ -94,7 +94,7 @@ def test_a_standing_clock_counts_nothing_down(state):
 def test_the_whole_page_as_one_value():
     shown = presentation.shown(facts(State.STEP, step=2, share=0.25, clock_s=650), [finding()])
     assert shown.bar == presentation.Bar("25.0", "25 %", "75 %")
-    assert (shown.next.in_text, shown.next.in_s, shown.progress) == ("4:10", "250", "step 3 of 5")
+    assert (shown.next.in_text, shown.next.in_s, shown.progress) == ("4:10", 250, "step 3 of 5")
     assert shown.said.startswith("The delivery is running. v44 decides 25 %")
     assert [word for _, word in shown.steps] == ["done", "done", "now", "next", ""]
 

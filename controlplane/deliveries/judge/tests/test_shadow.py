@@ -11,7 +11,7 @@ EVEN = {"a": 500, "b": 500}
 
 def found(previewed: Interval | None = None, **changes: Any) -> dict[str, GuardFinding]:
     given = {"n": 1_000, "changed": 200, "to": EVEN, "live_to": EVEN, **changes}
-    return {each.metric.removeprefix("shadow."): each for each in judge(ShadowTally(**given), previewed, "demo")}
+    return {each.metric.removeprefix("shadow."): each for each in judge(ShadowTally(**given), previewed)}
 
 
 def test_a_quiet_shadow_is_fine() -> None:

@@ -38,7 +38,7 @@ def blocks(factor: float = 1.0, requests: int = 800, count: int = 12, **options:
 
 
 def judged(made: Sequence[Block]) -> dict[str, GuardFinding]:
-    return {f"{each.metric} {each.request_class}": each for each in judge(made, PLAN, PAIRS, "demo")}
+    return {f"{each.metric} {each.request_class}": each for each in judge(made, PLAN, PAIRS)}
 
 
 def test_alike_is_fine() -> None:

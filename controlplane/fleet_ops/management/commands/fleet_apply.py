@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 
 from controlplane.audit.services import Actor
 from controlplane.fleet_ops import actions
-from controlplane.fleet_ops.checks import StartPreview, starts
+from controlplane.fleet_ops.checks import StartPreview, start_of
 from fleet.services import Applied
 from fleet.spec.changes import FleetChange
 from fleet.spec.document import UnreadableDocument
@@ -68,7 +68,7 @@ class Command(BaseCommand):
 def _starts(applied: Applied) -> list[StartPreview]:
     """The starts of changed pools, for a dry run."""
     changed = [change.pool for change in applied.changes if change.kind in {"create", "update"}]
-    return starts(applied.spec, changed) if applied.dry_run else []
+    return [start_of(pool) for pool in applied.spec.pools if pool.name in changed] if applied.dry_run else []
 
 
 def _start_text(start: StartPreview) -> str:
