@@ -16,7 +16,7 @@ from router.contract.redis.published import FleetValue, PolicyValue
 from router.contract.redis.sample import InstanceSample
 from router.pool.pool import Pool
 from router.serving.pools import Pools
-from router.sync.redis_link import FAILURES, RedisLink
+from router.sync.redis_link import RedisLink
 from router.sync.split_signals import SplitSignals
 
 log = logging.getLogger("weir.router")
@@ -208,20 +208,9 @@ class LiveState:
         if self.on_removed is not None:
             self.on_removed(name)
 
-    async def follow(self) -> None:
-        """Run `listen` again whenever it ends."""
-        while not self._link.stopping.is_set():
-            try:
-                await self.listen()
-            except FAILURES as error:
-                self._link.failed(error)
-            except Exception:
-                log.exception("subscription failed")
-            await self._link.pause(RESUBSCRIBE_S)
-
     def tasks(self) -> list[Awaitable[None]]:
         return [
-            self.follow(),
+            self._link.every(RESUBSCRIBE_S, self.listen),
             self._link.every(POLL_S, self.poll),
             self._link.every(SAMPLE_S, self.samples),
         ]

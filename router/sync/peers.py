@@ -22,7 +22,7 @@ from router.contract.redis.staleness import PEER_GONE_S
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.serving.pools import Pools
-from router.sync.redis_link import FAILURES, RedisLink
+from router.sync.redis_link import RedisLink
 
 log = logging.getLogger("weir.router")
 
@@ -41,12 +41,10 @@ class RouterPeers:
         self._link = link
         self._pools = pools
         self._id = router_id
-        self._life = (
-            f"{router_id}:{os.urandom(8).hex()}"  # a restarted router reads its earlier entries like those of others
-        )
-        self._others: dict[
-            str, tuple[float, dict[str, Load]]
-        ] = {}  # by router: time of its last message (monotonic s), its load
+        # A restarted router reads its earlier entries like those of others.
+        self._life = f"{router_id}:{os.urandom(8).hex()}"
+        # By router: time of its last message (monotonic s), its load
+        self._others: dict[str, tuple[float, dict[str, Load]]] = {}
         self._pending: deque[SentPrompt] = deque()
         self._pending_bytes = 0  # of hashes
         self._sent_loads: dict[str, Load] = {}
@@ -169,16 +167,5 @@ class RouterPeers:
             for endpoint in pool.endpoints.values():
                 endpoint.take_others(total.get(endpoint.id, (0, 0, 0)))
 
-    async def _listen(self) -> None:
-        """Run `hear` again whenever it ends."""
-        while not self._link.stopping.is_set():
-            try:
-                await self.hear()
-            except FAILURES as error:
-                self._link.failed(error)
-            except Exception:
-                log.exception("reading the entries of other routers failed")
-            await self._link.pause(AGAIN_S)
-
     def tasks(self) -> list[Awaitable[None]]:
-        return [self._listen(), self._link.every(TELL_S, self.tell)]
+        return [self._link.every(AGAIN_S, self.hear), self._link.every(TELL_S, self.tell)]

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from router.contract.redis.delivery import Arm, CellTally, Moments, MomentSums, ShadowTally
 from router.contract.redis.receipt import ShadowDecision
@@ -14,11 +15,16 @@ INSTANCES_KEPT = 20  # of a shadow's shares
 DIGITS = 6  # of a sum: more would not fit 384 cells into 60 KB
 
 
+_FIELDS = attrgetter(*CellTally.__struct_fields__)
+
+
 @dataclass(slots=True)
 class _Cell:
+    """A CellTally while it is counted."""
+
+    n: int = 0
     ttft: MomentSums = field(default_factory=MomentSums)
     tpot: MomentSums = field(default_factory=MomentSums)
-    n: int = 0
     errors: int = 0
     refused: int = 0
     slow: int = 0
@@ -31,21 +37,8 @@ class _Cell:
     turned_away: int = 0
 
     def read(self) -> CellTally:
-        return CellTally(
-            self.n,
-            _short_moments(self.ttft),
-            _short_moments(self.tpot),
-            self.errors,
-            self.refused,
-            self.slow,
-            self.cached_tokens,
-            self.prompt_tokens,
-            self.sessions,
-            self.streamed,
-            self.ended,
-            self.failed,
-            self.turned_away,
-        )
+        n, ttft, tpot, *counts = _FIELDS(self)
+        return CellTally(n, _short_moments(ttft), _short_moments(tpot), *counts)
 
 
 class _Seen:
