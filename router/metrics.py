@@ -11,8 +11,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from router.contract.histogram import Histogram
 from router.http.clients import ClientConnections
+from router.pool import affinity
 from router.pool.endpoint import Endpoint
-from router.pool.memory_limits import stores
 from router.pool.pool import Pool
 from router.telemetry import delivery_metrics, prefix_metrics
 from router.telemetry.families import PREFIX, counter, gauge, histogram
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from router.source import PoolSource
     from router.sync.live_state import LiveState
     from router.sync.peers import RouterPeers
+
+
+# What each store of past requests holds is limited: this bounds the memory of a long-lived router.
+STORES = ("sessions", "conversations", "spans", "chunks", "stretches")
 
 
 class RouterCollector(Collector):
@@ -125,6 +129,19 @@ class RouterCollector(Collector):
         kept, limit = "Entries kept of past requests", "Limit of the entries kept"
         yield gauge("kept_entries", kept, labels, ((key, entries) for key, (entries, _) in found))
         yield gauge("kept_entries_limit", limit, labels, ((key, most) for key, (_, most) in found))
+
+
+def stores(pool: Pool) -> dict[str, tuple[int, int]]:
+    """Name → (entries now, entries at most), as docs/router.md describes them."""
+    index, chains, sessions = pool.index, pool.chains, pool.affinity
+    counts = (
+        (len(sessions), affinity.KEPT),
+        (sessions.unnamed, affinity.KEPT),
+        (len(chains), chains.kept),
+        (index.copies, index.max_chunks),
+        (index.stretches, index.max_stretches),
+    )
+    return dict(zip(STORES, counts, strict=True))
 
 
 def of_redis(live: "LiveState", record: Recorder, peers: "RouterPeers") -> Iterator[Metric]:

@@ -17,10 +17,9 @@ from router.pool.pool import Pool
 from router.request import predict
 from router.request.call import Call
 from router.request.outcome import Attempt
-from router.serving import admit, delivery, reading, relay
+from router.serving import admit, delivery, prepare, relay
 from router.serving.learning import learn
 from router.serving.pools import Pools
-from router.serving.prepare import prepare
 from router.serving.relay import BegunAnswer
 from router.serving.sessions import Sessions
 from router.telemetry.recorder import Recorder
@@ -51,8 +50,8 @@ class Proxy:
             self._pools.require_key(call.key, own)
             came = await body.read(own, client)
             large = len(came) > bounds.SMALL
-            read, sent = await reading.read_large(came, call.api_path) if large else reading.read(came, call.api_path)
-            prepare(call, incoming, own, read, sent, self._pools)
+            read, sent = await prepare.read_large(came, call.api_path) if large else prepare.read(came, call.api_path)
+            prepare.prepare(call, incoming, own, read, sent, self._pools)
             if not predict.read_tokens(call):
                 await predict.read_slowly(call)
             await self._pools.auth.admit(call)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from router.metrics import STORES, stores
 from router.pool import affinity
-from router.pool.memory_limits import STORES, stores
 from router.pool.pool import Pool
 from router.prefix.chain import SPAN_BYTES, PromptChains
 

@@ -41,14 +41,9 @@ class FolderTokenizer:
         self._cached_bytes = 0
         self._cache_bytes = cache_bytes
         self._before = packed(self._tokenizer.encode("").ids)  # beginning of every plain prompt
-        self._special = self._cuts()
+        self.special = self._cuts()  # prompts are tokenised in pieces between these; None: whole
         if not all(self.whole(text) == b"".join(self._encoded(self._pieces(text))) for text in self._samples()):
-            self._special = None
-
-    @property
-    def in_pieces(self) -> bool:
-        """Prompts are tokenised in pieces between special tokens."""
-        return self._special is not None
+            self.special = None
 
     def is_quick(self, prompt: Prompt) -> bool:
         return len(prompt.rendered) <= QUICK_BYTES or prompt.token_ids is not None
@@ -95,9 +90,9 @@ class FolderTokenizer:
 
     def _pieces(self, text: str) -> list[str]:
         """Each but the last ends with a special token."""
-        if self._special is None:
+        if self.special is None:
             return [text]
-        ends = [0, *(found.end() for found in self._special.finditer(text)), len(text)]
+        ends = [0, *(found.end() for found in self.special.finditer(text)), len(text)]
         return [text[start:end] for start, end in pairwise(ends) if end > start]
 
     def _known(self, key: bytes) -> bytes | None:
@@ -129,7 +124,7 @@ class FolderTokenizer:
         return re.compile("|".join(map(re.escape, sorted(safe, key=len, reverse=True)))) if safe else None
 
     def _samples(self) -> list[str]:
-        if self._special is None:
+        if self.special is None:
             return []
         special = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()][:16]
         return [before + token + after for token in special for before in _PROBES for after in _PROBES]

@@ -1,15 +1,16 @@
 """A configurable strategy: filters, then weighted scorers, then a picker."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.rules.pickers import PICKERS
 from router.policy.rules.scorers import SCORERS, explained, missing, scored
 from router.policy.schema.parameter import Parameter, weight
 from router.policy.strategies.strategy import Strategy
-from router.policy.view import Pick, View
+from router.policy.view import Pick, View, by_turn, least
 
 Filter = Callable[[View], Sequence[bool]]  # which instances stay; empty when all do
+Picker = Callable[[View, Sequence[float], float], int]  # (view, gaps to the best possible score, greatest possible gap)
 
 
 def rank(view: View) -> Pick:
@@ -64,6 +65,30 @@ FILTERS: dict[str, Filter] = {
     "little_prefill": little_prefill,
     "long_match": long_match,
 }
+
+
+def best(view: View, lacking: Sequence[float], most: float) -> int:
+    """The least gap, ties by the draw."""
+    return least(view, lacking)
+
+
+def weighted_draw(view: View, lacking: Sequence[float], most: float) -> int:
+    """Each with a probability in proportion to its score."""
+    positions = view.instances.order
+    sums = list(accumulate(max(most - lacking[position], 0.0) for position in positions))
+    mark = view.draw * sums[-1]
+    if not sums[-1]:
+        return any_of(view, lacking, most)
+    return next(position for position, total in zip(positions, sums, strict=True) if total > mark)
+
+
+def any_of(view: View, lacking: Sequence[float], most: float) -> int:
+    """Any instance that passed the filters, each with the same probability."""
+    count = len(lacking)
+    return by_turn(view, range(count), int(view.draw * count))
+
+
+PICKERS: dict[str, Picker] = {"best": best, "weighted_draw": weighted_draw, "any": any_of}
 
 
 def _weight(scorer: str, default: float, title: str, raises: str, metric: str) -> Parameter:

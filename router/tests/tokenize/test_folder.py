@@ -38,7 +38,7 @@ def test_a_conversation_is_rendered_and_tokenised(tokenizer: FolderTokenizer) ->
     tokens = tokenizer.tokens(prompt_of(CHAT, messages=HELLO), CHAT)
     text = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
     assert tokens == tokenizer.whole(text)
-    assert tokenizer.in_pieces
+    assert tokenizer.special
 
 
 def test_what_was_tokenised_before_is_not_tokenised_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_a_tokenizer_that_sees_the_beginning_is_given_whole_texts(tmp_path: Path
         [pre_tokenizers.Metaspace(prepend_scheme="first"), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
     tokenizer = FolderTokenizer(save(tmp_path, made))
-    assert not tokenizer.in_pieces
+    assert not tokenizer.special
     assert tokenizer.text_tokens("a<|im_end|>b") == tokenizer.whole("a<|im_end|>b")
 
 
