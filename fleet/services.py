@@ -23,6 +23,7 @@ from fleet.kinds.kind import SPLIT, check_engine, split_group
 from fleet.kinds.option import build
 from fleet.models import DesiredState, Fleet, Instance, Pool, PoolVersion, State
 from fleet.plan import needs
+from fleet.plan.desired import AT_REST
 from fleet.snapshot import pool_spec as pool_spec
 from fleet.spec import allow_lists, masking, versions
 from fleet.spec import document as documents
@@ -240,6 +241,18 @@ def check_group(instance: Instance, verb: str) -> None:
             f"{instance.name} serves only together with the others of its DWDP group, {names}: "
             f'{verb} the whole group, over REST with "group": true'
         )
+
+
+def check_node_groups(node: str) -> None:
+    """NotPossible to drain a node with a part of a group: it would serve nothing while its other instances stay."""
+    for instance in Instance.objects.filter(node=node).exclude(state__in=AT_REST).order_by("name"):
+        others = [one for one in selectors.group(instance) if one.node != node and one.state not in AT_REST]
+        if others:
+            where = ", ".join(f"{one.name} on {one.node}" for one in others)
+            raise NotPossible(
+                f"{instance.name} serves only together with the others of its DWDP group, of which {where}: "
+                "stop the whole group, drain the node, then start the group, which is placed on other nodes"
+            )
 
 
 def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> Pool:

@@ -140,9 +140,11 @@ def resume(pool_name: str, actor: Actor, reason: str) -> Pool:
 
 
 def act_on_node(verb: str, name: str, actor: Actor, reason: str) -> Node:
-    """Node.DoesNotExist."""
+    """Node.DoesNotExist; NotPossible to drain a part of a group."""
     with transaction.atomic():
         before = _openness(Node.objects.get(name=name))
+        if verb == "drain":
+            services.check_node_groups(name)
         node = NODE_VERBS[verb](name, actor.name, reason)
         record(actor, f"node.{verb}", name, reason, before, _openness(node))
     return node

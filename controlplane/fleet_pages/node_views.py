@@ -63,8 +63,11 @@ def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     if verb not in actions.NODE_VERBS:
         raise Http404(f"no such action: {verb}")
     _find(name)
-    actions.act_on_node(verb, name, actor_of(request), reason_of(request))
-    messages.success(request, f"{verb.capitalize()} of {name} requested.")
+    try:
+        actions.act_on_node(verb, name, actor_of(request), reason_of(request))
+        messages.success(request, f"{verb.capitalize()} of {name} requested.")
+    except NotPossible as error:
+        messages.error(request, str(error))
     return redirect("fleet-node", name=name)
 
 

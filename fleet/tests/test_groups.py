@@ -14,7 +14,7 @@ from controlplane.testing import api_caller
 from fleet.control.publish import publish_fleet
 from fleet.kinds.option import build
 from fleet.kinds.trtllm import TRTLLM
-from fleet.models import Instance, Pool, State
+from fleet.models import Instance, Node, Pool, State
 from fleet.selectors import waits_for_group
 from fleet.services import NotPossible, scale_pool
 from fleet.snapshot import scale_of
@@ -84,6 +84,24 @@ def test_one_server_of_a_group_is_not_taken_out_alone(pool: Pool, verb: str) -> 
     assert [one.name for one in done] == ["r1-2", "r1-3"]
     assert AuditEntry.objects.filter(action=f"instance.{verb}", reason="fan").count() == 2
     assert [one.name for one in actions.act(verb, "r1-4", ADA, "")] == ["r1-4"]
+
+
+def test_a_node_with_a_part_of_a_group_is_drained_once_the_group_is_stopped(
+    pool: Pool, otto_client: Client, otto: User
+) -> None:
+    for name in ("gpu-1", "gpu-2"):
+        Node.objects.create(name=name, hostname=name)
+    pool.instances.filter(ordinal__in=(0, 1, 2)).update(node="gpu-1")
+    pool.instances.filter(ordinal__in=(3, 4)).update(node="gpu-2")
+    why = "r1-2 serves only together with the others of its DWDP group, of which r1-3 on gpu-2: stop the whole group"
+    refused = api_caller(otto).post("/nodes/gpu-1/drain", {})
+    assert (refused.status_code, why in refused.json()["detail"]) == (409, True)
+    assert why in otto_client.post("/fleet/nodes/gpu-1/drain", follow=True).content.decode()
+    assert not Node.objects.filter(draining=True).exists()
+    pool.instances.filter(ordinal__in=(2, 3)).update(state=State.STOPPED, desired="stopped")
+    assert api_caller(otto).post("/nodes/gpu-1/drain", {}).json()["draining"]
+    pool.instances.filter(ordinal=1).update(node="gpu-2", state=State.FAILED)
+    assert api_caller(otto).post("/nodes/gpu-2/drain", {}).json()["draining"]
 
 
 def test_what_makes_a_group_whole_again_is_done_alone(pool: Pool) -> None:
