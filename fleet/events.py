@@ -7,7 +7,7 @@ from typing import Any
 import redis
 from django.utils import timezone
 
-from fleet.models import Instance, InstanceEvent, Pool, State
+from fleet.models import Changes, Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import FleetEvent
@@ -21,7 +21,7 @@ def move(instance: Instance, to: State, reason: str, *, actor: str = "", **field
     """By a conditional UPDATE: of two concurrent attempts, one succeeds. False when the row no longer has the caller's
     state and epoch."""
     before, now, reason = instance.since, timezone.now(), masked(reason)
-    changes: dict[str, Any] = {"state": to, "reason": reason, "since": now, **fields}
+    changes: Changes = {"state": to, "reason": reason, "since": now, **fields}
     claimed = Instance.objects.filter(pk=instance.pk, state=instance.state, epoch=instance.epoch).update(**changes)
     if not claimed:
         return False
@@ -35,16 +35,8 @@ def record(
     instance: Instance, kind: str, text: str, actor: str = "", reason: str = "", seconds: float | None = None
 ) -> InstanceEvent:
     """`seconds`: duration of the state or change that this event ends."""
-    event = InstanceEvent.objects.create(
-        instance=instance.name,
-        pool=instance.pool.name,
-        epoch=instance.epoch,
-        kind=kind,
-        text=text,
-        actor=actor,
-        reason=reason,
-        seconds=seconds,
-        at=timezone.now(),
+    event = _recorded(
+        kind, text, actor, reason, seconds, instance=instance.name, pool=instance.pool.name, epoch=instance.epoch
     )
     # The ticker shows the fleet, not the pools of experiments.
     if not instance.pool.ephemeral_owner:
@@ -58,9 +50,7 @@ def record(
 def record_pool(
     pool: Pool, kind: str, text: str, actor: str = "", reason: str = "", seconds: float | None = None
 ) -> InstanceEvent:
-    event = InstanceEvent.objects.create(
-        pool=pool.name, kind=kind, text=text, actor=actor, reason=reason, seconds=seconds, at=timezone.now()
-    )
+    event = _recorded(kind, text, actor, reason, seconds, pool=pool.name)
     if not pool.ephemeral_owner:
         announce(kind, pool.name, f"{pool.name}: {text}", actor, event.at.timestamp(), (pool.name,))
     return event
@@ -69,11 +59,15 @@ def record_pool(
 def record_node(
     name: str, kind: str, text: str, actor: str = "", reason: str = "", seconds: float | None = None
 ) -> InstanceEvent:
-    event = InstanceEvent.objects.create(
-        node=name, kind=kind, text=text, actor=actor, reason=reason, seconds=seconds, at=timezone.now()
-    )
+    event = _recorded(kind, text, actor, reason, seconds, node=name)
     announce("node", name, f"node {name}: {text}{reason and f': {reason}'}", actor, event.at.timestamp())
     return event
+
+
+def _recorded(kind: str, text: str, actor: str, reason: str, seconds: float | None, **subject: Any) -> InstanceEvent:
+    return InstanceEvent.objects.create(
+        kind=kind, text=text, actor=actor, reason=reason, seconds=seconds, at=timezone.now(), **subject
+    )
 
 
 def announce(kind: str, subject: str, text: str, actor: str, at: float, pools: tuple[str, ...] = ()) -> None:

@@ -3,6 +3,8 @@
 Rows change only on an event; figures that move every second live in Redis (docs/redis.md).
 """
 
+from typing import Any
+
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -196,6 +198,10 @@ class Instance(models.Model):
         if not self.config:
             return EngineConfig(self.pool.model, self.pool.kind, self.pool.engine)
         return convert(self.config, EngineConfig)
+
+
+Changes = dict[str, Any]  # columns of an instance's row and their new values
+NO_PROCESS: Changes = {"pid": None, "pid_started": None, "pod": "", "stop_deadline": None}
 
 
 class Port(models.Model):

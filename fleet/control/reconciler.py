@@ -6,7 +6,6 @@ A Celery task calls `reconcile_step` each second; tests call it directly. `send`
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from django.db import IntegrityError, transaction
 from msgspec import to_builtins
@@ -18,7 +17,7 @@ from fleet.control.rollback import halt_pool, rollback_failed
 from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.kinds.engine_config import EngineConfig
-from fleet.models import Instance, InstanceEvent, Pool, State
+from fleet.models import NO_PROCESS, Instance, InstanceEvent, Pool, State
 from fleet.plan.desired import AT_REST, Action, DesiredPool
 from fleet.plan.failure import failure_fields
 from fleet.plan.reconcile import KILL_AGAIN_S, plan
@@ -110,14 +109,11 @@ def _start(order: _Step) -> bool:
         ready_at=None,
         asleep=None,
         ordered_at=None,
-        pid=None,
-        pid_started=None,
-        pod="",
         url="",
         wire={},
         restart_asked="",
         next_start_at=None,
-        stop_deadline=None,
+        **NO_PROCESS,
     )
     if claimed:
         order.send("start", row.node, row.name, epoch)
@@ -129,14 +125,6 @@ def _config(pool: Pool, row: Instance, digest: str) -> EngineConfig | None:
     if digest == config_hash(spec):
         return config(spec)
     return row.started_from if row.config and digest == row.config_hash else config_of(pool, digest)
-
-
-def _drain(order: _Step) -> bool:
-    return move(order.instance, State.DRAINING, order.action.reason)
-
-
-def _undrain(order: _Step) -> bool:
-    return move(order.instance, State.READY, order.action.reason)
 
 
 def _stop(order: _Step) -> bool:
@@ -162,16 +150,8 @@ def _kill(order: _Step) -> bool:
 
 
 def _rest(order: _Step) -> bool:
-    gone: dict[str, Any] = {"pid": None, "pid_started": None, "pod": "", "stop_deadline": None, "asleep": None}
-    return move(order.instance, State.STOPPED, order.action.reason, next_start_at=None, failures=0, **gone)
-
-
-def _sleep(order: _Step) -> bool:
-    return _send_order(order, "sleep")
-
-
-def _wake(order: _Step) -> bool:
-    return _send_order(order, "wake")
+    after = {"next_start_at": None, "failures": 0, "asleep": None, **NO_PROCESS}
+    return move(order.instance, State.STOPPED, order.action.reason, **after)
 
 
 def _send_order(order: _Step, verb: str) -> bool:
@@ -210,14 +190,6 @@ def _complete(order: _Step) -> bool:
     return True
 
 
-def _halt(order: _Step) -> bool:
-    return halt_pool(order.pool, order.action.reason, order.now)
-
-
-def _rollback(order: _Step) -> bool:
-    return rollback_failed(order.pool, order.action.reason, order.now)
-
-
 def _delete(order: _Step) -> bool:
     row = order.instance
     deleted, _ = Instance.objects.filter(pk=row.pk, state=row.state, epoch=row.epoch).delete()
@@ -238,8 +210,8 @@ def _delete_pool(order: _Step) -> bool:
 _APPLY: dict[str, Callable[[_Step], bool]] = {
     "create": _create,
     "start": _start,
-    "drain": _drain,
-    "undrain": _undrain,
+    "drain": lambda order: move(order.instance, State.DRAINING, order.action.reason),
+    "undrain": lambda order: move(order.instance, State.READY, order.action.reason),
     "stop": _stop,
     "kill": _kill,
     "rest": _rest,
@@ -248,10 +220,10 @@ _APPLY: dict[str, Callable[[_Step], bool]] = {
     "retire": _retire,
     "keep": _keep,
     "complete": _complete,
-    "halt": _halt,
-    "rollback": _rollback,
-    "sleep": _sleep,
-    "wake": _wake,
+    "halt": lambda order: halt_pool(order.pool, order.action.reason, order.now),
+    "rollback": lambda order: rollback_failed(order.pool, order.action.reason, order.now),
+    "sleep": lambda order: _send_order(order, "sleep"),
+    "wake": lambda order: _send_order(order, "wake"),
 }
 
 

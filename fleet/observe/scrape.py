@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import orjson
 import redis
@@ -25,7 +24,7 @@ from fleet.control.publish import publish_fleet
 from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
-from fleet.models import Instance, State
+from fleet.models import NO_PROCESS, Changes, Instance, State
 from fleet.node import logs
 from fleet.node.fencing import Fence
 from fleet.node.launcher import ProcessStatus
@@ -301,13 +300,12 @@ def apply_move(row: Instance, step: Move, at: float, answer: ScrapedAnswer | Non
     return move(row, State(step.to), step.reason, **_fields(row, step, now, answer))
 
 
-def _fields(row: Instance, step: Move, now: dt.datetime, answer: ScrapedAnswer | None) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def _fields(row: Instance, step: Move, now: dt.datetime, answer: ScrapedAnswer | None) -> Changes:
+    fields: Changes = {}
     if step.to in {State.READY, State.DRAINING}:
-        fields["last_probe_at"] = now
-        fields["ready_at"] = row.ready_at or now
+        fields |= {"last_probe_at": now, "ready_at": row.ready_at or now}
         if answer is not None and answer.metrics is not None:
             fields |= {"kv_blocks": answer.metrics.kv_blocks, "block_size": answer.metrics.block_size}
     if step.to in {State.FAILED, State.STOPPED}:
-        fields |= {"pid": None, "pid_started": None, "pod": "", "stop_deadline": None}
+        fields |= NO_PROCESS
     return fields | (failure_fields(row, now) if step.failure else {})

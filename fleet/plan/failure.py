@@ -3,9 +3,8 @@
 import datetime as dt
 import re
 from collections.abc import Sequence
-from typing import Any
 
-from fleet.models import Instance
+from fleet.models import Changes, Instance
 from fleet.plan.causes import CAUSES
 from fleet.plan.state import backoff_s
 
@@ -30,7 +29,7 @@ def _latest_error(written: Sequence[str]) -> str:
     return next((line for line in reversed(written) if _ERROR.search(line) and not _GENERAL.search(line)), written[-1])
 
 
-def failure_fields(instance: Instance, now: dt.datetime) -> dict[str, Any]:
+def failure_fields(instance: Instance, now: dt.datetime) -> Changes:
     """Updates of the record: the failure count and the end of the back-off."""
     failures = instance.failures + 1
     return {"failures": failures, "next_start_at": now + dt.timedelta(seconds=backoff_s(failures))}
