@@ -27,7 +27,7 @@ app.conf.update(
     broker_transport_options={"socket_timeout": 30, "visibility_timeout": 3600, "global_keyprefix": "weir-celery:"},
     worker_send_task_events=False,
     beat_max_loop_interval=1,
-    beat_scheduler="controlplane.schedule:BeatScheduler",  # without a file: nothing to remember between two starts
+    beat_scheduler="controlplane.worker:BeatScheduler",  # without a file: nothing to remember between two starts
     beat_schedule={
         "fleet.reconcile": every(1.0, "fleet.reconcile"),
         "fleet.scrape": every(1.0, "fleet.scrape", queue="node.local"),

@@ -66,7 +66,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "controlplane.api.request_id.RequestId",
+    "controlplane.api.middleware.RequestId",
     "django.middleware.security.SecurityMiddleware",
     "controlplane.web.static.StaticFiles",
     "csp.middleware.CSPMiddleware",

@@ -10,13 +10,14 @@ from typing import Any
 
 import redis
 from celery import bootsteps, signals
-from celery.beat import EmbeddedService
+from celery.beat import EmbeddedService, Scheduler
 
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import WorkerPresence
 
 PRESENCE_S = 2.0
 WATCH_S = 1.0
+SET_BY_S = 2.0  # a clock that NTP slews moves less between two ticks
 log = logging.getLogger(__name__)
 
 
@@ -28,6 +29,29 @@ def wait_for_database(**_: Any) -> None:
         migrated.wait(migrated.LIMIT_S)
     except migrated.NotMigrated as error:
         sys.exit(f"weir: {error}")
+
+
+class BeatScheduler(Scheduler):
+    """Begins anew when the wall clock and the monotonic clock part: Celery compares wall-clock times, and after an hour
+    back it would do nothing for an hour."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._offset = _offset()
+        super().__init__(*args, **options)
+
+    def tick(self, *args: Any, **options: Any) -> float:
+        offset = _offset()
+        if abs(offset - self._offset) > SET_BY_S:
+            for entry in self.schedule.values():
+                entry.last_run_at = entry.default_now()
+            self._heap = None  # is made anew by the tick
+        self._offset = offset
+        due_in_s: float = super().tick(*args, **options)
+        return due_in_s
+
+
+def _offset() -> float:
+    return time.time() - time.monotonic()
 
 
 class Beat(bootsteps.StartStopStep):

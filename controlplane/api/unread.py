@@ -8,7 +8,9 @@ from typing import Any
 from django.core.exceptions import TooManyFieldsSent, TooManyFilesSent
 from django.http import HttpRequest, HttpResponseBase
 from django.http.multipartparser import MultiPartParserError
+from ninja import Schema
 from ninja.operation import Operation
+from pydantic import ConfigDict
 
 from controlplane.api.auth import SAFE, principal_of
 from controlplane.api.parser import loads
@@ -18,6 +20,12 @@ from router.contract.problem import Problem
 BODIES = ("body", "form", "file")
 FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 Run = Callable[..., HttpResponseBase]
+
+
+class Body(Schema):
+    """A body of a request: its unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 def refuse_unread(run: Run) -> Run:

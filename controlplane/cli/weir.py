@@ -199,8 +199,9 @@ def wait_experiment(api: Api, options: argparse.Namespace) -> int:
 
 def _experiment_line(one: dict[str, Any]) -> str:
     done = one["progress"]
-    if done.get("ahead") is not None:
-        return f"queued: {done['ahead'] or 'no'} experiment{'' if done['ahead'] == 1 else 's'} ahead"
+    behind = done.get("queued_behind")
+    if behind is not None:
+        return f"queued behind {behind} experiment{'' if behind == 1 else 's'}" if behind else "queued, next to run"
     left = f", about {done['eta_s']:.0f} s left" if done["eta_s"] is not None else ""
     return f"{one['status']}: {done['runs_done']} of {done['runs']} runs{left}"
 

@@ -33,7 +33,7 @@ class ExperimentProgress:
     requests: int  # of all runs; 0 until the first has read its trace
     eta_s: float | None  # None when it has ended or nothing is known yet
     took_s: float | None  # since it began, None while queued
-    ahead: int | None  # experiments that run, or were queued earlier; None unless it is queued
+    queued_behind: int | None  # experiments that run, or were queued earlier; None unless it is queued
 
 
 def progress_of(experiment: Experiment, now: datetime | None = None) -> ExperimentProgress:
@@ -48,9 +48,9 @@ def progress_of(experiment: Experiment, now: datetime | None = None) -> Experime
         requests=sum(run.total or known for run in runs),
         eta_s=None if experiment.status in ENDED else MODES[experiment.mode].eta_s(experiment, runs, now),
         took_s=((experiment.ended_at or now) - began).total_seconds() if began else None,
-        ahead=_ahead(experiment) if experiment.status == QUEUED else None,
+        queued_behind=_queued_behind(experiment) if experiment.status == QUEUED else None,
     )
 
 
-def _ahead(experiment: Experiment) -> int:
+def _queued_behind(experiment: Experiment) -> int:
     return Experiment.objects.filter(Q(status=RUNNING) | Q(status=QUEUED, pk__lt=experiment.pk)).count()

@@ -90,11 +90,17 @@ def _list_row(experiment: Experiment) -> dict[str, Any]:
         "arms": [arm.name for arm in experiment.settled_arms],
         "seeds": ", ".join(map(str, experiment.seeds)),
         "progress": progress_words(progress, experiment),
-        "ahead": "" if progress.ahead is None else f"{counted(progress.ahead, 'experiment')} ahead",
+        "behind": behind(progress.queued_behind),
         "eta": "" if progress.eta_s is None else duration(progress.eta_s),
         "took": duration(progress.took_s),
         "active": experiment.status not in ENDED,
     }
+
+
+def behind(queued_behind: int | None) -> str:
+    if queued_behind is None:
+        return ""
+    return f"behind {counted(queued_behind, 'experiment')}" if queued_behind else "next to run"
 
 
 def progress_words(progress: selectors.ExperimentProgress, experiment: Experiment) -> dict[str, Any]:

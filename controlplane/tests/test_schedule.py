@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from controlplane import schedule
+from controlplane import worker
 from controlplane.celery import app
 
 
@@ -25,7 +25,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr(schedule, "_offset", lambda: made.time() - time.monotonic())
+    monkeypatch.setattr(worker, "_offset", lambda: made.time() - time.monotonic())
     monkeypatch.setattr(app, "now", made.now)
     return made
 
@@ -34,9 +34,9 @@ def clock(monkeypatch):
 def sent(monkeypatch):
     names = []
     monkeypatch.setattr(
-        schedule.BeatScheduler, "apply_entry", lambda self, entry, producer=None: names.append(entry.name)
+        worker.BeatScheduler, "apply_entry", lambda self, entry, producer=None: names.append(entry.name)
     )
-    monkeypatch.setattr(schedule.BeatScheduler, "producer", None)
+    monkeypatch.setattr(worker.BeatScheduler, "producer", None)
     return names
 
 
@@ -52,7 +52,7 @@ def due_within(scheduler, sent, seconds):
 @pytest.mark.slow
 @pytest.mark.parametrize("set_by_s", [-3600.0, 3600.0])
 def test_after_the_clock_is_set_each_step_is_taken_again_within_its_time(clock, sent, set_by_s):
-    scheduler = schedule.BeatScheduler(app, lazy=True)
+    scheduler = worker.BeatScheduler(app, lazy=True)
     scheduler.setup_schedule()
     assert {"fleet.reconcile", "fleet.scrape"} <= due_within(scheduler, sent, 1.5)
     clock.ahead_s = set_by_s
@@ -61,7 +61,7 @@ def test_after_the_clock_is_set_each_step_is_taken_again_within_its_time(clock, 
 
 
 def test_a_clock_that_is_slewed_changes_nothing(clock, sent):
-    scheduler = schedule.BeatScheduler(app, lazy=True)
+    scheduler = worker.BeatScheduler(app, lazy=True)
     scheduler.setup_schedule()
     scheduler.tick()
     heap = scheduler._heap
@@ -71,4 +71,4 @@ def test_a_clock_that_is_slewed_changes_nothing(clock, sent):
 
 
 def test_the_workers_use_it():
-    assert app.conf.beat_scheduler == "controlplane.schedule:BeatScheduler"
+    assert app.conf.beat_scheduler == "controlplane.worker:BeatScheduler"

@@ -8,10 +8,10 @@ from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
-from controlplane.api.body import Body
 from controlplane.api.openapi import ROW_MAX, Number
 from controlplane.api.problems import errors
 from controlplane.api.rows import found
+from controlplane.api.unread import Body
 from controlplane.audit.services import actor_of
 from controlplane.notices import selectors, services
 from controlplane.notices.models import Channel

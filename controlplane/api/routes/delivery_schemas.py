@@ -6,7 +6,7 @@ from typing import Any, Literal
 from django.utils import timezone
 from ninja import Field, Schema
 
-from controlplane.api.body import Body
+from controlplane.api.unread import Body
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.timing.freezing import NAME_MAX

@@ -64,7 +64,9 @@ class ProgressOut(Schema):
     requests: int
     eta_s: float | None
     took_s: float | None
-    ahead: int | None = Field(description="Experiments that run or were queued earlier; null unless it is queued")
+    queued_behind: int | None = Field(
+        description="Experiments that run or were queued earlier; null unless it is queued"
+    )
 
 
 Verdict = Literal["pass", "fail", "inconclusive", "none"]

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from ninja import Field, Schema
 
-from controlplane.api.body import Body
+from controlplane.api.unread import Body
 
 
 class FieldChangeOut(Schema):

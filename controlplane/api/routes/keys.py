@@ -8,10 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema, Status
 
 from controlplane.api.auth import needs
-from controlplane.api.body import Body
 from controlplane.api.openapi import Number
 from controlplane.api.problems import errors
 from controlplane.api.rows import found
+from controlplane.api.unread import Body
 from controlplane.audit.services import actor_of
 from controlplane.keys import services
 from controlplane.keys.models import ApiKey

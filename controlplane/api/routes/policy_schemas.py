@@ -7,8 +7,8 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import AliasChoices
 
-from controlplane.api.body import Body
 from controlplane.api.openapi import ROW_MAX
+from controlplane.api.unread import Body
 from controlplane.policies import services
 from controlplane.policies.models import PolicyVersion
 from router.policy.schema.parameter import Parameter

@@ -7,8 +7,8 @@ from django.http import HttpRequest
 from ninja import Field, Router, Schema
 
 from controlplane.api.auth import needs
-from controlplane.api.body import Body
 from controlplane.api.problems import ApiProblem
+from controlplane.api.unread import Body
 from controlplane.systems.asking import InvalidInputs, ask, figures
 from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import System

@@ -11,10 +11,10 @@ from ninja import Field, Router, Schema, Status
 from controlplane.accounts import services
 from controlplane.accounts.models import ApiToken
 from controlplane.api.auth import caller, needs
-from controlplane.api.body import Body
 from controlplane.api.openapi import Number
 from controlplane.api.problems import ApiProblem
 from controlplane.api.rows import found
+from controlplane.api.unread import Body
 from controlplane.audit.services import actor_of
 from controlplane.permissions import SCOPES
 from router.contract.problem import Problem

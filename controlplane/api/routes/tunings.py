@@ -9,13 +9,13 @@ from ninja.params.functions import Query
 
 from controlplane.api import etags
 from controlplane.api.auth import needs
-from controlplane.api.body import Body
 from controlplane.api.openapi import ROW_MAX, Number
 from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.policy_schemas import DraftOut
 from controlplane.api.routes.previews import PreviewTraceOut
 from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.api.rows import page
+from controlplane.api.unread import Body
 from controlplane.audit.services import actor_of
 from controlplane.experiments.start.body import Milliseconds, Seed
 from controlplane.policies import selectors as policies

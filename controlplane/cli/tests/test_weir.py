@@ -94,7 +94,7 @@ def test_what_is_stopped_is_cancelled(run, demo, tmp_path, data_dir, sent, monke
 def test_out_of_time_it_goes_on(run, demo, tmp_path, data_dir, sent):
     status, told, error = run("experiment", "run", experiment(tmp_path, []), "--wait", "--timeout", "0")
     assert (status, "not ended after 0 s; it goes on" in error) == (3, True)
-    assert told.splitlines()[1] == "queued: no experiments ahead"
+    assert told.splitlines()[1] == "queued, next to run"
     assert Experiment.objects.get().status == "queued"
 
 

@@ -213,18 +213,20 @@ def test_while_another_one_runs_a_queued_experiment_just_waits(asked, sent):
     assert len(sent) == 2
 
 
-def test_a_queued_experiment_says_how_many_are_ahead(asked, ci, vera_client):
+def test_a_queued_experiment_says_behind_how_many(asked, ci, vera_client):
     first, second = asked(), asked()
     third = asked()
     Experiment.objects.filter(pk=first.pk).update(status="running", heartbeat_at=timezone.now())
 
-    def ahead() -> list[int | None]:
-        return [ci.get(f"/experiments/{each.pk}").json()["progress"]["ahead"] for each in (first, second, third)]
+    def behind() -> list[int | None]:
+        return [
+            ci.get(f"/experiments/{each.pk}").json()["progress"]["queued_behind"] for each in (first, second, third)
+        ]
 
-    assert ahead() == [None, 1, 2]
-    assert "2 experiments ahead" in vera_client.get(f"/experiments/{third.pk}/").content.decode()
+    assert behind() == [None, 1, 2]
+    assert "behind 2 experiments" in vera_client.get(f"/experiments/{third.pk}/").content.decode()
     Experiment.objects.filter(pk=first.pk).update(status="done")
-    assert ahead() == [None, 0, 1]
+    assert behind() == [None, 0, 1]
 
 
 def test_pools_of_runs_that_have_ended_are_taken_away(asked, monkeypatch):
