@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.up import CannotStart, console, database, record, supervisor, weir
+from controlplane.up import CannotStart, console, database, ready, record, supervisor, weir
 from controlplane.up.child import Child, open_log
 from controlplane.up.plan import Process, Ready
 from controlplane.up.supervisor import Hooks, Supervisor, cause
@@ -126,20 +126,33 @@ async def test_a_process_that_cannot_be_started_at_first_ends_the_start_with_one
     assert calls[-1] == "stop engines"
 
 
-async def test_traffic_that_cannot_be_started_is_told_and_harms_nothing(supervise, monkeypatch, capsys):
-    weir = supervise(process("web"), process("traffic", "traffic"))
-    start = Child.start
+@pytest.mark.parametrize("stage", ["background", "traffic"])
+async def test_what_cannot_be_started_once_weir_is_up_is_tried_again(supervise, monkeypatch, capsys, stage):
+    weir = supervise(process("web"), process("late", stage))
+    start, tries = Child.start, []
 
-    async def only_web(child):
-        if child.process.name == "traffic":
+    async def refused_once(child):
+        if child.process.name == "late" and not tries:
+            tries.append(child)
             raise FULL
         await start(child)
 
-    monkeypatch.setattr(Child, "start", only_web)
+    monkeypatch.setattr(Child, "start", refused_once)
     async with running(weir):
-        told = []
-        await asyncio.wait_for(until(lambda: told.append(capsys.readouterr().out) or "traffic " in "".join(told)), 20)
-    assert "traffic      cannot be started: [Errno 28] No space left on device" in "".join(told)
+        await asyncio.wait_for(until(lambda: weir.children[1].pid), 20)
+    assert "late         cannot be started: [Errno 28] No space left on device; again" in capsys.readouterr().out
+
+
+async def test_a_worker_that_dies_while_it_starts_once_weir_is_up_is_started_again(supervise, monkeypatch, capsys):
+    """It would otherwise end all of Weir, as one that dies before Weir is up does."""
+    monkeypatch.setitem(ready.CHECKS, "never", lambda *_: asyncio.sleep(0, False))
+    weir = supervise(process("web"), replace(process("experiments", "background"), ready=Ready("never")))
+    async with running(weir) as task:
+        worker = weir.children[1]
+        await asyncio.wait_for(until(lambda: worker.pid), 20)
+        await restarted(worker)
+        assert not task.done()
+    assert "experiments  ended with status -9" in capsys.readouterr().out
 
 
 async def test_engines_that_cannot_be_stopped_in_order_are_killed(supervise, calls, capsys):

@@ -73,7 +73,8 @@ class Supervisor:
                 # Not sooner: a worker's imports would take the second of two cores from the page.
                 await self._bring_up(("workers",), tasks)
             await self.hooks.announce()
-            tasks.create_task(self._bring_up(("background",), tasks))
+            # Weir is up: the end of a process that starts from now on ends nothing else.
+            tasks.create_task(self._background(tasks))
             tasks.create_task(self._traffic(tasks))
             tasks.create_task(self._keep_logs_short())
 
@@ -90,6 +91,9 @@ class Supervisor:
             await self._launch(child)
         except OSError as error:
             raise CannotStart(f"{child.process.name} cannot be started: {error}") from error
+        await self._ready(child)
+
+    async def _ready(self, child: Child) -> None:
         await wait(child, self.redis_url)
         say(child.process.name, f"ready in {child.ran_s:.1f} s  {child.process.shows}")
 
@@ -102,19 +106,26 @@ class Supervisor:
             # Only a later `up` reads it, and the kernel ends the processes of a killed `up` in any case.
             say("up", f"{self.recorded} was not written: {error.strerror}")
 
+    async def _background(self, tasks: asyncio.TaskGroup) -> None:
+        for child in self._in("background"):
+            tasks.create_task(self._watch(child, await self._start_again(child)))
+            with contextlib.suppress(CannotStart):
+                await self._ready(child)
+
     async def _traffic(self, tasks: asyncio.TaskGroup) -> None:
         if not self._in("traffic") or not await self.hooks.before_traffic():
             return
         for child in self._in("traffic"):
             trouble = await self._start_again(child)
-            say(child.process.name, trouble or child.process.shows)
             if not trouble:
-                tasks.create_task(self._watch(child))
+                say(child.process.name, child.process.shows)
+            tasks.create_task(self._watch(child, trouble))
 
-    async def _watch(self, child: Child) -> None:
-        """Start it again whenever it ends, with a growing delay while it keeps ending."""
+    async def _watch(self, child: Child, trouble: str = "") -> None:
+        """Start it again whenever it ends, with a growing delay while it keeps ending. `trouble`: why it could not be
+        started at first."""
         while not child.stopping:
-            trouble = f"ended with status {await child.ended()} ({child.last_line()[:160]})"
+            trouble = trouble or f"ended with status {await child.ended()} ({child.last_line()[:160]})"
             while trouble and not child.stopping:
                 child.failures = failures_after(child.failures, child.ran_s)
                 delay = restart_delay_s(child.failures)
