@@ -18,6 +18,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -154,17 +155,66 @@ def write(name: str, data: bytes) -> None:
         raise Failed(f"{name}: {error.strerror or error}") from None
 
 
-def policy_file(name: str) -> dict[str, Any]:
-    found = read_json(name)
-    if not isinstance(found, dict) or not isinstance(found.get("policy"), str) or "document" not in found:
-        raise Failed(
-            f'{name}: a policy file is {{"policy": NAME, "version": N, "document": {{…}}}}: weir policy export'
-        )
-    if not isinstance(found.get("version"), int):
-        raise Failed(
-            f"{name}: version: {_short(found.get('version'))}: the number of the version that it was made from"
-        )
-    return found
+@dataclass(frozen=True)
+class Version:
+    """A version of a policy, as REST answers it."""
+
+    policy: str
+    number: int
+    document: Any
+    by: str = ""  # who published it, and why
+
+    @classmethod
+    def of(cls, found: Any) -> Version:
+        by = f"v{found['number']} by {found['actor']['name']} ({found['reason']})"
+        return cls(found["policy"], found["number"], found["document"], by)
+
+    def as_file(self) -> str:
+        kept = {"policy": self.policy, "version": self.number, "document": self.document}
+        return json.dumps(kept, indent=2, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True)
+class Draft:
+    document: Any
+    updated_by: str
+
+
+@dataclass(frozen=True)
+class Policy:
+    name: str
+    live: Version
+    draft: Draft | None
+
+    @classmethod
+    def of(cls, api: Api, name: str) -> Policy:
+        found = api.get(f"/policies/{_quoted(name)}")
+        held = found["draft"]
+        draft = None if held is None else Draft(held["document"], held["updated_by"])
+        return cls(found["name"], Version.of(found["live"]), draft)
+
+    @property
+    def path(self) -> str:
+        return f"/policies/{_quoted(self.name)}"
+
+
+@dataclass(frozen=True)
+class PolicyFile:
+    version: Version  # that it was made from, with the file's document
+    whole: dict[str, Any]  # as read: what else it says stays when it is written
+
+    @classmethod
+    def read(cls, name: str) -> PolicyFile:
+        found = read_json(name)
+        if not isinstance(found, dict) or not isinstance(found.get("policy"), str) or "document" not in found:
+            raise Failed(
+                f'{name}: a policy file is {{"policy": NAME, "version": N, "document": {{…}}}}: weir policy export'
+            )
+        if not isinstance(found.get("version"), int):
+            raise Failed(
+                f"{name}: version: {_short(found.get('version'))}: the number of the version that it was made from"
+            )
+        return cls(Version(found["policy"], found["version"], found["document"]), found)
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -263,8 +313,7 @@ def cancelled_with_me(api: Api, path: str) -> Iterator[None]:
 
 
 def export_policy(api: Api, options: argparse.Namespace) -> int:
-    live = api.get(f"/policies/{_quoted(options.name)}")["live"]
-    text = json.dumps(_file_of(live), indent=2, ensure_ascii=False) + "\n"
+    text = Policy.of(api, options.name).live.as_file()
     if options.output:
         write(options.output, text.encode())
     else:
@@ -272,41 +321,38 @@ def export_policy(api: Api, options: argparse.Namespace) -> int:
     return PASS
 
 
-def _file_of(version: dict[str, Any]) -> dict[str, Any]:
-    return {"policy": version["policy"], "version": version["number"], "document": version["document"]}
-
-
 def diff_policy(api: Api, options: argparse.Namespace) -> int:
-    file = policy_file(options.file)
-    live = api.get(f"/policies/{_quoted(file['policy'])}")["live"]
-    changes = changes_as_text(differences(live["document"], file["document"]))
-    print(f"{file['policy']} v{live['number']}: " + (f"the file differs\n{changes}" if changes else "as in the file"))
+    file = PolicyFile.read(options.file).version
+    live = Policy.of(api, file.policy).live
+    changes = changes_as_text(differences(live.document, file.document))
+    print(f"{file.policy} v{live.number}: " + (f"the file differs\n{changes}" if changes else "as in the file"))
     return FAIL if changes else PASS
 
 
 def apply_policy(api: Api, options: argparse.Namespace) -> int:
     """Publish the document of a file, once; refused when another version went live since the file was made."""
-    file = policy_file(options.file)
-    name = file["policy"]
-    policy = api.get(f"/policies/{_quoted(name)}")
-    live = policy["live"]
-    changes = changes_as_text(differences(live["document"], file["document"]))
+    file = PolicyFile.read(options.file)
+    name, document = file.version.policy, file.version.document
+    policy = Policy.of(api, name)
+    live = policy.live
+    changes = changes_as_text(differences(live.document, document))
     if not changes:
-        print(f"{name}: v{live['number']} is live with this document; nothing to do")
+        print(f"{name}: v{live.number} is live with this document; nothing to do")
         return PASS
-    _check_base(api, file, live)
-    print(f"{name}: v{live['number']} → the file\n{changes}")
+    _check_base(api, policy, file.version)
+    print(f"{name}: v{live.number} → the file\n{changes}")
     if options.dry_run:
         return PASS
     body = {"reason": options.reason}
     if options.deliver:
-        made = _send(api, policy, file["document"], "deliver", {**body, **_plan(options.plan)})
+        made = _send(api, policy, document, "deliver", {**body, **_plan(options.plan)})
         print(f"{name}: delivery {made['id']} is {made['state']}: {options.url}/deliveries/{made['id']}")
         return PASS
-    made = _send(api, policy, file["document"], "publish", body)
+    made = _send(api, policy, document, "publish", body)
     print(f"{name}: v{made['version']['number']} is live: {made['summary']}")
     if options.file != "-":
-        write(options.file, (json.dumps({**file, "version": made["version"]["number"]}, indent=2) + "\n").encode())
+        kept = {**file.whole, "version": made["version"]["number"]}
+        write(options.file, (json.dumps(kept, indent=2) + "\n").encode())
     return PASS
 
 
@@ -314,38 +360,37 @@ def _plan(name: str | None) -> dict[str, Any]:
     return {"plan": read_json(name)} if name else {}
 
 
-def _send(api: Api, policy: dict[str, Any], document: Any, verb: str, body: dict[str, Any]) -> Any:
+def _send(api: Api, policy: Policy, document: Any, verb: str, body: dict[str, Any]) -> Any:
     """Publish or deliver the document; a draft that was opened for it does not outlive a refusal."""
-    path = f"/policies/{_quoted(policy['name'])}/draft"
     etag = _draft(api, policy, document)
     try:
-        return api.call("POST", f"{path}/{verb}", body, etag)[0]
+        return api.call("POST", f"{policy.path}/draft/{verb}", body, etag)[0]
     except Failed as failed:
-        if policy["draft"] is None and failed.status in (400, 403, 409, 412, 422):
+        if policy.draft is None and failed.status in (400, 403, 409, 412, 422):
             with contextlib.suppress(Failed):
-                api.call("DELETE", path, etag=etag)
+                api.call("DELETE", f"{policy.path}/draft", etag=etag)
         raise
 
 
-def _check_base(api: Api, file: dict[str, Any], live: dict[str, Any]) -> None:
-    if file["version"] == live["number"]:
+def _check_base(api: Api, policy: Policy, file: Version) -> None:
+    if file.number == policy.live.number:
         return
-    base = api.get(f"/policies/{_quoted(file['policy'])}/versions/{file['version']}")
-    moved = changes_as_text(differences(base["document"], live["document"]))
+    base = api.get(f"{policy.path}/versions/{file.number}")
+    moved = changes_as_text(differences(base["document"], policy.live.document))
     if moved:
-        by = f"v{live['number']} by {live['actor']['name']} ({live['reason']})"
-        raise Failed(f"the file was made from v{file['version']}, and {by} is live since:\n{moved}\nexport it again")
+        raise Failed(
+            f"the file was made from v{file.number}, and {policy.live.by} is live since:\n{moved}\nexport it again"
+        )
 
 
-def _draft(api: Api, policy: dict[str, Any], document: Any) -> str:
+def _draft(api: Api, policy: Policy, document: Any) -> str:
     """The ETag of a draft with this document. Failed when another one is open."""
-    path = f"/policies/{_quoted(policy['name'])}/draft"
-    held = policy["draft"]
-    if held is not None and held["document"] != document and held["document"] != policy["live"]["document"]:
-        raise Failed(f"{held['updated_by']} has a draft of {policy['name']} open: publish or discard it first")
+    path, held = f"{policy.path}/draft", policy.draft
+    if held is not None and held.document not in (document, policy.live.document):
+        raise Failed(f"{held.updated_by} has a draft of {policy.name} open: publish or discard it first")
     draft, etag = api.call("POST", path)
     try:
-        return api.call("PATCH", path, {"document": document, "based_on": policy["live"]["number"]}, etag)[1]
+        return api.call("PATCH", path, {"document": document, "based_on": policy.live.number}, etag)[1]
     except Failed:
         if held is None:
             api.call("DELETE", path, etag=draft["etag"])
@@ -354,17 +399,16 @@ def _draft(api: Api, policy: dict[str, Any], document: Any) -> str:
 
 def preview_policy(api: Api, options: argparse.Namespace) -> int:
     """Simulate the document of a file beside the live version, on recorded traffic."""
-    file = policy_file(options.file)
-    path = f"/policies/{_quoted(file['policy'])}"
-    policy = api.get(path)
-    etag = _draft(api, policy, file["document"])
+    file = PolicyFile.read(options.file).version
+    policy = Policy.of(api, file.policy)
+    path, etag = policy.path, _draft(api, policy, file.document)
     try:
         asked = {"pool": options.pool, "trace": options.trace}
         made, _ = api.call("POST", f"{path}/draft/preview", asked, etag)
         with cancelled_with_me(api, f"{path}/previews/{made['id']}/cancel"):
             one = follow(api, f"{path}/previews/{made['id']}", options.timeout, _preview_line)
     finally:
-        if policy["draft"] is None:
+        if policy.draft is None:
             api.call("DELETE", f"{path}/draft", etag=etag)
     if one["status"] != "done":
         raise Failed(f"preview {one['id']} {one['status']}: {one['cause']}")

@@ -4,7 +4,8 @@ The database is the truth; Redis is how the routers learn of it.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,6 +147,16 @@ def open_waiter() -> AckWaiter | None:
         return AckWaiter()
     except redis.RedisError:
         return None
+
+
+@contextmanager
+def subscribed() -> Iterator[AckWaiter | None]:
+    waiter = open_waiter()
+    try:
+        yield waiter
+    finally:
+        if waiter is not None:
+            waiter.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,8 @@ def create_policy(name: str, document: JsonObject, actor: Actor, reason: str) ->
             audit.record(actor, "policy.create", f"policy {name} v1", reason, None, document)
     except IntegrityError:
         raise Conflict(f"there is a policy {name} already", kind="exists") from None
-    return _tell_routers(version, publication.open_waiter())
+    with publication.subscribed() as waiter:
+        return _tell_routers(version, waiter)
 
 
 def ensure_default_policy(overrides: Mapping[str, Json] | None = None) -> Policy:
@@ -127,7 +128,9 @@ def publish(
     if documents.values_of(document) == documents.values_of(live.upgraded):  # older ones lack newer parameters
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to publish")
     deliveries.check_again(policy, document, None, "")
-    return _publish(policy, live, document, actor, reason, draft=draft, abort_open=abort_open)
+    with publication.subscribed() as waiter:
+        version = _store(policy, live, document, actor, reason, draft=draft, abort_open=abort_open)
+        return _tell_routers(version, waiter)
 
 
 def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:
@@ -153,30 +156,8 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
     if target.live_since is None:
         message = f"v{to_number} was never live: only a delivery brings it there"
         raise PolicyInvalid("that version cannot come back", (Problem("to", to_number, message),))
-    return _publish(policy, live, document, actor, reason, rollback_of=to_number)
-
-
-def _publish(
-    policy: Policy,
-    live: PolicyVersion,
-    document: JsonObject,
-    actor: Actor,
-    reason: str,
-    *,
-    draft: Draft | None = None,
-    rollback_of: int | None = None,
-    abort_open: bool = True,
-) -> Publication:
-    waiter = publication.open_waiter()
-    try:
-        version = _store(
-            policy, live, document, actor, reason, draft=draft, rollback_of=rollback_of, abort_open=abort_open
-        )
-    except BaseException:
-        if waiter is not None:
-            waiter.close()
-        raise
-    return _tell_routers(version, waiter)
+    with publication.subscribed() as waiter:
+        return _tell_routers(_store(policy, live, document, actor, reason, rollback_of=to_number), waiter)
 
 
 def _store(
@@ -186,9 +167,9 @@ def _store(
     actor: Actor,
     reason: str,
     *,
-    draft: Draft | None,
-    rollback_of: int | None,
-    abort_open: bool,
+    draft: Draft | None = None,
+    rollback_of: int | None = None,
+    abort_open: bool = True,
 ) -> PolicyVersion:
     """Claim the draft, end the open delivery, add the version, write the audit entry: in one transaction."""
     what = What.OVERTAKE if rollback_of is None else What.ROLL_BACK
@@ -240,9 +221,6 @@ def _tell_routers(version: PolicyVersion, waiter: AckWaiter | None) -> Publicati
     except redis.RedisError as error:
         log.warning("policy.stored_only", policy=policy.name, version=version.number, error=str(error))
         return Publication(version, (), (), pools, stored_only=True)
-    finally:
-        if waiter is not None:
-            waiter.close()
     missing = tuple(sorted(set(routers) - {ack.router for ack in heard}))
     text = f"{policy.name} v{version.number} published by {version.actor_name}: {version.reason}"
     announce("policy.published", f"policy {policy.name}", text, version.actor_name, time.time(), pools)

@@ -2,9 +2,11 @@
 
 import io
 import json
+import time
 import urllib.error
 import urllib.parse
 from email.message import Message
+from types import SimpleNamespace
 
 import pytest
 from django.test import Client
@@ -42,7 +44,8 @@ def network(monkeypatch):
         return Answer(content, answer.headers)
 
     monkeypatch.setattr(weir.Api, "__init__", _init(opened))
-    monkeypatch.setattr(weir.time, "sleep", lambda seconds: None)
+    # The command's own clock: the control plane behind it, in this process, sleeps as ever.
+    monkeypatch.setattr(weir, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: None))
     return requests, faults
 
 
