@@ -7,6 +7,7 @@ tenant without waiting requests starts at the present time: idle time earns no c
 first served.
 """
 
+import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,10 +15,13 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from router.policy.types import CLASSES, RequestClass
-from router.pool.departure_rate import DepartureRate
 
 PASSES = 8  # entries that are offered the same capacity, one after the other, before the offer lapses
 IDLE_TENANTS = 1024  # clocks kept of tenants without a waiting request
+
+
+MEMORY_S = 10.0  # time constant of forgetting
+ENOUGH = 3.0  # departures remembered before there is a rate
 
 
 class QueueFull(Exception):
@@ -92,6 +96,34 @@ class ClassQueue:
     def refund(self, entry: QueueEntry) -> None:
         if entry.tenant in self._clocks:
             self._clocks[entry.tenant] -= entry.cost
+
+
+class DepartureRate:
+    """Rate of departures from the queue, for `Retry-After` and deadlines: counted with exponential forgetting."""
+
+    __slots__ = ("_at", "_began", "_count")
+
+    def __init__(self) -> None:
+        self._count = 0.0
+        self._at = 0.0
+        self._began: float | None = None  # the first departure; a younger memory covers less time
+
+    def left(self, now: float) -> None:
+        if self._began is None or self._faded(now) < 0.01:
+            self._began, self._count = now, 0.0
+        self._count = self._faded(now) + 1.0
+        self._at = now
+
+    def rate(self, now: float) -> float | None:
+        """Departures per second; None while too few are remembered."""
+        count = self._faded(now)
+        if self._began is None or count < ENOUGH:
+            return None
+        seen_s = MEMORY_S * (1.0 - math.exp(-(now - self._began) / MEMORY_S))
+        return count / max(seen_s, 0.001)
+
+    def _faded(self, now: float) -> float:
+        return self._count * math.exp(-(now - self._at) / MEMORY_S)
 
 
 class AdmissionQueue:

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.pool.admission_queue import IDLE_TENANTS, AdmissionQueue, QueueFull
-from router.pool.departure_rate import DepartureRate
+from router.pool.admission_queue import IDLE_TENANTS, AdmissionQueue, DepartureRate, QueueFull
 from router.tests.pool.waiting import wait
 
 CLASSES = ("warm", "medium", "heavy")
