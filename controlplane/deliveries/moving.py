@@ -4,13 +4,14 @@ Redis is written afterwards: what is lost there, republish_missing brings back.
 """
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 import structlog
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from msgspec.structs import replace
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import SYSTEM, Actor
@@ -55,19 +56,7 @@ def clock_s(delivery: Delivery, now: datetime) -> float:
 
 
 def position_of(delivery: Delivery, now: datetime) -> Position:
-    return Position(
-        state=State(delivery.state),
-        step=delivery.step,
-        generation=delivery.generation,
-        share=delivery.share,
-        shadow=delivery.shadow,
-        clock_s=clock_s(delivery, now),
-        holds=delivery.why_held,
-        holds_in_step=delivery.holds_in_step,
-        good_looks=delivery.good_looks,
-        blocks=tuple(delivery.blocks),
-        block=delivery.block,
-    )
+    return replace(msgspec.convert(delivery, Position, from_attributes=True), clock_s=clock_s(delivery, now))
 
 
 def move_and_tell(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None) -> Delivery:
@@ -125,18 +114,8 @@ def _claim(delivery: Delivery, before: Position, after: Position, wanted: Transi
     said = {"what": str(wanted.what), "why": wanted.why, "by": wanted.actor.name}
     claimed = Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(
         revision=delivery.revision + 1,
-        state=after.state,
-        step=after.step,
-        generation=after.generation,
-        share=after.share,
-        shadow=after.shadow,
-        step_clock_s=after.clock_s,
-        clock_at=now if states.runs(after.state) else None,
-        holds=msgspec.to_builtins(after.holds),
-        holds_in_step=after.holds_in_step,
-        good_looks=after.good_looks,
-        blocks=list(after.blocks),
-        block=after.block,
+        clock_at=now if after.state is State.STEP else None,
+        **msgspec.to_builtins(after),
         **_times(before, after, now),
         **(said if after.state != before.state or wanted.what not in QUIET else {}),
         **_memory(before, after, wanted),

@@ -1,10 +1,11 @@
 """The states of a delivery and every transition between them. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from controlplane.deliveries.plan import Canary, Full, Plan, Shadow, Switchback
 
@@ -125,16 +126,15 @@ class Hold(Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """What transitions change of a delivery."""
+class Position(Struct, frozen=True):
+    """What transitions change of a delivery: columns of its row."""
 
     state: State
     step: int = 0
     generation: int = 0
     share: float = 0.0  # 0–1
     shadow: float = 0.0  # 0–1
-    clock_s: float = 0.0  # of the step, as of now
+    clock_s: float = field(name="step_clock_s", default=0.0)  # of the step, as of now
     holds: tuple[Hold, ...] = ()
     holds_in_step: int = 0
     good_looks: int = 0
@@ -222,8 +222,3 @@ def _next_block(now: Position, plan: Plan) -> Position:
     if block >= len(now.blocks):
         raise Refused("the switchback has no further block")
     return replace(now, block=block, share=float(now.blocks[block]), generation=now.generation + 1)
-
-
-def runs(state: State) -> bool:
-    """Whether the clock of the step runs."""
-    return state is State.STEP

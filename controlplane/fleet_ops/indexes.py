@@ -31,15 +31,21 @@ class KnownIndex:
         return self.status.error / self.status.n if self.status.n else None
 
 
-def indexes_of(instance: str) -> list[KnownIndex]:
-    """One per live router that knows the instance; empty without Redis."""
+def live_statuses() -> dict[str, RouterStatus]:
+    """By router; empty without Redis."""
     try:
-        routers = values_of(RouterStatus, redis_keys.router_key, live_routers())
+        return values_of(RouterStatus, redis_keys.router_key, live_routers())
     except redis.RedisError as error:
-        log.warning("no indexes: %s", error)
-        return []
+        log.warning("no routers: %s", error)
+        return {}
+
+
+def indexes_of(instance: str) -> list[KnownIndex]:
+    """One per live router that knows the instance."""
     return [
-        KnownIndex(name, router.indexes[instance]) for name, router in routers.items() if instance in router.indexes
+        KnownIndex(name, router.indexes[instance])
+        for name, router in live_statuses().items()
+        if instance in router.indexes
     ]
 
 

@@ -36,7 +36,7 @@ class TierSaving:
 
 def tier_saving(pool: Pool, rows: Iterable[TierRow]) -> TierSaving | None:
     """None without loads in the last minute, and for engines whose constants are unknown."""
-    read = sum(row.read_bytes_per_s or 0.0 for row in rows)
+    read = sum(row.total.read_bytes_per_s or 0.0 for row in rows)
     kind = KINDS.get(pool.kind)
     if not read or kind is None:
         return None

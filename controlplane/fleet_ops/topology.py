@@ -1,20 +1,14 @@
 """The way of requests and KV blocks: routers → pool → nodes → instances with their GPUs, and the fill of KV tiers."""
 
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import redis
-
 from controlplane.dashboard.frame.tiers import tier_rows
+from controlplane.fleet_ops.indexes import live_statuses
 from controlplane.fleet_ops.rows import InstanceRow, PoolRow
-from controlplane.policies.publication import live_routers
-from fleet.redis import values_of
-from router.contract.redis import redis_keys
 from router.contract.redis.router_status import RouterStatus
 
-log = logging.getLogger(__name__)
 SHOWN = 32  # instances of a pool on a node
 STARTED_S = 10  # window of `started_10s`
 
@@ -55,11 +49,7 @@ class PoolTopology:
 
 
 def topology(pools: Iterable[PoolRow]) -> list[PoolTopology]:
-    try:
-        routers = values_of(RouterStatus, redis_keys.router_key, live_routers())
-    except redis.RedisError as error:
-        log.warning("no routers: %s", error)
-        routers = {}
+    routers = live_statuses()
     return [
         PoolTopology(row, _routers(row.pool.name, routers), _nodes(row.instances), _tiers(row.instances))
         for row in pools
@@ -93,7 +83,11 @@ def _tiers(instances: Sequence[InstanceRow]) -> tuple[TierUse, ...]:
             total[name][0] += used
             total[name][1] += size
     below = tier_rows(row.sample for row in instances)
-    known = [TierUse(one.name, one.used_bytes or 0.0, one.capacity_bytes) for one in below if one.capacity_bytes]
+    known = [
+        TierUse(one.name, one.total.used_bytes or 0.0, one.total.capacity_bytes)
+        for one in below
+        if one.total.capacity_bytes
+    ]
     return (*(TierUse(name, used, size) for name, (used, size) in total.items()), *known)
 
 

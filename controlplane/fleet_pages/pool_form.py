@@ -10,18 +10,9 @@ from fleet.kinds.option_field import OptionField, shown, typed_value
 from fleet.spec.sections import MAX_REPLICAS
 from router.contract.problem import Problem
 
+NAME_HELP = "Lower-case letters, digits and dashes. Cannot be changed later."
 POOL_FIELDS = (
-    Option(
-        "name",
-        "text",
-        None,
-        "Name",
-        "",
-        None,
-        None,
-        (),
-        "Lower-case letters, digits and dashes. Cannot be changed later.",
-    ),
+    Option("name", "text", None, "Name", "", None, None, (), NAME_HELP),
     Option("model", "text", None, "Model", "", None, None, (), "The name in requests of clients."),
     Option("replicas", "int", 1, "Replicas", "instances", 0, MAX_REPLICAS, (), "Number of instances."),
     Option("policy", "text", "default", "Policy", "", None, None, (), "The policy that routes its requests."),

@@ -156,16 +156,9 @@ def _plan_table(phase: Phase, demand: Demand, pools: tuple[ContextPool, ContextP
         for name, pool, alone_s in zip(names, pools, (phase.dep_alone_s, phase.dwdp_alone_s), strict=True)
     )
     columns = (
-        "Context",
-        "GPUs",
-        "Load, %",
-        "Wait, ms",
-        "TTFT, ms",
-        "One prompt alone, ms",
-        "TPS/GPU",
-        "TPS/user",
+        "Context", "GPUs", "Load, %", "Wait, ms", "TTFT, ms", "One prompt alone, ms", "TPS/GPU", "TPS/user",
         "TPS/user with TTFT",
-    )
+    )  # fmt: skip
     return Table(
         "Context GPUs for the same users",
         columns,

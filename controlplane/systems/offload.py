@@ -400,18 +400,11 @@ def _experiment(inputs: OffloadInputs, title: str, arms: list[TwinArm]) -> Link:
 
 
 def figures() -> tuple[Figure, ...]:
+    title, source = "KV of an instance, two decode instances at 97.1 %, on eight", "design, 2.5"
     shares_of = "1 of 8 instances instead of 1 of 2 decode instances"
     return (
-        Figure(
-            "KV of an instance, two decode instances at 97.1 %, on eight",
-            35,
-            97.1 * 2 / 8,
-            "%",
-            False,
-            "design, 2.5",
-            "published: 30 to 40",
-        ),
-        Figure("Requests whose KV an instance holds, of eight", 12.5, 100 / 8, "%", False, "design, 2.5", shares_of),
+        Figure(title, 35, 97.1 * 2 / 8, "%", False, source, "published: 30 to 40"),
+        Figure("Requests whose KV an instance holds, of eight", 12.5, 100 / 8, "%", False, source, shares_of),
     )
 
 

@@ -4,10 +4,14 @@ A router writes the whole of its tallies each time, so a tally that is read twic
 begins another life; what its last life wrote stays and counts.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from router.contract.redis.delivery import Arm, CellTally, DeliveryTally, Moments, ShadowTally
 from router.policy.types import CLASSES
@@ -135,25 +139,13 @@ def added(tallies: Iterable[CellTally]) -> CellTally:
 
 
 def _plus(a: CellTally, b: CellTally) -> CellTally:
-    return CellTally(
-        a.n + b.n,
-        plus(a.ttft, b.ttft),
-        plus(a.tpot, b.tpot),
-        a.errors + b.errors,
-        a.refused + b.refused,
-        a.slow + b.slow,
-        a.cached_tokens + b.cached_tokens,
-        a.prompt_tokens + b.prompt_tokens,
-        a.sessions + b.sessions,
-        a.streamed + b.streamed,
-        a.ended + b.ended,
-        a.failed + b.failed,
-        a.turned_away + b.turned_away,
-    )
+    pairs: Iterable[tuple[Any, Any]] = zip(astuple(a), astuple(b), strict=True)
+    sums: Iterable[Any] = (plus(x, y) if isinstance(x, Moments) else x + y for x, y in pairs)
+    return CellTally(*sums)
 
 
 def plus(a: Moments, b: Moments) -> Moments:
-    return Moments(a.n + b.n, a.y + b.y, a.yy + b.yy, a.x + b.x, a.xx + b.xx, a.xy + b.xy)
+    return Moments(*map(add, astuple(a), astuple(b)))
 
 
 def _added_shadows(shadows: Sequence[ShadowTally]) -> ShadowTally:
@@ -170,8 +162,7 @@ def _added_shadows(shadows: Sequence[ShadowTally]) -> ShadowTally:
 
 
 def _added_counts(every: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for counts in every:
-        for name, count in counts.items():
-            found[name] = found.get(name, 0) + count
-    return found
+        found.update(counts)
+    return dict(found)

@@ -1,10 +1,9 @@
 """Every transition of the table, and what holds for all of them."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries import states

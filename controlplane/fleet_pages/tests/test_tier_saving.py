@@ -16,13 +16,14 @@ from fleet.kinds.kind import Hardware, Launch
 from fleet.kinds.option import build
 from fleet.models import Pool
 from fleet.systems.prices import Prices
+from router.contract.redis.sample import TierSample
 
 SIM = KINDS["sim"]
 assert SIM.twin_model is not None
 ENGINE = SIM.twin_model(build(SIM.spec, {"dram_gb": 100.0}), Launch("p-0", "m", "127.0.0.1", {}, "python")).engine
 FLEET = TwinFleet({"p-0": ENGINE, "p-1": ENGINE})
 READ = 131_072 * 1_000.0  # 1,000 tokens of Llama-3.1-8B a second
-ROW = TierRow("host", None, None, None, READ, None, None, None, None, None, None, None, None)
+ROW = TierRow("host", TierSample(read_bytes_per_s=READ))
 
 
 def test_loaded_tokens_are_gpu_hours_that_are_not_needed() -> None:

@@ -197,22 +197,13 @@ def _comparison(rows: dict[str, ServedTier]) -> Table:
     return Table(
         "The tiers under this load",
         (
-            "Tier",
-            "Mean TTFT, s",
-            "Rate within the limit, 1/s",
-            "Engine busy, %",
-            "Bubble, %",
-            "$ an hour",
-            "$ per million tokens",
-            "Must cut time by",
-            "Cuts time by",
-            "Drive writes a day",
-            "Life, years",
+            "Tier", "Mean TTFT, s", "Rate within the limit, 1/s", "Engine busy, %", "Bubble, %", "$ an hour",
+            "$ per million tokens", "Must cut time by", "Cuts time by", "Drive writes a day", "Life, years",
         ),
         tuple(_compared(row) for row in rows.values()),
         "A tier pays when its hits cut the engine's time by more than its price adds: 1 + tier $ / GPU $. "
         "Cost at full use, of prompt tokens.",
-    )
+    )  # fmt: skip
 
 
 def _compared(row: ServedTier) -> tuple[float | str | None, ...]:

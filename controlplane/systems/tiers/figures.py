@@ -3,7 +3,7 @@
 [P n]: figure or table n of arXiv 2605.03375, through published readings of it; [R]: a review of it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 
@@ -65,16 +65,8 @@ def figures() -> tuple[Figure, ...]:
 def _ttft(study: Study) -> Iterator[Figure]:
     fitted = {"hbm": "its length was", "ssd-gds": "its set-up was"}
     for name, value in TTFT_S.items():
-        ours = study.ttft_s(name, RATE)
-        yield Figure(
-            f"LEval, 1.5 requests/s: mean TTFT, {TITLES[name]}",
-            value,
-            ours,
-            "s",
-            name in fitted,
-            "figure 8",
-            _spread(study, name),
-        )
+        title, ours = f"LEval, 1.5 requests/s: mean TTFT, {TITLES[name]}", study.ttft_s(name, RATE)
+        yield Figure(title, value, ours, "s", name in fitted, "figure 8", _spread(study, name))
 
 
 def _spread(study: Study, name: str) -> str:
@@ -83,27 +75,18 @@ def _spread(study: Study, name: str) -> str:
 
 
 def _hits(study: Study, load: str, source: str, published: Mapping[str, float]) -> Iterator[Figure]:
+    note = "documents and questions were chosen for it"
     for name, value in published.items():
         shares = study.shares(name)
         ours = (shares.hbm + shares.tier) * 100
-        yield Figure(
-            f"{load}: hits, {TITLES[name]}",
-            value,
-            ours,
-            "%",
-            True,
-            source,
-            "documents and questions were chosen for it",
-        )
+        yield Figure(f"{load}: hits, {TITLES[name]}", value, ours, "%", True, source, note)
 
 
 def _capacities(study: Study) -> Iterator[Figure]:
     for name, value in RATES.items():
         note = AT_LEAST if name == "ssd-tutti" else ""
-        ours = study.capacity(name, LIMIT_S)
-        yield Figure(
-            f"LEval: requests/s with a mean TTFT up to 1 s, {TITLES[name]}", value, ours, "1/s", False, "figure 8", note
-        )
+        title, ours = f"LEval: requests/s with a mean TTFT up to 1 s, {TITLES[name]}", study.capacity(name, LIMIT_S)
+        yield Figure(title, value, ours, "1/s", False, "figure 8", note)
 
 
 def _unfitted() -> Iterator[Figure]:
@@ -144,15 +127,8 @@ def _bubbles() -> Iterator[Figure]:
     bubbles = {new: _bubble_ms(32 * K, new) for new in left}
     yield Figure("Bubble of Tutti, 32K, 93.75 % cached", 6, bubbles[2 * K], "ms", False, "figure 13")
     mean = sum(bubbles.values()) / len(bubbles)
-    yield Figure(
-        "Bubble of Tutti, mean over 50 to 100 % cached",
-        25,
-        mean,
-        "ms",
-        False,
-        "figure 13",
-        "the least pass leaves no room for it",
-    )
+    note = "the least pass leaves no room for it"
+    yield Figure("Bubble of Tutti, mean over 50 to 100 % cached", 25, mean, "ms", False, "figure 13", note)
 
 
 def _bubble_ms(prompt: int, new: int) -> float:
@@ -177,26 +153,10 @@ def _crossovers() -> Iterator[Figure]:
 
 def _loogle() -> Iterator[Figure]:
     study = Study(ENGINE, TIERS, LOOGLE, Runs(9, 600, 1_000))
-    ttft: Callable[[str], float] = lambda name: study.ttft_s(name, LOOGLE_RATE)  # noqa: E731
-    yield Figure(
-        "LooGLE, 0.6 requests/s: TTFT of GDS over Tutti",
-        2.63,
-        ttft("ssd-gds") / ttft("ssd-tutti"),
-        "×",
-        True,
-        "text",
-        "the length",
-    )
+    gds, dram, tutti = (study.ttft_s(name, LOOGLE_RATE) for name in ("ssd-gds", "dram", "ssd-tutti"))
+    yield Figure("LooGLE, 0.6 requests/s: TTFT of GDS over Tutti", 2.63, gds / tutti, "×", True, "text", "the length")
     note = "DRAM's queue is open: it grows with the run"
-    yield Figure(
-        "LooGLE, 0.6 requests/s: TTFT of DRAM over Tutti",
-        14.7,
-        ttft("dram") / ttft("ssd-tutti"),
-        "×",
-        False,
-        "text",
-        note,
-    )
+    yield Figure("LooGLE, 0.6 requests/s: TTFT of DRAM over Tutti", 14.7, dram / tutti, "×", False, "text", note)
     yield from _hits(study, "LooGLE", "text", LOOGLE_HITS)
     cost = {
         name: cost_of(study, name, Prices(), 1, DRAM_GB, SSD_GB).per_million or 0.0
@@ -204,57 +164,19 @@ def _loogle() -> Iterator[Figure]:
     }
     for name, published in (("ssd", 66.2), ("ssd-gds", 27)):
         ours = (1 - cost["ssd-tutti"] / cost[name]) * 100
-        yield Figure(
-            f"LooGLE: cost of Tutti below {TITLES[name]}", published, ours, "%", False, "figure 14", "ours at full use"
-        )
+        title = f"LooGLE: cost of Tutti below {TITLES[name]}"
+        yield Figure(title, published, ours, "%", False, "figure 14", "ours at full use")
 
 
 def _memory() -> Iterator[Figure]:
-    pool = 60 * 2**30
-    yield Figure(
-        "PRP lists of a pool of 60 GiB",
-        3.75,
-        metadata_bytes("prp", pool) / 2**30,
-        "GiB",
-        False,
-        "section 3.1",
-        "its own arithmetic",
-    )
-    yield Figure(
-        "SGL lists of a pool of 60 GiB",
-        15,
-        metadata_bytes("sgl", pool) / 2**20,
-        "MiB",
-        False,
-        "section 3.1",
-        "its own arithmetic",
-    )
-    glm = KvLayout(81_920, 40, 2)
-    longest = staging_tokens(SSD_GDS, glm, 8e9) / K
-    yield Figure(
-        "GDS, GLM-4-9B-1M on two H100: longest prefix before it fails",
-        None,
-        longest,
-        "K tokens",
-        True,
-        "figure 12",
-        "published: fails at 512K and 640K",
-    )
-    yield Figure(
-        "Objects of 128K tokens, Qwen3-32B, blocks of 64",
-        256,
-        KvLayout(262_144, 64).objects(128 * K) / K,
-        "K",
-        False,
-        "text",
-        "its own arithmetic",
-    )
-    yield Figure(
-        "Drop of two drives' rate, reads alone to reads and writes",
-        60.1,
-        (1 - 12 / 29) * 100,
-        "%",
-        False,
-        "figure 6",
-        "29 and 12 GB/s are published too",
-    )
+    pool, own = 60 * 2**30, "its own arithmetic"
+    prp, sgl = metadata_bytes("prp", pool) / 2**30, metadata_bytes("sgl", pool) / 2**20
+    yield Figure("PRP lists of a pool of 60 GiB", 3.75, prp, "GiB", False, "section 3.1", own)
+    yield Figure("SGL lists of a pool of 60 GiB", 15, sgl, "MiB", False, "section 3.1", own)
+    longest = staging_tokens(SSD_GDS, KvLayout(81_920, 40, 2), 8e9) / K
+    title, note = "GDS, GLM-4-9B-1M on two H100: longest prefix before it fails", "published: fails at 512K and 640K"
+    yield Figure(title, None, longest, "K tokens", True, "figure 12", note)
+    objects = KvLayout(262_144, 64).objects(128 * K) / K
+    yield Figure("Objects of 128K tokens, Qwen3-32B, blocks of 64", 256, objects, "K", False, "text", own)
+    title, note = "Drop of two drives' rate, reads alone to reads and writes", "29 and 12 GB/s are published too"
+    yield Figure(title, 60.1, (1 - 12 / 29) * 100, "%", False, "figure 6", note)
