@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from fleet.calibration.limits import EngineLimits
 from fleet.calibration.recorded import RecordedRequest
@@ -85,7 +86,7 @@ class ReplayErrors:
 
 
 def errors_of(compared: Sequence[ComparedRequest]) -> ReplayErrors:
-    ttft, tpot, e2e = (_pairs(compared, metric) for metric in (_ttft, _tpot, _e2e))
+    ttft, tpot, e2e = (_pairs(compared, metric) for metric in map(attrgetter, ("ttft_s", "tpot_s", "e2e_s")))
     return ReplayErrors(
         n=len(ttft),
         ttft=_each(ttft),
@@ -104,18 +105,6 @@ Pairs = list[tuple[float, float]]  # measured, modelled
 def _pairs(compared: Sequence[ComparedRequest], metric: Callable[[RecordedRequest], float | None]) -> Pairs:
     both = ((metric(one.measured), metric(one.modelled)) for one in compared)
     return [(measured, modelled) for measured, modelled in both if measured and modelled is not None]
-
-
-def _ttft(one: RecordedRequest) -> float | None:
-    return one.ttft_s
-
-
-def _tpot(one: RecordedRequest) -> float | None:
-    return one.tpot_s
-
-
-def _e2e(one: RecordedRequest) -> float | None:
-    return one.e2e_s
 
 
 def _each(pairs: Pairs) -> float | None:

@@ -61,13 +61,10 @@ def refuse(spec: ExternalSpec) -> dict[str, str]:
     if wrong or not spec.urls:
         rule = "must be http://host:port, one per instance, without user info, query or link-local address"
         return {"urls": f"{rule}{f'; {wrong[0][:200]} is not' if wrong else ''}"}
-    if _needs_bootstrap(spec) and len(spec.bootstraps) != len(spec.urls):
+    needs_bootstrap = spec.connector != NONE and CONNECTORS[spec.connector].needs_bootstrap
+    if needs_bootstrap and len(spec.bootstraps) != len(spec.urls):
         return {"bootstraps": f"must have one URL per instance with {spec.connector}; allowed: {len(spec.urls)}"}
     return {}
-
-
-def _needs_bootstrap(spec: ExternalSpec) -> bool:
-    return spec.connector != NONE and CONNECTORS[spec.connector].needs_bootstrap
 
 
 def _is_url(given: str) -> bool:

@@ -54,21 +54,18 @@ def nixl(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 def mooncake_p2p(spec: "VllmSpec", launch: Launch) -> Transfer:
     role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
+    device = {"device_name": spec.rdma_device} if spec.rdma_device else {}
     return Transfer(
         {
             "kv_connector": "MooncakeConnector",
             "kv_role": _ROLES.get(role, "kv_consumer"),
-            "kv_connector_extra_config": {"mooncake_protocol": spec.protocol} | _device(spec),
+            "kv_connector_extra_config": {"mooncake_protocol": spec.protocol} | device,
         },
         {"VLLM_MOONCAKE_BOOTSTRAP_PORT": str(launch.ports["side"])},
         routed_as=MOONCAKE_P2P,
         bootstrap=f"http://{address(launch, 'side')}",
         modules=("mooncake",),
     )
-
-
-def _device(spec: "VllmSpec") -> dict[str, str]:
-    return {"device_name": spec.rdma_device} if spec.rdma_device else {}
 
 
 def mooncake_store(spec: "VllmSpec", launch: Launch) -> Transfer:

@@ -218,7 +218,7 @@ def configuration(context: str) -> client.Configuration:
         allowed_methods=None, raise_on_status=False, retry_after_max=5,
     )  # fmt: skip
     try:
-        if not context and _in_cluster():
+        if not context and Path(incluster_config.SERVICE_TOKEN_FILENAME).exists():
             config.load_incluster_config(found)
         else:
             file = os.environ.get("KUBECONFIG") or None
@@ -227,10 +227,6 @@ def configuration(context: str) -> client.Configuration:
         where = f"context {context} of the kubeconfig" if context else "the kubeconfig"
         raise KubernetesError(f"{where} cannot be used: {_first_line(error)} (KUBECONFIG, --context)") from None
     return found
-
-
-def _in_cluster() -> bool:
-    return Path(incluster_config.SERVICE_TOKEN_FILENAME).exists()
 
 
 def _check(response: urllib3.BaseHTTPResponse) -> None:

@@ -56,7 +56,7 @@ class App:
             "/metrics": lambda: (service.metrics_page(), _PAGE),
         }
         for path, read in service.connector_reads.items():
-            self._reads[path] = partial(_read_json, read)
+            self._reads[path] = partial(lambda read: (read(), _JSON), read)
         self._writes: dict[str, Callable[[bytes], bytes]] = {
             "/tokenize": self._tokenize,
             "/detokenize": self._detokenize,
@@ -203,10 +203,6 @@ async def _watch(receive: Receive, job: EngineJob) -> None:
         pass
     job.is_gone = True
     job.wake()
-
-
-def _read_json(read: Callable[[], bytes]) -> tuple[bytes, tuple[bytes, bytes]]:
-    return read(), _JSON
 
 
 async def read_body(receive: Receive) -> bytes:

@@ -9,7 +9,6 @@ from fleet.systems.dwdp.contention import met
 from fleet.systems.dwdp.layout import layout
 from fleet.systems.dwdp.machine import B200, DEEPSEEK_R1, GB200, GPT_OSS_120B, PEAKS, Reached
 from fleet.systems.dwdp.phase import Phase, Prompts
-from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
 from fleet.systems.dwdp.waiting import expected_max, waiting_ms
 
 MISSED, GAIN_MISSED = 0.10, 0.50  # relative error; of a speedup, that of its gain
@@ -202,23 +201,3 @@ def _sglang() -> Iterator[Published]:
         gain = gpt_oss_phase(Prompts(isl)).gain
         note = "R1's shares of the peaks on another engine, whose DEP gathers: not modelled"
         yield Published("gpt-oss-120b, 4 x B200, MNT 16,384", f"{isl}", published, gain, SPEEDUP, "[S]", note=note)
-
-
-DEMAND = Demand(
-    prompts_per_s=12,
-    prompt_tokens=7373,
-    generation_gpus=12,
-    output_tokens_per_s=12_000,
-    user_tokens_per_s=50,
-    output_tokens=1000,
-)
-DEP_TOKENS_PER_S, GAIN = 22_300, 1.10
-
-
-def planned() -> tuple[ContextPool, ContextPool]:
-    """DEP4 and DWDP for 12 prompts/s. [P] table 6 (+6 to 12 % TPS/GPU; median TTFT 2.5 → 8.3 s and 0.97 → 1.64 s) does
-    not say how many GPUs it compares, so it is not reproduced."""
-    return (
-        context_pool(DEMAND, DEP_TOKENS_PER_S, unit=4),
-        context_pool(DEMAND, DEP_TOKENS_PER_S * GAIN, unit=1),
-    )

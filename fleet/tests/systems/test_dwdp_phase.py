@@ -9,7 +9,7 @@ from fleet.systems.dwdp.contention import layer_ms, met
 from fleet.systems.dwdp.machine import H100
 from fleet.systems.dwdp.phase import Phase, Prompts, smallest_that_hides
 from fleet.systems.dwdp.planning import Demand, context_pool, mean_wait_s
-from fleet.systems.dwdp.published import DEMAND, gpt_oss_phase, planned, r1_phase, roofline
+from fleet.systems.dwdp.published import gpt_oss_phase, r1_phase, roofline
 from fleet.systems.dwdp.waiting import expected_max, waiting_ms
 
 R1 = r1_phase(Prompts.uniform(8192, 0.8))
@@ -96,12 +96,20 @@ def test_another_model_on_another_gpu() -> None:
 
 def test_single_ranks_serve_with_fewer_gpus_and_a_longer_wait() -> None:
     """12 prompts/s of 7,373 tokens, 12 generation GPUs: 8 → 5, 600 → 706 tokens/s and GPU, wait 5 → 53 ms."""
-    dep, dwdp = planned()
+    demand = Demand(
+        prompts_per_s=12,
+        prompt_tokens=7373,
+        generation_gpus=12,
+        output_tokens_per_s=12_000,
+        user_tokens_per_s=50,
+        output_tokens=1000,
+    )
+    dep, dwdp = context_pool(demand, 22_300, unit=4), context_pool(demand, 22_300 * 1.10, unit=1)
     assert (dep.gpus, dwdp.gpus) == (8, 5)
     assert (round(dep.tokens_per_gpu), round(dwdp.tokens_per_gpu)) == (600, 706)
     assert (round(dep.wait_s * 1e3), round(dwdp.wait_s * 1e3)) == (5, 53)
     assert dwdp.ttft_s > dep.ttft_s
-    assert dwdp.tokens_per_user < dep.tokens_per_user < DEMAND.user_tokens_per_s
+    assert dwdp.tokens_per_user < dep.tokens_per_user < demand.user_tokens_per_s
 
 
 def test_an_overloaded_pool_waits_for_ever() -> None:
