@@ -49,8 +49,9 @@ class _Text(msgspec.Struct, frozen=True, tag="text"):
     text: str
 
 
-class _Message(msgspec.Struct, frozen=True, tag="message"):
+class _Message(msgspec.Struct, frozen=True):
     id: str
+    type: str
     role: str
     model: str
     content: list[_Text]
@@ -71,17 +72,19 @@ def _stop(choice: Choice) -> _Stop:
     return _Stop("max_tokens" if choice.answer.reason == "length" else "end_turn")
 
 
+def _message(job: EngineJob, content: list[_Text], stop: _Stop, usage: _Usage) -> _Message:
+    return _Message(job.id, "message", "assistant", job.model, content, stop.stop_reason, stop.stop_sequence, usage)
+
+
 def _whole(job: EngineJob) -> bytes:
     choice = job.choices[0]
     stop, usage = _stop(choice), _usage(job, job.completion_tokens)
-    content = [_Text(choice.answer.text)]
-    return msgspec.json.encode(
-        _Message(job.id, "assistant", job.model, content, stop.stop_reason, stop.stop_sequence, usage, job.kv)
-    )
+    message = _message(job, [_Text(choice.answer.text)], stop, usage)
+    return msgspec.json.encode(msgspec.structs.replace(message, kv_transfer_params=job.kv))
 
 
 def _begin(job: EngineJob) -> bytes:
-    message = _Message(job.id, "assistant", job.model, [], None, None, _usage(job, 0))
+    message = _message(job, [], _Stop(), _usage(job, 0))
     return sse_event("message_start", message=message) + sse_event(
         "content_block_start", index=0, content_block=_Text("")
     )

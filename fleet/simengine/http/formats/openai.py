@@ -111,8 +111,8 @@ def end(job: EngineJob) -> bytes:
 
 
 class Message(msgspec.Struct, frozen=True):
+    role: str
     content: str
-    role: str = "assistant"
 
 
 class WholeChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ def whole(job: EngineJob, kind: str, *, chat: bool, logprobs: LogprobsWriter) ->
     choices = [
         WholeChoice(
             index=choice.index,
-            message=Message(choice.answer.text) if chat else msgspec.UNSET,
+            message=Message("assistant", choice.answer.text) if chat else msgspec.UNSET,
             text=msgspec.UNSET if chat else choice.answer.text,
             logprobs=None
             if job.params.logprobs is None

@@ -1,6 +1,7 @@
 """/v1/responses: one text response to a text or a list of messages; responses are not stored."""
 
 import msgspec
+from msgspec.structs import replace
 
 from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, flag, integer, messages, text_of, transfer_params
@@ -34,11 +35,12 @@ class _Text(msgspec.Struct, frozen=True, tag="output_text"):
     logprobs: None = None
 
 
-class _Item(msgspec.Struct, frozen=True, tag="message"):
+class _Item(msgspec.Struct, frozen=True, kw_only=True):
     id: str
+    type: str = "message"
     status: str
-    content: list[_Text]
     role: str = "assistant"
+    content: list[_Text]
 
 
 class _OutputDetails(msgspec.Struct, frozen=True):
@@ -57,12 +59,12 @@ class _Incomplete(msgspec.Struct, frozen=True):
     reason: str
 
 
-class _Response(msgspec.Struct, frozen=True):
+class _Response(msgspec.Struct, frozen=True, kw_only=True):
     id: str
+    object: str = "response"
     created_at: int
     model: str
     status: str
-    object: str = "response"
     error: None = None
     incomplete_details: _Incomplete | None = None
     output: tuple[_Item, ...] = ()
@@ -70,8 +72,12 @@ class _Response(msgspec.Struct, frozen=True):
     kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # of a whole answer
 
 
+def _response(job: EngineJob, status: str) -> _Response:
+    return _Response(id=job.id, created_at=job.created, model=job.model, status=status)
+
+
 def _item(job: EngineJob, status: str, *content: _Text) -> _Item:
-    return _Item(f"msg_{job.id}", status, list(content))
+    return _Item(id=f"msg_{job.id}", status=status, content=list(content))
 
 
 def _finished(job: EngineJob) -> tuple[_Response, _Item, _Text]:
@@ -85,20 +91,18 @@ def _finished(job: EngineJob) -> tuple[_Response, _Item, _Text]:
     details = _Incomplete("max_output_tokens") if cut else None
     text = _Text(answer.text)
     item = _item(job, status, text)
-    response = _Response(
-        job.id, job.created, job.model, status, incomplete_details=details, output=(item,), usage=usage
-    )
-    return response, item, text
+    started = _response(job, status)
+    return replace(started, incomplete_details=details, output=(item,), usage=usage), item, text
 
 
 def _whole(job: EngineJob) -> bytes:
     response, *_ = _finished(job)
-    return msgspec.json.encode(msgspec.structs.replace(response, kv_transfer_params=job.kv))
+    return msgspec.json.encode(replace(response, kv_transfer_params=job.kv))
 
 
 def _begin(job: EngineJob) -> bytes:
     at = {"item_id": f"msg_{job.id}", "output_index": 0, "content_index": 0}
-    started = _Response(job.id, job.created, job.model, "in_progress")
+    started = _response(job, "in_progress")
     events = (
         sse_event("response.created", response=started),
         sse_event("response.in_progress", response=started),
