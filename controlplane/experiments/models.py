@@ -55,6 +55,20 @@ class Arm(msgspec.Struct, frozen=True):
         return self.version or 1
 
 
+class Expectation(msgspec.Struct, frozen=True):
+    """As stored: start.body.ExpectIn."""
+
+    metric: str
+    request_class: str = msgspec.field(name="class")
+    arm: str = ""  # empty: every arm
+    min: float | None = None
+    max: float | None = None
+    relative_to: str = ""
+    min_ratio: float | None = None
+    max_ratio: float | None = None
+    confidence: float | None = None
+
+
 class Matrix(models.Model):
     """Traces × loads × arms × seeds in the twin; each trace at each load is an experiment."""
 
@@ -94,7 +108,7 @@ class Experiment(Job):
     seeds = models.JSONField()  # [int, …]
     # [{name, policy, version, strategy, overrides, document, sha256, fleet}, …], as validated; older ones: Arm.stored
     arms = models.JSONField()
-    expect = models.JSONField(default=list)  # [{metric, class, arm, min, max, relative_to, …}, …]: start.body.ExpectIn
+    expect = models.JSONField(default=list)  # [Expectation, …]
     slo = models.JSONField(default=dict)  # class → {ttft_ms, tpot_ms, e2e_ms}
     verdict = models.CharField(max_length=12, default="none")  # over `expect`: pass, fail, inconclusive or none
     body = models.JSONField(default=dict)  # the request, to start the same again
@@ -119,6 +133,10 @@ class Experiment(Job):
             return not running.exists()
         waiting = others.filter(mode="replay", status=QUEUED, pk__lt=job_id)
         return not running.filter(mode="replay").exists() and not waiting.exists()
+
+    @property
+    def expectations(self) -> list[Expectation]:
+        return msgspec.convert(self.expect, list[Expectation])
 
     @property
     def settled_arms(self) -> list[Arm]:

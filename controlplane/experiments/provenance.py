@@ -4,7 +4,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -16,6 +16,7 @@ from controlplane.experiments.start import fleets
 from controlplane.traces import library
 from fleet.models import Instance, Node, Pool
 from fleet.spec.masking import shown
+from router.contract.json_value import JsonObject
 
 SCHEMA = 1
 
@@ -37,8 +38,8 @@ def settle(
     )
 
 
-def stored(value: msgspec.Struct) -> dict[str, Any]:
-    return cast(dict[str, Any], fleets.plain(msgspec.to_builtins(value)))
+def stored(value: msgspec.Struct) -> JsonObject:
+    return cast(JsonObject, fleets.plain(msgspec.to_builtins(value)))
 
 
 def record_of(experiment: Experiment) -> ExperimentRecord | None:
@@ -81,7 +82,7 @@ def _processor() -> str:
         return ""
 
 
-def nodes(pool: Pool) -> dict[str, Any]:
+def nodes(pool: Pool) -> JsonObject:
     """What is known of the hosts of its instances."""
     names = set(Instance.objects.filter(pool__name=pool.name).values_list("node", flat=True))
     return {node.name: node.inventory for node in Node.objects.filter(name__in=names)}
@@ -106,12 +107,12 @@ def differences(experiment: Experiment) -> list[str]:
     return [f"the product has changed since experiment {before.id}, which this one repeats: {names}"]
 
 
-def whole(experiment: Experiment) -> dict[str, Any]:
+def whole(experiment: Experiment) -> JsonObject:
     """For readers: with the runs and without secrets of engines."""
     runs = [
         {"id": run.pk, "arm": run.arm, "seed": run.seed, "status": run.status, "facts": run.facts}
         for run in experiment.runs.all()
     ]
     arms = [arm.as_dict() for arm in experiment.settled_arms]
-    found: dict[str, Any] = shown({"experiment": experiment.pk, **experiment.record, "documents": arms, "runs": runs})
+    found: JsonObject = shown({"experiment": experiment.pk, **experiment.record, "documents": arms, "runs": runs})
     return found

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import redis
 import structlog
 from django.utils import timezone
@@ -14,6 +15,7 @@ from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.run_inputs import RunFailed
 from controlplane.experiments.results import records, summarize
 from controlplane.experiments.results.assemble import results_of
+from controlplane.experiments.results.types import Results
 from controlplane.traces import library
 from controlplane.traces.types import BadTrace
 from fleet import jobs
@@ -46,34 +48,34 @@ def run_experiment(experiment_id: int) -> None:
         if status != DONE:
             close(experiment, status, f"{run}: {run.cause}" if status == FAILED else run.cause)
             return
+    experiment.status = DONE
     try:
-        judged = _judged(experiment)
+        results = results_of(experiment, jobs.Heartbeat(experiment).beat)
     except jobs.Stopped:
         experiment.refresh_from_db()
         close(experiment, experiment.status, experiment.cause)
     except Exception as error:
         close(experiment, FAILED, f"results: {jobs.cause_of(error, EXPECTED)}")
     else:
-        close(experiment, DONE, **judged)
+        close(experiment, DONE, results=results)
 
 
-def _judged(experiment: Experiment) -> dict[str, Any]:
-    """The verdict, computed before the experiment is done: whoever waits for its end finds it. jobs.Stopped."""
-    experiment.status = DONE
-    results = results_of(experiment, jobs.Heartbeat(experiment).beat)
-    return {"verdict": results["verdict"], "summary": of_results(results) if experiment.matrix_id else {}}
-
-
-def close(experiment: Experiment, status: str, cause: str = "", **judged: Any) -> None:
-    """End the experiment, unless it has ended meanwhile; runs that did not begin are cancelled."""
+def close(experiment: Experiment, status: str, cause: str = "", results: Results | None = None) -> None:
+    """End the experiment, unless it has ended meanwhile; runs that did not begin are cancelled. `results` were made
+    before: with the end there is the verdict."""
+    judged = {"verdict": results["verdict"], "summary": _summary(experiment, results)} if results else {}
     jobs.end(experiment, status, cause, **judged)
     if status != DONE:
         services.cancel_queued_runs(experiment, f"not started: {cause}")
     experiment.refresh_from_db()
-    results = results_of(experiment)  # kept, so that no page waits for the comparison
-    if experiment.matrix_id and not judged:
-        Experiment.objects.filter(pk=experiment.pk).update(summary=of_results(results))
+    kept = results_of(experiment)  # so that no page waits for the comparison
+    if not judged:
+        Experiment.objects.filter(pk=experiment.pk).update(summary=_summary(experiment, kept))
     jobs.send_next(Experiment)
+
+
+def _summary(experiment: Experiment, results: Results) -> Any:
+    return msgspec.to_builtins(of_results(results)) if experiment.matrix_id else {}
 
 
 def fail_lost(experiment: Experiment, cause: str) -> None:

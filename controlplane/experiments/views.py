@@ -1,6 +1,7 @@
 """Experiments: the list, one experiment, cancelling it."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.experiments import provenance, selectors, services
-from controlplane.experiments.matrix.views import of_cells
+from controlplane.experiments.matrix.summary import state_of
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.modes.mode import Mode
@@ -46,25 +47,25 @@ def find(number: int) -> Experiment:
 
 @require_GET
 def experiment_list(request: HttpRequest) -> HttpResponse:
-    return render(request, "experiments/list.html", _list_context(request))
+    return _list(request, "experiments/list.html")
 
 
 @require_GET
 def experiment_table(request: HttpRequest) -> HttpResponse:
     """The table alone, for the live update."""
-    return render(request, "experiments/_table.html", _list_context(request))
+    return _list(request, "experiments/_table.html")
 
 
-def _list_context(request: HttpRequest) -> dict[str, Any]:
+def _list(request: HttpRequest, template: str) -> HttpResponse:
     """`q`, `status` and `mode` come from the URL."""
     filters = {name: request.GET.get(name, "").strip() for name in ("q", "status", "mode")}
     filtered = any(filters.values())
-    rows = [_list_row(experiment) for experiment in _filtered(filters)[:LISTED]]
+    rows = [row_of(experiment) for experiment in _filtered(filters)[:LISTED]]
     matrices = [] if filtered else selectors.matrices()[:MATRICES_LISTED]
     is_first = not (rows or matrices or filtered)
-    return {
+    context = {
         "rows": rows,
-        "matrices": [{"matrix": each, **of_cells(list(each.cells.all()))} for each in matrices],
+        "matrices": [(matrix, state_of(list(matrix.cells.all()))) for matrix in matrices],
         "limit": LISTED,
         "example": curl_of(request, ExperimentIn.model_validate(example_body())) if is_first else "",
         "statuses": STATUSES,
@@ -72,6 +73,7 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
         "filters": filters,
         "filtered": filtered,
     }
+    return render(request, template, context)
 
 
 def _filtered(filters: Mapping[str, str]) -> QuerySet[Experiment]:
@@ -82,19 +84,36 @@ def _filtered(filters: Mapping[str, str]) -> QuerySet[Experiment]:
     return found.filter(**exact)
 
 
-def _list_row(experiment: Experiment) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ExperimentRow:
+    """In the list, and at the top of its page."""
+
+    experiment: Experiment
+    mode: Mode
+    arms: list[str]
+    seeds: str
+    progress: selectors.ExperimentProgress
+    missing: int  # requests of a whole experiment that were not sent
+    behind: str  # while it is queued
+    eta: str
+    took: str
+    active: bool
+
+
+def row_of(experiment: Experiment) -> ExperimentRow:
     progress = selectors.progress_of(experiment)
-    return {
-        "experiment": experiment,
-        "mode": MODES[experiment.mode],
-        "arms": [arm.name for arm in experiment.settled_arms],
-        "seeds": ", ".join(map(str, experiment.seeds)),
-        "progress": progress_words(progress, experiment),
-        "behind": behind(progress.queued_behind),
-        "eta": "" if progress.eta_s is None else duration(progress.eta_s),
-        "took": duration(progress.took_s),
-        "active": experiment.status not in ENDED,
-    }
+    return ExperimentRow(
+        experiment,
+        MODES[experiment.mode],
+        arms=[arm.name for arm in experiment.settled_arms],
+        seeds=", ".join(map(str, experiment.seeds)),
+        progress=progress,
+        missing=progress.requests - progress.requests_done if experiment.status == DONE else 0,
+        behind=behind(progress.queued_behind),
+        eta="" if progress.eta_s is None else duration(progress.eta_s),
+        took=duration(progress.took_s),
+        active=experiment.status not in ENDED,
+    )
 
 
 def behind(queued_behind: int | None) -> str:
@@ -103,23 +122,23 @@ def behind(queued_behind: int | None) -> str:
     return f"behind {counted(queued_behind, 'experiment')}" if queued_behind else "next to run"
 
 
-def progress_words(progress: selectors.ExperimentProgress, experiment: Experiment) -> dict[str, Any]:
-    missing = progress.requests - progress.requests_done if experiment.status == DONE else 0
-    return {
-        "runs": f"{progress.runs_done}/{progress.runs} runs",
-        "requests": f"{progress.requests_done:,}/{progress.requests:,} requests" if progress.requests else "",
-        "missing": f"{missing:,} not sent: their sessions had not got that far when the window ended"
-        if missing
-        else "",
-        "value": str(progress.requests_done),
-        "max": str(max(progress.requests, 1)),
-    }
-
-
 @require_GET
 def experiment_page(request: HttpRequest, number: int) -> HttpResponse:
     experiment = find(number)
-    return render(request, "experiments/experiment.html", _page(request, experiment))
+    results = results_of(experiment)
+    record, seed = provenance.record_of(experiment), _seed(request, experiment)
+    context = {
+        **_comparison(request, experiment, results),
+        "expectations": [(row, sentence(row)) for row in results["expectations"]],
+        "product": record and record.product,
+        "repeats": record and record.repeats,
+        "latencies": list(LATENCIES.items()),
+        "kv": msgspec.to_builtins(kv_of(experiment, "", seed, KV_SHOWN)),
+        "gpu": msgspec.to_builtins(gpu_map_of(experiment, seed)),
+        "shown_seed": seed,
+        "curl": _curl(request, experiment),
+    }
+    return _with_runs(request, experiment, "experiments/experiment.html", context)
 
 
 @require_GET
@@ -128,7 +147,20 @@ def experiment_progress(request: HttpRequest, number: int) -> HttpResponse:
     experiment = find(number)
     if experiment.status in ENDED:
         return HttpResponse(headers={"HX-Refresh": "true"})
-    return render(request, "experiments/_progress.html", _head(experiment))
+    return _with_runs(request, experiment, "experiments/_progress.html", {})
+
+
+def _with_runs(
+    request: HttpRequest, experiment: Experiment, template: str, context: Mapping[str, object]
+) -> HttpResponse:
+    runs = list(experiment.runs.all())
+    about = {
+        **vars(row_of(experiment)),
+        "about": exports.about(experiment),
+        "runs": [_run_row(run, MODES[experiment.mode]) for run in runs],
+        "partial": experiment.status != DONE and any(run.done for run in runs),
+    }
+    return render(request, template, {**about, **context})
 
 
 @require_POST
@@ -154,44 +186,28 @@ def repeat(request: HttpRequest, number: int) -> HttpResponse:
     return redirect("experiment", number=made.pk)
 
 
-def _head(experiment: Experiment) -> dict[str, Any]:
-    return {
-        **_list_row(experiment),
-        "about": exports.about(experiment),
-        "runs": [_run_row(run, MODES[experiment.mode]) for run in experiment.runs.all()],
-        "partial": experiment.status != "done" and any(run.done for run in experiment.runs.all()),
-    }
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    run: Run
+    progress: str
+    took: str
+    partial: bool
+    cells: list[str]  # of the columns of its mode
+    classes: str
+    policy: str
 
 
-def _run_row(run: Run, mode: Mode) -> dict[str, Any]:
-    results = run.results
+def _run_row(run: Run, mode: Mode) -> RunRow:
     took = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
-    return {
-        "run": run,
-        "progress": f"{run.done:,}/{run.total:,}" if run.total else "–",
-        "took": duration(took),
-        "partial": run.status not in ("queued", "running", "done") and run.done > 0,
-        "cells": [column.text(run) for column in mode.columns],
-        "classes": ", ".join(f"{name} {count:,}" for name, count in results.get("routed_classes", {}).items()),
-        "policy": ", ".join(results.get("policy_versions", [])),
-    }
-
-
-def _page(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
-    results = results_of(experiment)
-    seed = _seed(request, experiment)
-    return {
-        **_head(experiment),
-        **_comparison(request, experiment, results),
-        "expectations": [{**row, "sentence": sentence(row)} for row in results["expectations"]],
-        "product": experiment.record.get("product"),
-        "repeats": experiment.record.get("repeats"),
-        "latencies": list(LATENCIES.items()),
-        "kv": msgspec.to_builtins(kv_of(experiment, "", seed, KV_SHOWN)),
-        "gpu": msgspec.to_builtins(gpu_map_of(experiment, seed)),
-        "shown_seed": seed,
-        "curl": _curl(request, experiment),
-    }
+    return RunRow(
+        run,
+        progress=f"{run.done:,}/{run.total:,}" if run.total else "–",
+        took=duration(took),
+        partial=run.status not in ("queued", "running", "done") and run.done > 0,
+        cells=[column.text(run) for column in mode.columns],
+        classes=", ".join(f"{name} {count:,}" for name, count in run.results.get("routed_classes", {}).items()),
+        policy=", ".join(run.results.get("policy_versions", [])),
+    )
 
 
 def _curl(request: HttpRequest, experiment: Experiment) -> str:
@@ -214,7 +230,11 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
     title = f"Difference from {baseline}, class {request_class}"
     settings = display.settings_of([arm.document for arm in arms])
     fleet_settings = display.fleet_settings_of([provenance.fleet_of(experiment, name) for name in names])
-    plot = forest.page_svg(forest.lines_of(results, request_class, baseline), title)
+    plot = forest.svg(forest.lines_of(results, request_class, baseline), title, alone=False)
+    styles = [
+        {"name": look.name, "sign": look.sign, "colour": look.number - 1, "dash": look.dash, "marker": look.marker}
+        for look in looks
+    ]
     return {
         "experiment": experiment,
         "results": results,
@@ -233,7 +253,13 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
         "fleet_settings": fleet_settings,
         "sentences": forest.sentences(results, request_class, baseline),
         "forest": mark_safe(plot),  # noqa: S308 - escaped there
-        "chart": _chart(results, request_class, looks),
+        "chart": {
+            "time": results["time"],
+            "class": request_class,
+            "ecdf": results["ecdf"][request_class],
+            "slo": results["slo"].get(request_class, results["slo"].get("all", {})),
+            "arms": styles,
+        },
     }
 
 
@@ -243,31 +269,21 @@ def compare(request: HttpRequest) -> HttpResponse:
     asked = request.GET.getlist("arm")
     first = asked[0].partition(":")[0] if asked else ""
     like = Experiment.objects.filter(pk=int(first)).first() if first.isdigit() and len(first) < 10 else None
-    context: dict[str, Any] = {"chosen": asked, "candidates": across.candidates(like) if like else []}
-    context["kept"] = "".join(f"{urlencode({'arm': arm})}&" for arm in asked)
     try:
-        context |= _comparison(request, *across.compared(across.chosen(asked)))
+        compared, problem = _comparison(request, *across.compared(across.chosen(asked))), ""
     except across.NotComparable as error:
-        context["problem"] = str(error)
-    return render(
-        request, "experiments/compare.html", context, status=422 if len(asked) > 1 and "problem" in context else 200
-    )
+        compared, problem = {}, str(error)
+    context = {
+        "chosen": asked,
+        "candidates": across.candidates(like) if like else [],
+        "kept": "".join(f"{urlencode({'arm': arm})}&" for arm in asked),
+        "problem": problem,
+        **compared,
+    }
+    return render(request, "experiments/compare.html", context, status=422 if len(asked) > 1 and problem else 200)
 
 
 def _seed(request: HttpRequest, experiment: Experiment) -> int:
     """`seed` comes from the URL."""
     asked = request.GET.get("seed", "")
     return int(next((seed for seed in experiment.seeds if str(seed) == asked), experiment.seeds[0]))
-
-
-def _chart(results: Results, request_class: str, looks: list[display.ArmLook]) -> dict[str, Any]:
-    return {
-        "time": results["time"],
-        "class": request_class,
-        "ecdf": results["ecdf"][request_class],
-        "slo": results["slo"].get(request_class, results["slo"].get("all", {})),
-        "arms": [
-            {"name": look.name, "sign": look.sign, "colour": look.number - 1, "dash": look.dash, "marker": look.marker}
-            for look in looks
-        ],
-    }

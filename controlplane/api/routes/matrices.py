@@ -17,7 +17,6 @@ from controlplane.audit.services import actor_of
 from controlplane.experiments import selectors
 from controlplane.experiments.matrix import services, summary
 from controlplane.experiments.matrix.body import MatrixIn
-from controlplane.experiments.matrix.views import of_cells
 from controlplane.experiments.models import Matrix
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.summarize import CLASSES
@@ -77,7 +76,7 @@ def matrix_out(matrix: Matrix) -> dict[str, Any]:
     return {
         "id": matrix.pk,
         **{name: getattr(matrix, name) for name in own},
-        **of_cells(cells),
+        **vars(summary.state_of(cells)),
         "cells": cells,
     }
 

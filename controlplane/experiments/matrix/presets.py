@@ -1,25 +1,25 @@
 """Arms to start from: the adaptive-prefill-offload design, and other routers' strategies."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from fleet.systems.offload import TRANSFER_RATES
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
+from router.contract.json_value import Json, JsonObject
 
-HEAVY_OF_DESIGN = {"classes.heavy_new_tokens": 20_000}  # not the default, which may differ
+HEAVY_OF_DESIGN: JsonObject = {"classes.heavy_new_tokens": 20_000}  # not the default, which may differ
 
 
-def connectors(rate: float, store: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def connectors(rate: float, store: str) -> Iterator[tuple[str, JsonObject]]:
     """(name, fleet of an arm) for transfers at a rate; `store`: a pool of the kind sim-store, empty: there is none."""
-    link = {"kv_gb_per_s": rate, "kv_busy_gb_per_s": rate}
+    link: JsonObject = {"kv_gb_per_s": rate, "kv_busy_gb_per_s": rate}
     yield "NIXL", {"engine": {"kv": NIXL, **link}}
     yield "Mooncake P2P", {"engine": {"kv": MOONCAKE_P2P, **link}}
     if store:
-        engine = {"kv": MOONCAKE_STORE, "store_pool": store}
+        engine: JsonObject = {"kv": MOONCAKE_STORE, "store_pool": store}
         yield f"the Mooncake store {store}", {"engine": engine, "store": {"gb_per_s": rate}}
 
 
-def _offload(rate: float, fleet: dict[str, Any], over: str = "") -> dict[str, Any]:
+def _offload(rate: float, fleet: JsonObject, over: str = "") -> JsonObject:
     return {
         "name": f"D at {rate:g} GB-s{over and f' over {over}'}",
         "strategy": "adaptive_offload",
@@ -28,23 +28,23 @@ def _offload(rate: float, fleet: dict[str, Any], over: str = "") -> dict[str, An
     }
 
 
-A: dict[str, Any] = {"name": "A", "strategy": "cache_aware"}
-B: dict[str, Any] = {"name": "B", "strategy": "adaptive_v1", "overrides": HEAVY_OF_DESIGN}
-C: list[Any] = [
+A: JsonObject = {"name": "A", "strategy": "cache_aware"}
+B: JsonObject = {"name": "B", "strategy": "adaptive_v1", "overrides": HEAVY_OF_DESIGN}
+C: list[Json] = [
     {"name": f"C at T={t // 1000}k", "strategy": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": t}}
     for t in (10_000, 20_000, 40_000)
 ]
-D: list[Any] = [_offload(rate, dict(connectors(rate, ""))["NIXL"]) for rate in TRANSFER_RATES]
-STATIC: dict[str, Any] = {
+D: list[Json] = [_offload(rate, dict(connectors(rate, ""))["NIXL"]) for rate in TRANSFER_RATES]
+STATIC: JsonObject = {
     "name": "static 6P2D",
     "strategy": "round_robin_pd",
     "fleet": {"replicas": 8, "engine": {"kv": NIXL, "prefill_instances": 6}},
 }
-PEERS: list[Any] = ["lpwl", "cache_aware", "prefix_hash", "sglang_cache_aware", "dynamo", "llm_d", "lmetric", "smetric"]
-PEERS += ["mooncake_conductor", "least_requests", "power_of_two", "round_robin"]
+PEERS: list[Json] = ["lpwl", "cache_aware", "prefix_hash", "sglang_cache_aware", "dynamo", "llm_d", "lmetric"]
+PEERS += ["smetric", "mooncake_conductor", "least_requests", "power_of_two", "round_robin"]
 
 
-def presets(store: str = "") -> dict[str, tuple[str, list[Any]]]:
+def presets(store: str = "") -> dict[str, tuple[str, list[Json]]]:
     """Name to (title, arms)."""
     over = [_offload(rate, fleet, name) for rate in TRANSFER_RATES for name, fleet in connectors(rate, store)]
     return {

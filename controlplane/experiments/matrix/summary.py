@@ -3,40 +3,63 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import msgspec
 
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.results.metrics import METRICS
+from controlplane.experiments.results.output.report import shown
+from controlplane.experiments.results.statistics import verdicts
 from controlplane.experiments.results.summarize import CLASSES, value_of
-from controlplane.experiments.results.types import Results
+from controlplane.experiments.results.types import Overall, Results
 from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, RUNNING
 
 
-def of_results(results: Results) -> dict[str, Any]:
-    """Of a cell: {values: class → metric → arm → value, best_or_tied: class → metric → [arm]}."""
-    return {
-        "values": {
-            request_class: {
-                metric.key: {arm["name"]: value_of(arm, request_class, metric.key) for arm in results["arms"]}
-                for metric in METRICS.values()
-                if metric.per_class or request_class == "all"
-            }
-            for request_class in CLASSES
-        },
-        "best_or_tied": results["best_or_tied"],
+class CellSummary(msgspec.Struct, frozen=True):
+    """Of an experiment that has ended: Experiment.summary."""
+
+    values: dict[str, dict[str, dict[str, int | float | None]]] = {}  # class → metric → arm; counts stay whole
+    best_or_tied: dict[str, dict[str, list[str]]] = {}  # class → metric → arms
+
+
+def of_results(results: Results) -> CellSummary:
+    values = {
+        request_class: {
+            metric.key: {arm["name"]: value_of(arm, request_class, metric.key) for arm in results["arms"]}
+            for metric in METRICS.values()
+            if metric.per_class or request_class == "all"
+        }
+        for request_class in CLASSES
     }
+    return CellSummary(values, results["best_or_tied"])
 
 
-def status_of(cells: Sequence[Experiment]) -> str:
+@dataclass(frozen=True)
+class MatrixState:
+    status: str
+    verdict: Overall
+    counts: Mapping[str, int]  # cells by status
+    runs: int
+    runs_done: int
+
+
+def state_of(cells: Sequence[Experiment]) -> MatrixState:
+    status = _status_of(cells)
+    return MatrixState(
+        status,
+        verdicts.overall([cell.verdict for cell in cells]) if status == DONE else "none",
+        counts=dict(Counter(cell.status for cell in cells)),
+        runs=sum(cell.runs_total for cell in cells),
+        runs_done=sum(cell.runs_done for cell in cells),
+    )
+
+
+def _status_of(cells: Sequence[Experiment]) -> str:
     """Of the whole: active with one that is, else the worst end."""
     found = {cell.status for cell in cells}
     if found <= set(ENDED):
         return next(status for status in (FAILED, CANCELLED, DONE) if status in found)
     return QUEUED if found == {QUEUED} else RUNNING
-
-
-def counts_of(cells: Sequence[Experiment]) -> dict[str, int]:
-    return dict(Counter(cell.status for cell in cells))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +68,7 @@ class HeatCell:
     trace: str
     load: float
     value: float | None
+    text: str
     mark: str  # "best", "tied" or ""
     shade: int  # 0 for the best value of the cell, to 4 for one that is twice as bad
 
@@ -69,9 +93,14 @@ def heat(cells: Sequence[Experiment], request_class: str, metric: str) -> list[H
 Column = tuple[Mapping[str, float | None], Sequence[str]]  # values by arm, and the arms that are best or tied
 
 
+def _summary(cell: Experiment) -> CellSummary:
+    return msgspec.convert(cell.summary, CellSummary)
+
+
 def _column(cell: Experiment, request_class: str, metric: str) -> Column:
-    values = cell.summary.get("values", {}).get(request_class, {}).get(metric, {})
-    return values, cell.summary.get("best_or_tied", {}).get(request_class, {}).get(metric, ())
+    summary = _summary(cell)
+    values = summary.values.get(request_class, {}).get(metric, {})
+    return values, summary.best_or_tied.get(request_class, {}).get(metric, ())
 
 
 def _heat_cell(
@@ -80,7 +109,8 @@ def _heat_cell(
     value = values.get(arm)
     mark = ("best" if len(tied) == 1 else "tied") if arm in tied and value is not None else ""
     known = [each for each in values.values() if each is not None]
-    return HeatCell(cell.pk, cell.trace, cell.load_factor, value, mark, _shade(value, known, METRICS[metric].better))
+    shade, text = _shade(value, known, METRICS[metric].better), shown(value, METRICS[metric].unit)
+    return HeatCell(cell.pk, cell.trace, cell.load_factor, value, text, mark, shade)
 
 
 def _shade(value: float | None, known: Sequence[float], better: str) -> int:
@@ -95,12 +125,13 @@ def _shade(value: float | None, known: Sequence[float], better: str) -> int:
     return sum(worse > limit for limit in (0.05, 0.2, 0.5, 1.0))
 
 
-def table_of(cells: Sequence[Experiment]) -> Iterator[tuple[Any, ...]]:
+def table_of(cells: Sequence[Experiment]) -> Iterator[tuple[object, ...]]:
     """A row for each cell, arm, class and metric, for exports."""
     yield ("experiment", "trace", "load", "arm", "class", "metric", "value", "best_or_tied")
     for cell in cells:
-        for request_class, metrics in cell.summary.get("values", {}).items():
+        summary = _summary(cell)
+        for request_class, metrics in summary.values.items():
             for metric, values in metrics.items():
-                tied = cell.summary["best_or_tied"].get(request_class, {}).get(metric, ())
+                tied = summary.best_or_tied.get(request_class, {}).get(metric, ())
                 for arm, value in values.items():
                     yield cell.pk, cell.trace, cell.load_factor, arm, request_class, metric, value, arm in tied

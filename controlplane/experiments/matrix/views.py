@@ -1,8 +1,6 @@
 """A matrix: its form, its heat table, resuming and cancelling it."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -18,17 +16,16 @@ from controlplane.experiments.matrix import summary
 from controlplane.experiments.matrix.body import ARMS_MAX, RUNS_MAX, MatrixIn
 from controlplane.experiments.matrix.presets import presets
 from controlplane.experiments.matrix.services import AGAIN, cancel_matrix, resume_matrix, start_matrix
-from controlplane.experiments.models import Experiment, Matrix
+from controlplane.experiments.models import Matrix
 from controlplane.experiments.results.metrics import METRICS
-from controlplane.experiments.results.output.report import shown
-from controlplane.experiments.results.statistics import verdicts
 from controlplane.experiments.results.summarize import CLASSES
 from controlplane.experiments.services import InvalidExperiment
-from controlplane.experiments.start.views import arm_line, number_of, object_of
+from controlplane.experiments.start.views import arm_line, list_of, number_of, object_of
 from controlplane.input_errors import problems_of
 from controlplane.traces import library
-from fleet.jobs import DONE, ENDED
+from fleet.jobs import ENDED
 from fleet.selectors import pools, store_pool
+from router.contract.json_value import JsonObject
 from router.contract.problem import by_path
 
 LABELS = {
@@ -52,20 +49,6 @@ def find(number: int) -> Matrix:
     return found
 
 
-def of_cells(cells: Sequence[Experiment]) -> dict[str, Any]:
-    """Of pages and the API."""
-    status = summary.status_of(cells)
-    return {
-        "status": status,
-        "verdict": verdicts.overall([cell.verdict for cell in cells if cell.verdict != "none"])  # type: ignore[misc]
-        if status == DONE
-        else "none",
-        "counts": summary.counts_of(cells),
-        "runs": sum(cell.runs_total for cell in cells),
-        "runs_done": sum(cell.runs_done for cell in cells),
-    }
-
-
 @require_GET
 def page(request: HttpRequest, number: int) -> HttpResponse:
     """`class` and `metric` come from the URL."""
@@ -75,12 +58,10 @@ def page(request: HttpRequest, number: int) -> HttpResponse:
     request_class = request_class if request_class in CLASSES else "all"
     shown_metrics = [each for each in METRICS.values() if each.better and (each.per_class or request_class == "all")]
     metric = metric if metric in {each.key for each in shown_metrics} else "ttft_p90_ms"
-    unit = METRICS[metric].unit
-    rows = summary.heat(cells, request_class, metric)
     context = {
         "matrix": matrix,
         "cells": cells,
-        **of_cells(cells),
+        **vars(summary.state_of(cells)),
         "active": any(cell.status not in ENDED for cell in cells),
         "again": sum(cell.status in AGAIN for cell in cells),
         "classes": CLASSES,
@@ -88,7 +69,7 @@ def page(request: HttpRequest, number: int) -> HttpResponse:
         "metrics": shown_metrics,
         "metric": METRICS[metric],
         "has_values": any(cell.summary for cell in cells),
-        "rows": [{"row": row, "texts": [(cell, shown(cell.value, unit)) for cell in row.cells]} for row in rows],
+        "rows": summary.heat(cells, request_class, metric),
     }
     return render(request, "experiments/matrix.html", context)
 
@@ -100,10 +81,15 @@ def start(request: HttpRequest) -> HttpResponseBase:
     preset, offered = request.GET.get("preset", ""), presets(store_pool())
     arms = offered[preset][1] if preset in offered else offered["peers"][1][:4]
     first = pools().first()
-    raw = {"name": "", "traces": ["agentic-demo"], "loads": [0.5, 1, 2], "arms": arms, "duration_s": 600, "seeds": [1]}
-    return render(
-        request, "experiments/matrix_new.html", _form(request, raw | {"pool": first.name if first else ""}, {})
-    )
+    raw: JsonObject = {
+        "name": "",
+        "traces": ["agentic-demo"],
+        "loads": [0.5, 1, 2],
+        "arms": arms,
+        "duration_s": 600,
+        "seeds": [1],
+    }
+    return _form(request, raw | {"pool": first.name if first else ""}, {})
 
 
 @operator_required
@@ -118,18 +104,18 @@ def _start(request: HttpRequest) -> HttpResponse:
     else:
         messages.success(request, f"Queued: {made.cells.count()} cells.")
         return redirect("matrix", number=made.pk)
-    return render(request, "experiments/matrix_new.html", _form(request, raw, problems), status=422)
+    return _form(request, raw, problems)
 
 
-def raw_body(request: HttpRequest) -> dict[str, Any]:
+def raw_body(request: HttpRequest) -> JsonObject:
     """The form as a body of the API."""
     form = request.POST
 
     def text(name: str) -> str:
         return str(form.get(name, "")).strip()
 
-    raw: dict[str, Any] = {name: text(name) for name in ("name", "question", "pool") if text(name)}
-    raw["traces"] = form.getlist("traces")
+    raw: JsonObject = {name: text(name) for name in ("name", "question", "pool") if text(name)}
+    raw["traces"] = [*form.getlist("traces")]
     raw |= {name: [number_of(word) for word in text(name).replace(",", " ").split()] for name in ("loads", "seeds")}
     raw["duration_s"] = number_of(text("duration_s"))
     lines = [line.strip() for line in text("arms").splitlines() if line.strip()]
@@ -137,13 +123,13 @@ def raw_body(request: HttpRequest) -> dict[str, Any]:
     return raw | {name: object_of(text(name)) for name in ("slo", "expect") if text(name)}
 
 
-def _form(request: HttpRequest, raw: dict[str, Any], problems: dict[str, str]) -> dict[str, Any]:
+def _form(request: HttpRequest, raw: JsonObject, problems: dict[str, str]) -> HttpResponse:
     listed = [(path.partition(".")[0], path, message) for path, message in problems.items()]
-    return {
+    context = {
         "raw": raw,
-        "loads": ", ".join(map(str, raw.get("loads", []))),
-        "seeds": ", ".join(map(str, raw.get("seeds", []))),
-        "arms": "\n".join(map(arm_line, raw.get("arms", []))),
+        "loads": ", ".join(map(str, list_of(raw, "loads"))),
+        "seeds": ", ".join(map(str, list_of(raw, "seeds"))),
+        "arms": "\n".join(map(arm_line, list_of(raw, "arms"))),
         "objects": {name: json.dumps(raw[name]) if raw.get(name) else "" for name in ("slo", "expect")},
         "labels": LABELS,
         "problems": [(LABELS.get(field, field), field, path, message) for field, path, message in listed],
@@ -154,6 +140,7 @@ def _form(request: HttpRequest, raw: dict[str, Any], problems: dict[str, str]) -
         "runs_max": RUNS_MAX,
         "arms_max": ARMS_MAX,
     }
+    return render(request, "experiments/matrix_new.html", context, status=422 if problems else 200)
 
 
 @require_POST

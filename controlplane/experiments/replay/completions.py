@@ -1,9 +1,13 @@
 """Streamed completions of the OpenAI API: the request body, and the outcome from the end of the response."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import orjson
+from msgspec import UNSET, Struct
 
 from controlplane.experiments.replay.client import ReplayAnswer
 
@@ -21,6 +25,32 @@ class Ending:
     output_tokens: int | None = None
     error: str = ""
     cached_from: tuple[int, int, int, int] | None = None  # device, host memory, disk, elsewhere
+
+
+class CachedTiers(Struct, frozen=True):
+    """As SGLang names them."""
+
+    device: int | None = None
+    host: int | None = None
+    storage: int | None = None
+
+
+class PromptDetails(Struct, frozen=True):
+    cached_tokens: int | None = None
+    cached_tokens_details: CachedTiers | None = None
+
+
+class Usage(Struct, frozen=True):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: PromptDetails | None = None
+
+
+class Event(Struct, frozen=True):
+    """Of a stream."""
+
+    usage: Usage | None = None
+    error: Any = UNSET
 
 
 def body_of(model: str, prompt: str, max_tokens: int) -> bytes:
@@ -43,40 +73,36 @@ def ending_of(answer: ReplayAnswer) -> Ending:
     if answer.status != 200:
         outcome = "refused" if answer.status in REFUSED else "error"
         return Ending(outcome, error=f"{answer.status} {error_text(bytes(answer.tail))}".strip())
-    usage: dict[str, Any] | None = None
+    usage: Usage | None = None
     for event in _last_events(bytes(answer.tail)):
-        if "error" in event:
-            return Ending("error", error=str(event["error"].get("message", event["error"]))[:500])
-        usage = usage or event.get("usage")
+        if (error := event.error) is not UNSET:
+            message = error.get("message", error) if isinstance(error, dict) else error
+            return Ending("error", error=str(message)[:500])
+        usage = usage or event.usage
     if b"data: [DONE]" not in answer.tail:
         return Ending("error", error="the stream ended without [DONE]")
     if not usage:
         return Ending("ok")
-    details = usage.get("prompt_tokens_details") or {}
-    counts = usage.get("prompt_tokens"), details.get("cached_tokens"), usage.get("completion_tokens")
+    details = usage.prompt_tokens_details or PromptDetails()
+    counts = usage.prompt_tokens, details.cached_tokens, usage.completion_tokens
     return Ending("ok", *counts, cached_from=_places(details))
 
 
-def _places(details: dict[str, Any]) -> tuple[int, int, int, int] | None:
-    """As SGLang names them; what is in none of them came from elsewhere."""
-    tiers = details.get("cached_tokens_details")
-    if not tiers:
+def _places(details: PromptDetails) -> tuple[int, int, int, int] | None:
+    """What is in none of the tiers came from elsewhere."""
+    tiers = details.cached_tokens_details
+    if tiers is None or tiers == CachedTiers():
         return None
-    device, host, disk = (tiers.get(name) or 0 for name in ("device", "host", "storage"))
-    return device, host, disk, max(0, (details.get("cached_tokens") or 0) - device - host - disk)
+    device, host, disk = tiers.device or 0, tiers.host or 0, tiers.storage or 0
+    return device, host, disk, max(0, (details.cached_tokens or 0) - device - host - disk)
 
 
-def _last_events(tail: bytes) -> list[dict[str, Any]]:
+def _last_events(tail: bytes) -> Iterator[Event]:
     """The whole events at the end of a stream, last first, without one that was cut."""
-    events = []
     for line in reversed(tail.split(b"\n")):
         if line.startswith(b"data: {"):
-            try:
-                event = orjson.loads(line[6:])
-            except orjson.JSONDecodeError:
-                continue
-            events.append(event)
-    return events
+            with contextlib.suppress(ValueError):
+                yield msgspec.json.decode(line[6:], type=Event)
 
 
 def error_text(body: bytes) -> str:

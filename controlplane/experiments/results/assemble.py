@@ -92,7 +92,7 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
     ended = experiment.status in ENDED
     differences = comparison.differences(keyed, slo, beat) if ended else []
     best, tied = comparison.best(arms, differences)
-    expectations = verdicts.judge(experiment.expect, arms, Estimator(keyed, slo), beat) if ended else []
+    expectations = verdicts.judge(experiment.expectations, arms, Estimator(keyed, slo), beat) if ended else []
     return {
         "schema": SCHEMA,
         "experiment": {

@@ -4,8 +4,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
+import msgspec
 import orjson
 
 
@@ -82,7 +83,6 @@ def read(path: Path) -> list[Record]:
 
 def _parsed(line: bytes) -> Record | None:
     try:
-        row: dict[str, Any] = orjson.loads(line)
-        return Record(**{name: row[name] for name in COLUMNS if name in row})
-    except (orjson.JSONDecodeError, TypeError):
+        return msgspec.json.decode(line, type=Record)
+    except ValueError:
         return None

@@ -9,11 +9,12 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from controlplane.experiments.start.body import ExperimentIn
+from router.contract.json_value import JsonObject
 
 DEFAULTS_SHOWN = {"mode", "duration_s", "time_scale", "load_factor", "seeds", "pacing"}
 
 
-def body_of(asked: ExperimentIn) -> dict[str, Any]:
+def body_of(asked: ExperimentIn) -> JsonObject:
     """The body for the API, without optional fields that have their defaults."""
     given = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     whole = asked.model_dump(mode="json", by_alias=True)
@@ -38,7 +39,7 @@ def curl_of(request: HttpRequest, asked: ExperimentIn) -> str:
     )
 
 
-def example_body() -> dict[str, Any]:
+def example_body() -> JsonObject:
     """An experiment that a fresh installation runs in two minutes."""
     return {
         "name": "Three strategies on agentic sessions",

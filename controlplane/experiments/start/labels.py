@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from router.contract.json_value import JsonObject
 from router.policy.schema.parameters import PARAMETERS
 
 LABELS = {
@@ -42,12 +42,12 @@ class LabelledProblem:
         return f"{self.part}: {self.message}" if self.part else self.message
 
 
-def labelled(problems: Mapping[str, str], raw: Mapping[str, Any], choices: Collection[str]) -> list[LabelledProblem]:
+def labelled(problems: Mapping[str, str], raw: JsonObject, choices: Collection[str]) -> list[LabelledProblem]:
     """Problems by path, of a body whose arms are first the ticked `choices`, then the typed lines."""
     return [_labelled(path.split("."), message, raw, choices) for path, message in problems.items()]
 
 
-def _labelled(path: Sequence[str], message: str, raw: Mapping[str, Any], choices: Collection[str]) -> LabelledProblem:
+def _labelled(path: Sequence[str], message: str, raw: JsonObject, choices: Collection[str]) -> LabelledProblem:
     name, *rest = path
     items = raw.get(name)
     if not rest or not rest[0].isdigit() or not isinstance(items, list) or int(rest[0]) >= len(items):

@@ -23,6 +23,7 @@ from controlplane.input_errors import problems_of
 from controlplane.policies import selectors as policies
 from controlplane.traces import library
 from fleet.selectors import pools
+from router.contract.json_value import Json, JsonObject
 from router.contract.problem import by_path
 from router.policy.strategies import STRATEGIES
 
@@ -35,7 +36,7 @@ NUMBERS = ("duration_s", "time_scale", "load_factor")
 @require_http_methods(["GET", "POST"])
 def start(request: HttpRequest) -> HttpResponseBase:
     if request.method == "GET":
-        return render(request, "experiments/new.html", _form(request, _prefilled(request), {}))
+        return _form(request, _prefilled(request), {})
     return _start(request)
 
 
@@ -45,15 +46,11 @@ def _start(request: HttpRequest) -> HttpResponse:
     try:
         made = services.start_experiment(ExperimentIn.model_validate(raw), actor_of(request))
     except ValidationError as error:
-        return _again(request, raw, by_path(problems_of(error)))
+        return _form(request, raw, by_path(problems_of(error)))
     except services.InvalidExperiment as error:
-        return _again(request, raw, by_path(error.problems))
+        return _form(request, raw, by_path(error.problems))
     messages.success(request, "Queued. It starts as soon as the experiments before it have ended.")
     return redirect("experiment", number=made.pk)
-
-
-def _again(request: HttpRequest, raw: dict[str, Any], problems: dict[str, str]) -> HttpResponse:
-    return render(request, "experiments/new.html", _form(request, raw, problems), status=422)
 
 
 @require_POST
@@ -67,9 +64,9 @@ def curl(request: HttpRequest) -> HttpResponse:
     return render(request, "experiments/_curl.html", {"curl": command, "problems": problems})
 
 
-def raw_body(form: QueryDict) -> dict[str, Any]:
+def raw_body(form: QueryDict) -> JsonObject:
     """The form as a body of the API. An unreadable value stays text, which the check rejects with its path."""
-    raw: dict[str, Any] = {name: text for name in TEXTS if (text := _text(form, name))}
+    raw: JsonObject = {name: text for name in TEXTS if (text := _text(form, name))}
     raw |= {name: number_of(text) for name in NUMBERS if (text := _text(form, name))}
     raw["seeds"] = [number_of(word) for word in _text(form, "seeds").replace(",", " ").split()]
     typed = [line.strip() for line in _text(form, "more_arms").splitlines() if line.strip()]
@@ -104,7 +101,7 @@ def object_of(text: str) -> Any:
         return text
 
 
-def _prefilled(request: HttpRequest) -> dict[str, Any]:
+def _prefilled(request: HttpRequest) -> JsonObject:
     """The fields of an earlier experiment with ?from=, of a body of the API with ?body=, else of an example."""
     earlier = request.GET.get("from", "")
     again = Experiment.objects.filter(pk=int(earlier)).first() if earlier.isdigit() and len(earlier) < 10 else None
@@ -112,11 +109,11 @@ def _prefilled(request: HttpRequest) -> dict[str, Any]:
         return dict(again.body)
     names = [pool.name for pool in pools()]
     example = example_body()
-    example = {**example, "pool": example["pool"] if example["pool"] in names or not names else names[0]}
-    return _given_body(request, example["pool"]) or example
+    pool = example["pool"] if example["pool"] in names or not names else names[0]
+    return _given_body(request, pool) or {**example, "pool": pool}
 
 
-def _given_body(request: HttpRequest, pool: str) -> dict[str, Any]:
+def _given_body(request: HttpRequest, pool: Json) -> JsonObject:
     """Empty without a valid one. It may leave out the pool, as a link does that fits every fleet."""
     given = object_of(request.GET.get("body", "")[:BODY_CHARS])
     if not isinstance(given, dict):
@@ -129,8 +126,8 @@ def _given_body(request: HttpRequest, pool: str) -> dict[str, Any]:
     return raw
 
 
-def _form(request: HttpRequest, raw: dict[str, Any], problems: Mapping[str, str]) -> dict[str, Any]:
-    arms = raw.get("arms") or []
+def _form(request: HttpRequest, raw: JsonObject, problems: Mapping[str, str]) -> HttpResponse:
+    arms = list_of(raw, "arms")
     choices = _arm_choices()
     summary = labelled(problems, raw, dict(choices))
     try:
@@ -138,8 +135,8 @@ def _form(request: HttpRequest, raw: dict[str, Any], problems: Mapping[str, str]
         command, values = curl_of(request, asked), {**body_of(asked), **raw}
     except ValidationError:
         command, values = "", raw
-    return {
-        "values": {**values, "seeds": ", ".join(str(seed) for seed in values.get("seeds", [1]))},
+    context = {
+        "values": {**values, "seeds": ", ".join(map(str, list_of({"seeds": [1], **values}, "seeds")))},
         "numbers": {name: _plain(values.get(name, ExperimentIn.model_fields[name].default)) for name in NUMBERS},
         "choices": [(choice, title, choice in arms) for choice, title in choices],
         "more_arms": "\n".join(arm_line(arm) for arm in arms if arm not in [choice for choice, _ in choices]),
@@ -152,6 +149,12 @@ def _form(request: HttpRequest, raw: dict[str, Any], problems: Mapping[str, str]
         "modes": list(MODES.values()),
         "curl": command,
     }
+    return render(request, "experiments/new.html", context, status=422 if problems else 200)
+
+
+def list_of(raw: JsonObject, name: str) -> list[Json]:
+    """Empty without a list."""
+    return found if isinstance(found := raw.get(name), list) else []
 
 
 def _plain(value: Any) -> str:

@@ -1,6 +1,7 @@
 """KV usage over time and the parts of the TTFT, of runs in the twin."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -8,7 +9,7 @@ from controlplane.experiments import running
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes.twin_records import KV_BUCKETS, InstanceKv, KvOverTime, kv_over_time
 from controlplane.experiments.results import records
-from controlplane.experiments.tests.conftest import body
+from controlplane.experiments.tests.conftest import body, record
 from controlplane.twin.simulation.types import TwinOutcome, Use
 from fleet.models import Pool
 
@@ -90,6 +91,7 @@ def test_a_replay_has_neither(ended, ci, vera_client):
 def test_records_of_an_older_version_are_read(data_dir):
     path = data_dir / "requests.jsonl"
     names = [name for name in records.COLUMNS if not name.endswith(("queue_ms", "kv_ms", "prefill_ms", *PLACES))]
-    path.write_text(json.dumps(dict.fromkeys(names, 1)) + "\n{}\n")
+    old = {name: value for name, value in asdict(record(1)).items() if name in names}
+    path.write_text(json.dumps(old) + "\n{}\n")
     (one,) = records.read(path)
     assert (one.kv_ms, one.cached_host) == (None, None)

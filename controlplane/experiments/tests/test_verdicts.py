@@ -2,11 +2,12 @@
 
 import random
 
+import msgspec
 import pytest
 
 from controlplane.audit.services import Actor
 from controlplane.experiments import running, services
-from controlplane.experiments.models import Experiment
+from controlplane.experiments.models import Expectation, Experiment
 from controlplane.experiments.results import assemble, summarize
 from controlplane.experiments.results.output.report import sentence
 from controlplane.experiments.results.statistics import verdicts
@@ -39,7 +40,7 @@ def arms_of(n=200, **factors):
 def judged(arms, *expect, slo=None):
     results = [{"name": name, **summarize.run_results(list(keyed.values()), [])} for name, keyed in arms.items()]
     items = [ExpectIn.model_validate(item).model_dump(by_alias=True) for item in expect]
-    return verdicts.judge(items, results, Estimator(arms, slo or {}), lambda: None)
+    return verdicts.judge(msgspec.convert(items, list[Expectation]), results, Estimator(arms, slo or {}), lambda: None)
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(0.8, "pass"), (1.4, "fail"), (1.04, "inconclusive"), (None, "fail")])

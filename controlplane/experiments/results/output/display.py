@@ -14,6 +14,7 @@ from controlplane.policies.drafts.editor import BARE
 from fleet.kinds import KINDS
 from fleet.kinds.option import Option, options_of
 from fleet.spec import masking
+from router.contract.json_value import JsonObject
 from router.policy.schema.document import values_of
 from router.policy.schema.parameters import PARAMETERS
 
@@ -154,7 +155,7 @@ class Setting:
     differs: bool
 
 
-def settings_of(documents: Sequence[dict[str, Any]]) -> list[Setting]:
+def settings_of(documents: Sequence[JsonObject]) -> list[Setting]:
     """Every parameter of the arms' documents; a dash where the strategy of an arm does not have it."""
     values = [values_of(document) for document in documents]
     paths = list(dict.fromkeys(path for each in values for path in each))

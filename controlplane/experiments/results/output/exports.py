@@ -17,7 +17,7 @@ from controlplane.experiments.results.summarize import value_of
 from controlplane.experiments.results.types import Results
 
 
-def about(experiment: Experiment) -> dict[str, Any]:
+def about(experiment: Experiment) -> dict[str, str]:
     """Lines at the top of the report."""
     return {
         "Question": experiment.question,

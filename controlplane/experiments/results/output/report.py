@@ -45,10 +45,10 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 
-def markdown(results: Results, about: Mapping[str, Any], baseline: str, pictures: Sequence[str] = ()) -> str:
+def markdown(results: Results, about: Mapping[str, str], baseline: str, pictures: Sequence[str] = ()) -> str:
     """The comparison as one document. `about`: the lines at its top, title → text; `pictures`: links to them."""
     lines = [f"# {_escape(results['experiment']['name'])}", ""]
-    lines += [f"- {title}: {_escape(str(text))}" for title, text in about.items() if text not in ("", None)]
+    lines += [f"- {title}: {_escape(text)}" for title, text in about.items() if text]
     lines += [f"- Times: {results['time']}", ""]
     lines += _expectations(results)
     if results["partial"]:

@@ -8,8 +8,8 @@ over all of them, so that the chance of one wrong answer in the experiment is at
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from controlplane.experiments.models import Expectation
 from controlplane.experiments.results.metrics import QUANTILE_OF
 from controlplane.experiments.results.statistics import stats
 from controlplane.experiments.results.statistics.pairs import Estimator
@@ -33,21 +33,21 @@ class Claim:
     confidence: float | None  # None: the value without an interval
 
 
-def claims_of(expect: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> list[Claim]:
+def claims_of(expect: Sequence[Expectation], arms: Sequence[str]) -> list[Claim]:
     """One for each arm that an expectation covers; a baseline is not compared with itself."""
     found = []
     for item in expect:
-        relative_to = item.get("relative_to") or ""
-        low, high = (item.get(f"{side}_ratio" if relative_to else side) for side in ("min", "max"))
-        confidence = item.get("confidence") or (CONFIDENCE if relative_to else None)
-        for arm in [item["arm"]] if item.get("arm") else [name for name in arms if name != relative_to]:
+        relative_to = item.relative_to
+        low, high = (item.min_ratio, item.max_ratio) if relative_to else (item.min, item.max)
+        confidence = item.confidence or (CONFIDENCE if relative_to else None)
+        for arm in [item.arm] if item.arm else [name for name in arms if name != relative_to]:
             limits = (-math.inf if low is None else low, math.inf if high is None else high)
-            found.append(Claim(arm, item["class"], item["metric"], relative_to, *limits, confidence))
+            found.append(Claim(arm, item.request_class, item.metric, relative_to, *limits, confidence))
     return found
 
 
 def judge(
-    expect: Sequence[Mapping[str, Any]],
+    expect: Sequence[Expectation],
     arms: Sequence[ArmResults],
     estimator: Estimator,
     beat: Callable[[], None],
@@ -66,7 +66,7 @@ def judge(
     ]
 
 
-def overall(answers: Sequence[Answer]) -> Overall:
+def overall(answers: Sequence[str]) -> Overall:
     """A failure outweighs what is open."""
     return next((answer for answer in ("fail", "inconclusive", "pass") if answer in answers), "none")
 
