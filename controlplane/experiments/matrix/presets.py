@@ -1,6 +1,6 @@
 """Arms to start from: the adaptive-prefill-offload design, and other routers' strategies."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fleet.systems.offload import TRANSFER_RATES
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
@@ -9,7 +9,7 @@ from router.contract.json_value import Json, JsonObject
 HEAVY_OF_DESIGN: JsonObject = {"classes.heavy_new_tokens": 20_000}  # not the default, which may differ
 
 
-def connectors(rate: float, store: str) -> Iterator[tuple[str, JsonObject]]:
+def connectors(rate: float, store: str) -> Iterator[tuple[str, dict[str, JsonObject]]]:
     """(name, fleet of an arm) for transfers at a rate; `store`: a pool of the kind sim-store, empty: there is none."""
     link: JsonObject = {"kv_gb_per_s": rate, "kv_busy_gb_per_s": rate}
     yield "NIXL", {"engine": {"kv": NIXL, **link}}
@@ -19,12 +19,12 @@ def connectors(rate: float, store: str) -> Iterator[tuple[str, JsonObject]]:
         yield f"the Mooncake store {store}", {"engine": engine, "store": {"gb_per_s": rate}}
 
 
-def _offload(rate: float, fleet: JsonObject, over: str = "") -> JsonObject:
+def _offload(rate: float, fleet: Mapping[str, JsonObject], over: str = "") -> JsonObject:
     return {
         "name": f"D at {rate:g} GB-s{over and f' over {over}'}",
         "strategy": "adaptive_offload",
         "overrides": HEAVY_OF_DESIGN,
-        "fleet": fleet,
+        "fleet": {**fleet},
     }
 
 
