@@ -39,6 +39,7 @@ def web() -> Iterator[Web]:
 
 
 def choose(page: Any, kind: str) -> None:
+    page.wait_for_load_state()  # from then on htmx hears of a change
     page.select_option("#f-kind", kind)
     expect(page.locator("#pool-fields")).to_contain_text(f"{KINDS[kind].title} options")
 
