@@ -38,16 +38,8 @@ REASONS: dict[Candidate, str] = {
     "harmful": "Trying a delivery: round robin ignores which instance holds the cache",
 }
 CHOICES = (
-    (
-        "good",
-        "Deliver a good candidate",
-        "Another size counts as heavy. It does no harm and goes live.",
-    ),
-    (
-        "harmful",
-        "Deliver a harmful candidate",
-        "Sends requests round robin, away from cached prompts. It is stopped.",
-    ),
+    ("good", "Deliver a good candidate", "Another size counts as heavy. It does no harm and goes live."),
+    ("harmful", "Deliver a harmful candidate", "Sends requests round robin, away from cached prompts. It is stopped."),
 )
 AGAIN = "Trying the harmful candidate of the demo once more"
 HEAVY = (12_000, 20_000)  # the good candidate takes the one that is not live

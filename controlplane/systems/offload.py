@@ -90,10 +90,7 @@ class OffloadInputs:
     requests: int = option(5_000, title="Requests", minimum=1, maximum=20_000, help="The first of the trace.")
 
 
-GROUPS = (
-    Group("Engine", ("gpu", "model", "tp", "kv_tokens", "tpot_ms")),
-    Group("Load", ("load_factor", "requests")),
-)
+GROUPS = (Group("Engine", ("gpu", "model", "tp", "kv_tokens", "tpot_ms")), Group("Load", ("load_factor", "requests")))
 PRESETS: dict[str, Preset] = {
     "T = 20,000": {},
     "T = 10,000": {"heavy_new_tokens": 10_000},

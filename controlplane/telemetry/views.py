@@ -13,7 +13,7 @@ from controlplane.api.auth import principal_of
 from controlplane.dashboard import step
 from controlplane.experiments.models import Experiment
 from controlplane.telemetry.deliveries import of_deliveries, of_notices
-from controlplane.telemetry.families import of_frame
+from controlplane.telemetry.families import INSTANCE, gauge, of_frame
 from fleet.models import Instance, Node
 from fleet.redis import connect
 
@@ -34,21 +34,15 @@ class Page(Collector):
 
 
 def _of_database(now: float) -> Iterator[Metric]:
-    restarts = GaugeMetricFamily(
-        "weir_instance_restarts", "Starts after the first since the instance was added", labels=("pool", "instance")
-    )
-    for pool, name, count in Instance.objects.values_list("pool__name", "name", "restarts"):
-        restarts.add_metric((pool, name), count)
-    yield restarts
-    nodes = GaugeMetricFamily("weir_node_age_seconds", "Time since the node's worker last reported", labels=("node",))
-    for name, seen in Node.objects.values_list("name", "last_seen"):
-        if seen is not None:
-            nodes.add_metric((name,), max(0.0, now - seen.timestamp()))
-    yield nodes
-    experiments = GaugeMetricFamily("weir_experiments", "Experiments by status", labels=("status",))
-    for status, count in Experiment.objects.order_by("status").values_list("status").annotate(Count("pk")):
-        experiments.add_metric((status,), count)
-    yield experiments
+    restarts = Instance.objects.values_list("pool__name", "name", "restarts")
+    text = "Starts after the first since the instance was added"
+    yield gauge("weir_instance_restarts", text, INSTANCE, [((pool, name), count) for pool, name, count in restarts])
+    seen = Node.objects.values_list("name", "last_seen")
+    ages = [((name,), max(0.0, now - at.timestamp())) for name, at in seen if at is not None]
+    yield gauge("weir_node_age_seconds", "Time since the node's worker last reported", ("node",), ages)
+    counted = Experiment.objects.order_by("status").values_list("status").annotate(Count("pk"))
+    statuses = [((status,), count) for status, count in counted]
+    yield gauge("weir_experiments", "Experiments by status", ("status",), statuses)
     yield from of_deliveries(now)
     yield from of_notices(now)
 

@@ -9,13 +9,7 @@ HOLD_S = 30.0  # a miss of this length is listed; it is unlisted after the SLO w
 
 MISSED = "SLO missed"
 # Each verdict, with the status that it is drawn as.
-VERDICTS = {
-    "no SLO": "unseen",
-    "idle": "unseen",
-    "too few requests": "unseen",
-    "SLO met": "ready",
-    MISSED: "failed",
-}
+VERDICTS = {"no SLO": "unseen", "idle": "unseen", "too few requests": "unseen", "SLO met": "ready", MISSED: "failed"}
 
 
 def verdict(window: ClassWindow | None, limit: float | None) -> str:

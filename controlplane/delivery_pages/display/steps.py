@@ -32,8 +32,7 @@ SHOWS: Mapping[str, StepEvidence] = {
         "all of an effect that outlasts a block: it then looks smaller than it is",
     ),
     "full": StepEvidence(
-        "whether the pool stays healthy under the candidate alone",
-        "a comparison: no request is left for the other arm",
+        "whether the pool stays healthy under the candidate alone", "a comparison: no request is left for the other arm"
     ),
 }
 

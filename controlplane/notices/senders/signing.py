@@ -18,11 +18,7 @@ def headers(message_id: str, at: int, body: bytes, keys: Iterable[str]) -> dict[
     """`at`: Unix s of this attempt. One signature for each of `keys`, so a receiver may know the old or the new one."""
     signed = b".".join((message_id.encode(), str(at).encode(), body))
     signatures = (f"v1,{_hmac(key, signed)}" for key in keys)
-    return {
-        "webhook-id": message_id,
-        "webhook-timestamp": str(at),
-        "webhook-signature": " ".join(signatures),
-    }
+    return {"webhook-id": message_id, "webhook-timestamp": str(at), "webhook-signature": " ".join(signatures)}
 
 
 def _hmac(key: str, signed: bytes) -> str:

@@ -1,8 +1,9 @@
 """What the Tutti page answers: one verdict, the tiers beside each other, four pictures."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from controlplane.systems.system import Answer, Axis, Chart, Fact, Series, Table
+from controlplane.systems.system import Answer, Axis, Chart, Fact, Series, Table, Value
 from controlplane.systems.tiers.inputs import TierInputs, prices_of, study_of
 from fleet.counted import percent
 from fleet.engine.tiers.devices import TierDevice
@@ -193,53 +194,42 @@ def _bandwidths(study: Study) -> Chart:
     return Chart("Rate of a load", Axis("Prefix", "tokens", log=True), Axis("Rate per GPU", "GB/s"), tuple(lines))
 
 
+COMPARED: tuple[tuple[str, Callable[[ServedTier], Value]], ...] = (
+    ("Tier", lambda row: TITLES[row.name]),
+    ("Mean TTFT, s", lambda row: row.served.ttft_s),
+    ("Rate within the limit, 1/s", lambda row: row.capacity),
+    ("Engine busy, %", lambda row: row.served.busy_share * 100),
+    ("Bubble, %", lambda row: row.shares.bubble_s / row.shares.busy_s * 100),
+    ("$ an hour", lambda row: row.cost.per_hour),
+    ("$ per million tokens", lambda row: row.cost.per_million),
+    ("Must cut time by", lambda row: row.cost.must_save),
+    ("Cuts time by", lambda row: row.cost.saves),
+    ("Drive writes a day", lambda row: row.wear.writes_per_day if row.wear else None),
+    ("Life, years", lambda row: row.wear.years if row.wear else None),
+)
+
+
 def _comparison(rows: dict[str, ServedTier]) -> Table:
     return Table(
         "The tiers under this load",
-        (
-            "Tier", "Mean TTFT, s", "Rate within the limit, 1/s", "Engine busy, %", "Bubble, %", "$ an hour",
-            "$ per million tokens", "Must cut time by", "Cuts time by", "Drive writes a day", "Life, years",
-        ),
-        tuple(_compared(row) for row in rows.values()),
+        tuple(title for title, _ in COMPARED),
+        tuple(tuple(value(row) for _, value in COMPARED) for row in rows.values()),
         "A tier pays when its hits cut the engine's time by more than its price adds: 1 + tier $ / GPU $. "
         "Cost at full use, of prompt tokens.",
-    )  # fmt: skip
-
-
-def _compared(row: ServedTier) -> tuple[float | str | None, ...]:
-    served, shares, cost, wear = row.served, row.shares, row.cost, row.wear
-    return (
-        TITLES[row.name],
-        served.ttft_s,
-        row.capacity,
-        served.busy_share * 100,
-        shares.bubble_s / shares.busy_s * 100,
-        cost.per_hour,
-        cost.per_million,
-        cost.must_save,
-        cost.saves,
-        wear.writes_per_day if wear else None,
-        wear.years if wear else None,
     )
 
 
 def _placement(study: Study, rows: dict[str, ServedTier]) -> Table:
+    columns = ("Tier", "Hits in HBM, %", "Hits in the tier, %", "Computed, tokens", "Tier holds, million tokens")
     return Table(
         "Hits by tier",
-        (
-            "Tier",
-            "Hits in HBM, %",
-            "Hits in the tier, %",
-            "Computed, tokens",
-            "Tier holds, million tokens",
-            "Shortest prefix worth loading, tokens",
-        ),
+        (*columns, "Shortest prefix worth loading, tokens"),
         tuple(_placed(study, row) for row in rows.values()),
         "Shares of the prompt tokens. Worth loading: loading takes less time than computing the same tokens.",
     )
 
 
-def _placed(study: Study, row: ServedTier) -> tuple[float | str | None, ...]:
+def _placed(study: Study, row: ServedTier) -> tuple[Value, ...]:
     tier, engine = study.tiers[row.name], study.engine
     shortest = None
     if tier.device is not None:
