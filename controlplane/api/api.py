@@ -1,4 +1,5 @@
-"""The REST API: one router per area."""
+"""The REST API: one router per area. An operation's id is the name of its function, its summary the docstring; what all
+operations share (headers, errors) is described by openapi.py."""
 
 from controlplane.api import handlers
 from controlplane.api.auth import needs

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -136,10 +137,10 @@ def list_looks(
 
 # What people do with one
 
+_act = partial(router.post, response=DeliveryOut, openapi_extra=IF_MATCH)
 
-@router.post(
-    "/deliveries/{delivery_id}/approve", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:approve")
-)
+
+@_act("/deliveries/{delivery_id}/approve", auth=needs("policy:approve"))
 def approve_delivery(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ApproveIn | None = None
 ) -> Any:
@@ -152,85 +153,69 @@ def approve_delivery(
     return _answer(response, services.approve(row, actor_of(request), comment, if_match=seen))
 
 
-@router.post(
-    "/deliveries/{delivery_id}/reject", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:approve")
-)
+@_act("/deliveries/{delivery_id}/reject", auth=needs("policy:approve"))
 def reject_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
     """Reject a proposed delivery"""
-    return _act(services.reject, request, response, delivery_id, payload.reason)
+    return _done(services.reject, request, response, delivery_id, payload.reason)
 
 
-@router.post(
-    "/deliveries/{delivery_id}/withdraw", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:publish")
-)
+@_act("/deliveries/{delivery_id}/withdraw", auth=needs("policy:publish"))
 def withdraw_delivery(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
 ) -> Any:
     """Make the candidate of a delivery that has not started a draft again; only its proposer"""
-    return _act(services.withdraw, request, response, delivery_id, _reason(payload))
+    return _done(services.withdraw, request, response, delivery_id, _reason(payload))
 
 
-@router.post(
-    "/deliveries/{delivery_id}/start", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:publish")
-)
+@_act("/deliveries/{delivery_id}/start", auth=needs("policy:publish"))
 def start_delivery(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
 ) -> Any:
     """Start a delivery that is ready"""
-    return _act(services.start, request, response, delivery_id, _reason(payload))
+    return _done(services.start, request, response, delivery_id, _reason(payload))
 
 
-@router.post(
-    "/deliveries/{delivery_id}/pause", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:abort")
-)
+@_act("/deliveries/{delivery_id}/pause", auth=needs("policy:abort"))
 def pause_delivery(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
 ) -> Any:
     """Stop the step's clock; the candidate keeps its share"""
-    return _act(services.pause, request, response, delivery_id, _reason(payload))
+    return _done(services.pause, request, response, delivery_id, _reason(payload))
 
 
-@router.post(
-    "/deliveries/{delivery_id}/set-aside", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:abort")
-)
+@_act("/deliveries/{delivery_id}/set-aside", auth=needs("policy:abort"))
 def set_delivery_aside(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
 ) -> Any:
     """Pause, and let live decide every request meanwhile"""
-    return _act(services.set_aside, request, response, delivery_id, _reason(payload))
+    return _done(services.set_aside, request, response, delivery_id, _reason(payload))
 
 
-@router.post(
-    "/deliveries/{delivery_id}/resume", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:publish")
-)
+@_act("/deliveries/{delivery_id}/resume", auth=needs("policy:publish"))
 def resume_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
     """Start the paused step once more, with everything counted anew"""
-    return _act(services.resume, request, response, delivery_id, payload.reason)
+    return _done(services.resume, request, response, delivery_id, payload.reason)
 
 
-@router.post(
-    "/deliveries/{delivery_id}/advance", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:publish")
-)
+@_act("/deliveries/{delivery_id}/advance", auth=needs("policy:publish"))
 def advance_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
     """Go on to the next step, whatever the guards say"""
-    return _act(services.advance, request, response, delivery_id, payload.reason)
+    return _done(services.advance, request, response, delivery_id, payload.reason)
 
 
-@router.post(
-    "/deliveries/{delivery_id}/abort", response=DeliveryOut, openapi_extra=IF_MATCH, auth=needs("policy:abort")
-)
+@_act("/deliveries/{delivery_id}/abort", auth=needs("policy:abort"))
 def abort_delivery(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
 ) -> Any:
     """End it: live decides every request again within a second; after promotion the old version is live again"""
-    return _act(services.abort, request, response, delivery_id, _reason(payload))
+    return _done(services.abort, request, response, delivery_id, _reason(payload))
 
 
 def _reason(payload: ActReason | None) -> str:
     return payload.reason if payload else ""
 
 
-def _act(service: Any, request: HttpRequest, response: HttpResponse, delivery_id: int, reason: str) -> Delivery:
+def _done(service: Any, request: HttpRequest, response: HttpResponse, delivery_id: int, reason: str) -> Delivery:
     row = selectors.delivery(delivery_id)
     return _answer(response, service(row, actor_of(request), reason, if_match=etags.if_match(request)))
 

@@ -54,7 +54,7 @@ class Command(BaseCommand):
         if not options["name"]:
             raise CommandError("name a policy, or --stop POOL", returncode=REFUSED)
         try:
-            delivery = self._delivery(options)
+            delivery = self._delivery(*(options[key] for key in ("name", "file", "plan", "reason", "again")))
         except (PolicyError, PermissionDenied) as error:
             raise CommandError(_said(error), returncode=REFUSED) from None
         if delivery is not None and options["wait"]:
@@ -62,22 +62,22 @@ class Command(BaseCommand):
             self.stdout.write(f"{delivery.subject}: {MEANING[code]}")
             sys.exit(code)
 
-    def _delivery(self, options: dict[str, Any]) -> Delivery | None:
+    def _delivery(self, name: str, file: str | None, plan: str | None, reason: str, again: str) -> Delivery | None:
         """None when the document is live already."""
-        policy, actor = policies.policy(options["name"]), Actor("system", f"{getpass.getuser()} (manage.py)")
-        if options["file"] is None:
+        policy, actor = policies.policy(name), Actor("system", f"{getpass.getuser()} (manage.py)")
+        if file is None:
             delivery = selectors.open_delivery(policy)
             if delivery is None:
                 raise CommandError(f"policy {policy.name} has no open delivery; name a --file", returncode=REFUSED)
         else:
             try:
-                delivery = _propose(policy, actor, options)
+                delivery = _propose(policy, actor, file, plan, reason, again)
             except NothingToPublish as error:
                 self.stdout.write(str(error))
                 return None
             self.stdout.write(f"{delivery.subject}: delivery {delivery.pk} is {delivery.state}")
         if delivery.state == State.READY and delivery.starts_at is None:
-            delivery = services.start(delivery, actor, options["reason"])
+            delivery = services.start(delivery, actor, reason)
             self.stdout.write(_line(delivery))
         return delivery
 
@@ -104,15 +104,15 @@ class Command(BaseCommand):
             return delivery
 
 
-def _propose(policy: Policy, actor: Actor, options: dict[str, Any]) -> Delivery:
-    document = drafts.check_document(_read(options["file"], json.loads))
+def _propose(policy: Policy, actor: Actor, file: str, plan_file: str | None, reason: str, again: str) -> Delivery:
+    document = drafts.check_document(_read(file, json.loads))
     names = [pool.name for pool in policies.pools_of(policy)]
     plan = (
-        _read(options["plan"], yaml.safe_load)
-        if options["plan"]
+        _read(plan_file, yaml.safe_load)
+        if plan_file
         else plans.as_dict(plans.default_plan(names, policy.approvals_needed))
     )
-    drafts.check_reason(options["reason"])
+    drafts.check_reason(reason)
     if policies.live_version(policy).upgraded == document:
         raise NothingToPublish(
             f"v{policies.live_version(policy).number} of {policy.name} holds this document: delivered"
@@ -125,7 +125,7 @@ def _propose(policy: Policy, actor: Actor, options: dict[str, Any]) -> Delivery:
     drafts.open_draft(policy, actor)
     draft = drafts.save_draft(policy, document, actor)
     try:
-        return services.propose(policy, plan, actor, options["reason"], if_match=draft.etag, again=options["again"])
+        return services.propose(policy, plan, actor, reason, if_match=draft.etag, again=again)
     except (PolicyError, PermissionDenied):
         if held is None:  # this command opened it
             drafts.discard_draft(policy, actor)
