@@ -114,7 +114,7 @@ def _instance(pool: Pool, desired: DesiredPool | None, row: Instance, prices: Pr
         dollars_per_hour=round(dollars, 6) if hardware.gpus else None,
         role=facts.role,
         connector=facts.connector,
-        kv=facts.kv_stored(),
+        kv=facts.kv,
         events=facts.events,
         tokenizer=facts.tokenizer,
     )

@@ -4,15 +4,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from router.contract.redis.published import InstanceRole
-
-
-class KvFacts(Struct, frozen=True):
-    """What the flow of its connector needs (router/flows)."""
-
-    bootstrap: str = ""  # URL of its bootstrap server
-    bytes_per_token: int | float | None = None
-    etcd: str = ""  # where it registers as a worker
-    pair: str = ""  # the only prefill instance that a decoder pulls from
+from router.contract.redis.published import KvFacts as KvFacts
 
 
 class Wire(Struct, frozen=True):

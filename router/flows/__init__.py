@@ -109,7 +109,7 @@ async def _through(
 
 def _another(call: Call, decoder: Endpoint, tried: Collection[str]) -> Endpoint | None:
     """With the least prefill before it; the decoder of a fixed pair has no other."""
-    if decoder.kv.get("pair") or decoder.kv.get("peer"):
+    if decoder.kv.pair or decoder.kv.peer:
         return None
     now, open_s = asyncio.get_running_loop().time(), call.rules["failure.breaker_open_s"]
     able = [
@@ -128,8 +128,8 @@ def _unable(prefiller: Endpoint | None, endpoint: Endpoint) -> str:
         return "the prefill instance has left the fleet"
     if endpoint.connector not in OFFLOADS or prefiller.connector != endpoint.connector:
         return f"{prefiller.id} cannot transfer KV to {endpoint.id}"
-    if endpoint.kv.get("pair", prefiller.id) != prefiller.id:
-        return f"{endpoint.id} takes KV from {endpoint.kv['pair']} only"
+    if endpoint.kv.pair not in ("", prefiller.id):
+        return f"{endpoint.id} takes KV from {endpoint.kv.pair} only"
     return ""
 
 

@@ -39,8 +39,8 @@ async def decode(
 
 
 def _bytes_to_move(call: Call, endpoint: Endpoint) -> int | None:
-    per_token = endpoint.kv.get("bytes_per_token")
-    if not isinstance(per_token, int | float) or call.decision is None:
+    per_token = endpoint.kv.bytes_per_token
+    if per_token is None or call.decision is None:
         return None
     return round(max(call.prediction.prompt_tokens - call.decision.cached_tokens, 0) * per_token)
 

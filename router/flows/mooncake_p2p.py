@@ -21,8 +21,8 @@ LONGEST_ID = 256  # characters
 
 
 async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> Connection:
-    bootstrap = prefiller.kv.get("bootstrap")
-    if not isinstance(bootstrap, str):
+    bootstrap = prefiller.kv.bootstrap
+    if not bootstrap:
         raise PrefillFailed(f"{prefiller.id}: its fleet entry has no kv.bootstrap (address of its bootstrap server)")
     if not prefiller.engine_id:
         prefiller.engine_id = await _engine_id(prefiller, bootstrap)

@@ -40,7 +40,7 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 def _ids(call: Call, prefiller: Endpoint, decoder: Endpoint) -> tuple[bytes, bytes]:
     """Request ids for the prefill and the decoder; each contains the other's address."""
     name = b"cmpl-%b" % call.id.replace("_", "-").encode()
-    if decoder.kv.get("pair") or decoder.kv.get("peer"):
+    if decoder.kv.pair or decoder.kv.peer:
         return name, name
     return b"%b_%b" % (name, decoder.upstream.authority), b"%b_%b" % (name, prefiller.upstream.authority)
 

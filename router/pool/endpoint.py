@@ -79,7 +79,7 @@ class Endpoint:
                 refused,
                 self.role,
                 self.connector,
-                self.kv.get("pair", ""),
+                self.kv.pair,
             )
         return view
 

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import cast, get_args
 from urllib.parse import urlsplit
 
+from msgspec import ValidationError, convert
+
 from router.contract.connectors import CONNECTORS
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
+from router.contract.redis.published import KvFacts
 from router.policy.schema import document
 from router.policy.types import Role
 from router.standalone.text import BadInput, structure, text
@@ -24,7 +27,7 @@ class Listed:
     url: str
     role: Role = "both"
     connector: str = ""
-    kv: dict[str, str] = field(default_factory=dict)  # for the connector's flow
+    kv: KvFacts = field(default_factory=KvFacts)
     events: str = ""
     tokenizer: str = ""
 
@@ -94,7 +97,7 @@ def _instance(where: str, item: str) -> Listed:
         url.rstrip("/"),
         role=cast(Role, _one_of(where, given, "role", get_args(Role), "both")),
         connector=_one_of(where, given, "connector", tuple(CONNECTORS), ""),
-        kv={key.removeprefix("kv."): value for key, value in given.items() if key.startswith("kv.")},
+        kv=_kv(where, {key.removeprefix("kv."): value for key, value in given.items() if key.startswith("kv.")}),
         events=given.get("events", ""),
         tokenizer=given.get("tokenizer", ""),
     )
@@ -112,6 +115,14 @@ def _authority(where: str, url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain or port == 0:
         raise BadInput(where, Problem("url", url, "not the URL of an instance", allowed))
     return parts.netloc
+
+
+def _kv(where: str, given: dict[str, str]) -> KvFacts:
+    try:
+        return convert(given, KvFacts, strict=False)
+    except ValidationError:
+        size = given["bytes_per_token"]
+        raise BadInput(where, Problem("kv.bytes_per_token", size, "not a number", "the bytes of one token")) from None
 
 
 def _one_of(where: str, given: dict[str, str], key: str, allowed: tuple[str, ...], usual: str) -> str:

@@ -17,8 +17,8 @@ class RateEstimates:
         if call.outcome.offload is not None:
             learned |= self._transfer(call.outcome.offload)
         if learned:
-            sizes = (endpoint.kv.get("bytes_per_token") for endpoint in call.pool.endpoints.values())
-            self.rates = self._pace.rates(next((float(size) for size in sizes if isinstance(size, int | float)), 0.0))
+            sizes = (endpoint.kv.bytes_per_token for endpoint in call.pool.endpoints.values())
+            self.rates = self._pace.rates(next((float(size) for size in sizes if size is not None), 0.0))
         return self.rates
 
     def _transfer(self, offload: Offload) -> bool:

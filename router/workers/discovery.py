@@ -57,13 +57,7 @@ class Discovery:
 
 
 def _named(pool: Pool) -> list[str]:
-    return sorted({name for instance in pool.published if (name := etcd_of(instance))})
-
-
-def etcd_of(instance: PublishedInstance) -> str:
-    """The etcd named by a published instance, or empty."""
-    named = instance.kv.get("etcd")
-    return named if isinstance(named, str) else ""
+    return sorted({name for instance in pool.published if (name := instance.kv.etcd)})
 
 
 def merged(
@@ -73,10 +67,10 @@ def merged(
 
     `registered`: workers by address for each etcd; None before its first answer.
     """
-    made = [_checked(instance, registered.get(etcd_of(instance))) for instance in instances]
+    made = [_checked(instance, registered.get(instance.kv.etcd)) for instance in instances]
     known = {_address(instance) for instance in instances}
-    for name in dict.fromkeys(etcd_of(instance) for instance in instances):
-        pattern = next(instance for instance in instances if etcd_of(instance) == name)
+    for name in dict.fromkeys(instance.kv.etcd for instance in instances):
+        pattern = next(instance for instance in instances if instance.kv.etcd == name)
         for worker in (registered.get(name) or {}).values():
             if worker.address not in known:
                 made.append(_instance(pattern, worker))

@@ -72,6 +72,16 @@ class PolicyAck(RedisValue, tag=1, frozen=True, kw_only=True):
     split: Split = ""
 
 
+class KvFacts(Struct, frozen=True, omit_defaults=True):
+    """What the flow of an instance's connector needs (router/flows)."""
+
+    bootstrap: str = ""  # URL of its bootstrap server
+    bytes_per_token: int | float | None = None
+    etcd: str = ""  # where it registers as a worker
+    pair: str = ""  # the only prefill instance that a decoder pulls from
+    peer: str = ""  # address of that one, where no fleet declares it
+
+
 class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One instance as routers get it. What follows `matches` depends on its kind."""
 
@@ -88,7 +98,7 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     matches: bool | None = None  # the declared configuration; None: not known
     role: InstanceRole = "both"  # "prefill" never decodes, "decode" computes no long prompt
     connector: str = ""  # that moves KV blocks: nixl, mooncake_store, mooncake_p2p, neuron; empty: none
-    kv: dict[str, Any] = {}  # what the connector's flow needs (router/flows); bytes_per_token where it is known
+    kv: KvFacts = KvFacts()
     events: str = ""  # base URL that serves GET /kv_event_sources
     tokenizer: str = ""  # folder of the served model, or "sim"
     gpus: Count = 0  # that it spans, or that a simulated one stands for

@@ -94,7 +94,7 @@ async def test_a_fleet_that_does_not_say_where_to_ask_is_served_in_one_place(pai
     world = await pair("mooncake_p2p")
     world.entries[0]["kv"] = {}
     world.publish()
-    await world.until(lambda: not world.pool.endpoints["demo-0"].kv)
+    await world.until(lambda: not world.pool.endpoints["demo-0"].kv.bootstrap)
     receipt = await world.receipt(await world.ask())
     assert receipt["offload_reason"] == "demo-0: its fleet entry has no kv.bootstrap (address of its bootstrap server)"
 

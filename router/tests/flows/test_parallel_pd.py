@@ -80,7 +80,7 @@ async def test_a_fixed_pair_needs_no_addresses(pair: Build, sims: Any) -> None:
         entry |= {"url": sim.url, "kv": {"peer": prefiller.address}}
     world.sims[:] = [prefiller, decoder]
     world.publish()
-    await world.until(lambda: world.pool.endpoints["demo-1"].kv.get("peer"))
+    await world.until(lambda: world.pool.endpoints["demo-1"].kv.peer)
     response = await world.ask()
     assert (await world.receipt(response))["offload_reason"] == ""
     assert response.headers["x-weir-flow"] == "offload_neuron"
@@ -99,7 +99,7 @@ async def test_declared_pairs_keep_to_themselves(pair: Build, sims: Any) -> None
     for entry, sim in zip(world.entries, world.sims, strict=True):
         entry["url"] = sim.url
     world.publish(demo_2={"kv": {"pair": "demo-0"}}, demo_3={"kv": {"pair": "demo-1"}})
-    await world.until(lambda: world.pool.endpoints["demo-3"].kv.get("pair"))
+    await world.until(lambda: world.pool.endpoints["demo-3"].kv.pair)
     receipts = [await world.receipt(await world.ask(f"{turn} " + PROMPT)) for turn in range(4)]
     assert {(made["instance"], made["prefill_instance"], made["flow"]) for made in receipts} == {
         ("demo-2", "demo-0", "offload_neuron"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from router.contract.redis.published import KvFacts
 from router.options import REQUIRE_KEYS, VARIABLES, arguments, from_environment
 from router.policy.schema import document
 from router.standalone.files import Listed, read_instances, read_policy
@@ -16,8 +17,9 @@ from router.standalone.text import BadInput
 
 
 def test_instances_are_urls_with_their_facts():
-    given = "http://a:1, https://b/;id=two;role=prefill;connector=nixl;kv.port=5600;events=http://b:9;tokenizer=/m"
-    two = Listed("two", "https://b", "prefill", "nixl", {"port": "5600"}, "http://b:9", "/m")
+    kv = "kv.pair=a:1;kv.bytes_per_token=160;kv.unknown=1"
+    given = f"http://a:1, https://b/;id=two;role=prefill;connector=nixl;{kv};events=http://b:9;tokenizer=/m"
+    two = Listed("two", "https://b", "prefill", "nixl", KvFacts(pair="a:1", bytes_per_token=160), "http://b:9", "/m")
     assert read_instances(given) == [Listed("a:1", "http://a:1"), two]
 
 
@@ -40,6 +42,7 @@ def test_a_file_has_one_a_line_and_comments(tmp_path):
         ("http://a:1;role=cook", "role: not a role; allowed: both, prefill, decode (got 'cook')"),
         ("http://a:1;connector=tin", "connector: not a connector; allowed: nixl, mooncake_store"),
         ("http://a:1;colour=red", "colour: unknown key; allowed: id, role, connector"),
+        ("http://a:1;kv.bytes_per_token=many", "kv.bytes_per_token: not a number; allowed: the bytes of one token"),
         ("http://a:1;role", "role: no value; allowed: key=value"),
         ("http://a:1;id=a;id=b", "id: given twice"),
         ("http://a:1;id=a b", "id: not a name; allowed: 1 to 100 of"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from router.contract.redis.published import PublishedInstance
 from router.tests.conftest import instance
-from router.workers.discovery import etcd_of, merged
+from router.workers.discovery import merged
 from router.workers.etcd import Worker, workers
 
 ETCD = "http://etcd:2379"
@@ -40,7 +40,6 @@ def test_until_etcd_has_answered_the_fleet_is_taken_as_it_is() -> None:
 def test_entries_that_name_no_etcd_are_left_alone() -> None:
     plain = instance("demo-0", "http://x:1")
     assert merged([plain], found()) == [plain]
-    assert (etcd_of(plain), etcd_of(told("n-0", "a:1"))) == ("", ETCD)
 
 
 def test_keys_of_another_shape_are_somebody_else_s() -> None:
