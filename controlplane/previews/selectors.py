@@ -1,9 +1,9 @@
 """Reading previews: of a draft, of published versions, and one as JSON."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
+import msgspec
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -13,6 +13,7 @@ from controlplane.previews.analysis import trust
 from controlplane.previews.analysis.types import PreviewTrace, PreviewView
 from controlplane.previews.models import Preview
 from fleet.jobs import DONE, RUNNING
+from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
 
 NUMBER_MAX = 2**31 - 1  # for every database
@@ -91,15 +92,24 @@ def _left_s(preview: Preview, now: datetime) -> float | None:
     return round(max(0.0, elapsed_s * (preview.total - preview.done) / preview.done), 1)
 
 
-def trace_of(name: str, facts: Mapping[str, Any], now: datetime) -> PreviewTrace:
-    """`facts`: TrafficPart.facts, empty before the traffic was chosen."""
-    last_at = facts.get("last_at")
+class TrafficFacts(msgspec.Struct, frozen=True):
+    """TrafficPart.facts as stored; empty before the traffic was chosen."""
+
+    source: str | None = None
+    requests: int | None = None
+    played: int | None = None
+    first_at: float | None = None  # Unix s
+    last_at: float | None = None
+
+
+def trace_of(name: str, stored: JsonObject, now: datetime) -> PreviewTrace:
+    facts = msgspec.convert(stored, TrafficFacts)
     return {
         "name": name,
-        "source": facts.get("source"),
-        "requests": facts.get("requests"),
-        "played": facts.get("played"),
-        "first_at": facts.get("first_at"),
-        "last_at": last_at,
-        "age_s": None if last_at is None else round(max(0.0, now.timestamp() - last_at), 1),
+        "source": facts.source,
+        "requests": facts.requests,
+        "played": facts.played,
+        "first_at": facts.first_at,
+        "last_at": facts.last_at,
+        "age_s": None if facts.last_at is None else round(max(0.0, now.timestamp() - facts.last_at), 1),
     }

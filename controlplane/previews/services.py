@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -27,6 +26,7 @@ from fleet import jobs
 from fleet.jobs import CANCELLED, ENDED, FAILED
 from fleet.models import Pool
 from fleet.selectors import pools
+from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
@@ -116,7 +116,7 @@ def part_of(asked: AskedPreview, pool: Pool) -> TrafficPart:
 
 
 def _unsaved(
-    draft: Draft, live: PolicyVersion, document: dict[str, Any], pool: Pool, part: TrafficPart, asked: AskedPreview
+    draft: Draft, live: PolicyVersion, document: JsonObject, pool: Pool, part: TrafficPart, asked: AskedPreview
 ) -> Preview:
     return Preview(
         policy=draft.policy,

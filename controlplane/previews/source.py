@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import redis
 
@@ -11,6 +10,7 @@ from controlplane.previews.analysis.trust import LEAST_REQUESTS
 from controlplane.traces import generated, library, recorded_traffic
 from controlplane.traces.formats import registry
 from controlplane.traces.types import BadTrace, LoadedTrace
+from router.contract.json_value import JsonObject
 
 BUILT_IN = "agentic-demo"
 
@@ -30,7 +30,8 @@ class TrafficPart:
         """Equal for equal requests."""
         return hashlib.sha256(repr(self.trace.requests).encode()).hexdigest()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
+        """As TrafficFacts reads them."""
         times = [request.measured.at for request in self.trace.requests if request.measured is not None]
         return {
             "source": self.source,

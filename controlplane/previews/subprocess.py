@@ -96,7 +96,7 @@ def serve(pipe: Connection) -> None:
         pipe.send(_result(pipe))
 
 
-def _result(pipe: Connection) -> tuple[str, Any]:
+def _result(pipe: Connection) -> tuple[str, object]:
     try:
         function, job = pipe.recv()
         return "result", function(job, lambda value: pipe.send(("sent", value)))

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from multiprocessing import get_context
-from typing import Any
 
 from controlplane.traces.types import TraceRequest
 from controlplane.tuning import goals
@@ -18,6 +17,7 @@ from controlplane.tuning.space import Dimension
 from controlplane.tuning.types import TuningResult
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
+from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
 from router.policy.schema.document import InvalidDocument
 from router.policy.types import Policy
@@ -30,14 +30,14 @@ class Tried:
     """A trial that has ended; its number is from 1 on."""
 
     number: int
-    values: dict[str, Any]
+    values: JsonObject  # by path of the parameter
     goals: Goals
 
 
 @dataclass(frozen=True, slots=True)
 class TuningInputs:
     fleet: TwinFleet
-    document: dict[str, Any]  # of the live version
+    document: JsonObject  # of the live version
     space: tuple[Dimension, ...]
     search: tuple[TraceRequest, ...]
     check: tuple[TraceRequest, ...]

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from controlplane.policies import selectors as policies
 from controlplane.tuning import evidence
 from controlplane.tuning.models import Tuning
 from controlplane.tuning.space import Dimension
-from controlplane.tuning.types import Winner
+from controlplane.tuning.types import GoalValues, Winner
 from fleet.jobs import ENDED
+from router.contract.json_value import Json, JsonObject
 from router.policy.schema import document as documents
 from router.policy.schema.parameter import number
 
@@ -51,28 +51,71 @@ class AxisRange:
         return [(self.share(each * step), f"{each * step:,.{digits}f}") for each in multiples]
 
 
-def shown(tuning: Tuning) -> dict[str, Any]:
-    trials = [{"number": each.number, "values": each.values, **each.goals} for each in tuning.trials.all()]
+@dataclass(frozen=True, slots=True)
+class ShownTrial:
+    number: int
+    kind: str  # trial, front or winner
+    values: JsonObject  # by path of the parameter
+    goals: GoalValues
+
+
+@dataclass(frozen=True, slots=True)
+class ShownWinner:
+    trial: int
+    reasons: str
+    changes: list[tuple[str, Json, Json]]  # path, live, tuned
+    lines: list[tuple[str, str]]  # verdict, text
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    x_ticks: list[tuple[float, str]]
+    y_ticks: list[tuple[float, str]]
+    left_out: int  # points without such a time
+    points: list[Point]
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = MARGIN
+    right: int = WIDTH - MARGIN
+    top: int = MARGIN
+    bottom: int = HEIGHT - MARGIN
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTuning:
+    active: bool
+    trials: list[ShownTrial]
+    picture: Picture | None
+    winners: list[ShownWinner]
+    none_better: bool
+    objectives: str
+    bounds: list[str]
+    limits: dict[str, float | None] | None
+    not_tested: Sequence[str]
+
+
+def shown(tuning: Tuning) -> ShownTuning:
     result = tuning.result or {}
-    winners = {each["trial"]: each for each in result.get("winners", ())}
-    front = set(result.get("front", ()))
-    for each in trials:
-        each["kind"] = "winner" if each["number"] in winners else "front" if each["number"] in front else "trial"
-    return {
-        "active": tuning.status not in ENDED,
-        "trials": trials,
-        "picture": picture(trials, result.get("live", {}).get("search")),
-        "winners": [_winner(each, _live_values(tuning)) for each in winners.values()],
-        "none_better": bool(winners) and not any(_is_better(each) for each in winners.values()),
-        "objectives": ", ".join(evidence.TITLES[evidence.GOALS[name]][0] for name in tuning.objectives),
-        "bounds": [_bounds(Dimension.of(each)) for each in tuning.space],
-        "live": result.get("live"),
-        "limits": result.get("limits"),
-        "not_tested": result.get("not_tested", ()),
-    }
+    winners: dict[int, Winner] = {each["trial"]: each for each in result.get("winners", ())}
+    kinds = dict.fromkeys(result.get("front", ()), "front") | dict.fromkeys(winners, "winner")
+    trials = [
+        ShownTrial(each.number, kinds.get(each.number, "trial"), each.values, each.goals)
+        for each in tuning.trials.all()
+    ]
+    return ShownTuning(
+        active=tuning.status not in ENDED,
+        trials=trials,
+        picture=picture(trials, result.get("live", {}).get("search")),
+        winners=[_winner(each, _live_values(tuning)) for each in winners.values()],
+        none_better=bool(winners) and not any(_is_better(each) for each in winners.values()),
+        objectives=", ".join(evidence.TITLES[evidence.GOALS[name]][0] for name in tuning.objectives),
+        bounds=[_bounds(Dimension.of(each)) for each in tuning.space],
+        limits=result.get("limits"),
+        not_tested=result.get("not_tested", ()),
+    )
 
 
-def _live_values(tuning: Tuning) -> dict[str, Any]:
+def _live_values(tuning: Tuning) -> JsonObject:
     return documents.values_of(policies.version(tuning.policy, tuning.live_version).upgraded)
 
 
@@ -89,51 +132,54 @@ def _bounds(dimension: Dimension) -> str:
     return f"{dimension.path}: {number(dimension.low)} to {number(dimension.high)}{step}{scale}"
 
 
-def _winner(winner: Winner, live: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **winner,
-        "changes": [(path, live[path], value) for path, value in winner["values"].items() if live[path] != value],
-        "reasons": ", ".join(evidence.REASONS[reason] for reason in winner["reasons"]),
-        "lines": [(row["verdict"], evidence.effect_text(row)) for row in winner["effect"]],
-    }
+def _winner(winner: Winner, live: JsonObject) -> ShownWinner:
+    return ShownWinner(
+        winner["trial"],
+        reasons=", ".join(evidence.REASONS[reason] for reason in winner["reasons"]),
+        changes=[(path, live[path], value) for path, value in winner["values"].items() if live[path] != value],
+        lines=[(row["verdict"], evidence.effect_text(row)) for row in winner["effect"]],
+    )
 
 
-def picture(trials: Sequence[dict[str, Any]], live: dict[str, Any] | None) -> dict[str, Any] | None:
+def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | None:
     """TTFT p90 to the right, TPOT p90 upwards, goodput as the size; without the points that have no such time."""
     named = [
-        *((str(each["number"]), each["kind"], each) for each in trials),
+        *((str(each.number), each.kind, each.goals) for each in trials),
         *([("live", "live", live)] if live else []),
     ]
-    known = [each for each in named if each[2]["ttft_p90_ms"] is not None and each[2]["tpot_p90_ms"] is not None]
+    known = [
+        (ttft, tpot, name, kind, goals)
+        for name, kind, goals in sorted(named, key=lambda each: ("trial", "front", "winner", "live").index(each[1]))
+        if (ttft := goals["ttft_p90_ms"]) is not None and (tpot := goals["tpot_p90_ms"]) is not None
+    ]
     if not known:
         return None
-    x, y = (AxisRange.of([each[key] for _, _, each in known]) for key in ("ttft_p90_ms", "tpot_p90_ms"))
+    x, y = AxisRange.of([each[0] for each in known]), AxisRange.of([each[1] for each in known])
     inner_w, inner_h = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
-    return {
-        "width": WIDTH,
-        "height": HEIGHT,
-        "left": MARGIN,
-        "right": WIDTH - MARGIN,
-        "top": MARGIN,
-        "bottom": HEIGHT - MARGIN,
-        "x_ticks": [(round(MARGIN + share * inner_w, 1), text) for share, text in x.ticks()],
-        "y_ticks": [(round(HEIGHT - MARGIN - share * inner_h, 1), text) for share, text in y.ticks()],
-        "left_out": len(named) - len(known),
-        "points": [
+    return Picture(
+        x_ticks=[(round(MARGIN + share * inner_w, 1), text) for share, text in x.ticks()],
+        y_ticks=[(round(HEIGHT - MARGIN - share * inner_h, 1), text) for share, text in y.ticks()],
+        left_out=len(named) - len(known),
+        points=[
             Point(
-                x=round(MARGIN + x.share(goals["ttft_p90_ms"]) * inner_w, 1),
-                y=round(HEIGHT - MARGIN - y.share(goals["tpot_p90_ms"]) * inner_h, 1),
+                x=round(MARGIN + x.share(ttft) * inner_w, 1),
+                y=round(HEIGHT - MARGIN - y.share(tpot) * inner_h, 1),
                 radius=round(3 + 6 * math.sqrt(goals["goodput"]), 1),
                 kind=kind,
                 label=name if kind in ("winner", "live") else "",
                 title=_title(name, goals),
             )
-            for name, kind, goals in sorted(known, key=lambda each: ("trial", "front", "winner", "live").index(each[1]))
+            for ttft, tpot, name, kind, goals in known
         ],
-    }
+    )
 
 
-def _title(name: str, goals: dict[str, Any]) -> str:
+def _title(name: str, goals: GoalValues) -> str:
     who = "Live version" if name == "live" else f"Trial {name}"
-    values = (f"{title} {evidence.shown(key, goals[key])}" for key, (title, _) in evidence.TITLES.items())
+    by_key = (
+        ("ttft_p90_ms", goals["ttft_p90_ms"]),
+        ("tpot_p90_ms", goals["tpot_p90_ms"]),
+        ("goodput", goals["goodput"]),
+    )
+    values = (f"{evidence.TITLES[key][0]} {evidence.shown(key, value)}" for key, value in by_key)
     return f"{who}: {', '.join(values)}"

@@ -134,11 +134,10 @@ class TuningForm:
             return f"{name.capitalize()} of {known.title if known else path}"
         return next((each.title for each in NUMBERS if each.name == field), field.capitalize())
 
-    def fields(self) -> list[dict[str, Any]]:
-        return [
-            {"field": field, "value": self._text(field), "error": self.errors().get(field.name, "")}
-            for field in NUMBERS
-        ]
+    def fields(self) -> list[tuple[NumberField, str, str]]:
+        """(field, value, error)"""
+        errors = self.errors()
+        return [(field, self._text(field), errors.get(field.name, "")) for field in NUMBERS]
 
     def objectives(self) -> list[tuple[str, str, bool]]:
         return [(name, OBJECTIVE_TITLES[name], name in self._objectives()) for name in OBJECTIVES]

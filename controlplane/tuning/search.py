@@ -2,12 +2,13 @@
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from controlplane.tuning.goals import OBJECTIVES, Goals
 from controlplane.tuning.space import Dimension
+from router.contract.json_value import JsonObject
 
 MISSING = "Optuna is not installed: pip install --require-hashes -r requirements-tune.txt"
 DIRECTIONS = {"ttft": "minimize", "tpot": "minimize", "goodput": "maximize"}
@@ -30,7 +31,7 @@ class Drawn:
     """A point to try."""
 
     trial: Any  # Optuna's
-    values: dict[str, Any]  # by path
+    values: JsonObject  # by path
 
 
 class Search:
@@ -47,7 +48,7 @@ class Search:
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(5, round(AT_RANDOM * trials)))
         self._study = optuna.create_study(directions=[DIRECTIONS[name] for name in objectives], sampler=sampler)
 
-    def begin(self, values: Mapping[str, Any], goals: Goals) -> None:
+    def begin(self, values: JsonObject, goals: Goals) -> None:
         """Learn from the live version, unless one of its values is outside the bounds."""
         own = {each.path: self._parameter(each, values[each.path]) for each in self._space}
         if None in own.values():

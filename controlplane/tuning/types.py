@@ -1,6 +1,8 @@
 """The result of a tuning as it is stored, sent and shown. Times in ms, shares 0–1; None is unknown or infinite."""
 
-from typing import Any, TypedDict
+from typing import TypedDict
+
+from router.contract.json_value import JsonObject
 
 
 class GoalValues(TypedDict):
@@ -29,7 +31,7 @@ class WinnerEffect(TypedDict):
 class Winner(TypedDict):
     trial: int
     reasons: list[str]
-    values: dict[str, Any]  # by path of the parameter
+    values: JsonObject  # by path of the parameter
     search: GoalValues
     check: GoalValues
     effect: list[WinnerEffect]

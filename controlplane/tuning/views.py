@@ -1,9 +1,7 @@
 """Pages of tunings: start one, watch it, and open a draft with a winner."""
 
-from typing import Any
-
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -34,10 +32,10 @@ def tunings_page(request: HttpRequest, name: str) -> HttpResponseBase:
     policy = find(name)
     if request.method == "POST":
         return _start(request, policy)
-    return render(request, "tuning/list.html", _list(request, policy, _form(policy)))
+    return _list(request, policy, _form(policy))
 
 
-def _form(policy: Policy, typed: Any = None) -> TuningForm:
+def _form(policy: Policy, typed: QueryDict | None = None) -> TuningForm:
     live = documents.parse(policies.live_version(policy).document)
     return TuningForm(live.strategy, live, typed)
 
@@ -49,12 +47,12 @@ def _start(request: HttpRequest, policy: Policy) -> HttpResponse:
         made = services.start(policy, actor_of(request), form.asked())
     except PolicyInvalid as error:
         form.refuse(error)
-        return render(request, "tuning/list.html", _list(request, policy, form), status=422)
+        return _list(request, policy, form, status=422)
     return redirect("tuning", name=policy.name, number=made.pk)
 
 
-def _list(request: HttpRequest, policy: Policy, form: TuningForm) -> dict[str, Any]:
-    return {
+def _list(request: HttpRequest, policy: Policy, form: TuningForm, status: int = 200) -> HttpResponse:
+    context = {
         "policy": policy,
         "live": policies.live_version(policy),
         "tunings": selectors.tunings(policy)[: services.KEPT],
@@ -62,26 +60,28 @@ def _list(request: HttpRequest, policy: Policy, form: TuningForm) -> dict[str, A
         "form": form,
         "missing": "" if search.is_installed() else search.MISSING,
     }
+    return render(request, "tuning/list.html", context, status=status)
 
 
 @require_GET
 def tuning_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    return render(request, "tuning/tuning.html", _context(request, _find(name, number)))
+    return _shown(request, _find(name, number), "tuning/tuning.html")
 
 
 @require_GET
 def state(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """For htmx."""
-    return render(request, "tuning/_state.html", _context(request, _find(name, number)))
+    return _shown(request, _find(name, number), "tuning/_state.html")
 
 
-def _context(request: HttpRequest, tuning: Tuning) -> dict[str, Any]:
-    return {
+def _shown(request: HttpRequest, tuning: Tuning, template: str) -> HttpResponse:
+    context = {
         "policy": tuning.policy,
         "tuning": tuning,
         "shown": display.shown(tuning),
         "draft": policies.open_draft(tuning.policy) if can_operate(request.user) else None,
     }
+    return render(request, template, context)
 
 
 @operator_required

@@ -142,9 +142,10 @@ def test_a_page_without_a_better_winner_says_that_nothing_speaks_for_a_change(do
 
 
 def test_points_without_a_time_are_left_out_of_the_picture():
-    whole = {"number": 1, "kind": "trial", "ttft_p90_ms": 10.0, "tpot_p90_ms": 1.0, "goodput": 0.5}
-    pic = display.picture([whole, {**whole, "number": 2, "ttft_p90_ms": None}], None)
-    assert (pic["left_out"], len(pic["points"])) == (1, 1)
+    goals = {"ttft_p90_ms": 10.0, "tpot_p90_ms": 1.0, "goodput": 0.5}
+    trials = [display.ShownTrial(i, "trial", {}, goals | {"ttft_p90_ms": ms}) for i, ms in ((1, 10.0), (2, None))]
+    pic = display.picture(trials, None)
+    assert (pic.left_out, len(pic.points)) == (1, 1)
     assert display.picture([], None) is None
 
 
