@@ -36,8 +36,8 @@ class FormField:
 FIELDS = (
     FormField("name", "Name", "For example Weekends."),
     FormField("policies", "Policies", "Names with commas; empty: all."),
-    FormField("start", "From", "Local time of the first one.", "datetime-local"),
-    FormField("end", "Until", "Local time of the first one.", "datetime-local"),
+    FormField("start", "From", "In the time zone below; of the first one, if it repeats.", "datetime-local"),
+    FormField("end", "Until", "In the time zone below; of the first one, if it repeats.", "datetime-local"),
     FormField("zone", "Time zone", "Europe/Berlin, UTC."),
     FormField("rrule", "Repeats", "As an RRULE, such as FREQ=WEEKLY;BYDAY=FR. Empty: once."),
     FormField(
