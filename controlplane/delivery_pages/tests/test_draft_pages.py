@@ -123,6 +123,7 @@ def test_one_delivery_at_a_time(otto_client, delivery):
 def test_publishing_beside_an_open_delivery_explains_and_aborts_only_when_asked(otto_client, delivery):
     edit(delivery.policy, OTTO, heavy_new_tokens=8_000)
     review = otto_client.get("/policies/default/draft/review")
+    assert "v1 decides every request of pool" in review.content.decode()
     assert "Abort that delivery and publish v3 instead" in review.content.decode()
     sent = {"etag": review.context["draft"].etag, "reason": WHY}
     refused = otto_client.post("/policies/default/draft/publish", sent)
