@@ -23,6 +23,7 @@ from fleet.kinds.kind import Kind, Launch, TwinModel
 from fleet.kinds.option import build
 from fleet.kinds.twin_kv import STORE_LINK
 from fleet.models import Calibration, DesiredState, Pool, State
+from router.contract.json_value import JsonObject
 
 
 class NotModelled(Exception):
@@ -38,7 +39,7 @@ class Modelled:
     expected: ExpectedError
 
 
-def twin_of(pool: Pool, store: Mapping[str, Any] | None = None) -> Modelled:
+def twin_of(pool: Pool, store: JsonObject | None = None) -> Modelled:
     """`store`: options of the store that its instances share, instead of its own. NotModelled."""
     kind = KINDS.get(pool.kind)
     if kind is None or not kind.serves:
@@ -51,7 +52,7 @@ def twin_of(pool: Pool, store: Mapping[str, Any] | None = None) -> Modelled:
     return _calibrated(pool, kind, ordinals)
 
 
-def given(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def given(options: JsonObject, changes: JsonObject) -> JsonObject:
     """An option of null gets its default again."""
     return {name: value for name, value in {**options, **changes}.items() if value is not None}
 
@@ -74,7 +75,7 @@ def _known(
     model: Callable[[Any, Launch], TwinModel],
     kind: Kind,
     ordinals: Iterable[int],
-    changes: Mapping[str, Any],
+    changes: JsonObject,
 ) -> Modelled:
     spec = build(kind.spec, pool.engine)
     try:
@@ -101,7 +102,7 @@ def store_of(pool: Pool) -> Pool | None:
     return Pool.objects.filter(name__in=names, kind__in=stores, removed=False).first()
 
 
-def _store(name: str, engine: EngineModel, changes: Mapping[str, Any]) -> StoreModel | None:
+def _store(name: str, engine: EngineModel, changes: JsonObject) -> StoreModel | None:
     """As the pool of that name runs it; None: there is none any more."""
     pool = Pool.objects.filter(name=name, removed=False).first()
     kind = KINDS.get(pool.kind) if pool is not None else None

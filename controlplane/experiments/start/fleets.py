@@ -26,6 +26,7 @@ from fleet.models import Pool
 from fleet.spec import allow_lists
 from fleet.spec.sections import MAX_REPLICAS
 from fleet.systems.dwdp.laws import DepLaw, DwdpLaw
+from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 
 CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")  # of RecordedFleet
@@ -105,7 +106,7 @@ def snapshot(pool: Pool, changes: FleetChanges, *, simulated: bool) -> RecordedF
     )
 
 
-def _options(pool: Pool, engine: Mapping[str, object]) -> Any:
+def _options(pool: Pool, engine: JsonObject) -> Any:
     return vars(build(KINDS[pool.kind].spec, engine))
 
 
