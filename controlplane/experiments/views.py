@@ -230,7 +230,7 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
     title = f"Difference from {baseline}, class {request_class}"
     settings = display.settings_of([arm.document for arm in arms])
     fleet_settings = display.fleet_settings_of([provenance.fleet_of(experiment, name) for name in names])
-    plot = forest.svg(forest.lines_of(results, request_class, baseline), title, alone=False)
+    plot = forest.page_svg(forest.lines_of(results, request_class, baseline), title)
     styles = [
         {"name": look.name, "sign": look.sign, "colour": look.number - 1, "dash": look.dash, "marker": look.marker}
         for look in looks
