@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct, convert
 
 
-class Gpu(Struct, frozen=True):
+class NodeGpu(Struct, frozen=True):
     number: int
     name: str
     memory_bytes: int | None
@@ -33,7 +33,7 @@ class Inventory(Struct, frozen=True, omit_defaults=True):
     cpus: float | None
     memory_bytes: int | None
     disks: tuple[Disk, ...]
-    gpus: tuple[Gpu, ...] | None
+    gpus: tuple[NodeGpu, ...] | None
     gpus_why: str | None = None  # why they are not known
     system: str | None = None
     python: str | None = None

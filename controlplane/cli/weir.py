@@ -156,7 +156,7 @@ def write(name: str, data: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class Version:
+class VersionAnswer:
     """A version of a policy, as REST answers it."""
 
     policy: str
@@ -165,7 +165,7 @@ class Version:
     by: str = ""  # who published it, and why
 
     @classmethod
-    def of(cls, found: Any) -> Version:
+    def of(cls, found: Any) -> VersionAnswer:
         by = f"v{found['number']} by {found['actor']['name']} ({found['reason']})"
         return cls(found["policy"], found["number"], found["document"], by)
 
@@ -175,23 +175,23 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Draft:
+class DraftAnswer:
     document: Any
     updated_by: str
 
 
 @dataclass(frozen=True)
-class Policy:
+class PolicyAnswer:
     name: str
-    live: Version
-    draft: Draft | None
+    live: VersionAnswer
+    draft: DraftAnswer | None
 
     @classmethod
-    def of(cls, api: Api, name: str) -> Policy:
+    def of(cls, api: Api, name: str) -> PolicyAnswer:
         found = api.get(f"/policies/{_quoted(name)}")
         held = found["draft"]
-        draft = None if held is None else Draft(held["document"], held["updated_by"])
-        return cls(found["name"], Version.of(found["live"]), draft)
+        draft = None if held is None else DraftAnswer(held["document"], held["updated_by"])
+        return cls(found["name"], VersionAnswer.of(found["live"]), draft)
 
     @property
     def path(self) -> str:
@@ -200,7 +200,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class PolicyFile:
-    version: Version  # that it was made from, with the file's document
+    version: VersionAnswer  # that it was made from, with the file's document
     whole: dict[str, Any]  # as read: what else it says stays when it is written
 
     @classmethod
@@ -214,7 +214,7 @@ class PolicyFile:
             raise Failed(
                 f"{name}: version: {_short(found.get('version'))}: the number of the version that it was made from"
             )
-        return cls(Version(found["policy"], found["version"], found["document"]), found)
+        return cls(VersionAnswer(found["policy"], found["version"], found["document"]), found)
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -313,7 +313,7 @@ def cancelled_with_me(api: Api, path: str) -> Iterator[None]:
 
 
 def export_policy(api: Api, options: argparse.Namespace) -> int:
-    text = Policy.of(api, options.name).live.as_file()
+    text = PolicyAnswer.of(api, options.name).live.as_file()
     if options.output:
         write(options.output, text.encode())
     else:
@@ -323,7 +323,7 @@ def export_policy(api: Api, options: argparse.Namespace) -> int:
 
 def diff_policy(api: Api, options: argparse.Namespace) -> int:
     file = PolicyFile.read(options.file).version
-    live = Policy.of(api, file.policy).live
+    live = PolicyAnswer.of(api, file.policy).live
     changes = changes_as_text(differences(live.document, file.document))
     print(f"{file.policy} v{live.number}: " + (f"the file differs\n{changes}" if changes else "as in the file"))
     return FAIL if changes else PASS
@@ -333,7 +333,7 @@ def apply_policy(api: Api, options: argparse.Namespace) -> int:
     """Publish the document of a file, once; refused when another version went live since the file was made."""
     file = PolicyFile.read(options.file)
     name, document = file.version.policy, file.version.document
-    policy = Policy.of(api, name)
+    policy = PolicyAnswer.of(api, name)
     live = policy.live
     changes = changes_as_text(differences(live.document, document))
     if not changes:
@@ -360,7 +360,7 @@ def _plan(name: str | None) -> dict[str, Any]:
     return {"plan": read_json(name)} if name else {}
 
 
-def _send(api: Api, policy: Policy, document: Any, verb: str, body: dict[str, Any]) -> Any:
+def _send(api: Api, policy: PolicyAnswer, document: Any, verb: str, body: dict[str, Any]) -> Any:
     """Publish or deliver the document; a draft that was opened for it does not outlive a refusal."""
     etag = _draft(api, policy, document)
     try:
@@ -372,7 +372,7 @@ def _send(api: Api, policy: Policy, document: Any, verb: str, body: dict[str, An
         raise
 
 
-def _check_base(api: Api, policy: Policy, file: Version) -> None:
+def _check_base(api: Api, policy: PolicyAnswer, file: VersionAnswer) -> None:
     if file.number == policy.live.number:
         return
     base = api.get(f"{policy.path}/versions/{file.number}")
@@ -383,7 +383,7 @@ def _check_base(api: Api, policy: Policy, file: Version) -> None:
         )
 
 
-def _draft(api: Api, policy: Policy, document: Any) -> str:
+def _draft(api: Api, policy: PolicyAnswer, document: Any) -> str:
     """The ETag of a draft with this document. Failed when another one is open."""
     path, held = f"{policy.path}/draft", policy.draft
     if held is not None and held.document not in (document, policy.live.document):
@@ -400,7 +400,7 @@ def _draft(api: Api, policy: Policy, document: Any) -> str:
 def preview_policy(api: Api, options: argparse.Namespace) -> int:
     """Simulate the document of a file beside the live version, on recorded traffic."""
     file = PolicyFile.read(options.file).version
-    policy = Policy.of(api, file.policy)
+    policy = PolicyAnswer.of(api, file.policy)
     path, etag = policy.path, _draft(api, policy, file.document)
     try:
         asked = {"pool": options.pool, "trace": options.trace}

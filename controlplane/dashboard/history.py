@@ -20,7 +20,7 @@ COUNTS = ("n", "rate", "errors", "refused")
 CLASS_KEYS = (*COUNTS, *(f"{latency.key}_{name}" for latency in LATENCIES for name in PERCENTILES))
 
 
-class History(TypedDict):
+class FrameHistory(TypedDict):
     """Rows as columns."""
 
     bin_s: int
@@ -30,11 +30,11 @@ class History(TypedDict):
     classes: dict[str, dict[str, dict[str, list[float | None]]]]  # by pool, class and CLASS_KEYS
 
 
-class KeptHistory(History):
+class KeptHistory(FrameHistory):
     kv: dict[str, list[float | None]]  # of the last minute, by instance
 
 
-class ChartedHistory(History):
+class ChartedHistory(FrameHistory):
     heat: heat.Heat
 
 
@@ -76,7 +76,7 @@ def charted(rows: Sequence[HistoryRow], now: float, seconds: int) -> ChartedHist
     return {**_columns(rows, now, seconds), "heat": heat.cells(rows, now, seconds)}
 
 
-def _columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> History:
+def _columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> FrameHistory:
     """Percentiles already cover a sliding minute, so a bin's last row represents the rows left out."""
     width = bin_seconds(seconds)
     bins = {math.floor(item["at"] / width): item for item in rows if item["at"] > now - seconds}

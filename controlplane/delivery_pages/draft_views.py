@@ -82,7 +82,7 @@ def class_shares(result: object) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Problems:
+class FormProblems:
     """What is wrong with the form."""
 
     said: Sequence[str] = ()  # at the top
@@ -96,7 +96,7 @@ def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse
     try:
         typed = _typed(request)
     except ValueError as error:
-        return _page(request, draft, Problems([f"The plan cannot be read as JSON: {error}"]), 422)
+        return _page(request, draft, FormProblems([f"The plan cannot be read as JSON: {error}"]), 422)
     try:
         made = services.propose(
             policy,
@@ -109,7 +109,7 @@ def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse
     except Conflict as error:
         return _conflict(request, draft, error)
     except PermissionDenied as error:
-        return _page(request, draft, Problems([f"{error}."]), 403)
+        return _page(request, draft, FormProblems([f"{error}."]), 403)
     except PolicyInvalid as error:
         return _page(request, draft, _problems(typed, _with_plan(policy, typed, error)), 422)
     word, _ = WORDS[State(made.state)]
@@ -136,7 +136,7 @@ def _conflict(request: HttpRequest, draft: Draft, error: Conflict) -> HttpRespon
         return redirect("delivery", number=held.pk)  # the second press of the same button
     if error.kind == "live" and error.base is not None:
         return conflicts.page(request, draft.policy, error, error.base)
-    return _page(request, draft, Problems([f"{error}."]), 409)
+    return _page(request, draft, FormProblems([f"{error}."]), 409)
 
 
 def _with_plan(policy: Policy, typed: plan_form.Typed, error: PolicyInvalid) -> PolicyInvalid:
@@ -149,7 +149,7 @@ def _with_plan(policy: Policy, typed: plan_form.Typed, error: PolicyInvalid) -> 
     return error
 
 
-def _problems(typed: plan_form.Typed, error: PolicyInvalid) -> Problems:
+def _problems(typed: plan_form.Typed, error: PolicyInvalid) -> FormProblems:
     of_plan = tuple(
         Problem(each.path.removeprefix("plan").removeprefix("."), each.value, each.message, each.allowed)
         for each in error.errors
@@ -159,16 +159,16 @@ def _problems(typed: plan_form.Typed, error: PolicyInvalid) -> Problems:
     again = "; ".join(each.text for each in error.errors if each.path == "again")
     rest = tuple(each for each in error.errors if not _is_of_plan(each) and each.path != "again")
     page = refusal_of(PolicyInvalid(str(error), rest))
-    return Problems([] if of_plan or again else page.said, errors, others, again, page.reason_error)
+    return FormProblems([] if of_plan or again else page.said, errors, others, again, page.reason_error)
 
 
 def _is_of_plan(problem: Problem) -> bool:
     return problem.path.partition(".")[0] == "plan"
 
 
-def _page(request: HttpRequest, draft: Draft, wrong: Problems | None = None, status: int = 200) -> HttpResponse:
+def _page(request: HttpRequest, draft: Draft, wrong: FormProblems | None = None, status: int = 200) -> HttpResponse:
     """The form as it is offered, or as it was sent with what is wrong at its fields."""
-    policy, sent, wrong = draft.policy, request.POST, wrong or Problems()
+    policy, sent, wrong = draft.policy, request.POST, wrong or FormProblems()
     offered = default_plan(policy, draft)
     values: plan_form.Values = {**plan_form.defaults(), **plan_form.values(offered)}
     if request.method == "POST":

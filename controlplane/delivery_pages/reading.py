@@ -18,7 +18,7 @@ from controlplane.deliveries.states import State
 from controlplane.delivery_pages.display import sentences
 from controlplane.delivery_pages.display.evidence import title_of, undecided
 from controlplane.delivery_pages.display.facts import Facts
-from controlplane.delivery_pages.display.timeline import Entry, Reached, entry
+from controlplane.delivery_pages.display.timeline import Entry, StepReached, entry
 from controlplane.delivery_pages.presentation import Shown, shown
 from controlplane.policies.views import ShownChange, changes
 from router.contract.json_value import JsonObject
@@ -80,7 +80,7 @@ def latest_look(delivery: Delivery) -> Look | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class DeliverySummary:
     """A delivery in a list."""
 
     delivery: Delivery
@@ -91,11 +91,11 @@ class Summary:
     is_live: bool
 
 
-def summary(delivery: Delivery) -> Summary:
+def summary(delivery: Delivery) -> DeliverySummary:
     facts = facts_of(delivery, (), timezone.now())
     line = sentences.now(facts) if delivery.is_open else delivery.why
     next_one = sentences.following(facts).what
-    return Summary(delivery, *sentences.WORDS[facts.state], line, next_one, facts.state is State.BAKING)
+    return DeliverySummary(delivery, *sentences.WORDS[facts.state], line, next_one, facts.state is State.BAKING)
 
 
 def shown_of(delivery: Delivery, now: datetime) -> Shown:
@@ -109,6 +109,6 @@ def timeline(delivery: Delivery) -> list[Entry]:
     plan = plans.stored(delivery.plan)
     entries = AuditEntry.objects.filter(subject=delivery.subject, action__startswith="delivery.").order_by("-pk")
     return [
-        entry(each.at, each.action, each.actor_name, each.reason, convert(each.after or {}, Reached), plan)
+        entry(each.at, each.action, each.actor_name, each.reason, convert(each.after or {}, StepReached), plan)
         for each in entries[:TIMELINE]
     ]

@@ -88,7 +88,7 @@ def delivery_live(request: HttpRequest, number: int) -> HttpResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ActionRefusal:
     """Why an action was not done."""
 
     said: str = ""
@@ -99,12 +99,12 @@ class Refusal:
 def _page(
     request: HttpRequest,
     delivery: Delivery,
-    refused: Refusal | None = None,
+    refused: ActionRefusal | None = None,
     *,
     template: str = "deliveries/delivery.html",
     oob: bool = False,
 ) -> HttpResponse:
-    buttons, refused = _buttons(request, delivery), refused or Refusal()
+    buttons, refused = _buttons(request, delivery), refused or ActionRefusal()
     context = {
         "delivery": delivery,
         "policy": delivery.policy,
@@ -152,11 +152,11 @@ def act(request: HttpRequest, number: int, verb: str) -> HttpResponse:
     try:
         wanted.act(delivery, actor_of(request), reason, etag)
     except (Conflict, PermissionDenied) as error:
-        refused = Refusal(f"Not done: {error}.", status=409 if isinstance(error, Conflict) else 403)
+        refused = ActionRefusal(f"Not done: {error}.", status=409 if isinstance(error, Conflict) else 403)
         return _page(request, find(number), refused)
     except PolicyInvalid as error:
         found = refusal_of(error)
-        return _page(request, find(number), Refusal("; ".join(found.said), found.reason_error, 422))
+        return _page(request, find(number), ActionRefusal("; ".join(found.said), found.reason_error, 422))
     if wanted.what is What.ABORT:
         messages.success(request, f"Aborted: {delivery.base.label} decides every request again.")
     return redirect("delivery", number=number)

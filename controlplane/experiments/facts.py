@@ -16,7 +16,7 @@ class TwinFacts(Struct, frozen=True):
     expected: ExpectedError | None = None  # early facts have none
 
 
-class Host(Struct, frozen=True):
+class HostFacts(Struct, frozen=True):
     name: str
     system: str
     machine: str
@@ -52,7 +52,7 @@ class RunFacts(Struct, frozen=True):
     not_modelled: list[str] | UnsetType = UNSET
     # Of a replay
     context_tokens: int | UnsetType = UNSET
-    host: Host | UnsetType = UNSET
+    host: HostFacts | UnsetType = UNSET
     nodes: dict[str, Any] | UnsetType = UNSET  # inventory by name
     wall_s: float | UnsetType = UNSET
     client_cpu_s: float | UnsetType = UNSET

@@ -8,7 +8,7 @@ from typing import cast
 
 import msgspec
 
-from controlplane.experiments.facts import Host
+from controlplane.experiments.facts import HostFacts
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.product import product
 from controlplane.experiments.record import ExperimentRecord, RecordedArm, RecordedFleet, RecordedTrace, Selection
@@ -61,9 +61,9 @@ def changed_trace(trace: RecordedTrace) -> str:
     return f"trace {trace.name} has changed since: its sha256 was {trace.sha256[:16]}…"
 
 
-def host() -> Host:
+def host() -> HostFacts:
     """Of this process, for the times of a replay."""
-    return Host(
+    return HostFacts(
         name=platform.node(),
         system=f"{platform.system()} {platform.release()}",
         machine=platform.machine(),

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from fleet.control import nodes
 from fleet.counted import percent
-from fleet.inventory import Gpu, Inventory
+from fleet.inventory import Inventory, NodeGpu
 from fleet.models import Instance, Node
 from fleet.snapshot import node_views
 
@@ -72,13 +72,13 @@ class NodeRow:
         return [(disk.path, _gib(disk.free_bytes), _gib(disk.bytes)) for disk in self.resources.disks]
 
 
-def _describe_gpus(gpus: Iterable[Gpu]) -> str:
+def _describe_gpus(gpus: Iterable[NodeGpu]) -> str:
     sizes = [(gpu.name, _gib(gpu.memory_bytes)) for gpu in gpus]
     names = [name if size is None else f"{name} ({size:.0f} GiB)" for name, size in sizes]
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
 
 
-def _describe_use(gpu: Gpu, use: float) -> str:
+def _describe_use(gpu: NodeGpu, use: float) -> str:
     """`0: 45 %, 120.0 of 141.0 GiB`"""
     return f"{gpu.number}: {percent(use)}, {_gib(gpu.memory_used_bytes):.1f} of {_gib(gpu.memory_bytes):.1f} GiB"
 

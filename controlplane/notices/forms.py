@@ -7,7 +7,7 @@ from django import forms
 from controlplane.notices.errors import InvalidInput
 from controlplane.notices.events import EVENTS, EVERY, choices
 from controlplane.notices.models import ChannelKind
-from controlplane.notices.services import NAME_MAX, ChannelChange, ChannelTerms
+from controlplane.notices.services import NAME_MAX, ChannelEdit, ChannelTerms
 
 
 def event_choices() -> list[tuple[str, str]]:
@@ -59,6 +59,6 @@ class ChangeChannelForm(ChannelForm):
         self.fields["url"].required = False
         self.fields["url"].help_text = "Empty: the URL stays as it is."
 
-    def change(self) -> ChannelChange:
+    def change(self) -> ChannelEdit:
         data = self.cleaned_data
-        return ChannelChange(name=data["name"], events=data["events"], url=data["url"] or None)
+        return ChannelEdit(name=data["name"], events=data["events"], url=data["url"] or None)

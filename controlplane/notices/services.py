@@ -78,7 +78,7 @@ class ChannelTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelChange:
+class ChannelEdit:
     """None: it stays as it is."""
 
     name: str | None = None
@@ -99,7 +99,7 @@ def create_channel(kind: str, terms: ChannelTerms, actor: Actor) -> tuple[Channe
     return row, secret
 
 
-def change_channel(row: Channel, change: ChannelChange, actor: Actor) -> Channel:
+def change_channel(row: Channel, change: ChannelEdit, actor: Actor) -> Channel:
     """Raises InvalidInput. An unchanged URL is not checked again."""
     before, given = _audited(row), {name: value for name, value in asdict(change).items() if value is not None}
     terms = replace(ChannelTerms(name=row.name, url=row.url, events=row.events, enabled=row.enabled), **given)
@@ -147,7 +147,7 @@ def test_channel(row: Channel, actor: Actor) -> Notice:
 
 
 def set_enabled(row: Channel, enabled: bool, actor: Actor) -> Channel:
-    return change_channel(row, ChannelChange(enabled=enabled), actor)
+    return change_channel(row, ChannelEdit(enabled=enabled), actor)
 
 
 def _checked(kind: str, terms: ChannelTerms, *, url_changed: bool = True) -> ChannelTerms:

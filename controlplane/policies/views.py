@@ -63,17 +63,17 @@ def raw_diff(old: JsonObject, new: JsonObject, old_name: str, new_name: str) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PublishRefusal:
     """Why nothing was published: for the field of the reason, and for the top of the page."""
 
     said: list[str]
     reason_error: str = ""
 
 
-def refusal_of(error: PolicyInvalid) -> Refusal:
+def refusal_of(error: PolicyInvalid) -> PublishRefusal:
     reason = [fault.text for fault in error.errors if fault.path == "reason"]
     others = [f"{fault.path}: {fault.text}" for fault in error.errors if fault.path != "reason"]
-    return Refusal(others if reason or others else [str(error)], "; ".join(reason))
+    return PublishRefusal(others if reason or others else [str(error)], "; ".join(reason))
 
 
 @require_GET
@@ -254,7 +254,7 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
         live = selectors.live_version(policy)
         if live.rollback_of == target.number and f"v{live.based_on}" == request.POST.get("etag"):
             return redirect("policy-version", name=name, number=live.number)  # the second press of the same button
-        return _confirm_rollback(request, policy, live, target, Refusal([str(error)]), status=412)
+        return _confirm_rollback(request, policy, live, target, PublishRefusal([str(error)]), status=412)
     except PolicyInvalid as error:
         return _confirm_rollback(request, policy, live, target, refusal_of(error), status=422)
     remember_publication(request, made)
@@ -266,7 +266,7 @@ def _confirm_rollback(
     policy: Policy,
     live: PolicyVersion,
     target: PolicyVersion,
-    refusal: Refusal | None = None,
+    refusal: PublishRefusal | None = None,
     *,
     status: int = 200,
 ) -> HttpResponse:

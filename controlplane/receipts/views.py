@@ -112,22 +112,22 @@ def _alike(found: Receipt) -> list[Receipt]:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayPanel:
     by: str  # POLICY:N
     comparison: ReplayComparison | None
     trouble: str = ""  # why there is none
     versions: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=versions)
 
 
-def _replayed(request: HttpRequest, found: Receipt) -> Replay:
+def _replayed(request: HttpRequest, found: Receipt) -> ReplayPanel:
     """The decision again: by the version that made it, or by the one asked for as `by=POLICY:N`."""
     by = request.GET.get("by", "")[:200]
     name, _, number = by.rpartition(":")
     try:
         rules = published(name, int(number)) if by else own_rules(found)
-        return Replay(f"{rules.policy}:{rules.version}", compare(found, rules))
+        return ReplayPanel(f"{rules.policy}:{rules.version}", compare(found, rules))
     except (NoSuchPolicy, NotReplayable, ValueError) as error:
-        return Replay(by, None, str(error))
+        return ReplayPanel(by, None, str(error))
 
 
 @require_GET

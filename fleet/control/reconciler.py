@@ -39,7 +39,7 @@ def reconcile_step(now: dt.datetime, send: Send) -> tuple[Action, ...]:
     samples = samples_of(_need_samples(rows.values(), desired))
     observed = [observed_of(row, samples.get(row.name)) for row in rows.values()]
     actions = plan(desired, observed, now.timestamp(), node_views(now))
-    done = tuple(action for action in actions if _APPLY[action.kind](_Step(action, pools, rows, now, send)))
+    done = tuple(action for action in actions if _APPLY[action.kind](_ActionStep(action, pools, rows, now, send)))
     for name in sorted({action.pool for action in done if action.kind != "delete_pool"}):
         publish_fleet(name)
     return done
@@ -53,7 +53,7 @@ def _need_samples(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> l
     return [row for row in there if row.state == State.DRAINING or row.pool.name in choosing]
 
 
-class _Step:
+class _ActionStep:
     """One action with its rows."""
 
     def __init__(
@@ -71,7 +71,7 @@ class _Step:
         return self.row
 
 
-def _create(order: _Step) -> bool:
+def _create(order: _ActionStep) -> bool:
     name = order.action.instance
     latest = InstanceEvent.objects.filter(instance=name).order_by("-epoch").first()
     try:
@@ -91,7 +91,7 @@ def _create(order: _Step) -> bool:
     return True
 
 
-def _start(order: _Step) -> bool:
+def _start(order: _ActionStep) -> bool:
     row, epoch = order.instance, order.instance.epoch + 1
     config = _config(order.pool, row, order.action.config_hash)
     if config is None:
@@ -127,7 +127,7 @@ def _config(pool: Pool, row: Instance, digest: str) -> EngineConfig | None:
     return row.started_from if row.config and digest == row.config_hash else config_of(pool, digest)
 
 
-def _stop(order: _Step) -> bool:
+def _stop(order: _ActionStep) -> bool:
     row = order.instance
     deadline = in_seconds(order.now, KINDS[order.pool.kind].grace_s)
     stopped = move(row, State.STOPPING, order.action.reason, stop_deadline=deadline, next_start_at=None)
@@ -136,7 +136,7 @@ def _stop(order: _Step) -> bool:
     return stopped
 
 
-def _kill(order: _Step) -> bool:
+def _kill(order: _ActionStep) -> bool:
     row, deadline = order.instance, in_seconds(order.now, KILL_AGAIN_S)
     if row.state == State.STOPPING:
         again = Instance.objects.filter(pk=row.pk, state=row.state, stop_deadline=row.stop_deadline)
@@ -149,12 +149,12 @@ def _kill(order: _Step) -> bool:
     return claimed
 
 
-def _rest(order: _Step) -> bool:
+def _rest(order: _ActionStep) -> bool:
     after = {"next_start_at": None, "failures": 0, "asleep": None, **NO_PROCESS}
     return move(order.instance, State.STOPPED, order.action.reason, **after)
 
 
-def _send_order(order: _Step, verb: str) -> bool:
+def _send_order(order: _ActionStep, verb: str) -> bool:
     row = order.instance
     same = Instance.objects.filter(pk=row.pk, epoch=row.epoch, state=row.state, ordered_at=row.ordered_at)
     if not same.update(ordered_at=order.now):
@@ -164,7 +164,7 @@ def _send_order(order: _Step, verb: str) -> bool:
     return True
 
 
-def _retire(order: _Step) -> bool:
+def _retire(order: _ActionStep) -> bool:
     row, reason = order.instance, order.action.reason[:300]
     retired = bool(Instance.objects.filter(pk=row.pk, retired="").update(retired=reason))
     if retired:
@@ -172,7 +172,7 @@ def _retire(order: _Step) -> bool:
     return retired
 
 
-def _keep(order: _Step) -> bool:
+def _keep(order: _ActionStep) -> bool:
     row = order.instance
     kept = bool(Instance.objects.filter(pk=row.pk, state=row.state, retired=row.retired).update(retired=""))
     if kept:
@@ -180,7 +180,7 @@ def _keep(order: _Step) -> bool:
     return kept
 
 
-def _complete(order: _Step) -> bool:
+def _complete(order: _ActionStep) -> bool:
     version = prove(order.pool, order.now)
     if version is None:
         return False
@@ -190,7 +190,7 @@ def _complete(order: _Step) -> bool:
     return True
 
 
-def _delete(order: _Step) -> bool:
+def _delete(order: _ActionStep) -> bool:
     row = order.instance
     deleted, _ = Instance.objects.filter(pk=row.pk, state=row.state, epoch=row.epoch).delete()
     if deleted:
@@ -198,7 +198,7 @@ def _delete(order: _Step) -> bool:
     return bool(deleted)
 
 
-def _delete_pool(order: _Step) -> bool:
+def _delete_pool(order: _ActionStep) -> bool:
     with transaction.atomic():
         gone = Pool.objects.filter(pk=order.pool.pk, removed=True, instances=None)
         deleted = bool(gone.delete()[0])
@@ -207,7 +207,7 @@ def _delete_pool(order: _Step) -> bool:
     return deleted
 
 
-_APPLY: dict[str, Callable[[_Step], bool]] = {
+_APPLY: dict[str, Callable[[_ActionStep], bool]] = {
     "create": _create,
     "start": _start,
     "drain": lambda order: move(order.instance, State.DRAINING, order.action.reason),

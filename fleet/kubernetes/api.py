@@ -26,7 +26,7 @@ from kubernetes.config import incluster_config
 from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError, MaxRetryError
 
-from fleet.kubernetes.objects import Event, Listed, Pod, Refusal, Resource, Version
+from fleet.kubernetes.objects import ApiRefusal, Event, ObjectList, Pod, Resource, Version
 from fleet.kubernetes.overlay import Json
 from fleet.node.launcher import LaunchFailed
 
@@ -86,7 +86,7 @@ class KubernetesApi:
 
     def list_pods(self, selector: str) -> tuple[list[Pod], str]:
         """The Pods with these labels, and the version for a watch."""
-        found = self._read(Listed[Pod], "GET", self._path("pods"), {"labelSelector": selector})
+        found = self._read(ObjectList[Pod], "GET", self._path("pods"), {"labelSelector": selector})
         return found.items, found.metadata.resource_version
 
     def watch_pods(self, selector: str, version: str, timeout_s: float) -> Iterator[tuple[str, Pod]]:
@@ -99,7 +99,7 @@ class KubernetesApi:
             for line in _lines(response):
                 event = msgspec.json.decode(line, type=Event)
                 if event.type == "ERROR":
-                    refused = msgspec.json.decode(event.object, type=Refusal)
+                    refused = msgspec.json.decode(event.object, type=ApiRefusal)
                     raise _error(refused.code, refused.message)
                 yield event.type, msgspec.json.decode(event.object, type=Pod)
         except (HTTPError, ValueError) as error:  # the connection broke, perhaps in the middle of an event
@@ -133,10 +133,10 @@ class KubernetesApi:
         return self._ask("GET", self._path("pods", pod, "log"), query).decode(errors="replace").splitlines()
 
     def nodes(self) -> list[Resource]:
-        return self._read(Listed[Resource], "GET", "/api/v1/nodes").items
+        return self._read(ObjectList[Resource], "GET", "/api/v1/nodes").items
 
     def quotas(self) -> list[Resource]:
-        return self._read(Listed[Resource], "GET", self._path("resourcequotas")).items
+        return self._read(ObjectList[Resource], "GET", self._path("resourcequotas")).items
 
     def may(self, verb: str, resource: str, part: str = "") -> bool:
         """Whether the server allows it (SelfSubjectAccessReview)."""
@@ -234,7 +234,7 @@ def _check(response: urllib3.BaseHTTPResponse) -> None:
     if response.status < 300:
         return
     try:
-        message = msgspec.json.decode(response.data, type=Refusal).message
+        message = msgspec.json.decode(response.data, type=ApiRefusal).message
     except msgspec.DecodeError:
         message = response.data.decode(errors="replace")[:300]
     raise _error(response.status, message)

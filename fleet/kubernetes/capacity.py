@@ -6,7 +6,7 @@ The cluster's scheduler chooses the machine of a Pod; the sums keep Weir from re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fleet.inventory import Gpu
+from fleet.inventory import NodeGpu
 from fleet.kubernetes.objects import Resource
 
 _BINARY = {f"{letter}i": 1024.0 ** (power + 1) for power, letter in enumerate("KMGTPE")}
@@ -36,7 +36,7 @@ class Capacity:
 
     cpus: float | None = None
     memory_bytes: int | None = None
-    gpus: tuple[Gpu, ...] | None = None
+    gpus: tuple[NodeGpu, ...] | None = None
     machines: int | None = None
 
     def over(self, base: "Capacity") -> "Capacity":
@@ -92,5 +92,5 @@ def _limits(cpus: float | None, memory_bytes: float | None, gpus: float | None) 
     )
 
 
-def _gpus(found: Iterable[tuple[str, int | None]]) -> tuple[Gpu, ...]:
-    return tuple(Gpu(number, name, size) for number, (name, size) in enumerate(found))
+def _gpus(found: Iterable[tuple[str, int | None]]) -> tuple[NodeGpu, ...]:
+    return tuple(NodeGpu(number, name, size) for number, (name, size) in enumerate(found))

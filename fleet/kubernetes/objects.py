@@ -57,7 +57,7 @@ class Spec(Object, frozen=True):
     hard: dict[str, str] = {}
 
 
-class Status(Object, frozen=True):
+class ObjectStatus(Object, frozen=True):
     """Of a Pod; of a machine: what it offers; of a review: whether the server allows it."""
 
     phase: str = "Pending"
@@ -73,7 +73,7 @@ class Status(Object, frozen=True):
 class Resource(Object, frozen=True):
     metadata: Metadata = Metadata()
     spec: Spec = Spec()
-    status: Status = Status()
+    status: ObjectStatus = ObjectStatus()
 
 
 class Pod(Resource, frozen=True):
@@ -121,7 +121,7 @@ class Event(Object, frozen=True):
     object: Raw
 
 
-class Refusal(Object, frozen=True):
+class ApiRefusal(Object, frozen=True):
     message: str = ""
     code: int = 500
 
@@ -130,6 +130,6 @@ class Version(Object, frozen=True):
     git_version: str = "?"
 
 
-class Listed(Object, Generic[Item], frozen=True):
+class ObjectList(Object, Generic[Item], frozen=True):
     items: list[Item]
     metadata: Metadata = Metadata()

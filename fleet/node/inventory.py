@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from fleet.inventory import Disk, Gpu, Inventory
+from fleet.inventory import Disk, Inventory, NodeGpu
 
 MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
@@ -61,7 +61,7 @@ def disks(folder: Path) -> tuple[Disk, ...]:
     return tuple(found.values())
 
 
-def read_gpus() -> tuple[tuple[Gpu, ...] | None, str]:
+def read_gpus() -> tuple[tuple[NodeGpu, ...] | None, str]:
     """From NVML (the package nvidia-ml-py); None with the reason when it does not answer."""
     try:
         nvml = importlib.import_module("pynvml")
@@ -79,9 +79,9 @@ def read_gpus() -> tuple[tuple[Gpu, ...] | None, str]:
         nvml.nvmlShutdown()
 
 
-def _gpu(nvml: Any, number: int) -> Gpu:
+def _gpu(nvml: Any, number: int) -> NodeGpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(number)
     name, memory = nvml.nvmlDeviceGetName(handle), nvml.nvmlDeviceGetMemoryInfo(handle)
     name = name.decode() if isinstance(name, bytes) else name
     use = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-    return Gpu(number, name, int(memory.total), int(memory.used), use)
+    return NodeGpu(number, name, int(memory.total), int(memory.used), use)

@@ -46,7 +46,7 @@ class TotalsWindow:
 
 
 @dataclass(slots=True)
-class History:
+class InstanceReadings:
     """The readings of one process of an instance."""
 
     cache: TotalsWindow = field(default_factory=TotalsWindow)  # tokens looked up, tokens found

@@ -29,7 +29,7 @@ from fleet.node import logs
 from fleet.node.fencing import Fence
 from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
-from fleet.observe.samples import History
+from fleet.observe.samples import InstanceReadings
 from fleet.observe.volumes import free_space, is_full
 from fleet.plan.failure import failure_fields
 from fleet.plan.state import Health, InstanceRecord, Move, Observation, is_stable, next_move
@@ -61,7 +61,7 @@ class InstanceMemory:
     volume: str = ""  # folder of its KV tier
     disk: tuple[int, int] | None = None  # (free, total) bytes there
     serves_model: bool = False
-    history: History = field(default_factory=History)
+    history: InstanceReadings = field(default_factory=InstanceReadings)
     metrics_at: float = 0.0  # Unix seconds of the latest metrics, at first of the first step
     refused: Counter[str] = field(default_factory=Counter)
 

@@ -15,7 +15,7 @@ from fleet.engine.engine_model import TransferLink
 from fleet.engine.tiers.cache import TierCache
 from fleet.simengine.http.app import ClientDisconnected, Message, Receive, Send, read_body, respond
 from fleet.simengine.http.server import EngineCannotStart, listen, serve
-from fleet.simengine.kv.wire import Failed, Get, Got, Put
+from fleet.simengine.kv.wire import Get, Got, PeerError, Put
 
 PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 JSON = (b"content-type", b"application/json")
@@ -43,7 +43,7 @@ class Store:
         except ClientDisconnected:
             return
         except msgspec.DecodeError as error:
-            await respond(send, 400, msgspec.json.encode(Failed(str(error))), JSON)
+            await respond(send, 400, msgspec.json.encode(PeerError(str(error))), JSON)
             return
         await respond(send, 200, answer, JSON)
 

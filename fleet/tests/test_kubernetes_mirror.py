@@ -5,11 +5,11 @@ from typing import Any
 
 from fleet.kubernetes.api import Expired, NotReached
 from fleet.kubernetes.mirror import Mirror
-from fleet.kubernetes.objects import Metadata, Pod, Status
+from fleet.kubernetes.objects import Metadata, ObjectStatus, Pod
 
 
 def pod(name: str, version: int, phase: str = "Running") -> Pod:
-    return Pod(Metadata(name, resource_version=str(version)), status=Status(phase))
+    return Pod(Metadata(name, resource_version=str(version)), status=ObjectStatus(phase))
 
 
 def event(kind: str, *words: Any) -> tuple[str, Pod]:

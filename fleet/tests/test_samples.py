@@ -4,22 +4,22 @@ import json
 
 from msgspec.structs import replace
 
-from fleet.observe.samples import History
+from fleet.observe.samples import InstanceReadings
 from router.contract.redis.codec import encode
 from router.contract.redis.sample import EngineMetrics, TierSample, sample_of
 
 BLANK = EngineMetrics()
 
 
-def history(*points: tuple[float, float, float]) -> History:
-    made = History()
+def history(*points: tuple[float, float, float]) -> InstanceReadings:
+    made = InstanceReadings()
     for at, queries, hits in points:
         made.add(at, replace(BLANK, prefix_queries_total=queries, prefix_hits_total=hits))
     return made
 
 
-def moved(*points: tuple[float, float]) -> History:
-    made = History()
+def moved(*points: tuple[float, float]) -> InstanceReadings:
+    made = InstanceReadings()
     for at, size in points:
         made.add(at, replace(BLANK, transfers={"bytes": size}))
     return made
@@ -78,11 +78,11 @@ def test_a_sample_has_the_keys_of_the_contract() -> None:
 
 
 def test_each_tier_has_rates_of_the_last_minute() -> None:
-    made = History()
+    made = InstanceReadings()
     for at, read, hits in ((0.0, 100.0, 10.0), (10.0, 300.0, 15.0)):
         tier = TierSample(read_bytes_total=read, queries_total=at * 10, hits_total=hits, used_bytes=7.0)
         made.add(at, replace(BLANK, kv_tiers={"disk": tier}))
     (rated,) = made.with_rates({"disk": tier}).values()
     assert (rated.read_bytes_per_s, rated.written_bytes_per_s, rated.hit_rate) == (20.0, None, 0.05)
     assert rated.used_bytes == 7.0
-    assert History().with_rates({"disk": tier}) == {"disk": tier}
+    assert InstanceReadings().with_rates({"disk": tier}) == {"disk": tier}

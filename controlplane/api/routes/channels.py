@@ -106,7 +106,7 @@ def get_channel(request: HttpRequest, channel_id: Number) -> Any:
 def change_channel(request: HttpRequest, channel_id: Number, payload: ChannelChange) -> Any:
     """Change the given fields of a channel"""
     changes = {name: value for name, value in payload.dict(exclude_unset=True).items() if value is not None}
-    return services.change_channel(_row(channel_id), services.ChannelChange(**changes), actor_of(request))
+    return services.change_channel(_row(channel_id), services.ChannelEdit(**changes), actor_of(request))
 
 
 @router.delete("/channels/{channel_id}", response={204: None}, auth=needs("admin"))

@@ -148,7 +148,7 @@ def _counts(statuses: Iterable[str]) -> dict[str, int]:
 SKETCHES = ("ttft", "tpot", "new_tokens", "reuse_gap")
 
 
-class InstanceRow(NamedTuple):
+class FrameInstance(NamedTuple):
     """One entry of each column of the frame's instances."""
 
     id: str
@@ -190,17 +190,17 @@ def _instances(now: float, inputs: FrameInputs, pools: Sequence[str], before: Ma
         for instance in inputs.fleets[pool].instances
     ]
     rows.sort(key=lambda row: (row.pool, _natural(row.id)))
-    return {name: [row[i] for row in rows] for i, name in enumerate(InstanceRow._fields)}
+    return {name: [row[i] for row in rows] for i, name in enumerate(FrameInstance._fields)}
 
 
 def _instance(
     now: float, pool: str, instance: PublishedInstance, sample: InstanceSample | None, before: LastRow | None
-) -> InstanceRow:
+) -> FrameInstance:
     if instance.state in RESTING or (sample is not None and sample.epoch != instance.epoch):
         sample = None  # of the previous process
     status, why = shown_status(instance.state, sample, now)
     metrics = sample or EngineMetrics()
-    return InstanceRow(
+    return FrameInstance(
         id=instance.id,
         pool=pool,
         state=instance.state,

@@ -44,18 +44,18 @@ class Entry:
     why: str
 
 
-class Reached(Struct, frozen=True):
+class StepReached(Struct, frozen=True):
     """What an entry says about the delivery after it."""
 
     state: str = ""
     step: int = 0
 
 
-def entry(at: datetime, action: str, who: str, why: str, after: Reached, plan: Plan) -> Entry:
+def entry(at: datetime, action: str, who: str, why: str, after: StepReached, plan: Plan) -> Entry:
     return Entry(at, _what(action.removeprefix("delivery."), after, plan), who, why)
 
 
-def _what(verb: str, after: Reached, plan: Plan) -> str:
+def _what(verb: str, after: StepReached, plan: Plan) -> str:
     state = after.state
     if verb in ("fail", "abort") and state == "rolled_back":
         return "Rolled back by a guard" if verb == "fail" else "Rolled back"

@@ -35,21 +35,21 @@ class CachedTiers(Struct, frozen=True):
     storage: int | None = None
 
 
-class PromptDetails(Struct, frozen=True):
+class CompletionPromptDetails(Struct, frozen=True):
     cached_tokens: int | None = None
     cached_tokens_details: CachedTiers | None = None
 
 
-class Usage(Struct, frozen=True):
+class CompletionUsage(Struct, frozen=True):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: PromptDetails | None = None
+    prompt_tokens_details: CompletionPromptDetails | None = None
 
 
-class Event(Struct, frozen=True):
+class CompletionEvent(Struct, frozen=True):
     """Of a stream."""
 
-    usage: Usage | None = None
+    usage: CompletionUsage | None = None
     error: Any = UNSET
 
 
@@ -73,7 +73,7 @@ def ending_of(answer: ReplayAnswer) -> Ending:
     if answer.status != 200:
         outcome = "refused" if answer.status in REFUSED else "error"
         return Ending(outcome, error=f"{answer.status} {error_text(bytes(answer.tail))}".strip())
-    usage: Usage | None = None
+    usage: CompletionUsage | None = None
     for event in _last_events(bytes(answer.tail)):
         if (error := event.error) is not UNSET:
             message = error.get("message", error) if isinstance(error, dict) else error
@@ -83,12 +83,12 @@ def ending_of(answer: ReplayAnswer) -> Ending:
         return Ending("error", error="the stream ended without [DONE]")
     if not usage:
         return Ending("ok")
-    details = usage.prompt_tokens_details or PromptDetails()
+    details = usage.prompt_tokens_details or CompletionPromptDetails()
     counts = usage.prompt_tokens, details.cached_tokens, usage.completion_tokens
     return Ending("ok", *counts, cached_from=_places(details))
 
 
-def _places(details: PromptDetails) -> tuple[int, int, int, int] | None:
+def _places(details: CompletionPromptDetails) -> tuple[int, int, int, int] | None:
     """What is in none of the tiers came from elsewhere."""
     tiers = details.cached_tokens_details
     if tiers is None or tiers == CachedTiers():
@@ -97,12 +97,12 @@ def _places(details: PromptDetails) -> tuple[int, int, int, int] | None:
     return device, host, disk, max(0, (details.cached_tokens or 0) - device - host - disk)
 
 
-def _last_events(tail: bytes) -> Iterator[Event]:
+def _last_events(tail: bytes) -> Iterator[CompletionEvent]:
     """The whole events at the end of a stream, last first, without one that was cut."""
     for line in reversed(tail.split(b"\n")):
         if line.startswith(b"data: {"):
             with contextlib.suppress(ValueError):
-                yield msgspec.json.decode(line[6:], type=Event)
+                yield msgspec.json.decode(line[6:], type=CompletionEvent)
 
 
 def error_text(body: bytes) -> str:

@@ -15,7 +15,7 @@ URL = "https://hooks.example.com/services/T0/s3cret?key=s3cret"
 def test_changes_are_audited_without_url_and_secrets(make_channel) -> None:
     channel = make_channel("pager", url=URL)
     first = channel.secret
-    services.change_channel(channel, services.ChannelChange(url=URL + "2", events=["delivery.*"], name="night"), ADA)
+    services.change_channel(channel, services.ChannelEdit(url=URL + "2", events=["delivery.*"], name="night"), ADA)
     second = services.rotate_secret(channel, ADA)
     services.test_channel(channel, ADA)
     services.delete_channel(channel, ADA)

@@ -182,7 +182,7 @@ def test_one_channel_takes_a_part_of_a_step_only(channel, make_channel, receiver
 
 
 def test_disabling_a_channel_ends_what_waits(notice) -> None:
-    services.change_channel(notice.channel, services.ChannelChange(enabled=False), ADA)
+    services.change_channel(notice.channel, services.ChannelEdit(enabled=False), ADA)
     assert (state(notice).status, notice.outcome) == (Status.GIVEN_UP, "the channel was disabled")
 
 

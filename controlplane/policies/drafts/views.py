@@ -21,7 +21,7 @@ from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.selectors import scope_of
 from controlplane.policies.views import (
-    Refusal,
+    PublishRefusal,
     ShownChange,
     changes,
     find,
@@ -199,7 +199,7 @@ def review(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "policies/review.html", review_context(request, draft))
 
 
-def review_context(request: HttpRequest, draft: Draft, refusal: Refusal | None = None) -> dict[str, object]:
+def review_context(request: HttpRequest, draft: Draft, refusal: PublishRefusal | None = None) -> dict[str, object]:
     live = selectors.live_version(draft.policy)
     return {
         "policy": draft.policy,
@@ -249,10 +249,10 @@ def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> Htt
         messages.error(request, f"Not published: {error}.")
         return redirect("policy", name=policy.name)
     if error.kind in ("open", "state", "freeze"):  # a delivery or a freeze is in the way
-        refusal = Refusal([f"{error}."])
+        refusal = PublishRefusal([f"{error}."])
         return render(request, "policies/review.html", review_context(request, draft, refusal), status=409)
     if error.kind == "draft":  # somebody saved after the review: show their values
-        refusal = Refusal([f"{error}. Look at the values below once more."])
+        refusal = PublishRefusal([f"{error}. Look at the values below once more."])
         return render(request, "policies/review.html", review_context(request, draft, refusal), status=412)
     return conflicts.page(request, policy, error, error.base)
 

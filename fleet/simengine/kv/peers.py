@@ -21,7 +21,7 @@ from fleet.simengine.kv.connector import (
     TransferRequest,
     TransferSource,
 )
-from fleet.simengine.kv.wire import Failed, Lookup, Moved, Pull
+from fleet.simengine.kv.wire import BlocksMoved, Lookup, PeerError, Pull
 
 PULL_PATH = "/kv/pull"
 LOOKUP_PATH = "/kv/lookup"
@@ -129,7 +129,7 @@ class PeerConnector:
             if not waiters:
                 self._awaited.pop(key, None)
 
-    async def _move(self, request: EngineRequest, asked: Pull) -> Moved:
+    async def _move(self, request: EngineRequest, asked: Pull) -> BlocksMoved:
         tokens = request.prompt_tokens
         size = round(max(tokens - asked.first, 0) * self.host.transfers.bytes_per_token)
         seconds = 0.0
@@ -141,7 +141,7 @@ class PeerConnector:
                 await asyncio.sleep(seconds / self.host.time_scale)
             finally:
                 self._transfers -= 1
-        return Moved(list(request.chain[: tokens // self.host.block_size]), tokens, size, seconds)
+        return BlocksMoved(list(request.chain[: tokens // self.host.block_size]), tokens, size, seconds)
 
     def _connect_s(self, receiver: str) -> float:
         if receiver in self._met:
@@ -170,10 +170,10 @@ class PeerConnector:
         done_s = (time.monotonic() - asked) * scale
         await asyncio.sleep((next_poll_s(0.0, done_s, poll_s) - done_s) / scale)
 
-    async def _ask(self, source: TransferSource, first: int) -> Moved:
+    async def _ask(self, source: TransferSource, first: int) -> BlocksMoved:
         wait_s = self._hold_s if source.waits else 0
         asked = Pull(source.key, source.engine_id, first, wait_s, receiver=self.engine_id)
-        return await ask(self._client, source.url + PULL_PATH, asked, Moved)
+        return await ask(self._client, source.url + PULL_PATH, asked, BlocksMoved)
 
     def decline(self, source: TransferSource) -> None:
         task = asyncio.get_running_loop().create_task(self._pull_nothing(source))
@@ -193,7 +193,7 @@ class PeerConnector:
 
 
 def _failed(status: int, error: str) -> tuple[int, bytes]:
-    return status, msgspec.json.encode(Failed(error))
+    return status, msgspec.json.encode(PeerError(error))
 
 
 def client() -> httpx.AsyncClient:

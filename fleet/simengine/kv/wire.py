@@ -16,14 +16,14 @@ class Pull(msgspec.Struct, frozen=True):
     receiver: str
 
 
-class Moved(msgspec.Struct, frozen=True):
+class BlocksMoved(msgspec.Struct, frozen=True):
     hashes: list[int]
     tokens: int
     bytes: int
     seconds: float  # virtual
 
 
-class Failed(msgspec.Struct, frozen=True):
+class PeerError(msgspec.Struct, frozen=True):
     error: str
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.simengine.kv.connector import TransferFailed
 from fleet.simengine.kv.peers import ask
-from fleet.simengine.kv.wire import Lookup, Moved
+from fleet.simengine.kv.wire import BlocksMoved, Lookup
 from fleet.tests.simengine.conftest import Sim, start
 
 PROMPT = "the quick brown fox " * 400  # 2,000 tokens
@@ -150,7 +150,7 @@ def test_a_source_that_is_no_engine_is_a_failed_transfer() -> None:
     async def asked() -> None:
         page = httpx.MockTransport(lambda request: httpx.Response(200, text="<html>"))
         async with httpx.AsyncClient(transport=page) as client:
-            await ask(client, "http://other/kv/pull", Lookup("key", 0), Moved)
+            await ask(client, "http://other/kv/pull", Lookup("key", 0), BlocksMoved)
 
     with pytest.raises(TransferFailed, match="http://other/kv/pull: JSON is malformed"):
         asyncio.run(asked())

@@ -31,7 +31,7 @@ def _parse(body: Body) -> RequestParams:
     )
 
 
-class _Usage(msgspec.Struct, frozen=True):
+class _AnthropicUsage(msgspec.Struct, frozen=True):
     """Anthropic's input tokens exclude those read from the cache."""
 
     input_tokens: int
@@ -45,7 +45,7 @@ class _Stop(msgspec.Struct, frozen=True):
     stop_sequence: str | None = None
 
 
-class _Text(msgspec.Struct, frozen=True, tag="text"):
+class _AnthropicText(msgspec.Struct, frozen=True, tag="text"):
     text: str
 
 
@@ -54,16 +54,16 @@ class _Message(msgspec.Struct, frozen=True):
     type: str
     role: str
     model: str
-    content: list[_Text]
+    content: list[_AnthropicText]
     stop_reason: str | None
     stop_sequence: str | None
-    usage: _Usage
+    usage: _AnthropicUsage
     kv_transfer_params: msgspec.Struct | msgspec.UnsetType | None = msgspec.UNSET  # of a whole answer
 
 
-def _usage(job: EngineJob, output_tokens: int) -> _Usage:
+def _usage(job: EngineJob, output_tokens: int) -> _AnthropicUsage:
     cached = job.cached_tokens
-    return _Usage(job.prompt_tokens - cached, output_tokens, 0, cached)
+    return _AnthropicUsage(job.prompt_tokens - cached, output_tokens, 0, cached)
 
 
 def _stop(choice: Choice) -> _Stop:
@@ -72,21 +72,21 @@ def _stop(choice: Choice) -> _Stop:
     return _Stop("max_tokens" if choice.answer.reason == "length" else "end_turn")
 
 
-def _message(job: EngineJob, content: list[_Text], stop: _Stop, usage: _Usage) -> _Message:
+def _message(job: EngineJob, content: list[_AnthropicText], stop: _Stop, usage: _AnthropicUsage) -> _Message:
     return _Message(job.id, "message", "assistant", job.model, content, stop.stop_reason, stop.stop_sequence, usage)
 
 
 def _whole(job: EngineJob) -> bytes:
     choice = job.choices[0]
     stop, usage = _stop(choice), _usage(job, job.completion_tokens)
-    message = _message(job, [_Text(choice.answer.text)], stop, usage)
+    message = _message(job, [_AnthropicText(choice.answer.text)], stop, usage)
     return msgspec.json.encode(msgspec.structs.replace(message, kv_transfer_params=job.kv))
 
 
 def _begin(job: EngineJob) -> bytes:
     message = _message(job, [], _Stop(), _usage(job, 0))
     return sse_event("message_start", message=message) + sse_event(
-        "content_block_start", index=0, content_block=_Text("")
+        "content_block_start", index=0, content_block=_AnthropicText("")
     )
 
 

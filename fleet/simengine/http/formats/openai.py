@@ -37,21 +37,21 @@ def context_prompt(body: Body, name: str) -> bytes:
     return tokens.unpadded(prompt_of(body.get(name)))
 
 
-class Usage(msgspec.Struct, frozen=True):
+class OpenAiUsage(msgspec.Struct, frozen=True):
     prompt_tokens: int
     total_tokens: int
     completion_tokens: int
     prompt_tokens_details: CachedDetails
 
 
-def usage(job: EngineJob) -> Usage:
+def usage(job: EngineJob) -> OpenAiUsage:
     prompt, cached, completion = job.prompt_tokens, job.cached_details, job.completion_tokens
     context = job.params.kv.ctx_usage
     if context is not None:  # a generation server of TensorRT-LLM repeats the context server's usage
         prompt = prompt if context.prompt_tokens is None else context.prompt_tokens
         details = context.prompt_tokens_details
         cached = CachedDetails(details.cached_tokens if details is not None else 0)
-    return Usage(prompt, prompt + completion, completion, cached)
+    return OpenAiUsage(prompt, prompt + completion, completion, cached)
 
 
 def model_of(body: Body) -> str | None:
@@ -110,14 +110,14 @@ def end(job: EngineJob) -> bytes:
     return job.head + b'"choices":[],"usage":' + msgspec.json.encode(usage(job)) + b"}\n\n" + DONE
 
 
-class Message(msgspec.Struct, frozen=True):
+class AnswerMessage(msgspec.Struct, frozen=True):
     role: str
     content: str
 
 
 class WholeChoice(msgspec.Struct, frozen=True, kw_only=True):
     index: int
-    message: Message | msgspec.UnsetType  # of chat completions
+    message: AnswerMessage | msgspec.UnsetType  # of chat completions
     text: str | msgspec.UnsetType  # of text completions
     logprobs: msgspec.Raw | None
     finish_reason: str
@@ -131,7 +131,7 @@ def whole(job: EngineJob, kind: str, *, chat: bool, logprobs: LogprobsWriter) ->
     choices = [
         WholeChoice(
             index=choice.index,
-            message=Message("assistant", choice.answer.text) if chat else msgspec.UNSET,
+            message=AnswerMessage("assistant", choice.answer.text) if chat else msgspec.UNSET,
             text=msgspec.UNSET if chat else choice.answer.text,
             logprobs=None
             if job.params.logprobs is None
