@@ -11,8 +11,8 @@ from django.utils import timezone
 from msgspec import convert
 
 from fleet import jobs
-from fleet.inventory import Inventory, decode_inventory
 from fleet.kinds.engine_config import EngineConfig
+from fleet.kinds.resources import Inventory, decode_inventory
 from fleet.kinds.wire import Wire
 
 
@@ -60,7 +60,7 @@ class Node(models.Model):
     hostname = models.CharField(max_length=255, blank=True)
     address = models.CharField(max_length=255, default="127.0.0.1")  # of its instances, for routers
     last_seen = models.DateTimeField(null=True, blank=True)  # latest heartbeat, every few seconds
-    inventory = models.JSONField(default=dict)  # found by its worker (fleet/inventory.py)
+    inventory = models.JSONField(default=dict)  # found by its worker (fleet/kinds/resources.py)
     labels = models.JSONField(default=dict)  # options of its worker, matched by placement
     cordoned = models.BooleanField(default=False)  # no new instances
     draining = models.BooleanField(default=False)  # running instances move elsewhere

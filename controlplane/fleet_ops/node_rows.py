@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from fleet.control import nodes
 from fleet.counted import percent
-from fleet.inventory import Inventory, NodeGpu
+from fleet.kinds.resources import Inventory, NodeGpu
 from fleet.models import Instance, Node
 from fleet.snapshot import node_views
 

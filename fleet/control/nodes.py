@@ -14,7 +14,7 @@ from msgspec import to_builtins
 
 from fleet import events
 from fleet.control.launchers import current
-from fleet.inventory import Inventory
+from fleet.kinds.resources import Inventory
 from fleet.models import InstanceEvent, Node
 from fleet.node.launcher import Launcher
 from fleet.redis import connect

@@ -6,7 +6,7 @@ The cluster's scheduler chooses the machine of a Pod; the sums keep Weir from re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fleet.inventory import NodeGpu
+from fleet.kinds.resources import NodeGpu
 from fleet.kubernetes.objects import Resource
 
 _BINARY = {f"{letter}i": 1024.0 ** (power + 1) for power, letter in enumerate("KMGTPE")}

@@ -8,8 +8,8 @@ template: {spec: {nodeSelector: {…}, volumes: […], containers: [{name: engin
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleet.inventory import PodsOfNode
 from fleet.kinds import KINDS
+from fleet.kinds.resources import PodsOfNode
 from fleet.kubernetes.overlay import Json
 from fleet.spec import document
 from fleet.spec.masking import hidden

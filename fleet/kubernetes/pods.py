@@ -13,8 +13,8 @@ from pathlib import Path
 from django.utils import timezone
 from msgspec import structs
 
-from fleet.inventory import Inventory
 from fleet.kinds import KINDS
+from fleet.kinds.resources import Inventory
 from fleet.kinds.wire import Wire
 from fleet.kubernetes import capacity, manifests, pod_settings, status
 from fleet.kubernetes.api import Absent, Exists, Forbidden, KubernetesApi, KubernetesError, NotReached

@@ -8,8 +8,8 @@ from django.conf import settings
 from django.utils import timezone
 from msgspec import structs
 
-from fleet.inventory import Inventory
 from fleet.kinds import KINDS
+from fleet.kinds.resources import Inventory
 from fleet.models import Instance
 from fleet.node import engine_user, fencing, logs, process
 from fleet.node.inventory import inventory, read_gpus

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from fleet.inventory import Disk, Inventory, NodeGpu
+from fleet.kinds.resources import Disk, Inventory, NodeGpu
 
 MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 

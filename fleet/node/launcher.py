@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fleet.inventory import Inventory
+from fleet.kinds.resources import Inventory
 from fleet.models import Instance
 from fleet.node.prepare import PreparedStart
 

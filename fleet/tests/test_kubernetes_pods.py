@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from fleet.control import launchers, node_agent, nodes
-from fleet.inventory import PodsOfNode
+from fleet.kinds.resources import PodsOfNode
 from fleet.kubernetes import pods as launched
 from fleet.kubernetes.pods import Pods
 from fleet.models import DesiredState, Instance, Node, Pool, State

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from router.contract.histogram import Histogram
+from router.contract.metrics_page import Histogram
 from router.prefix.exact.index import ExactIndex
 from router.tokenize.tokenizer import Tokenizer
 

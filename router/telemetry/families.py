@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from router.contract.histogram import Histogram
+from router.contract.metrics_page import Histogram
 
 PREFIX = "weir_router_"
 

@@ -26,7 +26,7 @@ def recorded_requests(pools: Collection[str]) -> RecordedRequests | None:
 
 
 @dataclass(frozen=True, slots=True)
-class CandidatesPicture:
+class SpreadPicture:
     recorded: RecordedRequests | None  # None: Redis is away
     data: object = None  # for the script that draws it; None: nothing was recorded
     sentence: str = ""
@@ -37,30 +37,30 @@ class CandidatesPicture:
 @register.inclusion_tag("receipts/_class_shares.html")
 def class_shares_picture(
     recorded: RecordedRequests | None, live: JsonObject, draft: JsonObject
-) -> dict[str, CandidatesPicture]:
+) -> dict[str, SpreadPicture]:
     found = class_shares.sizes(recorded.requests) if recorded else []
     if not found:
-        return {"picture": CandidatesPicture(recorded)}
+        return {"picture": SpreadPicture(recorded)}
     sentence = class_shares.sentence(found, parse(live), parse(draft))
-    return {"picture": CandidatesPicture(recorded, {"sizes": found, "live": live["classes"]}, sentence)}
+    return {"picture": SpreadPicture(recorded, {"sizes": found, "live": live["classes"]}, sentence)}
 
 
 @register.inclusion_tag("receipts/_spread.html")
 def spread_picture(
     recorded: RecordedRequests | None, field: PolicyField, live: JsonObject, draft: JsonObject
-) -> dict[str, CandidatesPicture | PolicyField]:
+) -> dict[str, SpreadPicture | PolicyField]:
     """Empty for a parameter that limits nothing recorded."""
     if field.path not in spreads.QUANTITIES:
         return {}
     what, policy = spreads.QUANTITIES[field.path].what, parse(live)
     found = spreads.spread(recorded, field.path, policy["load.request_tokens"]) if recorded is not None else []
     if not found:
-        return {"field": field, "picture": CandidatesPicture(recorded, what=what)}
+        return {"field": field, "picture": SpreadPicture(recorded, what=what)}
     unit, new = field.parameter.unit, parse(draft)[field.path]
     old = policy.get(field.path, new)  # of another strategy
     data = {"values": found, "live": old, "unit": unit}
     few = sum(count for _, count in found) < spreads.FEW
     return {
         "field": field,
-        "picture": CandidatesPicture(recorded, data, spreads.sentence(found, old, new, unit), what, few),
+        "picture": SpreadPicture(recorded, data, spreads.sentence(found, old, new, unit), what, few),
     }

@@ -205,7 +205,7 @@ async def ask(client: httpx.AsyncClient, url: str, asked: msgspec.Struct, kind: 
     try:
         answer = await client.post(url, content=msgspec.json.encode(asked))
         if answer.status_code != 200:
-            raise TransferFailed(f"{url}: {msgspec.json.decode(answer.content, type=Failed).error}")
+            raise TransferFailed(f"{url}: {msgspec.json.decode(answer.content, type=PeerError).error}")
         return msgspec.json.decode(answer.content, type=kind)
     except (httpx.HTTPError, httpx.InvalidURL, msgspec.DecodeError) as error:
         raise TransferFailed(f"{url}: {error or type(error).__name__}") from None
