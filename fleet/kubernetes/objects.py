@@ -117,7 +117,7 @@ class Pod(Resource, frozen=True):
 class Event(Object, frozen=True):
     """Of a watch."""
 
-    type: str  # ADDED, MODIFIED, DELETED; BOOKMARK: its object has only a version; ERROR: its object is a Refusal
+    type: str  # ADDED, MODIFIED, DELETED; BOOKMARK: its object has only a version; ERROR: its object is an ApiRefusal
     object: Raw
 
 
