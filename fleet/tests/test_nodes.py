@@ -69,7 +69,7 @@ def test_gpus_are_told_by_nvml_and_why_not_where_it_does_not_answer(monkeypatch:
         nvmlDeviceGetUtilizationRates=lambda handle: types.SimpleNamespace(gpu=45),
     )
     monkeypatch.setitem(sys.modules, "pynvml", one)
-    assert inventory.read_gpus() == ((inventory.Gpu(0, "H200", 8, 2, 0.45),), "")
+    assert inventory.read_gpus() == ((inventory.NodeGpu(0, "H200", 8, 2, 0.45),), "")
 
 
 # Reporting and keeping off
