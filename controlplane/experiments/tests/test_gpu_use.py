@@ -18,6 +18,14 @@ from fleet.tests.test_nodes import nvml
 pytestmark = pytest.mark.django_db
 
 
+@pytest.fixture(autouse=True)
+def fresh_inventory():
+    """A node keeps its inventory for a while, and other tests use the same one."""
+    nodes._inventory.cache_clear()
+    yield
+    nodes._inventory.cache_clear()
+
+
 def on_gpu(monkeypatch, percent, used=2):
     """What NVML says from now on."""
     module = nvml(
