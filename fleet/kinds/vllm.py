@@ -80,7 +80,8 @@ def _events(launch: Launch) -> dict[str, bool | str]:
 
 def environment(spec: VllmSpec, launch: Launch) -> dict[str, str]:
     # Only its own modules: it is started in the folder that contains Weir's.
-    found = {"PYTHONPATH": "", "PYTHONSAFEPATH": "1", "VLLM_NO_USAGE_STATS": "1"}
+    # The fault handler writes to the log what ended a process in native code.
+    found = {"PYTHONPATH": "", "PYTHONSAFEPATH": "1", "PYTHONFAULTHANDLER": "1", "VLLM_NO_USAGE_STATS": "1"}
     if spec.device == "cpu":
         found["VLLM_CPU_KVCACHE_SPACE"] = str(spec.cpu_kv_gib)
     if spec.sleep_mode:

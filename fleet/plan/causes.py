@@ -94,6 +94,10 @@ _KNOWN = (
         "this build found no usable GPU: check the driver and engine.gpus, or set engine.device to cpu",
     ),
     (
+        r"Fatal Python error: Illegal instruction",
+        "the CPU refused an instruction: on a CPU with AMX set dtype to float32, or leave out --enforce-eager",
+    ),
+    (
         r"Sleep mode is not supported",
         "this device does not support sleep mode: turn sleep_mode off",
     ),

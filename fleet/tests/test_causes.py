@@ -37,6 +37,7 @@ LINES = {
     "RuntimeError: Failed to register worker with the Mooncake bootstrap server at http://10.0.0.1:8998 after 5 "
     "attempts.": "the Mooncake bootstrap server could not be reached",
     "ValueError: The environment variable 'MOONCAKE_CONFIG_PATH' is not set.": "the Mooncake store has no config",
+    "Fatal Python error: Illegal instruction": "the CPU refused an instruction",
     "rdma_context.cpp: (no RDMA devices found)": "the host has no usable RDMA device",
     "RuntimeError: Failed to infer device type, please set the environment variable": "this build found no usable GPU",
     "ImportError: libcuda.so.1: cannot open shared object file": "this build found no usable GPU",
