@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 TESTS_STAMP := $(VENV)/.installed-dev
-PYTEST := $(PY) -m pytest -n 2
+PYTEST := $(PY) -m pytest
 FAST := not attacks and not browser and not slow and not deploy and not engines
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 ENGINES := .engines
@@ -15,31 +15,33 @@ ENGINES_STAMP := $(ENGINES)/.installed
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
 
+# $(call pytest,RUNNER,PROCESSES,MARKER): what a busy machine made fail gets a second chance, alone; what fails twice fails.
+pytest = $(1) -n $(2) -m "$(3)" || \
+	{ echo "== once more, alone: what failed"; $(1) -n 0 -p no:randomly -m "$(3)" --last-failed --last-failed-no-failures none --maxfail 5; }
+
 test: lint
-	$(PYTEST) -m "$(FAST)"
+	$(call pytest,$(PYTEST),2,$(FAST))
 
 test-slow: $(TESTS_STAMP)
-	$(PYTEST) -m "slow and not attacks and not browser and not engines"
+	$(call pytest,$(PYTEST),2,slow and not attacks and not browser and not engines)
 
 # Malformed requests, every credential, hunted secrets, exhausted resources.
 test-attacks: $(TESTS_STAMP)
-	$(PYTEST) -m attacks
+	$(call pytest,$(PYTEST),2,attacks)
 
 # The fast tests once more, on the servers that production has, and Weir as a whole on them.
 test-deploy: $(TESTS_STAMP)
 	@$(call install,requirements-deploy.txt)
-	$(PY) -m controlplane.tests.on_postgres -n 2 -m "$(FAST)" controlplane fleet
-	$(PYTEST) -n 0 -m deploy
+	$(call pytest,$(PY) -m controlplane.tests.on_postgres controlplane fleet,2,$(FAST))
+	$(call pytest,$(PYTEST),0,deploy)
 
-# What a busy machine made too late for Chromium gets a second chance, alone; what fails twice fails.
 test-browser: $(TESTS_STAMP)
 	@$(PY) docs/chromium.py
-	$(PYTEST) -m browser || $(PY) -m pytest -n 0 -p no:randomly -m browser --last-failed --last-failed-no-failures none
+	$(call pytest,$(PYTEST),2,browser)
 
 # Real vLLM, NIXL and Mooncake on the CPU, one fleet after the other: two of them fill a small machine.
-# An engine that is not ready in time on a busy one is given a second chance; what fails twice fails.
 test-engines: $(TESTS_STAMP) $(ENGINES_STAMP)
-	$(PY) -m pytest -n 0 -p no:randomly -m engines || $(PY) -m pytest -n 0 -p no:randomly -m engines --last-failed --last-failed-no-failures none
+	$(call pytest,$(PYTEST) -p no:randomly,0,engines)
 
 engines: $(ENGINES_STAMP)
 
