@@ -37,7 +37,7 @@ async def says(child, text):
 
 
 async def test_what_it_says_goes_to_its_log(make):
-    child = make("import sys; print('out'); print('trouble', file=sys.stderr)")
+    child = make("import sys; print('out', flush=True); print('trouble', file=sys.stderr)")
     await child.start()
     assert await child.ended() == 0
     assert child.last_line() == "trouble"
