@@ -95,7 +95,8 @@ _KNOWN = (
     ),
     (
         r"Fatal Python error: Illegal instruction",
-        "the CPU refused an instruction: on a CPU with AMX set dtype to float32, or leave out --enforce-eager",
+        "the CPU refused an instruction: with AMX set dtype to float32 or leave out --enforce-eager, without AVX-512"
+        " use a build for this CPU",
     ),
     (
         r"Sleep mode is not supported",
