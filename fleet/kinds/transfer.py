@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 GIB = 1024**3
 _ROLES = {BOTH: "kv_both", PREFILL: "kv_producer"}
+# A cache: what cannot be loaded is computed. vLLM's default fails the request with status 500.
+_CACHE = {"kv_role": "kv_both", "kv_load_failure_policy": "recompute"}
 STORE_FILE = "mooncake.json"
 LMCACHE_FILE = "lmcache.yaml"
 
@@ -85,7 +87,7 @@ def mooncake_store(spec: "VllmSpec", launch: Launch) -> Transfer:
     return Transfer(
         {
             "kv_connector": "MooncakeStoreConnector",
-            "kv_role": "kv_both",
+            **_CACHE,
             # Names a socket file on the host: instances with the same number would answer each other's look-ups.
             "kv_connector_extra_config": {"lookup_rpc_port": launch.ports["http"]},
         },
@@ -108,7 +110,7 @@ def offload_ssd(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 
 def _offloading(extra: Mapping[str, object]) -> Mapping[str, object]:
-    return {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+    return {"kv_connector": "OffloadingConnector", **_CACHE, "kv_connector_extra_config": extra}
 
 
 def _bytes(gib: float) -> int:
@@ -140,7 +142,7 @@ def _lmcache(launch: Launch, values: Mapping[str, object], volume: str = "") -> 
     text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in {"chunk_size": 256, **values}.items())
     metrics = f"{launch.folder}/metrics"  # through it LMCache's numbers reach vLLM's page, which another process makes
     return Transfer(
-        {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"},
+        {"kv_connector": "LMCacheConnectorV1", **_CACHE},
         {"LMCACHE_CONFIG_FILE": f"{launch.folder}/{LMCACHE_FILE}", "PROMETHEUS_MULTIPROC_DIR": metrics},
         {LMCACHE_FILE: text},
         modules=("lmcache",),
@@ -152,7 +154,7 @@ def _lmcache(launch: Launch, values: Mapping[str, object], volume: str = "") -> 
 def example_disk(spec: "VllmSpec", launch: Launch) -> Transfer:
     folder = _folder(spec, launch)
     extra = {"shared_storage_path": folder}
-    config = {"kv_connector": "ExampleConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+    config = {"kv_connector": "ExampleConnector", **_CACHE, "kv_connector_extra_config": extra}
     return Transfer(config, volume=folder)
 
 

@@ -127,6 +127,25 @@ def test_tiers_of_one_instance(given: dict[str, Any], connector: str, extra: dic
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        {"kv": "mooncake-store", "master": "m"},
+        *({"kv": kv} for kv in ("offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")),
+        {"kv": "example-disk"},
+    ],
+    ids=lambda given: given["kv"],
+)
+def test_a_request_whose_cached_blocks_cannot_be_loaded_computes_them(given: dict[str, Any]) -> None:
+    line, _, _ = made("vllm", {"dram_gib": 1, **given}, launch(m="127.0.0.1:18200"))
+    assert transfer_of(line)["kv_load_failure_policy"] == "recompute"
+
+
+@pytest.mark.parametrize("kv", ["nixl", "mooncake-p2p"])
+def test_a_transfer_that_fails_is_told_to_the_router_which_asks_again(kv: str) -> None:
+    assert "kv_load_failure_policy" not in transfer_of(made("vllm", {"kv": kv})[0])
+
+
+@pytest.mark.parametrize(
     ("kv", "words"),
     [
         ("lmcache-dram", "local_cpu: true\nmax_local_cpu_size: 2.0\n"),

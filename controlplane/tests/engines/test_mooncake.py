@@ -2,7 +2,10 @@
 
 import os
 import shutil
+import signal
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +42,23 @@ def test_one_instance_takes_from_the_store_what_another_has_computed(shared: Fle
     shared.until(lambda: host()["used_bytes"] > 0 and host()["hits_total"] > 0, "blocks in the store, and hits", 60)
     assert "KV tiers" in shared.page("/fleet/instances/master-0/")
     shared.everybody()
+
+
+def test_blocks_that_cannot_be_read_in_time_are_computed_instead_of_failing_the_request(shared: Fleet) -> None:
+    prompt = "late " + LONG
+    said, _, _ = shared.ask(prompt, url=shared.one("tiny-0")["url"])
+    time.sleep(2)  # until its blocks are in the store
+    pid = shared.one("tiny-0")["pid"]
+    os.killpg(pid, signal.SIGSTOP)
+    goes_on = threading.Timer(8, os.killpg, (pid, signal.SIGCONT))  # after the 5 s for which the blocks are leased
+    goes_on.start()
+    try:
+        again, _, _ = shared.ask(prompt, url=shared.one("tiny-1")["url"])
+    finally:
+        goes_on.join()
+    assert again == said
+    assert "Recovered from KV load failure" in (shared.weir.folder / "logs/instances/tiny-1.log").read_text()
+    shared.until_ready("tiny-0", "tiny-1")
 
 
 def test_a_prompt_computed_by_one_and_decoded_by_the_other_gives_the_answer_of_one_alone(shared: Fleet) -> None:
