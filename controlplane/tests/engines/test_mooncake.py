@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,20 +33,25 @@ def taken(fleet: Fleet, prompt: str) -> int:
     return fleet.cached(usage)
 
 
+def stored(fleet: Fleet) -> dict[str, float]:
+    """The newest sample of the store's memory."""
+    return fleet.one("master-0")["sample"]["kv_tiers"]["host"]
+
+
 def test_one_instance_takes_from_the_store_what_another_has_computed(shared: Fleet) -> None:
     assert taken(shared, "shared " + LONG) > 1000
     sources = lambda: shared.one("tiny-1")["sample"]["cached_by_source"]  # noqa: E731
     shared.until(lambda: sum(value for tier, value in sources().items() if tier != "device") > 1000, "the hits", 60)
-    host = lambda: shared.one("master-0")["sample"]["kv_tiers"]["host"]  # noqa: E731
-    shared.until(lambda: host()["used_bytes"] > 0 and host()["hits_total"] > 0, "blocks in the store, and hits", 60)
+    in_store = lambda: stored(shared)["used_bytes"] > 0 and stored(shared)["hits_total"] > 0  # noqa: E731
+    shared.until(in_store, "blocks in the store, and hits", 60)
     assert "KV tiers" in shared.page("/fleet/instances/master-0/")
     shared.everybody()
 
 
 def test_blocks_that_cannot_be_read_in_time_are_computed_instead_of_failing_the_request(shared: Fleet) -> None:
-    prompt = "late " + LONG
+    prompt, before = "late " + LONG, stored(shared)["used_bytes"]
     said, _, _ = shared.ask(prompt, url=shared.one("tiny-0")["url"])
-    time.sleep(2)  # until its blocks are in the store
+    shared.until(lambda: stored(shared)["used_bytes"] > before, "its blocks in the store", 60)
     pid = shared.one("tiny-0")["pid"]
     os.killpg(pid, signal.SIGSTOP)
     goes_on = threading.Timer(8, os.killpg, (pid, signal.SIGCONT))  # after the 5 s for which the blocks are leased
