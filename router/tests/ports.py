@@ -10,7 +10,8 @@ import os
 import socket
 
 _PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
-_SERVERS = range(10_000 + 1_000 * _PROCESS, 11_000 + 1_000 * _PROCESS)
+# Above 10080, where Chromium opens no page.
+_SERVERS = range(10_100 + 1_000 * _PROCESS, 11_000 + 1_000 * _PROCESS)
 _ENGINES = range(20_000 + 1_200 * _PROCESS, 21_200 + 1_200 * _PROCESS)
 # Each goes once round before it comes again: a port that was just left may still be held by an old connection.
 _turns = itertools.count(os.getpid() * 37)
