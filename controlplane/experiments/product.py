@@ -1,6 +1,5 @@
 """Which product performs an experiment: its version, commit and source."""
 
-import hashlib
 import platform
 import shutil
 import subprocess
@@ -9,23 +8,13 @@ from functools import cache
 from django.conf import settings
 
 from controlplane.experiments.record import Product
+from controlplane.twin.fingerprint import source_sha256
 from router.contract.version import VERSION
-
-# What the numbers of a simulation depend on.
-COUNTED = (
-    "controlplane/experiments",
-    "controlplane/traces",
-    "controlplane/twin",
-    "fleet/engine",
-    "router/policy",
-    "router/pool",
-    "router/prefix",
-)
 
 
 @cache
 def product() -> Product:
-    return Product(VERSION, _commit(), _source_sha256(), platform.python_version())
+    return Product(VERSION, _commit(), source_sha256(), platform.python_version())
 
 
 def _commit() -> str:
@@ -35,12 +24,3 @@ def _commit() -> str:
     ask = [git, "-C", str(settings.BASE_DIR), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
     done = subprocess.run(ask, capture_output=True, text=True, timeout=10, check=False)
     return done.stdout.strip()
-
-
-def _source_sha256() -> str:
-    digest = hashlib.sha256()
-    for folder in COUNTED:
-        for path in sorted((settings.BASE_DIR / folder).rglob("*.py")):
-            if "tests" not in path.parts:
-                digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()

@@ -21,6 +21,7 @@ from controlplane.previews.models import Preview
 from controlplane.previews.source import TrafficPart
 from controlplane.traces import library
 from controlplane.traces.types import BadTrace
+from controlplane.twin.fingerprint import source_sha256
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
 from fleet import jobs
 from fleet.jobs import CANCELLED, ENDED, FAILED
@@ -32,7 +33,6 @@ from router.policy.schema import document as documents
 
 KEPT = 200  # of each policy, the newest
 MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
-SCHEMA = 3  # raised when the same input gives a different result
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,8 @@ def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
         sorted((name, repr(one)) for name, one in twin.fleet.instances.items()),
         repr(twin.fleet.store),
     )
-    return hashlib.sha256(json.dumps([SCHEMA, preview.policy_id, text, part.content, model]).encode()).hexdigest()
+    asked = [source_sha256(), preview.policy_id, text, part.content, model]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
 def _same(key: str) -> Preview | None:

@@ -5,7 +5,6 @@ from typing import Any
 import redis
 from django.utils import timezone
 
-from controlplane.experiments.product import product
 from controlplane.experiments.start import fleets
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyError, PolicyInvalid
@@ -21,6 +20,7 @@ from controlplane.tuning.goals import Goals
 from controlplane.tuning.models import Trial, Tuning
 from controlplane.tuning.services import cut
 from controlplane.tuning.space import Dimension
+from controlplane.twin.fingerprint import source_sha256
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
 from fleet import jobs, selectors
 from fleet.jobs import DONE, FAILED, Heartbeat
@@ -62,7 +62,7 @@ def _perform(tuning: Tuning) -> dict[str, Any]:
     twin = twin_of(pool)
     part = source.take(tuning.trace_name, tuning.max_requests, tuning.seed, tuning.trace["until"])
     heartbeat = Heartbeat(tuning)
-    inputs = fleets.sha256([product().source_sha256, repr(twin.fleet), part.content])
+    inputs = fleets.sha256([source_sha256(), repr(twin.fleet), part.content])
     if tuning.trials.exists() and tuning.twin.get("inputs") != inputs:
         message = f"pool {tuning.pool}, its traffic or Weir has changed since the first trials: start another tuning"
         raise PolicyInvalid(message)

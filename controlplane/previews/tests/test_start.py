@@ -178,6 +178,12 @@ def test_other_engines_ask_another_question(policy, draft, pool):
     assert start(policy).pk != first.pk
 
 
+def test_changed_code_asks_another_question(policy, draft, monkeypatch):
+    first = start(policy)
+    monkeypatch.setattr(services, "source_sha256", lambda: "another")
+    assert start(policy).pk != first.pk
+
+
 def test_newer_traffic_asks_another_question(policy, draft, record):
     record(200)
     first = start(policy)

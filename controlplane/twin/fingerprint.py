@@ -1,0 +1,71 @@
+"""One fingerprint of the code that computes simulated results: of every module that the twin reaches by its imports.
+
+Results with the same fingerprint and the same inputs are equal. It needs no list of folders and no version raised by
+hand: a module that a result comes to depend on is imported by one that is in it already.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from django.conf import settings
+
+# What computes the result of a preview, of a tuning and of an experiment, and the engines that they simulate.
+ROOTS = (
+    "controlplane.experiments.results.statistics.comparison",
+    "controlplane.experiments.results.statistics.verdicts",
+    "controlplane.previews.analysis.compute",
+    "controlplane.previews.analysis.trust",
+    "controlplane.tuning.compute",
+    "controlplane.twin.pool_model",
+    "controlplane.twin.simulation.simulate",
+)
+
+
+@cache
+def source_sha256() -> str:
+    """Of this installation; equal where the same code computes, also without a repository."""
+    base = settings.BASE_DIR
+    return sha256_of({str(path.relative_to(base)): path.read_bytes() for path in reached(ROOTS, base).values()})
+
+
+def sha256_of(sources: dict[str, bytes]) -> str:
+    """`sources`: by path."""
+    digest = hashlib.sha256()
+    for path, source in sorted(sources.items()):
+        digest.update(path.encode() + b"\0" + hashlib.sha256(source).digest())
+    return digest.hexdigest()
+
+
+def reached(roots: Iterable[str], base: Path) -> dict[str, Path]:
+    """The modules below `base` that importing the roots executes, by name."""
+    found: dict[str, Path] = {}
+    left = list(roots)
+    while left:
+        name = left.pop()
+        path = _path(name, base)
+        if path is None or name in found:
+            continue
+        found[name] = path
+        left += _imports(path)
+        left += [name.rpartition(".")[0]]  # a package's __init__ runs first
+    return found
+
+
+def _path(name: str, base: Path) -> Path | None:
+    """None for a name that is no module of ours: of a library, or of something inside a module."""
+    if not name:
+        return None
+    folder = base.joinpath(*name.split("."))
+    return next((path for path in (folder.with_suffix(".py"), folder / "__init__.py") if path.is_file()), None)
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
