@@ -13,6 +13,7 @@ from controlplane.accounts.decorators import RoleMissing
 from controlplane.api import problems
 from controlplane.api.problems import ApiProblem, request_id_of
 from controlplane.permissions import who_can
+from router.contract.retry_after import retry_after
 
 
 def _is_api(request: HttpRequest) -> bool:
@@ -67,6 +68,20 @@ def unavailable(request: HttpRequest) -> HttpResponse:
 def _standalone(template: str, request: HttpRequest, status: int) -> HttpResponse:
     """Rendered without context processors, which may depend on the part that failed."""
     return HttpResponse(render_to_string(template, {"request_id": request_id_of(request)}), status=status)
+
+
+class RetryAfter:
+    """Tells when to come back, on each page and in the API, where the view did not."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        answer = self.get_response(request)
+        after = retry_after(answer.status_code)
+        if after is not None:
+            answer.setdefault("Retry-After", str(after))
+        return answer
 
 
 class WrongMethod:

@@ -67,6 +67,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "controlplane.api.middleware.RequestId",
+    "controlplane.errors.RetryAfter",
     "django.middleware.security.SecurityMiddleware",
     "controlplane.web.static.StaticFiles",
     "csp.middleware.CSPMiddleware",

@@ -125,7 +125,7 @@ def from_crash(error: Exception) -> ApiProblem:
 
 def from_database(error: Exception) -> ApiProblem:
     log.error("api.database_away", exc_info=error)
-    return ApiProblem(503, detail="the database does not answer or cannot be written", headers={"Retry-After": "5"})
+    return ApiProblem(503, detail="the database does not answer or cannot be written")
 
 
 def from_large_body(_: Exception) -> ApiProblem:

@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Schema
 
 from router.contract.problem import Problem, as_json
+from router.contract.retry_after import retry_after
 
 CONTENT_TYPE = "application/problem+json"
 TITLES = {
@@ -74,7 +75,8 @@ class ApiProblem(Exception):
         self.title = title or TITLES.get(status, "Error")
         self.detail = detail
         self.errors = errors
-        self.headers = headers or {}
+        after = retry_after(status)
+        self.headers = {**({} if after is None else {"Retry-After": str(after)}), **(headers or {})}
         self.extra = extra
 
 

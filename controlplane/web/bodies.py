@@ -112,9 +112,7 @@ def is_signed_in(headers: dict[bytes, bytes]) -> bool:
         return bool(role_of(_user_of(headers)))
     except DatabaseError as error:
         log.warning("web.callers_unknown", error=str(error))
-        raise BodyRefused(
-            ApiProblem(503, detail="the database does not answer", headers={"Retry-After": "5"})
-        ) from None
+        raise BodyRefused(ApiProblem(503, detail="the database does not answer")) from None
 
 
 def _user_of(headers: dict[bytes, bytes]) -> Any:

@@ -8,6 +8,8 @@ from typing import cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from router.contract.retry_after import retry_after
+
 HEAD_S = 20.0  # from the connection, or a further request's first byte, to the end of the head
 BODY_S = 60.0  # from the head to the end of the body, and longer for a large one:
 BODY_BYTES_PER_S = 32_768  # a body that arrives at this rate is in time
@@ -159,10 +161,17 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer, unless that would end up in the answer to another request, and close."""
         self._stop_timer()
         if not self.pipeline and (self.cycle is None or _has_no_answer(self.cycle)):
-            reason, text = _REFUSALS[status]
-            head = b"HTTP/1.1 %d %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            self.transport.write(head % (status, reason, len(text)) + text)
+            self.transport.write(refusal(status))
         self.transport.close()
+
+
+def refusal(status: int) -> bytes:
+    """The whole answer."""
+    reason, text = _REFUSALS[status]
+    after = retry_after(status)
+    later = b"" if after is None else b"retry-after: %d\r\n" % after
+    head = b"HTTP/1.1 %d %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n"
+    return head % (status, reason, len(text), later) + text
 
 
 def _has_no_answer(cycle: RequestResponseCycle) -> bool:

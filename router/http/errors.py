@@ -5,6 +5,8 @@
 
 import orjson
 
+from router.contract.retry_after import retry_after
+
 _OPENAI_TYPES = {429: "rate_limit_error", 503: "service_unavailable_error"}
 _ANTHROPIC_TYPES = {
     401: "authentication_error",
@@ -25,7 +27,7 @@ class ErrorResponse(Exception):
         self.status = status
         self.code = code
         self.message = message
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = retry_after(status, retry_after_s)
         self.allow = allow  # methods, on a 405
 
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -60,6 +62,13 @@ def answer(api_path: str, refusal: ErrorResponse, request_id: str) -> tuple[byte
     text = body(api_path, refusal, request_id)
     lines = b"".join(b"%b: %b\r\n" % header for header in refusal.headers())
     return b"%bcontent-length: %d\r\n" % (lines, len(text)), text
+
+
+def saying_when(status: int, lines: bytes) -> bytes:
+    """The header lines of an engine's answer, with the time to come back that the engine left out."""
+    named = lines.startswith(b"retry-after: ") or b"\nretry-after: " in lines
+    after = None if named else retry_after(status)
+    return lines if after is None else b"%bretry-after: %d\r\n" % (lines, after)
 
 
 def event(api_path: str, code: str, message: str, request_id: str) -> bytes:

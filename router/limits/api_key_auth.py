@@ -129,7 +129,7 @@ class ApiKeyAuth:
         needs = {"requests": 1.0, "tokens": float(most)}
         if limit is not None and prompt_tokens > limit:
             message = f"the prompt has {prompt_tokens:,} tokens; this API key allows {limit:,} a minute"
-            raise ErrorResponse(429, "request_too_large_for_key", message)
+            raise ErrorResponse(429, "request_too_large_for_key", message, retry_after_s=60)
         if not _covers(meter, needs):
             try:
                 await self._cover(meter, needs)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from math import ceil
 
 from router.flows import serve
 from router.http import body, errors, headers
@@ -196,7 +197,7 @@ def _able(pool: Pool, tried: dict[str, str]) -> bool:
 def _refused(call: Call, refusal: Refusal, tried: dict[str, str]) -> ErrorResponse:
     if tried and refusal.code == "no_instance_ready":
         why = "; ".join(f"{instance}: {error}" for instance, error in tried.items())
-        return ErrorResponse(502, "upstream_failed", f"every instance that was tried failed: {why}")
+        return _failed(call, f"every instance that was tried failed: {why}")
     return admit.refused(call.pool.name, refusal)
 
 
@@ -206,7 +207,13 @@ def _failure(call: Call, error: UpstreamError) -> ErrorResponse:
         return ErrorResponse(504, "upstream_timeout", f"{error}; tried: {tried}")
     if error.code == "router_exhausted":
         return ErrorResponse(503, error.code, f"{error}; tried: {tried}: retry in 1 s", retry_after_s=1)
-    return ErrorResponse(502, "upstream_failed", f"{error}; tried: {tried}")
+    return _failed(call, f"{error}; tried: {tried}")
+
+
+def _failed(call: Call, why: str) -> ErrorResponse:
+    """A breaker that is open now lets a request through by then."""
+    after = ceil(call.pool.policy["failure.breaker_open_s"])
+    return ErrorResponse(502, "upstream_failed", f"{why}: retry in {after} s", retry_after_s=after)
 
 
 def _refuse(call: Call, refusal: ErrorResponse, client: ClientConnection) -> None:

@@ -4,6 +4,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
+from router.contract.retry_after import NOT_NOW
 from router.http import errors, headers
 from router.http.client import ClientConnection
 from router.request.call import Call
@@ -46,7 +47,10 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
     outcome.streamed, outcome.status = answer.streams, status
     strip = usage.Strip() if answer.streams and call.request.strip_usage and status == 200 else None
     outcome.begun = True
-    client.start(status, headers.returned(connection.headers, without_length=strip is not None) + own_lines(call))
+    lines = headers.returned(connection.headers, without_length=strip is not None)
+    if status in NOT_NOW:
+        lines = errors.saying_when(status, lines)
+    client.start(status, lines + own_lines(call))
     passing = (_Relay if call.charged is None else _CountingRelay)(call, client, strip)
     if answer.body and not connection.done:
         passing.take(answer.body)

@@ -11,6 +11,7 @@ class Clock:
     def __init__(self):
         self.now = 0.0
         self.timers = []
+        self.soon = []
 
     def time(self):
         return self.now
@@ -19,6 +20,19 @@ class Clock:
         timer = Timer(at, call)
         self.timers.append(timer)
         return timer
+
+    def call_soon(self, call, *arguments):
+        self.soon.append(Timer(0.0, lambda: call(*arguments)))
+        return self.soon[-1]
+
+    def busy_to(self, now):
+        """Time passes, and nothing runs; then what is due."""
+        self.now = now
+        self.pass_to(now)
+
+    def run_passes(self):
+        while self.soon:
+            self.soon.pop(0).call()
 
     def pass_to(self, now):
         while due := [timer for timer in self.timers if not timer.cancelled and timer.at <= now]:
@@ -93,3 +107,24 @@ async def test_it_runs_on_a_real_loop():
     deadlines.start("a", 0.01)
     async with asyncio.timeout(20):
         await over.wait()
+
+
+def test_what_came_while_the_loop_was_busy_came_in_time():
+    clock, deadlines, expired = made()
+    deadlines.start("a", 1.0)
+    deadlines.start("b", 1.0)
+    clock.busy_to(3.0)
+    deadlines.stop("a")  # in the first pass after it
+    clock.run_passes()
+    assert expired == ["b"]
+
+
+def test_one_that_began_while_a_late_check_waits_has_its_own_time():
+    clock, deadlines, expired = made()
+    deadlines.start("a", 1.0)
+    clock.busy_to(3.0)
+    deadlines.start("b", 1.0)
+    clock.run_passes()
+    assert expired == ["a"]
+    clock.pass_to(4.1)
+    assert expired == ["a", "b"]

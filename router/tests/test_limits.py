@@ -144,7 +144,7 @@ async def test_a_prompt_that_no_minute_has_room_for_is_told_so(world):
     w = await keyed(world, key_entry(ALICE, tokens_per_min=100))
     refused = await w.ask(headers=bearer(ALICE), prompt="x" * 10_000)
     assert (refused.status_code, code_of(refused)) == (429, "request_too_large_for_key")
-    assert "retry-after" not in refused.headers
+    assert refused.headers["retry-after"] == "60"
 
 
 async def test_a_request_that_no_engine_was_asked_costs_nothing(world):

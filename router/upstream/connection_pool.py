@@ -33,6 +33,11 @@ class ConnectionPool:
         """For the first bytes of responses."""
         return Deadlines(asyncio.get_running_loop(), Connection.expire)
 
+    @cached_property
+    def _connects(self) -> Deadlines[asyncio.Timeout]:
+        loop = asyncio.get_running_loop()
+        return Deadlines(loop, lambda limit: limit.reschedule(loop.time()))
+
     async def open(self, request: bytes, *, connect_timeout_s: float, first_byte_timeout_s: float) -> Connection:
         """Send a request and return the connection once the response has begun. The caller releases it."""
         reused = self._reuse()
@@ -58,9 +63,10 @@ class ConnectionPool:
         return None
 
     async def _connect(self, timeout_s: float) -> Connection:
-        loop = asyncio.get_running_loop()
+        loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with limit:
+                self._connects.start(limit, timeout_s)
                 transport, connection = await loop.create_connection(
                     lambda: Connection(self, loop), self.host, self.port, ssl=self._ssl
                 )
@@ -70,6 +76,8 @@ class ConnectionPool:
         except OSError as error:
             kind = RouterExhausted if is_exhausted(error) else ConnectFailed
             raise kind(f"no connection to {self.url}: {error.strerror or error}") from None
+        finally:
+            self._connects.stop(limit)
         return connection
 
     def give_back(self, connection: Connection) -> None:

@@ -1,12 +1,14 @@
 """Connections are bounded, held back when clients are slow, and gone when nobody needs them."""
 
 import asyncio
+import time
 
 import httpx
 import pytest
 
 from router.tests.engine import events, stream
 from router.upstream.connection import HIGH_WATER
+from router.upstream.connection_pool import ConnectionPool
 
 
 async def test_many_requests_and_then_none_leave_nothing_behind(world, monkeypatch):
@@ -24,6 +26,18 @@ async def test_many_requests_and_then_none_leave_nothing_behind(world, monkeypat
     await w.until(lambda: not any(engine.connections for engine in w.engines))
     assert all((endpoint.requests, endpoint.prefill_tokens, endpoint.decodes) == (0, 0, 0) for endpoint in endpoints)
     await w.until(lambda: len(asyncio.all_tasks()) <= tasks_before + 1)
+
+
+async def test_a_busy_router_does_not_take_its_own_work_for_an_engine_that_is_away(world):
+    w = await world(None)
+    upstream = ConnectionPool(w.engines[0].url)
+    request = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
+    opening = asyncio.create_task(upstream.open(request, connect_timeout_s=0.1, first_byte_timeout_s=5.0))
+    await asyncio.sleep(0)  # it has asked the kernel
+    time.sleep(0.3)
+    connection = await opening
+    connection.release()
+    upstream.close()
 
 
 async def test_idle_connections_are_closed_after_their_time(world):

@@ -1,0 +1,11 @@
+"""When to come back: every answer that says "not now" carries it, from routers and the control plane alike."""
+
+NOT_NOW = frozenset({429, 502, 503})
+DEFAULT_S = 5  # where nothing better is known
+
+
+def retry_after(status: int, known_s: int | None = None) -> int | None:
+    """Seconds for `Retry-After`; None for a status that needs none."""
+    if known_s is not None:
+        return max(1, known_s)
+    return DEFAULT_S if status in NOT_NOW else None

@@ -1,0 +1,55 @@
+"""Every answer that says "not now" says when to come back."""
+
+import http
+
+import pytest
+
+from router.contract.retry_after import DEFAULT_S, NOT_NOW, retry_after
+from router.http import errors
+from router.http.errors import ErrorResponse
+from router.http.exchange import BROKEN
+from router.tests.engine import reply
+
+
+@pytest.mark.parametrize("status", sorted(status.value for status in http.HTTPStatus if status >= 400))
+def test_each_status_that_means_not_now_names_a_time(status):
+    lines, _ = errors.answer("/v1/completions", ErrorResponse(status, "code", "message"), "id")
+    assert (b"retry-after: %d\r\n" % DEFAULT_S in lines) is (status in NOT_NOW)
+
+
+def test_a_known_time_goes_before_the_usual_one_and_is_a_second_at_least():
+    assert [retry_after(503, 17), retry_after(503, 0), retry_after(500, 3), retry_after(500)] == [17, 1, 3, None]
+
+
+def test_a_fault_of_the_router_itself_does_not_ask_for_the_same_again():
+    assert BROKEN.retry_after_s is None
+
+
+@pytest.mark.parametrize("status", sorted(NOT_NOW))
+async def test_an_engines_refusal_gets_the_time_that_it_left_out(world, status):
+    w = await world(reply({"error": "busy"}, status))
+    answer = await w.ask()
+    assert (answer.status_code, answer.json(), answer.headers["retry-after"]) == (
+        status,
+        {"error": "busy"},
+        str(DEFAULT_S),
+    )
+
+
+async def test_an_engines_own_time_is_passed_on(world):
+    async def busy(engine, request, writer):
+        writer.write(b"HTTP/1.1 503 Busy\r\nretry-after: 77\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+
+    w = await world(busy)
+    assert (await w.ask()).headers.get_list("retry-after") == ["77"]
+
+
+async def test_engines_that_broke_are_tried_again_when_their_breakers_let_them(world):
+    async def hang_up(engine, request, writer):
+        writer.close()
+
+    w = await world(hang_up, failure__breaker_open_s=7.5)
+    answer = await w.ask()
+    assert (answer.status_code, answer.headers["retry-after"]) == (502, "8")
+    assert "retry in 8 s" in answer.json()["error"]["message"]
