@@ -1,16 +1,11 @@
 """`GET /cli/weir`: the command for pipelines, of the version of this server."""
 
-from pathlib import Path
-
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from controlplane.api.auth import principal_of
-from router.contract.version import VERSION
-
-_FILE = Path(__file__).with_name("weir.py")
-_UNSET = 'VERSION = "unknown"'
+from controlplane.cli.archive import archive
 
 
 @require_safe
@@ -21,7 +16,6 @@ def command(request: HttpRequest) -> HttpResponse:
         answer = HttpResponse("an API token is required\n", status=401, content_type="text/plain")
         answer["WWW-Authenticate"] = "Bearer"
         return answer
-    text = _FILE.read_text(encoding="utf-8").replace(_UNSET, f"VERSION = {VERSION!r}", 1)
-    found = HttpResponse(text, content_type="text/x-python; charset=utf-8")
+    found = HttpResponse(archive(), content_type="application/zip")
     found["Content-Disposition"] = 'attachment; filename="weir"'
     return found

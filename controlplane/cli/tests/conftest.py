@@ -11,7 +11,10 @@ from types import SimpleNamespace
 import pytest
 from django.test import Client
 
-from controlplane.cli import weir
+from controlplane.cli.archive import archive
+from controlplane.cli.weir import api as api_module
+from controlplane.cli.weir import main as main_module
+from controlplane.cli.weir import waiting
 from controlplane.experiments.tests.conftest import sent as sent  # a fixture
 from controlplane.policies import services
 from fleet.models import Pool
@@ -43,9 +46,11 @@ def network(monkeypatch):
         content = b"".join(answer.streaming_content) if answer.streaming else answer.content
         return Answer(content, answer.headers)
 
-    monkeypatch.setattr(weir.Api, "__init__", _init(opened))
+    monkeypatch.setattr(api_module.Api, "__init__", _init(opened))
     # The command's own clock: the control plane behind it, in this process, sleeps as ever.
-    monkeypatch.setattr(weir, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: None))
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: None)
+    for module in (api_module, waiting):
+        monkeypatch.setattr(module, "time", clock)
     return requests, faults
 
 
@@ -63,14 +68,22 @@ def run(network, ci, monkeypatch, capsys):
     monkeypatch.setenv("WEIR_TOKEN", ci.token)
 
     def ran(*words):
-        monkeypatch.setattr(weir.sys, "argv", ["weir", *map(str, words)])
+        monkeypatch.setattr("sys.argv", ["weir", *map(str, words)])
         try:
-            status = weir.main()
+            status = main_module.main()
         except SystemExit as ended:
             status = ended.code
         return (status, *capsys.readouterr())
 
     return ran
+
+
+@pytest.fixture(scope="session")
+def weir_file(tmp_path_factory):
+    """The command as a pipeline downloads it."""
+    path = tmp_path_factory.mktemp("cli") / "weir"
+    path.write_bytes(archive())
+    return path
 
 
 @pytest.fixture

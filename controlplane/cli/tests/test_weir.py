@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.cli import weir
+from controlplane.cli.weir import experiments, waiting
 from controlplane.experiments import running
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.tests.conftest import body
@@ -69,8 +69,8 @@ def test_an_inconclusive_verdict_is_told_with_the_requests_that_would_decide_it(
         "relative_to": "a", "ratio": 1.02, "value": 900.0, "low": 0.9, "high": 1.2, "needed_n": 4100,
     }  # fmt: skip
     text = "inconclusive: b, heavy, ttft_p90_ms ≤ 1.05 × a: 1.020 × a (0.9 to 1.2); 4,100 requests would decide it"
-    assert weir._expectation_line(found) == text
-    assert weir.VERDICTS["inconclusive"] == 2
+    assert experiments._expectation_line(found) == text
+    assert experiments.VERDICTS["inconclusive"] == 2
 
 
 def test_without_waiting_it_names_the_experiment_and_one_can_wait_for_it_later(run, demo, tmp_path, data_dir, sent):
@@ -85,7 +85,7 @@ def test_what_is_stopped_is_cancelled(run, demo, tmp_path, data_dir, sent, monke
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(weir.time, "sleep", interrupt)
+    monkeypatch.setattr(waiting.time, "sleep", interrupt)
     status, _, error = run("experiment", "run", experiment(tmp_path, []), "--wait")
     assert (status, error) == (3, "weir: stopped, and cancelled\n")
     assert Experiment.objects.get().status == "cancelled"
@@ -147,21 +147,22 @@ def test_a_wrong_call_is_an_error_and_never_a_verdict(run):
 
 
 @pytest.mark.parametrize(("url", "token", "why"), [("ftp://x", "t", "must begin with http"), ("http://x", "", "empty")])
-def test_settings_that_cannot_work_are_told(url, token, why):
+def test_settings_that_cannot_work_are_told(weir_file, url, token, why):
     environment = {"WEIR_URL": url, "WEIR_TOKEN": token}
-    argv = [sys.executable, "-I", weir.__file__, "policy", "export", "default"]
+    argv = [sys.executable, "-I", str(weir_file), "policy", "export", "default"]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True)
     assert (done.returncode, why in done.stderr) == (3, True), done.stderr
 
 
-def test_the_server_hands_out_its_own_version_to_callers_with_a_token(client, ci, vera_client):
+def test_the_server_hands_out_its_own_version_to_callers_with_a_token(client, ci, vera_client, tmp_path):
     assert client.get("/cli/weir").status_code == 401
     for answer in (
         client.get("/cli/weir", headers={"Authorization": f"Bearer {ci.token}"}),
         vera_client.get("/cli/weir"),
     ):
         assert answer.status_code == 200
-        done = subprocess.run([sys.executable, "-I", "-", "--version"], input=answer.content, capture_output=True)
+        (tmp_path / "weir").write_bytes(answer.content)
+        done = subprocess.run([sys.executable, "-I", tmp_path / "weir", "--version"], capture_output=True)
         assert done.stdout.decode().strip() == f"weir {VERSION}"
     assert client.post("/cli/weir").status_code in (403, 405)
 

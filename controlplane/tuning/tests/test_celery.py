@@ -5,12 +5,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlplane.cli import weir
+from controlplane.cli.archive import archive
 from controlplane.cli.tests.test_pipelines import MAKE
 from controlplane.previews.tests.test_celery import children_of, command_line
 from controlplane.testing_browser import ROOT, Web, serving
@@ -46,7 +45,9 @@ class Plane:
         return json.loads(done.stdout)
 
     def weir(self, *words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, str(Path(weir.__file__)), *words]
+        file = self.web.folder / "weir"
+        file.write_bytes(archive())
+        argv = [sys.executable, str(file), *words]
         env = {"WEIR_URL": self.web.url, "WEIR_TOKEN": self.token}
         return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=WAIT_S)
 

@@ -1,0 +1,113 @@
+"""Files of a pipeline: JSON, policies, and what differs between two of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .api import Failed, quoted, short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .api import Api
+
+
+def read_json(name: str) -> Any:
+    text = sys.stdin.read() if name == "-" else text_of(name)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Failed(f"{name}: not JSON: {error}") from None
+
+
+def text_of(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failed(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def write(name: str, data: bytes) -> None:
+    try:
+        Path(name).write_bytes(data)
+    except OSError as error:
+        raise Failed(f"{name}: {error.strerror or error}") from None
+
+
+@dataclass(frozen=True)
+class VersionAnswer:
+    """A version of a policy, as REST answers it."""
+
+    policy: str
+    number: int
+    document: Any
+    by: str = ""  # who published it, and why
+
+    @classmethod
+    def of(cls, found: Any) -> VersionAnswer:
+        by = f"v{found['number']} by {found['actor']['name']} ({found['reason']})"
+        return cls(found["policy"], found["number"], found["document"], by)
+
+    def as_file(self) -> str:
+        kept = {"policy": self.policy, "version": self.number, "document": self.document}
+        return json.dumps(kept, indent=2, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True)
+class DraftAnswer:
+    document: Any
+    updated_by: str
+
+
+@dataclass(frozen=True)
+class PolicyAnswer:
+    name: str
+    live: VersionAnswer
+    draft: DraftAnswer | None
+
+    @classmethod
+    def of(cls, api: Api, name: str) -> PolicyAnswer:
+        found = api.get(f"/policies/{quoted(name)}")
+        held = found["draft"]
+        draft = None if held is None else DraftAnswer(held["document"], held["updated_by"])
+        return cls(found["name"], VersionAnswer.of(found["live"]), draft)
+
+    @property
+    def path(self) -> str:
+        return f"/policies/{quoted(self.name)}"
+
+
+@dataclass(frozen=True)
+class PolicyFile:
+    version: VersionAnswer  # that it was made from, with the file's document
+    whole: dict[str, Any]  # as read: what else it says stays when it is written
+
+    @classmethod
+    def read(cls, name: str) -> PolicyFile:
+        found = read_json(name)
+        if not isinstance(found, dict) or not isinstance(found.get("policy"), str) or "document" not in found:
+            raise Failed(
+                f'{name}: a policy file is {{"policy": NAME, "version": N, "document": {{…}}}}: weir policy export'
+            )
+        if not isinstance(found.get("version"), int):
+            raise Failed(
+                f"{name}: version: {short(found.get('version'))}: the number of the version that it was made from"
+            )
+        return cls(VersionAnswer(found["policy"], found["version"], found["document"]), found)
+
+
+def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(dotted path, old value, new value) of each field that differs; None where there is none."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+    elif old != new:
+        yield path, old, new
+
+
+def changes_as_text(changes: Iterator[tuple[str, Any, Any]]) -> str:
+    return "\n".join(f"  {path}: {short(old)} → {short(new)}" for path, old, new in changes)

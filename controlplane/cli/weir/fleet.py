@@ -1,0 +1,35 @@
+"""`weir fleet`."""
+
+from __future__ import annotations
+
+import sys
+import urllib.parse
+from typing import TYPE_CHECKING, Any
+
+from .files import changes_as_text, text_of
+from .statuses import PASS
+
+if TYPE_CHECKING:
+    import argparse
+
+    from .api import Api
+
+
+def apply_fleet(api: Api, options: argparse.Namespace) -> int:
+    content = "application/json" if options.file.endswith(".json") else "application/yaml"
+    text = sys.stdin.read() if options.file == "-" else text_of(options.file)
+    flags = {"dry_run": options.dry_run, "prune": options.prune}
+    query = urllib.parse.urlencode({name: str(value).lower() if value in (True, False) else value
+                                    for name, value in flags.items()})  # fmt: skip
+    made = api.put(f"/fleet?{query}", text.encode(), content)
+    for warning in made["warnings"]:
+        print(f"warning: {warning}")
+    for change in made["changes"]:
+        print(_change_line(change))
+    print(f"{len(made['changes'])} changes" + (", none made: a dry run" if made["dry_run"] else ""))
+    return PASS
+
+
+def _change_line(change: dict[str, Any]) -> str:
+    fields = changes_as_text((one["path"], one["old"], one["new"]) for one in change["fields"])
+    return f"{change['kind']} {change['pool']}: {change['effect']}" + (f"\n{fields}" if fields else "")

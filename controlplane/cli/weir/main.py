@@ -1,0 +1,116 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from . import VERSION
+from . import __doc__ as about
+from .api import Api, Failed
+from .experiments import run_experiment, wait_experiment
+from .fleet import apply_fleet
+from .policies import apply_policy, diff_policy, export_policy
+from .previews import preview_policy
+from .receipts import explain
+from .statuses import ERROR
+from .tunings import tune_policy
+from .waiting import DAY_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(ERROR, f"{self.prog}: {message}\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    top = _Parser(prog="weir", description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top.add_argument("--version", action="version", version=f"weir {VERSION}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    experiment = commands.add_parser("experiment", help="run experiments").add_subparsers(required=True, metavar="VERB")
+    run = _verb(experiment, "run", run_experiment, "start the experiment of a file (the body of POST /experiments)")
+    run.add_argument("file", help="JSON; -: standard input")
+    run.add_argument("--wait", action="store_true", help="until it ends; the exit status is its verdict")
+    wait = _verb(experiment, "wait", wait_experiment, "wait for an experiment; the exit status is its verdict")
+    wait.add_argument("number", type=int)
+    for one in (run, wait):
+        one.add_argument("--timeout", type=float, default=DAY_S, metavar="S", help="longest wait, default a day")
+        one.add_argument("--junit", metavar="FILE", help="write the JUnit report")
+        one.add_argument("--report", metavar="FILE", help="write the report, Markdown")
+        one.add_argument("--results", metavar="FILE", help="write the results, JSON")
+    policy = commands.add_parser("policy", help="policies kept in files").add_subparsers(required=True, metavar="VERB")
+    export = _verb(policy, "export", export_policy, "write the live version as a file")
+    export.add_argument("name")
+    export.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+    _verb(policy, "diff", diff_policy, "compare a file with the live version; status 1 when they differ").add_argument(
+        "file"
+    )
+    apply = _verb(policy, "apply", apply_policy, "publish a file, unless another version went live since it was made")
+    apply.add_argument("file", help="as policy export writes it; the number of the new version is written to it")
+    apply.add_argument("--reason", default="applied from a file", help="kept with the version")
+    apply.add_argument("--dry-run", action="store_true", help="only say what would change")
+    apply.add_argument("--deliver", action="store_true", help="propose it as a delivery instead of publishing it")
+    apply.add_argument("--plan", metavar="FILE", help="of the delivery, JSON; default: the usual plan")
+    fleet = commands.add_parser("fleet", help="the fleet document").add_subparsers(required=True, metavar="VERB")
+    put = _verb(fleet, "apply", apply_fleet, "make a fleet document the desired state")
+    put.add_argument("file", help="YAML, or JSON (*.json)")
+    put.add_argument("--dry-run", action="store_true", help="only say what would change")
+    put.add_argument("--prune", action="store_true", help="remove the pools that it does not name")
+    put.add_argument("--reason", default="applied from a file", help="kept in the audit log")
+    preview = _verb(commands, "preview", preview_policy, "simulate a policy file beside the live version")
+    preview.add_argument("file")
+    preview.add_argument("--pool", default="", help="default: the one with most recorded requests")
+    preview.add_argument("--trace", default="", help="default: the pool's recorded traffic")
+    preview.add_argument("--timeout", type=float, default=DAY_S, metavar="S", help="longest wait, default a day")
+    tune = _verb(commands, "tune", tune_policy, "search a policy's parameters in the twin; publishes nothing")
+    tune.add_argument("name")
+    tune.add_argument("--pool", default="", help="default: the one with most recorded requests")
+    tune.add_argument("--trace", default="", help="default: the pool's recorded traffic")
+    tune.add_argument("--trials", type=int, help="points to simulate, default 60")
+    tune.add_argument("--workers", type=int, help="processes that simulate, default 2")
+    tune.add_argument("--time", type=int, metavar="S", help="longest search, default none; the check comes after it")
+    tune.add_argument("--held-out", type=float, metavar="SHARE", help="of the requests, check the winners, default 0.3")
+    tune.add_argument(
+        "--objective", action="append", choices=("ttft", "tpot", "goodput"), help="repeat it for more; default: all"
+    )
+    tune.add_argument("--seed", type=int, help="of the search and of the twin, default 1")
+    tune.add_argument(
+        "--parameter", "--bound", action="append", default=[], metavar="PATH[=LOW:HIGH[:STEP|:log|:linear]]",
+        help="search this one; repeat it for more; default: those by which the strategy decides",
+    )  # fmt: skip
+    tune.add_argument(
+        "--draft", choices=("ttft", "tpot", "goodput", "balanced"), help="open a draft with the winner in this"
+    )
+    tune.add_argument("--timeout", type=float, default=DAY_S, metavar="S", help="longest wait, default a day")
+    explained = _verb(
+        commands, "explain", explain, "say why a request went where it did; status 1 when it would not again"
+    )
+    explained.add_argument("request", help="the x-request-id of its answer")
+    explained.add_argument("--policy", default="", help="decide with this policy instead")
+    explained.add_argument("--version", type=int, default=0, help="of that policy, default the live one")
+    return top
+
+
+def _verb(commands: Any, name: str, run: Callable[[Api, argparse.Namespace], int], text: str) -> Any:
+    made = commands.add_parser(name, help=text, description=text)
+    made.set_defaults(run=run)
+    return made
+
+
+def main() -> int:
+    options = parser().parse_args()
+    options.url = os.environ.get("WEIR_URL", "").rstrip("/") or "http://127.0.0.1:8000"
+    try:
+        status: int = options.run(Api(options.url, os.environ.get("WEIR_TOKEN", "").strip()), options)
+    except Failed as failed:
+        print(f"weir: {failed}", file=sys.stderr)
+        return ERROR
+    except KeyboardInterrupt:
+        return ERROR
+    return status

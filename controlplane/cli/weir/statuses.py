@@ -1,0 +1,3 @@
+"""Exit statuses."""
+
+PASS, FAIL, INCONCLUSIVE, ERROR = 0, 1, 2, 3
