@@ -81,7 +81,7 @@ def start(policy: Policy, actor: Actor, asked: Asked) -> Tuning:
         made.save()
         about = (
             *("live_version", "pool", "trace_name", "max_requests", "seed", "workers", "total"),
-            *("objectives", "time_limit_s", "held_out"),
+            *("objectives", "time_limit_s", "held_out", "space"),
         )
         record(actor, "tuning.start", str(made), after={name: getattr(made, name) for name in about})
         _forget_old(policy)

@@ -23,21 +23,21 @@ def run_experiment(api: Api, options: argparse.Namespace) -> int:
     if not options.wait:
         return PASS
     with cancelled_with_me(api, f"/experiments/{made['id']}/cancel"):
-        ended = follow(api, f"/experiments/{made['id']}", options.timeout, _experiment_line)
+        ended = follow(api, f"/experiments/{made['id']}", options.timeout, _words)
     return _verdict(api, ended, options)
 
 
 def wait_experiment(api: Api, options: argparse.Namespace) -> int:
-    return _verdict(api, follow(api, f"/experiments/{options.number}", options.timeout, _experiment_line), options)
+    return _verdict(api, follow(api, f"/experiments/{options.number}", options.timeout, _words), options)
 
 
-def _experiment_line(one: dict[str, Any]) -> str:
+def _words(one: dict[str, Any]) -> tuple[str, str]:
     done = one["progress"]
     behind = done.get("queued_behind")
     if behind is not None:
-        return f"queued behind {behind} experiment{'' if behind == 1 else 's'}" if behind else "queued, next to run"
+        return f"queued behind {behind} experiment{'' if behind == 1 else 's'}" if behind else "queued, next to run", ""
     left = f", about {done['eta_s']:.0f} s left" if done["eta_s"] is not None else ""
-    return f"{one['status']}: {done['runs_done']} of {done['runs']} runs{left}"
+    return f"{one['status']}: {done['runs_done']} of {done['runs']} runs", left
 
 
 def _verdict(api: Api, one: dict[str, Any], options: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ def preview_policy(api: Api, options: argparse.Namespace) -> int:
         asked = {"pool": options.pool, "trace": options.trace}
         made, _ = api.call("POST", f"{path}/draft/preview", asked, etag)
         with cancelled_with_me(api, f"{path}/previews/{made['id']}/cancel"):
-            one = follow(api, f"{path}/previews/{made['id']}", options.timeout, _preview_line)
+            one = follow(api, f"{path}/previews/{made['id']}", options.timeout, _words)
     finally:
         if policy.draft is None:
             api.call("DELETE", f"{path}/draft", etag=etag)
@@ -35,8 +35,8 @@ def preview_policy(api: Api, options: argparse.Namespace) -> int:
     return PASS
 
 
-def _preview_line(one: dict[str, Any]) -> str:
-    return f"{one['status']}: {one['done']:,} of {one['total']:,} requests"
+def _words(one: dict[str, Any]) -> tuple[str, str]:
+    return one["status"], f": {one['done']:,} of {one['total']:,} requests"
 
 
 def _print_preview(one: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ def tune_policy(api: Api, options: argparse.Namespace) -> int:
     made, _ = api.call("POST", path, {name: value for name, value in asked.items() if value is not None})
     print(f"tuning {made['id']}: {options.url}/policies/{options.name}/tunings/{made['id']}/", flush=True)
     with cancelled_with_me(api, f"{path}/{made['id']}/cancel"):
-        one = follow(api, f"{path}/{made['id']}", options.timeout, _tuning_line)
+        one = follow(api, f"{path}/{made['id']}", options.timeout, _words)
     if one["status"] != "done":
         raise Failed(f"tuning {one['id']} {one['status']}: {one['cause']}")
     _print_tuning(one)
@@ -47,8 +47,8 @@ def _range(text: str) -> dict[str, Any]:
         raise Failed(f"--bound {text}: PATH or PATH=LOW:HIGH[:STEP|:log|:linear] with numbers") from None
 
 
-def _tuning_line(one: dict[str, Any]) -> str:
-    return f"{one['status']}: {one['done']:,} of {one['total']:,} trials"
+def _words(one: dict[str, Any]) -> tuple[str, str]:
+    return one["status"], f": {one['done']:,} of {one['total']:,} trials"
 
 
 def _print_tuning(one: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import signal
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +14,34 @@ if TYPE_CHECKING:
 
     from .api import Api
 
-ENDED = ("done", "failed", "cancelled")
 EVERY_S = 1.0  # between two looks at something that runs
 DAY_S = 86_400.0
 
 
-def follow(api: Api, path: str, timeout_s: float, line: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
-    """Wait until it has ended; prints a line at each change."""
-    end, shown = time.monotonic() + timeout_s, ""
+class ProgressLines:
+    """Lines of progress: on a terminal at each change, elsewhere only when the state changes."""
+
+    def __init__(self) -> None:
+        self._last = ("", "")
+
+    def show(self, state: str, detail: str) -> None:
+        now = (state, detail if sys.stdout.isatty() else "")
+        if now != self._last:
+            self._last = now
+            print(state + detail, flush=True)
+
+
+def has_ended(one: dict[str, Any]) -> bool:
+    return one["status"] in ("done", "failed", "cancelled")
+
+
+def follow(api: Api, path: str, timeout_s: float, words: Callable[[dict[str, Any]], tuple[str, str]]) -> dict[str, Any]:
+    """Wait until it has ended. `words`: its state, and what changes meanwhile."""
+    end, lines = time.monotonic() + timeout_s, ProgressLines()
     while True:
         one: dict[str, Any] = api.get(path)
-        if line(one) != shown:
-            shown = line(one)
-            print(shown, flush=True)
-        if one["status"] in ENDED:
+        lines.show(*words(one))
+        if has_ended(one):
             return one
         if time.monotonic() >= end:
             raise Failed(f"not ended after {timeout_s:g} s; it goes on")
@@ -37,11 +51,8 @@ def follow(api: Api, path: str, timeout_s: float, line: Callable[[dict[str, Any]
 @contextlib.contextmanager
 def cancelled_with_me(api: Api, path: str) -> Iterator[None]:
     """A pipeline that is stopped leaves nothing that runs."""
-    before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     try:
         yield
     except KeyboardInterrupt:
         api.call("POST", path)
         raise Failed("stopped, and cancelled") from None
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,141 @@
+"""What the server keeps of each command that changes something: who, why, and the value."""
+
+import argparse
+import getpass
+import json
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from controlplane.audit.models import AuditEntry
+from controlplane.cli.tests.test_weir import TUNE, experiment, tuned  # noqa: F401  (a fixture)
+from controlplane.cli.weir.main import parser
+from controlplane.fleet_ops.management.commands import calibrate
+from controlplane.testing import api_caller
+from fleet.models import Instance
+
+pytestmark = pytest.mark.django_db
+ROOT = Path(__file__).parents[3]
+WHY = "asked for by the pipeline"
+BY_TOKEN = "ci (otto)"
+BY_PROCESS = f"{getpass.getuser()} (manage.py)"
+READS = {"experiment wait", "policy export", "policy diff", "explain"}
+MANAGE_READS = {"doctor", "explain", "openapi_export", "fleet_export", "fleet_render", "fleet_status"}
+# They run or end processes; what should run stays as it is.
+MANAGE_RUNS = {"up", "node", "serve", "demo_traffic", "fleet_stop_all"}
+kept_of, manage_kept_of = set(), set()
+
+
+def keeps(*names, of=kept_of):
+    """The commands whose trace the test reads."""
+
+    def mark(test):
+        of.update(names)
+        return test
+
+    return mark
+
+
+def last(action):
+    """(who, why, value) of the newest entry of that action."""
+    entry = AuditEntry.objects.filter(action=action).first()
+    assert entry is not None, f"nothing was kept of {action}"
+    return entry.actor_name, entry.reason, entry.after
+
+
+def leaves(parser, words=""):
+    """The commands of a parser, by their words."""
+    groups = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+    if not groups:
+        return {words}
+    return set().union(*(leaves(each, f"{words} {name}".strip()) for name, each in groups[0].choices.items()))
+
+
+def test_every_command_of_weir_that_changes_something_has_a_test_here():
+    assert kept_of | READS == leaves(parser())
+    assert not kept_of & READS
+
+
+def test_every_management_command_that_changes_something_has_a_test_here():
+    own = {
+        path.stem for top in ("controlplane", "fleet") for path in (ROOT / top).glob("**/management/commands/[a-z]*.py")
+    }
+    assert own == manage_kept_of | MANAGE_READS | MANAGE_RUNS
+
+
+@pytest.fixture
+def fleet_file(tmp_path):
+    path = tmp_path / "fleet.yaml"
+    path.write_text(
+        "apiVersion: weir/v1\nkind: Fleet\nmetadata: {name: f}\nspec:\n  pools:\n"
+        "  - {name: night, model: llama-3.1-8b, kind: sim, replicas: 1}\n"
+    )
+    return path
+
+
+@keeps("fleet apply")
+def test_a_fleet_document_is_kept_with_its_reason(run, ada, fleet_file, monkeypatch):
+    monkeypatch.setenv("WEIR_TOKEN", api_caller(ada).token)
+    assert run("fleet", "apply", fleet_file, "--reason", WHY)[0] == 0
+    who, why, value = last("fleet.applied")
+    assert (who, why) == ("ci (ada)", WHY)
+    assert [pool["name"] for pool in value["spec"]["pools"]] == ["night"]
+
+
+@keeps("policy apply")
+def test_a_published_document_is_kept_with_its_reason(run, default_file):
+    assert run("policy", "apply", default_file(classes__heavy_new_tokens=12_000), "--reason", WHY)[0] == 0
+    who, why, value = last("policy.publish")
+    assert (who, why, value["classes"]["heavy_new_tokens"]) == (BY_TOKEN, WHY, 12_000)
+
+
+@keeps("experiment run")
+def test_an_experiment_is_kept_as_it_was_asked_for(run, demo, tmp_path, data_dir, sent):
+    path = experiment(tmp_path, [], question="does the seed matter?")
+    assert run("experiment", "run", path)[0] == 0
+    who, _, value = last("experiment.start")
+    assert (who, value["question"]) == (BY_TOKEN, "does the seed matter?")
+
+
+@keeps("preview")
+def test_a_preview_is_kept_with_its_trace(run, tuned, default_file, sent):  # noqa: F811
+    path = default_file(classes__heavy_new_tokens=12_000)
+    run("preview", path, "--trace", "agentic-demo", "--timeout", 0)
+    who, _, value = last("preview.start")
+    assert (who, value["trace_name"]) == (BY_TOKEN, "agentic-demo")
+
+
+@keeps("tune")
+def test_a_tuning_and_its_draft_are_kept(run, tuned):  # noqa: F811
+    words = (*TUNE, "--bound", "classes.heavy_new_tokens=8000:60000:500", "--draft", "balanced")
+    status, _, error = run(*words)
+    assert status == 0, error
+    who, _, value = last("tuning.start")
+    assert (who, value["space"][0]["path"]) == (BY_TOKEN, "classes.heavy_new_tokens")
+    assert last("tuning.draft")[0] == BY_TOKEN
+
+
+@keeps("fleet_apply", of=manage_kept_of)
+def test_manage_fleet_apply_keeps_its_reason(default_policy, fleet_file):
+    call_command("fleet_apply", str(fleet_file), reason=WHY)
+    who, why, value = last("fleet.applied")
+    assert (who, why, value["spec"]["pools"][0]["name"]) == (BY_PROCESS, WHY, "night")
+
+
+@keeps("calibrate", of=manage_kept_of)
+def test_manage_calibrate_keeps_its_reason(demo, monkeypatch):
+    Instance.objects.create(pool=demo, ordinal=0, node="local", state="ready")
+    monkeypatch.setattr(calibrate.actions.calibrations, "ask_for", lambda name, *more, **options: name)
+    asked = calibrate.Command()._ask("demo-0", WHY, 30.0, anyway=False, source="sweep")
+    assert (asked, last("instance.calibrate")) == ("demo-0", (BY_PROCESS, WHY, {"seconds": 30.0, "source": "sweep"}))
+
+
+@keeps("deliver", of=manage_kept_of)
+def test_manage_deliver_keeps_its_reason(demo, default_file):
+    path = default_file(classes__heavy_new_tokens=12_000)
+    document = path.with_name("document.json")
+    document.write_text(json.dumps(json.loads(path.read_text())["document"]))
+    call_command("deliver", "default", file=str(document), reason=WHY)
+    who, why, value = last("delivery.propose")
+    assert (who, why, value["document"]["classes"]["heavy_new_tokens"]) == (BY_PROCESS, WHY, 12_000)
