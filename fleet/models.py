@@ -53,6 +53,18 @@ class Fleet(models.Model):
         return self.name
 
 
+class PublicationOrder(models.Model):
+    """The order of the latest value that was read for routers, in a single row (fleet/ordered_write.py)."""
+
+    last = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(pk=1), name="publication_order_is_one_row")]
+
+    def __str__(self) -> str:
+        return str(self.last)
+
+
 class Node(models.Model):
     """A host or a Kubernetes namespace; its Celery worker consumes the queue `node.<name>`."""
 

@@ -12,7 +12,8 @@ from django.utils import timezone
 from fleet.calibration import services as calibrations
 from fleet.control import node_agent, sleep
 from fleet.control.autoscaler import scale_step
-from fleet.control.reconciler import expire_step, publish_step, reconcile_step
+from fleet.control.publish import publish_step
+from fleet.control.reconciler import expire_step, reconcile_step
 from fleet.observe.failover_probe import FailoverProbe
 from fleet.observe.scrape import Scraper
 from fleet.plan.reconcile import CLAIM_S

@@ -1,18 +1,17 @@
 """Publishes API keys to Redis, for routers. The database is the source of truth."""
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
 from django.db.models import Q
 from django.utils import timezone
-from msgspec.structs import replace
-from redis import RedisError
 
 from controlplane.keys.models import ApiKey, KeyedPool
-from fleet.redis import connect, drop_unless, value_of
-from router.contract.redis import codec, redis_keys
+from fleet import ordered_write
+from fleet.ordered_write import Published
+from fleet.redis import connect, drop_unless
+from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import ApiKeysValue, PublishedKey
 
 log = structlog.get_logger(__name__)
@@ -20,7 +19,7 @@ LAST_USED_STEP = timedelta(minutes=1)  # a busy key is written once a minute
 
 
 def valid_keys() -> ApiKeysValue:
-    """As the database has them, without a time."""
+    """As the database has them, without order and time."""
     valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), revoked_at=None)
     return ApiKeysValue(
         required=frozenset(KeyedPool.objects.values_list("pool", flat=True)),
@@ -40,14 +39,15 @@ def _published(key: ApiKey) -> PublishedKey:
     )
 
 
+def _as_stored() -> Published:
+    return {redis_keys.API_KEYS: valid_keys()}
+
+
 def publish() -> bool:
-    """Publish the current keys. False when Redis is unreachable; `republish` tries again later."""
+    """Publish the current keys. False when they could not be written; `republish` tries again later."""
     try:
-        with connect().pipeline(transaction=True) as pipe:
-            pipe.set(redis_keys.API_KEYS, codec.encode(replace(valid_keys(), at=time.time())))
-            pipe.publish(redis_keys.CHANGED, redis_keys.API_KEYS)
-            pipe.execute()
-    except RedisError as error:
+        ordered_write.publish(_as_stored)
+    except ordered_write.FAILURES as error:
         log.warning("keys.not_published", error=str(error))
         return False
     return True
@@ -55,11 +55,9 @@ def publish() -> bool:
 
 def republish() -> bool:
     """One step of the loop: write the keys to Redis if they differ from the database. True when they did."""
-    held = value_of(ApiKeysValue, redis_keys.API_KEYS)
-    wanted = valid_keys()
-    if held is not None and replace(held, at=wanted.at) == wanted:
+    if not ordered_write.differing(_as_stored()):
         return False
-    log.info("keys.republished", keys=len(wanted.keys))
+    log.info("keys.republished")
     return publish()
 
 

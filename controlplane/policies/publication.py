@@ -11,6 +11,7 @@ from typing import Any
 
 import redis
 import structlog
+from django.db.models import F, Q
 
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.rollout import rollout
@@ -18,12 +19,14 @@ from controlplane.policies import selectors
 from controlplane.policies.drafts.editor import strategy_of
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.selectors import Scope
+from fleet import ordered_write
 from fleet.models import Pool
+from fleet.ordered_write import Published
 from fleet.redis import connect, drop_unless, values_of
-from router.contract.json_value import JsonObject
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys, staleness
-from router.contract.redis.published import FullRollout, PolicyAck, PolicyValue, Rollout
+from router.contract.redis.ordered import OrderedValue
+from router.contract.redis.published import PolicyAck, PolicyValue
 from router.contract.redis.router_status import RouterStatus
 from router.policy.strategies import STRATEGIES, Strategy
 
@@ -32,60 +35,75 @@ log = structlog.get_logger(__name__)
 WAIT_S = 1.0  # for the routers' acknowledgements
 
 
-def put(
-    pool: str,
-    policy_name: str,
-    version: int,
-    document: JsonObject,
-    sha256: str,
-    rollout: Rollout = FullRollout(),  # noqa: B008  (frozen)
-) -> None:
-    """Make routers apply this document to `pool`; raises redis.RedisError when Redis is away."""
-    value = PolicyValue(
-        pool=pool,
-        policy=policy_name,
-        version=version,
-        sha256=sha256,
-        document=document,
-        rollout=rollout,
-        published_at=time.time(),
-    )
-    with connect().pipeline(transaction=True) as pipe:
-        pipe.sadd(redis_keys.POOLS, pool)
-        pipe.set(redis_keys.policy_key(pool), codec.encode(value))
-        pipe.publish(redis_keys.CHANGED, redis_keys.policy_key(pool))
-        pipe.execute()
-
-
-def put_version(version: PolicyVersion, pools: Iterable[str]) -> None:
-    """The live version, with the split of the policy's open delivery."""
-    delivery = _latest_delivery(version.policy)
-    for pool in pools:
-        put(pool, version.policy.name, version.number, version.document, version.sha256, rollout(delivery, pool))
+def publish(policy: Policy) -> None:
+    """Write what its pools serve by now, whoever changed it: the live version, with the split of its open delivery."""
+    ordered_write.publish(lambda: as_stored(pool.name for pool in selectors.pools_of(policy)))
 
 
 def tell(policy: Policy) -> bool:
-    """Write what the database says about this policy now. False when Redis is away: republish_missing does it later."""
+    """False when it could not be written: republish_missing does it later."""
     try:
-        put_version(selectors.live_version(policy), [pool.name for pool in selectors.pools_of(policy)])
-    except redis.RedisError as error:
+        publish(policy)
+    except ordered_write.FAILURES as error:
         log.warning("policy.stored_only", policy=policy.name, error=str(error))
         return False
     return True
 
 
-def _latest_delivery(policy: Policy) -> Delivery | None:
-    """Generations grow over the deliveries of a policy, so a closed one still has the generation in force."""
-    return policy.deliveries.select_related("base", "candidate").order_by("-pk").first()
+def publish_ephemeral(value: PolicyValue) -> None:
+    """For the pool of an experiment, unless that has removed it meanwhile."""
+    key = redis_keys.policy_key(value.pool)
+    ordered_write.publish(lambda: {key: value if _lasts(value.pool) else None})
 
 
-def remove(pool: str) -> None:
-    """Make routers stop serving `pool`."""
-    with connect().pipeline(transaction=True) as pipe:
-        pipe.srem(redis_keys.POOLS, pool)
-        pipe.delete(redis_keys.policy_key(pool))
-        pipe.publish(redis_keys.CHANGED, redis_keys.policy_key(pool))
-        pipe.execute()
+def remove_ephemeral(pool: str) -> None:
+    """The policy of a pool that its experiment has removed."""
+    ordered_write.publish(lambda: {} if _lasts(pool) else {redis_keys.policy_key(pool): None})
+
+
+def _lasts(pool: str) -> bool:
+    return Pool.objects.exclude(ephemeral_owner="").filter(name=pool, removed=False).exists()
+
+
+def as_stored(pools: Iterable[str]) -> Published:
+    """The policies of the pools as the database has them, without those of experiments and those of no version.
+
+    An undeclared pool loses its fleet, too.
+    """
+    names = set(pools)
+    rows = Pool.objects.filter(name__in=names).values_list("name", "policy", "ephemeral_owner")
+    declared = {name: (policy, owner) for name, policy, owner in rows}
+    found: dict[str, OrderedValue | None] = {}
+    for gone in names - declared.keys():
+        found |= {redis_keys.policy_key(gone): None, redis_keys.fleet_key(gone): None}
+    live = {policy: _live(policy) for policy, owner in declared.values() if not owner}
+    for pool, (policy, owner) in declared.items():
+        if not owner and (there := live[policy]) is not None:
+            found[redis_keys.policy_key(pool)] = _value(pool, *there)
+    return found
+
+
+def _live(policy: str) -> tuple[PolicyVersion, Delivery | None] | None:
+    """Which version is live and its latest delivery, of one moment: a delivery's row comes with its policy's.
+
+    Generations grow over the deliveries of a policy, so a closed one still has the generation in force.
+    """
+    deliveries = Delivery.objects.select_related("policy", "base", "candidate").filter(policy__name=policy)
+    delivery = deliveries.order_by("-pk").first()
+    live = Q(number=F("policy__live") if delivery is None else delivery.policy.live)
+    version = PolicyVersion.objects.select_related("policy").filter(live, policy__name=policy).first()
+    return (version, delivery) if version is not None else None
+
+
+def _value(pool: str, version: PolicyVersion, delivery: Delivery | None) -> PolicyValue:
+    return PolicyValue(
+        pool=pool,
+        policy=version.policy.name,
+        version=version.number,
+        sha256=version.sha256,
+        document=version.document,
+        rollout=rollout(delivery, pool),
+    )
 
 
 def served_pools() -> set[str]:
@@ -130,7 +148,7 @@ class AckWaiter:
         while missing and (left := since + WAIT_S - time.monotonic()) > 0:
             message = self._pubsub.get_message(timeout=left)
             ack = codec.decode(PolicyAck, message["data"]) if message else None
-            if ack is None or ack.version != version:
+            if ack is None or ack.version < version:  # a greater one was published a moment later
                 continue
             waiting = missing.get(ack.router)
             if waiting is not None:
@@ -246,36 +264,14 @@ def _split(status: RouterStatus | None, policy_name: str, generation: int, pool:
 
 def republish_missing() -> list[str]:
     """Bring Redis in line with the database, after a crash or a lost Redis. Returns the changed pools."""
-    # Read Redis first: otherwise a pool that was just declared would look undeclared.
     drop_unless("set", redis_keys.POOLS)
     listed = served_pools()
-    wanted = dict(Pool.objects.filter(ephemeral_owner="").values_list("name", "policy"))
-    live = {policy.name: selectors.live_version(policy) for policy in selectors.policies() if policy.versions.exists()}
-    deliveries = {name: _latest_delivery(version.policy) for name, version in live.items()}
-    held = published(list(wanted))
-    changed = []
-    for pool, name in sorted(wanted.items()):
-        version = live.get(name)
-        if version is None:
-            continue
-        if not (pool in listed and _holds(held.get(pool), version, rollout(deliveries[name], pool))):
-            put_version(version, [pool])
-            changed.append(pool)
-    for pool in sorted(_strays(listed - set(wanted))):
-        remove(pool)
-        changed.append(pool)
+    declared = set(Pool.objects.filter(ephemeral_owner="").values_list("name", flat=True))
+    strays = {pool for pool in listed - declared if not is_ephemeral(pool)}
+    found = as_stored(declared | strays)
+    differing = {*ordered_write.differing(found), *(key for key in found if redis_keys.pool_of(key) in strays)}
+    changed = sorted({redis_keys.pool_of(key) for key in differing})
     if changed:
+        ordered_write.publish(lambda: as_stored(changed))
         log.info("policy.republished", pools=changed)
     return changed
-
-
-def _strays(undeclared: set[str]) -> set[str]:
-    ephemeral = set(Pool.objects.exclude(ephemeral_owner="").values_list("name", flat=True))
-    return {pool for pool in undeclared - ephemeral if not is_ephemeral(pool)}
-
-
-def _holds(value: PolicyValue | None, version: PolicyVersion, wanted: Rollout) -> bool:
-    if value is None:
-        return False
-    known = (value.policy, value.version, value.sha256, value.rollout, value.document)
-    return known == (version.policy.name, version.number, version.sha256, wanted, version.document)

@@ -32,6 +32,7 @@ from controlplane.policies.drafts.services import (
 from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.publication import Ack, AckWaiter, republish_missing
+from fleet import ordered_write
 from fleet.events import announce
 from router.contract.json_value import Json, JsonObject
 from router.contract.problem import Problem
@@ -216,9 +217,9 @@ def _tell_routers(version: PolicyVersion, waiter: AckWaiter | None) -> Publicati
         if waiter is None:
             raise redis.ConnectionError("no subscription")
         routers = publication.live_routers() if pools else []
-        publication.put_version(version, pools)
+        publication.publish(policy)
         heard = waiter.wait(version.number, pools, routers, since)
-    except redis.RedisError as error:
+    except ordered_write.FAILURES as error:
         log.warning("policy.stored_only", policy=policy.name, version=version.number, error=str(error))
         return Publication(version, (), (), pools, stored_only=True)
     missing = tuple(sorted(set(routers) - {ack.router for ack in heard}))

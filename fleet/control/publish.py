@@ -4,81 +4,60 @@ import logging
 
 import redis
 from django.utils import timezone
-from msgspec.structs import replace
 
-from fleet import selectors
+from fleet import ordered_write, selectors
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, hardware_of
 from fleet.kinds.option import build
 from fleet.models import Instance, Pool, State
+from fleet.ordered_write import Published
 from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import difference
-from fleet.redis import connect, drop_unless, value_of
 from fleet.snapshot import desired_of_all, observed_of
 from fleet.spec.sections import slo_of
 from fleet.systems.prices import Prices
-from router.contract.redis import codec, redis_keys
+from router.contract.redis import redis_keys
+from router.contract.redis.ordered import OrderedValue
 from router.contract.redis.published import FleetValue, PublishedInstance
 
 log = logging.getLogger(__name__)
 
 
 def publish_fleet(pool_name: str) -> bool:
-    """Write the pool's instances to Redis if they differ; True when written.
+    """Write the pool's instances to Redis, after a change of them; False when they could not be written.
 
-    Two writers may race with an older and a newer view, so each reads the database again after writing and the newest
-    view wins. Without Redis, the periodic fleet.publish task writes them later.
+    Whether they differ is not asked: what Redis holds by now may be about to be overwritten by an older view.
     """
     try:
-        return _publish(pool_name)
-    except redis.RedisError as error:
+        ordered_write.publish(lambda: _as_stored(pool_name))
+    except ordered_write.FAILURES as error:
         log.warning("pool %s not published: %s", pool_name, error)
         return False
-
-
-def _publish(pool_name: str) -> bool:
-    written = False
-    while True:
-        fleet = _fleet(pool_name)
-        if not _put(pool_name, fleet):
-            return written
-        written = True
-        if fleet == _fleet(pool_name):
-            return True
-
-
-def remove_fleet(pool_name: str) -> None:
-    """Remove a deleted pool and its policy from the routers."""
-    pipe = connect().pipeline()
-    pipe.srem(redis_keys.POOLS, pool_name)
-    for key in (redis_keys.fleet_key(pool_name), redis_keys.policy_key(pool_name)):
-        pipe.delete(key)
-        pipe.publish(redis_keys.CHANGED, key)
-    pipe.execute()
-
-
-def _put(pool_name: str, value: FleetValue | None) -> bool:
-    key = redis_keys.fleet_key(pool_name)
-    there = value_of(FleetValue, key)
-    if value is None:
-        if there is not None:
-            remove_fleet(pool_name)
-        return False
-    if there is not None and replace(there, at=value.at) == value:
-        return False
-    drop_unless("set", redis_keys.POOLS)
-    pipe = connect().pipeline()
-    pipe.set(key, codec.encode(replace(value, at=timezone.now().timestamp())))
-    pipe.sadd(redis_keys.POOLS, pool_name)
-    pipe.publish(redis_keys.CHANGED, key)
-    pipe.execute()
     return True
 
 
-def _fleet(pool_name: str) -> FleetValue | None:
-    """The pool as the database has it, without a time; None when routers do not serve it."""
+def publish_step() -> list[str]:
+    """Write every pool that Redis has lost or holds differently; returns their names."""
+    return [name for name in Pool.objects.values_list("name", flat=True) if _differs(name) and publish_fleet(name)]
+
+
+def _differs(pool_name: str) -> bool:
+    try:
+        return bool(ordered_write.differing(_as_stored(pool_name)))
+    except redis.RedisError:
+        return False
+
+
+def _as_stored(pool_name: str) -> Published:
+    """A pool that is no more loses its policy, too."""
     pool = Pool.objects.filter(name=pool_name).first()
-    if pool is None or (pool.kind in KINDS and not KINDS[pool.kind].serves):
+    found: dict[str, OrderedValue | None] = {redis_keys.fleet_key(pool_name): _fleet(pool) if pool else None}
+    return found if pool else found | {redis_keys.policy_key(pool_name): None}
+
+
+def _fleet(pool: Pool) -> FleetValue | None:
+    """Without order and time; None when routers do not serve it."""
+    if pool.kind in KINDS and not KINDS[pool.kind].serves:
         return None
     desired = desired_of_all([pool], timezone.now())[0] if pool.kind in KINDS else None
     prices = selectors.prices()

@@ -227,11 +227,6 @@ _APPLY: dict[str, Callable[[_ActionStep], bool]] = {
 }
 
 
-def publish_step() -> list[str]:
-    """Write every pool that Redis has lost or holds differently; returns their names."""
-    return [name for name in Pool.objects.values_list("name", flat=True) if publish_fleet(name)]
-
-
 def expire_step(now: dt.datetime) -> int:
     """Remove leftover ephemeral pools and old events."""
     InstanceEvent.objects.filter(at__lt=now - EVENTS_KEPT).delete()

@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from fleet import services
-from fleet.control.reconciler import publish_step
+from fleet.control.publish import publish_step
 from fleet.models import Pool
 from fleet.tests.world import document
 from router.contract.redis import redis_keys

@@ -10,8 +10,8 @@ from django.utils import timezone
 from fleet import events, selectors, services
 from fleet.control import node_agent
 from fleet.control.node_agent import in_seconds
-from fleet.control.publish import publish_fleet
-from fleet.control.reconciler import expire_step, publish_step, reconcile_step
+from fleet.control.publish import publish_fleet, publish_step
+from fleet.control.reconciler import expire_step, reconcile_step
 from fleet.events import move
 from fleet.models import Instance, InstanceEvent, Node, Pool, Port, State
 from fleet.node import host_launcher
@@ -162,10 +162,10 @@ def test_a_pool_of_a_kind_that_is_no_more_does_not_stop_the_others(monkeypatch: 
 
 def test_routers_hear_only_of_what_changed() -> None:
     declare()
-    assert publish_fleet("p") is True
-    assert publish_fleet("p") is False
+    assert publish_step() == ["p"]
+    assert publish_step() == []
     Instance.objects.update(state=State.UNREACHABLE)
-    assert publish_fleet("p") is True
+    assert publish_step() == ["p"]
     value = loaded(connect().get(redis_keys.fleet_key("p")))
     assert value is not None
     assert (value["pool"], value["model"], value["instances"][0]["routable"]) == ("p", "m", False)
@@ -215,7 +215,7 @@ def test_a_removed_pool_is_forgotten_by_routers(live_redis: redis.Redis) -> None
 
 def test_without_redis_the_fleet_is_kept_and_only_the_telling_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = redis.Redis.from_url("unix:///nowhere/redis.sock")
-    for module in ("control.publish", "events", "redis"):
+    for module in ("ordered_write", "events", "redis"):
         monkeypatch.setattr(f"fleet.{module}.connect", lambda: dead)
     declare(state=State.DRAINING, desired="stopped")
     Instance.objects.update(since=in_seconds(timezone.now(), -100))

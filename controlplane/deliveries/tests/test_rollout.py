@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from controlplane.deliveries import services
 from controlplane.deliveries.models import Delivery
@@ -12,6 +13,7 @@ from controlplane.deliveries.tests.conftest import CANARY, FULL, OTTO, SHADOW, W
 from controlplane.policies import publication
 from controlplane.policies import services as publishing
 from fleet.models import Pool
+from fleet.tests.interleaved import between_reading_and_writing
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.published import FullRollout, PolicyValue, SplitRollout
 from router.contract.redis.router_status import RouterStatus, ServedPool
@@ -137,6 +139,30 @@ def test_a_process_killed_between_the_database_and_redis_is_made_good(running, l
     assert isinstance(in_redis(live_redis).rollout, SplitRollout)
     assert publishing.republish_missing() == ["demo"]
     assert in_redis(live_redis).rollout == FullRollout(generation=3)
+
+
+def test_the_step_does_not_bring_back_the_split_of_an_abort_that_came_between(running, live_redis):
+    with between_reading_and_writing(lambda: services.abort(running, OTTO)):
+        publication.tell(running.policy)
+    assert in_redis(live_redis).rollout == FullRollout(generation=3)
+    assert publishing.republish_missing() == []
+
+
+def test_version_and_generation_are_of_one_moment(running, live_redis):
+    """Another process promotes the candidate while this one reads: it tells routers what was, or what is."""
+    statements = []
+
+    def promote(execute, sql, *rest):
+        statements.append(sql)
+        if "policyversion" in sql and sum('FROM "policies_policyversion"' in each for each in statements) == 1:
+            Delivery.objects.filter(pk=running.pk).update(state=State.BAKING, generation=9)
+            type(running.policy).objects.update(live=2)
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(promote):
+        (value,) = publication.as_stored(["demo"]).values()
+    assert (value.version, value.rollout.generation) in {(1, 2), (2, 9)}
+    assert running.policy.__class__.objects.get().live == 2
 
 
 def test_a_redis_that_comes_back_empty_gets_the_split_again(running, live_redis):

@@ -24,7 +24,7 @@ from fleet.models import Instance, Pool, State
 from fleet.redis import connect, values_of
 from router.contract.pools import of_experiment
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.published import FleetValue
+from router.contract.redis.published import FleetValue, PolicyValue
 from router.contract.redis.router_status import RouterStatus
 
 READY_S = 120.0
@@ -62,7 +62,14 @@ def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> 
 
 def put_policy(run: Run, arm: Arm) -> None:
     """Also called again when Redis has lost it."""
-    publication.put(run.pool_name, arm.policy or arm.strategy, arm.published_version, arm.document, arm.sha256)
+    value = PolicyValue(
+        pool=run.pool_name,
+        policy=arm.policy or arm.strategy,
+        version=arm.published_version,
+        sha256=arm.sha256,
+        document=arm.document,
+    )
+    publication.publish_ephemeral(value)
 
 
 def keep_policy(run: Run, arm: Arm) -> None:
@@ -73,7 +80,7 @@ def keep_policy(run: Run, arm: Arm) -> None:
 def tear_down(pool_name: str) -> None:
     """Remove the pool and its policy, if they exist."""
     services.delete_ephemeral_pool(pool_name, "experiments")
-    publication.remove(pool_name)
+    publication.remove_ephemeral(pool_name)
 
 
 def _wait_for_earlier(run: Run, heartbeat: Heartbeat) -> None:

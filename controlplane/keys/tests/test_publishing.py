@@ -10,6 +10,7 @@ from controlplane.audit.services import SYSTEM
 from controlplane.keys import publishing, services
 from controlplane.keys.models import ApiKey
 from controlplane.keys.services import KeyTerms
+from fleet.tests.interleaved import between_reading_and_writing
 from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import ApiKeysValue, keyring
 from router.contract.redis.codec import read
@@ -63,6 +64,19 @@ def test_a_redis_that_came_back_empty_is_filled_and_one_that_is_right_is_left_al
     live_redis.flushall()
     assert publishing.republish() is True
     assert published(live_redis).holder(secret.encode()) is not None
+    assert publishing.republish() is False
+
+
+def test_a_key_that_is_revoked_meanwhile_does_not_come_back(live_redis):
+    row, secret = make()
+
+    def revoke():
+        services.revoke_key(row, SYSTEM)
+        publishing.publish()
+
+    with between_reading_and_writing(revoke):
+        assert publishing.republish() is True
+    assert published(live_redis).holder(secret.encode()) is None
     assert publishing.republish() is False
 
 

@@ -10,6 +10,8 @@ from controlplane.policies import services
 from controlplane.policies.models import Policy
 from fleet.models import Pool
 from router.contract.redis import redis_keys
+from router.contract.redis.published import PolicyValue
+from router.policy.schema import document as documents
 from router.tests.values import loaded, stored
 
 ADA = Actor("user", "ada")
@@ -93,3 +95,9 @@ def edit(policy: Policy, actor: Actor = OTTO, **values: object) -> str:
 def published(policy: Policy, actor: Actor = OTTO, **values: object) -> services.Publication:
     edit(policy, actor, **values)
     return services.publish(policy, actor, WHY)
+
+
+def of_an_arm(pool: str) -> PolicyValue:
+    """What an experiment's arm makes the routers apply to its pool."""
+    document = services.default_document("lpwl")
+    return PolicyValue(pool=pool, policy="lpwl", version=1, sha256=documents.sha256(document), document=document)

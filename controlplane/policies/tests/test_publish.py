@@ -4,10 +4,9 @@ from controlplane.audit.models import AuditEntry
 from controlplane.policies import publication, selectors, services
 from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
 from controlplane.policies.models import Draft, PolicyVersion
-from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, published
+from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, of_an_arm, published
 from fleet.models import Pool
 from router.contract.redis import redis_keys
-from router.policy.schema import document as documents
 from router.tests.values import loaded
 
 
@@ -218,10 +217,13 @@ def test_the_default_policy_is_made_once(redis_away, policy):
     assert PolicyVersion.objects.count() == 1
 
 
-def test_experiments_publish_and_remove_their_own_pools(live_redis):
-    document = services.default_document("lpwl")
-    publication.put("exp-7-a", "lpwl", 1, document, documents.sha256(document))
-    assert in_redis(live_redis, "exp-7-a")["document"] == document
-    publication.remove("exp-7-a")
+def test_experiments_publish_and_remove_their_own_pools(live_redis, policy):
+    mine = Pool.objects.create(name="exp-7-a", model="m", kind="sim", policy="default", ephemeral_owner="run 7")
+    value = of_an_arm("exp-7-a")
+    publication.publish_ephemeral(value)
+    assert in_redis(live_redis, "exp-7-a")["document"] == value.document
+    Pool.objects.filter(pk=mine.pk).update(removed=True)
+    publication.remove_ephemeral("exp-7-a")
+    publication.publish_ephemeral(value)  # a worker that comes too late
     assert live_redis.get(redis_keys.policy_key("exp-7-a")) is None
     assert live_redis.smembers(redis_keys.POOLS) == set()

@@ -3,10 +3,12 @@
 import pytest
 
 from controlplane.policies import publication, services
-from controlplane.policies.tests.conftest import OTTO, WHY, edit, published
+from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, of_an_arm, published
+from fleet import ordered_write
+from fleet.control.publish import publish_fleet
 from fleet.models import Pool
+from fleet.tests.interleaved import between_reading_and_writing
 from router.contract.redis import redis_keys
-from router.policy.schema import document as documents
 from router.tests.values import loaded
 
 
@@ -25,6 +27,56 @@ def test_a_process_killed_between_commit_and_redis_is_made_good(policy, pool, li
     assert held(live_redis) == 1
     assert services.republish_missing() == ["demo"]
     assert held(live_redis) == 2
+
+
+def test_a_process_killed_between_reading_and_writing_is_made_good(policy, pool, live_redis, monkeypatch):
+    services.republish_missing()
+    edit(policy, heavy_new_tokens=9000)
+    with monkeypatch.context() as patch:
+        patch.setattr(ordered_write, "write", lambda *_: (_ for _ in ()).throw(SystemExit("killed")))
+        with pytest.raises(SystemExit):
+            services.publish(policy, OTTO, WHY)
+    assert held(live_redis) == 1
+    assert services.republish_missing() == ["demo"]
+    assert held(live_redis) == 2
+
+
+def test_a_publication_that_writes_late_does_not_undo_the_next(policy, pool, live_redis):
+    edit(policy, heavy_new_tokens=9000)
+    with between_reading_and_writing(lambda: published(policy, ADA, heavy_new_tokens=7000)):
+        services.publish(policy, OTTO, WHY)
+    assert held(live_redis) == 3
+    assert services.republish_missing() == []
+
+
+def test_the_step_does_not_undo_a_publication_that_came_between(policy, pool, live_redis):
+    with between_reading_and_writing(lambda: published(policy, heavy_new_tokens=9000)):
+        assert services.republish_missing() == ["demo"]
+    assert held(live_redis) == 2
+    assert services.republish_missing() == []
+
+
+def test_the_step_does_not_remove_a_pool_that_was_declared_between(policy, pool, live_redis):
+    services.republish_missing()
+    pool.delete()
+
+    def declare():
+        Pool.objects.create(name="demo", model="m", kind="sim", policy=policy.name)
+        publication.tell(policy)
+
+    with between_reading_and_writing(declare):
+        services.republish_missing()
+    assert held(live_redis) == 1
+    assert live_redis.smembers(redis_keys.POOLS) == {b"demo"}
+
+
+def test_the_fleet_of_a_pool_that_is_no_longer_declared_goes_with_its_policy(policy, pool, live_redis):
+    services.republish_missing()
+    publish_fleet("demo")
+    pool.delete()
+    assert services.republish_missing() == ["demo"]
+    assert not live_redis.exists(redis_keys.policy_key("demo"), redis_keys.fleet_key("demo"))
+    assert services.republish_missing() == []
 
 
 def test_an_empty_redis_is_filled(policy, pool, live_redis):
@@ -87,10 +139,9 @@ def test_a_pool_that_is_no_longer_declared_is_removed(policy, pool, live_redis):
 
 
 def test_pools_of_experiments_are_left_alone(policy, live_redis):
-    document = services.default_document("round_robin")
-    Pool.objects.create(name="scratch", model="m", kind="sim", policy="default", ephemeral_owner="run 7")
     for name in ("exp-7-a", "scratch"):
-        publication.put(name, "round_robin", 0, document, documents.sha256(document))
+        Pool.objects.create(name=name, model="m", kind="sim", policy="default", ephemeral_owner="run 7")
+        publication.publish_ephemeral(of_an_arm(name))
     assert services.republish_missing() == []
     assert live_redis.smembers(redis_keys.POOLS) == {b"exp-7-a", b"scratch"}
 

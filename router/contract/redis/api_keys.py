@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from router.contract.redis.codec import RedisValue
+from router.contract.redis.ordered import OrderedValue
 
 MARK = b"sk-weir-"  # prefix of every secret: other credentials are for the engines
 
@@ -31,7 +31,7 @@ class PublishedKey(Struct, frozen=True, kw_only=True):
         return not self.pools or pool in self.pools
 
 
-class ApiKeysValue(RedisValue, tag=1, frozen=True, kw_only=True):
+class ApiKeysValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     """weir:keys, written by web and Celery: the valid API keys; a revoked one is not in it."""
 
     at: float = 0.0  # Unix s

@@ -1,10 +1,11 @@
 """What the control plane publishes for routers: policies and fleets. Pure."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
 from router.contract.redis.codec import RedisValue
+from router.contract.redis.ordered import OrderedValue
 
 InstanceRole = Literal["prefill", "decode", "both"]
 # JSON numbers have no bounds, their readers do: a larger one would end up in pages that cannot write it.
@@ -46,11 +47,13 @@ class SplitRollout(Struct, tag_field="mode", tag="split", frozen=True, kw_only=T
 Rollout = FullRollout | SplitRollout
 
 
-class PolicyValue(RedisValue, tag=1, frozen=True, kw_only=True):
+class PolicyValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     """weir:policy:<pool>, written by web and Celery: the published version of the pool's policy.
 
     Unreadable unless `sha256` is that of the document (router/policy/schema/document.py).
     """
+
+    TIME: ClassVar[str] = "published_at"
 
     pool: str = ""
     policy: str  # its name
@@ -105,7 +108,7 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dollars_per_hour: Dollars | None = None  # of them and of its memory for KV; None: it spans no GPU
 
 
-class FleetValue(RedisValue, tag=1, frozen=True, kw_only=True):
+class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     """weir:fleet:<pool>, written by Celery: the pool's instances."""
 
     pool: str = ""

@@ -38,6 +38,7 @@ STOP_TTL_S = 86_400
 DELIVERIES_TTL_S = 30
 SAVINGS_TTL_S = 60
 WATCH_TTL_S = 30  # after the judge's last renewal
+REMOVED_TTL_S = 86_400  # for which the order of a removed key is known
 
 
 def policy_key(pool: str) -> str:
@@ -62,6 +63,22 @@ def watch_key(pool: str) -> str:
 
 def fleet_key(pool: str) -> str:
     return f"{PREFIX}fleet:{pool}"
+
+
+def pool_of(key: str) -> str:
+    """Of a policy or a fleet; empty: it belongs to no pool."""
+    return next((key.removeprefix(kind) for kind in (policy_key(""), fleet_key("")) if key.startswith(kind)), "")
+
+
+def beside(key: str) -> str:
+    """The other key of its pool; a key that belongs to no pool itself."""
+    pool = pool_of(key)
+    others = {policy_key(pool): fleet_key(pool), fleet_key(pool): policy_key(pool)}
+    return others.get(key, key)
+
+
+def order_key(key: str) -> str:
+    return f"{PREFIX}order:{key.removeprefix(PREFIX)}"
 
 
 def instance_key(instance: str) -> str:

@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 
 from router.contract import redis as values
 from router.contract.redis.codec import RedisValue
@@ -11,5 +12,11 @@ def every_kind() -> dict[str, type[RedisValue]]:
     """By name. All modules are imported first: which ones are depends on the tests that ran before."""
     for module in pkgutil.iter_modules(values.__path__, f"{values.__name__}."):
         importlib.import_module(module.name)
-    kinds = [kind for kind in RedisValue.__subclasses__() if kind.__module__.startswith(values.__name__)]
-    return {kind.__name__: kind for kind in kinds}
+    kinds = [kind for kind in _below(RedisValue) if kind.__module__.startswith(values.__name__)]
+    return {kind.__name__: kind for kind in kinds if not kind.__subclasses__()}
+
+
+def _below(kind: type[RedisValue]) -> Iterator[type[RedisValue]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _below(below)

@@ -1,0 +1,126 @@
+"""The one ordered write of every value that the control plane publishes for routers.
+
+Under one lock of the database an order is allocated and the value is read, so a greater order never holds an older
+view. Redis keeps the order of each key, also of a removed one, and a script refuses to write one that is not greater:
+of two writers the one that read later wins, whichever comes first. Orders are at least the time in milliseconds, so
+that they grow although the database was restored from a backup.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import redis
+from django.db import OperationalError, transaction
+from django.db.models import BigIntegerField, F, Value
+from django.db.models.functions import Greatest
+
+from fleet.models import PublicationOrder
+from fleet.redis import connect
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.ordered import LARGEST_ORDER, OrderedValue
+
+log = logging.getLogger(__name__)
+
+Published = Mapping[str, OrderedValue | None]  # by key, as the database has it; None: routers must not have it
+
+FAILURES = (redis.RedisError, OperationalError)  # of a write: the periodic steps write it later
+TRIES = 3
+
+# KEYS: weir:pools, then for each value its key, the key of its order, and the other key of its pool (else again its
+# own). ARGV: the order, the TTL of a removed key's order, the channel, the largest order, then for each value the
+# value, empty to remove it, and its pool, which may be empty. Returns the greatest greater order: that key stays.
+_WRITE = """
+local order, greatest = tonumber(ARGV[1]), 0
+local function kind(key) return redis.call('TYPE', key)['ok'] end
+local function held(key)
+  local number = kind(key) == 'string' and tonumber(redis.call('GET', key)) or 0
+  return number <= tonumber(ARGV[4]) and number or 0
+end
+local function list(pool, other, there)
+  if kind(KEYS[1]) ~= 'set' then redis.call('DEL', KEYS[1]) end
+  if there then redis.call('SADD', KEYS[1], pool)
+  elseif redis.call('EXISTS', other) == 0 then redis.call('SREM', KEYS[1], pool) end
+end
+for i = 2, #KEYS, 3 do
+  local key, mark, other = KEYS[i], KEYS[i + 1], KEYS[i + 2]
+  local value, pool = ARGV[5 + (i - 2) / 3 * 2], ARGV[6 + (i - 2) / 3 * 2]
+  local before = held(mark)
+  if before > order then greatest = math.max(greatest, before)
+  elseif before < order then
+    if value == '' then
+      redis.call('DEL', key)
+      redis.call('SET', mark, ARGV[1], 'EX', ARGV[2])
+    else
+      redis.call('SET', key, value)
+      redis.call('SET', mark, ARGV[1])
+    end
+    if pool ~= '' then list(pool, other, value ~= '') end
+    redis.call('PUBLISH', ARGV[3], key)
+  end
+end
+return greatest
+"""
+
+
+def publish(read: Callable[[], Published]) -> None:
+    """Write what `read` finds in the database. Raises FAILURES; not within a transaction, which might not commit."""
+    for _ in range(TRIES):
+        order, found = read_in_order(read)
+        greater = write(order, found)
+        if not greater or not _raise_to(greater):
+            return
+    log.error("Redis refused %s: it holds greater orders again and again", ", ".join(found))
+
+
+@transaction.atomic(durable=True)
+def read_in_order(read: Callable[[], Published]) -> tuple[int, Published]:
+    """What `read` finds, and its order: the lock of the row lasts until both are there."""
+    return _allocate(), read()
+
+
+def _allocate() -> int:
+    row = PublicationOrder.objects.filter(pk=1)
+    now_ms = Value(time.time_ns() // 1_000_000, output_field=BigIntegerField())
+    greater = Greatest(F("last") + 1, now_ms)
+    if not row.update(last=greater):
+        PublicationOrder.objects.get_or_create(pk=1)
+        row.update(last=greater)
+    return row.values_list("last", flat=True).get()
+
+
+def _raise_to(order: int) -> bool:
+    """False: such an order was allocated here, and by then its reader saw what this one saw, or later."""
+    return bool(PublicationOrder.objects.filter(pk=1, last__lt=order).update(last=order))
+
+
+def write(order: int, found: Published) -> int:
+    """Each key whose order in Redis is less; the greatest of the others' orders, 0 without one."""
+    at = time.time()
+    keys = [redis_keys.POOLS]
+    words: list[str | bytes | int] = [order, redis_keys.REMOVED_TTL_S, redis_keys.CHANGED, LARGEST_ORDER]
+    for key, value in found.items():
+        keys += [key, redis_keys.order_key(key), redis_keys.beside(key)]
+        words += [codec.encode(value.stamped(order, at)) if value is not None else "", redis_keys.pool_of(key)]
+    answer: Any = connect().eval(_WRITE, len(keys), *keys, *words)
+    return int(answer)
+
+
+def differing(found: Published) -> list[str]:
+    """The keys that hold something else in Redis, or belong to a pool that is not listed there."""
+    with connect().pipeline(transaction=False) as pipe:
+        pipe.mget(list(found))
+        pipe.smembers(redis_keys.POOLS)
+        raws, listed = pipe.execute(raise_on_error=False)
+    if isinstance(raws, redis.RedisError):
+        raise raws
+    pools = set() if isinstance(listed, redis.RedisError) else {name.decode() for name in listed}
+    return [key for (key, value), raw in zip(found.items(), raws, strict=True) if not _holds(raw, key, value, pools)]
+
+
+def _holds(raw: bytes | None, key: str, value: OrderedValue | None, listed: set[str]) -> bool:
+    if value is None:
+        return raw is None
+    pool = redis_keys.pool_of(key)
+    return value.says_the_same(codec.decode(type(value), raw)) and (not pool or pool in listed)

@@ -1,0 +1,25 @@
+"""Something happens between a publisher's look at the database and its write to Redis."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from fleet import ordered_write
+from fleet.ordered_write import Published
+
+
+@contextmanager
+def between_reading_and_writing(happens: Callable[[], object]) -> Iterator[None]:
+    """Once, at the next publication in this process; what happens may publish itself."""
+    write, left = ordered_write.write, [happens]
+
+    def late(order: int, found: Published) -> int:
+        if left:
+            left.pop()()
+        return write(order, found)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ordered_write, "write", late)
+        yield
+    assert not left, "nothing was published"
