@@ -68,7 +68,12 @@ class RouterCollector(Collector):
     def _client_connections(self) -> Iterator[Metric]:
         clients = self._clients
         yield _single("client_connections", "Connections of clients", len(clients.open))
-        ended = {("refused",): clients.refused, ("closed_idle",): clients.closed, ("stalled",): clients.stalled}
+        ended = {
+            ("refused",): clients.refused,
+            ("closed_idle",): clients.closed,
+            ("stalled",): clients.stalled,
+            ("unread",): clients.unread,
+        }
         help_ = "Connections refused or closed idle for want of room, or given up as their clients did not read"
         yield counter("client_connections_ended", help_, ("reason",), ended.items())
 

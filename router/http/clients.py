@@ -8,6 +8,7 @@ from typing import Any
 
 STALL_S = 60.0  # without progress until a client that does not read is given up
 BODIES = 1024 * 1024 * 1024  # bytes of all requests' bodies together, from their first byte to the end of the response
+UNREAD = 256 * 1024 * 1024  # bytes of answers that wait in this process for clients that do not read them
 RESERVED = 64  # descriptors for Redis, probes, KV events, log and listeners
 PER_CLIENT = 2  # descriptors: its connection and that to an engine
 MOST_FILES = 1 << 20
@@ -24,6 +25,8 @@ class ClientConnections:
     refused: int = 0  # no room
     closed: int = 0  # idle, to make room
     stalled: int = 0  # given up
+    most_unread_bytes: int = UNREAD
+    unread: int = 0  # given up for the memory of what they did not read
     joined: bool = True  # listens on all of its ports
     _full_at: float = -RECENT_S  # s, monotonic
 

@@ -192,7 +192,7 @@ class HttpExchange:
         if self._head:
             chunk = self._head + chunk
             self._head = b""
-        self._written = chunk
+        self._written = chunk[-4:]
         try:
             self.transport.write(chunk)
         except RuntimeError:

@@ -121,10 +121,12 @@ class HttpProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.write_paused = True
         self._watch_reading()
+        self._server.unread.hold(self)
 
     def resume_writing(self) -> None:
         self.write_paused = False
         self._server.stalls.stop(self)
+        self._server.unread.forget(self)
         if self._running is not None and self._running.on_room is not None:
             self._running.on_room()
 
@@ -166,6 +168,15 @@ class HttpProtocol(asyncio.Protocol):
             self._watch_reading()
             return
         self._server.clients.stalled += 1
+        self._transport.abort()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of answers, in this process."""
+        return self._transport.get_write_buffer_size()
+
+    def give_up(self) -> None:
+        """Others need the memory of what the client does not read."""
         self._transport.abort()
 
     # httptools.HttpRequestParser

@@ -13,12 +13,14 @@ from typing import Any, Protocol
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.clients import ClientConnections
 from router.http.protocol import HttpProtocol
+from router.http.unread import UnreadAnswers
 from router.timers import Deadlines
 
 BACKLOG = 2048
 LINGER_S = 0.2  # at the end: for requests that were on their way on kept connections
 SEARCHED = 64  # connections that have waited longest, among which an idle one is looked for
 NEW_S = 0.1  # that a new connection has for its head before it makes room for others
+UNSENT = 64 * 1024  # bytes of a connection that the kernel keeps, beside those on their way; its own limit is 4 MB
 CANCELLED_S = 1.0  # for requests that were cancelled at the end, to say so to their clients
 
 
@@ -38,6 +40,7 @@ class HttpServer:
         self.clients = clients or ClientConnections()
         self.connections: set[HttpProtocol] = self.clients.open
         self.newcomers: dict[HttpProtocol, float] = {}  # without a whole head yet; s, loop time; the oldest first
+        self.unread = UnreadAnswers(self.clients)
         self.tasks: set[asyncio.Task[None]] = set()
         self.closing = False
         self._empty = asyncio.Event()  # closing, and no connection is left
@@ -119,6 +122,7 @@ class HttpServer:
     def leave(self, connection: HttpProtocol) -> None:
         self.connections.discard(connection)
         self.newcomers.pop(connection, None)
+        self.unread.forget(connection)
         if self.closing and not self.connections:
             self._empty.set()
 
@@ -149,6 +153,8 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
     if shared:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:

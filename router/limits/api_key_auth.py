@@ -10,17 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from router.contract.json_value import JsonObject
 from router.contract.pools import is_ephemeral
 from router.contract.redis.api_keys import MARK, ApiKeysValue, Keyring, PublishedKey, keyring, secret_of
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
+from router.limits.charge import most_output
 from router.limits.token_buckets import RETRY_S, Bucket, BucketStore, Budget, Grant, TokenRequest, duration
 from router.request.call import Call
-from router.tokenize.api_paths import LIMITS
 
-DEFAULT_OUTPUT = 512  # output tokens assumed for a request without a limit
-LARGEST_OUTPUT = 1_000_000_000  # tokens; a larger limit means none
 ROUNDING_S = 0.001
 
 
@@ -125,7 +122,7 @@ class ApiKeyAuth:
 
     async def _charge(self, call: Call, meter: Meter) -> None:
         limit, prompt_tokens = meter.key.tokens_per_min, call.prediction.prompt_tokens
-        most = prompt_tokens + _output_limit(call.request.prompt.document, call.api_path)
+        most = prompt_tokens + most_output(call.request.prompt.document, call.api_path)
         needs = {"requests": 1.0, "tokens": float(most)}
         if limit is not None and prompt_tokens > limit:
             message = f"the prompt has {prompt_tokens:,} tokens; this API key allows {limit:,} a minute"
@@ -230,15 +227,6 @@ def _covers(meter: Meter, needs: dict[str, float]) -> bool:
     return all(budget.held >= needs[kind] for kind, budget in meter.budgets.items())
 
 
-def _output_limit(document: JsonObject, api_path: str) -> int:
-    """The tokens that an engine may generate; the largest where an API has two names for the limit."""
-    if api_path not in LIMITS:
-        return 0
-    named = (document.get(name) for name in LIMITS[api_path])
-    given = [value for value in named if isinstance(value, int | float) and not isinstance(value, bool) and value > 0]
-    return min(int(max(given)), LARGEST_OUTPUT) if given else DEFAULT_OUTPUT
-
-
 def _used(call: Call) -> float:
     """Tokens used: as the engine reports, else as a broken stream brought, else as estimated; 0 without an attempt."""
     outcome, usage = call.outcome, call.outcome.usage
@@ -247,7 +235,7 @@ def _used(call: Call) -> float:
     if usage is not None and usage.prompt_tokens is not None:
         return float(usage.prompt_tokens + (usage.output_tokens or 0))
     if call.charged is not None and outcome.streamed and outcome.label in ("cancelled", "error"):
-        return float(call.prediction.prompt_tokens + outcome.events)
+        return float(call.prediction.prompt_tokens + outcome.streamed_tokens)
     return 0.0 if call.charged is None else call.charged
 
 

@@ -34,7 +34,7 @@ class Outcome:
     status: int = 0  # of a refusal: serving/proxy.py
     streamed: bool = False
     begun: bool = False  # the client has been sent something
-    events: int = 0  # of a stream, about one per token; counted where a limit in tokens is charged
+    streamed_tokens: int = 0  # about, of a stream; counted where a limit in tokens is charged
     last_byte: float | None = None
     usage: Usage | None = None
     # `end`

@@ -1,19 +1,18 @@
 """Relays an answer from engine to client, byte by byte, at the client's pace."""
 
 import time
-from collections import deque
 from dataclasses import dataclass
 
 from router.contract.retry_after import NOT_NOW
 from router.http import errors, headers
 from router.http.client import ClientConnection
+from router.limits import charge
 from router.request.call import Call
 from router.upstream import usage
 from router.upstream.errors import UpstreamError
 from router.upstream.response import EngineResponse
 
 WHOLE = 1024 * 1024  # bytes; a smaller answer that is no stream is sent once it is complete
-TAIL_PARTS = 8  # last parts of a stream that are searched for its usage
 
 
 @dataclass(slots=True)
@@ -79,15 +78,15 @@ class _Relay:
         self._call = call
         self._client = client
         self._strip = strip
-        self._first = b""
+        self._first = b""  # of a stream whose usage begins there
         self._in_event = False
-        self._tail: deque[bytes] = deque(maxlen=TAIL_PARTS)
+        self._tail = usage.Tail()
 
     def take(self, data: bytes) -> bool:
         """The connection's sink."""
         if not self._first:
-            self._first = data
-        self._tail.append(data)
+            self._first = data[: usage.TAIL]
+        self._tail.add(data)
         self._in_event = not data.endswith(b"\n\n")
         if self._strip is not None:
             data = self._strip.feed(data)
@@ -100,34 +99,38 @@ class _Relay:
         return self._client.write_chunk(chunk)
 
     def finish(self, data: bytes) -> None:
-        self._tail.append(data)
+        self._tail.add(data)
         self.over()  # before the client can request the receipt
         if self._strip is not None:
             data = self._strip.feed(data) + self._strip.finish()
         self._client.end(data)
 
     def over(self) -> None:
-        call, outcome, tail = self._call, self._call.outcome, self._tail
+        call, outcome, data = self._call, self._call.outcome, self._tail.joined()
         outcome.last_byte = time.perf_counter()
-        data = tail[0] if len(tail) == 1 else b"".join(tail)
-        last = usage.find(data[-usage.TAIL :])
+        last = usage.find(data)
         if outcome.streamed and call.api_path == "/v1/messages":
-            last = usage.combined(usage.find_first((self._first or data)[: usage.TAIL]), last)
+            last = usage.combined(usage.find_first(self._first or data), last)
         outcome.usage = last
 
 
 class _CountingRelay(_Relay):
-    """Counts events, which are charged when the stream ends before its usage comes."""
+    """Counts tokens, which are charged when the stream ends before its usage comes."""
 
-    __slots__ = ()
+    __slots__ = ("_several",)
+
+    def __init__(self, call: Call, client: ClientConnection, strip: usage.Strip | None) -> None:
+        super().__init__(call, client, strip)
+        self._several = charge.answers(call.request.prompt.document) > 1
 
     def take(self, data: bytes) -> bool:
-        self._call.outcome.events += data.count(b"\n\n")
+        self._call.outcome.streamed_tokens += charge.streamed(data, several=self._several)
         return super().take(data)
 
     def take_event(self, chunk: bytes) -> bool | None:
         full = super().take_event(chunk)
-        self._call.outcome.events += full is not None
+        if full is not None:
+            self._call.outcome.streamed_tokens += charge.streamed(chunk, several=self._several)
         return full
 
 

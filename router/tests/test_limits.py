@@ -1,6 +1,7 @@
 """Limits of API keys: shared by all routers, never exceeded, settled by what was used."""
 
 import asyncio
+import json
 import time
 from contextlib import AsyncExitStack
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import PublishedKey
 from router.http.errors import ErrorResponse
-from router.limits.api_key_auth import DEFAULT_OUTPUT, LARGEST_OUTPUT, ApiKeyAuth, _used
+from router.limits.api_key_auth import ApiKeyAuth, _used
+from router.limits.charge import DEFAULT_OUTPUT, LARGEST_OUTPUT, streamed
 from router.limits.token_buckets import Bucket, Budget, TokenRequest, duration
 from router.sync.redis_link import RedisLink
 from router.sync.token_bucket_store import TokenBucketStore
@@ -84,6 +86,13 @@ def calls(w):
         ("/v1/responses", {"input": "x", "max_output_tokens": 700, "max_tokens": 1}, 700),
         ("/v1/messages", {"messages": [], "max_tokens": 700}, 700),
         ("/v1/embeddings", {"input": "x", "max_tokens": 700}, 0),
+        ("/v1/completions", {"n": 3, "max_tokens": 100}, 300),
+        ("/v1/completions", {"n": 2, "best_of": 4, "max_tokens": 100}, 400),
+        ("/v1/completions", {"n": 2, "prompt": ["a", "b"], "max_tokens": 100}, 400),
+        ("/v1/completions", {"prompt": [[1, 2], [3], [4]], "max_tokens": 100}, 300),
+        ("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 100}, 100),
+        ("/v1/completions", {"n": 10**12}, LARGEST_OUTPUT),
+        ("/v1/completions", {"n": "8"}, DEFAULT_OUTPUT),
     ],
 )
 async def test_the_charge_goes_by_the_limit_that_the_engine_obeys(world, path, body, charged):
@@ -91,6 +100,53 @@ async def test_the_charge_goes_by_the_limit_that_the_engine_obeys(world, path, b
     ended = calls(w)
     assert (await w.ask(path, headers=bearer(ALICE), **body)).status_code == 200
     assert ended[0].charged == ended[0].prediction.prompt_tokens + charged
+
+
+def choice(index, **more):
+    return {"index": index, "text": "word", **more}
+
+
+def event(*choices, end=b"\n\n"):
+    return b"data: " + json.dumps({"choices": choices}).encode() + end
+
+
+@pytest.mark.parametrize(
+    ("data", "answers", "tokens"),
+    [
+        (event(choice(0)), 1, 1),
+        (b"".join(event(choice(index)) for index in range(8)), 8, 8),
+        (event(*(choice(index) for index in range(8))), 8, 8),
+        (event(choice(0), end=b"\r\n\r\n") * 3, 1, 3),
+        (b"event: delta\n" + event(choice(0)), 1, 1),
+        (event({"index": 0, "text": '"index": "index": data: \n\ndata: '}), 2, 1),
+        (b": a comment\n\n", 1, 0),
+    ],
+)
+def test_a_streams_tokens_are_counted_by_event_and_answer(data, answers, tokens):
+    assert streamed(data, several=answers > 1) == tokens
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one event for all answers", "one event for each"])
+async def test_a_stream_of_eight_answers_that_its_client_leaves_is_charged_for_each(world, together):
+    async def ten_rounds(engine, request, writer):
+        write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
+        eight = [choice(index) for index in range(8)]
+        for _ in range(10):
+            write_chunk(writer, event(*eight) if together else b"".join(map(event, eight)))
+            await writer.drain()
+        await engine.release.wait()
+
+    w = await keyed(world, key_entry(ALICE, tokens_per_min=1_000_000), engine=ten_rounds)
+    ended = calls(w)
+    body = {"model": "llama", "prompt": "x" * 400, "stream": True, "max_tokens": 5_000, "n": 8}
+    async with w.client.stream("POST", "/v1/completions", json=body, headers=bearer(ALICE)) as answer:
+        seen = b""
+        async for part in answer.aiter_raw():
+            seen += part
+            if seen.count(b'"index"') == 80:
+                break
+    await w.until(lambda: ended)
+    assert _used(ended[0]) == ended[0].prediction.prompt_tokens + 80
 
 
 async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(world):
@@ -113,7 +169,7 @@ async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(worl
                 break
     await w.until(lambda: ended)
     (call,) = ended
-    assert (call.outcome.label, call.outcome.events) == ("cancelled", 10)
+    assert (call.outcome.label, call.outcome.streamed_tokens) == ("cancelled", 10)
     assert _used(call) == call.prediction.prompt_tokens + 10
     budget = w.router.pools.auth.meters["alice"].budgets["tokens"]
     spent = 100_000 - budget.remaining(asyncio.get_running_loop().time())

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import deque
 from typing import Annotated
 
 import msgspec
@@ -11,6 +12,7 @@ from router.contract.json_value import JsonObject
 from router.policy.value import Value
 
 TAIL = 16 * 1024  # bytes at the end of a response that are searched for its usage
+TAIL_PARTS = 128  # that are kept apart: each object has its overhead
 LONGEST = 4096  # bytes of a usage object
 TRIES = 16  # last keys "usage" in a part of a response that are looked at: an engine may send nothing else
 HELD = 64 * 1024  # a longer unfinished event is forwarded unchanged
@@ -157,6 +159,36 @@ def _loaded(raw: bytes) -> JsonObject | None:
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
+
+
+class Tail:
+    """The last TAIL bytes of a response."""
+
+    __slots__ = ("_parts", "_size")
+
+    def __init__(self) -> None:
+        self._parts: deque[bytes] = deque()
+        self._size = 0
+
+    def add(self, data: bytes) -> None:
+        parts = self._parts
+        if len(data) >= TAIL:
+            parts.clear()
+            self._size = 0
+            data = data[-TAIL:]
+        parts.append(data)
+        self._size += len(data)
+        while self._size - len(parts[0]) >= TAIL:
+            self._size -= len(parts.popleft())
+        if len(parts) > TAIL_PARTS:
+            joined = self.joined()
+            parts.clear()
+            parts.append(joined)
+            self._size = len(joined)
+
+    def joined(self) -> bytes:
+        parts = self._parts
+        return parts[0] if len(parts) == 1 else b"".join(parts)[-TAIL:]
 
 
 class Strip:

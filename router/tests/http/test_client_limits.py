@@ -1,6 +1,7 @@
 """How many connections clients may have, and for how long one may read nothing: on real sockets."""
 
 import asyncio
+import contextlib
 import json
 import resource
 import socket
@@ -105,6 +106,14 @@ def slow_socket(port):
     return made
 
 
+async def read_all(client):
+    size = 0
+    with contextlib.suppress(ConnectionResetError):
+        while part := await asyncio.get_running_loop().sock_recv(client, 1 << 20):
+            size += len(part)
+    return size
+
+
 class Large(App):
     """Answers with 20 MB."""
 
@@ -133,6 +142,24 @@ async def test_a_client_that_reads_nothing_is_given_up(keep_alive):
                 await asyncio.sleep(0.02)
             while limits.open:
                 await asyncio.sleep(0.02)
+    await server.stop()
+
+
+async def test_the_client_that_has_read_nothing_for_longest_goes_when_too_much_waits_for_all():
+    limits = ClientConnections(most_unread_bytes=50_000_000)
+    server, port = await large(limits)
+    with slow_socket(port) as first, slow_socket(port) as second, slow_socket(port) as third:
+        for client in (first, second, third):
+            before = len(server.unread)
+            client.sendall(get("/"))
+            async with asyncio.timeout(30):
+                while len(server.unread) == before and not limits.unread:
+                    await asyncio.sleep(0.01)
+        assert (limits.unread, len(server.unread)) == (1, 2)
+        assert await read_all(first) < 20_000_000
+    async with asyncio.timeout(30):
+        while len(server.unread):  # nothing is counted for connections that are gone
+            await asyncio.sleep(0.01)
     await server.stop()
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.tests.engine import USAGE, events, reply, stream
-from router.upstream.usage import LARGEST, Strip, Usage, combined, find, parse
+from router.upstream.usage import LARGEST, TAIL, TAIL_PARTS, Strip, Tail, Usage, combined, find, parse
 
 TIERS = {"device": 1, "host": 2, "storage": 4}
 CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\n"
@@ -134,3 +134,15 @@ async def test_an_engine_that_leaves_out_zero_cached_tokens_is_understood(world)
     w.engines[0].script += [reply(without), reply(), reply(without)]
     receipts = [await w.receipt(await w.ask()) for _ in range(3)]
     assert [receipt["cached_tokens"] for receipt in receipts] == [None, 64, 0]
+
+
+@given(st.lists(st.one_of(st.integers(1, 40), st.integers(1, 3 * TAIL)), max_size=400))
+def test_the_end_of_a_response_is_kept_in_bounded_memory_however_it_comes(sizes):
+    tail, whole = Tail(), b""
+    for number, size in enumerate(sizes):
+        part = bytes([number % 251]) * size
+        tail.add(part)
+        whole += part
+        assert sum(map(len, tail._parts)) <= 2 * TAIL
+        assert len(tail._parts) <= TAIL_PARTS
+    assert tail.joined() == whole[-TAIL:]
