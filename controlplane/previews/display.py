@@ -19,7 +19,7 @@ from controlplane.previews.analysis.types import (
     Deviation,
     Effect,
     MetricEffect,
-    PreviewTrace,
+    PlayedTrace,
     PreviewView,
     Saving,
     ValuePair,
@@ -299,7 +299,7 @@ def shown(preview: PreviewView, status: PreviewStatus) -> ShownPreview:
         refused=f"{result['refused']['live']:,} → {result['refused']['draft']:,}",
         hit_share=shares(result["hit_share"]),
         kv_usage=shares(result["kv_usage"]),
-        saving=saving(result.get("saving")),  # previews of earlier versions have none
+        saving=saving(result["saving"]),
         forest=plot(result, f"Draft against v{preview['live_version']}, all requests"),
         tables=tuple(class_tables(result)),
         affected=affected(result),
@@ -329,7 +329,7 @@ def _progress(preview: PreviewView) -> str:
     return f"{preview['done']:,} of {preview['total']:,} simulated requests{left}"
 
 
-def _first(trace: PreviewTrace, result: Effect) -> str:
+def _first(trace: PlayedTrace, result: Effect) -> str:
     """Of 500 of 2,000 requests: a recording is played from its newest ones."""
     which = "newest" if trace["source"] == "recorded" else "first"
     count = result["classes"]["all"]["n"]

@@ -79,7 +79,7 @@ def _perform(preview: Preview) -> dict[str, Any]:
         "twin": {
             "basis": twin.basis,
             "about": twin.about,
-            "expected": twin.expected.as_dict(),
+            "expected": twin.expected,
             "deviation": computed.deviation,
         },
         "trust": _trust(preview, pool, twin, parts[0], computed),
@@ -92,7 +92,10 @@ def _saving(effect: Effect, twin: Modelled, pool: Pool) -> Saving | None:
     """By the present prices."""
     kind = KINDS[pool.kind]
     hardware = hardware_of(kind, build(kind.spec, pool.engine), BOTH)
-    return saving_of(effect["new_tokens_per_s"], twin.fleet, hardware.gpus, selectors.prices().gpu_hour)
+    new_tokens_per_s = effect["new_tokens_per_s"]
+    if new_tokens_per_s is None:
+        return None
+    return saving_of(new_tokens_per_s, twin.fleet, hardware.gpus, selectors.prices().gpu_hour)
 
 
 def _job(preview: Preview, twin: Modelled, parts: list[TrafficPart]) -> PreviewInputs:
@@ -119,7 +122,7 @@ def _trust(preview: Preview, pool: Pool, twin: Modelled, part: TrafficPart, comp
             models=(each.model for each in measured),
         ),
         *trust.of_requests(by_class),
-        *trust.of_deviation(computed.deviation, twin.expected.ttft_mean),
+        *trust.of_deviation(computed.deviation, twin.expected["ttft_mean"]),
         *trust.of_versions(computed.versions),
         *(trust.caution("caution", text) for text in dict.fromkeys((*twin.cautions, *computed.not_modelled))),
     ]

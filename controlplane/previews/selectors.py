@@ -2,21 +2,24 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import cast
 
 import msgspec
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from controlplane.experiments.results.types import JobStatus
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews.analysis import trust
-from controlplane.previews.analysis.types import PreviewTrace, PreviewView
+from controlplane.previews.analysis.types import Effect, PlayedTrace, PreviewView
 from controlplane.previews.models import Preview
 from fleet.jobs import DONE, RUNNING
 from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
 
 NUMBER_MAX = 2**31 - 1  # for every database
+LATER_FIELDS = ("new_tokens_per_s", "requests_per_s", "saving", "canary")
 
 
 def previews(policy: Policy) -> QuerySet[Preview]:
@@ -65,7 +68,7 @@ def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
         "draft_revision": preview.draft_revision,
         "draft_sha256": preview.draft_sha256,
         "pool": preview.pool,
-        "status": preview.status,
+        "status": cast(JobStatus, preview.status),
         "done": preview.done,
         "total": preview.total,
         "left_s": _left_s(preview, now),
@@ -79,9 +82,14 @@ def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
         "trace": trace,
         "twin": {"basis": "", "about": "", "expected": None, "deviation": None, **preview.twin},
         "trust": [*trust.of_age(trace["name"], trace["age_s"]), *preview.trust],
-        "first_result": preview.first_result,
-        "result": preview.result,
+        "first_result": _upgraded(preview.first_result),
+        "result": _upgraded(preview.result),
     }
+
+
+def _upgraded(result: Effect | None) -> Effect | None:
+    """With null for what previews of earlier versions do not have."""
+    return cast(Effect, dict.fromkeys(LATER_FIELDS) | dict(result)) if result else None
 
 
 def _left_s(preview: Preview, now: datetime) -> float | None:
@@ -102,7 +110,7 @@ class TrafficFacts(msgspec.Struct, frozen=True):
     last_at: float | None = None
 
 
-def trace_of(name: str, stored: JsonObject, now: datetime) -> PreviewTrace:
+def trace_of(name: str, stored: JsonObject, now: datetime) -> PlayedTrace:
     facts = msgspec.convert(stored, TrafficFacts)
     return {
         "name": name,

@@ -141,7 +141,7 @@ def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
         twin.basis,
         twin.about,
         twin.cautions,
-        twin.expected.as_dict(),
+        twin.expected,
         sorted((name, repr(one)) for name, one in twin.fleet.instances.items()),
         repr(twin.fleet.store),
     )

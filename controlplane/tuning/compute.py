@@ -5,16 +5,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import repeat
 from multiprocessing import get_context
+from typing import cast
 
 from controlplane.traces.types import TraceRequest
 from controlplane.tuning import goals
 from controlplane.tuning.goals import Goals, GoodputLimits
 from controlplane.tuning.search import Drawn, Search
 from controlplane.tuning.space import Dimension
-from controlplane.tuning.types import TuningResult
+from controlplane.tuning.types import FoundByTuning, Reason
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
 from router.contract.json_value import JsonObject
@@ -54,7 +55,7 @@ class TuningInputs:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    result: TuningResult
+    result: FoundByTuning
     not_modelled: tuple[str, ...]
     by_class: dict[str, int]  # requests of the check, by the class under the live version
 
@@ -153,8 +154,8 @@ def _checked(
     live, *outcomes = play([_on_check(job, documents.parse(each)) for each in documents_of])
     tuned = {number: outcome.requests for number, outcome in zip(chosen, outcomes, strict=True)}
     effects = goals.effects(live.requests, tuned, limits) if tuned else {}
-    result: TuningResult = {
-        "limits": {name: value if math.isfinite(value) else None for name, value in asdict(limits).items()},
+    result: FoundByTuning = {
+        "limits": {"ttft_ms": _finite(limits.ttft_ms), "tpot_ms": _finite(limits.tpot_ms)},
         "live": {
             "search": goals.goals_of(before.requests, limits).as_dict(),
             "check": goals.goals_of(live.requests, limits).as_dict(),
@@ -163,7 +164,7 @@ def _checked(
         "winners": [
             {
                 "trial": number,
-                "reasons": reasons,
+                "reasons": cast(list[Reason], reasons),
                 "values": tried[number].values,
                 "search": points[number].as_dict(),
                 "check": goals.goals_of(tuned[number], limits).as_dict(),
@@ -177,3 +178,7 @@ def _checked(
     for one in live.requests:
         by_class[one.request_class] = by_class.get(one.request_class, 0) + 1
     return Tuned(result, tuple(left_out), by_class)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -30,7 +30,7 @@ def not_tested(tuning: Tuning, pool: Pool, twin: Modelled, measured: Any, tuned:
         pools=(each.pool for each in measured),
         models=(each.model for each in measured),
     )
-    expected = described(twin.expected.as_dict())
+    expected = described(twin.expected)
     left_out = (*twin.cautions, *tuned.not_modelled)
     return [
         f"real engines: all was simulated in the twin ({twin.about}; expected error {expected})",

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from controlplane.experiments.results.statistics import stats
 from controlplane.experiments.results.statistics.stats import Difference, ResampledEstimate
-from controlplane.tuning.types import GoalValues, WinnerEffect
+from controlplane.tuning.types import GoalMetric, GoalValues, WinnerEffect
 from controlplane.twin.simulation.types import Simulated
 
 P90 = stats.QUANTILES.index(0.9)
@@ -125,7 +125,8 @@ def effects(
     """Of each winner against the live version, on the same requests; the intervals hold for all winners together."""
     outcomes = {"live": live, **{str(number): requests for number, requests in tuned.items()}}
     rows: dict[int, list[WinnerEffect]] = {number: [] for number in tuned}
-    for metric, of in (("ttft_p90_ms", ttft_ms), ("tpot_p90_ms", tpot_ms)):
+    latencies: tuple[tuple[GoalMetric, Any], ...] = (("ttft_p90_ms", ttft_ms), ("tpot_p90_ms", tpot_ms))
+    for metric, of in latencies:
         columns, sessions = _columns(outcomes, of)
         found = stats.differences(columns, sessions=sessions)
         for number in tuned:
@@ -163,7 +164,7 @@ def _share(
     return ResampledEstimate.of(sum(gains) / n, drawn, n, len(set(sessions)))
 
 
-def _row(metric: str, live: float | None, tuned: float | None, found: Difference | None) -> WinnerEffect:
+def _row(metric: GoalMetric, live: float | None, tuned: float | None, found: Difference | None) -> WinnerEffect:
     return {
         "metric": metric,
         "live": live,

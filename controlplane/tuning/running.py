@@ -66,7 +66,7 @@ def _perform(tuning: Tuning) -> dict[str, Any]:
     if tuning.trials.exists() and tuning.twin.get("inputs") != inputs:
         message = f"pool {tuning.pool}, its traffic or Weir has changed since the first trials: start another tuning"
         raise PolicyInvalid(message)
-    about = {"basis": twin.basis, "about": twin.about, "expected": twin.expected.as_dict(), "inputs": inputs}
+    about = {"basis": twin.basis, "about": twin.about, "expected": twin.expected, "inputs": inputs}
     heartbeat.write(timezone.now(), {"twin": about})
     tuned = subprocess.run_in_subprocess(
         compute, _inputs(tuning, twin, part), heartbeat.beat, lambda tried: _keep(tuning, heartbeat, tried)

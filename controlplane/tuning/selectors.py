@@ -1,6 +1,6 @@
 """Reading tunings: of a policy, and one as JSON."""
 
-from typing import Any
+from typing import Any, cast
 
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -9,6 +9,7 @@ from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Policy
 from controlplane.previews.selectors import trace_of
 from controlplane.tuning.models import Tuning
+from controlplane.tuning.types import TrialView, TuningView, TuningWithTrials
 
 NUMBER_MAX = 2**31 - 1  # for every database
 _PLAIN = (
@@ -30,10 +31,10 @@ def tuning(policy: Policy, number: int) -> Tuning:
     return found
 
 
-def as_dict(tuning: Tuning) -> dict[str, Any]:
+def as_dict(tuning: Tuning) -> TuningView:
     """As in the API, without its trials."""
     shown = ("path", "low", "high", "log", "choices")
-    return {
+    values: dict[str, Any] = {
         "id": tuning.pk,
         "policy": tuning.policy.name,
         **{name: getattr(tuning, name) for name in _PLAIN},
@@ -43,11 +44,14 @@ def as_dict(tuning: Tuning) -> dict[str, Any]:
             {"step": each.get("step") or None, **{name: each[name] for name in shown}} for each in tuning.space
         ],
     }
+    return cast(TuningView, values)
 
 
-def with_trials(tuning: Tuning) -> dict[str, Any]:
+def with_trials(tuning: Tuning) -> TuningWithTrials:
     trials = tuning.trials.values("number", "values", "goals")
     return {
         **as_dict(tuning),
-        "trials": [{"number": each["number"], "values": each["values"], **each["goals"]} for each in trials],
+        "trials": [
+            cast(TrialView, {"number": each["number"], "values": each["values"], **each["goals"]}) for each in trials
+        ],
     }

@@ -2,27 +2,27 @@
 what each number is known from."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from typing_extensions import TypedDict
+
+from controlplane.description import Description
 from fleet.counted import percent
 from fleet.engine.engine_model import EngineModel
-from fleet.models import Calibration
+
+if TYPE_CHECKING:
+    from fleet.models import Calibration
 
 Basis = Literal["profile", "transferred", "calibrated"]
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedError:
-    """Relative, 0.05: 5 %. None: unknown."""
+class ExpectedError(TypedDict):
+    """The expected error of the twin against warm engines, by the source of its constants. 0.05: 5 %; null: unknown."""
 
     tpot: float | None
     e2e: float | None
     ttft_mean: float | None
-    ttft_p99: float | None
-
-    def as_dict(self) -> dict[str, float | None]:
-        return asdict(self)
+    ttft_p99: Annotated[float | None, Description("Null without a measurement under load")]
 
 
 BUILT_IN: Mapping[str, ExpectedError] = {
@@ -32,7 +32,6 @@ BUILT_IN: Mapping[str, ExpectedError] = {
 # A sweep measures single requests and equal groups; less than this is not known of a load that mixes them.
 LEAST_SWEEP = ExpectedError(tpot=0.05, e2e=0.07, ttft_mean=0.10, ttft_p99=None)
 LEAST = 0.02  # of held-out requests: the spread of an engine that repeats them
-NAMES = {"tpot": "TPOT", "e2e": "E2E", "ttft_mean": "mean TTFT", "ttft_p99": "TTFT p99"}
 
 EXPERTS = (
     "mixtures of experts stall at high rates, which the twin does not model: there it was 20 to 45 % too fast; "
@@ -41,29 +40,41 @@ EXPERTS = (
 TIERS = "the TTFT p99 of KV in memory or on disk below the GPU is not reproduced: compare means"
 
 
-def of_calibration(row: Calibration) -> ExpectedError:
+def of_calibration(row: "Calibration") -> ExpectedError:
     held_out = row.held_out
     if not held_out:
         tpot, ttft = (max(0.0, error or 0.0) for error in (row.tpot_error, row.ttft_error))
         least = LEAST_SWEEP
         return ExpectedError(
-            tpot=max(tpot, least.tpot or 0.0),
-            e2e=max(tpot, least.e2e or 0.0),
-            ttft_mean=max(ttft, least.ttft_mean or 0.0),
+            tpot=max(tpot, least["tpot"] or 0.0),
+            e2e=max(tpot, least["e2e"] or 0.0),
+            ttft_mean=max(ttft, least["ttft_mean"] or 0.0),
             ttft_p99=None,
         )
-    keys = ("tpot_mean", "e2e_mean", "ttft_mean", "ttft_p99")
-    return ExpectedError(*(None if held_out.get(key) is None else max(LEAST, abs(held_out[key])) for key in keys))
+
+    def at_least(key: str) -> float | None:
+        return None if held_out.get(key) is None else max(LEAST, abs(held_out[key]))
+
+    return ExpectedError(
+        tpot=at_least("tpot_mean"),
+        e2e=at_least("e2e_mean"),
+        ttft_mean=at_least("ttft_mean"),
+        ttft_p99=at_least("ttft_p99"),
+    )
 
 
-def described(expected: Mapping[str, float | None] | None) -> str:
+def described(expected: ExpectedError | None) -> str:
     """For people; empty for results of before."""
     if not expected:
         return ""
-    known = ", ".join(
-        f"{name} {percent(value)}" for key, name in NAMES.items() if (value := expected.get(key)) is not None
-    )
-    unknown = ", ".join(name for key, name in NAMES.items() if expected.get(key) is None)
+    values = {
+        "TPOT": expected.get("tpot"),
+        "E2E": expected.get("e2e"),
+        "mean TTFT": expected.get("ttft_mean"),
+        "TTFT p99": expected.get("ttft_p99"),
+    }
+    known = ", ".join(f"{name} {percent(value)}" for name, value in values.items() if value is not None)
+    unknown = ", ".join(name for name, value in values.items() if value is None)
     return f"{known} of a warm engine" + (f"; {unknown} unknown" if unknown else "")
 
 

@@ -11,7 +11,6 @@ from ninja.params.functions import Query
 from controlplane.api.auth import needs
 from controlplane.api.openapi import ROW_MAX, Number
 from controlplane.api.problems import ApiProblem, errors
-from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.api.rows import found, page
 from controlplane.audit.services import actor_of
 from controlplane.experiments import provenance, selectors, services
@@ -20,6 +19,7 @@ from controlplane.experiments.results import across
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.kv import gpu_use_of, kv_of
 from controlplane.experiments.results.output import exports
+from controlplane.experiments.results.types import JobStatus, Overall, Results
 from controlplane.experiments.start.body import SEED_MAX, ExperimentIn
 from fleet.jobs import ENDED
 from router.contract.problem import Problem
@@ -69,9 +69,6 @@ class ProgressOut(Schema):
     )
 
 
-Verdict = Literal["pass", "fail", "inconclusive", "none"]
-
-
 class ExperimentOut(Schema):
     id: int
     matrix_id: int | None = Field(description="Of which it is a cell")
@@ -88,8 +85,8 @@ class ExperimentOut(Schema):
     arms: list[ArmOut] = Field(validation_alias="settled_arms")
     expect: list[dict[str, Any]]
     slo: dict[str, dict[str, float]]
-    status: Literal["queued", "running", "done", "failed", "cancelled"]
-    verdict: Verdict = Field(description="Over its expectations; none: it has none, or has not ended well")
+    status: JobStatus
+    verdict: Overall = Field(description="Over its expectations; none: it has none, or has not ended well")
     cause: str
     actor: str
     created_at: datetime
@@ -101,52 +98,6 @@ class ExperimentOut(Schema):
     @staticmethod
     def resolve_progress(row: Experiment) -> object:
         return selectors.progress_of(row)
-
-
-class TwinOut(Schema):
-    basis: Literal["profile", "transferred", "calibrated"]
-    expected: ExpectedErrorOut | None = Field(description="null in results of earlier versions")
-    about: str = Field(description="Source of the constants")
-    cautions: list[str] = Field(
-        description="Parts of the pool that the twin does not model, and doubts about its constants"
-    )
-
-
-class SettingOut(Schema):
-    path: str
-    title: str
-    unit: str
-    values: dict[str, str] = Field(description="By arm")
-
-
-class DifferingOut(Schema):
-    """What differs between the arms, apart."""
-
-    policy: list[SettingOut]
-    fleet: list[SettingOut]
-
-
-class ExpectationOut(Schema):
-    """An expectation of one arm."""
-
-    arm: str
-    request_class: str = Field(alias="class")
-    metric: str
-    relative_to: str = Field(description="Baseline of the ratio; empty for limits on the value")
-    limits: str = Field(description="In words")
-    min_ratio: float | None
-    max_ratio: float | None
-    value: float | None = Field(description="Null when unknown, or when the quantile falls on unanswered requests")
-    baseline_value: float | None
-    ratio: float | None
-    low: float | None = Field(description="Interval of the ratio, or of the value; null at an infinite end")
-    high: float | None
-    confidence: float | None = Field(description="As asked; null: the value alone was compared")
-    level: float | None = Field(description="Confidence of this interval after Holm's method")
-    n: int | None = Field(description="Requests behind the interval")
-    needed_n: int | None = Field(description="Requests that would decide an inconclusive one; null: none would")
-    verdict: Literal["pass", "fail", "inconclusive"]
-    passed: bool
 
 
 class InstanceKvOut(Schema):
@@ -188,37 +139,6 @@ class GpuUseOut(Schema):
     absent: dict[str, str] = Field(description="Nodes without values, and why")
 
 
-class ResultsOut(Schema):
-    """Results as the page shows them. Times in ms: of the engine's clock in a replay, of virtual time in the twin."""
-
-    schema_version: int = Field(alias="schema")
-    experiment: dict[str, Any]
-    mode: str = Field(description="replay, or twin: simulated")
-    twin: TwinOut | None = Field(description="The engine model; null for a replay and until the first run has begun")
-    time_scale: float
-    time: str
-    partial: bool = Field(description="Some run did not finish; its results cover the requests that did")
-    classes: list[str]
-    metrics: list[dict[str, Any]]
-    arms: list[dict[str, Any]]
-    differing: DifferingOut
-    slo: dict[str, dict[str, float]]
-    best: dict[str, dict[str, str]] = Field(
-        description="class → metric → the arm that is better than each other one by its interval"
-    )
-    best_or_tied: dict[str, dict[str, list[str]]] = Field(
-        description="class → metric → arms that no other one is better than"
-    )
-    differences: list[dict[str, Any]] = Field(
-        description="arm − baseline over all paired requests; empty until the experiment has ended. "
-        "A null is infinite: the quantile falls on unanswered requests"
-    )
-    ecdf: dict[str, Any] = Field(description="class → latency → arm → {ms, share, n}")
-    expectations: list[ExpectationOut]
-    verdict: Verdict
-    warnings: list[str]
-
-
 def _experiment(number: int) -> Experiment:
     return found(selectors.experiments().filter(pk=number).first(), f"there is no experiment {number}")
 
@@ -258,7 +178,7 @@ def get_experiment(request: HttpRequest, number: Number) -> Any:
     return _experiment(number)
 
 
-@router.get("/{number}/results", response=ResultsOut, by_alias=True, auth=needs("experiments:read"))
+@router.get("/{number}/results", response=Results, auth=needs("experiments:read"))
 def get_results(request: HttpRequest, number: Number, format: Literal["json", "csv", "parquet"] = "json") -> Any:
     """Results per arm and class, differences, ECDFs; ?format=csv or parquet for a row per request"""
     experiment = _experiment(number)

@@ -11,7 +11,6 @@ from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
 from controlplane.api.openapi import ROW_MAX, Number
-from controlplane.api.routes.experiments import Verdict
 from controlplane.api.rows import found, page
 from controlplane.audit.services import actor_of
 from controlplane.experiments import selectors
@@ -20,9 +19,9 @@ from controlplane.experiments.matrix.body import MatrixIn
 from controlplane.experiments.models import Matrix
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.summarize import CLASSES
+from controlplane.experiments.results.types import JobStatus, Overall
 
 router = Router(tags=["experiments"])
-JobStatus = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
 class CellOut(Schema):
@@ -33,7 +32,7 @@ class CellOut(Schema):
     load_factor: float
     status: JobStatus
     cause: str
-    verdict: Verdict
+    verdict: Overall
 
 
 class MatrixOut(Schema):
@@ -44,7 +43,7 @@ class MatrixOut(Schema):
     created_at: datetime
     body: dict[str, Any]
     status: JobStatus = Field(description="Active while a cell is; then the worst end")
-    verdict: Verdict = Field(description="Over the verdicts of the cells")
+    verdict: Overall = Field(description="Over the verdicts of the cells")
     counts: dict[str, int] = Field(description="Cells by status")
     runs: int
     runs_done: int

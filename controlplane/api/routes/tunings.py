@@ -1,10 +1,9 @@
 """Tunings over REST: searches for better values of a policy's parameters, in the twin."""
 
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Router, Status
 from ninja.params.functions import Query
 
 from controlplane.api import etags
@@ -12,8 +11,6 @@ from controlplane.api.auth import needs
 from controlplane.api.openapi import ROW_MAX, Number
 from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.policy_schemas import DraftOut
-from controlplane.api.routes.previews import PreviewTraceOut
-from controlplane.api.routes.twin_schemas import ExpectedErrorOut
 from controlplane.api.rows import page
 from controlplane.api.unread import Body
 from controlplane.audit.services import actor_of
@@ -31,10 +28,9 @@ from controlplane.tuning.services import (
     Asked,
 )
 from controlplane.tuning.space import Range
+from controlplane.tuning.types import Objective, TuningView, TuningWithTrials
 
 router = Router(tags=["policies"])
-Objective = Literal["ttft", "tpot", "goodput"]
-Reason = Literal["ttft", "tpot", "goodput", "balanced"]
 
 
 class RangeIn(Body):
@@ -74,106 +70,11 @@ class TuningIn(Body):
 AS_USUAL = TuningIn.model_validate({})
 
 
-class DimensionOut(Schema):
-    path: str
-    low: float
-    high: float
-    step: float | None
-    log: bool = Field(description="Searched on a logarithmic scale")
-    choices: list[Any] = Field(description="Instead of bounds")
-
-
-class LimitsOut(Schema):
-    ttft_ms: float | None = Field(description="null: the live version's p90")
-    tpot_ms: float | None
-
-
-class GoalsOut(Schema):
-    n: int = Field(description="Requests")
-    answered: int
-    ttft_p90_ms: float | None = Field(description="A request without an answer counts as infinite; null: infinite")
-    tpot_p90_ms: float | None = Field(description="Of answers with two tokens or more")
-    goodput: float = Field(description="0–1 share of all requests that were answered within the limits")
-
-
-class TrialOut(GoalsOut):
-    number: int
-    values: dict[str, Any]
-
-
-class PartsOut(Schema):
-    search: GoalsOut
-    check: GoalsOut = Field(description="On the held-out requests")
-
-
-class GoalEffectOut(Schema):
-    metric: Literal["ttft_p90_ms", "tpot_p90_ms", "goodput"]
-    live: float | None
-    tuned: float | None
-    difference: float | None = Field(description="tuned − live")
-    low: float | None = Field(description="Of the 95 % interval (paired bootstrap, for all winners together)")
-    high: float | None
-    n: int
-    verdict: Literal["better", "worse", "not distinguishable", "too few requests"]
-
-
-class WinnerOut(PartsOut):
-    trial: int
-    reasons: list[Reason] = Field(description="What it is the best in on the searched requests")
-    values: dict[str, Any]
-    effect: list[GoalEffectOut] = Field(description="Against the live version on the held-out requests")
-
-
-class TuningResultOut(Schema):
-    limits: LimitsOut = Field(description="Of goodput; null: none")
-    live: PartsOut
-    front: list[int] = Field(description="Trials that no other trial beats")
-    winners: list[WinnerOut]
-    not_tested: list[str]
-
-
-class TuningTwinOut(Schema):
-    basis: str
-    about: str
-    expected: ExpectedErrorOut | None
-
-
-class TuningOut(Schema):
-    id: int
-    policy: str
-    live_version: int
-    pool: str
-    status: Literal["queued", "running", "done", "failed", "cancelled"]
-    done: int
-    total: int = Field(description="Trials")
-    cause: str
-    actor: str
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    seed: int
-    workers: int
-    max_requests: int
-    objectives: list[Objective]
-    time_limit_s: int | None
-    held_out: float
-    trace: PreviewTraceOut
-    parameters: list[DimensionOut]
-    limits: LimitsOut = Field(description="As asked for")
-    twin: TuningTwinOut
-    result: TuningResultOut | None = Field(description="null until it is done")
-    drafted: int | None = Field(description="The trial whose values became a draft last")
-
-
-class TuningWithTrialsOut(TuningOut):
-    trials: list[TrialOut]
-
-
 class DraftIn(Body):
     trial: int = Field(ge=1, le=MOST_TRIALS, description="Of a winner")
 
 
-@router.post("/{name}/tunings", response={202: TuningOut}, auth=needs("policy:write"))
+@router.post("/{name}/tunings", response={202: TuningView}, auth=needs("policy:write"))
 def start_tuning(request: HttpRequest, response: HttpResponse, name: str, payload: TuningIn = AS_USUAL) -> Any:
     """Search the parameters of the live version in the twin; 422 while Optuna is not installed"""
     ranges = [Range(**each.model_dump()) for each in payload.parameters]
@@ -183,7 +84,7 @@ def start_tuning(request: HttpRequest, response: HttpResponse, name: str, payloa
     return Status(202, selectors.as_dict(made))
 
 
-@router.get("/{name}/tunings", response=list[TuningOut], auth=needs("policy:read"))
+@router.get("/{name}/tunings", response=list[TuningView], auth=needs("policy:read"))
 def list_tunings(
     request: HttpRequest,
     name: str,
@@ -195,13 +96,13 @@ def list_tunings(
     return [selectors.as_dict(row) for row in page(rows, before, limit)]
 
 
-@router.get("/{name}/tunings/{number}", response=TuningWithTrialsOut, auth=needs("policy:read"))
+@router.get("/{name}/tunings/{number}", response=TuningWithTrials, auth=needs("policy:read"))
 def get_tuning(request: HttpRequest, name: str, number: Number) -> Any:
     """One tuning with its trials, winners and what it did not test"""
     return selectors.with_trials(_tuning(name, number))
 
 
-@router.post("/{name}/tunings/{number}/cancel", response=TuningOut, auth=needs("policy:write"))
+@router.post("/{name}/tunings/{number}/cancel", response=TuningView, auth=needs("policy:write"))
 def cancel_tuning(request: HttpRequest, name: str, number: Number) -> Any:
     """Cancel the tuning; it stops within seconds"""
     tuning = _tuning(name, number)
@@ -210,7 +111,7 @@ def cancel_tuning(request: HttpRequest, name: str, number: Number) -> Any:
     return selectors.as_dict(tuning)
 
 
-@router.post("/{name}/tunings/{number}/resume", response={202: TuningOut}, auth=needs("policy:write"))
+@router.post("/{name}/tunings/{number}/resume", response={202: TuningView}, auth=needs("policy:write"))
 def resume_tuning(request: HttpRequest, name: str, number: Number) -> Any:
     """Go on with a tuning that failed or was cancelled; its trials are kept"""
     tuning = _tuning(name, number)

@@ -145,7 +145,7 @@ def _about(experiment: Experiment) -> dict[str, str]:
     return {
         "Pool": experiment.pool,
         "Simulated": simulated,
-        "Expected error": described(twin.expected.as_dict() if twin and twin.expected else None),
+        "Expected error": described(twin.expected if twin else None),
     }
 
 

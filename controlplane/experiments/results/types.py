@@ -1,9 +1,19 @@
-"""The results of an experiment as they are stored, sent and shown. None is unknown, or infinite for a difference."""
+"""The results of an experiment as they are stored, sent and shown. None is unknown, or infinite for a difference.
 
-from typing import Any, Literal, TypedDict
+Times in ms: of the engine's clock in a replay, of virtual time in the twin.
+"""
+
+from typing import Annotated, Any, Literal
+
+from typing_extensions import TypedDict
+
+from controlplane.description import Description
+from controlplane.experiments.results.statistics.stats import Verdict
+from controlplane.twin.expected_error import Basis, ExpectedError
 
 Answer = Literal["pass", "fail", "inconclusive"]
 Overall = Literal["pass", "fail", "inconclusive", "none"]
+JobStatus = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
 class Interval(TypedDict):
@@ -13,7 +23,7 @@ class Interval(TypedDict):
     relative: float | None
     low: float | None
     high: float | None
-    verdict: str
+    verdict: Verdict
 
 
 DifferenceRow = TypedDict(
@@ -24,12 +34,12 @@ DifferenceRow = TypedDict(
         "class": str,
         "metric": str,
         "difference": float | None,
-        "reference": float | None,  # value of the baseline
+        "reference": Annotated[float | None, Description("Value of the baseline")],
         "relative": float | None,
         "low": float | None,
         "high": float | None,
         "n": int,
-        "verdict": str,
+        "verdict": Verdict,
     },
 )
 
@@ -39,19 +49,23 @@ ExpectationRow = TypedDict(
         "arm": str,
         "class": str,
         "metric": str,
-        "relative_to": str,  # baseline; empty for a limit on the value itself
-        "limits": str,  # in words
+        "relative_to": Annotated[str, Description("Baseline of the ratio; empty for limits on the value")],
+        "limits": Annotated[str, Description("In words")],
         "min_ratio": float | None,
         "max_ratio": float | None,
-        "value": float | None,
+        "value": Annotated[
+            float | None, Description("Null when unknown, or when the quantile falls on unanswered requests")
+        ],
         "baseline_value": float | None,
         "ratio": float | None,
-        "low": float | None,
+        "low": Annotated[float | None, Description("Interval of the ratio, or of the value; null at an infinite end")],
         "high": float | None,
-        "confidence": float | None,
-        "level": float | None,
-        "n": int | None,
-        "needed_n": int | None,  # requests that would decide it
+        "confidence": Annotated[float | None, Description("As asked; null: the value alone was compared")],
+        "level": Annotated[float | None, Description("Confidence of this interval after Holm's method")],
+        "n": Annotated[int | None, Description("Requests behind the interval")],
+        "needed_n": Annotated[
+            int | None, Description("Requests that would decide an inconclusive one; null: none would")
+        ],
         "verdict": Answer,
         "passed": bool,
     },
@@ -64,7 +78,7 @@ class Ecdf(TypedDict):
     n: int
 
 
-ClassResults = dict[str, float | None]  # by key: the metrics of METRICS, and counts
+ClassResults = dict[str, int | float | None]  # by key: the metrics of METRICS, and counts
 
 
 class WholeRunResults(TypedDict):
@@ -114,14 +128,24 @@ class DifferingSetting(TypedDict):
     path: str
     title: str
     unit: str
-    values: dict[str, str]  # by arm
+    values: Annotated[dict[str, str], Description("By arm")]
+
+
+class DifferingSettings(TypedDict):
+    """What differs between the arms."""
+
+    policy: list[DifferingSetting]
+    fleet: list[DifferingSetting]
 
 
 class EngineModelFacts(TypedDict):
-    basis: str
-    about: str
-    cautions: list[str]
-    expected: dict[str, float | None] | None
+    basis: Basis
+    about: Annotated[str, Description("Source of the constants")]
+    cautions: Annotated[
+        list[str],
+        Description("Parts of the pool that the twin does not model, and doubts about its constants"),
+    ]
+    expected: Annotated[ExpectedError | None, Description("null in results of earlier versions")]
 
 
 class MetricHead(TypedDict):
@@ -140,22 +164,39 @@ class ExperimentHead(TypedDict):
 
 
 class Results(TypedDict):
+    """As the page shows them."""
+
     schema: int
     experiment: ExperimentHead
-    mode: str
-    twin: EngineModelFacts | None  # None for a replay
+    mode: Annotated[str, Description("replay, or twin: simulated")]
+    twin: Annotated[
+        EngineModelFacts | None,
+        Description("The engine model; null for a replay and until the first run has begun"),
+    ]
     time_scale: float
     time: str
-    partial: bool
+    partial: Annotated[bool, Description("Some run did not finish; its results cover the requests that did")]
     classes: list[str]
     metrics: list[MetricHead]
     arms: list[ArmResults]
-    differing: dict[str, list[DifferingSetting]]  # policy, fleet
+    differing: DifferingSettings
     slo: dict[str, dict[str, float]]
-    best: dict[str, dict[str, str]]  # class → metric → arm
-    best_or_tied: dict[str, dict[str, list[str]]]
-    differences: list[DifferenceRow]
-    ecdf: dict[str, dict[str, dict[str, Ecdf]]]  # class → latency → arm
+    best: Annotated[
+        dict[str, dict[str, str]],
+        Description("class → metric → the arm that is better than each other one by its interval"),
+    ]
+    best_or_tied: Annotated[
+        dict[str, dict[str, list[str]]],
+        Description("class → metric → arms that no other one is better than"),
+    ]
+    differences: Annotated[
+        list[DifferenceRow],
+        Description(
+            "arm − baseline over all paired requests; empty until the experiment has ended. "
+            "A null is infinite: the quantile falls on unanswered requests"
+        ),
+    ]
+    ecdf: Annotated[dict[str, dict[str, dict[str, Ecdf]]], Description("class → latency → arm")]
     expectations: list[ExpectationRow]
     verdict: Overall
     warnings: list[str]

@@ -23,7 +23,7 @@ Pair = tuple[Simulated, Simulated]  # the same request under the live version an
 
 
 def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instances: Sequence[str]) -> Effect:
-    """One outcome for each seed; those of the live version have the draft as shadow. Times in ms."""
+    """One outcome for each seed; those of the live version have the draft as shadow. Without canary and saving."""
     pairs = paired(live, draft)
     return {
         "changed": changed([ours for ours, _ in pairs]),
@@ -34,6 +34,8 @@ def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instanc
         "new_tokens_per_s": _both(pairs, _new_tokens_per_s),
         "requests_per_s": _requests_per_s([ours for ours, _ in pairs]),
         "kv_usage": {"live": _kv_usage(live), "draft": _kv_usage(draft)},
+        "canary": None,
+        "saving": None,
     }
 
 

@@ -1,21 +1,28 @@
 """The result of a preview as it is stored, sent and shown. Times in ms, shares 0–1; None is unknown."""
 
 from datetime import datetime
-from typing import Any, NotRequired, TypedDict
+from typing import Annotated, Any
+
+from typing_extensions import TypedDict
+
+from controlplane.description import Description
+from controlplane.experiments.results.statistics.stats import Verdict
+from controlplane.experiments.results.types import JobStatus
+from controlplane.twin.expected_error import ExpectedError
 
 
 class MetricEffect(TypedDict):
     """One quantile of one latency, over the requests answered under both versions."""
 
-    metric: str
+    metric: Annotated[str, Description("For example ttft_p90_ms")]
     live: float | None
     draft: float | None
-    difference: float | None  # draft − live
+    difference: Annotated[float | None, Description("draft − live over the requests that both answer")]
     relative: float | None
-    low: float | None  # of the 95 % interval
+    low: Annotated[float | None, Description("Of the 95 % interval (paired bootstrap)")]
     high: float | None
     n: int
-    verdict: str
+    verdict: Verdict
 
 
 class ClassEffect(TypedDict):
@@ -24,13 +31,13 @@ class ClassEffect(TypedDict):
 
 
 class DecisionCount(TypedDict):
-    decisions: int  # that the draft would change
+    decisions: Annotated[int, Description("Decisions that the draft would change")]
     of: int
 
 
 class ChangedDecisions(DecisionCount):
     share: float
-    low: float  # of the 95 % interval
+    low: Annotated[float, Description("Of the 95 % interval (Wilson)")]
     high: float
     classes: dict[str, DecisionCount]
 
@@ -50,66 +57,71 @@ class ValuePair(TypedDict):
 
 
 class CanaryEffect(TypedDict):
-    share: float
+    share: Annotated[float, Description("0–1 of the sessions, decided by the draft")]
     requests: int
     duration_s: float
-    guards: list[dict[str, Any]]  # GuardFinding.as_dict, and the truth
+    guards: Annotated[
+        list[dict[str, Any]],  # GuardFinding.as_dict, and the truth
+        Description("What the default guards of a delivery find, as in its looks; `truth` is what the whole pool sees"),
+    ]
 
 
 class Saving(TypedDict):
     """A day at the load of the preview; negative: the draft computes more."""
 
-    new_tokens: int
-    gpu_hours: float
-    dollars: float | None  # None for instances without GPUs
+    new_tokens: Annotated[
+        int, Description("Prompt tokens that the draft finds in caches and the live version computes")
+    ]
+    gpu_hours: Annotated[float, Description("Of their arithmetic")]
+    dollars: Annotated[float | None, Description("By the price of a GPU-hour; null for instances without GPUs")]
 
 
 class Effect(TypedDict):
-    """What is not required is missing in previews of earlier versions."""
+    """What a preview of an earlier version does not have is null."""
 
     changed: ChangedDecisions
     instances: list[InstanceRequests]
-    classes: dict[str, ClassEffect]
+    classes: Annotated[dict[str, ClassEffect], Description("all, and each class by the live version")]
     refused: CountPair
-    hit_share: ValuePair
-    kv_usage: ValuePair
-    new_tokens_per_s: NotRequired[ValuePair]
-    requests_per_s: NotRequired[float | None]
-    canary: NotRequired[CanaryEffect]
-    saving: NotRequired[Saving | None]
+    hit_share: Annotated[ValuePair, Description("Cached share of the prompt tokens, 0–1")]
+    kv_usage: Annotated[ValuePair, Description("Mean over instances and time, 0–1")]
+    new_tokens_per_s: Annotated[ValuePair | None, Description("Prompt tokens to compute")]
+    requests_per_s: Annotated[float | None, Description("Sent")]
+    canary: Annotated[CanaryEffect | None, Description("Of the first seed")]
+    saving: Annotated[Saving | None, Description("null where it is unknown")]
 
 
 class Deviation(TypedDict):
-    """Medians of the twin and of the fleet, and the median ratio minus one."""
-
     metric: str
-    measured: float
-    twin: float
-    relative: float
+    measured: Annotated[float, Description("Median measured by routers, ms")]
+    twin: Annotated[float, Description("Median of the same requests in the twin with the live version, ms")]
+    relative: Annotated[float, Description("Median ratio of twin to measurement, minus one: 0.1 means 10 % too slow")]
     n: int
-    since: float  # Unix s
+    since: Annotated[float, Description("Unix s")]
     until: float
 
 
-class PreviewTrace(TypedDict):
+class PlayedTrace(TypedDict):
     name: str
-    source: str | None
-    requests: int | None
+    source: Annotated[str | None, Description("recorded, built-in, upload or folder")]
+    requests: Annotated[int | None, Description("Available requests")]
     played: int | None
-    first_at: float | None  # Unix s
+    first_at: Annotated[
+        float | None, Description("Time of the first recorded request, Unix seconds; null for other traces")
+    ]
     last_at: float | None
-    age_s: float | None  # None for a trace that was not recorded
+    age_s: Annotated[float | None, Description("Seconds since the last recorded request")]
 
 
 class PreviewTwin(TypedDict):
-    basis: str
-    about: str
-    expected: dict[str, float | None] | None  # ExpectedError.as_dict
-    deviation: Deviation | None
+    basis: Annotated[str, Description("profile, transferred, calibrated, or empty before the computation")]
+    about: Annotated[str, Description("Source of the engines' constants")]
+    expected: Annotated[ExpectedError | None, Description("null before the computation")]
+    deviation: Annotated[Deviation | None, Description("null when too few of the requests were measured")]
 
 
 class Caution(TypedDict):
-    code: str
+    code: Annotated[str, Description("For example trace_old, few_requests, not_recorded, twin_off")]
     text: str
 
 
@@ -122,19 +134,25 @@ class PreviewView(TypedDict):
     draft_revision: int
     draft_sha256: str
     pool: str
-    status: str
+    status: JobStatus
     done: int
-    total: int
-    left_s: float | None
+    total: Annotated[
+        int,
+        Description("Requests to simulate: live and draft, every seed, a canary, and those of the first answer"),
+    ]
+    left_s: Annotated[float | None, Description("Seconds until it is done, by the pace so far; null unless it runs")]
     cause: str
     actor: str
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
-    cached: bool
+    cached: Annotated[bool, Description("The last request found it already computed")]
     seeds: list[int]
-    trace: PreviewTrace
+    trace: PlayedTrace
     twin: PreviewTwin
-    trust: list[Caution]
-    first_result: Effect | None
-    result: Effect | None
+    trust: Annotated[list[Caution], Description("Cautions; empty: none")]
+    first_result: Annotated[
+        Effect | None,
+        Description("Of 500 of the requests, while the whole is computed and after it was cancelled or failed"),
+    ]
+    result: Annotated[Effect | None, Description("null until it is done")]

@@ -63,6 +63,10 @@ def result(**changes: Any) -> dict[str, Any]:
         "refused": {"live": 0, "draft": 3},
         "hit_share": {"live": 0.5423, "draft": 0.5811},
         "kv_usage": {"live": 0.41, "draft": 0.4437},
+        "new_tokens_per_s": None,
+        "requests_per_s": None,
+        "saving": None,
+        "canary": None,
         **changes,
     }
 

@@ -66,12 +66,10 @@ def markdown(results: Results, about: Mapping[str, str], baseline: str, pictures
 def _differing(results: Results) -> list[str]:
     """What the arms change in the policy, and what in the fleet."""
     lines = []
-    for part, title in (("policy", "Policies"), ("fleet", "Fleets")):
+    differing = results["differing"]
+    for title, settings in (("Policies", differing["policy"]), ("Fleets", differing["fleet"])):
         names = [arm["name"] for arm in results["arms"]]
-        cells = [
-            (f"{row['title']} ({row['path']})", *(row["values"][name] for name in names))
-            for row in results["differing"][part]
-        ]
+        cells = [(f"{row['title']} ({row['path']})", *(row["values"][name] for name in names)) for row in settings]
         rows = [f"| {' | '.join(map(_escape, each))} |" for each in cells]
         if rows:
             head = f"| differs | {' | '.join(map(_escape, names))} |"
