@@ -9,6 +9,7 @@ The document itself raises InvalidFleet (spec/fleet_spec.py) and UnreadableDocum
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -16,7 +17,7 @@ from django.utils import timezone
 
 from fleet import events, selectors
 from fleet.control import nodes
-from fleet.control.publish import publish_fleet as publish_fleet
+from fleet.control.publish import publish_fleet
 from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.kinds.kind import SPLIT, check_engine, split_group
@@ -185,7 +186,7 @@ def drain(instance_name: str, actor: str, reason: str = "") -> Instance:
     if instance.state == State.READY:
         # Out of routing now, not at the next reconcile step.
         move(instance, State.DRAINING, _with_reason(f"drained by {actor}", reason), actor=actor)
-        publish_fleet(instance.pool.name)
+        transaction.on_commit(partial(publish_fleet, instance.pool.name))
     return instance
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 from django.db import OperationalError
@@ -108,11 +109,14 @@ def test_an_engine_whose_health_page_says_no_is_unreachable(world: World) -> Non
     assert "503" in world.one().reason
 
 
-def test_a_drained_instance_finishes_its_requests_and_stays(world: World) -> None:
+def test_a_drained_instance_finishes_its_requests_and_stays(
+    world: World, django_capture_on_commit_callbacks: Any
+) -> None:
     world.apply(1)
     world.until_ready(1)
     world.tell(running=1)
-    services.drain("p-0", "ada", "new cable")
+    with django_capture_on_commit_callbacks(execute=True):
+        services.drain("p-0", "ada", "new cable")
     assert world.published()["p-0"]["routable"] is False
     pid = world.one().pid
     world.age(300)

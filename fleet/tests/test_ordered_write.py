@@ -5,15 +5,16 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from fleet import ordered_write
+from fleet import ordered_write, services
 from fleet.control.publish import publish_fleet, publish_step
-from fleet.models import Pool, PublicationOrder
+from fleet.models import Instance, Pool, PublicationOrder, State
 from fleet.tests.interleaved import between_reading_and_writing
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.ordered import LARGEST_ORDER
@@ -196,6 +197,19 @@ def test_a_quiet_fleet_allocates_nothing(pool: Pool) -> None:
 def test_without_redis_nothing_is_allocated(pool: Pool, redis_away: None) -> None:
     assert publish_step() == []
     assert not PublicationOrder.objects.exists()
+
+
+def test_a_drain_within_a_transaction_is_published_once_that_is_committed(
+    pool: Pool, live_redis: redis.Redis, django_capture_on_commit_callbacks: Any
+) -> None:
+    Instance.objects.create(pool=pool, name="p-0", ordinal=0, state=State.READY, url="http://127.0.0.1:1")
+    publish_fleet("p")
+    with django_capture_on_commit_callbacks() as then, transaction.atomic():
+        services.drain("p-0", "ada")
+    assert codec.read(FleetValue, live_redis.get(KEY)).instances[0].routable  # type: ignore[arg-type]
+    for callback in then:
+        callback()
+    assert not codec.read(FleetValue, live_redis.get(KEY)).instances[0].routable  # type: ignore[arg-type]
 
 
 def test_within_a_transaction_nothing_is_published(pool: Pool) -> None:
