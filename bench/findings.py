@@ -1,4 +1,4 @@
-"""What the twin says about strategies, thresholds and offloads: the tables of docs/findings.md, all simulated.
+"""What the twin says about strategies, thresholds and offloads: the tables of docs/findings/, all simulated.
 
     .venv/bin/python -m bench.findings [--tables design,thresholds,bandwidths,static,strategies,cost] [--seeds 5]
                                        [--window 600] [--processes 2] [--traces FOLDER] [--write]
@@ -6,7 +6,7 @@
 The fleet is 8 engines of Qwen3-32B on two H100 each, as the kind `sim` models them; the arms are the presets of matrix
 experiments. The table of costs plays the demo fleet: H100s with Llama-3.1-8B, priced as in a fleet document without
 prices. Virtual time: other load on the machine changes nothing but how long it takes. FOLDER is where
-WEIR_TRACE_DIR points; without it only generated traffic is played. --write remakes the tables in docs/findings.md.
+WEIR_TRACE_DIR points; without it only generated traffic is played. --write remakes the tables in docs/findings/.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from fleet.kinds.option import build
 from fleet.systems.prices import Prices, per_million
 from router.policy.schema import document as documents
 
-DOC = Path(__file__).resolve().parent.parent / "docs" / "findings.md"
+PAGES = Path(__file__).resolve().parent.parent / "docs" / "findings"
 ENGINES = 8
 ENGINE = {"gpu": "h100_sxm", "model_profile": "Qwen3-32B", "tp": 2}
 WINDOW = 131_072  # tokens: longer requests are left out
@@ -370,11 +370,11 @@ TABLES: dict[str, Callable[[Player], Iterator[str]]] = {
 
 
 def write(name: str, lines: Sequence[str]) -> None:
-    """Replace the table between its two marks."""
-    text = DOC.read_text()
+    """Replace the table of its page between the two marks."""
+    page = PAGES / f"{name}.md"
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    DOC.write_text(pattern.sub(lambda _: "\n".join([begin, *lines, "", end]), text))
+    page.write_text(pattern.sub(lambda _: "\n".join([begin, *lines, "", end]), page.read_text()))
 
 
 def arguments() -> argparse.Namespace:
@@ -384,7 +384,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--window", type=float, default=600.0, help="s of each trace")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--traces", type=Path, default=os.environ.get("WEIR_TRACE_DIR"), metavar="FOLDER")
-    parser.add_argument("--write", action="store_true", help="into docs/findings.md")
+    parser.add_argument("--write", action="store_true", help="into docs/findings/")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/findings.md: what counts as best or tied, and that each is there."""
+"""The tables of docs/findings/: what counts as best or tied, and that each is there."""
 
 import math
 import re
@@ -65,9 +65,10 @@ def test_a_fleet_shrinks_until_it_misses_the_slo_and_costs_what_is_left(monkeypa
     assert [*findings._cost_cells({}, found)][3:] == ["more than 8", "–", "–"]
 
 
-def test_every_table_is_in_the_document():
-    text = findings.DOC.read_text()
+@pytest.mark.parametrize("name", findings.TABLES)
+def test_every_table_has_its_page_to_which_the_conclusions_link(name):
+    text = (findings.PAGES / f"{name}.md").read_text()
+    table = text.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
+    assert table.count("\n|") >= 7
+    assert f"(findings/{name}.md)" in findings.PAGES.with_suffix(".md").read_text()
     assert re.findall(r"\d%", text) == []
-    for name in findings.TABLES:
-        table = text.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
-        assert table.count("\n|") >= 7, name
