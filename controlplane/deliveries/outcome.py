@@ -1,4 +1,4 @@
-"""How a delivery ended, as an exit status of `manage.py deliver`. Pure."""
+"""How a delivery ended: a word for REST, an exit status for `manage.py deliver`. Pure."""
 
 from collections.abc import Mapping
 
@@ -12,6 +12,13 @@ MEANING: Mapping[int, str] = {
     PERSON: "ended by a person",
     NEEDS_PERSON: "needs a person",
     TIME: "out of time",
+}
+WORDS: Mapping[int, str] = {
+    DELIVERED: "delivered",
+    GUARD: "guard",
+    PERSON: "person",
+    NEEDS_PERSON: "needs_person",
+    TIME: "time",
 }
 _BY_STATE = {
     State.DELIVERED: DELIVERED,
@@ -35,3 +42,9 @@ def status(state: str, what: str) -> int | None:
     if found in CLOSED:
         return _BY_WHAT.get(What(what), PERSON)
     return None
+
+
+def word(state: str, what: str) -> str:
+    """Empty while it goes on by itself."""
+    found = status(state, what)
+    return "" if found is None else WORDS[found]

@@ -14,6 +14,7 @@ from controlplane.deliveries import services as deliveries
 from controlplane.deliveries.states import What
 from controlplane.notices.services import enqueue
 from controlplane.policies import publication, selectors, versions
+from controlplane.policies.drafts.from_file import draft_of
 from controlplane.policies.drafts.services import (
     REASON_MAX,
     check_base,
@@ -49,6 +50,7 @@ __all__ = [
     "open_draft",
     "patch_draft",
     "publish",
+    "publish_document",
     "republish_missing",
     "rollback",
     "save_draft",
@@ -65,11 +67,14 @@ class Publication:
     acks: tuple[Ack, ...]
     missing: tuple[str, ...]  # live routers that had not answered within a second
     pools: tuple[str, ...]
-    stored_only: bool  # Redis was away: routers take the version up when it is back
+    stored_only: bool = False  # Redis was away: routers take the version up when it is back
+    dry_run: bool = False
 
     @property
     def summary(self) -> str:
         """The reach of the publication, as one sentence."""
+        if self.dry_run:
+            return "would be published; nothing was changed"
         if self.stored_only:
             return "stored; routers will take it up when Redis is back"
         if not self.pools:
@@ -117,6 +122,34 @@ def publish(
 
     `abort_open`: end the open delivery, which is a conflict otherwise.
     """
+    with publication.subscribed() as waiter:
+        version = _publish(policy, actor, reason, if_match=if_match, abort_open=abort_open)
+        return _tell_routers(version, waiter)
+
+
+def publish_document(
+    policy: Policy,
+    document: object,
+    actor: Actor,
+    reason: str,
+    *,
+    based_on: int | None = None,
+    abort_open: bool = False,
+    dry_run: bool = False,
+) -> Publication:
+    """Make the document of a file the live version, by the rules of a draft. `based_on`: the version that it was made
+    from. A dry run passes every check and is undone: no router hears of it."""
+    with publication.subscribed() as waiter:
+        with transaction.atomic():
+            draft = draft_of(policy, document, actor, based_on)
+            version = _publish(policy, actor, reason, if_match=draft.etag, abort_open=abort_open)
+            transaction.set_rollback(dry_run)
+        if dry_run:
+            return Publication(version, (), (), tuple(pool.name for pool in selectors.pools_of(policy)), dry_run=True)
+        return _tell_routers(version, waiter)
+
+
+def _publish(policy: Policy, actor: Actor, reason: str, *, if_match: str | None, abort_open: bool) -> PolicyVersion:
     reason = check_reason(reason)
     deliveries.check_publish(policy, actor)
     draft = selectors.open_draft(policy)
@@ -129,9 +162,7 @@ def publish(
     if documents.values_of(document) == documents.values_of(live.upgraded):  # older ones lack newer parameters
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to publish")
     deliveries.check_again(policy, document, None, "")
-    with publication.subscribed() as waiter:
-        version = _store(policy, live, document, actor, reason, draft=draft, abort_open=abort_open)
-        return _tell_routers(version, waiter)
+    return _store(policy, live, document, actor, reason, draft=draft, abort_open=abort_open)
 
 
 def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:

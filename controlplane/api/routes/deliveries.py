@@ -18,8 +18,10 @@ from controlplane.api.problems import errors
 from controlplane.api.routes.delivery_schemas import (
     ActReason,
     ApproveIn,
+    DeliverDocumentIn,
     DeliverIn,
     DeliveryOut,
+    DocumentDeliveryOut,
     FreezeChange,
     FreezeIn,
     FreezeOut,
@@ -30,12 +32,13 @@ from controlplane.api.routes.delivery_schemas import (
 )
 from controlplane.api.rows import page
 from controlplane.audit.services import actor_of
-from controlplane.deliveries import plan as plans
-from controlplane.deliveries import selectors, services
+from controlplane.deliveries import repeatable, selectors, services
 from controlplane.deliveries.models import Delivery, Freeze
 from controlplane.deliveries.timing import freezing
 from controlplane.deliveries.timing.freezes import FreezeRule
 from controlplane.policies import selectors as policies
+from controlplane.policies.errors import NothingToPublish
+from controlplane.policies.models import Policy
 
 router = Router(tags=["deliveries"])
 
@@ -58,13 +61,9 @@ def deliver_draft(request: HttpRequest, response: HttpResponse, name: str, paylo
     if payload.emergency:
         check(caller(request), "admin")  # a narrow token of an administrator is not enough
     policy = policies.policy(name)
-    pools = [pool.name for pool in policies.pools_of(policy)]
-    plan = payload.plan
-    if plan is None:
-        plan = plans.as_dict(plans.default_plan(pools, policy.approvals_needed))
     made = services.propose(
         policy,
-        plan,
+        repeatable.usual_plan(policy) if payload.plan is None else payload.plan,
         actor_of(request),
         payload.reason,
         if_match=etags.if_match(request),
@@ -72,6 +71,33 @@ def deliver_draft(request: HttpRequest, response: HttpResponse, name: str, paylo
         emergency=payload.emergency,
     )
     return Status(201, _answer(response, made))
+
+
+@router.post(
+    "/policies/{name}/deliveries",
+    response={200: DocumentDeliveryOut, 201: DocumentDeliveryOut, **errors(409)},
+    auth=needs("policy:write", "policy:publish"),
+)
+def deliver_document(request: HttpRequest, response: HttpResponse, name: str, payload: DeliverDocumentIn) -> Any:
+    """Propose a document without a draft. 200: it is live, was delivered or is on its way already, or this is a dry
+    run"""
+    if payload.emergency:
+        check(caller(request), "admin")
+    policy, given = policies.policy(name), payload.dict(exclude={"plan", "pools", "start"})
+    try:
+        made = repeatable.deliver_document(policy, plan=_plan(policy, payload), actor=actor_of(request), **given)
+    except NothingToPublish:
+        return Status(200, {"live": policies.live_version(policy).number})
+    etags.put(response, made.delivery.etag)
+    return Status(201 if made.is_new and not payload.dry_run else 200, {"delivery": made.delivery})
+
+
+def _plan(policy: Policy, payload: DeliverDocumentIn) -> Any:
+    """None: the usual one."""
+    changes = payload.dict(include={"pools", "start"}, exclude_none=True)
+    if payload.plan is None:
+        return repeatable.usual_plan(policy, changes) if changes else None
+    return {**payload.plan, **changes}
 
 
 @router.get("/policies/{name}/deliveries", response=list[DeliveryOut], auth=needs("policy:read"))

@@ -6,7 +6,9 @@ from typing import Any, Literal
 from django.utils import timezone
 from ninja import Field, Schema
 
+from controlplane.api.openapi import ROW_MAX
 from controlplane.api.unread import Body
+from controlplane.deliveries import outcome
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.timing.freezing import NAME_MAX
@@ -58,6 +60,9 @@ class DeliveryOut(Schema):
     base: VersionRef = Field(description="Live when it was proposed")
     state: str = Field(description=STATES_HELP)
     open: bool = Field(validation_alias="is_open")
+    outcome: str = Field(
+        description="Empty while it goes on by itself; delivered, guard or person: what ended it; needs_person; time"
+    )
     why: str = Field(description="The sentence of the latest transition")
     by: str = Field(description="Who or what caused it")
     what: str = Field(description="The latest transition; empty after the proposal")
@@ -90,6 +95,10 @@ class DeliveryOut(Schema):
         return row.step + 1
 
     @staticmethod
+    def resolve_outcome(row: Delivery) -> str:
+        return outcome.word(row.state, row.what)
+
+    @staticmethod
     def resolve_steps(row: Delivery) -> int:
         return len(row.plan["steps"])
 
@@ -108,6 +117,28 @@ class DeliverIn(Body):
     again: str = Field("", max_length=REASON_MAX, description="Why a document that failed before is tried again")
     emergency: str = Field(
         "", max_length=REASON_MAX, description="Why to go without approvals; requires the scope admin"
+    )
+
+
+class StartIn(Body):
+    at: str = Field(max_length=16, examples=["2026-08-03T03:00"], description="Local time")
+    zone: str = Field(max_length=64, examples=["Europe/Berlin"])
+
+
+class DeliverDocumentIn(DeliverIn):
+    document: dict[str, Any]
+    based_on: int | None = Field(
+        None, ge=1, le=ROW_MAX, description="The version that the document was made from: a conflict if another is live"
+    )
+    pools: list[str] | None = Field(None, max_length=1000, description="In place of the plan's")
+    start: StartIn | None = Field(None, description="In place of the plan's")
+    dry_run: bool = Field(False, description="Only check it, by every rule, and change nothing")
+
+
+class DocumentDeliveryOut(Schema):
+    live: int | None = Field(None, description="The version that is live with this document: nothing is delivered")
+    delivery: DeliveryOut | None = Field(
+        None, description="Of a dry run: as it would be made, with the id that it would have"
     )
 
 

@@ -18,6 +18,7 @@ from controlplane.api.routes.policy_schemas import (
     PolicyOut,
     PolicySchemaOut,
     PublicationOut,
+    PublishDocumentIn,
     PublishIn,
     RollbackIn,
     VersionOut,
@@ -71,6 +72,18 @@ def list_versions(
     """Published versions, newest first"""
     rows = selectors.history(selectors.policy(name)).select_related("policy")
     return page(rows, before, limit, by="number")
+
+
+@router.post(
+    "/{name}/versions",
+    response={200: PublicationOut, 201: PublicationOut, **errors(409)},
+    auth=needs("policy:write", "policy:publish"),
+)
+def publish_document(request: HttpRequest, response: HttpResponse, name: str, payload: PublishDocumentIn) -> Any:
+    """Publish a document without a draft; with dry_run (200) only check it as if"""
+    made = services.publish_document(selectors.policy(name), actor=actor_of(request), **payload.dict())
+    etags.put(response, made.version.etag)
+    return Status(200 if made.dry_run else 201, made)
 
 
 @router.get("/{name}/versions/{number}", response=VersionOut, auth=needs("policy:read"))

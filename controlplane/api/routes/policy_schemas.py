@@ -75,6 +75,7 @@ class PublicationOut(Schema):
     acks: list[AckOut]
     missing: list[str] = Field(description="Live routers that had not acknowledged within a second")
     stored_only: bool = Field(description="Redis was unreachable; routers load the version when it is back")
+    dry_run: bool = Field(description="Every check has passed, and nothing was changed")
 
 
 class ChangeOut(Schema):
@@ -146,6 +147,14 @@ class DraftPatch(Body):
 class PublishIn(Body):
     reason: str = Field(max_length=services.REASON_MAX)
     abort_open: bool = Field(False, description="End the open delivery, which is a conflict otherwise")
+
+
+class PublishDocumentIn(PublishIn):
+    document: dict[str, Any]
+    based_on: int | None = Field(
+        None, ge=1, le=ROW_MAX, description="The version that the document was made from: a conflict if another is live"
+    )
+    dry_run: bool = Field(False, description="Only check it, by every rule, and change nothing")
 
 
 class RollbackIn(Body):

@@ -13,8 +13,8 @@ from django.test import Client
 
 from controlplane.cli.archive import archive
 from controlplane.cli.weir import api as api_module
+from controlplane.cli.weir import deliveries, waiting
 from controlplane.cli.weir import main as main_module
-from controlplane.cli.weir import waiting
 from controlplane.experiments.tests.conftest import sent as sent  # a fixture
 from controlplane.policies import services
 from fleet.models import Pool
@@ -49,7 +49,7 @@ def network(monkeypatch):
     monkeypatch.setattr(api_module.Api, "__init__", _init(opened))
     # The command's own clock: the control plane behind it, in this process, sleeps as ever.
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: None)
-    for module in (api_module, waiting):
+    for module in (api_module, deliveries, waiting):
         monkeypatch.setattr(module, "time", clock)
     return requests, faults
 

@@ -9,8 +9,13 @@ import pytest
 from django.core.management import call_command
 
 from controlplane.audit.models import AuditEntry
+from controlplane.audit.services import SYSTEM
 from controlplane.cli.tests.test_weir import TUNE, experiment, tuned  # noqa: F401  (a fixture)
 from controlplane.cli.weir.main import parser
+from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.moving import TransitionRequest, move
+from controlplane.deliveries.states import By, State, What
+from controlplane.deliveries.tests.conftest import CANARY
 from controlplane.fleet_ops.management.commands import calibrate
 from controlplane.testing import api_caller
 from fleet.models import Instance
@@ -20,7 +25,8 @@ ROOT = Path(__file__).parents[3]
 WHY = "asked for by the pipeline"
 BY_TOKEN = "ci (otto)"
 BY_PROCESS = f"{getpass.getuser()} (manage.py)"
-READS = {"experiment wait", "policy export", "policy diff", "explain"}
+READS = {"experiment wait", "policy export", "policy diff", "explain", "deliver wait", "deliver status"}
+CANARY_OF_HALF = {**CANARY, "share": 0.5}
 MANAGE_READS = {"doctor", "explain", "openapi_export", "fleet_export", "fleet_render", "fleet_status"}
 # They run or end processes; what should run stays as it is.
 MANAGE_RUNS = {"up", "node", "serve", "demo_traffic", "fleet_stop_all"}
@@ -88,6 +94,27 @@ def test_a_published_document_is_kept_with_its_reason(run, default_file):
     assert run("policy", "apply", default_file(classes__heavy_new_tokens=12_000), "--reason", WHY)[0] == 0
     who, why, value = last("policy.publish")
     assert (who, why, value["classes"]["heavy_new_tokens"]) == (BY_TOKEN, WHY, 12_000)
+
+
+@keeps("deliver", "deliver pause", "deliver resume", "deliver advance", "deliver abort")
+def test_each_thing_done_with_a_delivery_is_kept_with_its_reason(run, default_file, demo, tmp_path):
+    (tmp_path / "plan.json").write_text(json.dumps({"steps": [{**CANARY, "then": "ask"}, CANARY_OF_HALF]}))
+    path = default_file(classes__heavy_new_tokens=12_000)
+    assert run("deliver", path, "--plan", tmp_path / "plan.json", "--reason", WHY)[0] == 0
+    who, why, value = last("delivery.propose")
+    assert (who, why, value["document"]["classes"]["heavy_new_tokens"]) == (BY_TOKEN, WHY, 12_000)
+    assert last("delivery.start")[:2] == (BY_TOKEN, WHY)
+    number = str(Delivery.objects.get().pk)
+    for verb in ("pause", "resume", "advance", "abort"):
+        if Delivery.objects.get().state == State.ARMING:
+            move(Delivery.objects.get(), TransitionRequest(What.ARMED, By.SYSTEM, SYSTEM, WHY))
+        if verb == "pause":
+            move(Delivery.objects.get(), TransitionRequest(What.PASS, By.JUDGE, SYSTEM, WHY))
+        status, _, error = run("deliver", verb, number, "--reason", f"{verb}: {WHY}")
+        assert status == 0, error
+        who, why, value = last(f"delivery.{verb}")
+        assert (who, why) == (BY_TOKEN, f"{verb}: {WHY}")
+        assert value["state"] == Delivery.objects.get().state
 
 
 @keeps("experiment run")

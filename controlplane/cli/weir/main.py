@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from . import VERSION
 from . import __doc__ as about
 from .api import Api, Failed
+from .deliveries import ACTIONS, act, deliver, delivery_status, wait_delivery
 from .experiments import run_experiment, wait_experiment
 from .fleet import apply_fleet
 from .policies import apply_policy, diff_policy, export_policy
@@ -54,9 +55,10 @@ def parser() -> argparse.ArgumentParser:
     apply = _verb(policy, "apply", apply_policy, "publish a file, unless another version went live since it was made")
     apply.add_argument("file", help="as policy export writes it; the number of the new version is written to it")
     apply.add_argument("--reason", default="applied from a file", help="kept with the version")
-    apply.add_argument("--dry-run", action="store_true", help="only say what would change")
-    apply.add_argument("--deliver", action="store_true", help="propose it as a delivery instead of publishing it")
+    apply.add_argument("--dry-run", action="store_true", help="say what would change, checked by the server")
+    apply.add_argument("--deliver", action="store_true", help="propose it as a delivery; weir deliver also starts it")
     apply.add_argument("--plan", metavar="FILE", help="of the delivery, JSON; default: the usual plan")
+    _add_deliver(commands)
     fleet = commands.add_parser("fleet", help="the fleet document").add_subparsers(required=True, metavar="VERB")
     put = _verb(fleet, "apply", apply_fleet, "make a fleet document the desired state")
     put.add_argument("file", help="YAML, or JSON (*.json)")
@@ -97,6 +99,43 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _add_deliver(commands: Any) -> None:
+    text = "deliver a policy file in steps; status 0 delivered, 1 ended, 2 needs a person or time"
+    file = _verb(commands, "deliver", deliver, text)
+    file.add_argument("file", help="as policy export writes it, or with --policy a document alone; -: standard input")
+    file.add_argument("--policy", default="", metavar="NAME", help="of a document alone")
+    file.add_argument("--plan", metavar="FILE", help="JSON; default: the usual plan")
+    file.add_argument("--pool", action="append", help="that the steps split; repeat it for more; default: the plan's")
+    file.add_argument("--at", default="", metavar="TIME", help="local start: 2026-08-03T03:00")
+    file.add_argument("--zone", default="UTC", help="of --at, default UTC")
+    file.add_argument("--reason", default="delivered from a file", help="kept with the version")
+    file.add_argument("--again", default="", metavar="WHY", help="deliver a document once more that was not delivered")
+    file.add_argument("--emergency", default="", metavar="WHY", help="go past the rules; needs the scope admin")
+    file.add_argument("--dry-run", action="store_true", help="let the server check it, and change nothing")
+    file.add_argument("--wait", action="store_true", help="for its approvals, and until it ends or needs a person")
+    wait = _verb(commands, "deliver wait", wait_delivery, "wait for a delivery; statuses as of deliver")
+    status = _verb(commands, "deliver status", delivery_status, "print a delivery; status 0 while it goes on")
+    status.add_argument("--json", action="store_true", help="as REST answers it")
+    actions = {name: _verb(commands, f"deliver {name}", act, text) for name, text in ACTIONS.items()}
+    for name, one in actions.items():
+        one.set_defaults(action=name)
+        one.add_argument("--reason", default="", help="kept in the audit log")
+    for one in (wait, status, *actions.values()):
+        one.add_argument("id", nargs="?", type=int, help="of the delivery; or --policy")
+        one.add_argument("--policy", default="", metavar="NAME", help="the newest delivery of this policy")
+    wait.set_defaults(reason="")
+    for one in (file, wait):
+        one.add_argument("--timeout", type=float, default=DAY_S, metavar="S", help="longest wait, default a day")
+        one.add_argument("--abort-on-exit", action="store_true", help="abort it on Ctrl-C or SIGTERM; else it goes on")
+        one.add_argument("--results", metavar="FILE", help="write the delivery as it ended, JSON")
+
+
+def _joined(words: list[str]) -> list[str]:
+    """`deliver abort` is a command of its own beside `deliver FILE`; a file of such a name is ./abort."""
+    is_verb = len(words) > 1 and words[0] == "deliver" and words[1] in {"wait", "status", *ACTIONS}
+    return [" ".join(words[:2]), *words[2:]] if is_verb else words
+
+
 def _verb(commands: Any, name: str, run: Callable[[Api, argparse.Namespace], int], text: str) -> Any:
     made = commands.add_parser(name, help=text, description=text)
     made.set_defaults(run=run)
@@ -104,7 +143,7 @@ def _verb(commands: Any, name: str, run: Callable[[Api, argparse.Namespace], int
 
 
 def main() -> int:
-    options = parser().parse_args()
+    options = parser().parse_args(_joined(sys.argv[1:]))
     options.url = os.environ.get("WEIR_URL", "").rstrip("/") or "http://127.0.0.1:8000"
     try:
         status: int = options.run(Api(options.url, os.environ.get("WEIR_TOKEN", "").strip()), options)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
 from .api import Failed
-from .files import PolicyAnswer, PolicyFile, VersionAnswer, changes_as_text, differences, read_json, write
+from .files import PolicyAnswer, PolicyFile, changes_as_text, differences, read_json, write
 from .statuses import FAIL, PASS
 
 if TYPE_CHECKING:
@@ -38,21 +37,18 @@ def apply_policy(api: Api, options: argparse.Namespace) -> int:
     file = PolicyFile.read(options.file)
     name, document = file.version.policy, file.version.document
     policy = PolicyAnswer.of(api, name)
-    live = policy.live
-    changes = changes_as_text(differences(live.document, document))
+    changes = changes_as_text(differences(policy.live.document, document))
     if not changes:
-        print(f"{name}: v{live.number} is live with this document; nothing to do")
+        print(f"{name}: v{policy.live.number} is live with this document; nothing to do")
         return PASS
-    _check_base(api, policy, file.version)
-    print(f"{name}: v{live.number} → the file\n{changes}")
-    if options.dry_run:
-        return PASS
-    body = {"reason": options.reason}
+    print(f"{name}: v{policy.live.number} → the file\n{changes}")
+    asked = {"document": document, "based_on": file.version.number, "reason": options.reason}
     if options.deliver:
-        made = _send(api, policy, document, "deliver", {**body, **_plan(options.plan)})
-        print(f"{name}: delivery {made['id']} is {made['state']}: {options.url}/deliveries/{made['id']}")
+        return _deliver(api, policy, asked, options)
+    made, _ = api.call("POST", f"{policy.path}/versions", {**asked, "dry_run": options.dry_run})
+    if options.dry_run:
+        print(f"{name}: v{made['version']['number']} {made['summary']}")
         return PASS
-    made = _send(api, policy, document, "publish", body)
     print(f"{name}: v{made['version']['number']} is live: {made['summary']}")
     if options.file != "-":
         kept = {**file.whole, "version": made["version"]["number"]}
@@ -60,31 +56,18 @@ def apply_policy(api: Api, options: argparse.Namespace) -> int:
     return PASS
 
 
-def _plan(name: str | None) -> dict[str, Any]:
-    return {"plan": read_json(name)} if name else {}
-
-
-def _send(api: Api, policy: PolicyAnswer, document: Any, verb: str, body: dict[str, Any]) -> Any:
-    """Publish or deliver the document; a draft that was opened for it does not outlive a refusal."""
-    etag = draft_of(api, policy, document)
-    try:
-        return api.call("POST", f"{policy.path}/draft/{verb}", body, etag)[0]
-    except Failed as failed:
-        if policy.draft is None and failed.status in (400, 403, 409, 412, 422):
-            with contextlib.suppress(Failed):
-                api.call("DELETE", f"{policy.path}/draft", etag=etag)
-        raise
-
-
-def _check_base(api: Api, policy: PolicyAnswer, file: VersionAnswer) -> None:
-    if file.number == policy.live.number:
-        return
-    base = api.get(f"{policy.path}/versions/{file.number}")
-    moved = changes_as_text(differences(base["document"], policy.live.document))
-    if moved:
-        raise Failed(
-            f"the file was made from v{file.number}, and {policy.live.by} is live since:\n{moved}\nexport it again"
-        )
+def _deliver(api: Api, policy: PolicyAnswer, asked: dict[str, Any], options: argparse.Namespace) -> int:
+    """Only propose it: `weir deliver` starts it, and waits."""
+    plan = {"plan": read_json(options.plan)} if options.plan else {}
+    answer, _ = api.call("POST", f"{policy.path}/deliveries", {**asked, **plan, "dry_run": options.dry_run})
+    made = answer["delivery"]
+    if made is None:
+        print(f"{policy.name}: v{answer['live']} is live with this document; nothing to do")
+    elif options.dry_run:
+        print(f"{policy.name}: would be {made['state']}")
+    else:
+        print(f"{policy.name}: delivery {made['id']} is {made['state']}: {options.url}/deliveries/{made['id']}")
+    return PASS
 
 
 def draft_of(api: Api, policy: PolicyAnswer, document: Any) -> str:

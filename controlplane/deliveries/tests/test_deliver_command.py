@@ -167,7 +167,7 @@ def test_what_is_refused_leaves_no_draft(policy, files, given, said) -> None:
 
 def test_a_persons_draft_is_not_overwritten(policy, files) -> None:
     edit(policy, OTTO, heavy_new_tokens=8000)
-    with pytest.raises(CommandError, match="open draft of otto") as raised:
+    with pytest.raises(CommandError, match="otto has a draft of default open") as raised:
         call_command("deliver", "default", **files())
     assert raised.value.returncode == REFUSED
     assert policies.open_draft(policy).upgraded["classes"]["heavy_new_tokens"] == 8000

@@ -15,12 +15,11 @@ from django.db import OperationalError, close_old_connections
 
 from controlplane.audit.services import Actor
 from controlplane.deliveries import outcome, selectors, services, stop
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.outcome import MEANING, REFUSED, TIME
+from controlplane.deliveries.repeatable import deliver_document
 from controlplane.deliveries.states import State
 from controlplane.policies import selectors as policies
-from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import NothingToPublish, PolicyError, PolicyInvalid
 from controlplane.policies.models import Policy
 from fleet.counted import percent
@@ -57,7 +56,7 @@ class Command(BaseCommand):
             delivery = self._delivery(*(options[key] for key in ("name", "file", "plan", "reason", "again")))
         except (PolicyError, PermissionDenied) as error:
             raise CommandError(_said(error), returncode=REFUSED) from None
-        if delivery is not None and options["wait"]:
+        if delivery is not None and (options["wait"] or not delivery.is_open):
             code = self._wait(delivery, options["timeout"])
             self.stdout.write(f"{delivery.subject}: {MEANING[code]}")
             sys.exit(code)
@@ -71,9 +70,11 @@ class Command(BaseCommand):
                 raise CommandError(f"policy {policy.name} has no open delivery; name a --file", returncode=REFUSED)
         else:
             try:
-                delivery = _propose(policy, actor, file, plan, reason, again)
-            except NothingToPublish as error:
-                self.stdout.write(str(error))
+                delivery = _proposed(policy, actor, file, plan, reason, again)
+            except NothingToPublish:
+                self.stdout.write(
+                    f"{policies.live_version(policy).label} of {policy.name} holds this document: delivered"
+                )
                 return None
             self.stdout.write(f"{delivery.subject}: delivery {delivery.pk} is {delivery.state}")
         if delivery.state == State.READY and delivery.starts_at is None:
@@ -104,32 +105,10 @@ class Command(BaseCommand):
             return delivery
 
 
-def _propose(policy: Policy, actor: Actor, file: str, plan_file: str | None, reason: str, again: str) -> Delivery:
-    document = drafts.check_document(_read(file, json.loads))
-    names = [pool.name for pool in policies.pools_of(policy)]
-    plan = (
-        _read(plan_file, yaml.safe_load)
-        if plan_file
-        else plans.as_dict(plans.default_plan(names, policy.approvals_needed))
-    )
-    drafts.check_reason(reason)
-    if policies.live_version(policy).upgraded == document:
-        raise NothingToPublish(
-            f"v{policies.live_version(policy).number} of {policy.name} holds this document: delivered"
-        )
-    held = policies.open_draft(policy)
-    if held is not None and held.upgraded != document:
-        raise CommandError(
-            f"policy {policy.name} has an open draft of {held.updated_by}: publish or discard it", returncode=REFUSED
-        )
-    drafts.open_draft(policy, actor)
-    draft = drafts.save_draft(policy, document, actor)
-    try:
-        return services.propose(policy, plan, actor, reason, if_match=draft.etag, again=again)
-    except (PolicyError, PermissionDenied):
-        if held is None:  # this command opened it
-            drafts.discard_draft(policy, actor)
-        raise
+def _proposed(policy: Policy, actor: Actor, file: str, plan_file: str | None, reason: str, again: str) -> Delivery:
+    """The delivery of the document, also one that an earlier call made."""
+    plan = _read(plan_file, yaml.safe_load) if plan_file else None
+    return deliver_document(policy, _read(file, json.loads), plan, actor, reason, again=again).delivery
 
 
 def _read(name: str, parse: Any) -> Any:
