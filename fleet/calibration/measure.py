@@ -23,6 +23,8 @@ from fleet.calibration.sweep import Sweep
 from fleet.calibration.traffic_fit import fit_traffic
 from fleet.counted import percent
 from fleet.kinds.kind import Kind
+from router.contract.addresses import ENGINES
+from router.contract.pinned_http import PinnedTransport
 from router.contract.redis.receipt import Receipt
 
 SILENCE_S = 60.0  # longest pause between two bytes
@@ -64,7 +66,7 @@ async def measure(
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Calibrated:
     """CannotCalibrate, unless `anyway`; RequestFailed, NoCache, TooFewPoints."""
-    transport = transport or httpx.AsyncHTTPTransport(limits=CONNECTIONS)
+    transport = transport or PinnedTransport(ENGINES, CONNECTIONS)
     async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
         before = await _facts(client, target)
         if before.active and not anyway:
@@ -88,7 +90,7 @@ async def measure_traffic(
 ) -> Calibrated:
     """From requests that routers recorded; the engine is only asked for its facts. RequestFailed, NoCache,
     TooFewRequests."""
-    transport = transport or httpx.AsyncHTTPTransport(limits=CONNECTIONS)
+    transport = transport or PinnedTransport(ENGINES, CONNECTIONS)
     async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
         facts = await _facts(client, target)
     requests = requests_of(receipts, target.name, facts.time_scale)

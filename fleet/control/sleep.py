@@ -7,6 +7,8 @@ import httpx
 from fleet import events
 from fleet.control.publish import publish_fleet
 from fleet.models import Instance, State
+from router.contract.addresses import ENGINES
+from router.contract.pinned_http import PinnedTransport
 
 TIMEOUT_S = 120.0  # in all; weights move between GPU and host
 
@@ -49,7 +51,7 @@ async def _status(url: str) -> int:
     """The limit is for the whole head, which an engine may send a byte at a time; a body is not read."""
     async with (
         asyncio.timeout(TIMEOUT_S),
-        httpx.AsyncClient(timeout=TIMEOUT_S) as client,
+        httpx.AsyncClient(transport=PinnedTransport(ENGINES), timeout=TIMEOUT_S) as client,
         client.stream("POST", url) as answer,
     ):
         return answer.status_code

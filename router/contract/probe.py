@@ -13,9 +13,10 @@ import asyncio
 import ssl
 from urllib.parse import SplitResult, urlsplit
 
+from router.contract.addresses import ENGINES
 from router.contract.exhaustion import is_exhausted
 from router.contract.http_client import MAX_HEAD, HttpClientProtocol
-from router.contract.own_services import check_peer
+from router.contract.outgoing import connect
 
 
 class ProbeError(Exception):
@@ -116,10 +117,7 @@ class Prober:
         secure = ssl.create_default_context() if parts.scheme == "https" else None
         port = parts.port or (443 if secure else 80)
         loop = asyncio.get_running_loop()
-        transport, connection = await loop.create_connection(
-            lambda: _ProbeConnection(loop), parts.hostname or "", port, ssl=secure
-        )
-        check_peer(transport)
+        _, connection = await connect(lambda: _ProbeConnection(loop), parts.hostname or "", port, ENGINES, secure)
         return connection
 
     def forget(self, url: str) -> None:

@@ -4,12 +4,15 @@ The response is a list of sources, one per data-parallel rank, or a map by rank.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import orjson
 
+from router.contract.addresses import ENGINES
 from router.contract.json_value import JsonObject
+from router.contract.outgoing import resolve
 from router.upstream.errors import UpstreamError
 from router.upstream.fetch import get
 
@@ -45,7 +48,23 @@ async def discover(url: str) -> KvEventSource:
         raise NoEvents(f"it publishes no KV events: /kv_event_sources answered {status}")
     if len(body) > LONGEST:
         raise NoEvents(f"its /kv_event_sources is larger than {LONGEST} bytes")
-    return parse(body, url)
+    found = parse(body, url)
+    try:
+        return replace(found, endpoint=await _pinned(found.endpoint), replay=await _pinned(found.replay))
+    except OSError as error:
+        raise NoEvents(f"its /kv_event_sources leads nowhere: {error.strerror or error}") from None
+
+
+Endpoint = TypeVar("Endpoint", str, str | None)
+
+
+async def _pinned(endpoint: Endpoint) -> Endpoint:
+    """With the address that its name leads to now: ZMQ would ask again."""
+    if not endpoint or not endpoint.startswith("tcp://"):
+        return endpoint
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    address, *_ = await resolve(host.strip("[]"), int(port), ENGINES)
+    return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
 
 
 def parse(raw: bytes, url: str) -> KvEventSource:

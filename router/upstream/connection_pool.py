@@ -6,8 +6,9 @@ from functools import cached_property
 from math import inf
 from urllib.parse import urlsplit
 
+from router.contract.addresses import ENGINES
 from router.contract.exhaustion import is_exhausted
-from router.contract.own_services import check_peer
+from router.contract.outgoing import connect
 from router.timers import Deadlines
 from router.upstream.connection import Connection
 from router.upstream.errors import ConnectFailed, ConnectionBroken, RouterExhausted
@@ -67,10 +68,7 @@ class ConnectionPool:
         try:
             async with limit:
                 self._connects.start(limit, timeout_s)
-                transport, connection = await loop.create_connection(
-                    lambda: Connection(self, loop), self.host, self.port, ssl=self._ssl
-                )
-                check_peer(transport)
+                _, connection = await connect(lambda: Connection(self, loop), self.host, self.port, ENGINES, self._ssl)
         except TimeoutError:
             raise ConnectFailed(f"no connection to {self.url} within {timeout_s:g} s") from None
         except OSError as error:

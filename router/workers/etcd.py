@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from router.contract.addresses import ENGINES
 from router.contract.redis.published import InstanceRole
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ class Registry:
         """Runs until cancelled."""
         import httpx  # imported only with an etcd: a quarter of the router's imports
 
-        async with httpx.AsyncClient(base_url=self.url, timeout=ANSWER_S) as client:
+        from router.contract.pinned_http import PinnedTransport
+
+        transport = PinnedTransport(ENGINES)
+        async with httpx.AsyncClient(base_url=self.url, timeout=ANSWER_S, transport=transport) as client:
             while True:
                 await self.look(client)
                 await asyncio.sleep(LOOK_S)

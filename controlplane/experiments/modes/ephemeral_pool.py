@@ -1,12 +1,12 @@
 """The pool of one run: started cold like the pool under test, served by the live routers, removed afterwards."""
 
+import asyncio
 import contextlib
-import http.client
 import json
 import time
-import urllib.request
 from typing import Any
 
+import httpx
 import redis
 from django.db import DatabaseError
 
@@ -22,6 +22,8 @@ from fleet.jobs import Heartbeat
 from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect, values_of
+from router.contract.addresses import ENGINES
+from router.contract.pinned_http import PinnedTransport
 from router.contract.pools import of_experiment
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.published import FleetValue, PolicyValue
@@ -35,7 +37,7 @@ TRIES = 3  # starts of one instance that fail before the run does
 SAMPLE_TOKENS = 2_000
 LARGEST = 16 * 1024 * 1024  # bytes of an engine's answer
 MOST_CONTEXT_TOKENS = 100_000_000
-NO_ANSWER = (OSError, http.client.HTTPException, ValueError)  # away, not HTTP, not JSON
+NO_ANSWER = (OSError, httpx.HTTPError, ValueError)  # away, not HTTP, not JSON
 
 
 def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> Pool:
@@ -178,10 +180,23 @@ def bytes_per_token(pool: Pool) -> float:
 
 def _json_of(url: str, body: Any = None, *, timeout_s: float) -> Any:
     """The JSON answer of an engine. NO_ANSWER."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"content-type": "application/json"})  # noqa: S310 - the URL of an instance
-    with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
-        return json.loads(answer.read(LARGEST))  # cut off, it is no JSON
+    return json.loads(asyncio.run(_answer_of(url, body, timeout_s)))
+
+
+async def _answer_of(url: str, body: Any, timeout_s: float) -> bytes:
+    """Whole or cut off, then it is no JSON; redirects are not followed."""
+    found = bytearray()
+    async with (
+        asyncio.timeout(timeout_s),
+        httpx.AsyncClient(transport=PinnedTransport(ENGINES), timeout=timeout_s) as client,
+        client.stream("GET" if body is None else "POST", url, json=body) as answer,
+    ):
+        answer.raise_for_status()
+        async for part in answer.aiter_bytes():
+            found += part
+            if len(found) > LARGEST:
+                break
+    return bytes(found[:LARGEST])
 
 
 def _first_url(pool: Pool) -> str:

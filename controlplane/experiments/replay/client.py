@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from router.contract.addresses import ENGINES
 from router.contract.http_client import HttpClientProtocol
+from router.contract.outgoing import connect
 
 KEEP_BYTES = 4_096  # at the end of a response: a stream's usage chunk or an error's JSON
 FIRST_TOKEN = b"data: {"  # a stream may begin with comments
@@ -118,7 +120,7 @@ class ReplayClient:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.connect_timeout_s):
-                _, connection = await loop.create_connection(lambda: _ReplayConnection(loop), self.host, self.port)
+                _, connection = await connect(lambda: _ReplayConnection(loop), self.host, self.port, ENGINES)
         except (OSError, TimeoutError) as error:
             raise NoAnswer(f"no connection to {self.host}:{self.port}: {error or 'timed out'}") from None
         return connection

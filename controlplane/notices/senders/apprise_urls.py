@@ -1,16 +1,14 @@
 """Apprise, an optional package: over a hundred services, each with URLs of its own (requirements-notices.txt)."""
 
-import asyncio
 import importlib
 import importlib.util
 import logging
 from typing import Any
 from urllib.parse import urlsplit
 
-from django.conf import settings
-
 from controlplane.notices.errors import InvalidInput, Unsendable
-from controlplane.notices.senders import addresses
+from controlplane.notices.senders.addresses import reach
+from router.contract.outgoing import BeyondReach, resolve
 
 # These post to any address (a webhook channel does that with a signature and bounds) or act on this machine.
 REFUSED = frozenset({"json", "xml", "form", "dbus", "glib", "gnome", "kde", "qt", "macosx", "windows", "syslog"})
@@ -59,10 +57,8 @@ async def _check_host(url: str) -> None:
     if not host:
         return
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None)
-    except (OSError, UnicodeError):
+        await resolve(host, 0, reach())
+    except BeyondReach as error:
+        raise Unsendable(f"the host leads out of reach: {error.strerror}") from None
+    except OSError:
         return
-    for entry in found:
-        address = addresses.literal(str(entry[4][0]).partition("%")[0])
-        if address is not None and not addresses.may_reach(address, settings.NOTICE_NETWORKS):
-            raise Unsendable(f"the host resolves to {address}, which is not public")

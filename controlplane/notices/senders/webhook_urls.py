@@ -2,10 +2,9 @@
 
 from urllib.parse import urlsplit
 
-from django.conf import settings
-
 from controlplane.notices.errors import InvalidInput
-from controlplane.notices.senders.addresses import SETTING, literal, may_reach
+from controlplane.notices.senders.addresses import reach
+from router.contract.addresses import literal, refusal
 
 URL_MAX = 2_000
 
@@ -24,8 +23,9 @@ def check(url: str) -> None:
     if parts.username is not None or parts.fragment:
         raise _invalid("must have neither a user name nor a fragment")
     address = literal(parts.hostname)
-    if address is not None and not may_reach(address, settings.NOTICE_NETWORKS):
-        raise _invalid(f"leads to {address}, which is not public; {SETTING} may allow its network")
+    why = refusal(address, reach()) if address is not None else ""
+    if why:
+        raise _invalid(f"leads out of reach: {why}")
 
 
 def _invalid(message: str) -> InvalidInput:

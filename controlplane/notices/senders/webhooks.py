@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from urllib.parse import urlsplit, urlunsplit
 
 import httpx
-from django.conf import settings
 
 from controlplane.notices.errors import Unsendable
-from controlplane.notices.senders import addresses, signing
+from controlplane.notices.senders import signing
+from controlplane.notices.senders.addresses import reach
 from router.contract.json_value import JsonObject
+from router.contract.pinned_http import PinnedTransport
 
 ANSWER_MAX = 64_000  # bytes of an answer that are read; its content is not used
 AGENT = "weir"
@@ -24,27 +24,18 @@ def body_of(event: str, subject: str, text: str, facts: JsonObject, at: str) -> 
 
 async def post(url: str, message_id: str, body: bytes, keys: Sequence[str], now: int) -> str:
     """The outcome; raises Unsendable. The caller bounds the time."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    address = await addresses.resolve(
-        host, parts.port or (443 if parts.scheme == "https" else 80), settings.NOTICE_NETWORKS
-    )
-    place = f"[{address}]" if ":" in address else address
-    target = urlunsplit((parts.scheme, f"{place}:{parts.port}" if parts.port else place, parts.path, parts.query, ""))
     headers = {
-        "host": parts.netloc,
         "user-agent": AGENT,
         "content-type": "application/json",
         "accept-encoding": "identity",
         **signing.headers(message_id, now, body, keys),
     }
-    # `sni_hostname`: the certificate must be the host's, though we connect to its address.
-    request = httpx.Request("POST", target, headers=headers, content=body, extensions={"sni_hostname": host})
+    request = httpx.Request("POST", url, headers=headers, content=body)
     try:
-        async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=TIMEOUT_S) as client:
+        async with httpx.AsyncClient(transport=PinnedTransport(reach()), timeout=TIMEOUT_S) as client:
             return _outcome(await _status(client, request))
     except httpx.HTTPError as error:
-        raise Unsendable(f"{type(error).__name__}: {_plain(error, target)}") from None
+        raise Unsendable(f"{type(error).__name__}: {_plain(error, url)}") from None
 
 
 async def _status(client: httpx.AsyncClient, request: httpx.Request) -> int:

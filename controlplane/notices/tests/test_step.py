@@ -117,20 +117,20 @@ def test_a_private_address_is_never_connected_to(notice, receiver, settings) -> 
     settings.NOTICE_NETWORKS = []
     send()
     assert receiver.got == []
-    assert "127.0.0.1, which is not public" in state(notice).outcome
+    assert "127.0.0.1 is not public; WEIR_NOTICE_NETWORKS may allow" in state(notice).outcome
 
 
 def test_the_resolved_address_is_the_one_connected_to(notice, receiver, monkeypatch) -> None:
     """A name that changes its address after the check cannot lead elsewhere: it is looked up once."""
-    from controlplane.notices.senders import addresses
+    from router.contract import pinned_http
 
     asked = []
 
-    async def resolve(host, port, allowed):
+    async def resolve(host, port, reach):
         asked.append((host, port))
-        return "127.0.0.1"
+        return ["127.0.0.1"]
 
-    monkeypatch.setattr(addresses, "resolve", resolve)
+    monkeypatch.setattr(pinned_http, "resolve", resolve)
     port = receiver.url.split(":")[2].split("/")[0]
     type(notice.channel).objects.update(url=f"http://rebinding.invalid:{port}/hook")
     send()

@@ -1,0 +1,68 @@
+"""Every connection that Weir makes passes router/contract/outgoing.py, which knows what its caller may reach."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OPENERS = {
+    *("create_connection", "open_connection", "urlopen", "build_opener", "HTTPConnection", "HTTPSConnection"),
+    *("Client", "AsyncClient", "HTTPTransport", "AsyncHTTPTransport", "PoolManager", "HTTPConnectionPool", "Session"),
+}
+VERBS = ("get", "post", "put", "patch", "delete", "head", "options", "request", "stream")
+OF_HTTPX = {f"httpx.{verb}" for verb in VERBS}
+# Where they may stand, and why
+ALLOWED = {
+    "router/contract/outgoing.py": "the door itself",
+    "router/serving/joining.py": "the router's own port",
+    "controlplane/up/ready.py": "the ports of processes that `up` started",
+    "controlplane/cli/weir/api.py": "the user's own machine, to the server that the user names",
+    "fleet/simengine/registration.py": "a simulated engine, to the etcd of its command line",
+    "fleet/simengine/kv/peers.py": "a simulated engine, to other engines",
+}
+
+
+def sources():
+    for package in ("router", "fleet", "controlplane"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if "tests" not in path.parts and not path.name.startswith("testing"):
+                yield path
+
+
+def openers(tree):
+    """(line, call) of each that makes a connection; an httpx client with a pinned transport does not by itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            given = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            pinned = "transport" in given and name.startswith("httpx.")
+            if (name.rpartition(".")[2] in OPENERS or name in OF_HTTPX) and not pinned:
+                yield node.lineno, name
+
+
+def test_modules_open_connections_through_the_one_door():
+    found = {}
+    for path in sources():
+        for line, name in openers(ast.parse(path.read_text())):
+            found.setdefault(str(path.relative_to(ROOT)), []).append(f"{line}: {name}")
+    others = {path: calls for path, calls in found.items() if path not in ALLOWED}
+    assert not others, f"{others}: call router.contract.outgoing.connect or use PinnedTransport"
+    assert not ALLOWED.keys() - found.keys(), "they open no connection any more: take them off the list"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "httpx.AsyncClient(base_url=url)",
+        "urllib.request.urlopen(url)",
+        "loop.create_connection(f, h)",
+        "httpx.get(u)",
+    ],
+)
+def test_a_call_beside_the_door_is_found(source):
+    assert list(openers(ast.parse(source)))
+
+
+def test_a_client_with_a_pinned_transport_is_not():
+    assert not list(openers(ast.parse("httpx.AsyncClient(transport=PinnedTransport(ENGINES))")))

@@ -1,0 +1,106 @@
+"""No request reaches an address at which a host or its cloud keeps its own services, whatever name led there."""
+
+import asyncio
+import socket
+
+import httpx
+import pytest
+
+from router.contract import addresses
+from router.contract.addresses import ENGINES, Reach
+from router.contract.outgoing import BeyondReach, connect, resolve
+from router.contract.pinned_http import PinnedTransport
+from router.contract.probe import ConnectionRefused, Prober
+from router.kv_events.sources import NoEvents, discover
+from router.tests.engine import engine, reply
+
+
+@pytest.fixture
+def local_is_a_cloud(monkeypatch):
+    """As though names led to the metadata service."""
+    monkeypatch.setattr(addresses, "is_own_service", lambda address: address.is_loopback)
+    from router.contract import outgoing
+
+    outgoing._refusal_of_literal.cache_clear()
+    yield
+    outgoing._refusal_of_literal.cache_clear()
+
+
+@pytest.fixture
+async def named(monkeypatch):
+    """Call it with the addresses that the name `engine.invalid` has at each time that it is asked for."""
+
+    def build(*answers):
+        asked = []
+
+        async def getaddrinfo(host, port, **_):
+            asked.append(host)
+            found = answers[len(asked) - 1]
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+        return asked
+
+    return build
+
+
+async def test_a_router_sends_nothing_there(world, local_is_a_cloud):
+    w = await world(None)
+    answer = await w.ask()
+    assert answer.status_code == 502
+    assert "127.0.0.1 is an address of services of the host or its cloud" in answer.text
+    assert not w.engines[0].received
+
+
+async def test_a_probe_asks_nothing_there(local_is_a_cloud):
+    async with engine(reply()) as made:
+        with pytest.raises(ConnectionRefused, match="is an address of services of the host or its cloud"):
+            await Prober().get(made.url + "/metrics", 5)
+        assert not made.received
+
+
+async def test_an_httpx_client_asks_nothing_there(local_is_a_cloud):
+    async with engine(reply()) as made, httpx.AsyncClient(transport=PinnedTransport(ENGINES)) as client:
+        with pytest.raises(httpx.ConnectError, match="is an address of services of the host or its cloud"):
+            await client.get(made.url)
+        assert not made.received
+
+
+async def test_kv_events_are_not_followed_to_there():
+    async with engine(reply([{"publisher": "zmq", "endpoint": "tcp://169.254.169.254:80"}])) as made:
+        with pytest.raises(NoEvents, match=r"169\.254\.169\.254 is an address of services"):
+            await discover(made.url)
+
+
+async def test_a_name_is_resolved_once_and_its_checked_address_is_connected_to(named):
+    asked = named(["127.0.0.1"], ["169.254.169.254"])
+    async with engine(reply({"fine": True})) as made, httpx.AsyncClient(transport=PinnedTransport(ENGINES)) as client:
+        answer = await client.get(f"http://engine.invalid:{made.port}/v1/models")
+        assert (answer.json(), made.received[0].headers["host"]) == ({"fine": True}, f"engine.invalid:{made.port}")
+    assert asked == ["engine.invalid"]
+
+
+async def test_a_name_with_one_bad_address_among_good_ones_is_refused(named):
+    named(["127.0.0.1", "169.254.169.254"])
+    with pytest.raises(BeyondReach, match=r"169\.254\.169\.254"):
+        await resolve("engine.invalid", 80, ENGINES)
+
+
+async def test_the_next_address_is_tried_when_one_takes_no_connection(named):
+    named(["127.0.0.2", "127.0.0.1"])
+    async with engine(reply()) as made:
+        transport, _ = await connect(asyncio.Protocol, "engine.invalid", made.port, ENGINES)
+        assert transport.get_extra_info("peername") == ("127.0.0.1", made.port)
+        transport.close()
+
+
+@pytest.mark.parametrize("host", ["a" * 64 + ".example", "xn--\udcff", "no-such-host.invalid"])
+async def test_what_cannot_be_resolved_is_an_error_of_the_system(host):
+    with pytest.raises(OSError, match=r"name|known"):
+        await resolve(host, 80, ENGINES)
+
+
+async def test_a_private_network_is_in_reach_where_it_is_allowed():
+    with pytest.raises(BeyondReach, match=r"127\.0\.0\.1 is not public; WEIR_X may allow its network"):
+        await resolve("127.0.0.1", 80, Reach(setting="WEIR_X"))
+    assert await resolve("127.0.0.1", 80, ENGINES) == ["127.0.0.1"]
