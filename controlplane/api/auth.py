@@ -103,3 +103,9 @@ def caller(request: HttpRequest) -> Principal:
     if principal is None:
         raise ApiProblem(401)
     return principal
+
+
+def check_emergency(request: HttpRequest, emergency: str) -> None:
+    """To go past the rules takes the scope admin: a narrow token of an administrator is not enough."""
+    if emergency:
+        check(caller(request), "admin")

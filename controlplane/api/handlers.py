@@ -142,6 +142,14 @@ def from_conflict(error: policy_errors.Conflict) -> ApiProblem:
     return ApiProblem(status, detail=str(error), conflicts=fields, current=error.current)
 
 
+def from_rules(error: policy_errors.RulesForbid) -> ApiProblem:
+    """403 where the rules are against it, 409 where only something in the way is."""
+    in_the_way = [each for each in error.refusals if isinstance(each, policy_errors.Conflict)]
+    status = 409 if len(in_the_way) == len(error.refusals) else 403
+    current = next((each.current for each in in_the_way), "")
+    return ApiProblem(status, detail="the rules of a policy forbid it", errors=error.errors, current=current)
+
+
 def from_trace(error: BadTrace) -> ApiProblem:
     fault = Problem(error.path, error.value, "not valid", error.allowed)
     return ApiProblem(422, "The trace is not valid", errors=[fault], detail=str(error))
@@ -156,6 +164,7 @@ def install(api: NinjaAPI) -> None:
         ApiProblem: lambda error: error,
         policy_errors.Conflict: from_conflict,
         policy_errors.PolicyInvalid: lambda error: ApiProblem(422, detail=str(error), errors=error.errors),
+        policy_errors.RulesForbid: from_rules,
         policy_errors.NoSuchPolicy: _status(404),
         InvalidInput: lambda error: ApiProblem(422, detail=str(error), errors=[error.problem]),
         NotComparable: lambda error: ApiProblem(422, detail=str(error), errors=[error.problem]),

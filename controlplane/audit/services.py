@@ -1,5 +1,6 @@
 """Writing the audit log."""
 
+import getpass
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -30,6 +31,11 @@ class Actor:
 
 
 SYSTEM = Actor("system", "weir")
+
+
+def on_host(command: str = "manage.py") -> Actor:
+    """Who starts a command on the host: an OS user that can read the data folder, and so an administrator."""
+    return Actor("system", f"{getpass.getuser()} ({command})", is_admin=True)
 
 
 def actor_of(request: HttpRequest) -> Actor:

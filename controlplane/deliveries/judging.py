@@ -17,6 +17,7 @@ from controlplane.deliveries.judge.look import Proposal
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell
 from controlplane.deliveries.plan import Full, Plan, Shadow
+from controlplane.deliveries.rules import Change, Way, refusals, said
 from controlplane.deliveries.states import CARRIES, FREEZE, SPLIT, By, Hold, State, What
 from controlplane.deliveries.timing import schedules
 from controlplane.policies import publication
@@ -153,10 +154,11 @@ def _ready(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest |
         return _system(What.MISS, f"v{live.number} is live by now")
     if delivery.starts_at is None or plan.start is None or now < delivery.starts_at:
         return None
-    frozen = _freeze_text(delivery, now)
+    refused = refusals(Change(Way.START, delivery.policy, SYSTEM, delivery=delivery, at=now))
     if schedules.is_missed(delivery.starts_at, plan.start.latest_s, now):
-        return _system(What.MISS, frozen or f"not started within {plan.start.latest_s} s of its time")
-    if frozen or not selectors.is_approved(delivery, plan.approvals.needed):
+        why = "; ".join(map(said, refused))
+        return _system(What.MISS, why or f"not started within {plan.start.latest_s} s of its time")
+    if refused:
         return None
     return _system(What.START, f"its time, {plan.start.at.replace('T', ' ')} {plan.start.zone}")
 
@@ -211,7 +213,7 @@ def _freezing(delivery: Delivery, plan: Plan, now: datetime) -> TransitionReques
     """A freeze that has begun during the delivery."""
     if delivery.state not in CARRIES or isinstance(plan.steps[delivery.step], Shadow):
         return None
-    frozen = selectors.freeze_in_force(delivery.policy, now)
+    frozen = selectors.freeze_of(delivery, now)
     if frozen is None:
         return None
     text = _freeze_text(delivery, now)
@@ -228,7 +230,7 @@ def _frozen(delivery: Delivery, now: datetime) -> str:
 
 
 def _freeze_text(delivery: Delivery, now: datetime) -> str:
-    found = selectors.freeze_in_force(delivery.policy, now)
+    found = selectors.freeze_of(delivery, now)
     if found is None:
         return ""
     rule, each = found

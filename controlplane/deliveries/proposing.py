@@ -13,7 +13,7 @@ from controlplane.deliveries import selectors
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.moving import tell
 from controlplane.deliveries.plan import InvalidPlan, Plan, Start
-from controlplane.deliveries.rules import check_again, check_direct, check_emergency
+from controlplane.deliveries.rules import Change, Way, check, open_conflict, record_emergency
 from controlplane.deliveries.states import State
 from controlplane.deliveries.timing import schedules
 from controlplane.policies import selectors as policies
@@ -21,7 +21,6 @@ from controlplane.policies import versions
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
-from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 
 
@@ -38,7 +37,7 @@ def propose(
     """The draft becomes the candidate. `if_match`: the etag of the draft that the caller saw.
 
     `again`: why a document that was aborted or rolled back is tried again. `emergency`: why an administrator goes
-    without approvals.
+    past the rules.
     """
     reason, now = drafts.check_reason(reason), timezone.now()
     draft = policies.open_draft(policy)
@@ -52,30 +51,22 @@ def propose(
     policy = draft.policy
     policy.refresh_from_db()
     checked = check_plan(policy, plan, now)
-    if checked.is_direct:
-        check_direct(policy, actor)
-    again = check_again(policy, document, checked, again)
-    emergency = check_emergency(actor, emergency)
+    change = Change(Way.PROPOSE, policy, actor, document, checked, again=again.strip(), emergency=emergency.strip())
+    check(change)
     try:
         with transaction.atomic():
-            made = _store(policy, live, draft, document, checked, actor, reason, again=again, emergency=emergency)
+            made = _store(change, live, draft, reason)
     except IntegrityError:
         raise _in_the_way(policy) from None
     return made
 
 
-def _store(
-    policy: Policy,
-    live: PolicyVersion,
-    draft: Draft,
-    document: JsonObject,
-    plan: Plan,
-    actor: Actor,
-    reason: str,
-    *,
-    again: str,
-    emergency: str,
-) -> Delivery:
+def _store(change: Change, live: PolicyVersion, draft: Draft, reason: str) -> Delivery:
+    policy, document, plan, actor = change.policy, change.document or {}, change.plan, change.actor
+    again, emergency = change.again, change.emergency
+    if plan is None:
+        raise ValueError("a proposal needs a plan")
+    versions.hold(policy.name)
     if not Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()[0]:
         raise drafts.moved(policy, draft.upgraded)
     candidate = versions.add_version(policy, document, actor, reason, based_on=live.number, draft_etag=draft.etag)
@@ -106,6 +97,7 @@ def _store(
     audit.record(actor, "delivery.propose", made.subject, reason, live.upgraded, after)
     tell(made, made.state, 0, reason, actor)
     if emergency:
+        record_emergency(policy, made.subject, actor, emergency)
         tell(made, "emergency", 0, emergency, actor)
     return made
 
@@ -115,11 +107,6 @@ def _in_the_way(policy: Policy) -> Conflict:
     if held is None:  # another version took the number
         return Conflict("another version was made a moment earlier: try again", kind="live")
     return open_conflict(held)
-
-
-def open_conflict(held: Delivery) -> Conflict:
-    text = f"v{held.candidate.number} is being delivered ({held.state}); wait for it, or abort it"
-    return Conflict(text, kind="open", current=held.etag)
 
 
 def check_plan(policy: Policy, plan: object, now: datetime) -> Plan:

@@ -1,88 +1,232 @@
-"""The rules of a policy about what goes live and how, checked when somebody wants it to."""
+"""The rules about what pools route by: what each asks, and which of them each way of going live has to pass.
 
+Every door (page, REST, command, document, schedule) asks `check` before it changes anything; docs/security.md has the
+same table.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
+from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
 from django.utils import timezone
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.deliveries import selectors
-from controlplane.deliveries.plan import Plan
-from controlplane.deliveries.plan_reader import LIMITS
+from controlplane.deliveries.least_plan import evidence_missing, problems_of
+from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.plan import Full, Plan
+from controlplane.deliveries.plan import stored as stored_plan
+from controlplane.notices.services import notify
+from controlplane.permissions import can_administer
+from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import Direct, Policy
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
-from router.policy.schema import document as documents
 
 
-def check_publish(policy: Policy, actor: Actor) -> None:
-    """Whether a draft may go live without a delivery, now and by this actor."""
-    check_direct(policy, actor)
-    needed = Policy.objects.values_list("approvals_needed", flat=True).get(pk=policy.pk)
-    if needed:
-        raise PermissionDenied(f"policy {policy.name} needs {needed} approvals: propose a delivery")
-    check_freeze(policy, timezone.now())
+class Way(StrEnum):
+    """How something gets to be what pools route by."""
+
+    PUBLISH = "publish"  # a draft, at once
+    JOIN = "join"  # a pool takes the policy; asked of the policy that it takes
+    LEAVE = "leave"  # the same; asked of each policy whose requests it takes
+    ADD_POOL = "add pool"  # a new pool that takes nobody's requests
+    PROPOSE = "propose"
+    START = "start"  # also at its time
+    RESUME = "resume"
+    ADVANCE = "advance"
+    ROLL_BACK = "roll back"
+    ABORT = "abort"
 
 
-def check_direct(policy: Policy, actor: Actor) -> None:
-    """PermissionDenied when the policy wants a delivery in steps of this actor."""
-    direct = Policy.objects.values_list("direct", flat=True).get(pk=policy.pk)
-    if direct == Direct.NEVER:
-        raise PermissionDenied(f"policy {policy.name} goes live by delivery only: propose a plan with a canary")
-    if direct == Direct.ADMIN and not actor.is_admin:
-        raise PermissionDenied(
-            f"only administrators publish policy {policy.name} directly: propose a plan with a canary"
-        )
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What somebody wants a policy's pools to route by."""
+
+    way: Way
+    policy: Policy  # whose rules are asked, as the database has them now
+    actor: Actor
+    document: JsonObject | None = None  # that would go live
+    plan: Plan | None = None
+    delivery: Delivery | None = None
+    again: str = ""  # why a document that failed before is tried again
+    emergency: str = ""  # why an administrator goes past the rules
+    at: datetime = field(default_factory=timezone.now)
 
 
-def check_again(policy: Policy, document: JsonObject, plan: Plan | None, again: str) -> str:
-    """`plan`: None to publish without one."""
-    failed = selectors.failed_before(policy, documents.sha256(document))
+Refusal = PermissionDenied | Conflict | PolicyInvalid
+
+
+def check(change: Change) -> None:
+    """Raises the first refusal: PermissionDenied, Conflict or PolicyInvalid."""
+    check_emergency(change.actor, change.emergency)
+    for refusal in refusals(change):
+        raise refusal
+
+
+def refusals(change: Change) -> list[Refusal]:
+    """What stands against it now."""
+    change.policy.refresh_from_db()
+    passed = PASSED_IN_EMERGENCY if change.emergency or (change.delivery and change.delivery.emergency) else ()
+    asked = [RULES[name] for name in ASKED[change.way] if name not in passed]
+    return [refusal for rule in asked if (refusal := rule(change)) is not None]
+
+
+def said(refusal: Refusal) -> str:
+    """In one line."""
+    problems = refusal.errors if isinstance(refusal, PolicyInvalid) else ()
+    return "; ".join(problem.message for problem in problems) or str(refusal)
+
+
+# The rules
+
+
+def _open(change: Change) -> Refusal | None:
+    held = selectors.open_delivery(change.policy)
+    return None if held is None else open_conflict(held)
+
+
+def open_conflict(held: Delivery) -> Conflict:
+    name = f"{held.policy.name} v{held.candidate.number}"
+    text = f"{name} is being delivered ({held.state}); wait for it, or abort it"
+    return Conflict(text, kind="open", current=held.etag)
+
+
+def may_go_direct(policy: Policy, actor: Actor) -> bool:
+    return policy.direct == Direct.ALLOWED or (policy.direct == Direct.ADMIN and actor.is_admin)
+
+
+def _direct(change: Change) -> Refusal | None:
+    name = change.policy.name
+    if may_go_direct(change.policy, change.actor):
+        return None
+    if change.policy.direct == Direct.NEVER:
+        return PermissionDenied(f"policy {name} goes live by delivery only: propose a plan with a canary")
+    return PermissionDenied(f"only administrators publish policy {name} directly: propose a plan with a canary")
+
+
+def _approvals(change: Change) -> Refusal | None:
+    needed = change.policy.approvals_needed
+    if not needed:
+        return None
+    return PermissionDenied(f"policy {change.policy.name} needs {needed} approvals: propose a delivery")
+
+
+def _approved(change: Change) -> Refusal | None:
+    """At the start: as many as the plan asks for, and as many as the policy asks for by now."""
+    delivery = _delivery(change)
+    needed = max(stored_plan(delivery.plan).approvals.needed, change.policy.approvals_needed)
+    if selectors.is_approved(delivery, needed):
+        return None
+    return Conflict("approvals are missing", kind="state", current=delivery.etag)
+
+
+def _least_plan(change: Change) -> Refusal | None:
+    """The plan goes live by steps that show something, where the rules do not let this person go live directly."""
+    plan = change.plan or stored_plan(_delivery(change).plan)
+    if not isinstance(plan.steps[-1], Full) or _by_right(change):
+        return None
+    if plan.is_direct:
+        return _direct(change)
+    pools = [pool.name for pool in policies.pools_of(change.policy)]
+    problems = problems_of(plan, change.policy.least_plan, pools)
+    return PolicyInvalid(f"policy {change.policy.name} asks for more of a plan", problems) if problems else None
+
+
+def _by_right(change: Change) -> bool:
+    """Whether this person, or who proposed the delivery, may go live directly."""
+    if may_go_direct(change.policy, change.actor):
+        return True
+    if change.delivery is None or change.policy.direct == Direct.NEVER:
+        return False
+    proposer = get_user_model().objects.filter(username=change.delivery.proposer).first()
+    return proposer is None or can_administer(proposer)  # none: a command on the host
+
+
+def _evidence(change: Change) -> Refusal | None:
+    """Who may not go live directly does not skip a step either."""
+    if change.actor.is_admin or may_go_direct(change.policy, change.actor):
+        return None
+    missing = evidence_missing(_delivery(change), change.at)
+    return PermissionDenied(f"{missing}; an administrator may skip it") if missing else None
+
+
+def _freeze(change: Change) -> Refusal | None:
+    frozen = selectors.freeze_in_force(change.policy, change.at)
+    if frozen is None:
+        return None
+    rule, each = frozen
+    return Conflict(f"the freeze {rule.name} is in force until {each.end:%Y-%m-%d %H:%M} UTC", kind="freeze")
+
+
+def _again(change: Change) -> Refusal | None:
+    failed = selectors.failed_before(change.policy, change.document) if change.document is not None else None
     if failed is None:
-        return ""
-    said = f"v{failed.candidate.number} had this document and was {failed.state.replace('_', ' ')}: {failed.why}"
-    if plan is None or not plan.from_shadow_on:
+        return None
+    said = f"v{failed.candidate.number} decided alike and was {failed.state.replace('_', ' ')}: {failed.why}"
+    if change.plan is None or not change.plan.from_shadow_on:
         message = f"{said}; deliver it from a shadow step on, with a canary"
-        raise PolicyInvalid("this document has failed before", (Problem("plan.steps", None, message),))
-    if not again.strip():
-        raise PolicyInvalid("this document has failed before", (Problem("again", again, f"{said}; say why again"),))
-    return drafts.check_reason(again, "again")
+        return PolicyInvalid("this document has failed before", (Problem("plan.steps", None, message),))
+    if not change.again.strip():
+        problem = Problem("again", change.again, f"{said}; say why again")
+        return PolicyInvalid("this document has failed before", (problem,))
+    drafts.check_reason(change.again, "again")
+    return None
+
+
+def _delivery(change: Change) -> Delivery:
+    if change.delivery is None:
+        raise ValueError(f"to {change.way} needs a delivery")
+    return change.delivery
+
+
+RULES: Mapping[str, Callable[[Change], Refusal | None]] = {
+    "open": _open,
+    "direct": _direct,
+    "approvals": _approvals,
+    "approved": _approved,
+    "least plan": _least_plan,
+    "evidence": _evidence,
+    "freeze": _freeze,
+    "again": _again,
+}
+ASKED: Mapping[Way, tuple[str, ...]] = {
+    Way.PUBLISH: ("direct", "approvals", "freeze", "again"),  # an open delivery: `overtake`, in the transaction
+    Way.JOIN: ("open", "direct", "approvals", "freeze"),
+    Way.LEAVE: ("open", "direct", "approvals", "freeze", "again"),
+    Way.ADD_POOL: ("open",),
+    Way.PROPOSE: ("least plan", "again"),  # an open delivery: one_open_delivery_per_policy
+    Way.START: ("approved", "least plan", "freeze"),
+    Way.RESUME: ("freeze",),
+    Way.ADVANCE: ("evidence", "freeze"),
+    Way.ROLL_BACK: (),
+    Way.ABORT: (),
+}
+PASSED_IN_EMERGENCY = frozenset({"direct", "approvals", "approved", "least plan", "evidence", "freeze"})
+
+
+# Emergencies
 
 
 def check_emergency(actor: Actor, emergency: str) -> str:
+    """Why an administrator goes past the rules; empty when nobody does."""
     if not emergency:
         return ""
     if not actor.is_admin:
-        raise PermissionDenied("only an administrator may go without approvals")
+        raise PermissionDenied("only an administrator may go past the rules")
     return drafts.check_reason(emergency, "emergency")
 
 
-def check_freeze(policy: Policy, now: datetime) -> None:
-    frozen = selectors.freeze_in_force(policy, now)
-    if frozen is not None:
-        rule, each = frozen
-        raise Conflict(f"the freeze {rule.name} is in force until {each.end:%Y-%m-%d %H:%M} UTC", kind="freeze")
-
-
-def set_rules(policy: Policy, actor: Actor, reason: str, *, direct: str, approvals_needed: int) -> Policy:
-    reason = drafts.check_reason(reason)
-    problems = []
-    if direct not in Direct.values:
-        problems.append(Problem("direct", direct, "not one of the allowed values", ", ".join(Direct.values)))
-    low, high = LIMITS["approvals.needed"]
-    if isinstance(approvals_needed, bool) or not low <= approvals_needed <= high:
-        problems.append(Problem("approvals_needed", approvals_needed, "out of range", f"{low:,.10g} to {high:,.10g}"))
-    if problems:
-        raise PolicyInvalid("the rules are not valid", tuple(problems))
-    policy.refresh_from_db()
-    before = {"direct": policy.direct, "approvals_needed": policy.approvals_needed}
-    after = {"direct": direct, "approvals_needed": approvals_needed}
-    with transaction.atomic():
-        Policy.objects.filter(pk=policy.pk).update(**after)
-        audit.record(actor, "delivery.rules", f"policy {policy.name}", reason, before, after)
-    policy.refresh_from_db()
-    return policy
+def record_emergency(policy: Policy, subject: str, actor: Actor, emergency: str) -> None:
+    """Audited, and told to everybody. In the transaction of what it let pass."""
+    audit.record(actor, "policy.emergency", subject, emergency)
+    pools = [pool.name for pool in policies.pools_of(policy)]
+    facts: JsonObject = {"policy": policy.name, "by": actor.name, "pools": [*pools]}
+    text = f"{subject}: past the rules by {actor.name}: {emergency}"
+    notify("policy.emergency", subject, text, facts, actor.name)

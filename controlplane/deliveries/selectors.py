@@ -11,6 +11,8 @@ from controlplane.deliveries.states import OPEN, State, What
 from controlplane.deliveries.timing import freezes
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Policy
+from router.contract.json_value import JsonObject
+from router.policy.schema import document as documents
 
 RELATED = ("policy", "candidate", "base")
 
@@ -64,7 +66,15 @@ def freeze_in_force(policy: Policy, now: datetime) -> tuple[freezes.FreezeRule, 
     return freezes.in_force([row.rule for row in Freeze.objects.filter(removed_at=None)], policy.name, now)
 
 
-def failed_before(policy: Policy, sha256: str) -> Delivery | None:
-    """The latest delivery of this document that a guard or a router aborted, or that was rolled back."""
-    ended = deliveries(policy, (State.ABORTED, State.ROLLED_BACK)).filter(candidate__sha256=sha256)
-    return ended.filter(Q(state=State.ROLLED_BACK) | Q(what__in=[What.FAIL, What.TRIP])).first()
+def freeze_of(delivery: Delivery, now: datetime) -> tuple[freezes.FreezeRule, freezes.Occurrence] | None:
+    """The freeze that a delivery has to wait for: none in an emergency."""
+    return None if delivery.emergency else freeze_in_force(delivery.policy, now)
+
+
+def failed_before(policy: Policy, document: JsonObject) -> Delivery | None:
+    """The latest delivery of a document that decides like this one, and that a guard or a router aborted, or that was
+    rolled back."""
+    wanted = documents.in_force(document)
+    ended = deliveries(policy, (State.ABORTED, State.ROLLED_BACK))
+    failed = ended.filter(Q(state=State.ROLLED_BACK) | Q(what__in=[What.FAIL, What.TRIP]))
+    return next((each for each in failed if documents.in_force(each.candidate.document) == wanted), None)

@@ -1,10 +1,7 @@
 """What people do with deliveries. Each function is one transaction, then Redis."""
 
-from datetime import datetime
-
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
@@ -12,16 +9,40 @@ from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors
 from controlplane.deliveries.judging import judge_step, stopped, tick
 from controlplane.deliveries.models import Approval, Delivery
-from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell, moved
-from controlplane.deliveries.proposing import check_plan, open_conflict, propose
-from controlplane.deliveries.rules import check_again, check_emergency, check_freeze, check_publish, set_rules
-from controlplane.deliveries.states import By, State, What
+from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell, moved, tell
+from controlplane.deliveries.proposing import check_plan, propose
+from controlplane.deliveries.rule_setting import set_rules, strictest
+from controlplane.deliveries.rules import (
+    Change,
+    Way,
+    check,
+    check_emergency,
+    open_conflict,
+    record_emergency,
+    refusals,
+    said,
+)
+from controlplane.deliveries.states import TABLE, By, State, What
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import Conflict
 from controlplane.policies.models import Policy
 
-__all__ = ["check_again", "check_plan", "check_publish", "judge_step", "propose", "set_rules", "stopped", "tick"]
+__all__ = [
+    "Change",
+    "Way",
+    "check",
+    "check_plan",
+    "judge_step",
+    "propose",
+    "record_emergency",
+    "refusals",
+    "said",
+    "set_rules",
+    "stopped",
+    "strictest",
+    "tick",
+]
 
 
 # Approving
@@ -69,10 +90,21 @@ def _count_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
 
 
 def go_without(delivery: Delivery, actor: Actor, emergency: str, *, if_match: str | None = None) -> Delivery:
-    """An administrator goes without the approvals that are missing."""
+    """An administrator's emergency: from now on it needs no approval, no least plan, and waits for no freeze."""
     _check_etag(delivery, if_match)
     why = check_emergency(actor, emergency or " ")
-    return move(delivery, TransitionRequest(What.APPROVE, By.PERSON, actor, why, emergency=why))
+    with transaction.atomic():
+        record_emergency(delivery.policy, delivery.subject, actor, why)
+        if delivery.state == State.PROPOSED:
+            return move(delivery, TransitionRequest(What.APPROVE, By.PERSON, actor, why, emergency=why))
+        if not delivery.is_open:
+            raise Conflict(f"the delivery is {delivery.state}: it has ended", kind="state", current=delivery.etag)
+        marked = {"revision": delivery.revision + 1, "emergency": why}
+        if not Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(**marked):
+            raise moved(delivery)
+        tell(delivery, "emergency", delivery.step, why, actor)
+    delivery.refresh_from_db()
+    return delivery
 
 
 def reject(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
@@ -90,20 +122,13 @@ def withdraw(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: st
 
 
 def start(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """Approvals, base and freezes are looked at here, not only at the proposal."""
+    """Approvals, base, rules and freezes are looked at here, not only at the proposal."""
     _check_etag(delivery, if_match)
-    check_start(delivery, timezone.now())
-    return _by_person(delivery, What.START, actor, reason, if_match)
-
-
-def check_start(delivery: Delivery, now: datetime) -> None:
     live = policies.live_version(delivery.policy)
     if live.number != delivery.base.number:
         text = f"v{live.number} is live by now; the delivery was proposed against v{delivery.base.number}"
         raise Conflict(text, kind="live", current=live.etag)
-    if not selectors.is_approved(delivery, plans.stored(delivery.plan).approvals.needed):
-        raise Conflict("approvals are missing", kind="state", current=delivery.etag)
-    check_freeze(delivery.policy, now)
+    return _as_the_rules_allow(Way.START, delivery, What.START, actor, reason, if_match)
 
 
 def pause(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
@@ -118,16 +143,12 @@ def set_aside(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: s
 
 def resume(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
     """The same step once more, everything counted anew."""
-    reason = drafts.check_reason(reason)
-    check_freeze(delivery.policy, timezone.now())
-    return _by_person(delivery, What.RESUME, actor, reason, if_match)
+    return _as_the_rules_allow(Way.RESUME, delivery, What.RESUME, actor, drafts.check_reason(reason), if_match)
 
 
 def advance(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
     """To the next step, whatever the guards say; failing ones abort there as well."""
-    reason = drafts.check_reason(reason)
-    check_freeze(delivery.policy, timezone.now())
-    return _by_person(delivery, What.ADVANCE, actor, reason, if_match)
+    return _as_the_rules_allow(Way.ADVANCE, delivery, What.ADVANCE, actor, drafts.check_reason(reason), if_match)
 
 
 def abort(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
@@ -156,6 +177,16 @@ def overtake(policy: Policy, what: What, actor: Actor, why: str, *, allowed: boo
     if not allowed:
         raise open_conflict(held)
     move(held, TransitionRequest(what, By.PERSON, actor, why))
+
+
+def _as_the_rules_allow(
+    way: Way, delivery: Delivery, what: What, actor: Actor, reason: str, if_match: str | None
+) -> Delivery:
+    """The state is looked at first: what it does not allow needs no rule."""
+    _check_etag(delivery, if_match)
+    if (what, State(delivery.state)) in TABLE:
+        check(Change(way, delivery.policy, actor, delivery=delivery))
+    return _by_person(delivery, what, actor, reason, if_match)
 
 
 def _by_person(delivery: Delivery, what: What, actor: Actor, reason: str, if_match: str | None) -> Delivery:

@@ -1,7 +1,7 @@
 """Delivering a draft, and the rules of a policy for it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -21,13 +21,15 @@ from controlplane.deliveries import selectors, services
 from controlplane.deliveries.plan import CLASSES, POOL_METRICS
 from controlplane.deliveries.states import State
 from controlplane.delivery_pages import plan_form, reading
+from controlplane.delivery_pages.display.durations import parse as seconds_of
+from controlplane.delivery_pages.display.durations import words
 from controlplane.delivery_pages.display.sentences import WORDS
 from controlplane.delivery_pages.display.steps import SHOWS
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import conflicts
 from controlplane.policies.drafts.views import review_context
 from controlplane.policies.errors import Conflict, PolicyInvalid
-from controlplane.policies.models import Draft, Policy
+from controlplane.policies.models import Direct, Draft, Policy
 from controlplane.policies.selectors import scope_of
 from controlplane.policies.views import find, refusal_of
 from controlplane.previews import selectors as previews
@@ -105,6 +107,7 @@ def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse
             request.POST.get("reason", ""),
             if_match=request.POST.get("etag") or None,
             again=request.POST.get("again", ""),
+            emergency=request.POST.get("emergency", ""),
         )
     except Conflict as error:
         return _conflict(request, draft, error)
@@ -192,11 +195,22 @@ def _page(request: HttpRequest, draft: Draft, wrong: FormProblems | None = None,
         "does": DOES,
         "pool": {key: values.get(f"pool.{key}", "") for key in ("metric", "class", "does")},
         "start": {"at": values.get("start.at", "")},
-        "rules_text": f"The policy asks for {policy.approvals_needed}." if policy.approvals_needed else "",
-        "asks_again": selectors.failed_before(policy, draft_sha256(draft)) is not None,
+        "rules_text": rules_text(policy),
+        "asks_again": selectors.failed_before(policy, draft.upgraded) is not None,
         "again": sent.get("again", ""),
     }
     return render(request, "deliveries/deliver.html", context, status=status)
+
+
+def rules_text(policy: Policy) -> str:
+    """What the policy asks of a plan; empty when nothing."""
+    asked = [f"{policy.approvals_needed} approvals"] if policy.approvals_needed else []
+    if policy.direct != Direct.ALLOWED:
+        least = policy.least_plan
+        share, for_s, bake = plan_form.percent(least.share), words(least.for_s), words(least.bake_s)
+        who = "" if policy.direct == Direct.NEVER else " of operators"
+        asked.append(f"a canary of at least {share} % for {for_s}, then watched for {bake}{who}")
+    return f"The policy asks for {', and for '.join(asked)}." if asked else ""
 
 
 class CanaryFields(NamedTuple):
@@ -217,20 +231,32 @@ def draft_sha256(draft: Draft) -> str:
     return documents.sha256(documents.dump(documents.parse(draft.upgraded)))
 
 
+RULE_FIELDS: dict[str, Callable[[str], object]] = {
+    "direct": str,
+    "approvals_needed": plan_form.whole_of,
+    "least_share": plan_form.share_of,
+    "least_for_s": seconds_of,
+    "least_bake_s": seconds_of,
+}
+
+
+def _read(kind: Callable[[str], object], text: str) -> object:
+    """What cannot be read stays text, which no rule takes."""
+    try:
+        return kind(text)
+    except ValueError:
+        return text
+
+
 @admin_required
 @require_POST
 def rules(request: HttpRequest, name: str) -> HttpResponse:
-    """Whether the policy may be published without a delivery, and how many approvals a plan must ask for."""
+    """Who may go live without a delivery, how many approvals a plan must ask for, and what it must contain."""
     policy = find(name)
-    needed = request.POST.get("approvals_needed", "").strip()
+    typed = {key: request.POST[key].strip() for key in RULE_FIELDS if key in request.POST}
+    read = {key: _read(RULE_FIELDS[key], text) for key, text in typed.items()}
     try:
-        services.set_rules(
-            policy,
-            actor_of(request),
-            request.POST.get("reason", ""),
-            direct=request.POST.get("direct", ""),
-            approvals_needed=int(needed) if needed.isdecimal() and len(needed) < 4 else -1,
-        )
+        services.set_rules(policy, actor_of(request), request.POST.get("reason", ""), **read)
     except PolicyInvalid as error:
         for problem in error.errors:
             messages.error(request, f"Not changed: {problem.path}: {problem.text}.")

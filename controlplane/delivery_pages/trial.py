@@ -80,7 +80,7 @@ def start(policy: Policy, kind: Candidate, actor: Actor) -> Delivery:
         raise Conflict(refusal, kind="open")
     drafts.open_draft(policy, actor)
     draft = drafts.patch_draft(policy, _overrides(policy, kind), actor)
-    again = AGAIN if selectors.failed_before(policy, documents.sha256(drafts.check_document(draft.upgraded))) else ""
+    again = AGAIN if selectors.failed_before(policy, draft.upgraded) else ""
     made = services.propose(policy, PLAN, actor, REASONS[kind], if_match=draft.etag, again=again)
     return services.start(made, actor) if made.state == State.READY else made
 

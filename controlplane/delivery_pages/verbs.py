@@ -16,7 +16,7 @@ class Verb:
     label: str
     effect: str  # what happens, beside the button
     service: Callable[..., Delivery]
-    what: What | None = None  # None: `explain`, which is no transition
+    what: What | None = None  # None: no transition
     urgent: bool = False  # one press in the head of the page, no reason
     danger: bool = False
     primary: bool = False
@@ -27,7 +27,7 @@ class Verb:
 
     def act(self, delivery: Delivery, actor: Actor, reason: str, etag: str | None) -> None:
         """Urgent ones act on whatever state there is now."""
-        if self.what is None:
+        if self.service is services.explain:
             self.service(delivery, actor, reason)
         else:
             self.service(delivery, actor, reason, if_match=None if self.urgent else etag)
@@ -39,7 +39,7 @@ RESUME = "Begins the step again, with new figures. Needs a reason."
 ADVANCE = "Goes on to the next step, whatever the guards say. Needs a reason."
 ASIDE = "Pauses and gives every request back to the live version; can be resumed."
 WITHDRAW = "Ends the delivery; its document is a draft again."
-EMERGENCY = "For an emergency. Needs a reason; everybody is told."
+EMERGENCY = "An emergency: without approvals, through freezes. Needs a reason; everybody is told."
 EXPLAIN = "Kept in the audit log and on this page."
 VERBS: dict[str, Verb] = {
     "pause": Verb("Pause", PAUSE, services.pause, What.PAUSE, urgent=True),
@@ -51,13 +51,15 @@ VERBS: dict[str, Verb] = {
     "advance": Verb("Advance", ADVANCE, services.advance, What.ADVANCE),
     "set-aside": Verb("Set aside", ASIDE, services.set_aside, What.SET_ASIDE),
     "withdraw": Verb("Withdraw", WITHDRAW, services.withdraw, What.WITHDRAW),
-    "go-without": Verb("Go without approval", EMERGENCY, services.go_without, What.APPROVE, danger=True, role="admin"),
+    "go-without": Verb("Go past the rules", EMERGENCY, services.go_without, danger=True, role="admin"),
     "explain": Verb("Add the reason", EXPLAIN, services.explain, primary=True),
 }
 
 
 def offered(name: str, verb: Verb, delivery: Delivery) -> bool:
     """Whether the state has a use for it."""
+    if verb.service is services.go_without:
+        return delivery.is_open and not delivery.emergency
     if verb.what is None:
         return delivery.state in (State.ABORTED, State.ROLLED_BACK) and delivery.what == What.ABORT and not delivery.why
     rule = TABLE.get((verb.what, State(delivery.state)))

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Mapping
 
 from django.db import transaction
+from django.utils import timezone
 from msgspec import to_builtins
 
 from controlplane.audit.services import Actor, record
+from controlplane.deliveries import joining
+from controlplane.deliveries.joining import ServedPool
 from controlplane.policies.models import Policy
 from fleet import selectors, services
 from fleet.calibration import services as calibrations
@@ -16,7 +19,7 @@ from fleet.models import Calibration, Instance, Node, Pool, PoolVersion
 from fleet.services import Applied, NotPossible
 from fleet.snapshot import pool_spec
 from fleet.spec import document as documents
-from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, config
+from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, PoolSpec, config
 from router.contract.problem import Problem
 
 VERBS: dict[str, Callable[[str, str, str], Instance]] = {
@@ -43,16 +46,30 @@ def apply(
     dry_run: bool = False,
     prune: bool = False,
     expected: str | None = None,
+    emergency: str = "",
 ) -> Applied:
-    """UnreadableDocument, InvalidFleet or FleetChanged; nothing is written in these cases or in a dry run."""
+    """UnreadableDocument, InvalidFleet, FleetChanged or RulesForbid; nothing is written in these cases or in a dry run.
+
+    `emergency`: why an administrator goes past the rules of policies.
+    """
     read = documents.load(document) if isinstance(document, str) else document
-    _check_policies(services.read_fleet(read))
+    spec = services.read_fleet(read)
+    _check_policies(spec)
     with transaction.atomic():
-        before = services.export()
+        before, pools = services.export(), services.current_spec().pools
+        found = joining.joins(map(_served, pools), joining.former_pools(timezone.now()), spec.pools)
+        emergency = joining.check_joins(found, actor, emergency)
         applied = services.apply_fleet(read, actor.name, dry_run, prune, expected, reason)
         if not dry_run and applied.drift:
+            removed = {change.pool for change in applied.changes if change.kind == "remove"}
+            joining.remember((pool for pool in pools if pool.name in removed), timezone.now())
+            joining.record_joins(found, actor, reason, emergency)
             record(actor, "fleet.applied", "fleet", reason, before, services.export())
     return applied
+
+
+def _served(pool: PoolSpec) -> ServedPool:
+    return ServedPool(pool.name, pool.model, pool.policy)
 
 
 def _check_policies(spec: FleetSpec) -> None:

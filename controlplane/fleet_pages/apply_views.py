@@ -13,7 +13,8 @@ from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.checks import check
 from controlplane.fleet_pages.lifecycle_views import reason_of
 from controlplane.fleet_pages.views import SECTIONS
-from controlplane.permissions import can_operate
+from controlplane.permissions import can_administer, can_operate
+from controlplane.policies.errors import PolicyInvalid, RulesForbid
 from fleet import services
 from fleet.counted import counted
 from fleet.kinds import KINDS
@@ -26,12 +27,15 @@ from fleet.spec.fleet_spec import InvalidFleet, PoolSpec
 from fleet.spec.masking import option_shown
 from router.contract.problem import Problem
 
+REFUSED = (UnreadableDocument, InvalidFleet, RulesForbid, PolicyInvalid)
+
 
 @dataclass(frozen=True, slots=True)
 class TypedDocument:
     document: str
     prune: bool = False
     reason: str = ""
+    emergency: str = ""
 
 
 @require_http_methods(["GET", "POST"])
@@ -49,19 +53,20 @@ def _typed(request: HttpRequest) -> TypedDocument:
         document=request.POST.get("document", "").replace("\r\n", "\n"),
         prune=bool(request.POST.get("prune")),
         reason=reason_of(request),
+        emergency=request.POST.get("emergency", "").replace("\x00", "")[:300],
     )
 
 
 def _planned(request: HttpRequest, typed: TypedDocument) -> Applied:
-    return actions.apply(typed.document, actor_of(request), dry_run=True, prune=typed.prune)
+    return actions.apply(typed.document, actor_of(request), dry_run=True, prune=typed.prune, emergency=typed.emergency)
 
 
 def _plan(request: HttpRequest) -> HttpResponse:
     typed = _typed(request)
     try:
         applied = _planned(request, typed)
-    except (UnreadableDocument, InvalidFleet) as error:
-        return _page(request, typed, status=422, problems=_problems(error))
+    except REFUSED as error:
+        return refused_page(request, typed, error)
     return plan_page(request, applied, typed)
 
 
@@ -95,10 +100,15 @@ def _apply(request: HttpRequest) -> HttpResponse:
             plan = _planned(request, typed)
             return _page(request, typed, status=422, plan=plan, digest=digest, unreasoned=True)
         applied = actions.apply(
-            typed.document, actor_of(request), reason=typed.reason, prune=typed.prune, expected=digest
+            typed.document,
+            actor_of(request),
+            reason=typed.reason,
+            prune=typed.prune,
+            expected=digest,
+            emergency=typed.emergency,
         )
-    except (UnreadableDocument, InvalidFleet) as error:
-        return _page(request, typed, status=422, problems=_problems(error))
+    except REFUSED as error:
+        return refused_page(request, typed, error)
     except services.FleetChanged:
         plan = _planned(request, typed)
         return _page(request, typed, status=412, moved=True, plan=plan, digest=services.digest())
@@ -108,12 +118,20 @@ def _apply(request: HttpRequest) -> HttpResponse:
     return redirect("fleet")
 
 
-def _problems(error: UnreadableDocument | InvalidFleet) -> tuple[Problem, ...]:
+def refused_page(request: HttpRequest, typed: TypedDocument, error: Exception) -> HttpResponse:
+    forbidden = isinstance(error, RulesForbid)
+    return _page(request, typed, status=409 if forbidden else 422, problems=_problems(error), forbidden=forbidden)
+
+
+def _problems(error: Exception) -> tuple[Problem, ...]:
     if isinstance(error, InvalidFleet):
         return error.problems
+    if isinstance(error, PolicyInvalid | RulesForbid):
+        return error.errors
     return (Problem("", None, str(error)),)
 
 
 def _page(request: HttpRequest, typed: TypedDocument, *, status: int = 200, **found: object) -> HttpResponse:
     kinds = [(kind, options_of(kind.spec)) for kind in KINDS.values()]
-    return render(request, "fleet/apply.html", {"kinds": kinds, **asdict(typed), **found}, status=status)
+    more = {"may_emergency": can_administer(request.user), **found}
+    return render(request, "fleet/apply.html", {"kinds": kinds, **asdict(typed), **more}, status=status)

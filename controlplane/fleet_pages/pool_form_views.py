@@ -11,9 +11,10 @@ from controlplane.accounts.decorators import RoleMissing
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_pages import pool_form
-from controlplane.fleet_pages.apply_views import TypedDocument, plan_page
+from controlplane.fleet_pages.apply_views import TypedDocument, plan_page, refused_page
 from controlplane.fleet_pages.pool_form import PoolEntry
 from controlplane.permissions import can_operate
+from controlplane.policies.errors import RulesForbid
 from fleet import services
 from fleet.kinds import KINDS
 from fleet.spec import document
@@ -60,6 +61,8 @@ def _plan(request: HttpRequest, name: str, typed: PoolEntry) -> HttpResponse:
     except InvalidFleet as error:
         errors, others = pool_form.errors_of(error.problems, index)
         return _page(request, name, typed, errors, others)
+    except RulesForbid as error:
+        return refused_page(request, TypedDocument(document.dump(whole)), error)
     return plan_page(request, applied, TypedDocument(document.dump(whole)))
 
 

@@ -23,8 +23,10 @@ DELIVERY_STATES = {
 }
 EVENTS: dict[str, str] = {
     **{f"delivery.{state}": text for state, text in DELIVERY_STATES.items()},
-    "delivery.emergency": "an administrator bypassed the approvals or a freeze",
+    "delivery.emergency": "an administrator took a delivery past the rules",
     "policy.published": "a version was published directly",
+    "policy.pool_joined": "a pool routes by another policy from now on",
+    "policy.emergency": "an administrator went past the rules of a policy",
     "policy.rolled_back": "a version was rolled back",
     "instance.failed": "an instance failed or cannot be reached",
     "node.silent": "a node fell silent",

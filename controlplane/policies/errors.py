@@ -3,10 +3,12 @@
 PolicyError
 ├── PolicyInvalid          bad input; `.errors` holds every Problem
 │   └── NothingToPublish   the draft equals the live version
+├── RulesForbid            a fleet document would have pools route by what the rules of policies do not let go live
 ├── NoSuchPolicy           no such policy, version or draft
 └── Conflict               the policy changed meanwhile; `.fields` holds base, theirs and mine of each field in dispute
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from router.contract.json_value import Json, JsonObject
@@ -25,6 +27,14 @@ class PolicyInvalid(PolicyError):
 
 class NothingToPublish(PolicyInvalid):
     pass
+
+
+class RulesForbid(PolicyError):
+    """`errors` has the pools, `refusals` what stands against each."""
+
+    def __init__(self, errors: Sequence[Problem], refusals: Sequence[Exception]) -> None:
+        super().__init__("; ".join(str(problem) for problem in errors))
+        self.errors, self.refusals = tuple(errors), tuple(refusals)
 
 
 class NoSuchPolicy(PolicyError):

@@ -1,5 +1,6 @@
 """A named policy, its immutable versions, and its one open draft."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -18,16 +19,47 @@ class Direct(models.TextChoices):
     NEVER = "never"
 
 
+@dataclass(frozen=True, slots=True)
+class LeastPlan:
+    """What a plan has to contain when the policy does not go live directly."""
+
+    share: float  # 0–1 of a canary
+    for_s: int  # of that canary, or of the whole switchback
+    bake_s: int
+
+
 class Policy(models.Model):
     name = models.CharField(max_length=50, unique=True)
     live = models.PositiveIntegerField(default=1)  # number of the version that decides
     direct = models.CharField(max_length=8, choices=Direct, default=Direct.ALLOWED)
     approvals_needed = models.PositiveSmallIntegerField(default=0)  # the least that a plan may ask for
+    least_share = models.FloatField(default=0.05, db_default=0.05)  # these three: see LeastPlan
+    least_for_s = models.PositiveIntegerField(default=600, db_default=600)
+    least_bake_s = models.PositiveIntegerField(default=600, db_default=600)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         ordering = ["name"]
         verbose_name_plural = "policies"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def least_plan(self) -> LeastPlan:
+        return LeastPlan(self.least_share, self.least_for_s, self.least_bake_s)
+
+
+class FormerPool(models.Model):
+    """A pool that was removed: its policy's rules still hold for what takes over its requests."""
+
+    name = models.CharField(max_length=63)
+    model = models.CharField(max_length=200)
+    policy = models.CharField(max_length=63)
+    removed_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-pk"]
 
     def __str__(self) -> str:
         return self.name

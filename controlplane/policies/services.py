@@ -91,7 +91,7 @@ def create_policy(name: str, document: JsonObject, actor: Actor, reason: str) ->
     name, reason, document = check_name(name), check_reason(reason), check_document(document)
     try:
         with transaction.atomic():
-            policy = Policy.objects.create(name=name)
+            policy = Policy.objects.create(name=name, **deliveries.strictest())
             version = versions.add_version(policy, document, actor, reason)
             audit.record(actor, "policy.create", f"policy {name} v1", reason, None, document)
     except IntegrityError:
@@ -116,14 +116,21 @@ def ensure_default_policy(overrides: Mapping[str, Json] | None = None) -> Policy
 
 
 def publish(
-    policy: Policy, actor: Actor, reason: str, *, if_match: str | None = None, abort_open: bool = False
+    policy: Policy,
+    actor: Actor,
+    reason: str,
+    *,
+    if_match: str | None = None,
+    abort_open: bool = False,
+    emergency: str = "",
 ) -> Publication:
     """Make the draft the live version. `if_match`: the etag of the draft that the caller saw.
 
-    `abort_open`: end the open delivery, which is a conflict otherwise.
+    `abort_open`: end the open delivery, which is a conflict otherwise. `emergency`: why an administrator goes past the
+    rules.
     """
     with publication.subscribed() as waiter:
-        version = _publish(policy, actor, reason, if_match=if_match, abort_open=abort_open)
+        version = _publish(policy, actor, reason, if_match=if_match, abort_open=abort_open, emergency=emergency)
         return _tell_routers(version, waiter)
 
 
@@ -135,6 +142,7 @@ def publish_document(
     *,
     based_on: int | None = None,
     abort_open: bool = False,
+    emergency: str = "",
     dry_run: bool = False,
 ) -> Publication:
     """Make the document of a file the live version, by the rules of a draft. `based_on`: the version that it was made
@@ -142,16 +150,17 @@ def publish_document(
     with publication.subscribed() as waiter:
         with transaction.atomic():
             draft = draft_of(policy, document, actor, based_on)
-            version = _publish(policy, actor, reason, if_match=draft.etag, abort_open=abort_open)
+            version = _publish(policy, actor, reason, if_match=draft.etag, abort_open=abort_open, emergency=emergency)
             transaction.set_rollback(dry_run)
         if dry_run:
             return Publication(version, (), (), tuple(pool.name for pool in selectors.pools_of(policy)), dry_run=True)
         return _tell_routers(version, waiter)
 
 
-def _publish(policy: Policy, actor: Actor, reason: str, *, if_match: str | None, abort_open: bool) -> PolicyVersion:
-    reason = check_reason(reason)
-    deliveries.check_publish(policy, actor)
+def _publish(
+    policy: Policy, actor: Actor, reason: str, *, if_match: str | None, abort_open: bool, emergency: str
+) -> PolicyVersion:
+    reason, emergency = check_reason(reason), emergency.strip()
     draft = selectors.open_draft(policy)
     if draft is None:
         raise gone(policy, None)
@@ -161,8 +170,8 @@ def _publish(policy: Policy, actor: Actor, reason: str, *, if_match: str | None,
     check_base(draft, live)
     if documents.values_of(document) == documents.values_of(live.upgraded):  # older ones lack newer parameters
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to publish")
-    deliveries.check_again(policy, document, None, "")
-    return _store(policy, live, document, actor, reason, draft=draft, abort_open=abort_open)
+    deliveries.check(deliveries.Change(deliveries.Way.PUBLISH, policy, actor, document, emergency=emergency))
+    return _store(policy, live, document, actor, reason, draft=draft, abort_open=abort_open, emergency=emergency)
 
 
 def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:
@@ -181,6 +190,7 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
             mine=target.upgraded,
             current=live.etag,
         )
+    deliveries.check(deliveries.Change(deliveries.Way.ROLL_BACK, policy, actor))
     # Limits may be narrower by now: a document that is no longer valid must not reach a router.
     document = check_document(target.upgraded)
     if documents.values_of(document) == documents.values_of(live.upgraded):
@@ -202,6 +212,7 @@ def _store(
     draft: Draft | None = None,
     rollback_of: int | None = None,
     abort_open: bool = True,
+    emergency: str = "",
 ) -> PolicyVersion:
     """Claim the draft, end the open delivery, add the version, write the audit entry: in one transaction."""
     what = What.OVERTAKE if rollback_of is None else What.ROLL_BACK
@@ -227,6 +238,8 @@ def _store(
             event = "policy.published" if rollback_of is None else "policy.rolled_back"
             facts: JsonObject = {"policy": policy.name, "version": version.number, "before": live.number}
             enqueue(event, subject, f"{subject} by {actor.name}: {reason}", facts)
+            if emergency:
+                deliveries.record_emergency(policy, subject, actor, emergency)
     except IntegrityError:
         winner = selectors.live_version(policy)
         raise Conflict(

@@ -71,12 +71,16 @@ def test_every_make_target_is_documented():
     assert set(re.findall(r"^\| `make ([a-z-]+)`", read("docs/commands.md"), re.MULTILINE)) == targets()
 
 
-@pytest.mark.parametrize("path", ["README.md", *sorted(str(p.relative_to(CODE)) for p in (CODE / "docs").rglob("*.md"))])
+@pytest.mark.parametrize(
+    "path", ["README.md", *sorted(str(p.relative_to(CODE)) for p in (CODE / "docs").rglob("*.md"))]
+)
 def test_make_commands_in_documents_exist(path):
     assert set(re.findall(r"`(?:[A-Z]+=\S+ )*make ([a-z-]+)", read(path))) <= targets()
 
 
-@pytest.mark.parametrize("path", ["README.md", *sorted(str(p.relative_to(CODE)) for p in (CODE / "docs").rglob("*.md"))])
+@pytest.mark.parametrize(
+    "path", ["README.md", *sorted(str(p.relative_to(CODE)) for p in (CODE / "docs").rglob("*.md"))]
+)
 def test_links_in_documents_lead_somewhere(path):
     folder = (CODE / path).parent
     links = [link for link in re.findall(r"\]\(([^)#]+)", read(path)) if "://" not in link]

@@ -12,6 +12,9 @@ from django.db.utils import DatabaseError
 
 from controlplane import env, migrated
 from controlplane.accounts.services import ensure_admin
+from controlplane.audit.services import on_host
+from controlplane.fleet_ops import actions
+from controlplane.policies.errors import RulesForbid
 from controlplane.policies.services import ensure_default_policy
 from controlplane.up import CannotStart
 from controlplane.up.console import say
@@ -50,8 +53,11 @@ def _apply_fleet(options: Options) -> None:
     if chosen is None and options.demo and not selectors.pools().exists():
         chosen = DEMO_FLEET
     if chosen is not None:
-        services.apply_fleet((settings.BASE_DIR / chosen).read_text(), actor="up")
-        say("fleet", f"applied {chosen}")
+        try:
+            actions.apply((settings.BASE_DIR / chosen).read_text(), on_host("up"), reason=f"up --fleet {chosen}")
+            say("fleet", f"applied {chosen}")
+        except RulesForbid as error:  # routers and engines go on with the fleet as it is
+            say("fleet", f"{chosen} is not applied: {error}")
 
 
 def check_fleet(path: Path) -> None:

@@ -115,9 +115,7 @@ class DeliverIn(Body):
     )
     reason: str = Field(max_length=REASON_MAX)
     again: str = Field("", max_length=REASON_MAX, description="Why a document that failed before is tried again")
-    emergency: str = Field(
-        "", max_length=REASON_MAX, description="Why to go without approvals; requires the scope admin"
-    )
+    emergency: str = Field("", max_length=REASON_MAX, description="Why to go past the rules; requires the scope admin")
 
 
 class StartIn(Body):
@@ -153,18 +151,26 @@ class RequiredReason(Body):
 class ApproveIn(Body):
     comment: str = Field("", max_length=REASON_MAX)
     emergency: str = Field(
-        "", max_length=REASON_MAX, description="Go without the missing approvals, and why; requires the scope admin"
+        "",
+        max_length=REASON_MAX,
+        description="Why to go past the rules, also through a freeze; requires the scope admin",
     )
 
 
 class RulesOut(Schema):
-    direct: str = Field(description="Who may publish without a delivery: allowed, admin or never")
+    direct: str = Field(description="Who may go live without a delivery: allowed, admin or never")
     approvals_needed: int = Field(description="The least that a plan may ask for")
+    least_share: float = Field(description="0 to 0.5, of a canary, in the plans of those who may not go live directly")
+    least_for_s: int = Field(description="Of that canary, or of the whole switchback")
+    least_bake_s: int = Field(description="Of `full` in such a plan")
 
 
 class RulesIn(Body):
     direct: Literal["allowed", "admin", "never"]
     approvals_needed: int = Field(ge=0, le=10)
+    least_share: float | None = Field(None, ge=0.001, le=0.5, description="Left out: it stays; so do the next two")
+    least_for_s: int | None = Field(None, ge=10, le=7 * 86_400)
+    least_bake_s: int | None = Field(None, ge=0, le=7 * 86_400)
     reason: str = Field(max_length=REASON_MAX)
 
 

@@ -8,7 +8,7 @@ from ninja import Path, Router
 from ninja.params.functions import Query
 
 from controlplane.api import etags
-from controlplane.api.auth import caller, needs
+from controlplane.api.auth import caller, check_emergency, needs
 from controlplane.api.openapi import IF_MATCH
 from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.fleet_schemas import (
@@ -147,11 +147,22 @@ def put_fleet(
     dry_run: bool = False,
     prune: bool = Query(False, description="Remove pools that the document does not name"),
     reason: str = Query("", max_length=300, pattern=_TEXT, description="Reason, kept in the audit log"),
+    emergency: str = Query(
+        "", max_length=300, pattern=_TEXT, description="Why to go past the rules of policies; requires the scope admin"
+    ),
 ) -> Any:
     """Apply a fleet document (YAML or JSON); with dry_run only return the changes"""
+    check_emergency(request, emergency)
     document, seen = read_document(request), etags.if_match(request)
+    wanted: dict[str, Any] = {
+        "reason": reason,
+        "dry_run": dry_run,
+        "prune": prune,
+        "expected": seen,
+        "emergency": emergency,
+    }
     try:
-        applied = actions.apply(document, actor_of(request), reason=reason, dry_run=dry_run, prune=prune, expected=seen)
+        applied = actions.apply(document, actor_of(request), **wanted)
     except services.FleetChanged as error:
         raise ApiProblem(412, detail=str(error), current=f'"{services.digest()}"') from None
     etags.put(response, services.digest())

@@ -7,7 +7,7 @@ from ninja import Router, Status
 from ninja.params.functions import Query
 
 from controlplane.api import etags
-from controlplane.api.auth import needs
+from controlplane.api.auth import check_emergency, needs
 from controlplane.api.openapi import IF_MATCH, ROW_MAX, Number
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.routes.policy_schemas import (
@@ -81,6 +81,7 @@ def list_versions(
 )
 def publish_document(request: HttpRequest, response: HttpResponse, name: str, payload: PublishDocumentIn) -> Any:
     """Publish a document without a draft; with dry_run (200) only check it as if"""
+    check_emergency(request, payload.emergency)
     made = services.publish_document(selectors.policy(name), actor=actor_of(request), **payload.dict())
     etags.put(response, made.version.etag)
     return Status(200 if made.dry_run else 201, made)
@@ -155,9 +156,14 @@ def discard_draft(request: HttpRequest, name: str) -> Any:
 @router.post("/{name}/draft/publish", response=PublicationOut, openapi_extra=IF_MATCH, auth=needs("policy:publish"))
 def publish_draft(request: HttpRequest, response: HttpResponse, name: str, payload: PublishIn) -> Any:
     """Publish the draft to every router; answers once all have acknowledged it, or after a second"""
-    policy = selectors.policy(name)
+    check_emergency(request, payload.emergency)
     made = services.publish(
-        policy, actor_of(request), payload.reason, if_match=etags.if_match(request), abort_open=payload.abort_open
+        selectors.policy(name),
+        actor_of(request),
+        payload.reason,
+        if_match=etags.if_match(request),
+        abort_open=payload.abort_open,
+        emergency=payload.emergency,
     )
     etags.put(response, made.version.etag)
     return made

@@ -147,6 +147,9 @@ class DraftPatch(Body):
 class PublishIn(Body):
     reason: str = Field(max_length=services.REASON_MAX)
     abort_open: bool = Field(False, description="End the open delivery, which is a conflict otherwise")
+    emergency: str = Field(
+        "", max_length=services.REASON_MAX, description="Why to go past the rules; requires the scope admin"
+    )
 
 
 class PublishDocumentIn(PublishIn):

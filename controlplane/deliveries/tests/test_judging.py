@@ -70,7 +70,7 @@ def test_a_failed_guard_aborts_with_its_figures_in_the_audit_log(canary, policy)
     entry = AuditEntry.objects.get(action="delivery.fail")
     assert (entry.actor_kind, entry.reason, entry.after["figures"]) == ("system", done.why, [FINDING.as_dict()])
     assert entry.after["plan"] == done.plan
-    assert selectors.failed_before(policy, done.candidate.sha256) == done
+    assert selectors.failed_before(policy, done.candidate.document) == done
 
 
 def test_each_transition_is_a_notice_in_the_same_transaction(canary, monkeypatch):
@@ -115,7 +115,7 @@ def test_a_failure_while_it_bakes_brings_the_old_document_back_as_a_new_version(
     live = policies.live_version(policy)
     assert (done.state, live.number, live.rollback_of, live.reason) == ("rolled_back", 3, 1, "8 % errors")
     assert live.sha256 == done.base.sha256
-    assert selectors.failed_before(policy, done.candidate.sha256) == done
+    assert selectors.failed_before(policy, done.candidate.document) == done
 
 
 def test_a_hold_stops_the_clock_of_the_step_and_its_end_lets_it_go_on(canary):
@@ -178,7 +178,7 @@ def test_a_stop_in_redis_is_written_down(canary, policy, by, what, failed):
     stop = StopValue(delivery=canary.pk, why="KeyError: 'x'", by=by, request="r-1", at=0.0)
     done = services.stopped(canary, stop, NOW)
     assert (done.state, done.what, done.why) == ("aborted", what, "KeyError: 'x' (request r-1)")
-    assert (selectors.failed_before(policy, done.candidate.sha256) is not None) is failed
+    assert (selectors.failed_before(policy, done.candidate.document) is not None) is failed
 
 
 def test_a_stop_of_one_that_has_ended_changes_nothing(canary):
@@ -225,7 +225,7 @@ def test_a_start_in_a_long_freeze_is_missed_and_says_so(scheduled):
     services.approve(scheduled, OLGA)
     freeze(NIGHT, NIGHT + timedelta(hours=5))
     done = services.tick(scheduled, NIGHT + timedelta(seconds=3601))
-    assert (done.state, done.why) == ("missed", "freeze Christmas until 2027-08-02 06:00 UTC")
+    assert (done.state, done.why) == ("missed", "the freeze Christmas is in force until 2027-08-02 06:00 UTC")
 
 
 def test_a_start_looks_at_its_approvals_again(scheduled):
@@ -233,7 +233,7 @@ def test_a_start_looks_at_its_approvals_again(scheduled):
     scheduled.approvals.update(sha256="of something else")
     assert services.tick(scheduled, NIGHT).state == "ready"
     done = services.tick(scheduled, NIGHT + timedelta(seconds=3601))
-    assert (done.state, done.why) == ("missed", "not started within 3600 s of its time")
+    assert (done.state, done.why) == ("missed", "approvals are missing")
 
 
 def test_a_ready_one_is_missed_when_another_version_is_live(delivery, policy):

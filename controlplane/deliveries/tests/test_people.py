@@ -136,7 +136,7 @@ def test_generations_grow_over_the_deliveries_of_a_policy(delivery, policy):
 def test_rules_are_set_and_audited(policy):
     services.set_rules(policy, ADA, WHY, direct="admin", approvals_needed=1)
     assert (policy.direct, policy.approvals_needed) == ("admin", 1)
-    assert entry("delivery.rules").before == {"direct": "allowed", "approvals_needed": 0}
+    assert entry("delivery.rules").before.items() >= {"direct": "allowed", "approvals_needed": 0}.items()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_who_publishes_directly_is_the_policys_to_say(redis_away, policy, pool, 
             publishing.publish(policy, actor, WHY)
         with pytest.raises(PermissionDenied, match="propose a plan with a canary"):
             services.propose(policy, plan(FULL), actor, WHY)
-        assert services.propose(policy, plan(), actor, WHY).state == "ready"
+        assert services.propose(policy, plan({**CANARY, "for_s": 600}, FULL), actor, WHY).state == "ready"
     else:
         assert publishing.publish(policy, actor, WHY).version.number == 2
 
@@ -200,7 +200,7 @@ def test_a_document_that_failed_needs_a_reason_and_a_plan_from_shadow_on(redis_a
     with pytest.raises(PolicyInvalid) as refused:
         services.propose(policy, plan(CANARY, FULL), OTTO, WHY, again="the engines are new")
     assert refused.value.errors[0].path == "plan.steps"
-    assert "v2 had this document" in refused.value.errors[0].message
+    assert "v2 decided alike" in refused.value.errors[0].message
     with pytest.raises(PolicyInvalid) as refused:
         services.propose(policy, plan(), OTTO, WHY)
     assert refused.value.errors[0].path == "again"

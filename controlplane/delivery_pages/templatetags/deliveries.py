@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from django import template
-from django.core.exceptions import PermissionDenied
 
 from controlplane.audit.services import actor_of
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.plan import CLASSES
 from controlplane.deliveries.states import State
-from controlplane.delivery_pages import reading, trial
-from controlplane.delivery_pages.display import sentences
+from controlplane.delivery_pages import plan_form, reading, trial
+from controlplane.delivery_pages.display import durations, sentences
 from controlplane.delivery_pages.verbs import waiting_for
-from controlplane.policies.errors import Conflict
 from controlplane.policies.models import Policy, PolicyVersion
 
 register = template.Library()
@@ -64,11 +62,8 @@ def open_delivery_of(policy: Policy) -> reading.DeliverySummary | None:
 @register.simple_tag(takes_context=True)
 def direct_refusal(context: Any, policy: Policy) -> str:
     """Why this person cannot publish without a delivery; empty when they can."""
-    try:
-        services.check_publish(policy, actor_of(context["request"]))
-    except (PermissionDenied, Conflict) as error:
-        return str(error)
-    return ""
+    change = services.Change(services.Way.PUBLISH, policy, actor_of(context["request"]))
+    return "; ".join(map(services.said, services.refusals(change)))
 
 
 @register.simple_tag
@@ -96,3 +91,15 @@ def waiting_count(context: Any) -> int:
 def first_trial() -> bool:
     """Whether Live offers to try a delivery: on a demo fleet that has never seen one."""
     return not selectors.deliveries().exists() and trial.offered() is not None
+
+
+@register.filter
+def duration(seconds: float) -> str:
+    """10 min, as forms take it."""
+    return durations.words(seconds)
+
+
+@register.filter
+def percent_of(share: float) -> str:
+    """5, of 0.05."""
+    return plan_form.percent(share)

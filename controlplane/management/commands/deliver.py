@@ -1,6 +1,5 @@
 """`manage.py deliver NAME`: propose a policy document as a delivery, start it and wait for its end."""
 
-import getpass
 import json
 import sys
 import time
@@ -13,7 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, close_old_connections
 
-from controlplane.audit.services import Actor
+from controlplane.audit.services import Actor, on_host
 from controlplane.deliveries import outcome, selectors, services, stop
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.outcome import MEANING, REFUSED, TIME
@@ -43,6 +42,7 @@ class Command(BaseCommand):
         parser.add_argument("--plan", help="the plan (JSON or YAML); left out: shadow, canaries of 5 and 25 %%, full")
         parser.add_argument("--reason", default="", help="why")
         parser.add_argument("--again", default="", help="why a document that failed before is tried again")
+        parser.add_argument("--emergency", default="", metavar="WHY", help="go past the rules; everybody is told")
         parser.add_argument("--wait", action="store_true", help="until it ends, or needs a person")
         parser.add_argument("--timeout", type=float, default=DAY, metavar="S", help="longest wait, default a day")
         parser.add_argument("--stop", metavar="POOL", help="every router back on the live version, with Redis alone")
@@ -53,7 +53,8 @@ class Command(BaseCommand):
         if not options["name"]:
             raise CommandError("name a policy, or --stop POOL", returncode=REFUSED)
         try:
-            delivery = self._delivery(*(options[key] for key in ("name", "file", "plan", "reason", "again")))
+            words = ("name", "file", "plan", "reason", "again", "emergency")
+            delivery = self._delivery(*(options[key] for key in words))
         except (PolicyError, PermissionDenied) as error:
             raise CommandError(_said(error), returncode=REFUSED) from None
         if delivery is not None and (options["wait"] or not delivery.is_open):
@@ -61,16 +62,20 @@ class Command(BaseCommand):
             self.stdout.write(f"{delivery.subject}: {MEANING[code]}")
             sys.exit(code)
 
-    def _delivery(self, name: str, file: str | None, plan: str | None, reason: str, again: str) -> Delivery | None:
+    def _delivery(
+        self, name: str, file: str | None, plan: str | None, reason: str, again: str, emergency: str
+    ) -> Delivery | None:
         """None when the document is live already."""
-        policy, actor = policies.policy(name), Actor("system", f"{getpass.getuser()} (manage.py)")
+        policy, actor = policies.policy(name), on_host()
         if file is None:
             delivery = selectors.open_delivery(policy)
             if delivery is None:
                 raise CommandError(f"policy {policy.name} has no open delivery; name a --file", returncode=REFUSED)
+            if emergency:
+                delivery = services.go_without(delivery, actor, emergency)
         else:
             try:
-                delivery = _proposed(policy, actor, file, plan, reason, again)
+                delivery = _proposed(policy, actor, file, plan, reason, again, emergency)
             except NothingToPublish:
                 self.stdout.write(
                     f"{policies.live_version(policy).label} of {policy.name} holds this document: delivered"
@@ -105,10 +110,13 @@ class Command(BaseCommand):
             return delivery
 
 
-def _proposed(policy: Policy, actor: Actor, file: str, plan_file: str | None, reason: str, again: str) -> Delivery:
+def _proposed(
+    policy: Policy, actor: Actor, file: str, plan_file: str | None, reason: str, again: str, emergency: str
+) -> Delivery:
     """The delivery of the document, also one that an earlier call made."""
     plan = _read(plan_file, yaml.safe_load) if plan_file else None
-    return deliver_document(policy, _read(file, json.loads), plan, actor, reason, again=again).delivery
+    document = _read(file, json.loads)
+    return deliver_document(policy, document, plan, actor, reason, again=again, emergency=emergency).delivery
 
 
 def _read(name: str, parse: Any) -> Any:

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
+from controlplane.permissions import can_administer
 from controlplane.policies import selectors, services, versions
 from controlplane.policies.drafts import conflicts
 from controlplane.policies.drafts.editor import overrides, sections, strategy_of
@@ -211,6 +212,8 @@ def review_context(request: HttpRequest, draft: Draft, refusal: PublishRefusal |
         "raw": raw_diff(live.upgraded, draft.upgraded, live.label, "draft"),
         "scope": scope_of(draft.policy),
         "reason": request.POST.get("reason", ""),
+        "emergency": request.POST.get("emergency", ""),
+        "may_emergency": can_administer(request.user),
         "refused": refusal,
     }
 
@@ -227,6 +230,7 @@ def publish(request: HttpRequest, name: str) -> HttpResponse:
             reason,
             if_match=request.POST.get("etag") or None,
             abort_open=bool(request.POST.get("abort_open")),
+            emergency=request.POST.get("emergency", ""),
         )
     except Conflict as error:
         return _not_published(request, policy, error)

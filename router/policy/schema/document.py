@@ -9,7 +9,7 @@ from router.contract.json_value import Json, JsonObject
 from router.contract.problem import Problem
 from router.policy.schema.json_schema import json_schema
 from router.policy.schema.parameter import Parameter, accept, shown
-from router.policy.schema.parameters import COMMON, PARAMETERS, STRATEGY_NAME
+from router.policy.schema.parameters import COMMON, OF_OFFLOADS, PARAMETERS, STRATEGY_NAME
 from router.policy.schema.problems import InvalidDocument, crossed, unknown
 from router.policy.schema.upgrade import SCHEMA, upgrade, upgrade_if_known, upgrade_path
 from router.policy.strategies import STRATEGIES
@@ -97,6 +97,23 @@ def values_of(document: JsonObject) -> JsonObject:
     return values
 
 
+def in_force(document: JsonObject) -> JsonObject:
+    """The values that its strategy and flow read, by path: two documents with the same ones decide alike."""
+    values = values_of(document)
+    strategy = str(values[STRATEGY_NAME.path])
+    offloads = values.get("flow.heavy") == "offload" or (strategy in STRATEGIES and STRATEGIES[strategy].offloads)
+    return {path: value for path, value in values.items() if _is_read(path, strategy, offloads)}
+
+
+def _is_read(path: str, strategy: str, offloads: bool) -> bool:
+    parameter = PARAMETERS.get(path)
+    if parameter is None:
+        return False
+    if path in OF_OFFLOADS and not offloads:
+        return False
+    return not parameter.strategies or strategy in parameter.strategies
+
+
 def _expected(document: JsonObject) -> dict[str, Parameter]:
     """The parameters that the document may have, by path: all of them when its strategy is unknown."""
     strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
@@ -126,6 +143,7 @@ __all__ = [
     "apply_overrides",
     "default",
     "dump",
+    "in_force",
     "json_schema",
     "parameters_of",
     "parse",

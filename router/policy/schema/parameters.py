@@ -251,9 +251,11 @@ PARAMETERS: dict[str, Parameter] = {
 # number of versions that decide its requests: while a delivery is under way, the live version's values hold for all.
 OF_THE_POOL = ("admission.share_", "admission.max_queue_", "failure.breaker_", "affinity.ttl_s")
 
+OF_OFFLOADS = ("failure.offload_fallback", "failure.prefill_timeout_s")  # read only where a prefill goes elsewhere
+
 
 def belongs_to_pool(path: str) -> bool:
     return path.startswith(OF_THE_POOL)
 
 
-__all__ = ["COMMON", "OF_THE_POOL", "PARAMETERS", "STRATEGY_NAME", "Parameter", "belongs_to_pool"]
+__all__ = ["COMMON", "OF_OFFLOADS", "OF_THE_POOL", "PARAMETERS", "STRATEGY_NAME", "Parameter", "belongs_to_pool"]

@@ -1,10 +1,9 @@
-import getpass
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from controlplane.audit.services import Actor
+from controlplane.audit.services import on_host
 from controlplane.fleet_ops import actions
 from fleet import selectors
 from fleet.calibration import services as calibrations
@@ -47,7 +46,7 @@ class Command(BaseCommand):
         self._show(row)
 
     def _ask(self, name: str, reason: str, seconds: float, *, anyway: bool, source: str) -> Calibration:
-        actor = Actor("system", f"{getpass.getuser()} (manage.py)")
+        actor = on_host()
         try:
             return actions.calibrate(name, actor, reason, seconds, anyway=anyway, source=source)
         except Instance.DoesNotExist:

@@ -1,4 +1,3 @@
-import getpass
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -6,9 +5,10 @@ from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand
 
-from controlplane.audit.services import Actor
+from controlplane.audit.services import on_host
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.checks import StartPreview, start_of
+from controlplane.policies.errors import PolicyInvalid, RulesForbid
 from fleet.services import Applied
 from fleet.spec.changes import FleetChange
 from fleet.spec.document import UnreadableDocument
@@ -28,18 +28,23 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="only show the changes")
         parser.add_argument("--prune", action="store_true", help="remove pools that the document does not name")
         parser.add_argument("--reason", default="", help="kept in the audit log")
+        parser.add_argument(
+            "--emergency", default="", metavar="WHY", help="go past the rules of policies; everybody is told"
+        )
 
     def handle(self, *args: object, **options: Any) -> None:
         text = self._read(options["file"])
-        actor = Actor("system", f"{getpass.getuser()} (manage.py)")
+        given = {name: options[name] for name in ("reason", "dry_run", "prune", "emergency")}
         try:
-            applied = actions.apply(
-                text, actor, reason=options["reason"], dry_run=options["dry_run"], prune=options["prune"]
-            )
+            applied = actions.apply(text, on_host(), **given)
         except UnreadableDocument as error:
             self._end(f"{options['file']}: {error}", FAILED)
         except InvalidFleet as error:
             self._end("\n".join(f"{options['file']}: {problem}" for problem in error.problems), FAILED)
+        except PolicyInvalid as error:
+            self._end("\n".join(map(str, error.errors)), FAILED)
+        except RulesForbid as error:
+            self._end("\n".join(f"{options['file']}: {problem}" for problem in error.errors), FAILED)
         self._print(applied)
         if not applied.drift:
             self.stdout.write("the fleet matches the document")

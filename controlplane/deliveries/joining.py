@@ -1,0 +1,112 @@
+"""Pools that take another policy, and new pools: what their requests are routed by is a publication, too.
+
+A pool is asked for by its name or by its model, so it takes over the requests of every pool that shares one of them,
+also of one that was removed lately: the rules of those pools' policies hold beside those of the policy that it takes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from controlplane.audit import services as audit
+from controlplane.audit.services import Actor
+from controlplane.deliveries.rules import Change, Refusal, Way, check_emergency, record_emergency, refusals, said
+from controlplane.notices.services import notify
+from controlplane.policies import selectors as policies
+from controlplane.policies import versions
+from controlplane.policies.errors import RulesForbid
+from controlplane.policies.models import FormerPool, Policy
+from fleet.spec.fleet_spec import PoolSpec
+from router.contract.json_value import JsonObject
+from router.contract.problem import Problem
+
+REMEMBERED = timedelta(days=30)  # that a removed pool's policy is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPool:
+    """A pool that clients ask for, now or lately."""
+
+    name: str
+    model: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A pool that would route by this policy, and did not."""
+
+    index: int  # in the document
+    pool: str
+    policy: str
+    left: tuple[str, ...]  # the policies that decided its requests; empty: it takes nobody's
+
+
+def joins(present: Iterable[ServedPool], former: Iterable[ServedPool], wanted: Iterable[PoolSpec]) -> list[Join]:
+    """Pure. Of the pools of a document, those whose name or model has been routed by another policy, and new ones."""
+    by_name = {pool.name: pool for pool in present}
+    served = [*by_name.values(), *former]
+    found = []
+    for index, pool in enumerate(wanted):
+        before = by_name.get(pool.name)
+        if before is None or (before.policy, before.model) != (pool.policy, pool.model):
+            found.append(Join(index, pool.name, pool.policy, _left(served, pool)))
+    return found
+
+
+def _left(served: Iterable[ServedPool], pool: PoolSpec) -> tuple[str, ...]:
+    asked_for = {pool.name, pool.model}
+    took = {one.policy for one in served if not asked_for.isdisjoint((one.name, one.model))}
+    return tuple(sorted(took - {pool.policy}))
+
+
+def former_pools(now: datetime) -> list[ServedPool]:
+    rows = FormerPool.objects.filter(removed_at__gt=now - REMEMBERED)
+    return [ServedPool(*row) for row in rows.values_list("name", "model", "policy")]
+
+
+def remember(removed: Iterable[PoolSpec], now: datetime) -> None:
+    FormerPool.objects.filter(removed_at__lte=now - REMEMBERED).delete()
+    FormerPool.objects.bulk_create(
+        FormerPool(name=pool.name, model=pool.model, policy=pool.policy, removed_at=now) for pool in removed
+    )
+
+
+def check_joins(found: Iterable[Join], actor: Actor, emergency: str) -> str:
+    """RulesForbid names every pool and why; the reason of an emergency, checked. In the transaction of the change."""
+    emergency = check_emergency(actor, emergency.strip())
+    refused = [(join, refusal) for join in found for refusal in _refusals(join, actor, emergency)]
+    if refused:
+        problems = [Problem(f"spec.pools[{join.index}].policy", join.policy, said(why)) for join, why in refused]
+        raise RulesForbid(problems, [why for _, why in refused])
+    return emergency
+
+
+def _refusals(join: Join, actor: Actor, emergency: str) -> list[Refusal]:
+    versions.hold(join.policy, *join.left)
+    known = {policy.name: policy for policy in Policy.objects.filter(name__in=(join.policy, *join.left))}
+    joined = known.pop(join.policy, None)
+    if joined is None or not joined.versions.exists():
+        return []  # nothing to route by yet: its first version comes from the control plane itself
+    document = policies.live_version(joined).upgraded
+    way = Way.JOIN if join.left else Way.ADD_POOL
+    asked = [Change(way, joined, actor, document, emergency=emergency)]
+    asked += [Change(Way.LEAVE, left, actor, document, emergency=emergency) for left in known.values()]
+    texts: Mapping[str, Refusal] = {said(refusal): refusal for change in asked for refusal in refusals(change)}
+    return list(texts.values())
+
+
+def record_joins(found: Iterable[Join], actor: Actor, reason: str, emergency: str) -> None:
+    """Audit entry and notice of each pool that takes over requests; in the transaction of the change."""
+    for join in found:
+        policy = Policy.objects.filter(name=join.policy).first()
+        if not join.left or policy is None:
+            continue
+        subject, left = f"pool {join.pool}", ", ".join(join.left)
+        version = policies.live_version(policy).number
+        audit.record(actor, "policy.join", subject, reason, {"policy": left}, {"policy": policy.name, "v": version})
+        facts: JsonObject = {"pools": [join.pool], "policy": policy.name, "version": version, "left": [*join.left]}
+        text = f"{subject}: {left} → {policy.name} v{version} by {actor.name}{reason and f': {reason}'}"
+        notify("policy.pool_joined", subject, text, facts, actor.name)
+        if emergency:
+            record_emergency(policy, subject, actor, emergency)

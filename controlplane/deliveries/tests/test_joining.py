@@ -1,0 +1,175 @@
+"""What a pool routes by is a publication: who may change its policy, and how."""
+
+from datetime import timedelta
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.utils import timezone
+
+from controlplane.audit.models import AuditEntry
+from controlplane.deliveries import services
+from controlplane.deliveries.joining import Join, ServedPool, joins
+from controlplane.deliveries.models import Freeze
+from controlplane.deliveries.tests.conftest import ADA, OTTO, WHY, edit, plan, proposed
+from controlplane.fleet_ops import actions
+from controlplane.notices.models import Channel, Notice
+from controlplane.policies import services as policies
+from controlplane.policies.errors import RulesForbid
+from controlplane.policies.models import FormerPool, Policy
+from fleet.models import Pool
+from fleet.spec.fleet_spec import PoolSpec
+
+LLAMA, CHAT = "llama-3.1-8b", ServedPool("chat", "llama-3.1-8b", "careful")
+
+
+@pytest.mark.parametrize(
+    ("present", "former", "wanted", "left"),
+    [
+        ([CHAT], [], PoolSpec("chat", LLAMA, "sim", policy="loose"), ("careful",)),
+        ([CHAT], [], PoolSpec("aaa", LLAMA, "sim", policy="loose"), ("careful",)),  # routers take it for the model
+        ([CHAT], [], PoolSpec(LLAMA, "other", "sim", policy="loose"), ("careful",)),  # and a pool by its name
+        ([], [CHAT], PoolSpec("chat", "other", "sim", policy="loose"), ("careful",)),
+        ([CHAT], [], PoolSpec("more", "other", "sim", policy="loose"), ()),
+        ([CHAT], [], PoolSpec("more", LLAMA, "sim", policy="careful"), ()),
+        ([ServedPool("chat", "a", "p"), CHAT], [], PoolSpec("chat", "b", "sim", policy="careful"), ()),
+    ],
+)
+def test_a_pool_takes_over_the_requests_of_those_with_its_name_or_model(present, former, wanted, left):
+    assert joins(present, former, [wanted]) == [Join(0, wanted.name, wanted.policy, left)]
+
+
+def test_a_pool_that_keeps_policy_and_model_joins_nothing():
+    assert joins([CHAT], [], [PoolSpec("chat", LLAMA, "sim", replicas=9, policy="careful")]) == []
+
+
+# With the database
+
+
+def document(**pools):
+    listed = [{"name": name, "model": LLAMA, "kind": "sim", "policy": policy} for name, policy in pools.items()]
+    return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": listed}}
+
+
+def switch(actor=OTTO, **options):
+    return actions.apply(document(chat="loose"), actor, reason=WHY, **options)
+
+
+@pytest.fixture
+def careful(redis_away, db):
+    """The pool chat runs it."""
+    policies.create_policy("careful", policies.default_document("adaptive_v1"), ADA, WHY)
+    actions.apply(document(chat="careful"), OTTO, reason=WHY)
+    return Policy.objects.get(name="careful")
+
+
+@pytest.fixture
+def loose(careful):
+    policies.create_policy("loose", policies.default_document("random"), OTTO, WHY)
+    return Policy.objects.get(name="loose")
+
+
+def routed():
+    return Pool.objects.get(name="chat").policy
+
+
+RULES = {
+    "needs 1 approvals": {"direct": "allowed", "approvals_needed": 1},
+    "by delivery only": {"direct": "never", "approvals_needed": 0},
+    "only administrators": {"direct": "admin", "approvals_needed": 0},
+}
+
+
+@pytest.mark.parametrize("ruled", ["careful", "loose"])
+@pytest.mark.parametrize("text", RULES)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_the_rules_of_both_policies_hold_and_a_dry_run_says_so(careful, loose, ruled, text, dry_run):
+    services.set_rules(Policy.objects.get(name=ruled), ADA, WHY, **RULES[text])
+    with pytest.raises(RulesForbid, match=text) as refused:
+        switch(dry_run=dry_run)
+    assert [problem.path for problem in refused.value.errors] == ["spec.pools[0].policy"]
+    assert routed() == "careful"
+
+
+@pytest.mark.parametrize("frozen", ["careful", "loose"])
+def test_nothing_joins_in_a_freeze(careful, loose, frozen):
+    now = timezone.now()
+    start, end = (f"{now + timedelta(days=d):%Y-%m-%dT%H:%M}" for d in (-1, 1))
+    Freeze.objects.create(
+        name="Christmas", policies=[frozen], start=start, end=end, zone="UTC", reason=WHY, created_by="ada"
+    )
+    with pytest.raises(RulesForbid, match="freeze Christmas"):
+        switch()
+    switch(ADA, emergency="the old policy melts the GPUs")
+    assert routed() == "loose"
+
+
+@pytest.mark.parametrize("held", ["careful", "loose"])
+@pytest.mark.parametrize("emergency", ["", "the old policy melts the GPUs"])
+def test_no_pool_moves_beside_an_open_delivery_which_is_named(careful, loose, held, emergency):
+    policy = Policy.objects.get(name=held)
+    proposed(policy, {"mode": "full"})
+    with pytest.raises(RulesForbid, match=f"{held} v2 is being delivered"):
+        switch(ADA, emergency=emergency)
+    assert routed() == "careful"
+
+
+def test_a_document_that_failed_on_the_old_policy_does_not_come_back_by_another(careful, loose):
+    policies.open_draft(careful, OTTO)
+    policies.patch_draft(careful, {"strategy.name": "random", "affinity.ttl_s": 77}, OTTO)  # random reads no affinity
+    made = services.propose(careful, plan(), OTTO, WHY)
+    type(made).objects.filter(pk=made.pk).update(state="aborted", what="fail", why="heavy TTFT is 31 % worse")
+    with pytest.raises(RulesForbid, match="decided alike and was aborted: heavy TTFT"):
+        switch()
+
+
+def test_a_pool_that_was_removed_does_not_come_back_under_another_policy(careful, loose):
+    services.set_rules(careful, ADA, WHY, direct="never")
+    actions.apply(document(), OTTO, reason=WHY, prune=True)
+    Pool.objects.filter(name="chat").delete()  # as the reconciler does when its instances are gone
+    with pytest.raises(RulesForbid, match="by delivery only"):
+        actions.apply(document(again="loose"), OTTO, reason=WHY)
+    actions.apply(document(again="careful"), OTTO, reason=WHY)
+    FormerPool.objects.update(removed_at=timezone.now() - timedelta(days=31))
+    actions.apply(document(again="careful", more="careful"), OTTO, reason=WHY)
+
+
+def test_a_new_pool_for_a_new_model_needs_no_rule_but_waits_for_a_delivery(careful):
+    services.set_rules(careful, ADA, WHY, direct="never", approvals_needed=2)
+    more = document(chat="careful", more="careful")
+    more["spec"]["pools"][1]["model"] = "another"
+    actions.apply(more, OTTO, reason=WHY)
+    edit(careful, heavy_new_tokens=9000)
+    services.propose(careful, plan({"mode": "canary", "share": 0.1, "for_s": 600}), OTTO, WHY)
+    more["spec"]["pools"].append({"name": "third", "model": "third", "kind": "sim", "policy": "careful"})
+    with pytest.raises(RulesForbid, match="careful v2 is being delivered"):
+        actions.apply(more, OTTO, reason=WHY)
+
+
+def test_a_new_policy_begins_with_the_strictest_rules_there_are(careful, loose):
+    services.set_rules(careful, ADA, WHY, direct="never", approvals_needed=2, least_share=0.2)
+    services.set_rules(loose, ADA, WHY, direct="admin", approvals_needed=3, least_for_s=1200)
+    policies.create_policy("fresh", policies.default_document("random"), OTTO, WHY)
+    fresh = Policy.objects.get(name="fresh")
+    assert (fresh.direct, fresh.approvals_needed) == ("never", 3)
+    assert (fresh.least_share, fresh.least_for_s, fresh.least_bake_s) == (0.2, 1200, 600)
+
+
+def test_who_joins_is_audited_and_told(careful, loose):
+    Channel.objects.create(name="ops", url="https://example.com/hook", events=["policy.*"])
+    switch()
+    entry = AuditEntry.objects.get(action="policy.join")
+    assert (entry.subject, entry.reason, entry.before, entry.after["policy"]) == (
+        "pool chat", WHY, {"policy": "careful"}, "loose",
+    )  # fmt: skip
+    assert Notice.objects.get(event="policy.pool_joined").facts["left"] == ["careful"]
+
+
+def test_an_emergency_is_an_administrators_audited_and_told(careful, loose):
+    Channel.objects.create(name="ops", url="https://example.com/hook", events=["policy.emergency"])
+    services.set_rules(careful, ADA, WHY, direct="never", approvals_needed=2)
+    with pytest.raises(PermissionDenied, match="only an administrator"):
+        switch(emergency="the old policy melts the GPUs")
+    switch(ADA, emergency="the old policy melts the GPUs")
+    assert routed() == "loose"
+    assert AuditEntry.objects.get(action="policy.emergency").reason == "the old policy melts the GPUs"
+    assert Notice.objects.get().text.endswith("past the rules by ada: the old policy melts the GPUs")
