@@ -71,7 +71,10 @@ def test_a_key_that_is_not_known_is_named_with_those_that_are_and_changes_nothin
 
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
-    [("PUT", "/fleet?dry-run=true", "dry_run, prune, reason, emergency"), ("POST", "/policies/default/draft?limit=5", "none")],
+    [
+        ("PUT", "/fleet?dry-run=true", "dry_run, prune, reason, emergency"),
+        ("POST", "/policies/default/draft?limit=5", "none"),
+    ],
 )
 def test_a_query_parameter_that_is_not_known_is_named_with_those_that_are(policy, ada_api, method, path, allowed):
     (error,) = problem(ada_api.call(method, path), 422)["errors"]
