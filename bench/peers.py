@@ -185,6 +185,7 @@ def publish(client: redis.Redis, urls: list[str]) -> None:
     fleet = {"pool": "bench", "model": "bench", "at": time.time(), "instances": instances}
     client.set(redis_keys.policy_key("bench"), stored(policy))
     client.set(redis_keys.fleet_key("bench"), stored(fleet))
+    client.set(redis_keys.API_KEYS, stored({"required": [], "keys": []}))
     client.sadd(redis_keys.POOLS, "bench")
 
 

@@ -169,6 +169,7 @@ def publish(client: redis.Redis, ports: list[int]) -> None:
     fleet = {"pool": POOL, "model": MODEL, "at": time.time(), "instances": instances}
     client.set(redis_keys.policy_key(POOL), stored(policy))
     client.set(redis_keys.fleet_key(POOL), stored(fleet))
+    client.set(redis_keys.API_KEYS, stored({"required": [], "keys": []}))
     client.sadd(redis_keys.POOLS, POOL)
 
 

@@ -3,12 +3,12 @@
 Under one lock of the database an order is allocated and the value is read, so a greater order never holds an older
 view. Redis keeps the order of each key, also of a removed one, and a script refuses to write one that is not greater:
 of two writers the one that read later wins, whichever comes first. Orders are at least the time in milliseconds, so
-that they grow although the database was restored from a backup.
+that they grow although the database was restored from a backup; where routers still have a greater one, they say so.
 """
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import redis
@@ -17,9 +17,10 @@ from django.db.models import BigIntegerField, F, Value
 from django.db.models.functions import Greatest
 
 from fleet.models import PublicationOrder
-from fleet.redis import connect
+from fleet.redis import connect, live_routers, values_of
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.ordered import LARGEST_ORDER, OrderedValue
+from router.contract.redis.router_status import RouterStatus
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +108,17 @@ def write(order: int, found: Published) -> int:
     return int(answer)
 
 
-def differing(found: Published) -> list[str]:
-    """The keys that hold something else in Redis, or belong to a pool that is not listed there."""
+def refused_by_routers() -> set[str]:
+    """The keys whose value live routers refuse, since they have one of a greater order; the next order is greater."""
+    statuses = values_of(RouterStatus, redis_keys.router_key, live_routers()).values()
+    refused = [named for status in statuses for named in status.refused.items()]
+    if refused:
+        _raise_to(max(order for _, order in refused))
+    return {key for key, _ in refused}
+
+
+def differing(found: Published, refused: Collection[str] = ()) -> list[str]:
+    """The keys that hold something else in Redis, are refused, or belong to a pool that is not listed there."""
     with connect().pipeline(transaction=False) as pipe:
         pipe.mget(list(found))
         pipe.smembers(redis_keys.POOLS)
@@ -116,7 +126,8 @@ def differing(found: Published) -> list[str]:
     if isinstance(raws, redis.RedisError):
         raise raws
     pools = set() if isinstance(listed, redis.RedisError) else {name.decode() for name in listed}
-    return [key for (key, value), raw in zip(found.items(), raws, strict=True) if not _holds(raw, key, value, pools)]
+    held = dict(zip(found, raws, strict=True))
+    return [key for key in found if key in refused or not _holds(held[key], key, found[key], pools)]
 
 
 def _holds(raw: bytes | None, key: str, value: OrderedValue | None, listed: set[str]) -> bool:

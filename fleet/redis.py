@@ -1,12 +1,15 @@
 """Redis connections of the Django processes, with explicit time-outs."""
 
 import functools
+import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import redis
 import redis.asyncio
 from django.conf import settings
 
+from router.contract.redis import redis_keys, staleness
 from router.contract.redis.codec import Value, decode
 
 CONNECT_S = 2
@@ -36,6 +39,12 @@ def drop_unless(wanted: str, key: str) -> None:
     """Delete a key that holds another type than `wanted` ("set", "hash"): every command on it would fail."""
     if connect().type(key) not in (wanted.encode(), b"none"):
         connect().delete(key)
+
+
+def live_routers() -> list[str]:
+    """Routers heard of within ROUTER_GONE_S, by name."""
+    names: Any = connect().zrangebyscore(redis_keys.ROUTERS, time.time() - staleness.ROUTER_GONE_S, "+inf")
+    return sorted(name.decode() for name in names)
 
 
 def values_of(kind: type[Value], key_of: Callable[[str], str], names: Sequence[str]) -> dict[str, Value]:

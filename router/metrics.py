@@ -157,6 +157,7 @@ def of_redis(live: "LiveState", record: Recorder, peers: "RouterPeers") -> Itera
     written = {(result,): count for result, count in record.traffic.items()}
     yield counter("traffic_entries", "Entries of recorded traffic", ("result",), written.items())
     yield _total("unreadable_values", "Values in Redis that could not be read", live.unreadable)
+    yield _total("older_values", "Values in Redis refused as older than those in force", live.in_force.older)
     yield _single("other_routers", "Other routers alive on the same Redis", len(peers))
     exchanged = {("heard",): peers.taken, ("told",): peers.prompts_sent, ("dropped",): peers.untold}
     yield counter("exchanged_prompts", "Prompts exchanged between routers", ("result",), exchanged.items())

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import redis
 
-from controlplane.policies.publication import live_routers
-from fleet.redis import values_of
+from fleet.redis import live_routers, values_of
 from router.contract.redis import redis_keys
 from router.contract.redis.router_status import IndexStatus, RouterStatus
 from router.contract.redis.sample import InstanceSample

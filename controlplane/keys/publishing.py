@@ -55,7 +55,7 @@ def publish() -> bool:
 
 def republish() -> bool:
     """One step of the loop: write the keys to Redis if they differ from the database. True when they did."""
-    if not ordered_write.differing(_as_stored()):
+    if not ordered_write.differing(_as_stored(), ordered_write.refused_by_routers()):
         return False
     log.info("keys.republished")
     return publish()

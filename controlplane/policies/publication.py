@@ -22,9 +22,9 @@ from controlplane.policies.selectors import Scope
 from fleet import ordered_write
 from fleet.models import Pool
 from fleet.ordered_write import Published
-from fleet.redis import connect, drop_unless, values_of
+from fleet.redis import connect, drop_unless, live_routers, values_of
 from router.contract.pools import is_ephemeral
-from router.contract.redis import codec, redis_keys, staleness
+from router.contract.redis import codec, redis_keys
 from router.contract.redis.ordered import OrderedValue
 from router.contract.redis.published import PolicyAck, PolicyValue
 from router.contract.redis.router_status import RouterStatus
@@ -121,13 +121,6 @@ def published(pools: list[str]) -> dict[str, PolicyValue]:
 class Ack:
     router: str
     ms: float  # from writing the version to Redis until the router acknowledged it for every pool
-
-
-def live_routers(now: float | None = None) -> list[str]:
-    """Routers heard of within ROUTER_GONE_S, by name."""
-    since = (time.time() if now is None else now) - staleness.ROUTER_GONE_S
-    names: Any = connect().zrangebyscore(redis_keys.ROUTERS, since, "+inf")
-    return sorted(name.decode() for name in names)
 
 
 class AckWaiter:
@@ -269,7 +262,8 @@ def republish_missing() -> list[str]:
     declared = set(Pool.objects.filter(ephemeral_owner="").values_list("name", flat=True))
     strays = {pool for pool in listed - declared if not is_ephemeral(pool)}
     found = as_stored(declared | strays)
-    differing = {*ordered_write.differing(found), *(key for key in found if redis_keys.pool_of(key) in strays)}
+    refused = ordered_write.refused_by_routers()
+    differing = {*ordered_write.differing(found, refused), *(key for key in found if redis_keys.pool_of(key) in strays)}
     changed = sorted({redis_keys.pool_of(key) for key in differing})
     if changed:
         ordered_write.publish(lambda: as_stored(changed))

@@ -35,6 +35,7 @@ from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.publication import Ack, AckWaiter, republish_missing
 from fleet import ordered_write
 from fleet.events import announce
+from fleet.redis import live_routers
 from router.contract.json_value import Json, JsonObject
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
@@ -260,7 +261,7 @@ def _tell_routers(version: PolicyVersion, waiter: AckWaiter | None) -> Publicati
     try:
         if waiter is None:
             raise redis.ConnectionError("no subscription")
-        routers = publication.live_routers() if pools else []
+        routers = live_routers() if pools else []
         publication.publish(policy)
         heard = waiter.wait(version.number, pools, routers, since)
     except ordered_write.FAILURES as error:

@@ -1,6 +1,7 @@
 """The fleet as routers read it: weir:fleet:<pool>, written on change and when Redis has lost it."""
 
 import logging
+from collections.abc import Collection
 
 import redis
 from django.utils import timezone
@@ -37,15 +38,18 @@ def publish_fleet(pool_name: str) -> bool:
 
 
 def publish_step() -> list[str]:
-    """Write every pool that Redis has lost or holds differently; returns their names."""
-    return [name for name in Pool.objects.values_list("name", flat=True) if _differs(name) and publish_fleet(name)]
-
-
-def _differs(pool_name: str) -> bool:
+    """Write every pool that Redis has lost or holds differently, or that routers refuse; returns their names."""
     try:
-        return bool(ordered_write.differing(_as_stored(pool_name)))
-    except redis.RedisError:
-        return False
+        refused = ordered_write.refused_by_routers()
+        names = [name for name in Pool.objects.values_list("name", flat=True) if _differs(name, refused)]
+    except redis.RedisError as error:
+        log.warning("fleet not compared with Redis: %s", error)
+        return []
+    return [name for name in names if publish_fleet(name)]
+
+
+def _differs(pool_name: str, refused: Collection[str]) -> bool:
+    return bool(ordered_write.differing(_as_stored(pool_name), refused))
 
 
 def _as_stored(pool_name: str) -> Published:

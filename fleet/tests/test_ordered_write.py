@@ -19,6 +19,7 @@ from fleet.tests.interleaved import between_reading_and_writing
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.ordered import LARGEST_ORDER
 from router.contract.redis.published import FleetValue
+from router.contract.redis.router_status import RouterStatus
 
 KEY = redis_keys.fleet_key("p")
 CODE = Path(__file__).resolve().parents[2]
@@ -146,6 +147,33 @@ def test_a_lost_redis_and_a_lost_counter_go_on_with_greater_orders(pool: Pool, l
         pass
     publish_step()
     assert held(live_redis)[1] > before
+
+
+def a_router_refuses(client: redis.Redis, key: str, order: int) -> None:
+    status = RouterStatus(id="router-1", at=time.time(), refused={key: order})
+    client.set(redis_keys.router_key("router-1"), codec.encode(status))
+    client.zadd(redis_keys.ROUTERS, {"router-1": time.time()})
+
+
+def test_what_a_router_refuses_as_older_is_written_again_past_what_it_has(pool: Pool, live_redis: redis.Redis) -> None:
+    publish("one")
+    ahead = held(live_redis)[1] + 10**9
+    a_router_refuses(live_redis, KEY, ahead)
+    assert publish_step() == ["p"]
+    assert held(live_redis) == ("one", ahead + 1)
+
+
+def test_a_router_that_refuses_another_key_changes_nothing(pool: Pool, live_redis: redis.Redis) -> None:
+    publish("one")
+    a_router_refuses(live_redis, redis_keys.fleet_key("other"), 5)
+    assert publish_step() == []
+
+
+def test_a_router_that_is_gone_is_not_asked(pool: Pool, live_redis: redis.Redis) -> None:
+    publish("one")
+    a_router_refuses(live_redis, KEY, 10**15)
+    live_redis.zadd(redis_keys.ROUTERS, {"router-1": time.time() - 60})
+    assert publish_step() == []
 
 
 @pytest.mark.parametrize("order", ["", "garbage", "nan", "inf", str(LARGEST_ORDER * 4), b"\xff"])

@@ -1,6 +1,8 @@
 """API key checks of a request: the key's identity, its access to the pool, and its remaining limits.
 
-Nothing is checked in a standalone router without a key file; a request without a key passes unless one is required.
+Nothing is checked in a standalone router without a key file. As long as a router with Redis has read no keys it
+refuses every request: it cannot know which pools require one. Then a request without a key passes unless one is
+required.
 """
 
 import asyncio
@@ -19,6 +21,9 @@ from router.limits.token_buckets import RETRY_S, Bucket, BucketStore, Budget, Gr
 from router.request.call import Call
 
 ROUNDING_S = 0.001
+NOT_READ = "has not read the API keys yet"
+CANNOT_READ = "cannot read the published API keys"
+UNREADABLE_RETRY_S = 5  # a person must help
 
 
 @dataclass(slots=True)
@@ -51,21 +56,35 @@ class Meter:
 
 class ApiKeyAuth:
     def __init__(self) -> None:
-        self.ring: Keyring | None = None  # None: no keys published, or not read yet
+        self.ring: Keyring | None = None  # the last that could be read; None: there was none yet
+        self.unreadable = False  # what is published by now cannot be read
         self.required_everywhere = False  # whether or not the published keys require it
         self.exposed = False  # the router listens on more than the loopback interface
         self.bucket_store: BucketStore | None = None  # None: this router has no keys
         self.meters: dict[str, Meter] = {}  # by key id, only keys in use
 
     def take(self, value: ApiKeysValue) -> None:
-        self.ring = keyring(value)
+        self.ring, self.unreadable = keyring(value), False
         known = {key.id: key for key in self.ring.by_hash.values()}
         self.meters = {name: meter for name, meter in self.meters.items() if name in known}
         for name, meter in self.meters.items():
             meter.follow(known[name])
 
+    @property
+    def closed(self) -> str:
+        """Why every request is refused; empty: it is known which ones need a key, and which keys there are."""
+        if self.bucket_store is None or self.ring is not None:
+            return ""
+        return f"this router {CANNOT_READ if self.unreadable else NOT_READ}"
+
+    def _refusal(self) -> ErrorResponse:
+        if self.unreadable:
+            return ErrorResponse(503, "keys_unreadable", self.closed, retry_after_s=UNREADABLE_RETRY_S)
+        return ErrorResponse(503, "keys_unknown", f"{self.closed}: retry in a moment", retry_after_s=1)
+
     def warnings(self) -> list[str]:
-        open_ = not self.required_everywhere and (self.ring is None or not self.ring.required_everywhere)
+        required = self.required_everywhere or (self.ring is not None and self.ring.required_everywhere)
+        open_ = not required and not self.closed
         if not (self.exposed and open_):
             return []
         return ["it listens beyond this host and needs no API key: require API keys, or put a gateway in front"]
@@ -75,13 +94,12 @@ class ApiKeyAuth:
         if self.bucket_store is None:
             return None
         secret = secret_of(own)
-        if secret is None:
-            if self.required_everywhere:
-                raise _missing("every pool")
-            return None
+        if secret is None and self.required_everywhere:
+            raise _missing("every pool")
         if self.ring is None:
-            message = "this router has not read the API keys yet: retry in a moment"
-            raise ErrorResponse(503, "keys_unknown", message, retry_after_s=1)
+            raise self._refusal()
+        if secret is None:
+            return None
         key = self.ring.holder(secret)
         if key is None:
             raise ErrorResponse(401, "invalid_api_key", "this API key is not valid, or it has been revoked")

@@ -9,15 +9,18 @@ from router.http.server import HttpServer
 from router.serving.pools import Pools
 
 CHECK_S = 0.05
-ALONE_S = 5.0  # without a fleet, until it is looked whether another router serves the port
+ALONE_S = 5.0  # without them, until it is looked whether another router serves the port
 
 
 async def join(server: HttpServer, listener: socket.socket, pools: Pools) -> None:
-    """Listen as soon as a fleet is known. Without one, listen when nobody else does: an error tells clients more."""
+    """Listen as soon as a fleet and the API keys are known.
+
+    Without them, listen when nobody else does: an error tells clients more.
+    """
     server.clients.joined = False
     loop = asyncio.get_running_loop()
     look_at = loop.time() + ALONE_S
-    while not pools.known:
+    while not pools.known or pools.auth.closed:
         await asyncio.sleep(CHECK_S)
         if loop.time() >= look_at:
             if not await _is_served(listener.getsockname()):

@@ -30,7 +30,7 @@ from router.upstream.response import EngineResponse
 from router.upstream.stalls import Stalls
 
 BACK_PRESSURE = (429, 503)
-REFUSED = (*CODES, "keys_unknown")  # codes that count as refused, whatever their status
+REFUSED = (*CODES, "keys_unknown", "keys_unreadable")  # codes that count as refused, whatever their status
 JITTER_S = 0.02  # the longest wait before the first retry; doubles with each
 
 

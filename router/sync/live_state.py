@@ -2,7 +2,8 @@
 
 Changes arrive by pub/sub (`weir:changed`) and, as that may lose messages, by a poll every POLL_S. A pool missing in
 Redis is dropped only when Redis has kept its data since the last poll: the control plane refills a Redis that
-returns empty, and until then the router serves the last known state.
+returns empty, and until then the router serves the last known state. A value that is older than the one in force is
+refused (values_in_force.py).
 """
 
 import asyncio
@@ -12,12 +13,14 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.api_keys import ApiKeysValue
+from router.contract.redis.ordered import OrderedValue
 from router.contract.redis.published import FleetValue, PolicyValue
 from router.contract.redis.sample import InstanceSample
 from router.pool.pool import Pool
 from router.serving.pools import Pools
 from router.sync.redis_link import RedisLink
 from router.sync.split_signals import SplitSignals
+from router.sync.values_in_force import ValuesInForce
 
 log = logging.getLogger("weir.router")
 
@@ -34,8 +37,10 @@ class LiveState:
         self._id = router_id
         self._lock = asyncio.Lock()  # values are applied in the order they are read
         self._raw: dict[str, str] = {}  # latest applied or rejected value by key
+        self.in_force = ValuesInForce()
         self._confirmed: set[str] = set()  # pools seen since Redis was last lost
         self._bad: dict[str, str] = {}  # reason of rejection by key
+        self._warned: set[str] = set()
         self._to_acknowledge: dict[str, Pool] = {}
         self.signals = SplitSignals(link)
         self._unreadable = 0
@@ -61,6 +66,8 @@ class LiveState:
             )
         if not self._pools.known:
             reasons.append("no fleet has been read yet: every request is answered 503")
+        if self._pools.auth.closed:
+            reasons.append(f"{self._pools.auth.closed}: every request is answered 503")
         reasons += [*self._bad.values(), *self.signals.bad.values()]
         now = time.time()
         for pool in self._pools.all():
@@ -90,7 +97,7 @@ class LiveState:
             self._link.answered()
             if lost:
                 self._confirmed.clear()
-            await self._take(zip(keys, values, strict=True), listed)
+            self._take(zip(keys, values, strict=True), listed)
             self.polled_at = time.time()
             await self._look_at_splits(self._pools.all())
 
@@ -110,11 +117,11 @@ class LiveState:
             seen, names = await pipe.execute()
         return seen is None, {name.decode() for name in names}
 
-    async def _take(self, items: Iterable[tuple[str, str | None]], listed: set[str]) -> None:
+    def _take(self, items: Iterable[tuple[str, str | None]], listed: set[str]) -> None:
         gone = self._confirmed - listed
         self._confirmed |= listed
         for key, raw in items:
-            await self._take_key(key, raw)
+            self._take_key(key, raw)
         for name in gone:
             self._remove(name)
 
@@ -125,11 +132,13 @@ class LiveState:
                 pool = self._pools.get(key.split(":", 2)[2])
                 await self._look_at_splits([pool] if pool is not None else [])
                 return
+            if key != redis_keys.API_KEYS and not redis_keys.pool_of(key):
+                return
             raw = await self._link.get(key)
             if raw is None and key.startswith(redis_keys.fleet_key("")):
                 self._remove(key.removeprefix(redis_keys.fleet_key("")))
             else:
-                await self._take_key(key, raw)
+                self._take_key(key, raw)
                 await self._look_at_splits(self._to_acknowledge.values())
 
     async def samples(self) -> None:
@@ -148,6 +157,7 @@ class LiveState:
                     endpoint.take_sample(codec.read(InstanceSample, raw), now)
                 self._bad.pop(key, None)
             except codec.Unreadable as error:
+                self._unreadable += 1
                 self._refuse(key, f"sample of {endpoint.id}: {error}")
 
     async def listen(self) -> None:
@@ -167,42 +177,70 @@ class LiveState:
 
     # Values
 
-    async def _take_key(self, key: str, raw: str | None) -> None:
-        if raw is None or self._raw.get(key) == raw:
-            return
-        self._raw[key] = raw
-        try:
-            await self._take_value(key, raw)
-            self._bad.pop(key, None)
-        except codec.Unreadable as error:
-            self._refuse(key, f"{_named(key)}: {error}")
+    def _take_key(self, key: str, raw: str | None) -> None:
+        if raw is None:
+            self._miss(key)
+        elif self._raw.get(key) != raw:
+            self._raw[key] = raw
+            why = self._take_value(key, raw)
+            if why:
+                self._refuse(key, f"{_named(key)}: {why}")
+            else:
+                self._bad.pop(key, None)
 
-    async def _take_value(self, key: str, raw: str) -> None:
+    def _miss(self, key: str) -> None:
+        self.in_force.missing(key)
         if key == redis_keys.API_KEYS:
-            self._pools.auth.take(codec.read(ApiKeysValue, raw))
-        elif key.startswith(redis_keys.policy_key("")):
-            policy = codec.read(PolicyValue, raw)
-            pool = self._pools.get_or_add(key.removeprefix(redis_keys.policy_key("")))
+            self._pools.auth.unreadable = False
+        for known in (self._raw, self._bad):
+            known.pop(key, None)
+
+    def _take_value(self, key: str, raw: str) -> str:
+        """Put it into force, or say why not."""
+        kind = _kind(key)
+        try:
+            value = codec.read(kind, raw)
+            if not self.in_force.take(key, value):
+                return f"Redis holds an older one (order {value.order}; in force is {self.in_force.refused[key]})"
+            self._apply(key, value)
+        except codec.Unreadable as error:
+            self._unreadable += 1
+            self._pools.auth.unreadable |= kind is ApiKeysValue
+            return str(error)
+        return ""
+
+    def _apply(self, key: str, value: OrderedValue) -> None:
+        if isinstance(value, ApiKeysValue):
+            self._pools.auth.take(value)
+            self._warn()
+            return
+        pool = self._pools.get_or_add(redis_keys.pool_of(key))
+        if isinstance(value, FleetValue):
+            pool.take_fleet(value)
+            self._pools.changed()
+        elif isinstance(value, PolicyValue):
             if pool.on_trip is None:
                 pool.on_trip = self.signals.tripped
-            if pool.take_policy(policy, time.time()):
+            if pool.take_policy(value, time.time()):
                 self._to_acknowledge[pool.name] = pool
-        elif key.startswith(redis_keys.fleet_key("")):
-            fleet = codec.read(FleetValue, raw)
-            self._pools.get_or_add(key.removeprefix(redis_keys.fleet_key(""))).take_fleet(fleet)
-            self._pools.changed()
+
+    def _warn(self) -> None:
+        warnings = self._pools.auth.warnings()
+        for warning in set(warnings) - self._warned:
+            log.warning("%s", warning)
+        self._warned = set(warnings)
 
     def _refuse(self, key: str, why: str) -> None:
-        if self._bad.get(key) != why:
+        if self._bad.get(key) != why[:500]:
             log.warning("ignored: %s", why)
         self._bad[key] = why[:500]
-        self._unreadable += 1
 
     def _remove(self, name: str) -> None:
         self._pools.remove(name)
         self._confirmed.discard(name)
         self._to_acknowledge.pop(name, None)
         for key in (redis_keys.policy_key(name), redis_keys.fleet_key(name)):
+            self.in_force.forget(key)
             self._raw.pop(key, None)
             self._bad.pop(key, None)
         if self.on_removed is not None:
@@ -216,8 +254,18 @@ class LiveState:
         ]
 
 
+_KINDS: dict[str, tuple[type[OrderedValue], str]] = {
+    redis_keys.policy_key(""): (PolicyValue, "policy"),
+    redis_keys.fleet_key(""): (FleetValue, "fleet"),
+    redis_keys.API_KEYS: (ApiKeysValue, "API keys"),
+}
+
+
+def _kind(key: str) -> type[OrderedValue]:
+    return _KINDS[key.removesuffix(redis_keys.pool_of(key))][0]
+
+
 def _named(key: str) -> str:
-    for prefix, kind in ((redis_keys.policy_key(""), "policy"), (redis_keys.fleet_key(""), "fleet")):
-        if key.startswith(prefix):
-            return f"{kind} of pool {key.removeprefix(prefix)}"
-    return "API keys"
+    pool = redis_keys.pool_of(key)
+    name = _KINDS[key.removesuffix(pool)][1]
+    return f"{name} of pool {pool}" if pool else name

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Iterable
 
 from prometheus_client.core import Metric
@@ -19,8 +18,6 @@ from router.sync.reporter import FLUSH_S, REPORT_S, Reporter
 from router.sync.session_directory import TAKE_UP_S, SessionDirectory
 from router.sync.token_bucket_store import TokenBucketStore
 from router.telemetry.recorder import Recorder
-
-log = logging.getLogger("weir.router")
 
 FIRST_POLL_S = 2.0
 
@@ -49,8 +46,6 @@ class RedisSource:
                 await self.live.samples()
         except FAILURES as error:
             self.link.failed(error)
-        for warning in self.pools.auth.warnings():
-            log.warning("%s", warning)
 
     def tasks(self) -> list[Awaitable[None]]:
         return [

@@ -125,6 +125,7 @@ class Reporter:
             pools={pool.name: _served(pool) for pool in self._pools.all()},
             degraded=tuple(self._live.degraded()),
             unreadable=self._live.unreadable,
+            refused=dict(self._live.in_force.refused),
             inflight=self._pools.inflight(),
             classes=self._recorder.classes(now),
             queued={

@@ -15,14 +15,15 @@ SLOW_S = 1.0  # pause after a time-out
 
 # KEYS: the key's bucket. ARGV: for each kind its name, limit per minute, needed amount, wanted amount. Grants all kinds
 # or none; a negative amount gives back. Uses the clock of Redis, as the routers' clocks may differ. A missing bucket is
-# full: its TTL is the time that it takes to fill.
+# full: its TTL is the time that it takes to fill. One that cannot be read counts as missing.
 _LEND = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
+if redis.call('TYPE', KEYS[1])['ok'] ~= 'hash' then redis.call('DEL', KEYS[1]) end
 local held = redis.call('HGETALL', KEYS[1])
 local at, levels = now, {}
 for i = 1, #held, 2 do
-  if held[i] == 'at' then at = tonumber(held[i + 1]) else levels[held[i]] = tonumber(held[i + 1]) end
+  if held[i] == 'at' then at = tonumber(held[i + 1]) or now else levels[held[i]] = tonumber(held[i + 1]) end
 end
 local wait = 0
 for i = 1, #ARGV, 4 do

@@ -32,7 +32,7 @@ class Published:
         self.client = client
         self.versions = 0
 
-    def policy(self, pool: str = "demo", strategy: str = "round_robin", **overrides: object) -> int:
+    def policy(self, pool: str = "demo", strategy: str = "round_robin", order: int = 0, **overrides: object) -> int:
         """Publish the next version; overrides are written with __ for the dot."""
         self.versions += 1
         values = {path.replace("__", "."): value for path, value in overrides.items()}
@@ -45,20 +45,22 @@ class Published:
             "document": made,
             "rollout": {"mode": "full"},
             "published_at": time.time(),
+            "order": order,
         }
         self._put(pool, redis_keys.policy_key(pool), value)
         return self.versions
 
-    def fleet(self, *entries: dict[str, Any], pool: str = "demo", model: str = "llama") -> None:
-        value = {"pool": pool, "model": model, "at": time.time(), "instances": list(entries)}
+    def fleet(self, *entries: dict[str, Any], pool: str = "demo", model: str = "llama", order: int = 0) -> None:
+        value = {"pool": pool, "model": model, "at": time.time(), "instances": list(entries), "order": order}
         self._put(pool, redis_keys.fleet_key(pool), value)
 
-    def keys(self, *entries: dict[str, Any], required: tuple[str, ...] = ()) -> None:
-        value = {"at": time.time(), "required": list(required), "keys": list(entries)}
+    def keys(self, *entries: dict[str, Any], required: tuple[str, ...] = (), **more: Any) -> None:
+        value = {"at": time.time(), "required": list(required), "keys": list(entries), **more}
         self.client.set(redis_keys.API_KEYS, stored(value))
         self.client.publish(redis_keys.CHANGED, redis_keys.API_KEYS)
 
     def _put(self, pool: str, key: str, value: dict[str, Any]) -> None:
+        self.client.set(redis_keys.API_KEYS, stored({"required": [], "keys": []}), nx=True)  # never without
         self.client.sadd(redis_keys.POOLS, pool)
         self.client.set(key, stored(value))
         self.client.publish(redis_keys.CHANGED, key)

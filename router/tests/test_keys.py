@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
@@ -10,8 +11,8 @@ from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import ApiKeysValue
 from router.contract.redis.codec import Unreadable, read
 from router.options import arguments, source
-from router.tests.conftest import entry, key_entry
-from router.tests.engine import hang
+from router.tests.conftest import World, entry, key_entry, running
+from router.tests.engine import engine, hang
 from router.tests.http.test_own_errors import code_of
 from router.tests.values import stored
 
@@ -141,11 +142,74 @@ async def test_keys_that_cannot_be_read_are_named_and_those_before_stay(world):
     assert (await w.ask()).status_code == 401
 
 
-async def test_before_the_keys_are_known_their_holders_are_asked_to_come_back(world):
-    w = await world(None)
-    refused = await w.ask(headers=bearer(ALICE))
-    assert (refused.status_code, code_of(refused)) == (503, "keys_unknown")
-    assert refused.headers["retry-after"] == "1"
+@asynccontextmanager
+async def started_with(published, redis_url, raw):
+    """A router that starts while Redis holds `raw` for the API keys; None: nothing."""
+    async with engine() as made:
+        published.policy()
+        published.fleet(entry("demo-0", made.url))
+        published.client.delete(redis_keys.API_KEYS)
+        if raw is not None:
+            published.client.set(redis_keys.API_KEYS, raw)
+        async with running(redis_url) as (router, client):
+            yield World(router, client, [made], published)
+
+
+@pytest.mark.parametrize("headers", [{}, bearer(ALICE), bearer("sk-engine")])
+async def test_before_the_keys_are_known_everybody_is_asked_to_come_back(published, redis_url, headers):
+    async with started_with(published, redis_url, None) as w:
+        refused = await w.ask(headers=headers)
+        assert (refused.status_code, code_of(refused)) == (503, "keys_unknown")
+        assert refused.headers["retry-after"] == "1"
+        assert not w.engines[0].received
+        health = (await w.client.get("/healthz")).json()
+        assert "has not read the API keys yet: every request is answered 503" in " ".join(health["degraded"])
+        w.published.keys()
+        await w.until(lambda: not w.router.pools.auth.closed)
+        assert (await w.ask()).status_code == 200
+
+
+@pytest.mark.parametrize("headers", [{}, bearer(ALICE)])
+@pytest.mark.parametrize("raw", ["garbage", '{"schema":2,"required":[],"keys":[]}', '{"schema":1,"keys":[{"id":"x"}]}'])
+async def test_keys_that_cannot_be_read_at_the_start_let_nobody_in(published, redis_url, raw, headers):
+    async with started_with(published, redis_url, raw) as w:
+        refused = await w.ask(headers=headers)
+        assert (refused.status_code, code_of(refused)) == (503, "keys_unreadable")
+        assert "cannot read the published API keys" in refused.text
+        assert refused.headers["retry-after"] == "5"
+        assert not w.engines[0].received
+        health = (await w.client.get("/healthz")).json()
+        assert "cannot read the published API keys: every request is answered 503" in " ".join(health["degraded"])
+
+
+async def test_keys_that_can_be_read_at_last_are_in_force(published, redis_url):
+    async with started_with(published, redis_url, '{"schema":2}') as w:
+        assert code_of(await w.ask()) == "keys_unreadable"
+        w.published.keys(key_entry(ALICE), required=("*",))
+        await w.until(lambda: not w.router.pools.auth.closed)
+        assert (await w.ask(headers=bearer(ALICE))).status_code == 200
+        assert code_of(await w.ask()) == "missing_api_key"
+
+
+async def test_unreadable_keys_that_are_gone_are_unknown_ones(published, redis_url):
+    async with started_with(published, redis_url, '{"schema":2}') as w:
+        w.published.client.delete(redis_keys.API_KEYS)
+        await w.router.source.live.poll()
+        assert code_of(await w.ask()) == "keys_unknown"
+
+
+async def test_a_router_that_requires_keys_says_so_before_it_knows_them(published, redis_url):
+    async with started_with(published, redis_url, None) as w:
+        w.router.pools.auth.required_everywhere = True
+        assert code_of(await w.ask()) == "missing_api_key"
+        assert code_of(await w.ask(headers=bearer(ALICE))) == "keys_unknown"
+
+
+async def test_limits_that_cannot_be_read_leave_the_last_ones_in_force(world):
+    w = await keyed(world, key_entry(ALICE, requests_per_min=1))
+    w.published.keys(key_entry(ALICE, requests_per_min=-1), required=("*",))
+    await w.until(lambda: any("API keys" in why for why in w.router.source.degraded()))
+    assert [(await w.ask(headers=bearer(ALICE))).status_code for _ in range(2)] == [200, 429]
 
 
 async def test_a_router_may_require_keys_whatever_is_published(world):
@@ -162,7 +226,7 @@ async def test_beyond_the_loopback_interface_open_doors_are_told_in_the_health(w
     auth.exposed = True
     assert "API keys" in (await w.client.get("/healthz")).json()["warnings"][0]
     w.published.keys(required=("*",))
-    await w.until(lambda: auth.ring is not None)
+    await w.until(lambda: auth.ring.required_everywhere)
     assert (await w.client.get("/healthz")).json()["warnings"] == []
 
 
@@ -233,8 +297,9 @@ def test_a_router_alone_is_told_by_its_file_who_is_served(capsys):
     ],
 )
 async def test_open_doors_beyond_the_loopback_interface_are_told_in_the_log(
-    live_redis, redis_url, caplog, flags, warned
+    published, redis_url, caplog, flags, warned
 ):
+    published.keys()
     shared = source(arguments(["--redis", redis_url, *flags]), "http://x")
     await shared.start()
     await shared.leave()

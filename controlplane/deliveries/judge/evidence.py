@@ -7,8 +7,7 @@ import redis
 
 from controlplane.deliveries.judge import slow
 from controlplane.deliveries.judge.traffic import Traffic
-from controlplane.policies import publication
-from fleet.redis import connect, values_of
+from fleet.redis import connect, live_routers, values_of
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.codec import Unreadable
 from router.contract.redis.delivery import DeliveryTally, StopValue, WatchValue
@@ -27,7 +26,7 @@ def read(delivery: int) -> Traffic:
             tallies.append(codec.read(DeliveryTally, raw))
         except Unreadable:
             unreadable.append(name.decode(errors="replace"))
-    routers = values_of(RouterStatus, redis_keys.router_key, publication.live_routers())
+    routers = values_of(RouterStatus, redis_keys.router_key, live_routers())
     return Traffic(tuple(tallies), tuple(unreadable), routers)
 
 

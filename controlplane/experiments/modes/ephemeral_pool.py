@@ -16,12 +16,11 @@ from controlplane.experiments.modes.run_inputs import CONTEXT_TOKENS, NO_RECORD,
 from controlplane.experiments.replay.prompts import WORD_BYTES, text_of
 from controlplane.experiments.start import fleets
 from controlplane.policies import publication
-from controlplane.policies.publication import live_routers
 from fleet import selectors, services
 from fleet.jobs import Heartbeat
 from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
-from fleet.redis import connect, values_of
+from fleet.redis import connect, live_routers, values_of
 from router.contract.addresses import ENGINES
 from router.contract.pinned_http import PinnedTransport
 from router.contract.pools import of_experiment

@@ -11,6 +11,7 @@ from controlplane.keys import publishing, services
 from controlplane.keys.models import ApiKey
 from controlplane.keys.services import KeyTerms
 from fleet.tests.interleaved import between_reading_and_writing
+from fleet.tests.test_ordered_write import a_router_refuses
 from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import ApiKeysValue, keyring
 from router.contract.redis.codec import read
@@ -78,6 +79,13 @@ def test_a_key_that_is_revoked_meanwhile_does_not_come_back(live_redis):
         assert publishing.republish() is True
     assert published(live_redis).holder(secret.encode()) is None
     assert publishing.republish() is False
+
+
+def test_keys_that_a_router_refuses_as_older_are_written_again(live_redis):
+    publishing.publish()
+    a_router_refuses(live_redis, redis_keys.API_KEYS, 2**42)
+    assert publishing.republish() is True
+    assert read(ApiKeysValue, live_redis.get(redis_keys.API_KEYS)).order == 2**42 + 1
 
 
 def test_a_key_is_kept_when_redis_is_away(redis_away, django_capture_on_commit_callbacks):

@@ -8,6 +8,7 @@ from fleet import ordered_write
 from fleet.control.publish import publish_fleet
 from fleet.models import Pool
 from fleet.tests.interleaved import between_reading_and_writing
+from fleet.tests.test_ordered_write import a_router_refuses
 from router.contract.redis import redis_keys
 from router.tests.values import loaded
 
@@ -77,6 +78,13 @@ def test_the_fleet_of_a_pool_that_is_no_longer_declared_goes_with_its_policy(pol
     assert services.republish_missing() == ["demo"]
     assert not live_redis.exists(redis_keys.policy_key("demo"), redis_keys.fleet_key("demo"))
     assert services.republish_missing() == []
+
+
+def test_a_policy_that_a_router_refuses_as_older_is_written_again(policy, pool, live_redis):
+    services.republish_missing()
+    a_router_refuses(live_redis, redis_keys.policy_key("demo"), 2**42)
+    assert services.republish_missing() == ["demo"]
+    assert loaded(live_redis.get(redis_keys.policy_key("demo")))["order"] == 2**42 + 1
 
 
 def test_an_empty_redis_is_filled(policy, pool, live_redis):

@@ -30,7 +30,7 @@ async def test_trailers_are_neither_obeyed_nor_forwarded(world, connect):  # noq
 async def test_a_key_in_a_trailer_is_no_key(world, connect):  # noqa: F811
     w = await world(None)
     w.published.keys(key_entry("sk-weir-secret-alice"), required=("demo",))
-    await w.until(lambda: w.router.pools.auth.ring is not None)
+    await w.until(lambda: w.router.pools.auth.ring.by_hash)
     client = await connect(w)
     client.send(chunked(BODY, TRAILERS))
     status, _, body = await client.answer()
