@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import socket
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,10 +16,13 @@ from django.db.migrations.executor import MigrationExecutor
 
 from controlplane import private_files
 from controlplane.fleet_ops.checks import StartPreview, check
+from controlplane.schedule import reports
+from controlplane.schedule.lease import lead
 from controlplane.up.plan import Options
 from controlplane.up.preflight import ROOM_MB
 from fleet import services
 from fleet.node import engine_user
+from fleet.redis import connect
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import PoolSpec
 from router.contract import secret_text
@@ -87,6 +91,29 @@ def redis_server() -> DoctorFinding:
     except (redis.RedisError, ValueError) as error:
         return DoctorFinding("Redis", False, f"{url}: {error}", "start `make run` (it brings one), or check REDIS_URL")
     return DoctorFinding("Redis", True, f"{url}, version {version}")
+
+
+def control_workers() -> DoctorFinding:
+    """Who leads, who stands by, and which steps are late."""
+    try:
+        there, steps, held = reports.workers(), reports.read(connect()), lead()
+    except (redis.RedisError, DatabaseError):
+        return DoctorFinding("control", True, "not known: `database` and `Redis` say why")
+    if not there:
+        return DoctorFinding(
+            "control", False, "no control worker runs: nothing is started or repaired", "manage.py serve control"
+        )
+    leader = held.holder if held is not None and held.holder in there else ""
+    others = ", ".join(name for name in there if name != leader)
+    text = f"{leader or 'nobody'} leads" + (f", {others} stands by" if others else "")
+    late = [
+        f"{step.what} is late{step.error and f' ({step.error})'}"
+        for step in steps.values()
+        if step.is_late(time.time())
+    ]
+    return DoctorFinding(
+        "control", bool(leader) and not late, "; ".join((text, *late)), "see the log of the worker that leads"
+    )
 
 
 def ports() -> DoctorFinding:
@@ -199,6 +226,7 @@ CHECKS: tuple[Callable[[], DoctorFinding], ...] = (
     file_modes,
     database,
     redis_server,
+    control_workers,
     ports,
     open_files,
     operators,

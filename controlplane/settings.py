@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "controlplane.accounts",
     "controlplane.audit",
     "controlplane.jobs",
+    "controlplane.schedule",
     "controlplane.keys",
     "controlplane.notices",
     "controlplane.policies",

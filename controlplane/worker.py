@@ -1,4 +1,4 @@
-"""Additions to a Celery worker: the schedule in a thread, a node's watch loop, and a heartbeat in Redis."""
+"""Additions to a Celery worker: the control plane's steps, a node's watch loop, and a heartbeat in Redis."""
 
 import contextlib
 import logging
@@ -10,14 +10,15 @@ from typing import Any
 
 import redis
 from celery import bootsteps, signals
-from celery.beat import EmbeddedService, Scheduler
+from django.db.backends.signals import connection_created
+from django.utils.module_loading import import_string
 
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import WorkerPresence
 
 PRESENCE_S = 2.0
 WATCH_S = 1.0
-SET_BY_S = 2.0  # a clock that NTP slews moves less between two ticks
+STEPS = "controlplane.steps.STEPS"  # imported by the worker that takes them: they load every part of the control plane
 log = logging.getLogger(__name__)
 
 
@@ -31,51 +32,36 @@ def wait_for_database(**_: Any) -> None:
         sys.exit(f"weir: {error}")
 
 
-class BeatScheduler(Scheduler):
-    """Begins anew when the wall clock and the monotonic clock part: Celery compares wall-clock times, and after an hour
-    back it would do nothing for an hour."""
+class Steps(bootsteps.StartStopStep):
+    """With `--control`: takes the steps of the control plane while it leads (controlplane/schedule). They do not need
+    the broker."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self._offset = _offset()
-        super().__init__(*args, **options)
-
-    def tick(self, *args: Any, **options: Any) -> float:
-        offset = _offset()
-        if abs(offset - self._offset) > SET_BY_S:
-            for entry in self.schedule.values():
-                entry.last_run_at = entry.default_now()
-            self._heap = None  # is made anew by the tick
-        self._offset = offset
-        due_in_s: float = super().tick(*args, **options)
-        return due_in_s
-
-
-def _offset() -> float:
-    return time.time() - time.monotonic()
-
-
-class Beat(bootsteps.StartStopStep):
-    """Celery's beat in a thread of this worker: its own `-B` forks a process that a killed worker leaves behind."""
-
-    def __init__(self, parent: Any, with_beat: bool = False, **options: Any) -> None:
-        self.enabled = with_beat
-        self.thread: Any = None
+    def __init__(self, parent: Any, control: bool = False, **options: Any) -> None:
+        self.enabled = control
         super().__init__(parent, **options)
 
     def include_if(self, parent: Any) -> bool:
         return self.enabled
 
     def start(self, parent: Any) -> None:
-        self.thread = EmbeddedService(parent.app, thread=True, scheduler_cls=parent.app.conf.beat_scheduler)
-        self.thread.start()
+        from controlplane.schedule.lanes import Schedule
+        from controlplane.schedule.lease import limit_idle_transactions
+
+        connection_created.connect(limit_idle_transactions)
+        self.schedule = Schedule(parent.hostname, import_string(STEPS))
+        self.schedule.start()
+        signals.worker_shutting_down.connect(self.end)
+
+    def end(self, **_: Any) -> None:
+        """At once, though the worker first waits for its jobs."""
+        self.schedule.end()
 
     def stop(self, parent: Any) -> None:
-        if self.thread is not None:
-            self.thread.stop()
+        self.schedule.stop()
 
 
-class BeatWatch(bootsteps.StartStopStep):
-    """With `--node NAME`: scrapes the engines of this host every second, independent of the schedule."""
+class Watch(bootsteps.StartStopStep):
+    """With `--node NAME`: scrapes the engines of this host every second."""
 
     def __init__(self, parent: Any, node: str = "", **options: Any) -> None:
         self.enabled, self.node = bool(node), node

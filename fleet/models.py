@@ -271,7 +271,7 @@ class Calibration(jobs.Job):
     """
 
     TASK = "fleet.calibrate"
-    AT_ONCE = 1_000  # no limit of its own: instances are measured independently, each by one calibration at a time
+    AT_ONCE = 4  # with previews and tunings fewer than a control worker has threads, so that orders find one
 
     instance = models.CharField(max_length=80)
     pool = models.CharField(max_length=63)

@@ -1,7 +1,6 @@
-"""Celery tasks of the fleet: periodic steps, one at a time, and orders to the nodes."""
+"""Celery tasks of the fleet: orders to the nodes and calibrations; and the step of a node's worker."""
 
 import functools
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,22 +10,15 @@ from django.utils import timezone
 
 from fleet.calibration import services as calibrations
 from fleet.control import node_agent, sleep
-from fleet.control.autoscaler import scale_step
-from fleet.control.publish import publish_step
-from fleet.control.reconciler import expire_step, reconcile_step
-from fleet.observe.failover_probe import FailoverProbe
 from fleet.observe.scrape import Scraper
 from fleet.plan.reconcile import CLAIM_S
 from fleet.redis import connect
 from router.contract.redis import redis_keys
 
-LOCAL = "local"
 LOCK_MS = 10_000  # a step that takes longer has died or hangs, so the next one may run
 # Delete the lock only while it is still ours.
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
 _TASKS = {order: f"fleet.{order}_instance" for order in ("start", "stop", "kill", "sleep", "wake")}
-_scraping = threading.Lock()
-_watching = threading.Lock()
 
 
 @contextmanager
@@ -45,56 +37,16 @@ def send(order: str, node: str, instance: str, epoch: int) -> None:
     current_app.send_task(_TASKS[order], (instance, epoch), queue=f"node.{node}", expires=CLAIM_S)
 
 
-@shared_task(name="fleet.reconcile")
-def reconcile() -> None:
-    with exclusively("fleet.reconcile") as acquired:
-        if acquired:
-            reconcile_step(timezone.now(), send)
-
-
-@shared_task(name="fleet.watch_silent")
-def watch_silent() -> None:
-    with exclusively("fleet.watch_silent") as acquired:
-        if acquired and _watching.acquire(blocking=False):
-            try:
-                failover_probe().step(timezone.now())
-            finally:
-                _watching.release()
-
-
-@functools.cache
-def failover_probe() -> FailoverProbe:
-    return FailoverProbe()
-
-
-@shared_task(name="fleet.scrape")
-def scrape(node: str = LOCAL) -> None:
+def scrape(node: str) -> None:
     with exclusively(f"fleet.scrape.{node}") as acquired:
-        # The lock in Redis may expire under a hanging step, whose event loop cannot be entered twice.
-        if acquired and _scraping.acquire(blocking=False):
-            try:
-                scraper().step(timezone.now(), node)
-            finally:
-                _scraping.release()
+        if acquired:
+            scraper().step(timezone.now(), node)
 
 
 @functools.cache
 def scraper() -> Scraper:
     """One per process, with its connections and state."""
     return Scraper()
-
-
-@shared_task(name="fleet.publish")
-def publish() -> None:
-    publish_step()
-    expire_step(timezone.now())
-
-
-@shared_task(name="fleet.autoscale")
-def autoscale() -> None:
-    with exclusively("fleet.autoscale") as acquired:
-        if acquired:
-            scale_step(timezone.now())
 
 
 @shared_task(name="fleet.start_instance")

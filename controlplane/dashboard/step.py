@@ -13,6 +13,7 @@ import redis
 from controlplane.dashboard import history
 from controlplane.dashboard.frame.build import EVENTS_SHOWN, SCHEMA, FrameInputs, build_frame
 from controlplane.dashboard.frame.types import Frame, HistoryRow
+from controlplane.schedule import reports
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.delivery import DeliveryLines
@@ -138,7 +139,8 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
         pipe.get(redis_keys.DELIVERIES)
         pipe.get(redis_keys.SAVINGS)
         pipe.xrevrange(redis_keys.EVENTS, count=EVENTS_SHOWN)
-        raw_pools, raw_routers, previous, control_at, raw_nodes, raw_deliveries, raw_savings, raw_events = (
+        pipe.hgetall(redis_keys.STEPS)
+        raw_pools, raw_routers, previous, control_at, raw_nodes, raw_deliveries, raw_savings, raw_events, raw_steps = (
             pipe.execute()
         )
     pools = sorted(map(bytes.decode, raw_pools))
@@ -160,6 +162,7 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
         events=[event for event in events if event is not None],
         nodes=nodes.nodes if nodes is not None else (),
         control_at=float(control_at) if control_at else None,
+        steps=reports.decoded(raw_steps),
         unreadable=reader.unreadable,
     )
     return inputs, loads(previous)

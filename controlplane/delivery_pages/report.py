@@ -10,6 +10,7 @@ from controlplane.deliveries.states import OPEN, State
 from controlplane.delivery_pages import reading
 from controlplane.delivery_pages.display import line, sentences
 from fleet.redis import connect
+from fleet.tries import tries
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.delivery import DeliveryLine, DeliveryLines
 
@@ -19,8 +20,13 @@ FAILED = (State.ABORTED, State.ROLLED_BACK)
 
 
 def report(now: datetime) -> DeliveryLines:
-    value = DeliveryLines(at=now.timestamp(), lines=tuple(_line(each, now) for each in shown(now)))
-    connect().set(redis_keys.DELIVERIES, codec.encode(value), ex=redis_keys.DELIVERIES_TTL_S)
+    lines = []
+    with tries() as attempt:
+        for each in shown(now):
+            with attempt(f"delivery {each.pk}"):
+                lines.append(_line(each, now))
+        value = DeliveryLines(at=now.timestamp(), lines=tuple(lines))
+        connect().set(redis_keys.DELIVERIES, codec.encode(value), ex=redis_keys.DELIVERIES_TTL_S)
     return value
 
 

@@ -13,6 +13,7 @@ from controlplane.fleet_ops.node_rows import NodeRow, node_rows
 from controlplane.fleet_ops.rows import instance_rows
 from controlplane.fleet_pages.lifecycle_views import reason_of
 from controlplane.fleet_pages.views import InstanceAction, render_part
+from controlplane.schedule.workers import control_workers
 from fleet import selectors
 from fleet.control import forget as forgetting
 from fleet.models import Node
@@ -27,7 +28,13 @@ DRAIN = InstanceAction("drain", "Drain", "Moves instances to other nodes the poo
 
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    return render_part(request, "nodes", rows=node_rows(Node.objects.all()), events=selectors.events_of_nodes(EVENTS))
+    return render_part(
+        request,
+        "nodes",
+        rows=node_rows(Node.objects.all()),
+        workers=control_workers(),
+        events=selectors.events_of_nodes(EVENTS),
+    )
 
 
 @require_GET

@@ -18,6 +18,7 @@ from controlplane.notices.models import ChannelKind, Cursor, Notice, Status
 from controlplane.notices.senders import apprise_urls, webhooks
 from controlplane.notices.services import enqueue
 from fleet.models import InstanceEvent, State
+from fleet.tries import tries
 from router.contract.json_value import JsonObject
 from router.contract.pools import is_ephemeral
 
@@ -55,8 +56,10 @@ def step(now: datetime) -> int:
     collect_fleet_events(now)
     messages = claim(now)
     if messages:
-        for message, outcome in zip(messages, asyncio.run(send_all(messages, now)), strict=True):
-            store(message.pk, outcome, now)
+        with tries() as attempt:
+            for message, outcome in zip(messages, asyncio.run(send_all(messages, now)), strict=True):
+                with attempt(f"notice {message.pk}"):
+                    store(message.pk, outcome, now)
     return len(messages)
 
 

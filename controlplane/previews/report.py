@@ -6,14 +6,19 @@ from controlplane.previews import selectors
 from controlplane.previews.analysis.saving import DAY_S, HOUR_S
 from controlplane.previews.models import Preview
 from fleet.redis import connect
+from fleet.tries import tries
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.saving import SavingLine, SavingLines
 
 
 def report() -> SavingLines:
-    found = (_line(policy) for policy in policies.policies())
-    value = SavingLines(lines=tuple(line for line in found if line is not None))
-    connect().set(redis_keys.SAVINGS, codec.encode(value), ex=redis_keys.SAVINGS_TTL_S)
+    found = []
+    with tries() as attempt:
+        for policy in policies.policies():
+            with attempt(f"policy {policy.name}"):
+                found.append(_line(policy))
+        value = SavingLines(lines=tuple(line for line in found if line is not None))
+        connect().set(redis_keys.SAVINGS, codec.encode(value), ex=redis_keys.SAVINGS_TTL_S)
     return value
 
 

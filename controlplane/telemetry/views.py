@@ -12,6 +12,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from controlplane.api.auth import principal_of
 from controlplane.dashboard import step
 from controlplane.experiments.models import Experiment
+from controlplane.schedule import reports
+from controlplane.schedule.lease import lead
 from controlplane.telemetry.deliveries import of_deliveries, of_notices
 from controlplane.telemetry.families import INSTANCE, gauge, of_frame
 from fleet.models import Instance, Node
@@ -30,7 +32,22 @@ class Page(Collector):
         yield GaugeMetricFamily("weir_redis_up", "1 when Redis answers", float(frame is not None))
         if frame is not None:
             yield from of_frame(now, frame)
+            yield from of_steps(connect())
         yield from _of_database(now)
+
+
+def of_steps(client: redis.Redis) -> Iterator[Metric]:
+    found = reports.read(client)
+    last = [((name,), report.at) for name, report in found.items()]
+    yield gauge("weir_step_last_run_timestamp_seconds", "When the step last ended well (Unix)", ("step",), last)
+    took = [((name,), report.took_s) for name, report in found.items()]
+    yield gauge("weir_step_duration_seconds", "How long the step's latest run took", ("step",), took)
+
+
+def _of_lease() -> Iterator[Metric]:
+    held = lead()
+    rows = [] if held is None or not held.holder else [((held.holder,), 1.0)]
+    yield gauge("weir_control_leader", "1 for the control worker that leads", ("worker",), rows)
 
 
 def _of_database(now: float) -> Iterator[Metric]:
@@ -43,6 +60,7 @@ def _of_database(now: float) -> Iterator[Metric]:
     counted = Experiment.objects.order_by("status").values_list("status").annotate(Count("pk"))
     statuses = [((status,), count) for status, count in counted]
     yield gauge("weir_experiments", "Experiments by status", ("status",), statuses)
+    yield from _of_lease()
     yield from of_deliveries(now)
     yield from of_notices(now)
 

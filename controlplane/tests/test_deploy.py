@@ -191,7 +191,7 @@ def test_the_chart_renders_to_objects_whose_names_and_labels_meet():
         assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
         assert pod["spec"]["containers"][0]["ports"] == [{"name": "http", "containerPort": port}]
     assert ("Ingress", "night") not in objects
-    assert objects["Deployment", "night-control"]["spec"]["strategy"] == {"type": "Recreate"}
+    assert objects["Deployment", "night-control"]["spec"]["replicas"] == 2
 
 
 @pytest.mark.deploy

@@ -23,7 +23,7 @@ def became(monkeypatch):
     [
         ("web", ("-m", "controlplane.web", "--host", "127.0.0.1", "--port", "8000")),
         ("router", ("-m", "router", "--host", "127.0.0.1", "--port", "8080")),
-        ("control", ("-m", "celery", "-Q", "control", "--with-beat")),
+        ("control", ("-m", "celery", "-Q", "control", "--control")),
         ("experiments", ("-m", "celery", "-Q", "experiments")),
     ],
 )

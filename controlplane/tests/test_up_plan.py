@@ -1,11 +1,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+from django.apps import apps
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.up import plan, supervisor
 from controlplane.up.plan import Options, Surroundings
+from fleet.jobs import Job
 
 BUNDLED = Surroundings("/venv/bin/python", "unix:///data/run/redis.sock", ("/wheel/valkey-server", "--port", "0"))
 
@@ -50,8 +52,8 @@ def test_redis_password_is_in_no_command_line():
     assert "s3cret" not in str([process.argv for process in named(around=around).values()])
 
 
-def test_exactly_one_worker_carries_the_schedule():
-    assert [name for name, process in named().items() if "--with-beat" in process.argv] == ["control"]
+def test_one_worker_takes_the_steps_and_watches_the_engines_of_this_machine():
+    assert [name for name, process in named().items() if "--control" in process.argv] == ["control"]
 
 
 def test_each_queue_has_one_worker():
@@ -99,3 +101,9 @@ def test_the_demo_fleet_is_a_valid_document():
     from controlplane.up import database
 
     database.check_fleet(Path(__file__).parents[2] / database.DEMO_FLEET)
+
+
+def test_jobs_leave_the_control_worker_a_thread_for_orders():
+    of_control = [model for model in apps.get_models() if issubclass(model, Job) and model().queue == "control"]
+    assert {model.__name__ for model in of_control} == {"Calibration", "Preview", "Tuning"}
+    assert sum(model.AT_ONCE for model in of_control) < plan.THREADS

@@ -11,6 +11,8 @@ Stage = Literal["store", "servers", "workers", "background", "traffic"]
 # Workers stop before the engines, which they would start again; servers after, so that running answers can end.
 STOP_ORDER: tuple[tuple[Stage, ...], ...] = (("traffic",), ("workers", "background"), ("servers",), ("store",))
 
+THREADS = 8  # of a control or node worker: more than the jobs that it runs at the same time, so orders find one
+
 STOPPED_WITHIN_S = 10.0  # limit for the graces of all stages and the engines together
 
 BACKOFF_FIRST_S = 0.5
@@ -84,7 +86,7 @@ def processes(options: Options, around: Surroundings) -> tuple[Process, ...]:
         *store(around),
         web(options, around),
         *(router(options, around, number) for number in range(1, options.routers + 1)),
-        worker(around, "control", "control,node.local", "--concurrency=4", "--with-beat"),
+        worker(around, "control", "control,node.local", f"--concurrency={THREADS}", "--control", "--node", "local"),
         replace(worker(around, "experiments", "experiments", "--concurrency=1"), stage="background"),
         *((traffic(options, around),) if options.demo else ()),
     )

@@ -14,6 +14,7 @@ from fleet.plan.balance import MeasuredInstance, described, measured, sides
 from fleet.redis import connect, values_of
 from fleet.snapshot import samples_of, scale_of
 from fleet.spec.sections import Autoscale, autoscale_of
+from fleet.tries import tries
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import LoadPoint, ScalingAdvice
 from router.contract.redis.router_status import WINDOW_S, RouterStatus
@@ -27,7 +28,12 @@ TTL_S = 120
 def scale_step(now: dt.datetime) -> dict[str, Advice]:
     """The advice by pool; automatic mode also applies it."""
     pools = Pool.objects.filter(removed=False).exclude(autoscale={})
-    return {pool.name: _scale(pool, autoscale_of(pool.autoscale), now) for pool in pools}
+    found = {}
+    with tries() as attempt:
+        for pool in pools:
+            with attempt(f"pool {pool.name}"):
+                found[pool.name] = _scale(pool, autoscale_of(pool.autoscale), now)
+    return found
 
 
 def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:

@@ -17,6 +17,7 @@ from fleet.plan.drift import difference
 from fleet.snapshot import desired_of_all, observed_of
 from fleet.spec.sections import slo_of
 from fleet.systems.prices import Prices
+from fleet.tries import tries
 from router.contract.redis import redis_keys
 from router.contract.redis.ordered import OrderedValue
 from router.contract.redis.published import FleetValue, PublishedInstance
@@ -41,11 +42,16 @@ def publish_step() -> list[str]:
     """Write every pool that Redis has lost or holds differently, or that routers refuse; returns their names."""
     try:
         refused = ordered_write.refused_by_routers()
-        names = [name for name in Pool.objects.values_list("name", flat=True) if _differs(name, refused)]
     except redis.RedisError as error:
         log.warning("fleet not compared with Redis: %s", error)
         return []
-    return [name for name in names if publish_fleet(name)]
+    written = []
+    with tries() as attempt:
+        for name in Pool.objects.values_list("name", flat=True):
+            with attempt(f"publish pool {name}"):
+                if _differs(name, refused) and publish_fleet(name):
+                    written.append(name)
+    return written
 
 
 def _differs(pool_name: str, refused: Collection[str]) -> bool:

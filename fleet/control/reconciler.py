@@ -1,6 +1,6 @@
 """The reconciler's step: read desired and observed state, plan, claim each action by conditional UPDATE, send orders.
 
-A Celery task calls `reconcile_step` each second; tests call it directly. `send` carries orders to the nodes.
+The control worker calls `reconcile_step` each second; tests call it directly. `send` carries orders to the nodes.
 """
 
 import datetime as dt
@@ -24,6 +24,7 @@ from fleet.plan.reconcile import KILL_AGAIN_S, plan
 from fleet.snapshot import desired_of_all, node_views, observed_of, pool_spec, samples_of
 from fleet.spec.fleet_spec import config, config_hash
 from fleet.spec.versions import config_of, prove
+from fleet.tries import tries
 
 EPHEMERAL_S = 24 * 3600.0
 EVENTS_KEPT = dt.timedelta(days=30)
@@ -39,10 +40,16 @@ def reconcile_step(now: dt.datetime, send: Send) -> tuple[Action, ...]:
     samples = samples_of(_need_samples(rows.values(), desired))
     observed = [observed_of(row, samples.get(row.name)) for row in rows.values()]
     actions = plan(desired, observed, now.timestamp(), node_views(now))
-    done = tuple(action for action in actions if _APPLY[action.kind](_ActionStep(action, pools, rows, now, send)))
-    for name in sorted({action.pool for action in done if action.kind != "delete_pool"}):
-        publish_fleet(name)
-    return done
+    done = []
+    with tries() as attempt:
+        for action in actions:
+            with attempt(f"{action.kind} {action.instance or action.pool}"):
+                if _APPLY[action.kind](_ActionStep(action, pools, rows, now, send)):
+                    done.append(action)
+        for name in sorted({action.pool for action in done if action.kind != "delete_pool"}):
+            with attempt(f"publish pool {name}"):
+                publish_fleet(name)
+    return tuple(done)
 
 
 def _need_samples(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> list[Instance]:

@@ -12,10 +12,9 @@ from dataclasses import replace
 from django.utils import timezone
 
 from fleet.control import nodes
-from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
 from fleet.models import Instance, State
-from fleet.observe.scrape import apply_move, record_of
+from fleet.observe.scrape import advance_each, apply_move, record_of
 from fleet.plan.state import Health, Observation, next_move
 from router.contract.probe import NotAsked, ProbeError, Prober, Slow
 
@@ -48,10 +47,8 @@ class FailoverProbe:
         answers = self._loop.run_until_complete(self._ask(rows)) if rows else []
         at = timezone.now().timestamp()
         self._remember(rows, answers, at)
-        moved = [row for row, answer in zip(rows, answers, strict=True) if self._advance(row, answer, at)]
-        for pool in sorted({row.pool.name for row in moved}):
-            publish_fleet(pool)
-        return [row.name for row in moved]
+        by_name = dict(zip((row.name for row in rows), answers, strict=True))
+        return advance_each(rows, lambda row: self._advance(row, by_name[row.name], at))
 
     def _rows(self, now: dt.datetime) -> list[Instance]:
         silent = nodes.silent(now)

@@ -8,7 +8,7 @@ import datetime as dt
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -34,6 +34,7 @@ from fleet.observe.volumes import free_space, is_full
 from fleet.plan.failure import failure_fields
 from fleet.plan.state import Health, InstanceRecord, Move, Observation, is_stable, next_move
 from fleet.redis import connect
+from fleet.tries import tries
 from router.contract.engine_metrics import parse_metrics
 from router.contract.metrics_page import LARGEST as METRICS_LARGEST
 from router.contract.probe import AnswerRefused, NotAsked, ProbeError, Prober, Slow
@@ -104,10 +105,7 @@ class Scraper:
         self._remember(rows, answers, at)
         self._keep_logs_short(rows)
         self._write(rows, answers, at)
-        moved = [row for row in rows if self._advance(row, statuses[row.name], answers.get(row.name), at)]
-        for pool in sorted({row.pool.name for row in moved}):
-            publish_fleet(pool)
-        return [row.name for row in moved]
+        return advance_each(rows, lambda row: self._advance(row, statuses[row.name], answers.get(row.name), at))
 
     def _heartbeat(self, now: dt.datetime, node: str) -> None:
         if time.monotonic() - self._seen_at.get(node, -HEARTBEAT_S) < HEARTBEAT_S:
@@ -237,6 +235,20 @@ class Scraper:
         if row.failures and is_stable(record, at):
             Instance.objects.filter(pk=row.pk, epoch=row.epoch, state=State.READY).update(failures=0)
         return False
+
+
+def advance_each(rows: Iterable[Instance], advance: Callable[[Instance], bool]) -> list[str]:
+    """Move each row that has a reason to, and publish their pools; the names of those that moved."""
+    moved = []
+    with tries() as attempt:
+        for row in rows:
+            with attempt(f"instance {row.name}"):
+                if advance(row):
+                    moved.append(row)
+        for pool in sorted({row.pool.name for row in moved}):
+            with attempt(f"publish pool {pool}"):
+                publish_fleet(pool)
+    return [row.name for row in moved]
 
 
 def note_refused(known: InstanceMemory, refused: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""Celery's side: one at a time, orders to the right queues, and the commands that stand beside them."""
+"""Celery's side: orders to the right queues, and the commands that stand beside them."""
 
 from typing import Any
 

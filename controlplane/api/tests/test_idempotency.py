@@ -8,6 +8,7 @@ from controlplane.api.idempotency import forget_old
 from controlplane.api.models import IdempotentAnswer
 from controlplane.audit.models import AuditEntry
 from controlplane.policies.tests.conftest import WHY, edit
+from controlplane.steps import STEPS
 from controlplane.testing import api_caller
 
 NIGHT = {"name": "night", "reason": WHY}
@@ -111,9 +112,7 @@ def test_a_token_is_not_kept_in_the_clear(ada_api):
 
 
 def test_the_daily_task_cleans_up(policy, ci):
-    from controlplane.api.tasks import clean_up
-
     ci.post("/policies/default/draft", Idempotency_Key="old")
     IdempotentAnswer.objects.update(created_at=timezone.now() - timedelta(hours=25))
-    clean_up()
+    STEPS["api.clean_up"].run()
     assert not IdempotentAnswer.objects.exists()

@@ -83,6 +83,18 @@ def _silent(worker: str, age: float | None, effect: str) -> Iterator[AttentionEn
         yield AttentionEntry(1, worker, f"late: no heartbeat for {seconds(age)}", "/fleet/")
 
 
+def step_late(now: float, frame: Frame) -> Iterator[AttentionEntry]:
+    """Nothing is told twice: without a control worker every step is late."""
+    age = frame["health"]["control_age_s"]
+    if age is not None and age > WORKER_DOWN_S:
+        return
+    for late in frame["health"]["late_steps"]:
+        reason = f"late: last done {seconds(late['age_s'])} ago, due every {seconds(late['every_s'])}"
+        yield AttentionEntry(
+            3, late["what"], f"{reason}: {late['error']}" if late["error"] else reason, "/fleet/nodes/"
+        )
+
+
 def node_silent(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for name, silent_s, there in _rows(frame["nodes"], "name", "silent_s", "instances"):
         if silent_s is None:
@@ -230,6 +242,7 @@ def unreadable(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 RULES: dict[str, Callable[[float, Frame], Iterator[AttentionEntry]]] = {
     "worker_gone": worker_gone,
+    "step_late": step_late,
     "node_silent": node_silent,
     "router_gone": router_gone,
     "pool_empty": pool_empty,

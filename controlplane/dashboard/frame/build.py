@@ -18,6 +18,7 @@ from controlplane.dashboard.frame.types import (
     Columns,
     Frame,
     Health,
+    LateStep,
     LivePolicy,
     PoolScaling,
     PoolSummary,
@@ -29,7 +30,7 @@ from fleet.kinds import KINDS
 from router.contract import sketch
 from router.contract.pools import is_ephemeral
 from router.contract.redis.delivery import DeliveryLine
-from router.contract.redis.fleet_status import FleetEvent, NodeReport, ScalingAdvice
+from router.contract.redis.fleet_status import FleetEvent, NodeReport, ScalingAdvice, StepReport
 from router.contract.redis.published import FleetValue, PolicyValue, PublishedInstance
 from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
 from router.contract.redis.sample import EngineMetrics, InstanceSample
@@ -60,6 +61,7 @@ class FrameInputs:
     savings: Sequence[SavingLine] = ()
     nodes: Sequence[NodeReport] = ()
     control_at: float | None = None  # when the control worker last built a frame
+    steps: Mapping[str, StepReport] = field(default_factory=dict)  # of the control worker, by name
     unreadable: int = 0  # values that could not be decoded
 
 
@@ -384,4 +386,15 @@ def _health(now: float, inputs: FrameInputs, columns: Columns, routers: Columns)
         "routers_alive": routers["gone"].count(False),
         "routers_known": len(routers["gone"]),
         "unreadable": inputs.unreadable,
+        "late_steps": [_late(now, name, step) for name, step in inputs.steps.items() if step.is_late(now)],
+    }
+
+
+def _late(now: float, name: str, step: StepReport) -> LateStep:
+    return {
+        "step": name,
+        "what": step.what,
+        "age_s": round(now - step.at, 1),
+        "every_s": step.every_s,
+        "error": step.error,
     }

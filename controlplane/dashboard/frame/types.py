@@ -96,6 +96,14 @@ class ShownEvent(TypedDict):
     pools: list[str]
 
 
+class LateStep(TypedDict):
+    step: str
+    what: str
+    age_s: float
+    every_s: float
+    error: str  # of its latest run; empty: it ended well, or goes on
+
+
 class Health(TypedDict):
     """Ages that distinguish a dead worker from a dead router; None before the first report."""
 
@@ -105,6 +113,7 @@ class Health(TypedDict):
     routers_alive: int
     routers_known: int
     unreadable: int
+    late_steps: list[LateStep]  # of the control worker
 
 
 class AttentionItem(TypedDict):

@@ -6,9 +6,15 @@ import pytest
 
 from controlplane.dashboard.frame.build import build_frame
 from controlplane.dashboard.tests.test_frames import NOW, Inputs, fleet, instance, router, sample, window
+from router.contract.redis.fleet_status import StepReport
 
 LIVE = {"demo": {"policy": "default", "version": 3, "sha256": "", "published_at": NOW - 60, "document": {}}}
 ADVICE = {"pool": "demo", "at": NOW, "changed_at": NOW, "replicas": 4, "why": "7 wait"}
+
+
+def late_step(error: str) -> StepReport:
+    what = "starting, stopping and replacing instances"
+    return StepReport(at=NOW - 40, every_s=1.0, took_s=0.1, what=what, worker="control@a", error=error)
 
 
 def frame_of(**changes: Any) -> dict[str, Any]:
@@ -45,6 +51,12 @@ def test_a_healthy_fleet_needs_none() -> None:
             "down: no heartbeat for 11 s; no instance is sampled",
         ),
         ({"control_at": NOW - 9}, "worker_gone", "late: no heartbeat for 9 s"),
+        (
+            {"steps": {"fleet.reconcile": late_step("OperationalError: database is locked")}},
+            "step_late",
+            "late: last done 40 s ago, due every 1 s: OperationalError: database is locked",
+        ),
+        ({"steps": {"fleet.reconcile": late_step("")}}, "step_late", "late: last done 40 s ago, due every 1 s"),
         ({"control_at": NOW - 1350}, "worker_gone", "down: no heartbeat for 22 min; nothing is started"),
         (
             {"nodes": [node(NOW - 45)], "fleets": {"demo": fleet({**instance("demo-0"), "node": "gpu-1"})}},

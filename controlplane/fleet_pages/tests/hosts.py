@@ -176,7 +176,7 @@ class Hosts:
         self.redis = redis.Redis.from_url(url)
 
     def start_control(self) -> None:
-        argv = celery(sys.executable, "control@control", "control", "--concurrency=4", "--with-beat")
+        argv = celery(sys.executable, "control@control", "control", "--concurrency=4", "--control")
         self.start("control", "control", list(argv))
         argv = [sys.executable, "-m", "router", "--redis", self.environment("control")["REDIS_URL"], "--host", CONTROL]
         self.start("control", "router", [*argv, "--port", "8080", "--id", "r1"])

@@ -57,7 +57,9 @@ class Running:
         return done.stdout
 
     def start_worker(self) -> None:
-        argv = celery(sys.executable, "control@local", "control,node.local", "--concurrency=4", "--with-beat")
+        argv = celery(
+            sys.executable, "control@local", "control,node.local", "--concurrency=4", "--control", "--node", "local"
+        )
         log = (self.folder / "worker.log").open("ab")
         with log:
             self.worker = subprocess.Popen(argv, env=self.env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)

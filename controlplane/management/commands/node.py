@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from controlplane.up.plan import celery
+from controlplane.up.plan import THREADS, celery
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -35,7 +35,7 @@ class Command(BaseCommand):
         cluster = {name: options[name] for name in ("namespace", "context", "pods")}
         os.environ |= _cluster(options["kubernetes"], **cluster)
         # exec keeps the pid that the supervisor knows.
-        argv = celery(sys.executable, f"{name}@node", f"node.{name}", "--concurrency=4", "--node", name)
+        argv = celery(sys.executable, f"{name}@node", f"node.{name}", f"--concurrency={THREADS}", "--node", name)
         os.execv(argv[0], argv)  # noqa: S606 - our own interpreter, no shell
 
     def _environment(self, given: str, more_labels: list[str], on_cluster: bool) -> dict[str, str]:

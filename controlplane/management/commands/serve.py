@@ -31,8 +31,9 @@ def router(options: Options, around: Surroundings) -> Argv:
 
 
 def control(options: Options, around: Surroundings) -> Argv:
-    """Exactly one per fleet: it runs the schedule."""
-    return plan.worker(around, "control", "control", "--concurrency=4", "--with-beat").argv
+    """Two or more: one of them leads. Their names differ, since each is there or not on its own."""
+    name = f"control@{socket.gethostname()}-{os.getpid()}"
+    return plan.celery(around.python, name, "control", f"--concurrency={plan.THREADS}", "--control")
 
 
 def experiments(options: Options, around: Surroundings) -> Argv:

@@ -4,6 +4,7 @@ import pytest
 
 from controlplane.policies import publication, services
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, of_an_arm, published
+from controlplane.steps import STEPS
 from fleet import ordered_write
 from fleet.control.publish import publish_fleet
 from fleet.models import Pool
@@ -159,8 +160,6 @@ def test_a_pool_whose_policy_does_not_exist_is_left_out(policy, live_redis):
     assert services.republish_missing() == []
 
 
-def test_the_celery_task_runs_the_step(policy, pool, live_redis):
-    from controlplane.policies.tasks import republish
-
-    republish()
+def test_the_control_worker_takes_the_step(policy, pool, live_redis):
+    STEPS["policies.republish"].run()
     assert held(live_redis) == 1

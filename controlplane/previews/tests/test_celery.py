@@ -58,7 +58,7 @@ class Running:
         return done.stdout
 
     def start_worker(self) -> None:
-        argv = celery(sys.executable, "control@local", "control", "--concurrency=4", "--with-beat")
+        argv = celery(sys.executable, "control@local", "control", "--concurrency=4", "--control")
         with (self.folder / "worker.log").open("ab") as log:
             self.worker = subprocess.Popen(argv, env=self.env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 

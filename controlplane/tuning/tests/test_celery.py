@@ -31,7 +31,7 @@ class Plane:
         self.token = made.stdout.strip()
 
     def start_worker(self) -> subprocess.Popen[bytes]:
-        argv = celery(sys.executable, "control@local", "control", "--concurrency=4", "--with-beat")
+        argv = celery(sys.executable, "control@local", "control", "--concurrency=4", "--control")
         with (self.web.folder / "worker.log").open("ab") as log:
             worker = subprocess.Popen(argv, cwd=ROOT, env=self.web.environment, stdout=log, stderr=log)
         self.web.processes["worker"] = worker

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from router.contract.redis.codec import RedisValue
+from router.contract.redis.staleness import STEP_LATE_PERIODS, STEP_LATE_S
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):
@@ -59,6 +60,20 @@ class WorkerPresence(RedisValue, tag=1, frozen=True, kw_only=True):
     started_at: float  # Unix s
     pid: int
     queues: tuple[str, ...]
+
+
+class StepReport(RedisValue, tag=1, frozen=True, kw_only=True):
+    """Hash weir:steps, a field for each step, written by the control worker that takes it."""
+
+    at: float  # Unix s, when it last ended well; before that, when this worker began it
+    every_s: float
+    took_s: float
+    what: str  # for people
+    worker: str
+    error: str = ""  # of the latest run; empty: it ended well
+
+    def is_late(self, now: float) -> bool:
+        return now - self.at > max(STEP_LATE_S, STEP_LATE_PERIODS * self.every_s)
 
 
 class FleetEvent(RedisValue, tag=1, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from controlplane.deliveries.states import State, What
 from controlplane.deliveries.tests.conftest import CANARY, FULL, OTTO, SHADOW, WHY, proposed
 from controlplane.policies.models import Policy
 from controlplane.previews.models import Preview
+from controlplane.steps import STEPS
 from fleet.models import Pool
 from router.contract import sketch
 from router.contract.redis import codec, redis_keys
@@ -433,10 +434,8 @@ def test_ten_routers_are_looked_at_in_a_fifth_of_a_second(policy: Policy, pool: 
     assert min(times) <= 0.2
 
 
-def test_the_task_runs_the_step(canary: Delivery, fleet: Fleet) -> None:
-    from controlplane.deliveries.tasks import judge as task
-
+def test_the_control_worker_takes_the_step(canary: Delivery, fleet: Fleet) -> None:
     fleet.write(canary, cells(400))
-    task()
+    STEPS["deliveries.judge"].run()
     assert canary.looks.count() >= 1
     assert datetime.now(UTC).timestamp() - latest(canary).at.timestamp() < 30

@@ -26,7 +26,9 @@ def web() -> Iterator[Web]:
     with serving() as served:
         served.manage("shell", "--verbosity", "0", "-c", PREPARED)
         served.environment["WEIR_ENGINE_PORTS"] = "{}-{}".format(*engine_ports())
-        argv = celery(sys.executable, "control@local", "control,node.local", "--concurrency=4", "--with-beat")
+        argv = celery(
+            sys.executable, "control@local", "control,node.local", "--concurrency=4", "--control", "--node", "local"
+        )
         with (served.folder / "worker.log").open("wb") as log:
             worker = subprocess.Popen(argv, cwd=ROOT, env=served.environment, stdout=log, stderr=log)
         served.processes["worker"] = worker

@@ -1,0 +1,22 @@
+"""Which control worker takes the steps."""
+
+from django.db import models
+
+
+class Lease(models.Model):
+    """One row for each name. Who changes the token holds it, until somebody else does."""
+
+    name = models.CharField(max_length=80, unique=True)
+    token = models.PositiveBigIntegerField(default=0)  # grows with each holder
+    beat = models.PositiveBigIntegerField(default=0)  # grows while the holder is there
+    holder = models.CharField(max_length=200, blank=True)  # the worker's name; empty: it was given back
+    process = models.CharField(max_length=200, blank=True)  # fleet/process_identity.py
+    taken_at = models.DateTimeField(null=True, blank=True)  # for people; no decision compares the clocks of hosts
+
+    class Meta:
+        # With the token in a key, PostgreSQL lets a renewal pass a transaction that has checked the token (FOR KEY
+        # SHARE), and makes a takeover wait for it.
+        constraints = [models.UniqueConstraint(fields=("name", "token"), name="lease_token")]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.token}: {self.holder or 'nobody'}"

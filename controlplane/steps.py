@@ -1,0 +1,79 @@
+"""Every step of the control plane: what is taken how often, and in which lane (controlplane/schedule)."""
+
+import functools
+import time
+
+from django.core.management import call_command
+from django.utils import timezone
+
+from controlplane.dashboard import step as frames
+from controlplane.deliveries.judge import step as judge
+from controlplane.delivery_pages import report as delivery_lines
+from controlplane.jobs import expire
+from controlplane.keys import publishing as keys
+from controlplane.notices import step as notices
+from controlplane.policies import services as policies
+from controlplane.previews import report as savings
+from controlplane.schedule.lanes import Step
+from fleet import tasks
+from fleet.control.autoscaler import scale_step
+from fleet.control.publish import publish_step
+from fleet.control.reconciler import expire_step, reconcile_step
+from fleet.observe.failover_probe import FailoverProbe
+from fleet.redis import connect
+
+
+def reconcile() -> None:
+    reconcile_step(timezone.now(), tasks.send)
+
+
+@functools.cache
+def failover_probe() -> FailoverProbe:
+    """One per process: its lane is the only thread that enters its event loop."""
+    return FailoverProbe()
+
+
+def watch_silent() -> None:
+    failover_probe().step(timezone.now())
+
+
+def publish_fleet() -> None:
+    publish_step()
+    expire_step(timezone.now())
+
+
+def republish_keys() -> None:
+    keys.republish()
+    keys.take_last_uses()
+
+
+def build_frame() -> None:
+    frames.step(connect(), time.time(), "worker")
+
+
+def clean_up_api() -> None:
+    """Delete expired idempotent answers and sessions."""
+    # Imported here: it loads the API framework, which a worker needs only once an hour.
+    from controlplane.api.idempotency import forget_old
+
+    forget_old()
+    call_command("clearsessions")
+
+
+STEPS = {
+    "fleet.reconcile": Step(reconcile, 1.0, "fleet", "starting, stopping and replacing instances"),
+    "fleet.watch_silent": Step(watch_silent, 1.0, "silent nodes", "probing the instances of silent nodes"),
+    "fleet.publish": Step(publish_fleet, 2.0, "publication", "telling routers the instances"),
+    "policies.republish": Step(policies.republish_missing, 2.0, "publication", "telling routers the policies"),
+    "keys.republish": Step(republish_keys, 2.0, "publication", "telling routers the API keys"),
+    "fleet.autoscale": Step(lambda: scale_step(timezone.now()), 5.0, "autoscaling", "autoscaling"),
+    # Redis gives each second to one builder, so that pages show what goes on while nobody leads.
+    "dashboard.frame": Step(build_frame, 1.0, "frames", "the figures of Live", by_leader=False),
+    "deliveries.judge": Step(judge.step, 5.0, "deliveries", "judging deliveries"),
+    "deliveries.report": Step(lambda: delivery_lines.report(timezone.now()), 2.0, "reports", "deliveries on Live"),
+    "previews.report_savings": Step(savings.report, 10.0, "reports", "savings on Live"),
+    "notices.send": Step(lambda: notices.step(timezone.now()), 2.0, "notices", "sending notices"),
+    "jobs.expire": Step(expire.step, 5.0, "jobs", "ending lost jobs"),
+    "notices.clean_up": Step(lambda: notices.forget_old(timezone.now()), 3600.0, "upkeep", "deleting old notices"),
+    "api.clean_up": Step(clean_up_api, 3600.0, "upkeep", "deleting expired sessions"),
+}

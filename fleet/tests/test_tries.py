@@ -1,0 +1,96 @@
+"""One row that fails keeps no other from its turn, in each step over many rows."""
+
+import pytest
+
+from fleet import services
+from fleet.control import autoscaler, publish, reconciler
+from fleet.models import Instance
+from fleet.tests.world import document
+from fleet.tries import RowsFailed, tries
+
+
+def try_each(numbers: range, odd: set[int], seen: list[int]) -> None:
+    with tries() as attempt:
+        for number in numbers:
+            with attempt(f"row {number}"):
+                if number in odd:
+                    raise ValueError("odd")
+                seen.append(number)
+
+
+def test_each_row_has_its_turn_and_the_failed_ones_are_named() -> None:
+    seen: list[int] = []
+    with pytest.raises(RowsFailed, match=r"^row 1: ValueError: odd; row 3: ValueError: odd$"):
+        try_each(range(5), {1, 3}, seen)
+    assert seen == [0, 2, 4]
+
+
+def test_of_many_failures_a_few_are_named() -> None:
+    with pytest.raises(RowsFailed, match=r"^row 0: .* row 1: .* row 2: ValueError: odd; and 7 more$"):
+        try_each(range(10), set(range(10)), [])
+
+
+def two_pools() -> dict[str, object]:
+    made = document(1)
+    pool = made["spec"]["pools"][0]
+    made["spec"]["pools"] = [pool | {"name": name} for name in ("a", "b", "c")]
+    return made
+
+
+@pytest.fixture
+def pools(db: None, fake_kind: None) -> None:
+    services.apply_fleet(two_pools(), "ada")
+
+
+def test_a_pool_that_cannot_be_reconciled_leaves_the_others_reconciled(
+    pools: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django.utils import timezone
+
+    create = reconciler._APPLY["create"]
+
+    def fails(order: reconciler._ActionStep) -> bool:
+        if order.pool.name == "a":
+            raise PermissionError(13, "Permission denied")
+        return create(order)
+
+    monkeypatch.setitem(reconciler._APPLY, "create", fails)
+    with pytest.raises(RowsFailed, match="create a-0: PermissionError"):
+        reconciler.reconcile_step(timezone.now(), lambda *_: None)
+    assert sorted(Instance.objects.values_list("pool__name", flat=True)) == ["b", "c"]
+
+
+def test_a_pool_that_cannot_be_published_leaves_the_others_published(
+    pools: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = []
+
+    def fails(name: str) -> bool:
+        if name == "a":
+            raise ValueError("strange")
+        published.append(name)
+        return True
+
+    monkeypatch.setattr(publish, "publish_fleet", fails)
+    with pytest.raises(RowsFailed, match="publish pool a: ValueError: strange"):
+        publish.publish_step()
+    assert published == ["b", "c"]
+
+
+def test_a_pool_that_cannot_be_scaled_leaves_the_others_scaled(pools: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from django.utils import timezone
+
+    from fleet.models import Pool
+
+    Pool.objects.update(autoscale={"min": 1, "max": 2})
+    scaled = []
+
+    def fails(pool: Pool, *_: object) -> None:
+        if pool.name == "a":
+            raise ValueError("strange")
+        scaled.append(pool.name)
+
+    monkeypatch.setattr(autoscaler, "_scale", fails)
+    with pytest.raises(RowsFailed, match="pool a: ValueError: strange"):
+        autoscaler.scale_step(timezone.now())
+    assert sorted(scaled) == ["b", "c"]

@@ -1,0 +1,38 @@
+"""Many rows in one step: what goes wrong with one is told at the end, and keeps none of the others from its turn."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+log = logging.getLogger(__name__)
+NAMED = 3  # failures in the message; all of them are logged
+
+Try = Callable[[object], AbstractContextManager[None]]
+
+
+class RowsFailed(Exception):
+    """The message names the rows that failed, and why."""
+
+
+@contextmanager
+def tries() -> Iterator[Try]:
+    """`with tries() as row:`, and around what is done for each one `with row(name):`. RowsFailed at the end."""
+    failed: dict[str, Exception] = {}
+
+    @contextmanager
+    def row(name: object) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            log.exception("%s", name)
+            failed[str(name)] = error
+
+    yield row
+    if failed:
+        raise RowsFailed(_described(failed))
+
+
+def _described(failed: dict[str, Exception]) -> str:
+    found = [f"{name}: {type(error).__name__}: {error}" for name, error in failed.items()]
+    more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return "; ".join(found[:NAMED]) + more
