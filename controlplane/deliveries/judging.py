@@ -11,8 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.audit.services import SYSTEM, Actor
-from controlplane.deliveries import plan as plans
-from controlplane.deliveries import selectors
+from controlplane.deliveries import selectors, stored_plan
 from controlplane.deliveries.judge.look import Proposal
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell
@@ -121,7 +120,7 @@ def _moved(delivery: Delivery, wanted: TransitionRequest, now: datetime | None) 
 def tick(delivery: Delivery, now: datetime | None = None) -> Delivery:
     """What is due without looking at traffic: starts, acknowledgements, freezes, and the ends of all waiting."""
     now = now or timezone.now()
-    wanted = _due(delivery, plans.stored(delivery.plan), now)
+    wanted = _due(delivery, stored_plan.read(delivery.plan), now)
     return delivery if wanted is None else _moved(delivery, wanted, now)
 
 

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import SYSTEM, Actor
-from controlplane.deliveries import plan as plans
-from controlplane.deliveries import states
+from controlplane.deliveries import states, stored_plan
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.memory import Memory
 from controlplane.deliveries.models import Delivery
@@ -74,7 +73,7 @@ def move(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = N
     The caller tells the routers afterwards.
     """
     now = now or timezone.now()
-    plan, before = plans.stored(delivery.plan), position_of(delivery, now)
+    plan, before = stored_plan.read(delivery.plan), position_of(delivery, now)
     try:
         after = _checked(delivery, before, wanted, plan)
     except states.Refused as error:

@@ -183,11 +183,6 @@ def parse(value: object, *, pools: Sequence[str], approvals_needed: int = 0) -> 
     return plan
 
 
-def stored(value: Mapping[str, Any]) -> Plan:
-    """A plan that was checked when it was proposed."""
-    return parse(dict(value), pools=value["pools"])
-
-
 def _pools(top: Reader, pools: Sequence[str], steps: Sequence[Step]) -> tuple[str, ...]:
     if not pools and "pools" not in top.given:
         top.known.add("pools")

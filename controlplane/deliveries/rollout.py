@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from controlplane.deliveries import plan as plans
+from controlplane.deliveries import stored_plan
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.states import SPLIT
 from router.contract.json_value import JsonObject
@@ -28,7 +29,7 @@ def rollout(delivery: Delivery | None, pool: str) -> Rollout:
     """`delivery`: the latest of the policy, open or closed; None: it never had one."""
     if delivery is None:
         return FullRollout()
-    plan = plans.stored(delivery.plan)
+    plan = stored_plan.read(delivery.plan)
     if delivery.state not in SPLIT or pool not in plan.pools:
         return FullRollout(generation=delivery.generation)
     document = split_document(delivery.base.upgraded, delivery.candidate.upgraded)

@@ -5,8 +5,7 @@ from django.db import IntegrityError, transaction
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
-from controlplane.deliveries import plan as plans
-from controlplane.deliveries import selectors
+from controlplane.deliveries import selectors, stored_plan
 from controlplane.deliveries.judging import judge_step, stopped, tick
 from controlplane.deliveries.models import Approval, Delivery
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell, moved, tell
@@ -56,7 +55,7 @@ def approve(delivery: Delivery, actor: Actor, comment: str = "", *, if_match: st
     refusal = selectors.approval_refusal(delivery, actor.person)
     if refusal:
         raise PermissionDenied(refusal)
-    needed = plans.stored(delivery.plan).approvals.needed
+    needed = stored_plan.read(delivery.plan).approvals.needed
     with transaction.atomic():
         _add_approval(delivery, actor, comment)
         if selectors.is_approved(delivery, needed):

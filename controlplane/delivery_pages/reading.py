@@ -8,7 +8,7 @@ from django.utils import timezone
 from msgspec import convert
 
 from controlplane.audit.models import AuditEntry
-from controlplane.deliveries import plan as plans
+from controlplane.deliveries import stored_plan
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judging import PAUSED_S
 from controlplane.deliveries.models import Delivery, Look
@@ -33,7 +33,7 @@ def staged_changes(live: JsonObject, candidate: JsonObject) -> list[ShownChange]
 
 
 def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime) -> Facts:
-    plan, state = plans.stored(delivery.plan), State(delivery.state)
+    plan, state = stored_plan.read(delivery.plan), State(delivery.state)
     since = delivery.promoted_at if state is State.BAKING else None
     return Facts(
         candidate=delivery.candidate.label,
@@ -106,7 +106,7 @@ def shown_of(delivery: Delivery, now: datetime) -> Shown:
 
 def timeline(delivery: Delivery) -> list[Entry]:
     """Newest first."""
-    plan = plans.stored(delivery.plan)
+    plan = stored_plan.read(delivery.plan)
     entries = AuditEntry.objects.filter(subject=delivery.subject, action__startswith="delivery.").order_by("-pk")
     return [
         entry(each.at, each.action, each.actor_name, each.reason, convert(each.after or {}, StepReached), plan)

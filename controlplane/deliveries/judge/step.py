@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 import redis
 import structlog
 
-from controlplane.deliveries import plan as plans
-from controlplane.deliveries import selectors, services
+from controlplane.deliveries import selectors, services, stored_plan
 from controlplane.deliveries.judge import evidence, look, memory
 from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
 from controlplane.deliveries.judge.look import Proposal, Situation
@@ -48,7 +47,7 @@ def step(now: float | None = None) -> None:
 
 def judge(delivery: Delivery, now: float) -> Delivery:
     """What is due by the clock, what routers say, the look, the watch."""
-    at, plan = datetime.fromtimestamp(now, UTC), plans.stored(delivery.plan)
+    at, plan = datetime.fromtimestamp(now, UTC), stored_plan.read(delivery.plan)
     if delivery.state == State.ARMING:
         delivery = _learn(delivery, plan)
     delivery = services.tick(delivery, at)

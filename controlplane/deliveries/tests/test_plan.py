@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.deliveries import plan as plans
+from controlplane.deliveries import stored_plan
 from controlplane.deliveries.plan import InvalidPlan, parse
 from controlplane.deliveries.plan_reader import LIMITS
 from controlplane.deliveries.tests.conftest import CANARY, FULL, SHADOW, STEPS
@@ -65,7 +66,7 @@ def test_the_sha256_is_of_what_it_means_not_of_how_it_was_written() -> None:
 
 def test_a_stored_plan_is_read_again_without_the_pools_of_today() -> None:
     made = parse(WHOLE, pools=("chat",))
-    assert plans.stored(plans.as_dict(made)) == made
+    assert stored_plan.read(plans.as_dict(made)) == made
 
 
 REFUSED: list[tuple[str, Any, str, str]] = [
@@ -282,7 +283,7 @@ def test_whatever_is_sent_is_a_plan_or_a_list_of_problems(value: dict[str, Any])
     except InvalidPlan as error:
         found = error.problems
     else:
-        assert plans.stored(plans.as_dict(made)) == made
+        assert stored_plan.read(plans.as_dict(made)) == made
         return
     assert found
     assert all(isinstance(problem.path, str) and problem.text for problem in found)
@@ -298,7 +299,7 @@ def test_canaries_that_grow_are_accepted_and_any_other_order_is_not(shares: list
 
     made = parse({"steps": steps(sorted(shares))}, pools=("chat",))
     assert [step.share for step in made.steps] == sorted(shares)
-    assert plans.stored(plans.as_dict(made)) == made
+    assert stored_plan.read(plans.as_dict(made)) == made
     if len(shares) > 1:
         with pytest.raises(InvalidPlan):
             parse({"steps": steps(sorted(shares, reverse=True))}, pools=("chat",))

@@ -1,0 +1,57 @@
+"""Plans as the database keeps them. They were checked when they were proposed: reading converts and never judges. Pure.
+
+A limit that is narrowed later must not make a delivery of last year, or one that runs, unreadable. A stored plan keeps
+its text and its sha256, which people have approved; a new schema is one more function in `UPGRADES`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from controlplane.deliveries.plan import (
+    COMPARISONS,
+    COUNTS,
+    SCHEMA,
+    Approvals,
+    ComparisonGuard,
+    CountGuard,
+    Guard,
+    Plan,
+    PoolGuard,
+    Start,
+    Step,
+    Waits,
+)
+
+StoredPlan = Mapping[str, Any]
+UPGRADES: dict[int, Callable[[StoredPlan], StoredPlan]] = {}  # by the schema that each leaves behind
+
+
+def upgraded(document: StoredPlan) -> StoredPlan:
+    """In the present schema."""
+    for schema in range(document["schema"], SCHEMA):
+        document = {**UPGRADES[schema](document), "schema": schema + 1}
+    return document
+
+
+def read(stored: StoredPlan) -> Plan:
+    document = upgraded(stored)
+    return Plan(
+        schema=SCHEMA,
+        pools=tuple(document["pools"]),
+        steps=msgspec.convert(document["steps"], tuple[Step, ...]),
+        guards=tuple(_guard(each) for each in document["guards"]),
+        alpha=document["alpha"],
+        hold=msgspec.convert(document["hold"], Waits),
+        approvals=msgspec.convert(document["approvals"], Approvals),
+        start=msgspec.convert(document.get("start"), Start | None),
+    )
+
+
+def _guard(guard: StoredPlan) -> Guard:
+    if guard["metric"] in COMPARISONS:
+        return msgspec.convert(guard, ComparisonGuard)
+    if guard["metric"] in COUNTS:
+        return msgspec.convert(guard, CountGuard)
+    return msgspec.convert(guard, PoolGuard)

@@ -1,0 +1,71 @@
+"""Stored plans are converted to the present schema and never judged by the limits of today."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.deliveries import plan as plans
+from controlplane.deliveries import services, stored_plan
+from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.plan_reader import LIMITS
+from controlplane.deliveries.tests.conftest import CANARY, FULL, OTTO, WHY, proposed
+from controlplane.policies import publication
+from controlplane.policies import services as policies
+from controlplane.policies.models import Policy
+from controlplane.policies.tests.conftest import edit
+from fleet.models import Pool
+
+GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden/plans_schema_1.json").read_text())
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_plan_of_schema_1_reads_as_what_it_said(name: str) -> None:
+    assert plans.as_dict(stored_plan.read(GOLDEN[name])) == GOLDEN[name]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_plan_of_schema_1_reads_as_it_is_parsed(name: str) -> None:
+    assert stored_plan.read(GOLDEN[name]) == plans.parse(GOLDEN[name], pools=GOLDEN[name]["pools"])
+
+
+def test_an_older_schema_is_upgraded_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_plan, "SCHEMA", 3)
+    monkeypatch.setitem(stored_plan.UPGRADES, 1, lambda old: {**old, "pools": [*old["pools"], "second"]})
+    monkeypatch.setitem(stored_plan.UPGRADES, 2, lambda old: {**old, "pools": [*old["pools"], "third"]})
+    read = stored_plan.read(GOLDEN["a direct publication"])
+    assert (read.schema, read.pools) == (3, ("second", "third"))
+
+
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow no step, share or hold that the plans of these tests have."""
+    for path in ("canary.share", "canary.for_s", "canary.max_s", "full.bake_s", "hold.error_s"):
+        monkeypatch.setitem(LIMITS, path, (0.0, 0.0))
+
+
+@pytest.fixture
+def running(redis_away: None, pool: Pool, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> Delivery:
+    """Its plan is out of limits by now."""
+    started = services.start(proposed(policy, CANARY, FULL), OTTO)
+    narrow(monkeypatch)
+    return started
+
+
+def test_a_delivery_whose_plan_is_out_of_limits_by_now_can_be_ended(running: Delivery) -> None:
+    assert services.abort(running, OTTO).state == "aborted"
+
+
+def test_a_policy_with_such_a_delivery_in_its_past_is_published(running: Delivery, policy: Policy) -> None:
+    services.abort(running, OTTO)
+    edit(policy, OTTO, heavy_new_tokens=11_000)
+    assert policies.publish(policy, OTTO, WHY).version.number == 3
+
+
+def test_what_redis_lost_is_written_again_whatever_the_limits_are(
+    live_redis: Any, pool: Pool, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.start(proposed(policy, CANARY, FULL), OTTO)
+    narrow(monkeypatch)
+    live_redis.flushall()
+    assert publication.republish_missing() == ["demo"]
