@@ -38,7 +38,7 @@ SCOPES: dict[str, str] = {
     "policy:write": "create policies, edit drafts",
     "policy:publish": "publish, deliver and roll back",
     "policy:approve": "approve and reject deliveries of others",
-    "policy:abort": "abort, pause and set aside deliveries, nothing else: for alert managers",
+    "policy:abort": "pause and abort deliveries, nothing else: for alert managers",
     "freeze:write": "add, change and remove freezes, and set the delivery rules of policies",
     "experiments:read": "experiments, traces and results",
     "experiments:write": "upload traces, start and cancel experiments",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import redis
@@ -17,8 +17,8 @@ from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell
 from controlplane.deliveries.plan import Full, Plan, Shadow
 from controlplane.deliveries.rules import Change, Way, refusals, said
-from controlplane.deliveries.states import CARRIES, FREEZE, SPLIT, By, Hold, State, What
-from controlplane.deliveries.timing import schedules
+from controlplane.deliveries.states import FREEZE, SPLIT, By, Hold, State, What
+from controlplane.deliveries.timing import freezes, schedules
 from controlplane.policies import publication
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import Conflict
@@ -27,7 +27,7 @@ from router.contract.redis.delivery import StopValue
 log = structlog.get_logger(__name__)
 ARM_S = 10  # for every live router to acknowledge both versions
 PAUSED_S = 24 * 3600  # then the delivery ends
-WATCHED = CARRIES | {State.BAKING}  # states that the judge looks at
+WATCHED = frozenset({State.STEP, State.HOLDING, State.BAKING})  # states that the judge looks at
 JUDGE = Actor("system", "judge")
 ROUTER = Actor("system", "router")
 
@@ -86,10 +86,17 @@ def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> Transiti
         proposal.findings,
         proposal.memory,
     )
-    frozen = _frozen(delivery, now) if proposal.what in (What.PASS, What.GOOD) else ""
-    if frozen and proposal.what is What.GOOD:
-        return TransitionRequest(What.STAY, By.JUDGE, JUDGE, memory=proposal.memory)
-    return replace(wanted, what=What.HOLD, why=frozen, holds=(Hold(FREEZE, frozen),)) if frozen else wanted
+    frozen = _frozen(delivery, now) if proposal.what in (What.PASS, What.GOOD, What.HOLD) else ()
+    wanted = replace(wanted, holds=(*wanted.holds, *frozen))
+    stays = frozen and proposal.what in (What.PASS, What.GOOD)
+    return replace(wanted, what=What.STAY) if stays or _is_known(delivery, wanted) else wanted
+
+
+def _is_known(delivery: Delivery, wanted: TransitionRequest) -> bool:
+    """A hold that goes on for the same reasons is no news."""
+    codes = [hold.code for hold in wanted.holds]
+    held = [hold.code for hold in delivery.why_held]
+    return wanted.what is What.HOLD and delivery.state == State.HOLDING and not delivery.good_looks and codes == held
 
 
 def _lost(delivery: Delivery, error: Conflict) -> Delivery:
@@ -112,6 +119,16 @@ def _moved(delivery: Delivery, wanted: TransitionRequest, now: datetime | None) 
         return move_and_tell(delivery, wanted, now)
     except Conflict as error:
         return _lost(delivery, error)
+
+
+def away(delivery: Delivery, looked_at: datetime, now: datetime) -> Delivery:
+    """Nobody has looked for so long that routers gave the split up: what the step counted has a hole."""
+    text = f"the judge was away from {_clock(looked_at)} to {_clock(now)}; live served every request meanwhile"
+    return _moved(delivery, _system(What.PAUSE, f"{text}; resume to begin the step again"), now)
+
+
+def _clock(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%H:%M:%S} UTC"
 
 
 # The clock
@@ -175,7 +192,7 @@ def _arming(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest 
 
 
 def _holding(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
-    if _frozen(delivery, now) or not _over(delivery.state_at, plan.hold.error_s, now):
+    if delivery.error_at is None or _frozen(delivery, now) or not _over(delivery.error_at, plan.hold.error_s, now):
         return None
     texts = "; ".join(hold.text for hold in delivery.why_held)
     return _system(What.PAUSE, f"held for {plan.hold.error_s} s: {texts}")
@@ -210,27 +227,26 @@ DUE: dict[State, Callable[[Delivery, Plan, datetime], TransitionRequest | None]]
 
 def _freezing(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     """A freeze that has begun during the delivery."""
-    if delivery.state not in CARRIES or isinstance(plan.steps[delivery.step], Shadow):
+    if delivery.state not in (State.STEP, State.HOLDING) or isinstance(plan.steps[delivery.step], Shadow):
         return None
     frozen = selectors.freeze_of(delivery, now)
     if frozen is None:
         return None
-    text = _freeze_text(delivery, now)
-    if frozen[0].behaviour == "abort" and delivery.share > 0:
+    text = freezes.said(*frozen)
+    if frozen[0].behaviour == "abort":
         return _system(What.ABORT, text)
-    if delivery.state != State.STEP:
+    others = tuple(hold for hold in delivery.why_held if hold.code != FREEZE)
+    if len(others) < len(delivery.why_held):
         return None
-    return TransitionRequest(What.HOLD, By.SYSTEM, SYSTEM, text, (Hold(FREEZE, text),))
+    return TransitionRequest(What.HOLD, By.SYSTEM, SYSTEM, text, (*others, Hold(FREEZE, text)))
 
 
-def _frozen(delivery: Delivery, now: datetime) -> str:
+def _frozen(delivery: Delivery, now: datetime) -> tuple[Hold, ...]:
     """Why it may not go on; empty in a state that freezes leave alone."""
-    return _freeze_text(delivery, now) if delivery.state in (State.STEP, State.HOLDING) else ""
+    text = _freeze_text(delivery, now) if delivery.state in (State.STEP, State.HOLDING) else ""
+    return (Hold(FREEZE, text),) if text else ()
 
 
 def _freeze_text(delivery: Delivery, now: datetime) -> str:
     found = selectors.freeze_of(delivery, now)
-    if found is None:
-        return ""
-    rule, each = found
-    return f"freeze {rule.name} until {each.end:%Y-%m-%d %H:%M} UTC"
+    return freezes.said(*found) if found is not None else ""

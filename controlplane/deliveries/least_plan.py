@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from controlplane.deliveries import plan as plans
+from controlplane.deliveries import stored_plan
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.plan import Canary, Full, Plan, Step, Switchback
@@ -46,7 +46,7 @@ def evidence_missing(delivery: Delivery, now: datetime) -> str:
     """Why the step shows too little to go on; empty when it has passed, or has run its time and was looked at."""
     if delivery.state == State.WAITING:
         return ""
-    number, step = delivery.step + 1, plans.stored(delivery.plan).steps[delivery.step]
+    number, step = delivery.step + 1, stored_plan.read(delivery.plan).steps[delivery.step]
     ran, needed = clock_s(delivery, now), lasts_s(step)
     if ran < needed:
         return f"step {number} has run for {ran:,.0f} of {needed:,} s"

@@ -32,11 +32,13 @@ class Delivery(models.Model):
     clock_at = models.DateTimeField(null=True, blank=True)  # since then the clock runs; empty: it stands
     holds = models.JSONField(default=list)  # of states.Hold: of the hold in force
     holds_in_step = models.PositiveSmallIntegerField(default=0)
+    error_at = models.DateTimeField(null=True, blank=True)  # since when a hold counts against `hold.error_s`
     good_looks = models.PositiveSmallIntegerField(default=0)  # in a row during a hold
     blocks = models.JSONField(default=list)  # of a switchback: [0, 1, 1, 0, …], the share of each block
-    block = models.PositiveIntegerField(default=0)  # index of the block in force
+    block = models.PositiveIntegerField(default=0)  # index of the block in force; their number once all are over
     slow = models.JSONField(default=dict)  # for the routers: {class: [a, b, tau]}
-    memory = models.JSONField(default=dict)  # what the judge keeps from look to look; empty at each start of a step
+    memory = models.JSONField(default=dict)  # what the judge keeps from look to look: memory.Memory
+    results = models.JSONField(default=list)  # what each step that ended has shown: results.StepResult
 
     # Why, who, when
     reason = models.TextField()

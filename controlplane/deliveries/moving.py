@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import SYSTEM, Actor
-from controlplane.deliveries import states, stored_plan
+from controlplane.deliveries import results, states, stored_plan
+from controlplane.deliveries.judge import memory
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.memory import Memory
 from controlplane.deliveries.models import Delivery
-from controlplane.deliveries.plan import Plan, Switchback
-from controlplane.deliveries.states import CLOSED, By, Hold, Position, State, What
+from controlplane.deliveries.plan import Plan
+from controlplane.deliveries.states import CLOSED, FREEZE, By, Hold, Position, State, What
 from controlplane.notices.services import notify
 from controlplane.policies import publication, versions
 from controlplane.policies.errors import Conflict
@@ -45,6 +46,7 @@ class TransitionRequest:
     findings: tuple[GuardFinding, ...] = ()
     memory: Memory | None = None  # of the judge
     emergency: str = ""  # why an administrator goes without approvals
+    pairs: int = 0  # of blocks, that EXTEND adds
 
 
 def clock_s(delivery: Delivery, now: datetime) -> float:
@@ -95,18 +97,16 @@ def _checked(delivery: Delivery, before: Position, wanted: TransitionRequest, pl
     rule = states.TABLE.get((wanted.what, before.state))
     if rule is not None and wanted.by not in rule.who:
         raise states.Refused(f"{wanted.what} is not for the {wanted.by}")
-    blocks = drawn(plan, delivery) if not before.blocks else before.blocks
-    return states.next_position(replace(before, blocks=blocks), wanted.what, plan, holds=wanted.holds)
+    blocks = before.blocks or drawn(delivery.salt, plan.pairs)
+    longer = drawn(delivery.salt, len(blocks) // 2 + wanted.pairs) if wanted.pairs else blocks
+    return states.next_position(replace(before, blocks=blocks), wanted.what, plan, holds=wanted.holds, blocks=longer)
 
 
-def drawn(plan: Plan, delivery: Delivery) -> tuple[int, ...]:
-    """The blocks of the plan's switchback: of each pair one is the candidate's, which is drawn; () without one."""
-    step = next((step for step in plan.steps if isinstance(step, Switchback)), None)
-    if step is None:
-        return ()
-    draw = random.Random(f"{delivery.salt} blocks")  # noqa: S311  (no secret: the same for everybody who looks)
-    pairs = ((0, 1) if draw.random() < 0.5 else (1, 0) for _ in range(step.pairs))
-    return tuple(share for pair in pairs for share in pair)
+def drawn(salt: str, pairs: int) -> tuple[int, ...]:
+    """The blocks of a switchback: of each pair one is the candidate's. More pairs begin with the same ones."""
+    draw = random.Random(f"{salt} blocks")  # noqa: S311  (no secret: the same for everybody who looks)
+    schedule = ((0, 1) if draw.random() < 0.5 else (1, 0) for _ in range(pairs))
+    return tuple(share for pair in schedule for share in pair)
 
 
 def _claim(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest, now: datetime) -> bool:
@@ -116,17 +116,42 @@ def _claim(delivery: Delivery, before: Position, after: Position, wanted: Transi
         clock_at=now if after.state is State.STEP else None,
         **msgspec.to_builtins(after),
         **_times(before, after, now),
+        **_since_error(delivery, after, now),
+        **_results(delivery, before, after, wanted, now),
         **(said if after.state != before.state or wanted.what not in QUIET else {}),
-        **_memory(before, after, wanted),
+        **_memory(delivery, before, after, wanted),
         **({"emergency": wanted.emergency} if wanted.emergency else {}),
     )
     return bool(claimed)
 
 
-def _memory(before: Position, after: Position, wanted: TransitionRequest) -> dict[str, object]:
-    if wanted.memory is not None:
-        return {"memory": msgspec.to_builtins(wanted.memory, str_keys=True)}
-    return {"memory": {}} if _starts_step(before, after) else {}
+def _memory(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest) -> dict[str, object]:
+    """The judge's, when it says so; at the start of a step only what the step still counts."""
+    starts = _starts_step(before, after) or after.step != before.step
+    if wanted.memory is None and not starts:
+        return {}
+    kept = memory.load(delivery.memory) if wanted.memory is None else wanted.memory
+    if starts:
+        kept = memory.at_start(kept, after.block)
+    return {"memory": msgspec.to_builtins(kept, str_keys=True)}
+
+
+def _since_error(delivery: Delivery, after: Position, now: datetime) -> dict[str, datetime | None]:
+    """A freeze is nobody's error: while one is in force, no time of the hold counts."""
+    counts = after.state is State.HOLDING and all(hold.code != FREEZE for hold in after.holds)
+    return {"error_at": (delivery.error_at or now) if counts else None}
+
+
+def _results(
+    delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest, now: datetime
+) -> dict[str, object]:
+    """What the step that stops, or ends, has shown: kept with the delivery, since looks are kept for 30 days."""
+    if before.state is not State.STEP or (after.state, after.step) == (State.STEP, before.step):
+        return {}
+    last = None if wanted.findings else delivery.looks.filter(state=State.STEP, step=before.step).first()
+    findings = last.found if last is not None else wanted.findings
+    others = [each for each in delivery.results if each["step"] != before.step + 1]
+    return {"results": [*others, results.of_step(before.step, wanted.what, now, findings)]}
 
 
 def _times(before: Position, after: Position, now: datetime) -> dict[str, datetime]:
@@ -147,7 +172,7 @@ def _times(before: Position, after: Position, now: datetime) -> dict[str, dateti
 
 
 def _starts_step(before: Position, after: Position) -> bool:
-    return after.state is State.STEP and (before.state is State.ARMING or after.step != before.step)
+    return after.state is State.STEP and (before.state is not State.STEP or after.step != before.step)
 
 
 def _effects(delivery: Delivery, state: State, wanted: TransitionRequest) -> None:
@@ -203,14 +228,16 @@ def _as_draft(delivery: Delivery) -> None:
 def _record(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest) -> None:
     if wanted.what in QUIET and before.state == after.state:
         return
-    facts = {"plan": delivery.plan, "figures": [each.as_dict() for each in wanted.findings]}
+    facts: dict[str, object] = {"plan": delivery.plan, "figures": [each.as_dict() for each in wanted.findings]}
     facts["holds"] = msgspec.to_builtins(after.holds)
+    if wanted.pairs:
+        facts["pairs"] = wanted.pairs
     was, now = ({name: getattr(at, name) for name in ("state", "step", "share")} for at in (before, after))
     audit.record(wanted.actor, f"delivery.{wanted.what}", delivery.subject, wanted.why, was, {**now, **facts})
 
 
 def _notify(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest) -> None:
-    if (before.state, before.step) == (after.state, after.step) and wanted.what is not What.SET_ASIDE:
+    if (before.state, before.step) == (after.state, after.step):
         return
     tell(delivery, after.state, after.step, wanted.why, wanted.actor)
     if wanted.emergency:

@@ -133,6 +133,11 @@ class Plan(Struct, frozen=True, omit_defaults=True):
         return isinstance(self.steps[0], Shadow) and any(isinstance(step, Canary) for step in self.steps)
 
     @property
+    def pairs(self) -> int:
+        """Of blocks, of its switchback; 0 without one."""
+        return next((step.pairs for step in self.steps if isinstance(step, Switchback)), 0)
+
+    @property
     def canaries(self) -> int:
         return sum(isinstance(step, Canary) for step in self.steps)
 

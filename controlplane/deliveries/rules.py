@@ -15,11 +15,10 @@ from django.utils import timezone
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
-from controlplane.deliveries import selectors
+from controlplane.deliveries import selectors, stored_plan
 from controlplane.deliveries.least_plan import evidence_missing, problems_of
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.plan import Full, Plan
-from controlplane.deliveries.plan import stored as stored_plan
 from controlplane.notices.services import notify
 from controlplane.permissions import can_administer
 from controlplane.policies import selectors as policies
@@ -121,7 +120,7 @@ def _approvals(change: Change) -> Refusal | None:
 def _approved(change: Change) -> Refusal | None:
     """At the start: as many as the plan asks for, and as many as the policy asks for by now."""
     delivery = _delivery(change)
-    needed = max(stored_plan(delivery.plan).approvals.needed, change.policy.approvals_needed)
+    needed = max(stored_plan.read(delivery.plan).approvals.needed, change.policy.approvals_needed)
     if selectors.is_approved(delivery, needed):
         return None
     return Conflict("approvals are missing", kind="state", current=delivery.etag)
@@ -129,7 +128,7 @@ def _approved(change: Change) -> Refusal | None:
 
 def _least_plan(change: Change) -> Refusal | None:
     """The plan goes live by steps that show something, where the rules do not let this person go live directly."""
-    plan = change.plan or stored_plan(_delivery(change).plan)
+    plan = change.plan or stored_plan.read(_delivery(change).plan)
     if not isinstance(plan.steps[-1], Full) or _by_right(change):
         return None
     if plan.is_direct:

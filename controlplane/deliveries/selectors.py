@@ -71,6 +71,11 @@ def freeze_of(delivery: Delivery, now: datetime) -> tuple[freezes.FreezeRule, fr
     return None if delivery.emergency else freeze_in_force(delivery.policy, now)
 
 
+def keeps_from_going_on(delivery: Delivery, now: datetime) -> tuple[freezes.FreezeRule, freezes.Occurrence] | None:
+    """The freeze that holds a step, or keeps a shadow from passing."""
+    return freeze_of(delivery, now) if delivery.state in (State.STEP, State.HOLDING) else None
+
+
 def failed_before(policy: Policy, document: JsonObject) -> Delivery | None:
     """The latest delivery of a document that decides like this one, and that a guard or a router aborted, or that was
     rolled back."""

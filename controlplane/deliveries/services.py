@@ -9,6 +9,7 @@ from controlplane.deliveries import selectors, stored_plan
 from controlplane.deliveries.judging import judge_step, stopped, tick
 from controlplane.deliveries.models import Approval, Delivery
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell, moved, tell
+from controlplane.deliveries.plan_reader import LIMITS
 from controlplane.deliveries.proposing import check_plan, propose
 from controlplane.deliveries.rule_setting import set_rules, strictest
 from controlplane.deliveries.rules import (
@@ -24,8 +25,9 @@ from controlplane.deliveries.rules import (
 from controlplane.deliveries.states import TABLE, By, State, What
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services as drafts
-from controlplane.policies.errors import Conflict
+from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import Policy
+from router.contract.problem import Problem
 
 __all__ = [
     "Change",
@@ -42,6 +44,7 @@ __all__ = [
     "strictest",
     "tick",
 ]
+MORE_PAIRS = 4  # unless the caller says how many
 
 
 # Approving
@@ -131,18 +134,29 @@ def start(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str |
 
 
 def pause(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """The share stays, the step does not go on."""
+    """Live decides every request until somebody resumes it."""
     return _by_person(delivery, What.PAUSE, actor, reason, if_match)
 
 
-def set_aside(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """Paused at share 0."""
-    return _by_person(delivery, What.SET_ASIDE, actor, reason, if_match)
-
-
 def resume(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
-    """The same step once more, everything counted anew."""
+    """The same step once more, counted anew; a switchback keeps the pairs of blocks that are complete."""
     return _as_the_rules_allow(Way.RESUME, delivery, What.RESUME, actor, drafts.check_reason(reason), if_match)
+
+
+def extend(
+    delivery: Delivery, actor: Actor, reason: str, pairs: int = MORE_PAIRS, *, if_match: str | None = None
+) -> Delivery:
+    """More pairs of blocks for a switchback; a paused one goes on with them. What was counted stays."""
+    reason = drafts.check_reason(reason)
+    _check_pairs(delivery, pairs)
+    return _as_the_rules_allow(Way.RESUME, delivery, What.EXTEND, actor, reason, if_match, pairs)
+
+
+def _check_pairs(delivery: Delivery, pairs: int) -> None:
+    high = int(LIMITS["switchback.pairs"][1]) - len(delivery.blocks) // 2
+    if isinstance(pairs, bool) or not 1 <= pairs <= high:
+        allowed = f"1 to {high}" if high > 0 else "none: the switchback has as many as it may have"
+        raise PolicyInvalid("the pairs are not valid", (Problem("pairs", pairs, "out of range", allowed),))
 
 
 def advance(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
@@ -179,19 +193,21 @@ def overtake(policy: Policy, what: What, actor: Actor, why: str, *, allowed: boo
 
 
 def _as_the_rules_allow(
-    way: Way, delivery: Delivery, what: What, actor: Actor, reason: str, if_match: str | None
+    way: Way, delivery: Delivery, what: What, actor: Actor, reason: str, if_match: str | None, pairs: int = 0
 ) -> Delivery:
     """The state is looked at first: what it does not allow needs no rule."""
     _check_etag(delivery, if_match)
     if (what, State(delivery.state)) in TABLE:
         check(Change(way, delivery.policy, actor, delivery=delivery))
-    return _by_person(delivery, what, actor, reason, if_match)
+    return _by_person(delivery, what, actor, reason, if_match, pairs)
 
 
-def _by_person(delivery: Delivery, what: What, actor: Actor, reason: str, if_match: str | None) -> Delivery:
+def _by_person(
+    delivery: Delivery, what: What, actor: Actor, reason: str, if_match: str | None, pairs: int = 0
+) -> Delivery:
     _check_etag(delivery, if_match)
     reason = reason.replace("\x00", "").strip()[: drafts.REASON_MAX]
-    return move_and_tell(delivery, TransitionRequest(what, By.PERSON, actor, reason))
+    return move_and_tell(delivery, TransitionRequest(what, By.PERSON, actor, reason, pairs=pairs))
 
 
 def _check_etag(delivery: Delivery, if_match: str | None) -> None:

@@ -19,7 +19,7 @@ class State(StrEnum):
     READY = "ready"  # waits for its start
     ARMING = "arming"  # routers load both versions; live still decides everything
     STEP = "step"  # a step runs and is judged
-    HOLDING = "holding"  # by itself: the step's clock stands, the share stays
+    HOLDING = "holding"  # waits by itself
     WAITING = "waiting"  # the step has passed and asks for a person
     PAUSED = "paused"  # needs a person
     BAKING = "baking"  # the candidate is live and still watched
@@ -35,8 +35,9 @@ class State(StrEnum):
 
 CLOSED = frozenset(list(State)[list(State).index(State.DELIVERED) :])
 OPEN = frozenset(State) - CLOSED
-SPLIT = frozenset({State.ARMING, State.STEP, State.HOLDING, State.WAITING, State.PAUSED})  # routers hold both versions
-CARRIES = SPLIT - {State.ARMING}  # the candidate may decide requests
+STILL = frozenset({State.HOLDING, State.WAITING, State.PAUSED})  # between steps: live decides every request
+IN_STEP = STILL | {State.STEP}  # a step runs, or has stopped
+SPLIT = IN_STEP | {State.ARMING}  # routers hold both versions
 
 
 class By(StrEnum):
@@ -62,8 +63,8 @@ class What(StrEnum):
     HOLD = "hold"
     GOOD = "good"  # a look during a hold that finds nothing to hold for
     PAUSE = "pause"
-    SET_ASIDE = "set_aside"
     RESUME = "resume"
+    EXTEND = "extend"  # a switchback, by pairs of blocks
     GIVE_UP = "give_up"  # paused for a day
     ABORT = "abort"
     FAIL = "fail"  # a guard
@@ -103,13 +104,13 @@ RULES: tuple[Transition, ...] = (
     _rule(What.HOLD, {State.STEP, State.HOLDING}, None, By.JUDGE, By.SYSTEM),
     _rule(What.GOOD, {State.HOLDING}, None, By.JUDGE),
     _rule(What.PAUSE, _RUNNING, State.PAUSED, By.PERSON, By.JUDGE, By.SYSTEM),
-    _rule(What.SET_ASIDE, _RUNNING | {State.PAUSED}, State.PAUSED, By.PERSON),
     _rule(What.RESUME, {State.PAUSED}, State.ARMING, By.PERSON),
+    _rule(What.EXTEND, {State.STEP, State.HOLDING, State.PAUSED}, None, By.PERSON),
     _rule(What.GIVE_UP, {State.PAUSED}, State.ABORTED, By.SYSTEM),
     _rule(What.DELIVER, {State.BAKING}, State.DELIVERED, By.SYSTEM),
     _rule(What.ABORT, OPEN - {State.BAKING}, State.ABORTED, By.PERSON, By.SYSTEM),
     _rule(What.ABORT, {State.BAKING}, State.ROLLED_BACK, By.PERSON),
-    _rule(What.FAIL, CARRIES, State.ABORTED, By.JUDGE),
+    _rule(What.FAIL, {State.STEP}, State.ABORTED, By.JUDGE),
     _rule(What.FAIL, {State.BAKING}, State.ROLLED_BACK, By.JUDGE),
     _rule(What.TRIP, SPLIT, State.ABORTED, By.ROUTER),
     _rule(What.OVERTAKE, OPEN, State.ABORTED, By.PERSON),
@@ -139,24 +140,28 @@ class Position(Struct, frozen=True):
     holds_in_step: int = 0
     good_looks: int = 0
     blocks: tuple[int, ...] = ()
-    block: int = 0
+    block: int = 0  # as many as there are: each is over, and late answers are waited for
 
 
 class Refused(Exception):
     """The state, or the plan, does not allow it."""
 
 
-def next_position(now: Position, what: What, plan: Plan, *, holds: tuple[Hold, ...] = ()) -> Position:
-    """Where `what` leads. Refused when the table has no such transition."""
+def next_position(
+    now: Position, what: What, plan: Plan, *, holds: tuple[Hold, ...] = (), blocks: tuple[int, ...] = ()
+) -> Position:
+    """Where `what` leads. Refused when the table has no such transition. `blocks`: the longer schedule of EXTEND."""
     rule = TABLE.get((what, now.state))
     if rule is None:
         raise Refused(refusal(now.state, what))
+    if what is What.EXTEND:
+        return _extended(now, plan, blocks)
     if rule.to is None:
         return _computed(now, what, plan, holds)
     if what is What.BLOCK:
         return _next_block(now, plan)
     if rule.to is State.STEP:
-        return _enter(now, now.step, plan)
+        return _again(now, plan)
     return _to(now, rule.to, what)
 
 
@@ -168,7 +173,8 @@ def refusal(state: State, what: What) -> str:
 def _to(now: Position, state: State, what: What) -> Position:
     moved = replace(now, state=state, good_looks=0, holds=())
     ends_split = state in CLOSED and now.state in SPLIT
-    if ends_split or state in (State.ARMING, State.ROLLED_BACK) or what is What.SET_ASIDE:
+    stands_still = state in STILL and now.state is State.STEP
+    if ends_split or stands_still or state in (State.ARMING, State.ROLLED_BACK):
         return replace(moved, share=0.0, shadow=0.0, generation=now.generation + 1)
     return moved
 
@@ -185,7 +191,7 @@ def _computed(now: Position, what: What, plan: Plan, holds: tuple[Hold, ...]) ->
     looks = now.good_looks + 1
     if looks < GOOD_LOOKS:
         return replace(now, good_looks=looks)
-    return _to(now, State.STEP, what)
+    return replace(_again(now, plan), holds_in_step=now.holds_in_step)
 
 
 def _held(now: Position, holds: tuple[Hold, ...]) -> Position:
@@ -193,7 +199,21 @@ def _held(now: Position, holds: tuple[Hold, ...]) -> Position:
         return replace(now, holds=holds, good_looks=0)
     count = now.holds_in_step + any(hold.code != FREEZE for hold in holds)
     state = State.PAUSED if count >= HOLDS_IN_STEP else State.HOLDING
-    return replace(now, state=state, holds=holds, holds_in_step=count, good_looks=0)
+    return replace(_to(now, state, What.HOLD), holds=holds, holds_in_step=count)
+
+
+def _again(now: Position, plan: Plan) -> Position:
+    """The step from its start, with everything counted anew; a switchback keeps the pairs that are complete."""
+    entered, step = _enter(now, now.step, plan), plan.steps[now.step]
+    if not isinstance(step, Switchback):
+        return entered
+    kept = now.block // 2 * 2
+    return replace(entered, block=kept, share=_share_of(now.blocks, kept), clock_s=float(kept * step.block_s))
+
+
+def _share_of(blocks: tuple[int, ...], block: int) -> float:
+    """Live has the pool once every block is over."""
+    return float(blocks[block]) if block < len(blocks) else 0.0
 
 
 def _enter(now: Position, step: int, plan: Plan) -> Position:
@@ -216,9 +236,23 @@ def _promoted(now: Position, step: int) -> Position:
 
 
 def _next_block(now: Position, plan: Plan) -> Position:
+    """The next one, or after the last the end of all, at which live decides."""
     block = now.block + 1
     if not isinstance(plan.steps[now.step], Switchback):
         raise Refused(f"step {now.step + 1} is no switchback")
-    if block >= len(now.blocks):
+    if block > len(now.blocks):
         raise Refused("the switchback has no further block")
-    return replace(now, block=block, share=float(now.blocks[block]), generation=now.generation + 1)
+    return replace(now, block=block, share=_share_of(now.blocks, block), generation=now.generation + 1)
+
+
+def _extended(now: Position, plan: Plan, blocks: tuple[int, ...]) -> Position:
+    """What was counted stays. A paused delivery goes on with it."""
+    if not isinstance(plan.steps[now.step], Switchback):
+        raise Refused(f"step {now.step + 1} is no switchback: only a switchback is extended by pairs")
+    if now.state is State.PAUSED:
+        return _to(replace(now, blocks=blocks), State.ARMING, What.EXTEND)
+    was_over = now.block == len(now.blocks)
+    longer = replace(now, blocks=blocks)
+    if now.state is State.HOLDING or not was_over:
+        return longer
+    return replace(longer, share=_share_of(blocks, now.block), generation=now.generation + 1)

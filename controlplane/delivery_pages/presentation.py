@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.plan import Shadow
-from controlplane.deliveries.states import CARRIES, OPEN, State
+from controlplane.deliveries.plan import Shadow, Switchback
+from controlplane.deliveries.states import OPEN, State
 from controlplane.delivery_pages.display import evidence, sentences, steps
 from controlplane.delivery_pages.display.evidence import EvidenceRow
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.sentences import Next
 from controlplane.delivery_pages.display.steps import StepRow, percent
 
+LIVE_SERVES = "Live serves every request while this stands still."
 PLACES = {"done": "done", "now": "now", "next": "next", "later": "", "stopped": "ended here"}
 
 
@@ -40,6 +41,7 @@ class Shown:
     notice: str  # what keeps it from going on
     holds: tuple[str, ...]
     steps: tuple[tuple[StepRow, str], ...]  # with the word for its place
+    sessions: str  # where a session's requests go
     progress: str
     rows: tuple[EvidenceRow, ...]
     verdict: str
@@ -65,6 +67,7 @@ def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Shown:
         notice=_notice(facts),
         holds=facts.holds,
         steps=tuple((row, PLACES[row.place]) for row in stepper),
+        sessions=_sessions(facts),
         progress=_progress(facts, len(stepper)),
         rows=evidence.rows(findings),
         verdict=evidence.verdict(findings),
@@ -73,22 +76,30 @@ def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Shown:
 
 
 def _bar(facts: Facts) -> Bar | None:
-    """While requests are split, or could be."""
+    """While requests are split."""
     if facts.state is State.BAKING:
         return Bar("100", "100 %", "0 %")
-    if facts.state not in CARRIES or isinstance(facts.current, Shadow):
+    if facts.state is not State.STEP or isinstance(facts.current, Shadow):
         return None
     return Bar(f"{facts.share * 100:.1f}", percent(facts.share), percent(1 - facts.share))
+
+
+def _sessions(facts: Facts) -> str:
+    if isinstance(facts.current, Switchback):
+        return "In a switchback all sessions change sides with each block."
+    return "A session stays with its arm."
 
 
 def _notice(facts: Facts) -> str:
     match facts.state:
         case State.HOLDING:
-            return "On hold: the step's clock stands, the share stays."
+            return f"On hold. {LIVE_SERVES}"
         case State.PAUSED:
-            return f"Paused: {facts.why}" if facts.why else "Paused."
+            return f"Paused: {facts.why}. {LIVE_SERVES}" if facts.why else f"Paused. {LIVE_SERVES}"
         case State.WAITING:
-            return "The step has passed and asks whether to go on."
+            return f"The step has passed and asks whether to go on. {LIVE_SERVES}"
+        case State.STEP if facts.freeze_ends:
+            return f"A freeze is in force: the step does not pass before {facts.freeze_ends}."
         case _:
             return ""
 

@@ -8,13 +8,14 @@ from django.utils import timezone
 from msgspec import convert
 
 from controlplane.audit.models import AuditEntry
-from controlplane.deliveries import stored_plan
+from controlplane.deliveries import results, selectors, stored_plan
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judging import PAUSED_S
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.plan import NEEDED, Canary, ComparisonGuard, Plan, Switchback
 from controlplane.deliveries.states import State
+from controlplane.deliveries.timing import freezes
 from controlplane.delivery_pages.display import sentences
 from controlplane.delivery_pages.display.evidence import title_of, undecided
 from controlplane.delivery_pages.display.facts import Facts
@@ -34,6 +35,7 @@ def staged_changes(live: JsonObject, candidate: JsonObject) -> list[ShownChange]
 
 def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime) -> Facts:
     plan, state = stored_plan.read(delivery.plan), State(delivery.state)
+    frozen = selectors.keeps_from_going_on(delivery, now)
     since = delivery.promoted_at if state is State.BAKING else None
     return Facts(
         candidate=delivery.candidate.label,
@@ -51,6 +53,10 @@ def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime
         undecided=undecided(findings) if findings else _awaited(plan, delivery.step),
         holds=tuple(hold.text for hold in delivery.why_held),
         approvals_missing=max(0, plan.approvals.needed - delivery.approvals.count()),
+        freeze_ends=freezes.ends(*frozen) if frozen else "",
+        block=delivery.block,
+        blocks=len(delivery.blocks),
+        results=results.read(delivery.results),
         ends_at=_ends_at(delivery, plan),
     )
 
@@ -72,10 +78,13 @@ def _ends_at(delivery: Delivery, plan: Plan) -> float | None:
 
 
 def latest_look(delivery: Delivery) -> Look | None:
-    """Of the step in force: each step starts its figures anew. Of an ended delivery what it ended with."""
-    if delivery.state in (State.DELIVERED, State.FINISHED):  # what the bake looked at says less than the last step
+    """Of the step in force: each step starts its figures anew. Of an ended delivery what it ended with.
+
+    What is looked at on hold or in the bake says less than what the step has shown.
+    """
+    if delivery.state in (State.DELIVERED, State.FINISHED):
         return delivery.looks.filter(state=State.STEP).first()
-    look = delivery.looks.first()
+    look = delivery.looks.exclude(state=State.HOLDING).first()
     return look if look is None or not delivery.is_open or look.step == delivery.step else None
 
 

@@ -33,11 +33,11 @@ class Verb:
             self.service(delivery, actor, reason, if_match=None if self.urgent else etag)
 
 
-PAUSE, ABORT = "The share stays, the step does not go on.", "Every request back to the live version."
+PAUSE, ABORT = "Live decides every request until somebody resumes.", "Every request back to the live version."
 APPROVE, REJECT = "For this document, plan and live version.", "Ends the delivery. Needs a reason."
-RESUME = "Begins the step again, with new figures. Needs a reason."
+RESUME = "Begins the step again, with new figures; a switchback keeps its complete pairs. Needs a reason."
+EXTEND = "Goes on with more pairs of blocks; what was counted stays. Needs a reason."
 ADVANCE = "Goes on to the next step, whatever the guards say. Needs a reason."
-ASIDE = "Pauses and gives every request back to the live version; can be resumed."
 WITHDRAW = "Ends the delivery; its document is a draft again."
 EMERGENCY = "An emergency: without approvals, through freezes. Needs a reason; everybody is told."
 EXPLAIN = "Kept in the audit log and on this page."
@@ -49,7 +49,7 @@ VERBS: dict[str, Verb] = {
     "start": Verb("Start", "Begins the first step.", services.start, What.START, primary=True),
     "resume": Verb("Resume", RESUME, services.resume, What.RESUME, primary=True),
     "advance": Verb("Advance", ADVANCE, services.advance, What.ADVANCE),
-    "set-aside": Verb("Set aside", ASIDE, services.set_aside, What.SET_ASIDE),
+    "extend": Verb(f"Extend by {services.MORE_PAIRS} pairs", EXTEND, services.extend, What.EXTEND),
     "withdraw": Verb("Withdraw", WITHDRAW, services.withdraw, What.WITHDRAW),
     "go-without": Verb("Go past the rules", EMERGENCY, services.go_without, danger=True, role="admin"),
     "explain": Verb("Add the reason", EXPLAIN, services.explain, primary=True),
@@ -62,6 +62,8 @@ def offered(name: str, verb: Verb, delivery: Delivery) -> bool:
         return delivery.is_open and not delivery.emergency
     if verb.what is None:
         return delivery.state in (State.ABORTED, State.ROLLED_BACK) and delivery.what == What.ABORT and not delivery.why
+    if verb.what is What.EXTEND and delivery.plan["steps"][delivery.step]["mode"] != "switchback":
+        return False
     rule = TABLE.get((verb.what, State(delivery.state)))
     return rule is not None and By.PERSON in rule.who
 

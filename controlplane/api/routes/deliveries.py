@@ -22,6 +22,7 @@ from controlplane.api.routes.delivery_schemas import (
     DeliverIn,
     DeliveryOut,
     DocumentDeliveryOut,
+    ExtendIn,
     FreezeChange,
     FreezeIn,
     FreezeOut,
@@ -34,6 +35,7 @@ from controlplane.api.rows import page
 from controlplane.audit.services import actor_of
 from controlplane.deliveries import repeatable, selectors, services
 from controlplane.deliveries.models import Delivery, Freeze
+from controlplane.deliveries.states import State
 from controlplane.deliveries.timing import freezing
 from controlplane.deliveries.timing.freezes import FreezeRule
 from controlplane.policies import selectors as policies
@@ -204,22 +206,32 @@ def start_delivery(
 def pause_delivery(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
 ) -> Any:
-    """Stop the step's clock; the candidate keeps its share"""
+    """Let live decide every request until somebody resumes"""
     return _done(services.pause, request, response, delivery_id, _reason(payload))
 
 
-@_act("/deliveries/{delivery_id}/set-aside", auth=needs("policy:abort"))
+@_act("/deliveries/{delivery_id}/set-aside", auth=needs("policy:abort"), deprecated=True)
 def set_delivery_aside(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
 ) -> Any:
-    """Pause, and let live decide every request meanwhile"""
-    return _done(services.set_aside, request, response, delivery_id, _reason(payload))
+    """The same as pause; a paused delivery stays as it is"""
+    row, seen = selectors.delivery(delivery_id), etags.if_match(request)
+    if row.state == State.PAUSED and seen in (None, row.etag):
+        return _answer(response, row)
+    return _answer(response, services.pause(row, actor_of(request), _reason(payload), if_match=seen))
 
 
 @_act("/deliveries/{delivery_id}/resume", auth=needs("policy:publish"))
 def resume_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
-    """Start the paused step once more, with everything counted anew"""
+    """Start the paused step once more, counted anew; a switchback keeps the pairs of blocks that are complete"""
     return _done(services.resume, request, response, delivery_id, payload.reason)
+
+
+@_act("/deliveries/{delivery_id}/extend", auth=needs("policy:publish"))
+def extend_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ExtendIn) -> Any:
+    """Add pairs of blocks to a switchback, which goes on with them if it is paused; what was counted stays"""
+    extend = partial(services.extend, pairs=payload.pairs)
+    return _done(extend, request, response, delivery_id, payload.reason)
 
 
 @_act("/deliveries/{delivery_id}/advance", auth=needs("policy:publish"))

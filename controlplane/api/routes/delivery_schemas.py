@@ -11,6 +11,8 @@ from controlplane.api.unread import Body
 from controlplane.deliveries import outcome
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
+from controlplane.deliveries.plan_reader import LIMITS
+from controlplane.deliveries.services import MORE_PAIRS
 from controlplane.deliveries.timing.freezing import NAME_MAX
 from controlplane.policies.drafts.services import REASON_MAX
 
@@ -146,6 +148,10 @@ class ActReason(Body):
 
 class RequiredReason(Body):
     reason: str = Field(min_length=1, max_length=REASON_MAX)
+
+
+class ExtendIn(RequiredReason):
+    pairs: int = Field(MORE_PAIRS, ge=1, le=int(LIMITS["switchback.pairs"][1]), description="That are added")
 
 
 class ApproveIn(Body):

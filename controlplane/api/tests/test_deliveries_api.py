@@ -163,6 +163,7 @@ def test_it_is_started_steered_and_aborted(draft, ci):
     assert act("pause", {"reason": "odd"}) == (200, "paused")
     assert act("pause") == (409, "")
     assert act("set-aside") == (200, "paused")
+    assert act("extend", {"reason": "a canary has no pairs"}) == (409, "")
     assert ci.get(path).json()["share"] == 0
     assert act("resume", {}) == (422, "")
     assert act("resume", {"reason": "it was the switch"}) == (200, "arming")
@@ -177,7 +178,7 @@ def test_a_stale_etag_is_412_and_changes_nothing(running, ci):
     path = f"/deliveries/{running['id']}"
     for verb in ("pause", "set-aside", "abort", "start", "withdraw"):
         assert ci.post(f"{path}/{verb}", If_Match='"y1.0"').status_code in (403, 412)
-    for verb in ("advance", "resume", "reject"):
+    for verb in ("advance", "resume", "extend", "reject"):
         assert ci.post(f"{path}/{verb}", {"reason": "seen enough"}, If_Match='"y1.0"').status_code == 412
     assert ci.get(path).json()["etag"] == running["etag"]
 
@@ -185,7 +186,7 @@ def test_a_stale_etag_is_412_and_changes_nothing(running, ci):
 def test_the_scope_to_abort_only_makes_safer(running, otto):
     alone = api_caller(otto, "policy:abort")
     path = f"/deliveries/{running['id']}"
-    for verb in ("approve", "reject", "withdraw", "start", "resume", "advance"):
+    for verb in ("approve", "reject", "withdraw", "start", "resume", "extend", "advance"):
         assert alone.post(f"{path}/{verb}", {"reason": "seen enough"}).status_code == 403
     assert alone.post(DELIVER, {"reason": WHY}).status_code == 403
     assert alone.post(f"{path}/pause").json()["state"] == "paused"

@@ -32,7 +32,7 @@ class GuardFinding(Struct, frozen=True):
 
     def as_dict(self) -> dict[str, Any]:
         """As a look stores it."""
-        return {name: _rounded(value) for name, value in msgspec.to_builtins(self).items()}
+        return dict(rounded(msgspec.to_builtins(self)))
 
 
 class LookFacts(Struct, frozen=True):
@@ -44,9 +44,12 @@ class LookFacts(Struct, frozen=True):
     ms: float = 0.0
 
 
-def _rounded(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_rounded(each) for each in value]
+def rounded(value: Any) -> Any:
+    """As JSON takes it: five digits, and no infinite number."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [rounded(each) for each in value]
     if isinstance(value, float):
         return float(f"{value:.5g}") if abs(value) < 1e300 else None
     return value

@@ -10,6 +10,7 @@ from controlplane.deliveries.states import Hold, State, What
 from fleet.counted import percent
 
 Findings = Sequence[GuardFinding]
+UNENDED = "answers"  # a finding that a switchback waits for before it judges
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Situation:
     state: State
     step: int
     clock_s: float  # that the step has run, without its holds
-    block: int = 0  # of a switchback: the one in force
+    block: int = 0  # of a switchback: the one in force; their number once all are over
     blocks: int = 0  # how many there are
 
     @property
@@ -46,11 +47,13 @@ def propose(at: Situation, findings: Findings, memory: Memory, now: float) -> Pr
 
 
 def _ended(at: Situation, findings: Findings) -> Proposal | None:
+    if at.state not in (State.STEP, State.BAKING):  # live decides: what fails now is not the candidate's doing
+        return None
     failed = [each for each in findings if each.verdict == "fail"]
     aborting = [each for each in failed if each.effect == "abort" or at.state is State.BAKING]
     if aborting:
         return Proposal(What.FAIL, _texts(aborting))
-    if failed and at.state in (State.STEP, State.HOLDING, State.WAITING):
+    if failed:
         return Proposal(What.PAUSE, _texts(failed))
     return None
 
@@ -111,14 +114,16 @@ def _after_canary(at: Situation, step: Canary, findings: Findings) -> Proposal:
 
 
 def _next_block(at: Situation, step: Switchback, findings: Findings) -> Proposal:
-    if at.clock_s < (at.block + 1) * step.block_s:
+    if at.block < at.blocks:
+        return Proposal(What.BLOCK if at.clock_s >= (at.block + 1) * step.block_s else What.STAY)
+    if any(each.metric == UNENDED for each in findings):
         return Proposal(What.STAY)
-    if at.block + 1 < at.blocks:
-        return Proposal(What.BLOCK)
+    pairs = at.blocks // 2
     if is_fine(findings):
-        return Proposal(What.PASS, f"{step.pairs} pairs of blocks: {_texts(_needed(findings))}")
+        return Proposal(What.PASS, f"{pairs} pairs of blocks: {_texts(_needed(findings))}")
     open_ones = [each for each in _needed(findings) if each.verdict != "fine"]
-    return Proposal(What.PAUSE, f"not fine after {step.pairs} pairs: {_texts(open_ones) or 'no class was judged'}")
+    said = _texts(open_ones) or "no class was judged"
+    return Proposal(What.PAUSE, f"cannot tell after {pairs} pairs: {said}; extend it by pairs, advance or abort")
 
 
 def is_fine(findings: Findings) -> bool:

@@ -16,11 +16,15 @@ class EndedCounts(Struct, frozen=True, array_like=True):
 
 
 class Block(Struct, frozen=True, array_like=True):
-    """One block of a switchback, when it was last looked at."""
+    """One block of a switchback: what was decided in it, with the answers that have ended so far."""
 
     number: int
     candidate: bool  # it had the pool
     classes: dict[str, CellTally]
+    generation: int = 0  # in which routers counted it
+
+    def total(self, field: str) -> int:
+        return sum(getattr(tally, field) for tally in self.classes.values())
 
 
 class PoolMemory(Struct):
@@ -30,6 +34,7 @@ class PoolMemory(Struct):
     windows: list[EndedCounts] = field(default_factory=list)  # of the generation, a few more than the breaker's
     above: dict[str, float] = field(default_factory=dict)  # by pool guard: since when its metric is above
     blocks: list[Block] = field(default_factory=list)
+    judged: list[int] = field(default_factory=list)  # numbers of pairs at which a switchback was judged: see `extend`
     behind: float | None = None  # s: since when a router is behind
 
 
@@ -46,8 +51,18 @@ class Memory(Struct):
         return known
 
 
+def at_start(kept: Memory, blocks: int) -> Memory:
+    """At the start of a step, also after a hold or a pause: everything is counted anew but these first blocks."""
+    pools = {
+        name: PoolMemory(blocks=[block for block in pool.blocks if block.number < blocks], judged=pool.judged)
+        for name, pool in kept.pools.items()
+        if blocks
+    }
+    return Memory(pools, errors_before=kept.errors_before)
+
+
 def load(stored: object) -> Memory:
-    """Empty when a step has just begun, or when another version of Weir wrote something else."""
+    """Empty before the first look, or when another version of Weir wrote something else."""
     try:
         return msgspec.convert(stored, Memory, strict=False)
     except msgspec.ValidationError:

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from controlplane.deliveries.judge import breaker, pool_guards, rare, shadow, switchback, verdicts
+from controlplane.deliveries.judge import breaker, look, pool_guards, rare, shadow, switchback, verdicts
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.look import Situation
-from controlplane.deliveries.judge.memory import Memory, PoolMemory
-from controlplane.deliveries.judge.sums import Evidence, added, gather
+from controlplane.deliveries.judge.memory import Block, Memory, PoolMemory
+from controlplane.deliveries.judge.sums import Evidence, gather
 from controlplane.deliveries.judge.traffic import Traffic
 from controlplane.deliveries.plan import CountGuard, PoolGuard, Shadow, Switchback
 from controlplane.deliveries.states import State
-from router.contract.redis.delivery import Arm, CellTally
 from router.policy.types import CLASSES
 
 BEHIND_S = 5.0  # a router that does not split as it should for so long
+LATE_S = 60.0  # that a switchback waits for answers after its last block
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ def findings_of(
         found = [_after_promotion(traffic, pool, kept.errors_before)]
     else:
         found = _of_split(at, looked, pool, traffic, kept, now)
-    found += [_of_pool(guard, traffic, pool, mine, now) for guard in at.plan.guards if isinstance(guard, PoolGuard)]
+    if at.state is not State.HOLDING:
+        found += [_of_pool(guard, traffic, pool, mine, now) for guard in at.plan.guards if isinstance(guard, PoolGuard)]
     return [replace(each, pool=pool) for each in found]
 
 
@@ -45,16 +46,16 @@ def _of_split(
     at: Situation, looked: Looked, pool: str, traffic: Traffic, kept: Memory, now: float
 ) -> list[GuardFinding]:
     mine, step = kept.of(pool, looked.generation, now), at.current
-    if not looked.share and not isinstance(step, Shadow | Switchback):
-        return []  # set aside: no request goes to the candidate
     tallies, unreadable = traffic.of(pool, looked.generation)
     evidence, mine.lives = gather(tallies, unreadable, traffic.serving(pool), mine.lives, mine.since, now)
     found = [*verdicts.problems(evidence), *_behind(traffic, pool, looked.generation, mine, now)]
+    if at.state is State.HOLDING:  # live decides everything: only whether the step can begin again is looked at
+        return found
     if isinstance(step, Shadow):
         return [*found, *shadow.judge(evidence.shadow, looked.previewed(pool))]
     found.append(_breaker(evidence, mine, now))
     if isinstance(step, Switchback):
-        return [*found, *_of_blocks(at, looked, evidence, mine, step)]
+        return [*found, *_of_blocks(at, looked, pool, traffic, mine, step)]
     kept.errors_before = _error_share(evidence)
     judged = verdicts.judge(evidence, at.plan, looked.share)
     return [*found, *rare.deferred(judged, evidence, at.plan, at.step, looked.share)]
@@ -87,26 +88,33 @@ def _error_share(evidence: Evidence) -> float:
 
 
 def _of_blocks(
-    at: Situation, looked: Looked, evidence: Evidence, mine: PoolMemory, step: Switchback
+    at: Situation, looked: Looked, pool: str, traffic: Traffic, mine: PoolMemory, step: Switchback
 ) -> list[GuardFinding]:
-    candidate = bool(looked.blocks[at.block])
-    mine.blocks = switchback.replaced(mine.blocks, switchback.block_of(evidence, at.block, candidate))
-    whole, levels = _whole(mine), verdicts.levels_of(at.plan)
-    counted = [verdicts.count(whole, guard, levels) for guard in at.plan.guards if isinstance(guard, CountGuard)]
-    # The last block counts once it is over.
-    over = at.clock_s >= (at.block + 1) * step.block_s
-    done = [block for block in mine.blocks if over or block.number != at.block]
-    return [*switchback.judge(done, at.plan, step.pairs), *counted]
+    is_over = at.block == at.blocks
+    if not is_over and not any(block.generation == looked.generation for block in mine.blocks):
+        mine.blocks = switchback.begun(mine.blocks, at.block, bool(looked.blocks[at.block]), looked.generation)
+    mine.blocks = [switchback.counted(block, traffic.of(pool, block.generation)[0]) for block in mine.blocks]
+    complete = [block for block in mine.blocks if block.number < at.block // 2 * 2]
+    whole, levels = switchback.as_evidence(mine.blocks), verdicts.levels_of(at.plan)
+    found = [verdicts.count(whole, guard, levels) for guard in at.plan.guards if isinstance(guard, CountGuard)]
+    waits = _unended(complete) if is_over and at.clock_s < at.blocks * step.block_s + LATE_S else []
+    return [*_judged_blocks(complete, at, mine, final=is_over and not waits), *found, *waits]
 
 
-def _whole(mine: PoolMemory) -> Evidence:
-    """All blocks together, for counts, which have no cells."""
-    cells: dict[Arm, dict[str, dict[int, CellTally]]] = {"candidate": {}, "control": {}}
-    for block in mine.blocks:
-        arm = cells["candidate" if block.candidate else "control"]
-        for name, tally in block.classes.items():
-            arm[name] = {0: added([*arm.get(name, {}).values(), tally])}
-    return Evidence(cells)
+def _judged_blocks(complete: list[Block], at: Situation, mine: PoolMemory, *, final: bool) -> list[GuardFinding]:
+    pairs = at.blocks // 2
+    earlier = sum(each < pairs for each in mine.judged)
+    if final and pairs not in mine.judged:
+        mine.judged.append(pairs)
+    return switchback.judge(complete, at.plan, final=final, earlier=earlier)
+
+
+def _unended(blocks: list[Block]) -> list[GuardFinding]:
+    left = switchback.unended(blocks)
+    if not left:
+        return []
+    text = f"{left} answers of the blocks have not ended: waits for them for {LATE_S:.0f} s at most"
+    return [GuardFinding(metric=look.UNENDED, verdict="inconclusive", text=text)]
 
 
 def _of_pool(guard: PoolGuard, traffic: Traffic, pool: str, mine: PoolMemory, now: float) -> GuardFinding:

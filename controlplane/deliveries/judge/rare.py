@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from controlplane.deliveries.judge.findings import GuardFinding
+from controlplane.deliveries.judge.findings import GuardFinding, Verdict
 from controlplane.deliveries.judge.sums import Evidence
 from controlplane.deliveries.judge.verdicts import estimated, in_unit, is_rarer, shown
 from controlplane.deliveries.plan import RARE, Canary, ComparisonGuard, Plan, Switchback
@@ -27,13 +27,30 @@ def deferred(
         return tuple(findings)
     where = f"at {percent(later.share, '.3g')}" if isinstance(later, Canary) else "in the switchback"
     why = f"too rare at {percent(share, '.3g')} to wait for: judged {where}"
-    found = tuple(_deferred(each, evidence, plan, why) for each in findings)
-    waits = any(each.needed and each.verdict not in ("deferred", "not_judged") for each in found)
-    return found if waits else tuple(findings)
+    return _unless_all(findings, tuple(_deferred(each, evidence, plan, why) for each in findings))
 
 
-def _deferred(finding: GuardFinding, evidence: Evidence, plan: Plan, why: str) -> GuardFinding:
-    is_open = finding.needed and finding.verdict in ("no_data", "inconclusive")
+def left_out(findings: Sequence[GuardFinding], evidence: Evidence, plan: Plan) -> list[GuardFinding]:
+    """Of a switchback that is over: no later step judges rare classes, and those that have too few pairs keep no good
+    candidate from passing."""
+    why = "too rare for blocks of this length: not judged"
+    found = [_deferred(each, evidence, plan, why, ("no_data",)) for each in findings]
+    return list(_unless_all(findings, found))
+
+
+def _unless_all(before: Sequence[GuardFinding], after: Sequence[GuardFinding]) -> tuple[GuardFinding, ...]:
+    waits = any(each.needed and each.verdict not in ("deferred", "not_judged") for each in after)
+    return tuple(after if waits else before)
+
+
+def _deferred(
+    finding: GuardFinding,
+    evidence: Evidence,
+    plan: Plan,
+    why: str,
+    verdicts: Sequence[Verdict] = ("no_data", "inconclusive"),
+) -> GuardFinding:
+    is_open = finding.needed and finding.verdict in verdicts
     if not is_open or not is_rarer(evidence, finding.request_class, RARE):
         return finding
     harm = next(_pointing_to_harm(evidence, finding.request_class, plan), "")

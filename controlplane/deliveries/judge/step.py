@@ -11,27 +11,27 @@ from datetime import UTC, datetime, timedelta
 import redis
 import structlog
 
-from controlplane.deliveries import selectors, services, stored_plan
+from controlplane.deliveries import judging, selectors, services, stored_plan
 from controlplane.deliveries.judge import evidence, look, memory
 from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
 from controlplane.deliveries.judge.look import Proposal, Situation
 from controlplane.deliveries.judge.memory import Memory
 from controlplane.deliveries.judge.pools import Looked, findings_of
 from controlplane.deliveries.judge.traffic import Traffic
-from controlplane.deliveries.judging import WATCHED
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.plan import Plan
-from controlplane.deliveries.states import CARRIES, SPLIT, Hold, State, What
+from controlplane.deliveries.states import SPLIT, Hold, State, What
 from fleet.redis import connect
 from router.contract.redis import redis_keys
 
 log = structlog.get_logger(__name__)
+AWAY_S = float(redis_keys.WATCH_TTL_S)  # without a look: by then routers serve live
 KEPT = timedelta(days=30)
 EVERY_LOOK = timedelta(hours=1)  # older looks that changed nothing are thinned
 ONE_OF = 12  # of them: one a minute
 PRUNED_EVERY_S = 3600
-RUNNING = frozenset({State.STEP, State.HOLDING, State.WAITING})
+SPLITTING = frozenset({State.STEP, State.HOLDING, State.WAITING})  # or about to: routers must not give the split up
 
 
 def step(now: float | None = None) -> None:
@@ -50,6 +50,9 @@ def judge(delivery: Delivery, now: float) -> Delivery:
     at, plan = datetime.fromtimestamp(now, UTC), stored_plan.read(delivery.plan)
     if delivery.state == State.ARMING:
         delivery = _learn(delivery, plan)
+    looked_at = _unwatched_since(delivery, at)
+    if looked_at is not None:
+        return judging.away(delivery, looked_at, at)
     delivery = services.tick(delivery, at)
     try:
         stop = evidence.stop_of(delivery.pk, plan.pools) if delivery.state in SPLIT else None
@@ -58,16 +61,19 @@ def judge(delivery: Delivery, now: float) -> Delivery:
         return _blind(delivery, error, at)
     if stop is not None:
         return services.stopped(delivery, stop, at)
-    if delivery.state not in WATCHED:
-        return delivery
-    delivery = services.judge_step(delivery, proposal(delivery, plan, traffic, now), at)
-    if is_watched(delivery):
+    if delivery.state in judging.WATCHED:
+        delivery = services.judge_step(delivery, proposal(delivery, plan, traffic, now), at)
+    if delivery.state in SPLITTING:
         evidence.renew_watch(delivery.pk, delivery.generation, plan.pools)
     return delivery
 
 
-def is_watched(delivery: Delivery) -> bool:
-    return delivery.state in RUNNING or (delivery.state in CARRIES and delivery.share > 0)
+def _unwatched_since(delivery: Delivery, at: datetime) -> datetime | None:
+    """The last look, when it is so long ago that routers have given up the split by themselves."""
+    if delivery.state not in (State.STEP, State.HOLDING):
+        return None
+    last = max(delivery.looks.values_list("at", flat=True).first() or delivery.state_at, delivery.state_at)
+    return last if at - last > timedelta(seconds=AWAY_S) else None
 
 
 def _learn(delivery: Delivery, plan: Plan) -> Delivery:
@@ -104,8 +110,6 @@ def proposal(delivery: Delivery, plan: Plan, traffic: Traffic, now: float) -> Pr
     found = tuple(each for pool in plan.pools for each in findings_of(at, looked, pool, traffic, kept, now))
     _notice_data(found, kept, now)
     wanted = look.propose(at, found, kept, now)
-    if wanted.what is What.PASS:  # a new step begins with the usual errors, for the breaker while the candidate bakes
-        kept = Memory(errors_before=kept.errors_before)
     ms = round((time.perf_counter() - began) * 1000, 1)
     facts = LookFacts(len(traffic.routers), len(traffic.tallies), len(found), ms)
     return replace(wanted, findings=found, facts=facts, memory=kept)

@@ -78,7 +78,7 @@ def gather(
     problems = [f"the tally of {each} is unreadable" for each in unreadable]
     problems += _fewer(lives, known)
     problems += _old(tallies, lives, routers, since, now)
-    cells = {arm: _added_arm([tally.cells.get(arm, {}) for tally in tallies]) for arm in ("candidate", "control")}
+    cells = {arm: added_arm([tally.cells.get(arm, {}) for tally in tallies]) for arm in ("candidate", "control")}
     shadow = _added_shadows([tally.shadow for tally in tallies])
     return Evidence(cells, shadow, tuple(problems)), {**known, **lives}  # type: ignore[arg-type]
 
@@ -120,7 +120,7 @@ def _old(
     ]
 
 
-def _added_arm(arms: Sequence[Mapping[str, Cells]]) -> dict[str, dict[int, CellTally]]:
+def added_arm(arms: Sequence[Mapping[str, Cells]]) -> dict[str, dict[int, CellTally]]:
     """By class and cell; classes in the order of CLASSES."""
     names = sorted({name for arm in arms for name in arm}, key=lambda name: (name not in CLASSES, name))
     return {name: _added_cells([arm[name] for arm in arms if name in arm]) for name in names}

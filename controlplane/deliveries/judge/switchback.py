@@ -12,35 +12,66 @@ from msgspec.structs import replace
 
 from controlplane.deliveries.judge.findings import GuardFinding, Verdict
 from controlplane.deliveries.judge.memory import Block
+from controlplane.deliveries.judge.rare import left_out
 from controlplane.deliveries.judge.statistics import comparisons, student
-from controlplane.deliveries.judge.sums import Evidence, added
-from controlplane.deliveries.judge.verdicts import UNITS, Levels, levels_of
+from controlplane.deliveries.judge.sums import Evidence, added, added_arm
+from controlplane.deliveries.judge.verdicts import UNITS, Levels, in_unit, levels_of
 from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, Plan
 from fleet.counted import percent
-from router.contract.redis.delivery import Arm, CellTally
+from router.contract.redis.delivery import Arm, CellTally, DeliveryTally
 
 Level = Callable[[CellTally], float | None]  # of a block: mean ln ms at equal length, or a share; None: too little
 
 
-def block_of(evidence: Evidence, number: int, candidate: bool) -> Block:
-    arm: Arm = "candidate" if candidate else "control"
-    classes = {name: added(cells.values()) for name, cells in evidence.cells.get(arm, {}).items() if cells}
-    return Block(number, candidate, classes)
+def begun(blocks: Sequence[Block], number: int, candidate: bool, generation: int) -> list[Block]:
+    """With this block, in which routers count as this generation."""
+    return [*(each for each in blocks if each.number != number), Block(number, candidate, {}, generation)]
 
 
-def replaced(blocks: Sequence[Block], block: Block) -> list[Block]:
-    """With this one as it is now."""
-    return [*(each for each in blocks if each.number != block.number), block]
+def counted(block: Block, tallies: Sequence[DeliveryTally]) -> Block:
+    """With what routers say of its generation now: answers end after their block, in the block that decided them.
+
+    Routers forget old generations one by one, so a tally with less than is known already is not taken.
+    """
+    arm: Arm = "candidate" if block.candidate else "control"
+    cells = added_arm([tally.cells.get(arm, {}) for tally in tallies])
+    found = replace(block, classes={name: added(each.values()) for name, each in cells.items() if each})
+    grown = all(found.total(field) >= block.total(field) for field in ("n", "ended"))
+    return found if grown else block
 
 
-def judge(blocks: Sequence[Block], plan: Plan, pairs: int) -> list[GuardFinding]:
+def unended(blocks: Sequence[Block]) -> int:
+    return sum(block.total("n") - block.total("ended") for block in blocks)
+
+
+def as_evidence(blocks: Sequence[Block]) -> Evidence:
+    """All blocks together, each as a cell."""
+    cells: dict[Arm, dict[str, dict[int, CellTally]]] = {"candidate": {}, "control": {}}
+    for block in blocks:
+        for name, tally in block.classes.items():
+            cells["candidate" if block.candidate else "control"].setdefault(name, {})[block.number] = tally
+    return Evidence(cells)
+
+
+def judge(blocks: Sequence[Block], plan: Plan, *, final: bool, earlier: int = 0) -> list[GuardFinding]:
+    """`final`: all blocks are over; before, there is an estimate and no verdict. `earlier`: times that it was judged.
+
+    Each judgement after the first, of more pairs, has half the levels of the one before: all together are wrong twice
+    as often as one, at most.
+    """
     levels = levels_of(plan)
-    return [
-        compare(blocks, guard, name, levels, pairs)
+    levels = Levels(levels.fail / 2**earlier, levels.fine / 2**earlier)
+    found = [
+        compare(blocks, guard, name, levels, plan.pairs)
         for guard in plan.guards
         if isinstance(guard, ComparisonGuard)
         for name in guard.classes
     ]
+    return left_out(found, as_evidence(blocks), plan) if final else [_open(each) for each in found]
+
+
+def _open(finding: GuardFinding) -> GuardFinding:
+    return replace(finding, verdict="inconclusive") if finding.verdict in ("fail", "fine") else finding
 
 
 def compare(blocks: Sequence[Block], guard: ComparisonGuard, name: str, levels: Levels, pairs: int) -> GuardFinding:
@@ -62,7 +93,8 @@ def compare(blocks: Sequence[Block], guard: ComparisonGuard, name: str, levels: 
     found = _differences(blocks, tallies, _level_of(guard.metric, tallies.values()))
     complete = replace(finding, cells=(float(len(found)), float(len(found))))
     if len(found) < pairs:
-        return replace(complete, text=f"{len(found)} of {pairs} pairs of blocks have enough {name} requests")
+        text = f"{len(found)} of {pairs} pairs of blocks have enough {name} requests"
+        return replace(complete, text=text, estimate=_estimate(guard, found))
     return _judged(complete, guard, found, levels)
 
 
@@ -93,6 +125,11 @@ def _differences(blocks: Sequence[Block], tallies: Mapping[int, CellTally], leve
         if one is not None and other is not None:
             found.append(one - other if arms[first] else other - one)
     return found
+
+
+def _estimate(guard: ComparisonGuard, found: Sequence[float]) -> float | None:
+    """So far."""
+    return in_unit(guard.metric, sum(found) / len(found)) if found else None
 
 
 def _judged(finding: GuardFinding, guard: ComparisonGuard, found: Sequence[float], levels: Levels) -> GuardFinding:

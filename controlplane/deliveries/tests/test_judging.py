@@ -3,14 +3,14 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
 from controlplane.audit.models import AuditEntry
-from controlplane.deliveries import judging, selectors, services
-from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
+from controlplane.deliveries import judging, results, selectors, services
+from controlplane.deliveries.judge import memory
+from controlplane.deliveries.judge.findings import GuardFinding, LookFacts, Verdict
 from controlplane.deliveries.judge.look import Proposal
-from controlplane.deliveries.judge.memory import Memory
+from controlplane.deliveries.judge.memory import Block, Memory, PoolMemory
 from controlplane.deliveries.models import Delivery, Freeze, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.states import Hold, State, What
@@ -18,6 +18,7 @@ from controlplane.deliveries.tests.conftest import CANARY, FULL, OLGA, OTTO, SHA
 from controlplane.notices.models import Channel, Notice
 from controlplane.policies import publication
 from controlplane.policies import selectors as policies
+from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import PolicyVersion
 from router.contract.redis.delivery import StopValue
 
@@ -98,7 +99,7 @@ def test_a_passed_step_that_asks_waits(canary):
 
 
 def test_the_last_pass_makes_the_candidate_live(canary, policy):
-    Delivery.objects.filter(pk=canary.pk).update(plan={**canary.plan, "steps": [CANARY, FULL]})
+    Delivery.objects.filter(pk=canary.pk).update(plan={**canary.plan, "steps": [{**CANARY, "max_s": 3600}, FULL]})
     done = looked(at(canary, State.STEP, step=0, share=0.05), What.PASS)
     assert (done.state, done.promoted_at, policies.live_version(policy).number) == ("baking", NOW, 2)
 
@@ -118,16 +119,117 @@ def test_a_failure_while_it_bakes_brings_the_old_document_back_as_a_new_version(
     assert selectors.failed_before(policy, done.candidate.document) == done
 
 
-def test_a_hold_stops_the_clock_of_the_step_and_its_end_lets_it_go_on(canary):
+def test_a_hold_gives_every_request_to_live_and_its_end_begins_the_step_anew(canary):
     held = looked(canary, What.HOLD, later(100), holds=ERROR)
-    assert (held.state, held.share, held.why_held) == ("holding", 0.05, ERROR)
+    assert (held.state, held.share, held.generation, held.why_held) == ("holding", 0.0, 5, ERROR)
     assert clock_s(held, later(500)) == 100.0
     for second in (505, 510, 515):
         held = looked(held, What.GOOD, later(second), why="")
-    assert (held.state, held.why) == ("step", "three good looks in a row")
-    assert clock_s(held, later(525)) == 110.0
-    assert held.generation == 4
+    assert (held.state, held.share, held.why) == ("step", 0.05, "three good looks in a row")
+    assert clock_s(held, later(525)) == 10.0
+    assert (held.generation, held.step_started_at) == (6, later(515))
     assert AuditEntry.objects.filter(action="delivery.good").count() == 1
+
+
+def test_a_hold_that_goes_on_for_the_same_reason_is_no_news(canary):
+    held = looked(canary, What.HOLD, holds=ERROR)
+    for second in (5, 10):
+        held = looked(held, What.HOLD, later(second), holds=(Hold("tallies", f"tallies are {20 + second} s old"),))
+    assert (held.state, held.why_held, held.looks.count()) == ("holding", ERROR, 3)
+    assert AuditEntry.objects.filter(action="delivery.hold").count() == 1
+
+
+@pytest.fixture
+def acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By every router."""
+    monkeypatch.setattr(publication, "behind_generation", lambda *_: [])
+
+
+@pytest.fixture
+def switchback(redis_away: None, policy: Any, pool: Any) -> Delivery:
+    """In its fourth block."""
+    delivery = looked(at(proposed(policy, CANARY, SWITCHBACK, FULL), State.STEP, step=0, share=0.05), What.PASS)
+    for _ in range(3):
+        delivery = looked(delivery, What.BLOCK)
+    counted = [Block(number, bool(delivery.blocks[number]), {}, 5 + number) for number in range(4)]
+    return looked(delivery, What.STAY, memory=Memory({"demo": PoolMemory(blocks=counted)}))
+
+
+def numbers(delivery: Delivery) -> list[int]:
+    return [block.number for block in memory.load(delivery.memory).pools["demo"].blocks]
+
+
+def test_a_switchback_that_is_paused_keeps_its_complete_pairs_and_goes_on_after_them(switchback, acknowledged):
+    paused = services.pause(switchback, OTTO)
+    assert (paused.share, paused.block) == (0.0, 3)
+    done = services.tick(services.resume(paused, OTTO, WHY), later(400))
+    assert (done.state, done.block, done.step_clock_s, done.share) == ("step", 2, 120.0, float(done.blocks[2]))
+    assert numbers(done) == [0, 1]
+
+
+def test_a_switchback_is_extended_by_pairs_that_begin_with_those_it_has(switchback):
+    before = switchback.blocks
+    done = services.extend(switchback, OTTO, WHY, 2)
+    assert (done.blocks[:8], len(done.blocks), done.state) == (before, 12, "step")
+    assert [sum(done.blocks[n : n + 2]) for n in range(0, 12, 2)] == [1] * 6
+    assert numbers(done) == [0, 1, 2, 3]
+    entry = AuditEntry.objects.get(action="delivery.extend")
+    assert (entry.actor_name, entry.reason, entry.after["pairs"]) == ("otto", WHY, 2)
+
+
+def test_a_paused_switchback_that_is_extended_goes_on_with_what_it_counted(switchback, acknowledged):
+    for _ in range(5):
+        switchback = looked(switchback, What.BLOCK)
+    paused = looked(switchback, What.PAUSE, why="cannot tell after 4 pairs")
+    assert (paused.state, paused.block, paused.share) == ("paused", 8, 0.0)
+    done = services.tick(services.extend(paused, OTTO, WHY, 1), later(700))
+    assert (done.state, done.block, len(done.blocks), done.step_clock_s) == ("step", 8, 10, 480.0)
+    assert numbers(done) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("pairs", [0, -1, 97, True])
+def test_a_switchback_has_a_hundred_pairs_at_most(switchback, pairs):
+    with pytest.raises(PolicyInvalid) as refused:
+        services.extend(switchback, OTTO, WHY, pairs)
+    assert [each.text for each in refused.value.errors] == ["out of range; allowed: 1 to 96"]
+
+
+def test_a_canary_is_not_extended(canary):
+    with pytest.raises(Conflict, match="only a switchback is extended by pairs"):
+        services.extend(canary, OTTO, WHY, 1)
+
+
+def test_a_step_that_ends_leaves_what_it_has_shown_with_the_delivery(canary):
+    fine = GuardFinding(
+        "ttft", "fine", "warm TTFT × 0.80", upper=-0.1, estimate=-0.2, request_class="warm", needed=True
+    )
+    looked(canary, What.STAY, findings=(fine,))
+    done = services.advance(selectors.delivery(canary.pk), OTTO, WHY)
+    (result,) = results.read(done.results)
+    assert (result.step, result.what) == (2, "advance")
+    (shown,) = result.shown
+    assert (shown.metric, shown.request_class, shown.estimate, shown.word) == ("ttft", "warm", -0.2, "better")
+
+
+def test_a_step_that_is_repeated_replaces_what_it_had_shown(canary, acknowledged):
+    fine = GuardFinding("ttft", "inconclusive", "", upper=0.3, estimate=0.1, request_class="warm", needed=True)
+    paused = looked(canary, What.PAUSE, findings=(fine,))
+    again = services.tick(services.resume(paused, OTTO, WHY), later(10))
+    done = looked(again, What.FAIL, findings=(FINDING,))
+    (result,) = results.read(done.results)
+    assert (result.what, result.shown[0].word) == ("fail", "worse")
+
+
+def test_the_words_of_a_comparison():
+    def word(verdict: Verdict, upper: float | None) -> str:
+        return results.word(GuardFinding("ttft", verdict, "", upper=upper))
+
+    assert [word("fine", -0.01), word("fine", 0.01), word("inconclusive", -0.1), word("no_data", None)] == [
+        "better",
+        "no worse",
+        "cannot tell",
+        "cannot tell",
+    ]
 
 
 def test_a_switchback_draws_its_blocks_in_pairs_and_takes_them_one_by_one(redis_away, policy, pool):
@@ -267,11 +369,20 @@ def test_arming_without_redis_pauses(canary):
     assert (done.state, done.why) == ("paused", "not acknowledged within 10 s: Redis is away")
 
 
-def test_a_hold_that_lasts_too_long_pauses_at_its_share(canary):
-    held = at(canary, State.HOLDING, holds=msgspec.to_builtins(ERROR))
+def test_a_hold_that_lasts_too_long_pauses(canary):
+    held = looked(canary, What.HOLD, holds=ERROR)
     assert services.tick(held, later(599)).state == "holding"
     done = services.tick(held, later(600))
-    assert (done.state, done.why, done.share) == ("paused", "held for 600 s: tallies are 20 s old", 0.05)
+    assert (done.state, done.why, done.share) == ("paused", "held for 600 s: tallies are 20 s old", 0.0)
+
+
+def test_a_judge_that_was_away_pauses_and_says_so(canary):
+    done = judging.away(canary, later(0), later(63))
+    assert (done.state, done.share) == ("paused", 0.0)
+    assert done.why == (
+        "the judge was away from 12:00:00 UTC to 12:01:03 UTC; live served every request meanwhile; "
+        "resume to begin the step again"
+    )
 
 
 def test_a_pause_of_a_day_aborts(canary):
@@ -308,8 +419,8 @@ def test_a_tick_that_loses_a_race_changes_nothing(canary):
 def test_a_freeze_holds_a_canary_until_it_is_over_however_long(canary):
     freeze(later(-60), later(7200))
     held = services.tick(canary, NOW)
-    assert (held.state, held.share) == ("holding", 0.05)
-    assert held.holds == [{"code": "freeze", "text": "freeze Christmas until 2026-08-01 14:00 UTC"}]
+    assert (held.state, held.share) == ("holding", 0.0)
+    assert held.holds == [{"code": "freeze", "text": "freeze Christmas until 2026-08-01 14:00 (UTC)"}]
     for second in (5, 10, 15, 20):
         held = looked(held, What.GOOD, later(second))
     assert (held.state, held.good_looks) == ("holding", 0)
@@ -325,11 +436,40 @@ def test_a_freeze_that_aborts_does(canary):
     assert (done.state, done.what, done.share) == ("aborted", "abort", 0.0)
 
 
-def test_a_freeze_that_aborts_leaves_what_was_set_aside(canary):
-    aside = services.set_aside(canary, OTTO)
-    Delivery.objects.filter(pk=aside.pk).update(state_at=NOW)
+def test_a_freeze_that_aborts_leaves_what_waits_for_a_person(canary):
+    paused = services.pause(canary, OTTO)
+    Delivery.objects.filter(pk=paused.pk).update(state_at=NOW)
     freeze(later(-60), later(7200), behaviour="abort")
-    assert services.tick(selectors.delivery(aside.pk), NOW).state == "paused"
+    assert services.tick(selectors.delivery(paused.pk), NOW).state == "paused"
+
+
+def test_a_freeze_that_aborts_does_in_a_block_of_live_too(switchback):
+    freeze(later(-60), later(7200), behaviour="abort")
+    live = next(block for block, share in enumerate(switchback.blocks) if not share)
+    done = services.tick(at(switchback, State.STEP, block=live, share=0.0), NOW)
+    assert done.state == "aborted"
+
+
+def test_the_time_of_a_freeze_is_nobodys_error(canary):
+    freeze(later(-60), later(3600))
+    held = services.tick(canary, NOW)
+    assert services.tick(held, later(3601)).state == "holding"
+    held = looked(selectors.delivery(held.pk), What.HOLD, later(3605), holds=ERROR)
+    assert services.tick(held, later(4204)).state == "holding"
+    assert services.tick(held, later(4206)).why == "held for 600 s: tallies are 20 s old"
+
+
+def test_an_error_that_lasts_into_a_freeze_counts_from_its_end_on(canary):
+    held = looked(canary, What.HOLD, holds=ERROR)
+    freeze(later(300), later(3600))
+    frozen = services.tick(held, later(305))
+    assert [hold.code for hold in frozen.why_held] == ["tallies", "freeze"]
+    frozen = looked(frozen, What.HOLD, later(310), holds=ERROR)
+    assert services.tick(frozen, later(3601)).state == "holding"
+    held = looked(frozen, What.HOLD, later(3605), holds=ERROR)
+    assert [hold.code for hold in held.why_held] == ["tallies"]
+    assert services.tick(held, later(4204)).state == "holding"
+    assert services.tick(held, later(4206)).state == "paused"
 
 
 def test_a_shadow_goes_on_in_a_freeze_and_does_not_pass(redis_away, policy, pool):
@@ -337,13 +477,9 @@ def test_a_shadow_goes_on_in_a_freeze_and_does_not_pass(redis_away, policy, pool
     freeze(later(-60), later(7200))
     assert services.tick(made, NOW).state == "step"
     held = looked(made, What.PASS, later(70))
-    assert (held.state, held.shadow, held.holds[0]["code"]) == ("holding", 1.0, "freeze")
-
-
-def test_a_guard_fails_in_a_freeze_too(canary):
-    freeze(later(-60), later(7200))
-    assert looked(services.tick(canary, NOW), What.FAIL).state == "aborted"
+    assert (held.state, held.step, held.shadow) == ("step", 0, 1.0)
+    assert looked(held, What.PASS, later(7201)).step == 1
 
 
 def test_what_is_watched_is_what_the_judge_looks_at() -> None:
-    assert {State.STEP, State.HOLDING, State.WAITING, State.PAUSED, State.BAKING} == judging.WATCHED
+    assert {State.STEP, State.HOLDING, State.BAKING} == judging.WATCHED

@@ -407,10 +407,9 @@ def test_a_freeze_stops_a_direct_publish(redis_away, policy, pool):
     assert conflict.value.kind == "freeze"
 
 
-def test_pause_keeps_the_share_and_set_aside_ends_it(delivery):
+def test_a_pause_gives_every_request_to_live(delivery):
     at(delivery, State.STEP, step=1, share=0.05, generation=4)
-    assert services.pause(delivery, OTTO).share == 0.05
-    done = services.set_aside(delivery, OTTO)
+    done = services.pause(delivery, OTTO)
     assert (done.state, done.share, done.generation) == ("paused", 0.0, 5)
 
 
@@ -484,7 +483,7 @@ def test_a_rollback_by_the_policys_page_while_it_bakes_makes_one_version(deliver
     assert (delivery.state, policies.live_version(policy).number) == ("rolled_back", 3)
 
 
-@pytest.mark.parametrize("do", [services.pause, services.set_aside, services.start, services.withdraw])
+@pytest.mark.parametrize("do", [services.pause, services.start, services.withdraw])
 def test_nothing_moves_a_closed_delivery(delivery, do):
     services.abort(delivery, OTTO)
     with pytest.raises(Conflict, match="the delivery is aborted") as conflict:
@@ -501,8 +500,8 @@ def test_nothing_moves_a_closed_delivery(delivery, do):
         lambda it, seen: services.withdraw(it, OTTO, if_match=seen),
         lambda it, seen: services.start(it, OTTO, if_match=seen),
         lambda it, seen: services.pause(it, OTTO, if_match=seen),
-        lambda it, seen: services.set_aside(it, OTTO, if_match=seen),
         lambda it, seen: services.resume(it, OTTO, WHY, if_match=seen),
+        lambda it, seen: services.extend(it, OTTO, WHY, if_match=seen),
         lambda it, seen: services.advance(it, OTTO, WHY, if_match=seen),
         lambda it, seen: services.abort(it, OTTO, if_match=seen),
     ],

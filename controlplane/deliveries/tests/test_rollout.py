@@ -107,10 +107,17 @@ def test_a_transition_writes_the_split_beside_the_live_version(live_redis, pool,
 
 
 def test_a_transition_that_changes_nothing_for_routers_writes_nothing(running, live_redis):
+    at(running, State.HOLDING, share=0.0)
     publication.tell(running.policy)
     before = in_redis(live_redis).published_at
     services.pause(running, OTTO)
     assert in_redis(live_redis).published_at == before
+
+
+def test_a_pause_writes_a_split_without_a_share(running, live_redis):
+    services.pause(running, OTTO)
+    rollout = in_redis(live_redis).rollout
+    assert (rollout.share, rollout.shadow, rollout.generation) == (0.0, 0.0, running.generation)
 
 
 def test_an_abort_writes_the_live_version_for_everybody(running, live_redis):

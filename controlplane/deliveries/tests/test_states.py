@@ -46,20 +46,20 @@ ROWS = [
     (State.HOLDING, What.HOLD, State.HOLDING),
     (State.HOLDING, What.GOOD, State.HOLDING),
     *((start, What.PAUSE, State.PAUSED) for start in (State.STEP, State.HOLDING, State.WAITING)),
-    *((start, What.SET_ASIDE, State.PAUSED) for start in (State.STEP, State.HOLDING, State.WAITING, State.PAUSED)),
     (State.PAUSED, What.RESUME, State.ARMING),
     (State.PAUSED, What.GIVE_UP, State.ABORTED),
     (State.BAKING, What.DELIVER, State.DELIVERED),
     *((start, What.ABORT, State.ABORTED) for start in sorted(OPEN - {State.BAKING})),
     (State.BAKING, What.ABORT, State.ROLLED_BACK),
-    *((start, What.FAIL, State.ABORTED) for start in (State.STEP, State.HOLDING, State.WAITING, State.PAUSED)),
+    (State.STEP, What.FAIL, State.ABORTED),
     (State.BAKING, What.FAIL, State.ROLLED_BACK),
     *((start, What.TRIP, State.ABORTED) for start in sorted(states.SPLIT)),
     *((start, What.OVERTAKE, State.ABORTED) for start in sorted(OPEN)),
     *((start, What.ROLL_BACK, State.ABORTED) for start in sorted(OPEN - {State.BAKING})),
     (State.BAKING, What.ROLL_BACK, State.ROLLED_BACK),
 ]
-SPECIAL = {(What.BLOCK, State.STEP)}  # needs a step that is a switchback
+SPECIAL = {(What.BLOCK, State.STEP)}  # these need a step that is a switchback
+SPECIAL |= {(What.EXTEND, state) for state in (State.STEP, State.HOLDING, State.PAUSED)}
 
 
 @pytest.mark.parametrize(("start", "what", "end"), ROWS, ids=lambda value: str(value))
@@ -81,8 +81,8 @@ def test_everything_else_is_refused_and_the_message_names_the_states_that_allow_
 
 
 def test_the_message_of_a_refusal_is_a_sentence() -> None:
-    with pytest.raises(Refused, match="the delivery is baking: set aside needs one that is holding or paused or step"):
-        next_position(replace(AT, state=State.BAKING), What.SET_ASIDE, PLAN)
+    with pytest.raises(Refused, match="the delivery is baking: give up needs one that is paused"):
+        next_position(replace(AT, state=State.BAKING), What.GIVE_UP, PLAN)
 
 
 def test_a_plan_that_is_full_alone_goes_live_at_its_start() -> None:
@@ -96,13 +96,30 @@ def test_arming_splits_nothing() -> None:
 
 @pytest.mark.parametrize(("step", "share", "shadow"), [(0, 0.0, 1.0), (1, 0.05, 0.0), (2, 0.25, 0.0), (3, 0.0, 0.0)])
 def test_a_step_begins_with_its_own_share_and_everything_counted_anew(step: int, share: float, shadow: float) -> None:
-    before = Position(State.ARMING, step, 7, clock_s=99.0, holds_in_step=2, good_looks=1, blocks=BLOCKS, block=3)
+    before = Position(State.ARMING, step, 7, clock_s=99.0, holds_in_step=2, good_looks=1, blocks=BLOCKS, block=1)
     assert next_position(before, What.ARMED, PLAN) == Position(State.STEP, step, 8, share, shadow, blocks=BLOCKS)
 
 
-def test_a_step_that_asks_waits_at_its_share() -> None:
+STOPS = [
+    *((state, What.PAUSE, HOLD) for state in (State.STEP, State.HOLDING, State.WAITING)),
+    (State.STEP, What.HOLD, HOLD),
+    (State.STEP, What.HOLD, FREEZE),
+    (State.ARMING, What.LATE, ()),
+]
+
+
+@pytest.mark.parametrize("running", [AT, ASKS, replace(SWITCHES, block=1, share=1.0), replace(AT, step=0, shadow=1.0)])
+@pytest.mark.parametrize(("state", "what", "holds"), STOPS)
+def test_whatever_stands_still_leaves_every_request_to_live(running, state, what, holds) -> None:
+    before = running if state is State.STEP else replace(running, state=state, share=0.0, shadow=0.0)
+    after = next_position(before, what, PLAN, holds=holds)
+    assert after.state in states.STILL
+    assert (after.share, after.shadow, after.generation) == (0.0, 0.0, 7 + (state is State.STEP))
+
+
+def test_a_step_that_asks_waits_with_every_request_on_live() -> None:
     after = next_position(ASKS, What.PASS, PLAN)
-    assert (after.state, after.share, after.generation) == (State.WAITING, 0.25, 7)
+    assert (after.state, after.share, after.generation) == (State.WAITING, 0.0, 8)
 
 
 def test_a_person_who_advances_a_step_that_asks_is_not_asked() -> None:
@@ -127,6 +144,9 @@ def test_a_block_of_a_switchback_takes_the_share_that_was_drawn() -> None:
         shares.append(at.share)
     assert shares == [float(block) for block in BLOCKS[1:]]
     assert at.generation == 7 + len(shares)
+    over = next_position(at, What.BLOCK, PLAN)
+    assert (over.block, over.share, over.generation) == (len(BLOCKS), 0.0, at.generation + 1)
+    at = over
     with pytest.raises(Refused, match="no further block"):
         next_position(at, What.BLOCK, PLAN)
 
@@ -145,7 +165,50 @@ def test_three_good_looks_in_a_row_end_a_hold() -> None:
     for _ in range(3):
         assert at.state is State.HOLDING
         at = next_position(at, What.GOOD, PLAN)
-    assert (at.state, at.holds, at.share, at.generation) == (State.STEP, (), 0.05, 7)
+    assert (at.state, at.holds, at.share, at.generation) == (State.STEP, (), 0.05, 9)
+
+
+def test_the_end_of_a_hold_begins_the_step_anew() -> None:
+    at = next_position(AT, What.HOLD, PLAN, holds=HOLD)
+    assert at.clock_s == 30.0
+    for _ in range(3):
+        at = next_position(at, What.GOOD, PLAN)
+    assert (at.clock_s, at.holds_in_step) == (0.0, 1)
+
+
+@pytest.mark.parametrize(("block", "kept"), [(0, 0), (1, 0), (2, 2), (5, 4), (8, 8)])
+@pytest.mark.parametrize("state", [State.HOLDING, State.ARMING])
+def test_a_switchback_goes_on_after_the_last_complete_pair(state: State, block: int, kept: int) -> None:
+    at = replace(SWITCHES, state=state, block=block, good_looks=2, clock_s=1e6)
+    after = next_position(at, What.GOOD if state is State.HOLDING else What.ARMED, PLAN)
+    share = float(BLOCKS[kept]) if kept < len(BLOCKS) else 0.0
+    assert (after.state, after.block, after.share, after.clock_s) == (State.STEP, kept, share, 60.0 * kept)
+
+
+LONGER = (*BLOCKS, 1, 0)
+
+
+def test_a_switchback_that_runs_is_extended_in_place() -> None:
+    after = next_position(SWITCHES, What.EXTEND, PLAN, blocks=LONGER)
+    assert after == replace(SWITCHES, blocks=LONGER)
+
+
+def test_a_switchback_whose_blocks_are_over_goes_on_with_the_next_one() -> None:
+    after = next_position(replace(SWITCHES, block=8), What.EXTEND, PLAN, blocks=LONGER)
+    assert (after.state, after.block, after.share, after.generation) == (State.STEP, 8, 1.0, 8)
+
+
+def test_a_paused_switchback_that_is_extended_arms_and_goes_on_after_its_pairs() -> None:
+    paused = replace(SWITCHES, state=State.PAUSED, block=8)
+    arming = next_position(paused, What.EXTEND, PLAN, blocks=LONGER)
+    assert (arming.state, arming.share) == (State.ARMING, 0.0)
+    after = next_position(arming, What.ARMED, PLAN)
+    assert (after.block, after.share, after.blocks) == (8, 1.0, LONGER)
+
+
+def test_only_a_switchback_is_extended() -> None:
+    with pytest.raises(Refused, match="step 2 is no switchback: only a switchback is extended"):
+        next_position(AT, What.EXTEND, PLAN, blocks=LONGER)
 
 
 def test_the_third_hold_of_a_step_pauses_it() -> None:
@@ -168,15 +231,6 @@ def test_freezes_are_no_flapping() -> None:
     assert at.holds_in_step == 0
 
 
-@pytest.mark.parametrize("start", [State.STEP, State.HOLDING, State.WAITING, State.PAUSED])
-def test_setting_aside_ends_the_share_and_pausing_does_not(start: State) -> None:
-    aside = next_position(replace(AT, state=start), What.SET_ASIDE, PLAN)
-    assert (aside.share, aside.shadow, aside.generation) == (0.0, 0.0, 8)
-    if start is not State.PAUSED:
-        paused = next_position(replace(AT, state=start), What.PAUSE, PLAN)
-        assert (paused.share, paused.generation) == (0.05, 7)
-
-
 # For all of them
 
 POSITIONS = st.builds(
@@ -196,7 +250,7 @@ POSITIONS = st.builds(
 
 def led(at: Position, what: What) -> Position | None:
     try:
-        return next_position(at, what, PLAN, holds=HOLD)
+        return next_position(at, what, PLAN, holds=HOLD, blocks=LONGER)
     except Refused:
         return None
 
@@ -216,17 +270,11 @@ def test_whatever_changes_a_share_raises_the_generation_and_nothing_lowers_it(at
             assert after.generation > at.generation
 
 
-@given(POSITIONS, st.sampled_from([What.HOLD, What.GOOD, What.PAUSE, What.LATE, What.SET_ASIDE, What.RESUME]))
-def test_the_share_never_grows_on_a_hold_or_a_pause(at: Position, what: What) -> None:
-    after = led(at, what)
-    if after is not None:
-        assert (after.share, after.shadow) <= (at.share, at.shadow)
-
-
 @given(POSITIONS, st.sampled_from(What))
-def test_who_is_closed_or_live_for_all_splits_nothing(at: Position, what: What) -> None:
+def test_the_candidate_decides_only_in_a_step(at: Position, what: What) -> None:
     after = led(at, what)
-    if after is not None and at.state in states.SPLIT and after.state not in states.CARRIES:
+    came_from_step = at.state is State.STEP or at.share == at.shadow == 0
+    if after is not None and came_from_step and after.state is not State.STEP:
         assert (after.share, after.shadow) == (0.0, 0.0)
 
 

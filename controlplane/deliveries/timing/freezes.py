@@ -82,6 +82,15 @@ def in_force(rules: Iterable[FreezeRule], policy: str, now: datetime) -> tuple[F
     return max(found, key=lambda pair: (pair[0].behaviour == "abort", pair[1].end), default=None)
 
 
+def ends(rule: FreezeRule, each: Occurrence) -> str:
+    """In the freeze's own zone."""
+    return f"{each.end.astimezone(ZoneInfo(rule.zone)):%Y-%m-%d %H:%M} ({rule.zone})"
+
+
+def said(rule: FreezeRule, each: Occurrence) -> str:
+    return f"freeze {rule.name} until {ends(rule, each)}"
+
+
 # Checking
 
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from controlplane.deliveries.plan import Plan, Step
-from controlplane.deliveries.states import State
+from controlplane.deliveries.results import StepResult
+from controlplane.deliveries.states import STILL, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,15 @@ class Facts:
     undecided: tuple[str, ...] = ()  # required comparisons that are not fine yet: "heavy TTFT"
     holds: tuple[str, ...] = ()
     approvals_missing: int = 0
+    freeze_ends: str = ""  # of a freeze that keeps it from going on: 2026-08-01 16:00 (Europe/Berlin)
+    block: int = 0  # of a switchback: the one in force; their number once all are over
+    blocks: int = 0  # how many there are
+    results: tuple[StepResult, ...] = ()  # of the steps that have ended
     ends_at: float | None = None  # Unix seconds; of a state that ends by itself: a proposal expires, a pause aborts
+
+    @property
+    def stands_still(self) -> bool:
+        return self.state in STILL
 
     @property
     def current(self) -> Step:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.states import CARRIES, State
+from controlplane.deliveries.plan import Switchback
+from controlplane.deliveries.states import IN_STEP, State
 from controlplane.delivery_pages.display.evidence import name, times
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.steps import length_s, title
@@ -17,10 +18,13 @@ def step_words(facts: Facts) -> str:
     """canary 25 %; empty where no step is in force."""
     if facts.state is State.BAKING:
         return "everyone"
-    if facts.state not in CARRIES and facts.state is not State.ARMING:
+    if facts.state not in IN_STEP and facts.state is not State.ARMING:
         return ""
     words = title(facts.current)
-    return words[0].lower() + words[1:]
+    words = words[0].lower() + words[1:]
+    if isinstance(facts.current, Switchback) and facts.state is State.STEP:
+        words += f" {min(facts.block + 1, facts.blocks)} of {facts.blocks}"
+    return f"{words}, live serves all" if facts.stands_still else words
 
 
 def figure(findings: Sequence[GuardFinding]) -> str:

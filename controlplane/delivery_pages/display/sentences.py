@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from controlplane.deliveries.plan import Canary, Full, Shadow, Step, Switchback
-from controlplane.deliveries.states import CARRIES, State, What
-from controlplane.delivery_pages.display.durations import countdown, words
+from controlplane.deliveries.states import IN_STEP, State, What
+from controlplane.delivery_pages.display.durations import countdown
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.steps import length_s, percent, title
 from controlplane.policies.selectors import listed
@@ -52,15 +52,17 @@ def now(facts: Facts) -> str:
     where = pools_words(facts.plan.pools)
     if facts.state in (State.BAKING, State.DELIVERED):
         return f"{facts.candidate} decides every request of {where}."
-    if facts.state not in CARRIES:
+    if facts.state not in IN_STEP:
         return f"{facts.base} decides every request of {where}."
+    if facts.stands_still:
+        return f"{facts.base} decides every request of {where} while this stands still."
     match facts.current:
         case Shadow() if facts.shadow:
             each = "each" if facts.shadow == 1 else f"{percent(facts.shadow)} of them"
             return f"{facts.base} decides every request of {where}; {facts.candidate} only tries to decide {each}."
         case Switchback(block_s=block_s):
             decides = facts.candidate if facts.share else facts.base
-            return f"{decides} decides every request of {where}; the versions take turns in blocks of {words(block_s)}."
+            return f"{decides} decides every request of {where}: {block_words(facts, block_s)}."
         case _:
             return _split(facts, where)
 
@@ -69,9 +71,15 @@ def pools_words(pools: tuple[str, ...]) -> str:
     return f"pool{'s' * (len(pools) > 1)} {listed(pools)}" if pools else "no pool"
 
 
+def block_words(facts: Facts, block_s: float) -> str:
+    """block 3 of 8, 2:10 left"""
+    if facts.block >= facts.blocks:
+        return "every block is over, and answers that have not ended are waited for"
+    left = countdown((facts.block + 1) * block_s - facts.clock_s)
+    return f"block {facts.block + 1} of {facts.blocks}, {left} left; the versions take turns"
+
+
 def _split(facts: Facts, where: str) -> str:
-    if not facts.share:
-        return f"{facts.base} decides every request of {where}; {facts.candidate} is set aside."
     rest = f"{facts.base} decides the other {percent(1 - facts.share)}"
     return f"{facts.candidate} decides {percent(facts.share)} of the requests of {where}; {rest}."
 
@@ -135,7 +143,9 @@ def _lower(text: str) -> str:
 
 
 def _holding(facts: Facts) -> Next:
-    return Next("The step goes on after three good looks", otherwise="it pauses")
+    if facts.freeze_ends:
+        return Next(f"The step begins again when the freeze ends at {facts.freeze_ends}")
+    return Next("The step begins again after three good looks", otherwise="it pauses")
 
 
 def _waiting(facts: Facts) -> Next:
@@ -180,7 +190,7 @@ def stopping(facts: Facts) -> str:
     """How to stop it."""
     if facts.state is State.BAKING:
         return f"Abort publishes the document of {facts.base} again; every request is back within a second."
-    if facts.state in CARRIES:
+    if facts.state is State.STEP:
         return f"Abort gives every request back to {facts.base} within a second."
     return "Abort ends it before any request is affected."
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controlplane.deliveries.plan import Canary, Full, Shadow, Step, Switchback
-from controlplane.deliveries.states import CARRIES, CLOSED, State
+from controlplane.deliveries.states import CLOSED, IN_STEP, State
 from controlplane.delivery_pages.display.durations import countdown, words
 from controlplane.delivery_pages.display.facts import Facts
 from fleet.counted import percent as in_percent
@@ -129,7 +129,7 @@ def position(facts: Facts) -> int:
             return steps - 1
         case State.ARMING | State.ABORTED:
             return facts.step
-        case state if state in CARRIES:
+        case state if state in IN_STEP:
             return facts.step
         case _:
             return -1

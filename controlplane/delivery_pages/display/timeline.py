@@ -24,6 +24,7 @@ WORDS: Mapping[str, str] = {
     "pause": "Paused",
     "set_aside": "Set aside",
     "resume": "Resumed",
+    "extend": "Extended by pairs of blocks",
     "give_up": "Aborted after a day's pause",
     "abort": "Aborted",
     "fail": "Aborted by a guard",

@@ -10,7 +10,7 @@ from controlplane.deliveries.tests.conftest import ADA, CANARY, FULL, OTTO, WHY,
 from controlplane.delivery_pages.tests.values import finding
 from controlplane.policies import services as policies
 
-VERBS = ("pause", "abort", "approve", "reject", "start", "resume", "advance", "set-aside", "withdraw", "explain")
+VERBS = ("pause", "abort", "approve", "reject", "start", "resume", "extend", "advance", "withdraw", "explain")
 
 
 def page(client, delivery, path=""):
@@ -61,10 +61,8 @@ def test_abort_is_one_press_and_the_reason_may_follow(otto_client, running):
     assert "Add the reason" not in page(otto_client, running)
 
 
-def test_pause_set_aside_resume_and_advance(otto_client, running):
+def test_pause_resume_and_advance(otto_client, running):
     press(otto_client, running, "pause")
-    assert (running.state, running.share) == (State.PAUSED, 0.05)
-    press(otto_client, running, "set-aside")
     assert (running.state, running.share) == (State.PAUSED, 0.0)
     assert press(otto_client, running, "resume", reason="short").status_code == 422
     press(otto_client, running, "resume", reason="the node is back again")

@@ -100,7 +100,8 @@ def test_the_whole_page_as_one_value():
 
 
 def test_what_keeps_it_from_going_on_is_a_notice():
-    assert presentation.shown(facts(State.PAUSED, why="otto looks into it")).notice == "Paused: otto looks into it"
+    paused = presentation.shown(facts(State.PAUSED, why="otto looks into it")).notice
+    assert paused == "Paused: otto looks into it. Live serves every request while this stands still."
     assert presentation.shown(facts(State.HOLDING, holds=("router-2 is behind",))).holds == ("router-2 is behind",)
     assert "asks whether to go on" in presentation.shown(facts(State.WAITING)).notice
     assert presentation.shown(facts(State.ABORTED, what="abort", by="otto")).why == "By otto: no reason was given"

@@ -22,8 +22,26 @@ def test_a_switchback_says_whose_block_it_is():
     assert sentences.now(facts(State.STEP, step=3, share=0.0)).startswith("v43 decides every request")
 
 
-def test_what_is_set_aside_decides_nothing():
-    assert "v44 is set aside" in sentences.now(facts(State.PAUSED, step=1))
+@pytest.mark.parametrize("state", [State.HOLDING, State.WAITING, State.PAUSED])
+@pytest.mark.parametrize("step", [0, 1, 2, 3])
+def test_live_decides_everything_while_it_stands_still(state, step):
+    said = sentences.now(facts(state, step=step))
+    assert said == "v43 decides every request of pool chat while this stands still."
+
+
+def test_a_switchback_says_which_block_it_is_and_how_long_that_lasts():
+    said = sentences.now(facts(State.STEP, step=3, share=1.0, block=2, blocks=12, clock_s=770))
+    assert said == "v44 decides every request of pool chat: block 3 of 12, 2:10 left; the versions take turns."
+
+
+def test_a_switchback_whose_blocks_are_over_says_what_it_waits_for():
+    said = sentences.now(facts(State.STEP, step=3, block=12, blocks=12, clock_s=3602))
+    assert said.endswith("every block is over, and answers that have not ended are waited for.")
+
+
+def test_a_hold_by_a_freeze_says_when_it_ends():
+    said = sentences.following(facts(State.HOLDING, step=1, freeze_ends="2026-08-02 02:00 (Europe/Berlin)"))
+    assert said.what == "The step begins again when the freeze ends at 2026-08-02 02:00 (Europe/Berlin)"
 
 
 @pytest.mark.parametrize("state", [State.BAKING, State.DELIVERED])

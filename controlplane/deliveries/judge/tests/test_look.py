@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from controlplane.deliveries import plan as plans
+from controlplane.deliveries.judge import look
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.look import Situation, is_fine, propose
 from controlplane.deliveries.judge.memory import Memory
@@ -46,8 +47,11 @@ def what(
     return propose(situation, findings, Memory(without_data=without_data), now).what
 
 
-@pytest.mark.parametrize("state", [State.STEP, State.HOLDING, State.WAITING, State.PAUSED, State.BAKING])
-def test_a_failed_guard_ends_it_in_every_state(state: State) -> None:
+UNENDED = GuardFinding(metric=look.UNENDED, verdict="inconclusive", text="2 answers have not ended")
+
+
+@pytest.mark.parametrize("state", [State.STEP, State.BAKING])
+def test_a_failed_guard_ends_it_where_the_candidate_decides(state: State) -> None:
     found = propose(at(state=state), (FINE, FAIL, WRONG), Memory(), 0.0)
     assert (found.what, found.why) == (What.FAIL, "demo: fail")
 
@@ -56,9 +60,7 @@ def test_a_failed_guard_ends_it_in_every_state(state: State) -> None:
     ("state", "expected"),
     [
         (State.STEP, What.PAUSE),
-        (State.HOLDING, What.PAUSE),
-        (State.WAITING, What.PAUSE),
-        (State.PAUSED, What.STAY),
+        (State.HOLDING, What.GOOD),
         (State.BAKING, What.FAIL),
     ],
 )
@@ -144,9 +146,11 @@ def test_a_shadow(clock_s: float, findings: tuple[GuardFinding, ...], expected: 
         (300.0, 0, (BLIND,), What.BLOCK),
         (300.0, 1, (BLIND,), What.STAY),
         (2_399.0, 7, (FINE,), What.STAY),
-        (2_400.0, 7, (FINE,), What.PASS),
-        (2_400.0, 7, (FINE, OPEN), What.PAUSE),
-        (2_400.0, 7, (BLIND,), What.PAUSE),
+        (2_400.0, 7, (FINE,), What.BLOCK),
+        (2_400.0, 8, (FINE, UNENDED), What.STAY),
+        (2_400.0, 8, (FINE,), What.PASS),
+        (2_400.0, 8, (FINE, OPEN), What.PAUSE),
+        (2_400.0, 8, (BLIND,), What.PAUSE),
         (300.0, 0, (FAIL,), What.FAIL),
     ],
 )

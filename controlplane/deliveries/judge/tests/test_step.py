@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import redis
 from django.utils import timezone
+from msgspec.structs import replace
 
-from controlplane.deliveries import services
-from controlplane.deliveries.judge import step
+from controlplane.deliveries import results, services
+from controlplane.deliveries.judge import memory, step
 from controlplane.deliveries.judge.step import judge
 from controlplane.deliveries.judge.tests.traffic import Cells, cells
 from controlplane.deliveries.models import Delivery, Look
@@ -31,6 +32,17 @@ BACK = {"mode": "switchback", "block_s": 60, "washout_s": 10, "pairs": 4}
 POOL_GUARD = {"metric": "pool.ttft_p90_ms", "class": "warm", "above": 500, "for_s": 5}
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks of these tests may be far apart."""
+    monkeypatch.setattr(step, "AWAY_S", 1e9)
+
+
+@pytest.fixture
+def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "AWAY_S", float(redis_keys.WATCH_TTL_S))
+
+
 class Fleet:
     """Routers as the judge sees them: their status and their tallies, at times of the test's own."""
 
@@ -46,7 +58,7 @@ class Fleet:
             status = RouterStatus(id=name, at=time.time(), pools={"demo": served}, classes=self.windows)
             self.client.set(redis_keys.router_key(name), codec.encode(status))
 
-    def write(self, delivery: Delivery, counted: Cells | None = None, **changes: Any) -> None:
+    def write(self, delivery: Delivery, counted: Cells | None = None, field: str = "a", **changes: Any) -> None:
         """Every router the same."""
         self.alive(delivery)
         self.written += 1
@@ -62,8 +74,8 @@ class Fleet:
                 "cells": counted or {},
             }
             tally = DeliveryTally(**{**given, **changes})
-            field = redis_keys.delivery_field("demo", name, "a")
-            self.client.hset(redis_keys.delivery_key(delivery.pk), field, codec.encode(tally))
+            into = redis_keys.delivery_field("demo", name, field)
+            self.client.hset(redis_keys.delivery_key(delivery.pk), into, codec.encode(tally))
 
     def watch(self) -> WatchValue | None:
         return codec.decode(WatchValue, self.client.get(redis_keys.watch_key("demo")))
@@ -136,7 +148,6 @@ def test_a_fine_canary_passes_after_its_time(canary: Delivery, fleet: Fleet) -> 
     done = judge(canary, later(canary, 61))
     assert (done.state, done.share) == (State.BAKING, 0.0)
     assert done.why.startswith("10 % for 61 s: demo: warm TTFT × ")
-    assert set(done.memory) == {"pools", "without_data", "errors_before"}
     assert done.memory["pools"] == {}
 
 
@@ -157,23 +168,42 @@ def test_a_failed_guard_aborts(canary: Delivery, fleet: Fleet) -> None:
     assert "heavy TTFT" in done.why
 
 
-def test_harm_counts_while_somebody_has_paused_it(canary: Delivery, fleet: Fleet) -> None:
+def test_what_stands_still_is_not_judged(canary: Delivery, fleet: Fleet) -> None:
+    """Live has every request, so nothing that is seen now is the candidate's doing."""
+    looks = canary.looks.count()
     paused = services.pause(canary, OTTO)
     fleet.write(paused, cells(factors={"heavy": 2.5}))
-    assert judge(paused, later(canary, 20)).state == State.ABORTED
+    assert judge(paused, later(canary, 20)).state == State.PAUSED
+    assert paused.looks.count() == looks
 
 
-def test_paused_the_share_stays_watched_and_set_aside_it_does_not(canary: Delivery, fleet: Fleet) -> None:
-    paused = services.pause(canary, OTTO)
-    fleet.write(paused, cells(400))
-    judge(paused, later(canary, 10))
-    assert fleet.watch() is not None
+def test_routers_keep_the_split_ready_during_a_hold_and_give_it_up_in_a_pause(canary: Delivery, fleet: Fleet) -> None:
+    fleet.client.delete(redis_keys.ROUTERS)
+    held = judge(canary, later(canary, 5))
+    assert (held.state, fleet.watch() is not None) == (State.HOLDING, True)
     fleet.client.delete(redis_keys.watch_key("demo"))
-    aside = services.set_aside(paused, OTTO)
-    fleet.alive(aside, "off")
-    judge(aside, later(canary, 15))
+    judge(services.pause(held, OTTO), later(canary, 10))
     assert fleet.watch() is None
-    assert latest(aside).findings == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_judge_that_was_away_pauses_at_once_and_says_from_when_to_when(canary: Delivery, fleet: Fleet) -> None:
+    fleet.write(canary, cells(400))
+    canary = judge(canary, later(canary, 5))
+    away = later(canary, 66)
+    fleet.write(canary, cells(400))
+    done = judge(canary, away)
+    assert (done.state, done.share) == (State.PAUSED, 0.0)
+    assert f"to {datetime.fromtimestamp(away, UTC):%H:%M:%S} UTC; live served every request" in done.why
+    assert "resume to begin the step again" in done.why
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_judge_that_was_late_goes_on(canary: Delivery, fleet: Fleet) -> None:
+    for seconds in (5, 34):
+        fleet.write(canary, cells(400))
+        canary = judge(canary, later(canary, seconds))
+    assert canary.state == State.STEP
 
 
 def test_two_routers_add_up(policy: Policy, pool: Pool, live_redis: redis.Redis) -> None:
@@ -314,20 +344,66 @@ def test_a_shadow_is_compared_with_the_preview_on_recorded_traffic(
     assert judge(delivery, later(delivery, 10)).state == state
 
 
-def test_a_switchback_changes_blocks_and_judges_at_its_end(policy: Policy, pool: Pool, fleet: Fleet) -> None:
-    delivery = services.advance(started(policy, TENTH, BACK, FULL, fleet=fleet), OTTO, WHY)
-    schedule, shares = delivery.blocks, []
+def through_blocks(
+    delivery: Delivery, fleet: Fleet, requests: int = 1_200, **options: Any
+) -> tuple[Delivery, list[float]]:
+    """Each of its blocks; then every block is over, and live has the pool. With the shares."""
+    shares = []
     for block in range(8):
         shares.append(delivery.share)
-        fleet.write(delivery, cells(1_200, delivery.share, seed=block))
-        delivery = judge(delivery, later(delivery, 60 * block + 30))
-        assert (delivery.state, delivery.block) == (State.STEP, block)
-        fleet.write(delivery, cells(1_200, delivery.share, seed=block))
-        delivery = judge(delivery, later(delivery, 60 * block + 61) if block < 7 else later(delivery, 481))
+        for seconds in (60 * block + 30, 60 * block + 61):
+            fleet.write(delivery, cells(requests, delivery.share, seed=block, **options))
+            delivery = judge(delivery, later(delivery, seconds))
+    assert (delivery.state, delivery.block, delivery.share) == (State.STEP, 8, 0.0)
+    return delivery, shares
+
+
+def test_a_switchback_changes_blocks_and_judges_at_its_end(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+    delivery = services.advance(started(policy, TENTH, BACK, FULL, fleet=fleet), OTTO, WHY)
+    schedule = delivery.blocks
+    delivery, shares = through_blocks(delivery, fleet)
     assert shares == [float(each) for each in schedule]
-    assert sorted(shares) == [0.0] * 4 + [1.0] * 4
-    assert delivery.state == State.BAKING
-    assert "4 pairs of blocks" in delivery.why
+    fleet.write(delivery)
+    done = judge(delivery, later(delivery, 486))
+    assert done.state == State.BAKING
+    assert "4 pairs of blocks" in done.why
+    shown = {f"{each.metric} {each.request_class}": each for each in results.read(done.results)[-1].shown}
+    assert shown["ttft warm"].word == "no worse"
+    assert shown["ttft warm"].estimate == pytest.approx(0.0, abs=0.1)
+
+
+def test_a_switchback_waits_for_late_answers_of_its_blocks(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+    delivery = services.advance(started(policy, TENTH, BACK, FULL, fleet=fleet), OTTO, WHY)
+    delivery, _ = through_blocks(delivery, fleet)
+    last = delivery.generation - 1
+    unended = {arm: {name: {cell: replace(one, n=one.n + 1) for cell, one in each.items()}
+               for name, each in classes.items()}
+               for arm, classes in cells(1_200, float(delivery.blocks[7]), seed=7).items()}  # fmt: skip
+    fleet.write(delivery, unended, generation=last)
+    fleet.write(delivery, field="now")
+    waiting = judge(delivery, later(delivery, 486))
+    assert waiting.state == State.STEP
+    assert "answers of the blocks have not ended" in json.dumps(latest(waiting).findings)
+    fleet.write(delivery, unended, generation=last)
+    fleet.write(delivery, field="now")
+    assert judge(waiting, later(delivery, 545)).state == State.BAKING
+
+
+def test_a_switchback_that_cannot_tell_pauses_and_goes_on_with_more_pairs(
+    policy: Policy, pool: Pool, fleet: Fleet
+) -> None:
+    delivery = services.advance(started(policy, TENTH, BACK, FULL, fleet=fleet), OTTO, WHY)
+    delivery, _ = through_blocks(delivery, fleet, requests=180, mix=(0.8, 0.12, 0.08))
+    fleet.write(delivery)
+    paused = judge(delivery, later(delivery, 486))
+    assert paused.state == State.PAUSED
+    assert paused.why.startswith("cannot tell after 4 pairs: ")
+    arming = services.extend(paused, OTTO, WHY, 2)
+    fleet.alive(arming, "off")
+    going_on = judge(arming, later(delivery, 500))
+    assert (going_on.state, going_on.block, len(going_on.blocks)) == (State.STEP, 8, 12)
+    blocks = memory.load(going_on.memory).pools["demo"].blocks
+    assert [block.total("n") > 0 for block in blocks] == [True] * 8 + [False]
 
 
 def test_the_breaker_ends_a_switchback_at_once(policy: Policy, pool: Pool, fleet: Fleet) -> None:

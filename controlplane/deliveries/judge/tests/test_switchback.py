@@ -1,13 +1,12 @@
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.memory import Block
-from controlplane.deliveries.judge.switchback import block_of, judge, replaced
-from controlplane.deliveries.judge.tests.traffic import evidence
+from controlplane.deliveries.judge.switchback import begun, counted, judge, unended
+from controlplane.deliveries.judge.tests.traffic import cells, tally
 
 PAIRS = 6
 PLAN = plans.parse(
@@ -32,13 +31,14 @@ def blocks(factor: float = 1.0, requests: int = 800, count: int = 12, **options:
     made = []
     for number, candidate in enumerate(SCHEDULE[:count]):
         factors = dict.fromkeys(("warm", "medium", "heavy"), factor)
-        found = evidence(requests, float(candidate), seed=number, factors=factors, **options)
-        made.append(block_of(found, number, bool(candidate)))
+        found = cells(requests, float(candidate), seed=number, factors=factors, **options)
+        made.append(counted(Block(number, bool(candidate), {}, number), [tally(found)]))
     return made
 
 
-def judged(made: Sequence[Block]) -> dict[str, GuardFinding]:
-    return {f"{each.metric} {each.request_class}": each for each in judge(made, PLAN, PAIRS)}
+def judged(made: Sequence[Block], *, final: bool = True, earlier: int = 0) -> dict[str, GuardFinding]:
+    found = judge(made, PLAN, final=final, earlier=earlier)
+    return {f"{each.metric} {each.request_class}": each for each in found}
 
 
 def test_alike_is_fine() -> None:
@@ -90,15 +90,62 @@ def test_a_rare_class_is_not_judged() -> None:
     assert judged(blocks(mix=(0.6, 0.395, 0.005)))["ttft heavy"].verdict == "not_judged"
 
 
-def test_a_block_is_replaced_until_it_is_over() -> None:
+def test_a_rare_class_with_too_few_pairs_keeps_no_good_candidate_from_passing() -> None:
+    found = judged(blocks(mix=(0.6, 0.38, 0.02)))
+    assert (found["ttft heavy"].verdict, found["ttft warm"].verdict) == ("deferred", "fine")
+    assert found["ttft heavy"].text.endswith("too rare for blocks of this length: not judged")
+
+
+def test_a_rare_class_that_points_to_harm_is_waited_for() -> None:
+    """Twice as slow, in each of the few requests that there are."""
+    made = [
+        counted(
+            Block(number, bool(candidate), {}),
+            [tally(cells(800, float(candidate), seed=number, factors={"heavy": 3.0}, mix=(0.6, 0.38, 0.02)))],
+        )
+        for number, candidate in enumerate(SCHEDULE)
+    ]
+    found = judged(made)["ttft heavy"]
+    assert found.verdict == "no_data"
+    assert "this step waits for it" in found.text
+
+
+def test_before_its_end_there_is_an_estimate_and_no_verdict() -> None:
+    found = judged(blocks(1.5, count=8), final=False)["ttft warm"]
+    assert (found.verdict, found.text) == ("no_data", "4 of 6 pairs of blocks have enough warm requests")
+    assert found.estimate == pytest.approx(0.5, abs=0.1)
+    assert judged(blocks(1.5), final=False)["ttft warm"].verdict == "inconclusive"
+
+
+def test_each_judgement_of_more_pairs_has_a_wider_interval() -> None:
+    first, second = judged(blocks())["ttft warm"], judged(blocks(), earlier=1)["ttft warm"]
+    assert first.estimate == second.estimate
+    assert [second.upper, first.upper, first.lower, second.lower] == sorted(
+        [second.upper, first.upper, first.lower, second.lower], reverse=True
+    )
+
+
+def test_a_block_takes_answers_that_end_after_it() -> None:
+    early = cells(400, 1.0)
+    block = counted(begun([], 3, True, 12)[0], [tally(early)])
+    assert (block.number, block.generation, block.total("ended"), unended([block])) == (3, 12, 400, 0)
+    later = counted(block, [tally(early), tally(cells(100, 1.0, seed=2), router="r2")])
+    assert later.total("ended") == 500
+
+
+def test_a_block_keeps_what_it_knows_when_a_router_has_forgotten_it() -> None:
+    block = counted(Block(0, True, {}, 1), [tally(cells(400, 1.0))])
+    assert counted(block, []) == block
+
+
+def test_a_block_that_begins_again_counts_anew() -> None:
     first, second = blocks(count=2)
-    later = Block(1, True, {})
-    assert replaced([first, second], later) == [first, later]
+    assert begun([first, second], 1, True, 9) == [first, Block(1, True, {}, 9)]
 
 
 def test_a_block_counts_the_arm_that_had_the_pool() -> None:
     """Requests that began in the block before are counted in no arm of this one."""
-    found = evidence(400, 0.5)
-    whole = sum(tally.n for tally in block_of(found, 0, True).classes.values())
-    assert whole == found.total("candidate").n
-    assert replace(found).total("control").n + whole == 400
+    found = cells(400, 0.5)
+    candidate, control = (counted(Block(0, arm, {}), [tally(found)]).total("n") for arm in (True, False))
+    assert candidate + control == 400
+    assert candidate == sum(one.n for each in found["candidate"].values() for one in each.values())

@@ -1,0 +1,59 @@
+"""What a step has shown, in three words for each comparison: kept with the delivery for good. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from controlplane.deliveries.judge.findings import GuardFinding, rounded
+from controlplane.deliveries.states import What
+
+Word = Literal["better", "no worse", "cannot tell", "worse"]
+
+
+class Shown(Struct, frozen=True):
+    """A comparison that the step had to find fine, or a guard that failed. Shares and relative differences are 0–1."""
+
+    metric: str
+    word: Word
+    text: str
+    pool: str
+    request_class: str = field(name="class")
+    estimate: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    n: tuple[int, int] = (0, 0)
+
+
+class StepResult(Struct, frozen=True):
+    step: int  # from 1
+    at: str  # ISO 8601, UTC
+    what: str  # the transition that ended or stopped the step
+    shown: tuple[Shown, ...] = ()
+
+
+def of_step(step: int, what: What, at: datetime, findings: Sequence[GuardFinding]) -> dict[str, Any]:
+    """As the delivery stores it."""
+    kept = tuple(_shown(each) for each in findings if each.needed or each.verdict == "fail")
+    return dict(rounded(msgspec.to_builtins(StepResult(step + 1, at.isoformat(), str(what), kept))))
+
+
+def read(stored: object) -> tuple[StepResult, ...]:
+    return msgspec.convert(stored, tuple[StepResult, ...])
+
+
+def _shown(each: GuardFinding) -> Shown:
+    return Shown(
+        each.metric, word(each), each.text, each.pool, each.request_class, each.estimate, each.lower, each.upper, each.n
+    )
+
+
+def word(finding: GuardFinding) -> Word:
+    """Of a comparison that a step has ended with. Better: the interval is wholly on the candidate's side."""
+    if finding.verdict == "fail":
+        return "worse"
+    if finding.verdict != "fine":
+        return "cannot tell"
+    return "better" if finding.upper is not None and finding.upper < 0 else "no worse"
