@@ -2,7 +2,8 @@
 
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from django.contrib.auth.models import Group, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError, transaction
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from controlplane import env
@@ -99,25 +101,44 @@ def create_user(username: str, password: str, role: str, actor: Actor) -> User:
     return user
 
 
-@transaction.atomic
+@contextmanager
+def _keeping_an_admin(user: User) -> Iterator[None]:
+    """A transaction that is undone, with LastAdmin, when it leaves no administrator.
+
+    One change of administrators at a time: of two who take the role from each other, the second counts what the first
+    has left. Writing the group's row is what the second waits for; the count alone would see the other's row as it was.
+    """
+    with transaction.atomic():
+        Group.objects.filter(name=ADMIN).update(name=ADMIN)
+        had = _admins().exists()
+        yield
+        if had and not _admins().exists():
+            raise LastAdmin(f"{user.username} is the last administrator")
+
+
+def _admins() -> QuerySet[User]:
+    return get_user_model().objects.filter(Q(groups__name=ADMIN) | Q(is_superuser=True), is_active=True)
+
+
 def set_role(user: User, role: str, actor: Actor) -> None:
+    with _keeping_an_admin(user):
+        _set_role(user, role, actor)
+
+
+def _set_role(user: User, role: str, actor: Actor) -> None:
     before = sorted(set(user.groups.values_list("name", flat=True)) & set(ROLES))
-    if role != "admin":
-        _keep_an_admin(user)
     user.groups.remove(*Group.objects.filter(name__in=ROLES))
     user.groups.add(Group.objects.get(name=role))
     audit.record(actor, "user.set_role", f"user {user.username}", "", {"role": ", ".join(before)}, {"role": role})
 
 
-@transaction.atomic
 def set_active(user: User, active: bool, actor: Actor) -> None:
     """The sessions and tokens of a deactivated user stop working at once."""
-    if not active:
-        _keep_an_admin(user)
+    with _keeping_an_admin(user):
+        get_user_model().objects.filter(pk=user.pk).update(is_active=active)
+        action = "user.activate" if active else "user.deactivate"
+        audit.record(actor, action, f"user {user.username}", "", {"active": not active}, {"active": active})
     user.is_active = active
-    user.save(update_fields=["is_active"])
-    action = "user.activate" if active else "user.deactivate"
-    audit.record(actor, action, f"user {user.username}", "", {"active": not active}, {"active": active})
 
 
 @transaction.atomic
@@ -147,12 +168,6 @@ def record_failed_sign_in(username: str, address: str) -> None:
         audit.record(SYSTEM, "user.sign_in_failed", subject, after={"address": address[:64]})
     except DatabaseError as error:  # a full disk: a sign-in does not depend on the log
         log.warning("signin.not_audited", error=str(error))
-
-
-def _keep_an_admin(user: User) -> None:
-    others = get_user_model().objects.filter(groups__name="admin", is_active=True).exclude(pk=user.pk)
-    if not others.exists() and user.groups.filter(name="admin").exists():
-        raise LastAdmin(f"{user.username} is the last administrator")
 
 
 # Tokens
