@@ -7,7 +7,6 @@ the index. An engine whose events are refused too often is left alone for LONGES
 
 import asyncio
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -16,6 +15,7 @@ import zmq
 
 from router.contract.redis.staleness import KV_EVENTS_STALE_S
 from router.kv_events.batch import BlocksCleared, BlocksStored, KvEventBatch, Undecodable, decode
+from router.kv_events.delay import ShortestDelay
 from router.kv_events.inbox import ZmqSubscription
 from router.kv_events.sequence import Sequence
 from router.kv_events.sources import KvEventSource, NoEvents
@@ -61,8 +61,8 @@ class Feed:
         self.block_size = 0  # tokens; 0 before the first block event
         self.event_at: float | None = None  # s, Unix, engine's clock: time of the latest batch
         self.confirmed_at: float | None = None  # s, Unix: last time the index was known to be up to date
-        self.behind_s = 0.0  # delay of the latest batch beyond the shortest delay seen
-        self._quickest_s = math.inf  # shortest delay; includes the difference of the two clocks
+        self.behind_s = 0.0  # delay of the latest batch beyond the shortest one of late
+        self._shortest = ShortestDelay()  # includes the difference of the two clocks
         self.purges = 0
         self.batches = 0
         self._gaps = self._replayed = 0  # counts of earlier connections
@@ -116,7 +116,7 @@ class Feed:
         self._gaps, self._replayed = self.gaps, self.replayed
         self._sequence = self._new_sequence()
         self._group_known = False
-        self._quickest_s, self.behind_s = math.inf, 0.0
+        self._shortest, self.behind_s = ShortestDelay(), 0.0
         self._failure: Exception | None = None
         self._refused_here = 0
         self._lost.clear()
@@ -171,8 +171,7 @@ class Feed:
 
     def _measure_delay(self, now: float) -> None:
         if self.event_at is not None:
-            self._quickest_s = min(self._quickest_s, now - self.event_at)
-            self.behind_s = now - self.event_at - self._quickest_s
+            self.behind_s = self._shortest.beyond(now - self.event_at, time.monotonic())
 
     def _seen_before(self, payload: bytes) -> None:
         """Either a batch that was replayed too, or the engine restarted and counts from 0 again: then reconnect."""

@@ -1,0 +1,17 @@
+"""Whether two instances may share a request: one computes its prompt, the other its answer."""
+
+from router.flows import bodies
+from router.request.call import Call
+from router.tokenize.api_paths import LIMITS
+
+Division = tuple[str, bool]  # why one instance must do it all, empty: two may; whether it generates an answer
+UNDIVIDED: Division = ("", True)  # where every instance does both, nobody asks
+
+
+def division(call: Call) -> Division:
+    connectors = call.pool.decode_connectors
+    if connectors is None:
+        return UNDIVIDED
+    document, api_path = call.request.prompt.document, call.api_path
+    reasons = (bodies.unsuited(document, api_path, connector) for connector in connectors)
+    return next((why for why in reasons if why), ""), api_path in LIMITS

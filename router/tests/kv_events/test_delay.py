@@ -1,0 +1,48 @@
+"""Events are late when they come later than the quickest of late did, whatever the engine's clock says."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.kv_events.delay import FORGOTTEN_S, ShortestDelay
+
+
+def test_the_difference_of_the_clocks_is_no_delay() -> None:
+    shortest = ShortestDelay()
+    assert shortest.beyond(-3600.0, 0) == 0
+    assert shortest.beyond(-3599.5, 1) == 0.5
+
+
+@pytest.mark.parametrize("set_back_s", [5.0, 3600.0])
+def test_a_clock_that_was_set_back_is_forgotten_after_a_while(set_back_s: float) -> None:
+    shortest = ShortestDelay()
+    shortest.beyond(0.01, 0)
+    assert shortest.beyond(set_back_s, 1) == pytest.approx(set_back_s - 0.01)
+    late = [shortest.beyond(set_back_s, second) for second in range(2, int(2 * FORGOTTEN_S) + 2)]
+    assert late[-1] == 0
+    assert late[int(FORGOTTEN_S) - 3] > 1  # not before: the engine may really be late
+
+
+def test_a_clock_that_was_set_forward_counts_at_once() -> None:
+    shortest = ShortestDelay()
+    shortest.beyond(0.01, 0)
+    assert shortest.beyond(-5.0, 1) == 0
+    assert shortest.beyond(-4.0, 2) == 1
+
+
+def test_what_was_seen_before_a_long_silence_is_forgotten() -> None:
+    shortest = ShortestDelay()
+    shortest.beyond(0.01, 0)
+    assert shortest.beyond(7.0, 2 * FORGOTTEN_S) == 0
+
+
+@given(st.lists(st.tuples(st.floats(0, 50), st.floats(-10, 10)), min_size=1, max_size=40))
+def test_it_is_the_least_of_at_least_one_window_and_at_most_two(steps: list[tuple[float, float]]) -> None:
+    shortest, now, seen = ShortestDelay(), 0.0, []
+    for passed_s, delay_s in steps:
+        now += passed_s
+        seen.append((now, delay_s))
+        beyond = shortest.beyond(delay_s, now)
+        of_one = min(delay for at, delay in seen if now - at < FORGOTTEN_S)
+        of_two = min(delay for at, delay in seen if now - at < 2 * FORGOTTEN_S)
+        assert delay_s - of_one <= beyond <= delay_s - of_two
