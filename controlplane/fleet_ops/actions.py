@@ -9,6 +9,7 @@ from msgspec import to_builtins
 from controlplane.audit.services import Actor, record
 from controlplane.deliveries import joining
 from controlplane.deliveries.joining import ServedPool
+from controlplane.policies import served
 from controlplane.policies.models import Policy
 from fleet import selectors, services
 from fleet.calibration import services as calibrations
@@ -79,6 +80,11 @@ def _check_policies(spec: FleetSpec) -> None:
         for index, pool in enumerate(spec.pools)
         if known and pool.policy not in known
     ]
+    problems += [
+        Problem(f"spec.pools[{index}].policy", pool.policy, f"the policy {pool.policy} cannot serve it: {why}")
+        for index, pool in enumerate(spec.pools)
+        if (why := served.why_not_by(pool.policy, pool))
+    ]
     if problems:
         raise InvalidFleet(problems)
 
@@ -143,6 +149,8 @@ def roll_back(pool_name: str, actor: Actor, reason: str, number: int | None = No
     with transaction.atomic():
         before = to_builtins(config(pool_spec(selectors.pool(pool_name))))
         made = rollback.rollback_pool(pool_name, actor.name, reason, number)
+        if why := served.why_not_now(selectors.pool(pool_name)):
+            raise NotPossible(f"{pool_name}: its policy cannot serve that configuration: {why}")
         record(actor, "pool.rollback", pool_name, reason, before, made.config)
     return made
 

@@ -48,6 +48,7 @@ __all__ = [
     "default_document",
     "discard_draft",
     "ensure_default_policy",
+    "ensure_offload_policy",
     "open_draft",
     "patch_draft",
     "publish",
@@ -60,6 +61,7 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 DEFAULT_POLICY = "default"
+OFFLOAD_POLICY = "prefill-decode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +105,25 @@ def create_policy(name: str, document: JsonObject, actor: Actor, reason: str) ->
 
 def ensure_default_policy(overrides: Mapping[str, Json] | None = None) -> Policy:
     """The policy that pools have without a choice of their own; created once, from the default document."""
-    policy, _ = Policy.objects.get_or_create(name=DEFAULT_POLICY)
+    reason = "First version, for the demo traffic" if overrides else "First version, with the defaults"
+    return _ensure(DEFAULT_POLICY, documents.apply_overrides(documents.default(), overrides or {}), reason)
+
+
+def ensure_offload_policy() -> Policy:
+    """The policy for pools whose instances only prefill or only decode; created once."""
+    return _ensure(OFFLOAD_POLICY, documents.default("adaptive_offload"), "First version, for prefill and decode pools")
+
+
+def _ensure(name: str, document: JsonObject, reason: str) -> Policy:
+    policy, _ = Policy.objects.get_or_create(name=name)
     if not policy.versions.exists():
         try:
             with transaction.atomic():
-                document = check_document(documents.apply_overrides(documents.default(), overrides or {}))
-                reason = "First version, for the demo traffic" if overrides else "First version, with the defaults"
+                document = check_document(document)
                 versions.add_version(policy, document, SYSTEM, reason)
                 audit.record(SYSTEM, "policy.create", f"policy {policy.name} v1", "Made at first start", None, document)
         except IntegrityError:
-            log.info("policy.default_made_elsewhere")
+            log.info("policy.made_elsewhere", policy=name)
     return policy
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from django.db.models import F, Max
 
 from controlplane.audit.services import Actor
+from controlplane.policies import served
 from controlplane.policies.models import Policy, PolicyVersion
 from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
@@ -17,7 +18,11 @@ def next_number(policy: Policy) -> int:
 
 
 def add_version(policy: Policy, document: JsonObject, actor: Actor, reason: str, **links: Any) -> PolicyVersion:
-    """Of two at the same time the database lets one have the number; the other gets IntegrityError."""
+    """Of two at the same time the database lets one have the number; the other gets IntegrityError.
+
+    PolicyInvalid when it could not serve a pool of the policy.
+    """
+    served.check(policy, document)
     return PolicyVersion.objects.create(
         policy=policy,
         number=next_number(policy),

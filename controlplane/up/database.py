@@ -15,7 +15,7 @@ from controlplane.accounts.services import ensure_admin
 from controlplane.audit.services import on_host
 from controlplane.fleet_ops import actions
 from controlplane.policies.errors import RulesForbid
-from controlplane.policies.services import ensure_default_policy
+from controlplane.policies.services import ensure_default_policy, ensure_offload_policy
 from controlplane.up import CannotStart
 from controlplane.up.console import say
 from controlplane.up.plan import Options
@@ -38,6 +38,7 @@ def prepare(options: Options) -> str:
             call_command("migrate", verbosity=0, interactive=False, skip_checks=True)
         password = ensure_admin().password or ""
         ensure_default_policy(DEMO_POLICY if options.demo else None)
+        ensure_offload_policy()
         _apply_fleet(options)
         return password
     except env.BadSetting as error:

@@ -37,34 +37,48 @@ async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease
     """The connection with the answer; the caller releases it. Raises UpstreamError and ErrorResponse."""
     before = call.outcome.offload
     if before is None and not decision.prefill:
-        return await post(call, endpoint, call.request.body)
-    way = _again(call, endpoint, before) if before is not None else _offload(call, decision, endpoint)
+        return await _alone(call, endpoint)
+    way = _again(call, decision, endpoint, before) if before is not None else _offload(call, decision, endpoint)
     try:
         answering = await way
     except PrefillFailed as error:
-        _give_up(call, error)
+        _give_up(call, endpoint, error)
         answering = None
     if answering is not None and call.outcome.flow != "colocated":
         return answering
     lease.charge(decision.new_tokens)
-    return answering or await post(call, endpoint, call.request.body)
+    return answering or await _alone(call, endpoint)
 
 
-def _give_up(call: Call, error: PrefillFailed) -> None:
-    """Fall back to the decoder; ErrorResponse when the policy allows no fallback."""
+async def _alone(call: Call, endpoint: Endpoint) -> EngineResponse:
+    """The instance computes the prompt itself; one that only decodes would wait for it for ever."""
+    if endpoint.role == "decode":
+        why = call.outcome.offload.reason if call.outcome.offload is not None else "no instance computes the prompt"
+        message = f"{endpoint.id} only decodes: {why}: retry in 1 s"
+        raise ErrorResponse(503, "no_instance_ready", message, retry_after_s=1)
+    return await post(call, endpoint, call.request.body)
+
+
+def _give_up(call: Call, endpoint: Endpoint, error: PrefillFailed) -> None:
+    """Fall back to the decoder; ErrorResponse when the policy allows no fallback, or the decoder only decodes."""
     assert call.outcome.offload is not None  # noqa: S101 - narrows the type: only an offload raises it
-    if call.rules["failure.offload_fallback"] == "local":
+    if call.rules["failure.offload_fallback"] == "local" and endpoint.role != "decode":
         call.outcome.offload.local("fallback", str(error))
         return
     call.outcome.offload.local("failed", str(error))
-    status, code = (504, "prefill_timeout") if error.timed_out else (502, "prefill_failed")
-    raise ErrorResponse(status, code, f"the prefill failed: {error}") from None
+    code = "prefill_timeout" if error.timed_out else "prefill_failed"
+    raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
 
 
-async def _again(call: Call, endpoint: Endpoint, before: Offload) -> EngineResponse | None:
-    """After a failed attempt: decode with the KV that is still held; None without any."""
+async def _again(call: Call, decision: Decision, endpoint: Endpoint, before: Offload) -> EngineResponse | None:
+    """After a failed attempt: decode with the KV that is still held; None without any.
+
+    An instance that only decodes gets another offload instead.
+    """
     if before.kept is not None and endpoint.connector == before.connector and endpoint.id != before.prefill:
         return await decode(call, endpoint, before, before.kept)
+    if decision.prefill and endpoint.role == "decode":
+        return await _offload(call, decision, endpoint)
     if before.outcome in ("", "ok"):
         before.local("fallback", "the decoder failed")
     return None

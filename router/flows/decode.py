@@ -32,7 +32,7 @@ async def decode(
         return connection
     connection.release()
     why = f"{endpoint.id} did not get the KV of {offload.prefill}: {_message(connection)}"
-    if call.rules["failure.offload_fallback"] == "fail":
+    if call.rules["failure.offload_fallback"] == "fail" or endpoint.role == "decode":
         raise PrefillFailed(why)
     offload.local("fallback", why)
     return await post(call, endpoint, call.request.body)

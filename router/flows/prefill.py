@@ -12,7 +12,7 @@ from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import attribute, failed
 from router.request import predict
 from router.request.call import Call
-from router.request.offload import Offload, PrefillBroken, PrefillFailed, PrefillLate
+from router.request.offload import Offload, PrefillBroken, PrefillFailed, PrefillLate, PromptRefused
 from router.upstream import usage
 from router.upstream.errors import FirstByteTimeout, ProtocolError, RouterExhausted, UpstreamError
 from router.upstream.fetch import whole
@@ -54,8 +54,13 @@ async def _fetch(
     call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, forwarded: bytes | None
 ) -> bytes:
     limit_s = call.rules["failure.prefill_timeout_s"]
-    endpoint.breaker.begin()
-    lease = endpoint.lease(tokens)
+    with endpoint.lease(tokens, call.pool.queue.wake):
+        return await _leased(call, endpoint, offload, body, limit_s, forwarded)
+
+
+async def _leased(
+    call: Call, endpoint: Endpoint, offload: Offload, body: bytes, limit_s: float, forwarded: bytes | None
+) -> bytes:
     offload.alone = endpoint.requests == 1
     call.pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks)
     sent = predict.computing(call, endpoint)
@@ -72,10 +77,7 @@ async def _fetch(
     finally:
         offload.prefill_ms = (time.perf_counter() - offload.began) * 1000
         offload.alone = offload.alone and endpoint.requests == 1  # and none came while it ran
-        endpoint.breaker.neutral()
-        lease.end()
         predict.over(sent)
-        call.pool.queue.wake()
 
 
 async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, forwarded: bytes | None) -> bytes:
@@ -89,8 +91,10 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, f
     if connection.status != 200:
         if connection.status >= 500 and connection.status != 503:
             failed(call.pool, endpoint)
-        kind = PrefillBroken if connection.status >= 500 or connection.status == 429 else PrefillFailed
-        raise kind(f"{endpoint.id} answered {connection.status}: {raw[:200].decode('utf-8', 'replace')}")
+        why = f"{endpoint.id} answered {connection.status}: {raw[:200].decode('utf-8', 'replace')}"
+        if 400 <= connection.status < 500 and connection.status != 429:
+            raise PromptRefused(why, connection.status)
+        raise (PrefillBroken if connection.status >= 500 or connection.status == 429 else PrefillFailed)(why)
     endpoint.breaker.answered()
     return raw
 

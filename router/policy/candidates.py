@@ -75,6 +75,10 @@ class Candidates(Sequence[Candidate]):
             kept["history_tokens"] = request.history_tokens
         if request.prefix_key:
             kept["prefix_key"] = request.prefix_key
+        if request.indivisible:
+            kept["indivisible"] = request.indivisible
+        if not request.generates:
+            kept["generates"] = False
         if request.rates is not UNKNOWN:
             kept["rates"] = astuple(request.rates)
         return kept

@@ -22,14 +22,15 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     policy would pick by cache.
     """
     strategy, fleet = STRATEGIES[policy.strategy], fleet_of(instances)
-    refused = refusals(fleet, policy, offloads=strategy.offloads)
+    by_policy = not strategy.offloads and policy["flow.heavy"] == "offload"
+    refused = refusals(fleet, request, policy, offloads=by_policy or strategy.offloads, picks_prefill=strategy.offloads)
     if len(refused) == len(fleet):
         return _no_instance(request, fleet, policy, refused, draw)
     able = fleet.only([position not in refused for position in range(len(fleet))]) if refused else fleet
     view = View(request, able, policy, draw, fleet)
     pick = strategy.rank(view)
-    if pick.request_class == "heavy" and not strategy.offloads and policy["flow.heavy"] == "offload":
-        pick = offloaded(view, pick)
+    if pick.prefill is None and (pick.instance.role == "decode" or (by_policy and pick.request_class == "heavy")):
+        pick = offloaded(view, pick)  # an instance that only decodes implies it; the filters see to who can prefill
     prefill = None if pick.refused else pick.prefill
     cached = view.held_on(pick.instance)
     return Decision(  # positional: keywords would take more than twice as long

@@ -68,6 +68,8 @@ def situation(receipt: "Receipt") -> DecisionInputs:
             rates=Rates(*kept.get("rates", ())[:RATES]),
             prefix_key=kept.get("prefix_key", 0),
             turn=kept["turn"],
+            indivisible=kept.get("indivisible", ""),
+            generates=kept.get("generates", True),
         )
         return DecisionInputs(request, columns.instances(), float(kept["draw"]))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -40,6 +40,8 @@ class RoutingRequest(Value, frozen=True):
     rates: Rates = UNKNOWN
     prefix_key: int = 0  # 0–65535, from the hash of the prompt's first 1,024 bytes: equal beginnings, equal keys
     turn: int = 0  # how many requests the router has decided before: round robin keeps no state of its own
+    indivisible: str = ""  # why one instance must compute the prompt and the answer; empty when two may
+    generates: bool = True  # an answer of tokens; others need no instance that decodes
 
 
 class InstanceState(Value, frozen=True):
@@ -55,7 +57,7 @@ class InstanceState(Value, frozen=True):
     kv_tokens: int = 0  # KV capacity in tokens, 0 when unknown
     block_size: int = 16  # tokens per KV block
     refused: str = ""  # why it cannot take a request; empty when it can
-    role: Role = "both"  # "prefill" never decodes, "decode" computes no long prompt
+    role: Role = "both"  # "prefill" never decodes, "decode" computes no prompt
     connector: str = ""  # how KV blocks leave and reach it, a key of router.flows.OFFLOADS; empty when they cannot
     pair: str = ""  # id of the only instance that can prefill for it; empty: any with the connector
 

@@ -1,5 +1,6 @@
 """One instance as the router knows it: its address, its load, its health."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from router.contract.redis.published import PublishedInstance
@@ -105,24 +106,32 @@ class Endpoint:
             self.others = load
             self.touch()
 
-    def lease(self, tokens: int) -> "Lease":
-        """Count a request with this many new tokens as sent here."""
-        self.requests += 1
-        self.prefill_tokens += tokens
-        self.touch()
-        return Lease(self, tokens)
+    def lease(self, tokens: int, given_back: Callable[[], None]) -> "Lease":
+        """`with` it, a request with this many new tokens counts as sent here; `given_back` is called at its end."""
+        return Lease(self, tokens, given_back)
 
 
 class Lease:
-    """One request's share of an instance's load, from sending to its end."""
+    """One request's share of an instance's load and of its breaker, from sending to its end."""
 
-    __slots__ = ("_decoding", "_endpoint", "_tokens", "alone")
+    __slots__ = ("_decoding", "_endpoint", "_given_back", "_probe", "_tokens", "alone")
 
-    def __init__(self, endpoint: Endpoint, tokens: int) -> None:
+    def __init__(self, endpoint: Endpoint, tokens: int, given_back: Callable[[], None]) -> None:
         self._endpoint: Endpoint | None = endpoint
         self._tokens = tokens
+        self._given_back = given_back
         self._decoding = False
+        self._probe = endpoint.breaker.begin()
+        endpoint.requests += 1
+        endpoint.prefill_tokens += tokens
         self.alone = endpoint.requests == 1  # no other request of this router, up to the first byte
+        endpoint.touch()
+
+    def __enter__(self) -> "Lease":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def charge(self, tokens: int) -> None:
         """Add new tokens: the prompt is computed here after all."""
@@ -143,12 +152,15 @@ class Lease:
             endpoint.touch()
 
     def end(self) -> None:
+        """Once; further calls change nothing."""
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is None:
             return
+        endpoint.breaker.end(self._probe)
         endpoint.requests -= 1
         if self._decoding:
             endpoint.decodes -= 1
         else:
             endpoint.prefill_tokens -= self._tokens
         endpoint.touch()
+        self._given_back()

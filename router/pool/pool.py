@@ -9,6 +9,7 @@ from router.contract.redis.published import FleetValue, FullRollout, PolicyValue
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 from router.policy.decide import decide
 from router.policy.schema import document
+from router.policy.serves import able
 from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RequestClass, RoutingRequest
 from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
@@ -44,6 +45,7 @@ class Pool:
         self.endpoints: dict[str, Endpoint] = {}
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
+        self.decode_connectors: tuple[str, ...] | None = None  # of those that only decode; None: all do both
         self.trouble = ""  # of the worker registry that amends them
         self.exhaustion = (0.0, "")  # s, Unix, and why the router could open no connection
         self.fleet_view = FleetView()
@@ -134,6 +136,9 @@ class Pool:
 
     def _replace(self, endpoints: dict[str, Endpoint]) -> None:
         before, self.endpoints = self.endpoints, endpoints
+        divided = any(one.role != "both" for one in endpoints.values())
+        connectors = {one.connector for one in endpoints.values() if one.role == "decode"}
+        self.decode_connectors = tuple(sorted(connectors)) if divided else None
         self.fleet_view.take(endpoints)
         for endpoint in before.values():
             now = endpoints.get(endpoint.id)
@@ -170,9 +175,11 @@ class Pool:
         fleet = self.fleet_view.fleet(tried, now, self.policy["failure.breaker_open_s"])
         return decide(request, fleet, policy or self.policy, random())  # noqa: S311 - ties, no secret
 
-    def able(self, tried: Mapping[str, str], now: float) -> bool:
-        """An instance could take the request if it had capacity."""
+    def able(self, request: RoutingRequest, tried: Mapping[str, str], now: float, policy: Policy) -> bool:
+        """An instance could take the request if it had capacity. The arguments are those of `decide`."""
         open_s = self.policy["failure.breaker_open_s"]
+        if self.decode_connectors is not None:
+            return able(request, self.fleet_view.fleet(tried, now, open_s), policy)
         return any(
             not tried.get(endpoint.id) and not endpoint.refusal(now, open_s) for endpoint in self.endpoints.values()
         )

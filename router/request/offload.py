@@ -10,6 +10,7 @@ class PrefillFailed(Exception):
 
     timed_out = False
     elsewhere = False  # another instance may compute the prompt
+    status = 502  # of the answer where nobody else computes it
 
 
 class PrefillBroken(PrefillFailed):
@@ -18,6 +19,15 @@ class PrefillBroken(PrefillFailed):
 
 class PrefillLate(PrefillFailed):
     timed_out = True
+    status = 504
+
+
+class PromptRefused(PrefillFailed):
+    """The engine says that the request is wrong."""
+
+    def __init__(self, why: str, status: int) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 @dataclass(slots=True)

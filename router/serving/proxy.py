@@ -10,15 +10,15 @@ from router.http import body, errors, headers
 from router.http.body import ClientGone
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
-from router.policy.types import Decision
+from router.policy.types import Decision, RoutingRequest
 from router.pool.admission import CODES, Admission, Refusal, Wait
 from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import attribute, failed
-from router.pool.pool import Pool
 from router.request import predict
 from router.request.call import Call
 from router.request.outcome import Attempt
 from router.serving import admit, delivery, prepare, relay
+from router.serving.division import division
 from router.serving.learning import learn
 from router.serving.pools import Pools
 from router.serving.relay import BegunAnswer
@@ -95,7 +95,7 @@ class Proxy:
         refusal = admission.begin(time.perf_counter())
         while refusal is None:
             decision = self._decide(call, tried)
-            step = admission.decided(decision, call.rules, time.perf_counter(), lambda: _able(call.pool, tried))
+            step = admission.decided(decision, call.rules, time.perf_counter(), lambda: _able(call, tried))
             if isinstance(step, Decision):
                 return step
             refusal = await self._wait(call, admission, step) if isinstance(step, Wait) else step
@@ -127,40 +127,36 @@ class Proxy:
         endpoint = pool.endpoints[decision.instance]
         attempt, outcome = Attempt(endpoint.id), call.outcome
         outcome.attempts.append(attempt)
-        endpoint.breaker.begin()
-        lease = endpoint.lease(0 if decision.prefill else decision.new_tokens)
-        self._sessions.sent(call, endpoint)
-        connection: EngineResponse | None = None
-        try:
-            connection = await serve(call, decision, endpoint, lease)
-            attempt.status = connection.status
-            self.stalls.watch(connection, call.rules["failure.stream_idle_timeout_s"])
-            answer = await relay.begin(connection)
-            outcome.first_byte = time.perf_counter()
-            lease.first_byte()
-            outcome.alone = lease.alone and not outcome.queued_s and len(outcome.attempts) == 1
-            if outcome.offload is not None:
-                outcome.offload.arrived = outcome.first_byte
-            if self._is_refused(call, endpoint, attempt, tried, left):
+        with endpoint.lease(0 if decision.prefill else decision.new_tokens, pool.queue.wake) as lease:
+            self._sessions.sent(call, endpoint)
+            connection: EngineResponse | None = None
+            try:
+                connection = await serve(call, decision, endpoint, lease)
+                attempt.status = connection.status
+                self.stalls.watch(connection, call.rules["failure.stream_idle_timeout_s"])
+                answer = await relay.begin(connection)
+                outcome.first_byte = time.perf_counter()
+                lease.first_byte()
+                outcome.alone = lease.alone and not outcome.queued_s and len(outcome.attempts) == 1
+                if outcome.offload is not None:
+                    outcome.offload.arrived = outcome.first_byte
+                if self._is_refused(call, endpoint, attempt, tried, left):
+                    return False
+                await self._pass_on(call, endpoint, answer, client)
+                return True
+            except UpstreamError as error:
+                attribute(pool, endpoint, error)
+                attempt.error = tried[endpoint.id] = str(error)
+                if outcome.begun:
+                    raise
+                if left <= 0 or not _able(call, tried):
+                    raise _failure(call, error) from None
                 return False
-            await self._pass_on(call, endpoint, answer, client)
-            return True
-        except UpstreamError as error:
-            attribute(pool, endpoint, error)
-            attempt.error = tried[endpoint.id] = str(error)
-            if outcome.begun:
-                raise
-            if left <= 0 or not _able(pool, tried):
-                raise _failure(call, error) from None
-            return False
-        finally:
-            endpoint.breaker.neutral()  # unless it was counted as success or failure
-            lease.end()
-            predict.over(call.prediction.under_way)
-            if connection is not None:
-                self.stalls.forget(connection)
-                connection.release()
-            pool.queue.wake()
+            finally:
+                predict.over(call.prediction.under_way)
+                if connection is not None:
+                    self.stalls.forget(connection)
+                    connection.release()
 
     def _is_refused(self, call: Call, endpoint: Endpoint, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
         """Judge the engine's status; True to try another instance."""
@@ -172,7 +168,7 @@ class Proxy:
             failed(pool, endpoint)
         attempt.error = f"answered {status}"
         refused = {**tried, endpoint.id: attempt.error}
-        if left <= 0 or not _able(pool, refused):
+        if left <= 0 or not _able(call, refused):
             return False  # the client gets the engine's own answer
         tried[endpoint.id] = attempt.error
         return True
@@ -190,8 +186,10 @@ class Proxy:
             outcome.error = f"{endpoint.id} answered {status}"
 
 
-def _able(pool: Pool, tried: dict[str, str]) -> bool:
-    return pool.able(tried, asyncio.get_running_loop().time())
+def _able(call: Call, tried: dict[str, str]) -> bool:
+    indivisible, generates = division(call)
+    request = RoutingRequest(0, indivisible=indivisible, generates=generates)
+    return call.pool.able(request, tried, asyncio.get_running_loop().time(), call.rules)
 
 
 def _refused(call: Call, refusal: Refusal, tried: dict[str, str]) -> ErrorResponse:

@@ -11,6 +11,7 @@ from router.pool.affinity import Bound
 from router.pool.endpoint import Endpoint
 from router.request import predict
 from router.request.call import Call
+from router.serving.division import division
 
 
 class SharedSessions(Protocol):
@@ -63,8 +64,9 @@ class Sessions:
         asked, tokens = call.request, call.prediction.prompt_tokens
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
         prefix_key, rates = _prefix_key(asked.chunks), call.pool.rates
+        divided = division(call) if call.pool.decode_connectors is not None else ()
         return RoutingRequest(  # positional: more than twice as fast as by name
-            tokens, call.session_key, bound_to, history_tokens, held, tiers, rates, prefix_key, asked.turn
+            tokens, call.session_key, bound_to, history_tokens, held, tiers, rates, prefix_key, asked.turn, *divided
         )
 
     def sent(self, call: Call, endpoint: Endpoint) -> None:

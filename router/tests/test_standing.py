@@ -32,7 +32,7 @@ def seen(fleet_view: FleetView, now: float = 0.0, **tried: str) -> dict[str, Any
 
 
 def lease(endpoints: dict[str, Endpoint]) -> Lease:
-    return endpoints["b"].lease(500)
+    return endpoints["b"].lease(500, lambda: None)
 
 
 def test_what_is_sent_begun_and_over_is_seen_at_once(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:

@@ -1,5 +1,7 @@
 """A circuit breaker per instance. Pure: time is an argument (s, any clock that only goes forward)."""
 
+NO_PROBE = 0
+
 
 class Breaker:
     """Closed until `failures` in a row; then open for `open_s`; then one request tries the instance (half open).
@@ -7,39 +9,43 @@ class Breaker:
     Back-pressure (429, 503) and cancellation are neither success nor failure.
     """
 
-    __slots__ = ("_failed", "_opened_at", "_probing")
+    __slots__ = ("_failed", "_opened_at", "_probe", "_probes")
 
     def __init__(self) -> None:
         self._failed = 0
         self._opened_at: float | None = None
-        self._probing = False
+        self._probe = NO_PROBE  # the number of the request that is trying the instance
+        self._probes = 0
 
     @property
     def state(self) -> str:
         if self._opened_at is None:
             return "closed"
-        return "half open" if self._probing else "open"
+        return "half open" if self._probe else "open"
 
     def refusal(self, now: float, open_s: float) -> str:
         """Why the instance takes no request; empty when it takes one."""
         if self._opened_at is None:
             return ""
-        if self._probing:
+        if self._probe:
             return "breaker half open: one request is trying it"
         left = self._opened_at + open_s - now
         return f"breaker open after {self._failed} failures in a row" if left > 0 else ""
 
-    def begin(self) -> None:
-        """A request is sent. It is the probe when the breaker is not closed."""
-        if self._opened_at is not None:
-            self._probing = True
+    def begin(self) -> int:
+        """A request is sent: the number of its probe, or NO_PROBE. Every request ends with `end` of that number."""
+        if self._opened_at is None or self._probe:
+            return NO_PROBE
+        self._probes += 1
+        self._probe = self._probes
+        return self._probe
 
     def answered(self) -> None:
         """A response has begun: that closes the breaker. Earlier failures stay counted until a response is whole."""
         if self._opened_at is not None:
             self._failed = 0
             self._opened_at = None
-            self._probing = False
+            self._probe = NO_PROBE
 
     def served(self) -> None:
         """A response is whole."""
@@ -47,10 +53,12 @@ class Breaker:
             self._failed = 0
 
     def failed(self, now: float, failures: int) -> None:
+        """A failure of any request: an open breaker stays open for as long again."""
         self._failed += 1
-        if self._probing or self._failed >= failures:
+        if self._opened_at is not None or self._failed >= failures:
             self._opened_at = now
-        self._probing = False
 
-    def neutral(self) -> None:
-        self._probing = False
+    def end(self, probe: int) -> None:
+        """The request is over, whatever became of it. Only its own probe ends with it."""
+        if probe and probe == self._probe:
+            self._probe = NO_PROBE

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand
 
 from controlplane import private_files
 from controlplane.accounts.services import ensure_admin
-from controlplane.policies.services import ensure_default_policy
+from controlplane.policies.services import ensure_default_policy, ensure_offload_policy
 from controlplane.up import plan
 from controlplane.up.plan import Options, Surroundings
 
@@ -73,10 +73,11 @@ class Command(BaseCommand):
         os.execv(argv[0], argv)  # noqa: S606 - our own interpreter, no shell
 
     def _prepare(self) -> None:
-        """Migrations, the administrator and the default policy. Safe to repeat."""
+        """Migrations, the administrator and the first policies. Safe to repeat."""
         if opened := private_files.tighten(settings.DATA_DIR):
             self.stdout.write(f"closed to other users: {private_files.describe(opened)}")
         call_command("migrate", interactive=False)
         if password := ensure_admin().password:
             self.stdout.write(f"user admin, password {password}  (shown this once)")
         ensure_default_policy()
+        ensure_offload_policy()

@@ -10,6 +10,7 @@ from fleet.engine.request import EngineRequest as Work
 from router.policy.decide import decide
 from router.policy.fleet import FleetColumns
 from router.policy.rules.classify import classify
+from router.policy.serves import ANY, able
 from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RoutingRequest
 from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
@@ -41,9 +42,9 @@ class SimRouter:
         self.queue = AdmissionQueue()
         self.queue.shares = {name: policy[f"admission.share_{name}"] for name in CLASSES}
 
-    def able(self) -> bool:
-        """An instance could take a request if it had capacity; none of them ever fails here."""
-        return bool(self._endpoints)
+    def able(self, call: SimCall) -> bool:
+        """An instance could take the request if it had capacity; none of them ever fails here."""
+        return able(ANY, self._fleet, self.policy_of(call))
 
     def session_of(self, named: str, chain: Sequence[int]) -> str | None:
         """By name, else by the conversation that its prompt continues."""

@@ -139,7 +139,7 @@ class _Run:
         """Decide, then send the request, let it wait or refuse it."""
         sim_router = self._sim_router
         decision = sim_router.decide(call, self._now)
-        step = call.admission.decided(decision, sim_router.policy_of(call), self._now, sim_router.able)
+        step = call.admission.decided(decision, sim_router.policy_of(call), self._now, partial(sim_router.able, call))
         if isinstance(step, Decision):
             self._send(call, step)
         elif isinstance(step, Wait):

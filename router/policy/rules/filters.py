@@ -5,7 +5,8 @@ from functools import partial
 from itertools import compress, count
 
 from router.policy.fleet import FleetColumns
-from router.policy.types import InstanceState, Policy
+from router.policy.rules import roles
+from router.policy.types import InstanceState, Policy, RoutingRequest
 
 Filter = Callable[[InstanceState, Policy], str]
 
@@ -24,18 +25,14 @@ def kv_headroom(instance: InstanceState, policy: Policy) -> str:
     return f"KV usage {100 * instance.kv_usage:.1f} % is above {100 * limit:.1f} %" if instance.kv_usage > limit else ""
 
 
-def prefill_role(instance: InstanceState, policy: Policy) -> str:
-    return "it computes prompts for others" if instance.role == "prefill" else ""
-
-
 def decode_role(instance: InstanceState, policy: Policy) -> str:
-    return "it decodes what others have computed" if instance.role == "decode" else ""
+    return roles.ONLY_DECODES if instance.role == "decode" else ""
 
 
 HARD: dict[str, Filter] = {"refused": refused, "in_flight": in_flight}
 # Each applies only while it leaves other instances: a full KV cache makes requests wait, and the engine does not
 # refuse them.
-SOFT: dict[str, Filter] = {"prefill_role": prefill_role, "decode_role": decode_role, "kv_headroom": kv_headroom}
+SOFT: dict[str, Filter] = {"decode_role": decode_role, "kv_headroom": kv_headroom}
 
 
 def lost_pair(instances: FleetColumns, instance: InstanceState, policy: Policy) -> str:
@@ -46,24 +43,37 @@ def lost_pair(instances: FleetColumns, instance: InstanceState, policy: Policy) 
     return "" if able else f"{instance.pair}, which prefills for it, is not able"
 
 
-def refusals(instances: FleetColumns, policy: Policy, *, offloads: bool = False) -> dict[int, str]:
+def refusals(
+    instances: FleetColumns, request: RoutingRequest, policy: Policy, *, offloads: bool, picks_prefill: bool
+) -> dict[int, str]:
     """The rejected instances by index, each with the reason.
 
-    `offloads`: the strategy offloads prefill itself, so it may also choose instances that only decode.
+    `offloads`: the policy may have prompts computed on another instance; `picks_prefill`: its strategy chooses that
+    one, and with it freely among the instances that only decode.
     """
     asked = doubtful(instances, policy)
     if not asked:
         return {}
     found = _rejected(HARD.values(), instances, asked, policy)
-    paired: dict[str, Filter] = {"prefill_role": prefill_role, "pair": partial(lost_pair, instances)}
-    for name, rule in (paired | SOFT).items():
-        if name == "decode_role" and offloads:
+    found |= _misplaced(instances, request, [one for one in asked if one not in found], policy, offloads=offloads)
+    for name, rule in ({"pair": partial(lost_pair, instances)} | SOFT).items():
+        if name == "decode_role" and picks_prefill:
             continue
         rest = [position for position in asked if position not in found]
         more = _rejected((rule,), instances, rest, policy)
         if len(found) + len(more) < len(instances):
             found |= more
     return found
+
+
+def _misplaced(
+    instances: FleetColumns, request: RoutingRequest, positions: Sequence[int], policy: Policy, *, offloads: bool
+) -> dict[int, str]:
+    if instances.role.count("both") == len(instances):
+        return {}
+    limit: int = policy["admission.max_inflight_per_instance"]
+    rule = roles.rule(instances, request, limit, offloads=offloads)
+    return {position: why for position in positions if (why := rule(instances[position]))}
 
 
 def doubtful(instances: FleetColumns, policy: Policy) -> list[int]:

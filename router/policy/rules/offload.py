@@ -3,6 +3,7 @@
 from math import inf
 
 from router.policy.rules.filters import doubtful, kv_headroom
+from router.policy.rules.roles import prefills, sends_to
 from router.policy.types import InstanceState
 from router.policy.value import replace
 from router.policy.view import Pick, View, by_turn, least
@@ -62,16 +63,7 @@ def _connected(view: View, decoder: InstanceState) -> tuple[View, list[float]]:
 
 def _able(view: View, decoder: InstanceState) -> list[bool]:
     limit = view.policy["admission.max_inflight_per_instance"]
-    able = [
-        one.connector == decoder.connector
-        and bool(decoder.connector)
-        and one.id != decoder.id
-        and decoder.pair in ("", one.id)
-        and one.role != "decode"
-        and not one.refused
-        and one.running < limit
-        for one in view.instances
-    ]
+    able = [sends_to(one, decoder) and prefills(one, limit) for one in view.instances]
     below_limit = [
         one and not kv_headroom(instance, view.policy) for one, instance in zip(able, view.instances, strict=True)
     ]

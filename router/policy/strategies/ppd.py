@@ -18,7 +18,7 @@ def rank(view: View) -> Pick:
         return _prefill_then_decode(rest, _decoder(rest), class_by_cache(view), bound.reasons)
     request_class = class_on(view, bound.instance)
     new_tokens = view.request.prompt_tokens - view.cached_on(bound.instance)
-    if new_tokens < view.policy["strategy.local_new_tokens"]:
+    if bound.instance.role != "decode" and new_tokens < view.policy["strategy.local_new_tokens"]:
         reasons = (*bound.reasons, f"{new_tokens:,} new tokens are computed there")
         return Pick(bound.instance, request_class, "session", reasons)
     return _prefill_then_decode(view, bound.instance, request_class, bound.reasons)

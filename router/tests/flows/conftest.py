@@ -129,7 +129,7 @@ async def pair(published: Published, redis_url: str, sims: Callable[..., Sim]) -
 
         async def build(
             kv: str,
-            roles: tuple[str, ...] = ("prefill", "decode"),
+            roles: tuple[str, ...] = ("prefill", "both"),
             flags: dict[str, Any] | None = None,
             **overrides: object,
         ) -> Pair:

@@ -122,7 +122,7 @@ async def test_a_decoder_that_dies_while_it_waits_for_kv_is_retried_with_a_prefi
     first.stop()
     receipt = await world.receipt(await asking)
     assert (receipt["status"], receipt["retries"]) == (200, 1)
-    assert receipt["flow"] == "colocated"
+    assert receipt["flow"] == "offload_nixl"
     await world.nothing_is_left()
 
 

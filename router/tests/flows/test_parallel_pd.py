@@ -10,6 +10,8 @@ from router.tests.flows.conftest import PROMPT, Build, Pair
 from router.tests.flows.test_nixl import alone, text
 from router.upstream.usage import find
 
+ROLES = ("prefill", "decode")
+
 
 def said(lines: list[str], chat: bool) -> str:
     data = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
@@ -27,7 +29,7 @@ async def stream(world: Pair, path: str, **body: Any) -> list[str]:
 
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_two_instances_say_what_one_alone_would_have_said(pair: Build, streamed: bool) -> None:
-    world = await pair("neuron")
+    world = await pair("neuron", ROLES)
     if streamed:
         lines = await stream(world, "/v1/completions", prompt=PROMPT)
         answer = said(lines, chat=False)
@@ -41,7 +43,7 @@ async def test_two_instances_say_what_one_alone_would_have_said(pair: Build, str
 
 @pytest.mark.slow
 async def test_a_chat_is_one_stream_with_one_role_and_one_end(pair: Build) -> None:
-    world = await pair("neuron")
+    world = await pair("neuron", ROLES)
     messages = [{"role": "user", "content": PROMPT}]
     lines = await stream(world, "/v1/chat/completions", messages=messages, stream_options={"include_usage": True})
     body = {"model": "llama", "messages": messages, "max_tokens": 20, "ignore_eos": True}
@@ -57,7 +59,7 @@ async def test_a_chat_is_one_stream_with_one_role_and_one_end(pair: Build) -> No
 
 
 async def test_an_answer_of_one_token_is_whole(pair: Build) -> None:
-    world = await pair("neuron")
+    world = await pair("neuron", ROLES)
     lines = await stream(world, "/v1/completions", prompt=PROMPT, max_tokens=1)
     assert len(said(lines, chat=False)) == 4
     assert '"finish_reason":"length"' in "".join(lines)
@@ -75,7 +77,7 @@ async def test_other_apis_are_served_in_one_place(pair: Build) -> None:
 async def test_a_fixed_pair_needs_no_addresses(pair: Build, sims: Any) -> None:
     prefiller = sims("demo-0", kv="neuron", role="prefill")
     decoder = sims("demo-1", kv="neuron", role="decode", kv_peer=prefiller.address)
-    world = await pair("neuron")
+    world = await pair("neuron", ROLES)
     for entry, sim in zip(world.entries, (prefiller, decoder), strict=True):
         entry |= {"url": sim.url, "kv": {"peer": prefiller.address}}
     world.sims[:] = [prefiller, decoder]
@@ -117,7 +119,7 @@ async def test_declared_pairs_keep_to_themselves(pair: Build, sims: Any) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_when_the_prefill_is_dead_the_decoder_does_it_all(pair: Build, streamed: bool) -> None:
-    world = await pair("neuron")
+    world = await pair("neuron", ROLES)
     world.sims[0].stop()
     response = await world.ask(stream=streamed)
     receipt = await world.receipt(response)
@@ -137,7 +139,7 @@ async def test_when_the_decoder_is_dead_the_request_goes_to_another(pair: Build)
 
 @pytest.mark.slow
 async def test_a_client_that_leaves_ends_both(pair: Build) -> None:
-    world = await pair("neuron", flags={"time_scale": 1, "kv_hold_s": 2})
+    world = await pair("neuron", ROLES, flags={"time_scale": 1, "kv_hold_s": 2})
     asking = asyncio.ensure_future(world.ask("a longer prompt " * 5000, stream=True))
     await world.until(lambda: world.pool.endpoints["demo-0"].requests == 1)
     asking.cancel()
@@ -146,7 +148,7 @@ async def test_a_client_that_leaves_ends_both(pair: Build) -> None:
 
 @pytest.mark.slow
 async def test_a_decoder_that_dies_after_the_first_token_ends_the_stream_with_an_error(pair: Build) -> None:
-    world = await pair("neuron", flags={"kv_setup_ms": 600_000})  # six seconds
+    world = await pair("neuron", ROLES, flags={"kv_setup_ms": 600_000})  # six seconds
     body = {"model": "llama", "prompt": PROMPT, "max_tokens": 20, "ignore_eos": True, "stream": True}
     async with world.client.stream("POST", "/v1/completions", json=body) as answer:
         parts = answer.aiter_text()
@@ -162,7 +164,7 @@ async def test_a_decoder_that_dies_after_the_first_token_ends_the_stream_with_an
 @pytest.mark.parametrize("fallback", ["local", "fail"])
 async def test_kv_that_does_not_come_after_the_first_token(pair: Build, fallback: str) -> None:
     """The decoder goes on by itself, or the stream ends with an error: its beginning has been sent."""
-    world = await pair("neuron", flags={"kv_hold_s": 0.01}, failure__offload_fallback=fallback)
+    world = await pair("neuron", ROLES, flags={"kv_hold_s": 0.01}, failure__offload_fallback=fallback)
     body = {"model": "llama", "prompt": PROMPT, "max_tokens": 20, "ignore_eos": True, "stream": True}
     answer = await world.client.post("/v1/completions", json=body)
     assert answer.status_code == 200

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from router.policy.decide import decide
 from router.policy.rules.classify import classify
 from router.policy.schema import document
+from router.policy.serves import able
 from router.policy.strategies import STRATEGIES
 from router.policy.types import CLASSES, Decision, InstanceState, Policy, Rates, RoutingRequest
 
@@ -57,9 +58,49 @@ REQUESTS = st.builds(
     rates=st.sampled_from([Rates(), Rates(10_000.0), Rates(10_000.0, 100_000.0, 3e9, 0.01)]),
     prefix_key=st.sampled_from([0, 7, 65_535]),
     turn=st.integers(0, 20),
+    indivisible=st.sampled_from(["", "", "several answers to one prompt"]),
+    generates=st.sampled_from([True, True, False]),
 )
 SITUATIONS = st.tuples(REQUESTS, fleets(), st.sampled_from(POLICIES), st.floats(0, 1, exclude_max=True))
 Situation = tuple[RoutingRequest, list[InstanceState], Policy, float]
+
+
+def may_take(instance: InstanceState, situation: Situation) -> bool:
+    """Its role allows the request, in the words of the documentation."""
+    request, instances, policy, _ = situation
+    if instance.role == "prefill":
+        return not request.generates
+    if instance.role == "both":
+        return True
+    offloads = STRATEGIES[policy.strategy].offloads or policy["flow.heavy"] == "offload"
+    return offloads and not request.indivisible and any(sends(one, instance) for one in instances)
+
+
+def sends(helper: InstanceState, decoder: InstanceState) -> bool:
+    meet = helper.connector == decoder.connector != "" and decoder.pair in ("", helper.id)
+    return meet and helper.role != "decode" and not helper.refused and helper.running < 512
+
+
+@given(SITUATIONS)
+def test_no_policy_ever_picks_an_instance_whose_role_forbids_it(situation: Situation) -> None:
+    _, instances, _, _ = situation
+    by_id = {instance.id: instance for instance in instances}
+    decision = decide(*situation)
+    if not decision.instance:
+        return
+    chosen = by_id[decision.instance]
+    assert may_take(chosen, situation)
+    if chosen.role == "decode":
+        assert decision.flow == "offload"
+        assert sends(by_id[decision.prefill], chosen)
+
+
+@given(SITUATIONS)
+def test_what_could_take_a_request_is_what_is_chosen_once_it_is_free(situation: Situation) -> None:
+    request, instances, policy, draw = situation
+    free = [replace(one, running=0, prefill_tokens=0) for one in instances]
+    taken = bool(decide(request, free, policy, draw).instance)
+    assert able(request, instances, policy) == taken
 
 
 @given(SITUATIONS)
@@ -71,14 +112,14 @@ def test_an_instance_that_refuses_is_never_chosen(situation: Situation) -> None:
     if decision.instance:
         chosen = by_id[decision.instance]
         assert chosen in takers
-        takers = [one for one in takers if one.role != "prefill"] or takers
+        takers = [one for one in takers if may_take(one, situation)]
         if not STRATEGIES[policy.strategy].offloads:
             takers = [one for one in takers if one.role != "decode"] or takers
         takers = [one for one in takers if one.kv_usage <= 0.95] or takers
         assert chosen in takers
         assert next(one for one in decision.candidates if one.id == chosen.id).refused == ""
     else:
-        assert decision.rule == ("over_ttft_limit" if takers else "nobody")
+        assert decision.rule == ("over_ttft_limit" if any(may_take(one, situation) for one in takers) else "nobody")
 
 
 @given(SITUATIONS)

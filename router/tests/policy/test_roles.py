@@ -1,10 +1,14 @@
-"""What instances are there for, and who serves when those are away."""
+"""What instances are there for: who only computes prompts or only decodes never does the other."""
 
 from typing import Any
 
+import pytest
+
 from router.policy.decide import decide
 from router.policy.schema import document
-from router.policy.types import InstanceState, RoutingRequest
+from router.policy.serves import why_not
+from router.policy.strategies import STRATEGIES
+from router.policy.types import Decision, InstanceState, RoutingRequest
 
 POLICY = document.parse(document.default("least_requests"))
 
@@ -20,28 +24,97 @@ def test_who_serves_goes_before_who_helps_however_busy() -> None:
     ) == {
         "chosen": "b",
         "p": "it computes prompts for others",
-        "d": "it decodes what others have computed",
+        "d": "it decodes what others have computed, and the policy never offloads",
     }
 
 
-def test_without_anybody_else_those_that_decode_serve() -> None:
+def test_who_only_decodes_gets_no_prompt_even_where_nobody_else_is_left() -> None:
     found = refused(
         InstanceState("p", role="prefill"), InstanceState("d", role="decode"), InstanceState("b", refused="draining")
     )
-    assert found == {"chosen": "d", "p": "it computes prompts for others", "b": "draining"}
+    assert found == {
+        "chosen": "",
+        "p": "it computes prompts for others",
+        "d": "it decodes what others have computed, and the policy never offloads",
+        "b": "draining",
+    }
 
 
-def test_at_the_last_those_that_compute_prompts_serve() -> None:
-    assert (
-        refused(InstanceState("p", role="prefill"), InstanceState("d", role="decode", refused="draining"))["chosen"]
-        == "p"
+def test_who_computes_prompts_for_others_never_decodes() -> None:
+    assert refused(InstanceState("p", role="prefill", connector="nixl"))["chosen"] == ""
+
+
+def offloaded(strategy: str, request: RoutingRequest, *instances: InstanceState, **overrides: Any) -> Decision:
+    made = document.apply_overrides(document.default(strategy), overrides)
+    return decide(request, instances, document.parse(made), 0.5)
+
+
+PAIR = (InstanceState("p", role="prefill", connector="nixl"), InstanceState("d", role="decode", connector="nixl"))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_decision_for_who_only_decodes_is_an_offload_whatever_the_class(strategy: str) -> None:
+    decision = offloaded(strategy, RoutingRequest(100), *PAIR, **{"flow.heavy": "offload"})
+    assert (decision.instance, decision.flow, decision.prefill) == ("d", "offload", "p")
+
+
+def test_what_cannot_be_offloaded_does_not_reach_who_only_decodes() -> None:
+    request = RoutingRequest(100, indivisible="several answers to one prompt")
+    decision = offloaded("adaptive_offload", request, *PAIR)
+    assert decision.instance == ""
+    assert decision.reasons[2] == (
+        "1 of 2: it decodes what others have computed, and this request cannot be offloaded: "
+        "several answers to one prompt"
     )
+    assert offloaded("adaptive_offload", request, *PAIR, InstanceState("b")).instance == "b"
+
+
+def test_what_generates_nothing_is_computed_by_whoever_computes_prompts() -> None:
+    request = RoutingRequest(100, indivisible="/v1/embeddings decodes nothing", generates=False)
+    decision = offloaded("least_requests", request, *PAIR)
+    assert (decision.instance, decision.flow) == ("p", "colocated")
+
+
+@pytest.mark.parametrize(
+    "prefiller",
+    [
+        InstanceState("p", role="prefill", connector="nixl", refused="draining"),
+        InstanceState("p", role="prefill", connector="nixl", running=512),
+        InstanceState("p", role="prefill", connector="mooncake_store"),
+    ],
+    ids=["not able", "full", "of another connector"],
+)
+def test_without_a_prefill_instance_who_only_decodes_takes_nothing(prefiller: InstanceState) -> None:
+    decision = offloaded("adaptive_offload", RoutingRequest(100), prefiller, PAIR[1])
+    assert decision.instance == ""
+    assert [one.refused for one in decision.candidates][1] == (
+        "it decodes what others have computed, and no instance that is able can compute for it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "instances", "why"),
+    [
+        ({"strategy": {"name": "least_requests"}}, PAIR, "1 of its 2 instances only compute prompts"),
+        ({"strategy": {"name": "least_requests"}, "flow": {"heavy": "offload"}}, PAIR, ""),
+        ({"strategy": {"name": "ppd"}}, PAIR, ""),
+        ({"strategy": {"name": "least_requests"}}, (*PAIR, InstanceState("b")), ""),
+        ({"strategy": {"name": "least_requests"}}, PAIR[:1], ""),  # no policy could
+        ({"strategy": {"name": "least_requests"}}, (), ""),
+    ],
+)
+def test_a_policy_that_never_offloads_cannot_serve_a_pool_of_two_roles(
+    policy: dict[str, Any], instances: tuple[InstanceState, ...], why: str
+) -> None:
+    found = why_not(document.parse(policy), instances)
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
 
 
 def test_a_full_cache_is_set_aside_after_the_roles() -> None:
     full = InstanceState("full", kv_usage=0.99)
-    assert refused(full, InstanceState("d", role="decode"))["chosen"] == "full"
-    assert refused(full, InstanceState("d", role="decode"), InstanceState("b", running=9))["chosen"] == "b"
+    assert refused(full, PAIR[1])["chosen"] == "full"
+    assert refused(full, PAIR[1], InstanceState("b", running=9))["chosen"] == "b"
 
 
 def heavy(*instances: InstanceState, **overrides: Any) -> Any:

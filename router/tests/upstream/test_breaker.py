@@ -1,7 +1,19 @@
 """The breaker takes a failing instance out, and one request at a time finds out whether it is well again."""
 
+import asyncio
+from contextlib import suppress
+
+import httpx
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from router.pool.endpoint import Endpoint
+from router.serving.sessions import Sessions
+from router.tests.conftest import instance
 from router.tests.engine import break_off, events, hang_up, reply
 from router.upstream.breaker import Breaker
+
+OPEN_S = 10.0
 
 
 def opened(now=100.0):
@@ -61,17 +73,117 @@ def test_a_probe_that_is_answered_closes_it():
 
 def test_a_probe_that_fails_opens_it_for_as_long_again():
     breaker = opened()
-    breaker.begin()
+    probe = breaker.begin()
     breaker.failed(110, 3)
+    breaker.end(probe)
     assert breaker.refusal(119.9, 10)
     assert not breaker.refusal(120, 10)
 
 
 def test_a_probe_that_says_nothing_makes_room_for_another():
     breaker = opened()
-    breaker.begin()
-    breaker.neutral()
+    breaker.end(breaker.begin())
     assert breaker.refusal(110, 10) == ""
+
+
+def test_a_request_of_before_that_ends_leaves_the_probe_alone():
+    breaker = Breaker()
+    earlier = breaker.begin()
+    for _ in range(3):
+        breaker.failed(100, 3)
+    breaker.begin()
+    breaker.end(earlier)
+    assert breaker.refusal(110, 10) == "breaker half open: one request is trying it"
+
+
+def test_a_probe_that_ends_late_leaves_the_next_one_alone():
+    breaker = opened()
+    first = breaker.begin()
+    breaker.answered()
+    for _ in range(3):
+        breaker.failed(120, 3)
+    second = breaker.begin()
+    breaker.end(first)
+    assert breaker.state == "half open"
+    breaker.end(second)
+    assert breaker.state == "open"
+
+
+class Sending(RuleBasedStateMachine):
+    """Requests begin, answer, fail and end in any order; what they leave behind is counted beside."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 0.0
+        self.endpoint = Endpoint(instance("a", "http://127.0.0.1:1"))
+        self.given_back = 0
+        self.leases = []  # (lease, whether it tries the instance)
+        self.ended = 0
+
+    @rule(tokens=st.integers(0, 5))
+    @precondition(lambda self: not self.endpoint.refusal(self.now, OPEN_S))
+    def begins(self, tokens):
+        lease = self.endpoint.lease(tokens, self.count)
+        self.leases.append([lease, self.endpoint.breaker.state == "half open"])
+
+    def count(self):
+        self.given_back += 1
+
+    @rule(which=st.integers(0, 9))
+    @precondition(lambda self: self.leases)
+    def answers(self, which):
+        self.leases[which % len(self.leases)][0].first_byte()
+        self.endpoint.breaker.answered()
+        for one in self.leases:
+            one[1] = False
+
+    @rule(passed_s=st.sampled_from([0.0, 1.0, OPEN_S]))
+    def fails(self, passed_s):
+        self.now += passed_s
+        self.endpoint.breaker.failed(self.now, 2)
+
+    @rule()
+    def waits(self):
+        self.now += OPEN_S
+
+    @rule(which=st.integers(0, 9), error=st.sampled_from([None, ValueError, asyncio.CancelledError]))
+    @precondition(lambda self: self.leases)
+    def ends(self, which, error):
+        lease, _ = self.leases.pop(which % len(self.leases))
+        with suppress(ValueError, asyncio.CancelledError), lease:
+            if error is not None:
+                raise error
+        lease.end()  # a second time
+        self.ended += 1
+
+    @invariant()
+    def one_request_at_most_tries_it(self):
+        probes = sum(tries for _, tries in self.leases)
+        assert probes == (self.endpoint.breaker.state == "half open")
+
+    @invariant()
+    def each_lease_is_given_back_once(self):
+        assert self.endpoint.requests == len(self.leases)
+        assert self.given_back == self.ended
+        if not self.leases:
+            assert (self.endpoint.prefill_tokens, self.endpoint.decodes) == (0, 0)
+
+
+TestSending = Sending.TestCase
+
+
+async def test_a_request_that_the_router_fails_before_it_is_sent_leaves_no_load_behind(world, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("out of order")
+
+    w = await world(None)
+    monkeypatch.setattr(Sessions, "sent", fail)
+    with suppress(httpx.HTTPError, RuntimeError):
+        await w.ask()
+    endpoint = w.router.pools.get("demo").endpoints["demo-0"]
+    assert (endpoint.requests, endpoint.prefill_tokens, endpoint.decodes) == (0, 0, 0)
+    monkeypatch.undo()
+    assert (await w.ask()).status_code == 200
 
 
 async def test_a_failing_instance_gets_no_requests_until_its_time_is_over(world):

@@ -154,13 +154,11 @@ class TimedProxy(proxy.Proxy):
 
     async def _attempt(self, call: Call, decision: Any, *_: Any) -> bool:
         endpoint = call.pool.endpoints[decision.instance]
-        lease = endpoint.lease(decision.new_tokens)
-        self._sessions.sent(call, endpoint)
-        self.admitted[call.id] = asyncio.get_running_loop().time()
-        await asyncio.sleep(self.services[call.id])
-        lease.first_byte()
-        lease.end()
-        call.pool.queue.wake()
+        with endpoint.lease(decision.new_tokens, call.pool.queue.wake) as lease:
+            self._sessions.sent(call, endpoint)
+            self.admitted[call.id] = asyncio.get_running_loop().time()
+            await asyncio.sleep(self.services[call.id])
+            lease.first_byte()
         return True
 
 
