@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,10 @@ def plane():
                 [sys.executable, "manage.py", "serve", "experiments"],
                 cwd=ROOT, env=web.environment, stdout=log, stderr=log,
             )  # fmt: skip
+        with (web.folder / "control.log").open("wb") as log:
+            web.processes["control"] = subprocess.Popen(
+                [sys.executable, "manage.py", "serve", "control"], cwd=ROOT, env=web.environment, stdout=log, stderr=log
+            )
         yield web.url, made.stdout.strip()
 
 
@@ -97,6 +102,80 @@ def test_a_policy_in_git_is_applied_once(job, tmp_path):
     status, _, told = job("github", "policy apply policy.json --reason 'merge of 12,345'")
     assert (status, "v2 is live" in told) == (0, True), told
     assert "nothing to do" in job("gitlab", "policy apply policy.json")[2]
+
+
+@pytest.fixture
+def policy_file(job, tmp_path):
+    """policy_file(heavy tokens, step…): the live policy with them, and a plan of these steps."""
+
+    def write(tokens, *steps, **more):
+        assert job("github", "policy export default -o policy.json")[0] == 0
+        file = json.loads((tmp_path / "policy.json").read_text())
+        file["document"]["classes"]["heavy_new_tokens"] = tokens
+        (tmp_path / "policy.json").write_text(json.dumps(file))
+        (tmp_path / "plan.json").write_text(json.dumps({"steps": steps, **more}))
+
+    return write
+
+
+DELIVER = "deliver policy.json --plan plan.json --wait --timeout 100"
+CANARY = {"mode": "canary", "share": 0.05, "for_s": 3600}
+FULL = {"mode": "full", "bake_s": 0}
+TITLE = 'Merge "12,346"; --emergency x'
+
+
+def test_a_policy_in_git_is_delivered_once(job, policy_file, tmp_path):
+    policy_file(12_346, FULL)
+    before = (tmp_path / "policy.json").read_text()
+    status, verdict, shown = job("github", DELIVER, WEIR_REASON=f"{TITLE}\n\nand more")
+    assert (status, verdict) == (0, "pass"), shown
+    assert f"baking, step 1 of 1: {TITLE}" in shown
+    (tmp_path / "policy.json").write_text(before)  # the checkout of the job that is run again
+    for template in ("github", "gitlab"):
+        status, _, again = job(template, DELIVER)
+        assert (status, again.splitlines()[-1]) == (0, shown.splitlines()[-1]), again
+
+
+def test_a_delivery_that_a_person_ends_or_is_waited_for_fails_the_job(job, policy_file):
+    policy_file(12_347, CANARY, approvals={"needed": 1})
+    status, verdict, shown = job("github", f"{DELIVER} --timeout 0")
+    assert (status, verdict) == (2, "inconclusive"), shown
+    assert job("gitlab", f"{DELIVER} --timeout 0")[0] == 2
+    assert job("gitlab", "deliver abort --policy default --reason 'nobody approves it'")[0] == 0
+    assert job("github", DELIVER)[:2] == (1, "fail")
+    assert job("gitlab", DELIVER)[0] == 1
+    assert job("github", "deliver policy.json --plan missing.json")[:2] == (3, "error")
+
+
+@pytest.mark.parametrize(
+    ("template", "tokens", "stop"),
+    [
+        ("github", 12_348, lambda pid: os.kill(pid, signal.SIGTERM)),  # its runner ends the shell of the step
+        ("gitlab", 12_349, lambda pid: os.killpg(pid, signal.SIGTERM)),  # its runner ends every process
+    ],
+)
+def test_a_job_that_is_cancelled_says_that_the_delivery_goes_on(plane, policy_file, template, tokens, stop, tmp_path):
+    policy_file(tokens, CANARY, approvals={"needed": 1})
+    url, token = plane
+    environment = {
+        "WEIR_URL": url, "WEIR_TOKEN": token, "WEIR_COMMAND": DELIVER, "WEIR_INCONCLUSIVE": "fail",
+        "PATH": os.environ["PATH"], "RUNNER_TEMP": str(tmp_path),
+    }  # fmt: skip
+    process = subprocess.Popen(
+        ["bash", "-c", SHELLS[template]], cwd=tmp_path, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        number = process.stdout.readline().split(":")[0].split()[1]
+        assert "proposed" in process.stdout.readline()
+        stop(process.pid)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        subprocess.run(
+            [sys.executable, tmp_path / "weir", "deliver", "abort", "--policy", "default"], env=environment, check=True
+        )
+    assert f"stopped; delivery {number} goes on: weir deliver wait {number}" in error
 
 
 def test_what_is_wrong_fails_the_job(job):

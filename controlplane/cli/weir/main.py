@@ -30,6 +30,11 @@ class _Parser(argparse.ArgumentParser):
         self.exit(ERROR, f"{self.prog}: {message}\n")
 
 
+def _reason(otherwise: str) -> str:
+    """The first line of WEIR_REASON: in a command line the message of a commit could add words of its own."""
+    return os.environ.get("WEIR_REASON", "").strip().partition("\n")[0] or otherwise
+
+
 def parser() -> argparse.ArgumentParser:
     top = _Parser(prog="weir", description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--version", action="version", version=f"weir {VERSION}")
@@ -54,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     )
     apply = _verb(policy, "apply", apply_policy, "publish a file, unless another version went live since it was made")
     apply.add_argument("file", help="as policy export writes it; the number of the new version is written to it")
-    apply.add_argument("--reason", default="applied from a file", help="kept with the version")
+    apply.add_argument("--reason", default=_reason("applied from a file"), help="kept with the version")
     apply.add_argument("--dry-run", action="store_true", help="say what would change, checked by the server")
     apply.add_argument("--deliver", action="store_true", help="propose it as a delivery; weir deliver also starts it")
     apply.add_argument("--plan", metavar="FILE", help="of the delivery, JSON; default: the usual plan")
@@ -64,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     put.add_argument("file", help="YAML, or JSON (*.json)")
     put.add_argument("--dry-run", action="store_true", help="only say what would change")
     put.add_argument("--prune", action="store_true", help="remove the pools that it does not name")
-    put.add_argument("--reason", default="applied from a file", help="kept in the audit log")
+    put.add_argument("--reason", default=_reason("applied from a file"), help="kept in the audit log")
     preview = _verb(commands, "preview", preview_policy, "simulate a policy file beside the live version")
     preview.add_argument("file")
     preview.add_argument("--pool", default="", help="default: the one with most recorded requests")
@@ -108,7 +113,7 @@ def _add_deliver(commands: Any) -> None:
     file.add_argument("--pool", action="append", help="that the steps split; repeat it for more; default: the plan's")
     file.add_argument("--at", default="", metavar="TIME", help="local start: 2026-08-03T03:00")
     file.add_argument("--zone", default="UTC", help="of --at, default UTC")
-    file.add_argument("--reason", default="delivered from a file", help="kept with the version")
+    file.add_argument("--reason", default=_reason("delivered from a file"), help="kept with the version")
     file.add_argument("--again", default="", metavar="WHY", help="deliver a document once more that was not delivered")
     file.add_argument("--emergency", default="", metavar="WHY", help="go past the rules; needs the scope admin")
     file.add_argument("--dry-run", action="store_true", help="let the server check it, and change nothing")
@@ -119,18 +124,18 @@ def _add_deliver(commands: Any) -> None:
     actions = {name: _verb(commands, f"deliver {name}", act, text) for name, text in ACTIONS.items()}
     for name, one in actions.items():
         one.set_defaults(action=name)
-        one.add_argument("--reason", default="", help="kept in the audit log")
+        one.add_argument("--reason", default=_reason(""), help="kept in the audit log")
     for one in (wait, status, *actions.values()):
         one.add_argument("id", nargs="?", type=int, help="of the delivery; or --policy")
         one.add_argument("--policy", default="", metavar="NAME", help="the newest delivery of this policy")
-    wait.set_defaults(reason="")
+    wait.set_defaults(reason=_reason(""))
     for one in (file, wait):
         one.add_argument("--timeout", type=float, default=DAY_S, metavar="S", help="longest wait, default a day")
         one.add_argument("--abort-on-exit", action="store_true", help="abort it on Ctrl-C or SIGTERM; else it goes on")
         one.add_argument("--results", metavar="FILE", help="write the delivery as it ended, JSON")
 
 
-def _joined(words: list[str]) -> list[str]:
+def joined(words: list[str]) -> list[str]:
     """`deliver abort` is a command of its own beside `deliver FILE`; a file of such a name is ./abort."""
     is_verb = len(words) > 1 and words[0] == "deliver" and words[1] in {"wait", "status", *ACTIONS}
     return [" ".join(words[:2]), *words[2:]] if is_verb else words
@@ -143,7 +148,7 @@ def _verb(commands: Any, name: str, run: Callable[[Api, argparse.Namespace], int
 
 
 def main() -> int:
-    options = parser().parse_args(_joined(sys.argv[1:]))
+    options = parser().parse_args(joined(sys.argv[1:]))
     options.url = os.environ.get("WEIR_URL", "").rstrip("/") or "http://127.0.0.1:8000"
     try:
         status: int = options.run(Api(options.url, os.environ.get("WEIR_TOKEN", "").strip()), options)
