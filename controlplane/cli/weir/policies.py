@@ -43,6 +43,8 @@ def apply_policy(api: Api, options: argparse.Namespace) -> int:
         return PASS
     print(f"{name}: v{policy.live.number} → the file\n{changes}")
     asked = {"document": document, "based_on": file.version.number, "reason": options.reason}
+    if options.emergency:
+        asked["emergency"] = options.emergency
     if options.deliver:
         return _deliver(api, policy, asked, options)
     made, _ = api.call("POST", f"{policy.path}/versions", {**asked, "dry_run": options.dry_run})
