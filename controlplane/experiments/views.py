@@ -24,9 +24,9 @@ from controlplane.experiments.modes.mode import Mode
 from controlplane.experiments.results import across
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.kv import gpu_map_of, kv_of
-from controlplane.experiments.results.metrics import LATENCIES
 from controlplane.experiments.results.output import display, exports, forest
 from controlplane.experiments.results.output.report import COMPARISONS_NOTE, duration, sentence
+from controlplane.experiments.results.records import LATENCIES
 from controlplane.experiments.results.types import Results
 from controlplane.experiments.start.body import ExperimentIn
 from controlplane.experiments.start.curl import curl_of, example_body

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from controlplane.dashboard.templatetags.figures import UNKNOWN, ms, seconds, significant
-from controlplane.experiments.results.metrics import LATENCIES, METRICS, quantile_key
+from controlplane.experiments.results.metrics import METRICS, quantile_key
 from controlplane.experiments.results.output import forest
+from controlplane.experiments.results.records import LATENCIES
 from controlplane.experiments.results.statistics.stats import LOW_N, QUANTILES
 from controlplane.experiments.results.summarize import CLASSES
 from controlplane.previews.analysis.trust import OF_A_CLASS

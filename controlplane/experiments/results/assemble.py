@@ -12,9 +12,9 @@ from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, Run
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.results import economics, records, summarize, validity
-from controlplane.experiments.results.metrics import LATENCIES, METRICS
+from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.output import display
-from controlplane.experiments.results.records import Record
+from controlplane.experiments.results.records import LATENCIES, Record
 from controlplane.experiments.results.slo import Slo, seconds
 from controlplane.experiments.results.statistics import comparison, verdicts
 from controlplane.experiments.results.statistics.pairs import Estimator

@@ -9,6 +9,8 @@ from typing import get_args, get_type_hints
 import msgspec
 import orjson
 
+LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}  # `<key>_ms` of a record, and its title
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

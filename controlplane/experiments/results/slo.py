@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from controlplane.experiments.results.metrics import LATENCIES
-from controlplane.experiments.results.records import Record
+from controlplane.experiments.results.records import LATENCIES, Record
 
 Slo = Mapping[str, Mapping[str, float]]  # class → ttft_ms, tpot_ms, e2e_ms; "all": classes without their own
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from controlplane.experiments.results.metrics import LATENCIES, METRICS, TTFT_SHARES, quantile_key
+from controlplane.experiments.results.metrics import METRICS, ClassRequests, known
 from controlplane.experiments.results.records import Record
-from controlplane.experiments.results.slo import NO_SLO, Slo, is_within, seconds
+from controlplane.experiments.results.slo import NO_SLO, Slo, seconds
 from controlplane.experiments.results.statistics import stats
 from controlplane.experiments.results.types import ClassResults, Ecdf, WholeRunResults
 
@@ -19,52 +19,14 @@ def of_class(records: Sequence[Record], request_class: str) -> list[Record]:
     return [record for record in records if record.trace_class == request_class]
 
 
-def latencies(records: Sequence[Record], latency: str) -> list[float]:
-    values = (getattr(record, f"{latency}_ms") for record in records)
-    return [value for value in values if value is not None]
-
-
 def class_results(records: Sequence[Record], slo: Slo = NO_SLO, took_s: float = 0.0) -> ClassResults:
-    """Counts, quantiles in ms, cached share, goodput; None for an unknown value. `took_s`: by the runs."""
-    outcomes = Counter(record.outcome for record in records)
+    """The metrics of a class, by key, and counts; None for an unknown value. `took_s`: by the runs."""
+    requests = ClassRequests(records, slo, took_s)
     results: ClassResults = {
-        "n": len(records),
-        "ok": outcomes["ok"],
-        "errors": outcomes["error"],
-        "refused": outcomes["refused"],
-        "cancelled": outcomes["cancelled"],
-        "low_n": outcomes["ok"] < stats.LOW_N,
-        "hit_ratio": hit_ratio(records),
+        "cancelled": requests.count("cancelled"),
+        "low_n": requests.count("ok") < stats.LOW_N,
     }
-    results |= _goodput(records, slo, took_s)
-    results |= {key: _ttft_share(records, field) for key, field in TTFT_SHARES.items()}
-    for latency in LATENCIES:
-        values = latencies(records, latency)
-        shown = [round(value, 3) for value in stats.quantiles(values)] if values else [None] * len(stats.QUANTILES)
-        results |= {quantile_key(latency, share): v for share, v in zip(stats.QUANTILES, shown, strict=True)}
-    return results
-
-
-def _goodput(records: Sequence[Record], slo: Slo, took_s: float) -> dict[str, float | None]:
-    """None without an SLO, or without requests. Refused and failed requests are not within it."""
-    counted = sum(record.outcome != "cancelled" for record in records)
-    if not slo or not counted or not took_s:
-        return {"within_slo": None, "goodput": None}
-    within = sum(is_within(record, slo) for record in records)
-    return {"within_slo": round(within / counted, 6), "goodput": round(within / took_s, 4)}
-
-
-def _ttft_share(records: Sequence[Record], field: str) -> float | None:
-    known = [(getattr(r, field), r.ttft_ms) for r in records if getattr(r, field) is not None and r.ttft_ms]
-    ttft = sum(whole for _, whole in known)
-    return round(sum(part for part, _ in known) / ttft, 6) if ttft else None
-
-
-def hit_ratio(records: Sequence[Record]) -> float | None:
-    """Cached share of the prompt tokens, 0–1, over answers that report both."""
-    known = [r for r in records if r.prompt_tokens and r.cached_tokens is not None]
-    prompt = sum(r.prompt_tokens or 0 for r in known)
-    return round(sum(r.cached_tokens or 0 for r in known) / prompt, 6) if prompt else None
+    return results | {key: metric.value(requests) for key, metric in METRICS.items() if metric.value is not None}
 
 
 def balance(records: Sequence[Record], instances: Sequence[str]) -> tuple[float | None, dict[str, int]]:
@@ -128,7 +90,7 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 
 def ecdf_of(records: Sequence[Record], latency: str) -> Ecdf:
-    values = latencies(records, latency)
+    values = known(records, latency)
     if not values:
         return {"ms": [], "share": [], "n": 0}
     x, y = stats.ecdf(values)

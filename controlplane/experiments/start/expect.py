@@ -3,9 +3,12 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from controlplane.experiments.results.metrics import METRICS, OF_SLO, PAIRED
+from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.start.body import ExpectIn
 from router.contract.problem import Problem
+
+_PAIRED = [key for key, metric in METRICS.items() if metric.paired]
+_NEED_SLO = [key for key, metric in METRICS.items() if metric.needs_slo]
 
 
 def check(items: Sequence[ExpectIn], arms: Collection[str], has_slo: bool) -> list[Problem]:
@@ -22,11 +25,15 @@ def _rules(arms: Collection[str], has_slo: bool) -> tuple[tuple[str, Callable[[E
     named = f"arms are {', '.join(sorted(arms))}"
     return (
         ("metric", lambda item: item.metric in METRICS, f"allowed: {', '.join(METRICS)}"),
-        ("metric", lambda item: has_slo or item.metric not in OF_SLO, "needs `slo`, which the experiment does not set"),
         (
             "metric",
-            lambda item: not _by_interval(item) or item.metric not in METRICS or item.metric in PAIRED,
-            f"has no interval; with relative_to or confidence, allowed: {', '.join(PAIRED)}",
+            lambda item: has_slo or item.metric not in _NEED_SLO,
+            "needs `slo`, which the experiment does not set",
+        ),
+        (
+            "metric",
+            lambda item: not _by_interval(item) or item.metric not in METRICS or item.metric in _PAIRED,
+            f"has no interval; with relative_to or confidence, allowed: {', '.join(_PAIRED)}",
         ),
         ("arm", lambda item: not item.arm or not arms or item.arm in arms, named),
         ("relative_to", lambda item: not item.relative_to or not arms or item.relative_to in arms, named),

@@ -22,8 +22,8 @@ def test_counts_and_quantiles_are_of_the_class_and_of_what_was_answered():
 def test_the_hit_ratio_weighs_by_tokens_and_leaves_out_what_is_not_told():
     found = [record(0, prompt_tokens=1000, cached_tokens=0), record(1, prompt_tokens=3000, cached_tokens=3000)]
     found.append(record(2, prompt_tokens=9000, cached_tokens=None))
-    assert summarize.hit_ratio(found) == 0.75
-    assert summarize.hit_ratio([]) is None
+    assert summarize.class_results(found)["hit_ratio"] == 0.75
+    assert summarize.class_results([])["hit_ratio"] is None
 
 
 def test_balance_counts_the_instances_that_got_nothing():

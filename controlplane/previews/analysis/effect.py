@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from statistics import fmean
 
-from controlplane.experiments.results.metrics import LATENCIES, quantile_key
+from controlplane.experiments.results.metrics import quantile_key
+from controlplane.experiments.results.records import LATENCIES
 from controlplane.experiments.results.statistics import stats
 from controlplane.previews.analysis.types import (
     ChangedDecisions,

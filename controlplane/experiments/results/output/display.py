@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from controlplane.experiments.models import Arm
 from controlplane.experiments.record import RecordedFleet
-from controlplane.experiments.results.metrics import METRICS, OF_SLO, TTFT_SHARES, Metric
+from controlplane.experiments.results.metrics import METRICS, Metric
 from controlplane.experiments.results.output.report import shown, signed
 from controlplane.experiments.results.summarize import value_of
 from controlplane.experiments.results.types import ArmResults, DifferenceRow, Results
@@ -62,14 +62,12 @@ def comparison_rows(results: Results, request_class: str, baseline: str) -> list
             tuple(_cell(arm, request_class, metric, best, against) for arm in results["arms"]),
         )
         for metric in METRICS.values()
-        if (metric.per_class or request_class == "all") and _is_known(metric.key, results, request_class)
+        if (metric.per_class or request_class == "all") and _is_known(metric, results, request_class)
     ]
 
 
-def _is_known(metric: str, results: Results, request_class: str) -> bool:
-    """Metrics that need an SLO or a simulation are left out where there is none."""
-    special = metric in OF_SLO or metric in TTFT_SHARES
-    return not special or any(value_of(arm, request_class, metric) is not None for arm in results["arms"])
+def _is_known(metric: Metric, results: Results, request_class: str) -> bool:
+    return not metric.optional or any(value_of(arm, request_class, metric.key) is not None for arm in results["arms"])
 
 
 def _cell(

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from controlplane.experiments.results.metrics import LATENCIES, METRICS, OF_SLO, quantile_key
+from controlplane.experiments.results.metrics import METRICS, quantile_key
+from controlplane.experiments.results.records import LATENCIES
 from controlplane.experiments.results.slo import Slo
 from controlplane.experiments.results.statistics import stats
 from controlplane.experiments.results.statistics.pairs import (
-    SPLITS,
     Keyed,
     latency_columns,
     parts_columns,
@@ -45,17 +45,17 @@ def _latencies(arms: Mapping[str, Keyed], request_class: str, beat: Callable[[],
 
 
 def _parts(arms: Mapping[str, Keyed], request_class: str, slo: Slo) -> Iterator[Found]:
-    for metric in SPLITS:
-        if metric in OF_SLO and not slo:
+    for metric in METRICS.values():
+        if metric.ratio is None or (metric.needs_slo and not slo):
             continue
-        columns = parts_columns(arms, request_class, metric, slo)
+        columns = parts_columns(arms, request_class, metric.ratio, slo)
         for base in columns:
             others = [name for name in columns if name != base]
             found = [parts_difference(columns[name], columns[base]) for name in others]
-            judged = stats.judged(found, lower_is_better=METRICS[metric].better == "lower")
+            judged = stats.judged(found, lower_is_better=metric.better == "lower")
             for name, difference in zip(others, judged, strict=True):
                 if difference.n:
-                    yield name, base, metric, difference, columns[base].value
+                    yield name, base, metric.key, difference, columns[base].value
 
 
 def _row(

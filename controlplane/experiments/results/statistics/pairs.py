@@ -5,13 +5,12 @@ without cached tokens. Otherwise an arm could look fast by refusing. Pure.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
-from controlplane.experiments.results.metrics import QUANTILE_OF, TTFT_SHARES
+from controlplane.experiments.results.metrics import METRICS, Ratio
 from controlplane.experiments.results.records import Record
-from controlplane.experiments.results.slo import Slo, is_within, seconds
+from controlplane.experiments.results.slo import Slo
 from controlplane.experiments.results.statistics import stats
 from controlplane.experiments.results.statistics.stats import ResampledEstimate
 
@@ -67,18 +66,20 @@ def _latency(record: Record, latency: str) -> float | None:
     return value if record.outcome == "ok" else math.inf
 
 
-def parts_columns(arms: Mapping[str, Keyed], request_class: str, metric: str, slo: Slo) -> dict[str, Parts]:
+def parts_columns(arms: Mapping[str, Keyed], request_class: str, ratio: Ratio, slo: Slo) -> dict[str, Parts]:
     """Of each arm; row i is the same request in all, and counts for nothing where it was not sent."""
     keys = sorted({key for keyed in arms.values() for key in keyed})
-    split = SPLITS[metric](slo)
     sent = {key: record for keyed in arms.values() for key, record in keyed.items()}
     sessions = [session_of(key, sent[key]) for key in keys]
     found = {}
     for name, keyed in arms.items():
-        rows = [split(r) if is_closed(r := keyed.get(key), request_class) and r else (0.0, 0.0) for key in keys]
+        rows = [
+            ratio.part(r, slo) if is_closed(r := keyed.get(key), request_class) and r else (0.0, 0.0) for key in keys
+        ]
         found[name] = Parts([top for top, _ in rows], [bottom for _, bottom in rows], sessions)
-        if metric in TOTALS:
-            found[name] = Parts(found[name].top, [TOTALS[metric](keyed) / len(keys)] * len(keys), sessions)
+        if ratio.total is not None:
+            total = ratio.total(_by_seed(keyed).values())
+            found[name] = Parts(found[name].top, [total / len(keys)] * len(keys), sessions)
     return found
 
 
@@ -87,38 +88,6 @@ def _by_seed(keyed: Keyed) -> dict[int, list[Record]]:
     for (seed, _), record in keyed.items():
         runs.setdefault(seed, []).append(record)
     return runs
-
-
-def _seconds(keyed: Keyed) -> float:
-    return sum(seconds(records) for records in _by_seed(keyed).values())
-
-
-# What the sum of a metric is divided by, where that is no sum over requests
-TOTALS: dict[str, Callable[[Keyed], float]] = {"goodput": _seconds, "errors": lambda _: 1.0, "refused": lambda _: 1.0}
-Split = Callable[[Record], tuple[float, float]]
-
-
-def _share(holds: Callable[[Record], bool]) -> Split:
-    return lambda record: (float(holds(record)), 1.0)
-
-
-def _ttft_split(field: str, _: Slo) -> Split:
-    return partial(_of_ttft, field)
-
-
-def _of_ttft(field: str, record: Record) -> tuple[float, float]:
-    part: float | None = getattr(record, field)
-    return (0.0, 0.0) if part is None else (part, record.ttft_ms or 0.0)
-
-
-SPLITS: dict[str, Callable[[Slo], Split]] = {
-    "within_slo": lambda slo: _share(lambda record: is_within(record, slo)),
-    "goodput": lambda slo: _share(lambda record: is_within(record, slo)),
-    "hit_ratio": lambda slo: lambda r: (float(r.cached_tokens or 0), float(r.prompt_tokens or r.input_tokens)),
-    **{key: partial(_ttft_split, field) for key, field in TTFT_SHARES.items()},
-    "errors": lambda slo: _share(lambda record: record.outcome == "error"),
-    "refused": lambda slo: _share(lambda record: record.outcome == "refused"),
-}
 
 
 def parts_difference(arm: Parts, base: Parts) -> ResampledEstimate:
@@ -173,30 +142,36 @@ class Estimator:
     _resampled: dict[tuple[str, ...], Resampled] = field(default_factory=dict)
 
     def value(self, arm: str, request_class: str, metric: str) -> ResampledEstimate | None:
-        """None without a request."""
-        if metric in QUANTILE_OF:
-            return self._quantile((arm,), request_class, metric)
-        parts = parts_columns({arm: self.arms[arm]}, request_class, metric, self.slo)[arm]
+        """None without a request, and for a metric without intervals."""
+        found = METRICS[metric]
+        if found.quantile is not None:
+            return self._quantile((arm,), request_class, *found.quantile)
+        if found.ratio is None:
+            return None
+        parts = parts_columns({arm: self.arms[arm]}, request_class, found.ratio, self.slo)[arm]
         rows = _rows(parts)
         error = _error(parts.pull(), parts.sessions)
         return ResampledEstimate.normal(parts.value, error, rows, _sessions(parts)) if rows else None
 
     def ratio(self, arm: str, base: str, request_class: str, metric: str) -> ResampledEstimate | None:
         """None without a request that both were sent, and while the baseline is zero."""
-        if metric in QUANTILE_OF:
-            return self._quantile((arm, base), request_class, metric)
+        found = METRICS[metric]
+        if found.quantile is not None:
+            return self._quantile((arm, base), request_class, *found.quantile)
+        if found.ratio is None:
+            return None
         pair = {name: self.arms[name] for name in (arm, base)}
-        parts = parts_columns(pair, request_class, metric, self.slo)
-        found = _parts_ratio(parts[arm], parts[base])
-        return found if found.n else None
+        parts = parts_columns(pair, request_class, found.ratio, self.slo)
+        estimate = _parts_ratio(parts[arm], parts[base])
+        return estimate if estimate.n else None
 
-    def quantile(self, arm: str, request_class: str, metric: str) -> float | None:
-        latency, share = QUANTILE_OF[metric]
+    def quantile(self, arm: str, request_class: str, latency: str, share: float) -> float | None:
         values = latency_columns({arm: self.arms[arm]}, request_class, latency)[0][arm]
         return stats.quantile(sorted(values), share) if values else None
 
-    def _quantile(self, names: tuple[str, ...], request_class: str, metric: str) -> ResampledEstimate | None:
-        latency, share = QUANTILE_OF[metric]
+    def _quantile(
+        self, names: tuple[str, ...], request_class: str, latency: str, share: float
+    ) -> ResampledEstimate | None:
         found = self._bootstrapped(names, request_class, latency)
         if not found.n:
             return None

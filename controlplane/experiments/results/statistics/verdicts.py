@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controlplane.experiments.models import Expectation
-from controlplane.experiments.results.metrics import QUANTILE_OF
+from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.statistics import stats
 from controlplane.experiments.results.statistics.pairs import Estimator
 from controlplane.experiments.results.statistics.stats import ResampledEstimate
@@ -133,8 +133,8 @@ def _row(
 
 def _value(name: str, claim: Claim, arms: Mapping[str, ArmResults], estimator: Estimator) -> float | None:
     """Infinite for a latency quantile that falls on requests without an answer."""
-    if claim.metric in QUANTILE_OF:
-        return estimator.quantile(name, claim.request_class, claim.metric)
+    if (quantile := METRICS[claim.metric].quantile) is not None:
+        return estimator.quantile(name, claim.request_class, *quantile)
     return value_of(arms[name], claim.request_class, claim.metric)
 
 
