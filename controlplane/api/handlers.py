@@ -113,7 +113,7 @@ def from_http_error(error: HttpError) -> ApiProblem:
     return ApiProblem(error.status_code, detail=error.message)
 
 
-def unauthenticated(_: Exception) -> ApiProblem:
+def unauthenticated(_: Exception | None = None) -> ApiProblem:
     detail = "send an API token as `Authorization: Bearer weir_…`, or sign in"
     return ApiProblem(401, detail=detail, headers={"WWW-Authenticate": 'Bearer realm="weir"'})
 

@@ -6,15 +6,33 @@ from urllib.parse import urlsplit
 
 from asgiref.typing import ASGIReceiveCallable, ASGISendCallable, WebSocketScope
 from channels.db import database_sync_to_async
-from channels.security.websocket import WebsocketDenier
 from django.conf import settings
+from django.http import HttpRequest
 from django.http.request import validate_host
 
 from controlplane.api.auth import principal_by_token
+from controlplane.api.handlers import unauthenticated
+from controlplane.api.problems import ApiProblem, response
+from controlplane.dashboard.consumers import asked_seconds, may_look
+from controlplane.dashboard.history import RANGES_S
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 PORTS = {"http": 80, "https": 443}
 principal_of_header = database_sync_to_async(principal_by_token)
+
+
+async def refuse(scope: WebSocketScope, send: ASGISendCallable, problem: ApiProblem) -> None:
+    """Refuse a handshake: no WebSocket is opened, so none has to be closed by a client that may never answer."""
+    if "websocket.http.response" not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close", "code": 4000 + problem.status % 1000, "reason": problem.detail})
+        return
+    request = HttpRequest()
+    request.path = scope["path"]
+    answer = response(request, problem)
+    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    headers.append((b"content-length", str(len(answer.content)).encode()))
+    await send({"type": "websocket.http.response.start", "status": answer.status_code, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": answer.content, "more_body": False})
 
 
 class OwnOrigins:
@@ -30,7 +48,7 @@ class OwnOrigins:
         headers = dict(scope["headers"])
         origin, host = (headers.get(name, b"").decode("latin-1").lower() for name in (b"origin", b"host"))
         if b"origin" in headers and not is_own(origin, host):
-            await WebsocketDenier()(scope, receive, send)
+            await refuse(scope, send, ApiProblem(403, detail="pages of this host and port only"))
             return
         await self.app(scope, receive, send)
 
@@ -50,6 +68,29 @@ def is_own(origin: str, host: str) -> bool:
         return False
     name = parts.hostname or ""
     return same and validate_host(f"[{name}]" if ":" in name else name, settings.ALLOWED_HOSTS)
+
+
+class LiveHandshake:
+    """Refuses handshakes of callers who may not look, and without a range that is offered."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        problem = await self._problem(scope)
+        if problem is None:
+            await self.app(scope, receive, send)
+        else:
+            await refuse(scope, send, problem)
+
+    async def _problem(self, scope: Any) -> ApiProblem | None:
+        user = scope["user"]
+        if not await may_look(user):
+            known = user is not None and not getattr(user, "is_anonymous", False)
+            return ApiProblem(403, detail="live:read is needed") if known else unauthenticated()
+        if asked_seconds(scope["query_string"]) is None:
+            return ApiProblem(422, detail=f"seconds: must be a whole number from 1; at most {RANGES_S[-1]:,} are kept")
+        return None
 
 
 class Handshake:

@@ -1,13 +1,13 @@
 """A client's connection: uvicorn's, with bounds on heads, times and the number of connections."""
 
 import asyncio
-import resource
 import sys
 from typing import cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from controlplane.web.room import SpareConnection, make_room
 from router.contract.retry_after import retry_after
 
 HEAD_S = 20.0  # from the connection, or a further request's first byte, to the end of the head
@@ -16,7 +16,6 @@ BODY_BYTES_PER_S = 32_768  # a body that arrives at this rate is in time
 STALL_S = 60.0  # a client that reads nothing of its answer for so long is cut off
 MAX_HEAD = 64 * 1024  # bytes of target and headers
 MAX_TRAILERS = 8 * 1024  # bytes after a chunked body; they are dropped
-MAX_CONNECTIONS = 1_000  # and at most half of the process's open files
 
 _REFUSALS = {
     400: (b"Bad Request", b"this is not HTTP/1.1"),
@@ -30,11 +29,7 @@ class HeadTooLarge(Exception):
     pass
 
 
-def max_connections() -> int:
-    return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
-
-
-class BoundedProtocol(HttpToolsProtocol):
+class BoundedProtocol(HttpToolsProtocol, SpareConnection):
     """Adds only to the methods of asyncio.Protocol and of httptools' parser."""
 
     _admitted = False
@@ -48,7 +43,9 @@ class BoundedProtocol(HttpToolsProtocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if len(self.connections) >= max_connections():
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        if not make_room(self.connections, address, self.config.forwarded_allow_ips or ()):
             self.transport = cast(asyncio.Transport, transport)
             self._refuse(503)
             return
@@ -117,7 +114,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._stop_timer()
-        self._awaits_head = True
+        self._awaits_head = self.served = True
         self._bytes = 0
         super().on_message_complete()
 
@@ -149,6 +146,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_at(due, self._expire)
         elif not self.transport.is_closing():
             self._refuse(408)
+
+    # Room for others
+
+    @property
+    def spare_since(self) -> float | None:
+        busy = self.pipeline or (self.cycle is not None and not self.cycle.response_complete)
+        return None if busy or not self._awaits_head else self._began
+
+    def make_way(self) -> None:
+        self.connections.discard(self)
+        self._refuse(503)
 
     # What cannot be read
 

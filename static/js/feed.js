@@ -2,6 +2,7 @@
 const SILENT_MS = 6000; // the server sends at least every two seconds; a socket silent for longer is dead
 const WAITS_S = [1, 2, 3, 5];
 const SIGN_IN_NEEDED = 4401;
+const REFUSED = 1006; // without a close frame
 
 export class Feed {
   // on: {message(object), state(name, secondsToRetry)}; states: connecting, live, disconnected, signin
@@ -33,10 +34,24 @@ export class Feed {
   lost(socket, code) {
     if (socket !== this.socket || this.stopped) return;
     this.wasLive = false;
-    if (code === SIGN_IN_NEEDED) { this.stopped = true; this.on.state("signin"); return; }
+    if (code === SIGN_IN_NEEDED) { this.signIn(); return; }
+    if (code === REFUSED) this.askWhetherSignedOut();
     this.wait = WAITS_S[Math.min(this.failures++, WAITS_S.length - 1)];
     this.on.state("disconnected", this.wait);
     this.retryAt = Date.now() + this.wait * 1000;
+  }
+
+  signIn() {
+    this.stopped = true;
+    this.on.state("signin");
+  }
+
+  // A refused handshake looks like a server that is away: only a request tells why.
+  async askWhetherSignedOut() {
+    try {
+      const answer = await fetch("/api/v1/live");
+      if (answer.status === 401 && !this.wasLive) this.signIn();
+    } catch { /* away: it is tried again */ }
   }
 
   check() {

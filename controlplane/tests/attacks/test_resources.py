@@ -112,6 +112,26 @@ def test_half_open_heads_keep_nobody_out_and_are_ended(target, server):
     assert target.troubles() == []
 
 
+MANY = 1_100  # more than the web server's connections
+WEBSOCKET = (
+    b"GET /ws/live HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("sent", [b"GET /healthz HTTP/1.1\r\nHost: x\r\n", WEBSOCKET], ids=["half heads", "strangers"])
+def test_more_connections_than_the_web_server_has_keep_nobody_out(target, sent):
+    with contextlib.ExitStack() as held, still_answering(target, "web") as waits:
+        for _ in range(MANY):
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", target.web), timeout=30))
+            connection.sendall(sent)
+        asked = len(waits)
+        while len(waits) < asked + 20:
+            time.sleep(0.05)
+    print(f"{MANY} connections: the longest wait of {len(waits)} others was {max(waits):.2f} s")
+    assert max(waits) < 3.0
+
+
 def test_a_large_body_of_a_stranger_is_refused_before_it_is_read(target):
     length = 100 * MB
     head = f"POST /api/v1/traces?name=x HTTP/1.1\r\nHost: 127.0.0.1:{target.web}\r\nContent-Length: {length}\r\n\r\n"

@@ -12,7 +12,7 @@ from django.test import Client
 
 from controlplane.testing import ApiCaller
 from controlplane.traces.formats import registry
-from controlplane.web import bodies, protocol
+from controlplane.web import bodies, protocol, room
 from controlplane.web.__main__ import MAX_WEBSOCKET_MESSAGE
 from controlplane.web.bodies import ANONYMOUS, BoundedBodies, limit_of
 
@@ -155,7 +155,7 @@ def test_the_documented_bounds_are_those_of_the_code() -> None:
     text = (settings.BASE_DIR / "docs" / "limits.md").read_text().partition("## Web server")[2].partition("\n## ")[0]
     values = (
         protocol.MAX_HEAD, protocol.HEAD_S, protocol.BODY_S, protocol.BODY_BYTES_PER_S, protocol.STALL_S,
-        protocol.MAX_TRAILERS, protocol.MAX_CONNECTIONS, MAX_WEBSOCKET_MESSAGE, ANONYMOUS, limit_of("/policies/"),
+        protocol.MAX_TRAILERS, room.MAX_CONNECTIONS, MAX_WEBSOCKET_MESSAGE, ANONYMOUS, limit_of("/policies/"),
         registry.MAX_BYTES, bodies.FORM,
     )  # fmt: skip
     assert [value for value in values if f"{value:,.0f}" not in text] == []

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import uvicorn
 
-from controlplane.web import protocol
+from controlplane.web import protocol, room
 from controlplane.web.protocol import BoundedProtocol
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -64,6 +64,7 @@ async def port(app: Echo) -> AsyncIterator[int]:
     while not server.started:
         await asyncio.sleep(0.01)
     yield listener.getsockname()[1]
+    app.wait.set()
     server.should_exit = True
     await running
 
@@ -94,8 +95,8 @@ class Client:
 async def connect(port: int) -> AsyncIterator:
     made = []
 
-    async def connected() -> Client:
-        client = Client(*await asyncio.open_connection("127.0.0.1", port))
+    async def connected(address: str = "127.0.0.1") -> Client:
+        client = Client(*await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0)))
         made.append(client)
         return client
 
@@ -202,19 +203,79 @@ async def test_many_trailers_end_the_connection(connect):
     assert (await client.rest()).startswith(b"HTTP/1.1 431 ")
 
 
-async def test_connections_beyond_the_bound_are_refused_and_served_again_later(connect, monkeypatch):
-    monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 2)
-    held = [(await asked(connect, GET))[1] for _ in range(2)]
-    client = await connect()
-    assert (await client.rest()).startswith(b"HTTP/1.1 503 ")
-    held[0].writer.close()
-    await asyncio.sleep(0.05)
+@pytest.fixture
+def busy(connect, app):
+    """Call it for a connection whose request is under way until `app.wait` is set."""
+
+    async def build(address: str = "127.0.0.1") -> Client:
+        app.wait.clear()
+        client, before = await connect(address), app.requests
+        await client.send(GET)
+        while app.requests == before:
+            await asyncio.sleep(0.01)
+        return client
+
+    return build
+
+
+async def test_connections_beyond_the_bound_are_refused_and_served_again_later(connect, busy, app, monkeypatch):
+    monkeypatch.setattr(room, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(room, "SHARE", 1.0)
+    held = [await busy() for _ in range(2)]
+    assert (await (await connect()).rest()).startswith(b"HTTP/1.1 503 ")
+    app.wait.set()
+    assert [await client.status() for client in held] == [200, 200]
     assert (await asked(connect, GET))[0] == 200
 
 
+async def test_the_oldest_half_open_connection_makes_way_then_the_oldest_idle_one(connect, busy, monkeypatch):
+    monkeypatch.setattr(room, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(room, "SHARE", 1.0)
+    idle = (await asked(connect, GET))[1]
+    halves = [await connect() for _ in range(2)]
+    for half in halves:
+        await half.send(b"GET / HTTP/1.1\r\n")
+    await busy()
+    for gone in (*halves, idle):
+        await busy()
+        assert (await gone.rest()).startswith(b"HTTP/1.1 503 ")
+    assert (await (await connect()).rest()).startswith(b"HTTP/1.1 503 ")
+
+
+async def test_a_flood_of_half_heads_keeps_nobody_out(connect, monkeypatch):
+    monkeypatch.setattr(room, "MAX_CONNECTIONS", 10)
+    for _ in range(60):
+        await (await connect()).send(b"GET / HTTP/1.1\r\n")
+    assert [(await asked(connect, GET))[0] for _ in range(20)] == [200] * 20
+
+
+async def test_one_address_has_a_part_of_the_connections(connect, busy, app, monkeypatch):
+    monkeypatch.setattr(room, "MAX_CONNECTIONS", 4)
+    for _ in range(2):
+        await busy("127.0.0.1")
+    assert (await (await connect()).rest()).startswith(b"HTTP/1.1 503 ")
+    await busy("127.0.0.2")
+
+
+async def test_a_trusted_proxy_may_have_all(connect, busy, monkeypatch):
+    monkeypatch.setattr(room, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(room, "is_trusted", lambda address, proxies: True)
+    for _ in range(3):
+        await busy()
+    assert (await (await connect()).rest()).startswith(b"HTTP/1.1 503 ")
+
+
+@pytest.mark.parametrize(
+    ("address", "trusted"), [("10.1.2.3", True), ("10.9.0.1", True), ("192.168.1.1", False), ("::1", False), ("", True)]
+)
+def test_trusted_proxies_are_addresses_and_networks(address, trusted):
+    assert room.is_trusted(address, ("10.1.2.3", "10.9.0.0/16", "proxy.example")) is trusted
+    assert room.is_trusted(address, ("*",))
+
+
 def test_the_bound_leaves_half_of_the_open_files(monkeypatch):
-    monkeypatch.setattr(protocol.resource, "getrlimit", lambda _: (256, 4096))
-    assert protocol.max_connections() == 128
+    monkeypatch.setattr(room.resource, "getrlimit", lambda _: (256, 4096))
+    assert room.max_connections() == 128
 
 
 async def test_a_client_that_reads_nothing_is_cut_off(connect, app, monkeypatch):

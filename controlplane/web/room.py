@@ -1,0 +1,76 @@
+"""Room for connections: how many a process and one address may have, and which one goes when there is none."""
+
+import resource
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+
+MAX_CONNECTIONS = 1_000  # and at most half of the process's open files
+SHARE = 0.5  # of them for one address, unless it is a trusted proxy's
+
+
+class SpareConnection:
+    """One that can be told to go."""
+
+    served = False  # a whole request has come
+
+    @property
+    def spare_since(self) -> float | None:
+        """Loop time since when it has waited for the head of a request; None while one is under way."""
+        raise NotImplementedError
+
+    def make_way(self) -> None:
+        raise NotImplementedError
+
+
+def max_connections() -> int:
+    return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+
+def make_room(connections: Collection[object], address: str, proxies: Sequence[str]) -> bool:
+    """True when one more of `address` may come, perhaps instead of the oldest half-open or idle one."""
+    most = max_connections()
+    share = int(most * SHARE)
+    if len(connections) >= share and not is_trusted(address, tuple(proxies)):
+        own = [each for each in connections if _address_of(each) == address]
+        if len(own) >= share:
+            return _close_oldest(own)
+    return len(connections) < most or _close_oldest(connections)
+
+
+def _close_oldest(connections: Collection[object]) -> bool:
+    """Half-open ones go first, then those that are idle between two requests."""
+    spare = [
+        (each.served, since, each)
+        for each in connections
+        if isinstance(each, SpareConnection) and (since := each.spare_since) is not None
+    ]
+    if not spare:
+        return False
+    min(spare, key=lambda found: found[:2])[2].make_way()
+    return True
+
+
+def _address_of(connection: object) -> str:
+    client: tuple[str, int] | None = getattr(connection, "client", None)
+    return client[0] if client else ""
+
+
+@lru_cache(maxsize=4096)
+def is_trusted(address: str, proxies: tuple[str, ...]) -> bool:
+    """As uvicorn reads the list: addresses, networks, or * for all."""
+    if "*" in proxies:
+        return True
+    try:
+        found = ip_address(address)
+    except ValueError:  # a Unix socket
+        return True
+    return any(found in ip_network(proxy, strict=False) for proxy in proxies if _is_network(proxy))
+
+
+def _is_network(proxy: str) -> bool:
+    try:
+        ip_network(proxy, strict=False)
+    except ValueError:
+        return False
+    return True
