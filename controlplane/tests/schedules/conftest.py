@@ -1,0 +1,40 @@
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+from django.db import connections
+
+from controlplane.policies import publication
+from controlplane.tests.schedules import seams
+from controlplane.tests.schedules.database import shared_database
+from controlplane.tests.schedules.stage import Stage
+
+ACTORS = 6  # at the same time
+
+
+@pytest.fixture
+def threads(transactional_db: None, tmp_path: Path) -> Iterator[ThreadPoolExecutor]:
+    """Each with a connection to the schedules' own database."""
+    with (
+        shared_database(tmp_path),
+        seams.instrumented(),
+        ThreadPoolExecutor(ACTORS + 2, initializer=seams.watch_statements) as pool,
+    ):
+        yield pool
+        for _ in range(ACTORS + 2):
+            pool.submit(connections.close_all)
+
+
+@pytest.fixture
+def stage(
+    threads: ThreadPoolExecutor, live_redis: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Stage]:
+    monkeypatch.setattr(publication, "WAIT_S", 0.0)  # a second for each acknowledgement that the schedule holds back
+    logging.disable(logging.CRITICAL)
+    made = Stage(live_redis, redis_url, threads)
+    yield made
+    made.close()
+    logging.disable(logging.NOTSET)

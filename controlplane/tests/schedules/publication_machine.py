@@ -1,0 +1,215 @@
+"""Publications, deliveries, the judge, periodic steps for policies, fleet and keys, and two routers, interleaved."""
+
+import time
+from collections.abc import Callable
+
+import redis
+from django.core.exceptions import PermissionDenied
+from django.db import DatabaseError
+from django.db.models import F
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from controlplane.audit.services import Actor as Person
+from controlplane.deliveries import selectors as deliveries
+from controlplane.deliveries import services as delivering
+from controlplane.deliveries.judge import step as judge
+from controlplane.deliveries.models import Delivery
+from controlplane.keys import publishing as keys
+from controlplane.keys import services as key_services
+from controlplane.keys.models import ApiKey
+from controlplane.policies import selectors, services
+from controlplane.policies.errors import PolicyError
+from controlplane.policies.models import Direct, Draft, Policy
+from controlplane.tests.schedules.scheduler import FAR, Actor, Order
+from controlplane.tests.schedules.stage import POOL, Stage, World
+from fleet.control.publish import publish_fleet, publish_step
+from fleet.models import Instance
+from router.contract.redis import redis_keys
+from router.policy.schema import document as documents
+
+ADA = Person("user", "ada", is_admin=True)
+OTTO = Person("user", "otto")
+WHY = "less prefill on warm instances"
+PLAN = {
+    "steps": [
+        {"mode": "shadow", "sample": 1.0, "for_s": 60},
+        {"mode": "canary", "share": 0.05, "for_s": 60},
+        {"mode": "full", "bake_s": 600},
+    ]
+}
+STEERING = (delivering.pause, delivering.resume, delivering.advance, delivering.abort)
+EXPECTED = (PolicyError, PermissionDenied, redis.RedisError, DatabaseError)
+HEARD = ("", redis_keys.policy_key(POOL), redis_keys.policy_key(POOL), redis_keys.fleet_key(POOL), redis_keys.API_KEYS)
+DECIDING = ("publisher", "publisher", "rollback", "proposer", "steering", "judge")
+MOST_ACTORS = 5
+DISTURBING = tuple(order for order in Order if order is not Order.GO)
+
+
+class PublicationMachine(RuleBasedStateMachine):
+    def __init__(self, stage: Stage) -> None:
+        super().__init__()
+        self.world = World(stage)
+        self.scheduler = self.world.scheduler
+        self.tokens = 9_000
+        self.keys = 0
+        self.proposed = False
+        self.judged_at = time.time()
+
+    def begin(self, name: str, work: Callable[[], object], writes: int) -> Actor:
+        """It stops before its first write, its second one, or runs to its end."""
+        actor = self.scheduler.begin(name, work, EXPECTED)
+        for _ in range(writes):
+            self.scheduler.go(actor, "to a write")
+        if not writes:
+            self.scheduler.go(actor, "to its end")
+        return actor
+
+    def by_hand(self, work: Callable[[], object]) -> object:
+        """At once, by a person whose steps nothing interrupts."""
+        try:
+            return work()
+        except EXPECTED:
+            return None
+        finally:
+            self.world.look()
+
+    def edit(self) -> None:
+        """A draft as somebody left it, over the version that is live."""
+        self.tokens += 1
+        live = selectors.live_version(self.world.policy)
+        changed = documents.apply_overrides(live.upgraded, {"classes.heavy_new_tokens": self.tokens})
+        row = {"document": changed, "based_on": live.number, "opened_by": "otto", "updated_by": "otto"}
+        Draft.objects.update_or_create(policy=self.world.policy, defaults=row)
+
+    # Who begins. `writes`: how many seams that write it comes to at once; 0: it runs to its end.
+
+    @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
+    @rule(who=st.sampled_from(DECIDING), choice=st.integers(0, 9), writes=st.sampled_from((2, 0, 1, 3)))
+    def decides(self, who: str, choice: int, writes: int) -> None:
+        """Somebody or something changes what decides requests."""
+        getattr(self, f"_{who}")(choice, writes)
+
+    @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
+    @rule(what=st.sampled_from(["policies", "fleet", "keys"]), change=st.integers(0, 2), writes=st.integers(0, 2))
+    def publishes(self, what: str, change: int, writes: int) -> None:
+        """A periodic step, or one that follows a change."""
+        getattr(self, f"_publish_{what}")(change, writes)
+
+    @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
+    @rule(number=st.integers(0, 1), key=st.sampled_from(HEARD), seams=st.integers(0, 3))
+    def reads(self, number: int, key: str, seams: int) -> None:
+        """A router polls, or a message of a change reaches it: at once, late, or twice."""
+        router = self.world.routers[number]
+        if any(actor.name == router.name for actor in self.scheduler.actors):
+            return
+        if key:
+            self.begin(router.name, router.does(lambda source: source.live.changed(key)), seams)
+        else:
+            self.begin(router.name, router.does(lambda source: source.live.poll()), seams)
+
+    def _publisher(self, choice: int, writes: int) -> None:
+        self.by_hand(self.edit)
+        direct = bool(choice % 2)
+        self.begin("publication", lambda: services.publish(self.policy(), OTTO, WHY, abort_open=direct), writes)
+
+    def _rollback(self, choice: int, writes: int) -> None:
+        to = max(1, self.policy().live - 1 - choice % 2)
+        self.begin("rollback", lambda: services.rollback(self.policy(), to, OTTO, WHY), writes)
+
+    def _proposer(self, choice: int, writes: int) -> None:
+        self.by_hand(self.edit)
+        made = self.by_hand(lambda: delivering.propose(self.policy(), PLAN, OTTO, WHY))
+        if isinstance(made, Delivery):
+            self.proposed = True
+            self.begin("start", lambda: delivering.start(made, OTTO, WHY), writes)
+
+    def _steering(self, choice: int, writes: int) -> None:
+        held = deliveries.open_delivery(self.world.policy) if self.proposed else None
+        if held is not None:
+            action = STEERING[choice % len(STEERING)]
+            self.begin(action.__name__, lambda: action(held, ADA, WHY), writes)
+
+    def _judge(self, choice: int, writes: int) -> None:
+        if self.proposed:
+            self.judged_at += 7 * choice
+            now = self.judged_at
+            self.begin("judge", lambda: judge.step(now), writes)
+
+    def _publish_policies(self, change: int, writes: int) -> None:
+        self.begin("republisher", services.republish_missing, writes)
+
+    def _publish_fleet(self, change: int, writes: int) -> None:
+        self.begin("fleet", _restart_instance if change else publish_step, writes)
+
+    def _publish_keys(self, change: int, writes: int) -> None:
+        row = ApiKey.objects.filter(revoked_at=None).first() if change == 1 else None
+        if change == 0:
+            self.begin("keys", keys.republish, writes)
+        elif row is None:
+            self.keys += 1
+            name, terms = f"key {self.keys}", key_services.KeyTerms()
+            self.begin("new key", lambda: key_services.create_key(name, terms, ADA), writes)
+        else:
+            self.begin("revocation", lambda: key_services.revoke_key(row, ADA), writes)
+
+    # The schedule
+
+    @precondition(lambda self: self.scheduler.actors)
+    @rule(which=st.integers(0, MOST_ACTORS - 1), far=st.sampled_from(FAR))
+    def goes_on(self, which: int, far: str) -> None:
+        self.scheduler.go(self.scheduler.actors[which % len(self.scheduler.actors)], far)
+
+    @precondition(lambda self: self.scheduler.actors)
+    @rule(which=st.integers(0, MOST_ACTORS - 1), order=st.sampled_from(DISTURBING))
+    def is_disturbed(self, which: int, order: Order) -> None:
+        """At its next write."""
+        actor = self.scheduler.actors[which % len(self.scheduler.actors)]
+        self.scheduler.go(actor, "to a write")
+        if not actor.ended:
+            self.scheduler.go_on(actor, order)
+
+    @rule(what=st.sampled_from(["loses_redis", "restarts", "new_rules"]), choice=st.integers(0, 5))
+    def happens(self, what: str, choice: int) -> None:
+        getattr(self, f"_{what}")(choice)
+
+    def _restarts(self, choice: int) -> None:
+        router = self.world.routers[choice % 2]
+        for actor in [each for each in self.scheduler.actors if each.name == router.name]:
+            self.scheduler.go_on(actor, Order.DIE)
+        self.world.restart(router)
+
+    def _loses_redis(self, choice: int) -> None:
+        self.world.lose_redis()
+
+    def _new_rules(self, choice: int) -> None:
+        rules = {"direct": Direct.NEVER if choice == 1 else Direct.ALLOWED, "approvals_needed": int(choice == 2)}
+        self.by_hand(lambda: delivering.set_rules(self.policy(), ADA, WHY, **rules))
+
+    def policy(self) -> Policy:
+        return selectors.policy(self.world.policy.name)
+
+    # At rest
+
+    def teardown(self) -> None:
+        try:
+            for actor in list(self.scheduler.actors):
+                self.scheduler.go(actor, "to its end")
+            self.settle()
+        finally:
+            self.scheduler.kill_all()
+
+    def settle(self) -> None:
+        """One round of the periodic steps, undisturbed."""
+        for step in (services.republish_missing, keys.republish, publish_step):
+            step()
+        for router in self.world.routers:
+            polling = self.begin(router.name, router.does(lambda source: source.live.poll()), 0)
+            if polling.error is not None:
+                raise polling.error
+        self.world.at_rest()
+
+
+def _restart_instance() -> None:
+    Instance.objects.update(epoch=F("epoch") + 1)
+    publish_fleet(POOL)

@@ -1,0 +1,155 @@
+"""Actors in threads of which one runs at a time: from one seam to the next, when the schedule says so.
+
+An actor is a piece of the real code: a publication, a step of the judge, a router's poll. At each seam (`at`,
+`at_async`) it stops and hands the baton back; `go_on` hands it over again, with an order: what becomes of the effect
+that it was about to have. Nothing runs at the same time, so that the same schedule always ends the same way.
+"""
+
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+from typing import Any
+
+
+class Order(Enum):
+    GO = "goes on"
+    CUT_BEFORE = "is cut before"  # the connection breaks, and the effect has not happened
+    CUT_AFTER = "is cut after"  # it has, but the answer is lost
+    TWICE = "does twice"  # a client that lost the answer tries again
+    DIE = "dies before"
+
+
+class Died(BaseException):
+    """The process is gone. No handler of the code under test catches it, and no seam has an effect after it."""
+
+
+Errors = tuple[type[Exception], ...]
+FAR = ("a seam", "to a write", "to its end")  # how far an actor goes on: most races are about who writes last
+
+
+class Actor:
+    def __init__(self, name: str, work: Callable[[], object], expected: Errors) -> None:
+        self.name = name
+        self.seam, self.writes = "its begin", False  # where it stands, and whether it is about to change something
+        self.ended = self.dead = False
+        self.error: Exception | None = None  # that it ended with
+        self._expected = expected
+        self._work = work
+        self._order = Order.GO
+        self._baton, self._returned = threading.Semaphore(0), threading.Semaphore(0)
+
+    def run(self) -> None:
+        """In a thread of the pool."""
+        here.actor = self
+        try:
+            self.stop_at(self.seam)
+            self._work()
+        except Died:
+            pass
+        except Exception as error:
+            self.error = error
+        finally:
+            here.actor = None
+            self.ended, self.seam = True, "its end"
+            self._returned.release()
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None and not isinstance(self.error, self._expected)
+
+    def stop_at(self, seam: str, writes: bool = False) -> Order:
+        if not self.dead:
+            self.seam, self.writes = seam, writes
+            self._returned.release()
+            self._baton.acquire()
+        if self.dead or self._order is Order.DIE:
+            self.dead = True
+            raise Died
+        return self._order
+
+    def hand(self, order: Order) -> None:
+        """Let it run to its next seam."""
+        self._order = order
+        self._baton.release()
+        self.wait()
+
+    def wait(self) -> None:
+        if not self._returned.acquire(timeout=60):
+            raise AssertionError(f"{self.name} came to no seam after {self.seam}: it waits for another actor")
+
+
+class _Here(threading.local):
+    actor: Actor | None = None
+
+
+here = _Here()
+
+
+class Scheduler:
+    """`looked`: called each time that an actor has stopped."""
+
+    def __init__(self, threads: ThreadPoolExecutor, looked: Callable[[], None]) -> None:
+        self._threads = threads
+        self._looked = looked
+        self.actors: list[Actor] = []
+
+    def begin(self, name: str, work: Callable[[], object], expected: Errors = ()) -> Actor:
+        """`expected`: the errors with which it may end."""
+        actor = Actor(name, work, expected)
+        self._threads.submit(actor.run)
+        actor.wait()
+        self.actors.append(actor)
+        return actor
+
+    def go_on(self, actor: Actor, order: Order = Order.GO) -> None:
+        actor.hand(order)
+        if actor.ended:
+            self.actors.remove(actor)
+            if actor.failed and actor.error is not None:
+                raise actor.error
+        self._looked()
+
+    def go(self, actor: Actor, far: str) -> None:
+        """`far`: one of FAR."""
+        while not actor.ended:
+            self.go_on(actor)
+            if far == "a seam" or (far == "to a write" and actor.writes):
+                return
+
+    def kill_all(self) -> None:
+        for actor in list(self.actors):
+            actor.hand(Order.DIE)
+        self.actors.clear()
+
+
+def at(seam: str, writes: bool, effect: Callable[[], Any], broken: Callable[[], Exception]) -> Any:
+    """The effect, as the schedule orders it. `broken`: what the caller gets when the connection breaks."""
+    if here.actor is None:
+        return effect()
+    order = here.actor.stop_at(seam, writes)
+    if order is Order.CUT_BEFORE:
+        raise broken()
+    if order is Order.TWICE:
+        effect()
+    answer = effect()
+    if order is Order.CUT_AFTER:
+        raise broken()
+    return answer
+
+
+async def at_async(
+    seam: str, writes: bool, effect: Callable[[], Awaitable[Any]], broken: Callable[[], Exception]
+) -> Any:
+    """As `at`, in the event loop of an actor that has it for itself."""
+    if here.actor is None:
+        return await effect()
+    order = here.actor.stop_at(seam, writes)
+    if order is Order.CUT_BEFORE:
+        raise broken()
+    if order is Order.TWICE:
+        await effect()
+    answer = await effect()
+    if order is Order.CUT_AFTER:
+        raise broken()
+    return answer

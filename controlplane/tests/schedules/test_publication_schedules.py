@@ -1,0 +1,25 @@
+import pytest
+
+from controlplane.tests.schedules import mutations
+from controlplane.tests.schedules.publication_machine import PublicationMachine
+from controlplane.tests.schedules.stage import Stage
+from controlplane.tests.schedules.trying import schedules_until_broken, try_schedules
+
+
+def test_no_schedule_of_publications_breaks_a_promise(stage: Stage) -> None:
+    try_schedules(lambda: PublicationMachine(stage), 25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(1, 5))
+def test_none_of_many_schedules_of_publications_breaks_a_promise(stage: Stage, number: int) -> None:
+    try_schedules(lambda: PublicationMachine(stage), 250, number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", mutations.PUBLICATION)
+def test_without_one_of_its_mends_a_schedule_breaks_a_promise(
+    stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutations.PUBLICATION[name](monkeypatch)
+    assert schedules_until_broken(lambda: PublicationMachine(stage), 400)

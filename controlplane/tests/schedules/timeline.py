@@ -1,0 +1,56 @@
+"""What the database said, in its order, and how far along it each reader is."""
+
+from collections.abc import Hashable, Iterable
+
+
+class WentBack(AssertionError):
+    """A reader serves what is older than what it served before."""
+
+
+class NeverTrue(AssertionError):
+    """A reader serves what the database never said."""
+
+
+class Behind(AssertionError):
+    """At rest, a reader does not serve what the database says."""
+
+
+class Timeline:
+    """One thing's states: a pool's policy and split, its instances, the API keys."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.states: list[Hashable] = []
+        self._places: dict[str, int] = {}  # by reader: the earliest place at which it can be
+
+    def says(self, state: Hashable) -> bool:
+        """What the database says now; True when that is new."""
+        if self.states and self.states[-1] == state:
+            return False
+        self.states.append(state)
+        return True
+
+    @property
+    def now(self) -> Hashable:
+        return self.states[-1]
+
+    def serves(self, reader: str, state: Hashable) -> None:
+        place = self._places.setdefault(reader, 0)
+        if self.states[place] == state:
+            return
+        if state in self.states[place:]:
+            self._places[reader] = self.states.index(state, place)
+            return
+        kind = WentBack if state in self.states else NeverTrue
+        told = "\n  ".join(f"{number}: {each}" for number, each in enumerate(self.states))
+        raise kind(f"{reader} serves {self.name} as {state}; it was at {place} of\n  {told}")
+
+    def all_there(self, readers: Iterable[str]) -> None:
+        """At rest nobody is behind."""
+        for reader in readers:
+            if (place := self._places.get(reader)) is None or self.states[place] != self.now:
+                serves = "nothing" if place is None else self.states[place]
+                raise Behind(f"at rest {reader} serves {self.name} as {serves}; the database says {self.now}")
+
+    def begins_anew(self, reader: str) -> None:
+        self._places.pop(reader, None)
