@@ -41,6 +41,19 @@ def test_it_serves_and_a_signal_ends_all_of_it_within_ten_seconds(weir, number):
     assert weir.left() == []
 
 
+def test_sigterm_ends_all_of_it_where_the_shell_that_started_it_ignores_sigint(fleet):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a new process keeps it, as behind `&` in a script
+    try:
+        with running("--fleet", fleet) as weir:
+            signal.signal(signal.SIGINT, before)
+            weir.wait_for("Weir is up")
+            assert weir.stop(signal.SIGTERM) < STOP_S
+            assert weir.process.returncode == 0
+            assert weir.left() == []
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_second_one_on_the_same_folder_is_refused_and_harms_nothing(weir):
     second = up(weir.folder)
     assert second.returncode == 1

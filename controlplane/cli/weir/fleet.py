@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 def apply_fleet(api: Api, options: argparse.Namespace) -> int:
     content = "application/json" if options.file.endswith(".json") else "application/yaml"
     text = sys.stdin.read() if options.file == "-" else text_of(options.file)
-    flags = {
-        "dry_run": options.dry_run,
-        "prune": options.prune,
-        "reason": options.reason,
-        "emergency": options.emergency,
-    }
+    flags = {name: getattr(options, name) for name in ("dry_run", "prune", "reason", "emergency")}
     query = urllib.parse.urlencode({name: str(value).lower() if value in (True, False) else value
                                     for name, value in flags.items()})  # fmt: skip
     made = api.put(f"/fleet?{query}", text.encode(), content)
