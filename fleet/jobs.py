@@ -9,22 +9,28 @@ Every arrow is a conditional UPDATE: a message that arrives twice starts a job o
 writes nothing more, and the first end counts.
 """
 
+import contextlib
 import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 
 from django.conf import settings
-from django.db import models
+from django.db import connection, models
 from django.utils import timezone
 from django.utils.module_loading import import_string
+
+from fleet import process_identity
+from fleet.tries import Try
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = STATUSES = ("queued", "running", "done", "failed", "cancelled")
 ENDED = (DONE, FAILED, CANCELLED)
 
 BEAT_S = 0.5  # between two heartbeats, each of which also notices a cancellation
-LOST_S = 15.0  # a running job without a heartbeat for this long has lost its worker
+ALIVE_S = 5.0  # between two heartbeats of the thread that stands beside the work
+LOST_S = 60.0  # a running job without a heartbeat for this long has lost its worker, unless that is known to be gone
 SENT_AGAIN_S = 10.0  # a job still queued after this long may have lost its message: Redis came back empty
 
 log = logging.getLogger(__name__)
@@ -40,6 +46,7 @@ class Job(models.Model):
     sent_at = models.DateTimeField(default=timezone.now)  # when its task was last put on the queue
     started_at = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
+    worker = models.CharField(max_length=200, blank=True, default="", db_default="")  # fleet/process_identity.py
     ended_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -88,20 +95,50 @@ def _room(model: type[Job]) -> int:
     return max(0, model.AT_ONCE - model._default_manager.filter(status=RUNNING).count())
 
 
+@contextlib.contextmanager
+def held(model: type[J], job_id: int) -> Iterator[J | None]:
+    """The job, when this caller is the one to perform it. A thread of its own tells meanwhile that its worker is there,
+    also while the work has the processor for itself."""
+    job = claim(model, job_id)
+    ended = threading.Event()
+    if job is not None:
+        threading.Thread(target=_keep_alive, args=(job, ended), name=f"alive: {job_id}", daemon=True).start()
+    try:
+        yield job
+    finally:
+        ended.set()
+
+
+def _keep_alive(job: Job, ended: threading.Event) -> None:
+    while not ended.wait(ALIVE_S):
+        try:
+            if not of_this_start(job).filter(status=RUNNING).update(heartbeat_at=timezone.now()):
+                return
+        except Exception as error:  # the database may be back in a second
+            log.warning("%s %s: no heartbeat: %s", job.TASK, job.pk, error)
+        finally:
+            connection.close()
+
+
+def of_this_start(job: J) -> "models.QuerySet[J]":
+    """The job's row, unless it was queued again since: then it is another worker's."""
+    return type(job)._default_manager.filter(pk=job.pk, started_at=job.started_at)
+
+
 def claim(model: type[J], job_id: int) -> J | None:
-    """The job, when this caller is the one to perform it."""
+    """`held` without its heartbeat."""
     if not _room(model) or not model.may_start(job_id):
         return None
     now = timezone.now()
     queued = model._default_manager.filter(pk=job_id, status=QUEUED)
-    if not queued.update(status=RUNNING, started_at=now, heartbeat_at=now):
+    if not queued.update(status=RUNNING, started_at=now, heartbeat_at=now, worker=process_identity.own()):
         return None
     return model._default_manager.get(pk=job_id)
 
 
 def end(job: Job, status: str, cause: str = "", **values: Any) -> bool:
-    """Write down how a running job ended; False when it had ended before."""
-    running = type(job)._default_manager.filter(pk=job.pk, status=RUNNING)
+    """Write down how a running job ended; False when it had ended before, or runs again in another worker."""
+    running = of_this_start(job).filter(status=RUNNING)
     return bool(running.update(status=status, cause=cause[:2_000], ended_at=timezone.now(), **values))
 
 
@@ -116,19 +153,31 @@ def cancel(job: Job, actor: str, **values: Any) -> bool:
 def resume(job: Job) -> bool:
     """Queue a job that failed or was cancelled again; False when it did not end so."""
     ended = type(job)._default_manager.filter(pk=job.pk, status__in=(FAILED, CANCELLED))
-    queued = ended.update(
-        status=QUEUED, cause="", sent_at=timezone.now(), started_at=None, heartbeat_at=None, ended_at=None
-    )
+    queued = ended.update(**_QUEUED_AGAIN, cause="", sent_at=timezone.now())
     job.refresh_from_db()
     return bool(queued)
 
 
-def fail_lost(model: type[J], fail: Callable[[J, str], object], now: datetime | None = None) -> None:
-    """`fail` ends each running job without a heartbeat, with the cause that it is given."""
+def requeue(job: Job, cause: str) -> bool:
+    """Let another worker end a job whose worker is lost, once: `cause` stays with it, and a job that has one failed."""
+    lost = of_this_start(job).filter(status=RUNNING, cause="")
+    return bool(lost.update(**_QUEUED_AGAIN, cause=cause, sent_at=timezone.now() - timedelta(seconds=SENT_AGAIN_S)))
+
+
+_QUEUED_AGAIN: dict[str, Any] = {
+    "status": QUEUED, "started_at": None, "heartbeat_at": None, "ended_at": None, "worker": ""
+}  # fmt: skip
+
+
+def fail_lost(model: type[J], fail: Callable[[J, str], object], attempt: Try, now: datetime | None = None) -> None:
+    """`fail` ends each running job whose worker is gone or silent, with the cause that it is given."""
     now = now or timezone.now()
-    for job in model._default_manager.filter(status=RUNNING, heartbeat_at__lt=now - timedelta(seconds=LOST_S)):
+    for job in model._default_manager.filter(status=RUNNING):
         silent_s = (now - (job.heartbeat_at or now)).total_seconds()
-        fail(job, f"worker lost: no heartbeat for {silent_s:.0f} s")
+        gone = process_identity.is_gone(job.worker)
+        if gone or silent_s > LOST_S:
+            with attempt(f"{job._meta.model_name} {job.pk}"):
+                fail(job, f"worker lost: {'its process ended' if gone else f'no heartbeat for {silent_s:.0f} s'}")
 
 
 def cause_of(error: Exception, expected: tuple[type[Exception], ...]) -> str:
@@ -145,7 +194,7 @@ class Heartbeat:
     def __init__(self, job: Job) -> None:
         self.job = job
         # Of this start: a worker that was taken for lost stops, also when the job runs again in another one.
-        self._running = type(job)._default_manager.filter(pk=job.pk, status=RUNNING, started_at=job.started_at)
+        self._running = of_this_start(job).filter(status=RUNNING)
         self._step = ""
         self._written = float("-inf")
 

@@ -35,14 +35,17 @@ class RunHeartbeat(jobs.Heartbeat):
     def write(self, at: datetime, progress: dict[str, Any]) -> None:
         super().write(at, {})
         self.run.step = progress.get("step", self.run.step)
-        Run.objects.filter(pk=self.run.pk, status=RUNNING).update(heartbeat_at=at, **progress)
+        _of_this_start(self.run).update(heartbeat_at=at, **progress)
 
 
 def run_experiment(experiment_id: int) -> None:
     """Perform every run, unless another worker has claimed the experiment."""
-    experiment = jobs.claim(Experiment, experiment_id)
-    if experiment is None:
-        return
+    with jobs.held(Experiment, experiment_id) as experiment:
+        if experiment is not None:
+            _run(experiment)
+
+
+def _run(experiment: Experiment) -> None:
     for run in experiment.runs.all():
         status = execute(run, experiment)
         if status != DONE:
@@ -52,8 +55,9 @@ def run_experiment(experiment_id: int) -> None:
     try:
         results = results_of(experiment, jobs.Heartbeat(experiment).beat)
     except jobs.Stopped:
-        experiment.refresh_from_db()
-        close(experiment, experiment.status, experiment.cause)
+        ended = jobs.of_this_start(experiment).first()
+        if ended is not None:
+            close(experiment, ended.status, ended.cause)
     except Exception as error:
         close(experiment, FAILED, f"results: {jobs.cause_of(error, EXPECTED)}")
     else:
@@ -65,12 +69,15 @@ def close(experiment: Experiment, status: str, cause: str = "", results: Results
     before: with the end there is the verdict."""
     judged = {"verdict": results["verdict"], "summary": _summary(experiment, results)} if results else {}
     jobs.end(experiment, status, cause, **judged)
+    mine = jobs.of_this_start(experiment)
     if status != DONE:
         services.cancel_queued_runs(experiment, f"not started: {cause}")
+    if not mine.exists():
+        return  # it was queued again, and is another worker's
     experiment.refresh_from_db()
     kept = results_of(experiment)  # so that no page waits for the comparison
     if not judged:
-        Experiment.objects.filter(pk=experiment.pk).update(summary=_summary(experiment, kept))
+        mine.update(summary=_summary(experiment, kept))
     jobs.send_next(Experiment)
 
 
@@ -79,9 +86,12 @@ def _summary(experiment: Experiment, results: Results) -> Any:
 
 
 def fail_lost(experiment: Experiment, cause: str) -> None:
-    """The interrupted run keeps the results of its finished requests."""
+    """The interrupted run keeps the results of its finished requests. An experiment whose runs are all done loses
+    nothing: another worker makes its results."""
     run = experiment.runs.filter(status=RUNNING).first()
-    if run is None:
+    if not experiment.runs.exclude(status=DONE).exists() and jobs.requeue(experiment, cause):
+        jobs.send_next(Experiment)
+    elif run is None:
         close(experiment, FAILED, f"{cause}, between two runs")
     elif end(run, FAILED, f"{cause}, while {run.step or 'starting'}"):
         close(experiment, FAILED, f"{run}: {cause}")
@@ -90,7 +100,9 @@ def fail_lost(experiment: Experiment, cause: str) -> None:
 def execute(run: Run, experiment: Experiment) -> str:
     """One run from its pool to its results; the status that it ended with."""
     now = timezone.now()
-    queued = Run.objects.filter(pk=run.pk, status=QUEUED, experiment__status=RUNNING)
+    queued = Run.objects.filter(
+        pk=run.pk, status=QUEUED, experiment__status=RUNNING, experiment__started_at=experiment.started_at
+    )
     if not queued.update(status=RUNNING, started_at=now, heartbeat_at=now):
         run.refresh_from_db()
         return run.status
@@ -99,8 +111,8 @@ def execute(run: Run, experiment: Experiment) -> str:
         _perform(run, experiment)
         end(run, DONE)
     except jobs.Stopped:
-        experiment.refresh_from_db()
-        end(run, CANCELLED, experiment.cause)
+        stopped = jobs.of_this_start(experiment).first()
+        end(run, CANCELLED, stopped.cause if stopped is not None else "another worker runs the experiment")
     except RunFailed as error:
         end(run, FAILED, str(error), error.log)
     except Exception as error:
@@ -114,6 +126,10 @@ def _perform(run: Run, experiment: Experiment) -> None:
     heartbeat = RunHeartbeat(experiment, run)
     heartbeat.beat(step="reading the trace")
     MODES[experiment.mode].perform(run, experiment, arm, heartbeat)
+
+
+def _of_this_start(run: Run) -> Any:
+    return Run.objects.filter(pk=run.pk, status=RUNNING, started_at=run.started_at)
 
 
 def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
@@ -132,6 +148,6 @@ def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
         "results": results,
         "warnings": MODES[run.experiment.mode].warnings(run, results),
     }
-    ended = Run.objects.filter(pk=run.pk, status=RUNNING).update(**values)
+    ended = _of_this_start(run).update(**values)
     log.info("run.ended", run=run.pk, status=status, cause=cause, requests=len(finished))
     return bool(ended)

@@ -120,7 +120,9 @@ def cancel_experiment(experiment: Experiment, actor: Actor) -> bool:
 
 def cancel_queued_runs(experiment: Experiment, cause: str) -> None:
     """A run that has begun stops at the next heartbeat of its experiment."""
-    experiment.runs.filter(status=QUEUED).update(status=CANCELLED, cause=cause, ended_at=timezone.now())
+    # Of this start: a lost worker does not cancel what its successor will run.
+    queued = experiment.runs.filter(status=QUEUED, experiment__started_at=experiment.started_at)
+    queued.update(status=CANCELLED, cause=cause, ended_at=timezone.now())
 
 
 COPIED = ("name", "question", "trace", "pool", "mode", "load_factor", "duration_s", "time_scale", "seeds")

@@ -12,13 +12,17 @@ from controlplane.tuning.models import Tuning
 from fleet import jobs
 from fleet.calibration import services as calibrations
 from fleet.models import Calibration
+from fleet.tries import tries
 
 
 def step(now: datetime | None = None) -> None:
-    jobs.fail_lost(Experiment, experiments.fail_lost, now)
-    jobs.fail_lost(Preview, previews.fail, now)
-    jobs.fail_lost(Tuning, tunings.fail, now)
-    jobs.fail_lost(Calibration, calibrations.fail, now)
-    for model in (Experiment, Preview, Tuning, Calibration):
-        jobs.send_next(model, jobs.SENT_AGAIN_S)
-    ephemeral_pool.remove_abandoned()
+    with tries() as attempt:
+        jobs.fail_lost(Experiment, experiments.fail_lost, attempt, now)
+        jobs.fail_lost(Preview, previews.fail, attempt, now)
+        jobs.fail_lost(Tuning, tunings.fail, attempt, now)
+        jobs.fail_lost(Calibration, calibrations.fail, attempt, now)
+        for model in (Experiment, Preview, Tuning, Calibration):
+            with attempt(f"queued {model.__name__}"):
+                jobs.send_next(model, jobs.SENT_AGAIN_S)
+        with attempt("pools of runs that have ended"):
+            ephemeral_pool.remove_abandoned()

@@ -33,9 +33,12 @@ EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, Invalid
 
 def run_preview(preview_id: int) -> None:
     """Compute the preview, unless another worker has claimed it."""
-    preview = jobs.claim(Preview, preview_id)
-    if preview is None:
-        return
+    with jobs.held(Preview, preview_id) as preview:
+        if preview is not None:
+            _run(preview)
+
+
+def _run(preview: Preview) -> None:
     try:
         values = _perform(preview)
     except jobs.Stopped:

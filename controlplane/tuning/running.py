@@ -32,9 +32,12 @@ EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, Invalid
 
 def run_tuning(tuning_id: int) -> None:
     """Perform the tuning, unless another worker has claimed it."""
-    tuning = jobs.claim(Tuning, tuning_id)
-    if tuning is None:
-        return
+    with jobs.held(Tuning, tuning_id) as tuning:
+        if tuning is not None:
+            _run(tuning)
+
+
+def _run(tuning: Tuning) -> None:
     try:
         values = _perform(tuning)
     except jobs.Stopped:

@@ -26,6 +26,7 @@ from fleet.counted import percent
 from fleet.kinds import KINDS
 from fleet.models import Calibration, Instance, State
 from fleet.services import NotPossible
+from fleet.tries import tries
 from router.contract.redis.receipt import Receipt
 
 SECONDS = 120.0
@@ -44,7 +45,8 @@ def ask_for(
         raise NotPossible(f"seconds: {seconds:g} is out of range; allowed: {LEAST_S:g} to {MOST_S:g}")
     instance = selectors.instance(instance_name)
     _check(instance)
-    jobs.fail_lost(Calibration, fail)
+    with tries() as attempt:
+        jobs.fail_lost(Calibration, fail, attempt)
     given = instance.started_from
     try:
         with transaction.atomic():
@@ -78,9 +80,11 @@ def _check(instance: Instance) -> None:
 
 def perform(calibration_id: int, report: Callable[[str], None] = lambda text: None) -> bool:
     """Measure, unless another worker does. True: the row has constants; else it has a cause."""
-    row = jobs.claim(Calibration, calibration_id)
-    if row is None:
-        return False
+    with jobs.held(Calibration, calibration_id) as row:
+        return row is not None and _perform(row, report)
+
+
+def _perform(row: Calibration, report: Callable[[str], None]) -> bool:
     try:
         measured = _measure(row, report)
     except jobs.Stopped:

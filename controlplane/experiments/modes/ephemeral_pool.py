@@ -1,14 +1,11 @@
 """The pool of one run: started cold like the pool under test, served by the live routers, removed afterwards."""
 
 import asyncio
-import contextlib
 import json
 import time
 from typing import Any
 
 import httpx
-import redis
-from django.db import DatabaseError
 
 from controlplane.experiments import provenance
 from controlplane.experiments.models import Arm, Experiment, Run
@@ -21,6 +18,7 @@ from fleet.jobs import Heartbeat
 from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect, live_routers, values_of
+from fleet.tries import tries
 from router.contract.addresses import ENGINES
 from router.contract.pinned_http import PinnedTransport
 from router.contract.pools import of_experiment
@@ -220,10 +218,11 @@ def owner_of(run: Run) -> str:
 
 def remove_abandoned() -> None:
     """Pools of runs that have ended: their worker died before it could remove them."""
-    for pool in Pool.objects.exclude(ephemeral_owner="").filter(removed=False):
-        if _is_abandoned(pool):
-            with contextlib.suppress(redis.RedisError, DatabaseError):
-                tear_down(pool.name)
+    with tries() as attempt:
+        for pool in Pool.objects.exclude(ephemeral_owner="").filter(removed=False):
+            with attempt(f"pool {pool.name}"):
+                if _is_abandoned(pool):
+                    tear_down(pool.name)
 
 
 def _is_abandoned(pool: Pool) -> bool:

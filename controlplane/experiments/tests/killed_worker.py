@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from datetime import timedelta
 from typing import Any
 
 import django
@@ -11,16 +10,15 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django.setup()
 
-from django.utils import timezone  # noqa: E402
-
 from controlplane.audit.services import Actor  # noqa: E402
 from controlplane.experiments import running, services  # noqa: E402
-from controlplane.experiments.models import Experiment, Run  # noqa: E402
+from controlplane.experiments.models import Run  # noqa: E402
 from controlplane.experiments.modes import ephemeral_pool  # noqa: E402
 from controlplane.experiments.results.assemble import results_of  # noqa: E402
 from controlplane.experiments.start.body import ExperimentIn  # noqa: E402
 from controlplane.experiments.tests.conftest import body  # noqa: E402
 from controlplane.experiments.tests.stand_in import StandIn  # noqa: E402
+from controlplane.jobs import expire  # noqa: E402
 from fleet import jobs  # noqa: E402
 from fleet.models import Pool  # noqa: E402
 
@@ -39,7 +37,7 @@ def play(url: str) -> None:
 
 
 def look_later() -> dict[str, Any]:
-    jobs.fail_lost(Experiment, running.fail_lost, timezone.now() + timedelta(seconds=20))
+    expire.step()
     run = Run.objects.select_related("experiment").get()
     results = results_of(run.experiment)
     return {

@@ -18,6 +18,7 @@ from controlplane.experiments.tests.conftest import body, record, write_records
 from controlplane.experiments.tests.fake_engine import engine_in_a_thread
 from controlplane.experiments.tests.stand_in import StandIn
 from fleet import jobs
+from fleet.tries import tries
 
 pytestmark = pytest.mark.django_db
 OTTO = Actor("user", "otto")
@@ -141,7 +142,8 @@ def test_cancelling_stops_a_replay_within_seconds_and_keeps_what_finished(asked,
 
 
 def expire() -> None:
-    jobs.fail_lost(Experiment, running.fail_lost)
+    with tries() as attempt:
+        jobs.fail_lost(Experiment, running.fail_lost, attempt)
     jobs.send_next(Experiment, jobs.SENT_AGAIN_S)
 
 
@@ -156,13 +158,13 @@ def lose(experiment: Experiment, seconds: float) -> Run:
 
 def test_a_run_without_a_heartbeat_fails_as_lost_with_partial_figures(asked):
     experiment = asked()
-    run = lose(experiment, 16)
+    run = lose(experiment, jobs.LOST_S + 1)
     write_records(run, [record(i) for i in range(7)])
     expire()
     run.refresh_from_db()
     experiment.refresh_from_db()
     assert run.status == experiment.status == "failed"
-    assert "worker lost: no heartbeat for 16 s, while replaying" in run.cause
+    assert "worker lost: no heartbeat for 61 s, while replaying" in run.cause
     assert (run.done, run.results["classes"]["all"]["n"]) == (7, 7)
     assert results_of(experiment)["partial"]
     assert {other.status for other in experiment.runs.exclude(pk=run.pk)} == {"cancelled"}
@@ -176,7 +178,7 @@ def test_a_run_that_was_heard_of_lately_is_left_alone(asked):
 
 
 def test_a_worker_that_was_taken_for_lost_stops_itself(asked):
-    run = lose(asked(), 16)
+    run = lose(asked(), jobs.LOST_S + 1)
     run.refresh_from_db()
     heart = running.RunHeartbeat(run.experiment, run)
     expire()
@@ -186,13 +188,13 @@ def test_a_worker_that_was_taken_for_lost_stops_itself(asked):
 
 def test_an_experiment_whose_worker_died_between_two_runs_ends_failed(asked):
     experiment = asked()
-    long_ago = timezone.now() - timedelta(minutes=1)
+    long_ago = timezone.now() - timedelta(minutes=2)
     Experiment.objects.filter(pk=experiment.pk).update(status="running", heartbeat_at=long_ago)
     first = experiment.runs.first()
     Run.objects.filter(pk=first.pk).update(status="done", ended_at=long_ago)
     expire()
     experiment.refresh_from_db()
-    assert (experiment.status, experiment.cause) == ("failed", "worker lost: no heartbeat for 60 s, between two runs")
+    assert (experiment.status, experiment.cause) == ("failed", "worker lost: no heartbeat for 120 s, between two runs")
 
 
 def test_a_queued_experiment_whose_message_got_lost_is_sent_again_once(asked, sent):

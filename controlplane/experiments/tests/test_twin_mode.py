@@ -22,6 +22,7 @@ from fleet import jobs
 from fleet.calibration import services as calibration
 from fleet.models import Calibration
 from fleet.tests.calibration.rows import age, instance, measure_well
+from fleet.tries import tries
 
 pytestmark = pytest.mark.django_db
 BADGE = '<span class="badge">simulated in the twin</span>'
@@ -168,10 +169,11 @@ def test_a_killed_worker_loses_the_run_that_it_was_at_and_none_that_had_ended(as
     running.run_experiment(experiment.pk)
     first, second = experiment.runs.all()
     second.records_path.unlink()
-    heard = timezone.now() - timedelta(seconds=20)
+    heard = timezone.now() - timedelta(seconds=90)
     Run.objects.filter(pk=second.pk).update(status="running", heartbeat_at=heard, ended_at=None)
     Experiment.objects.filter(pk=experiment.pk).update(status="running", heartbeat_at=heard, ended_at=None)
-    jobs.fail_lost(Experiment, running.fail_lost)
+    with tries() as attempt:
+        jobs.fail_lost(Experiment, running.fail_lost, attempt)
     first.refresh_from_db()
     second.refresh_from_db()
     assert (first.status, second.status) == ("done", "failed")
