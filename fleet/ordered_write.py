@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import redis
-from django.db import OperationalError, transaction
+from django.db import InterfaceError, InternalError, OperationalError, connection, transaction
 from django.db.models import BigIntegerField, F, Value
 from django.db.models.functions import Greatest
 
@@ -26,8 +26,16 @@ log = logging.getLogger(__name__)
 
 Published = Mapping[str, OrderedValue | None]  # by key, as the database has it; None: routers must not have it
 
-FAILURES = (redis.RedisError, OperationalError)  # of a write: the periodic steps write it later
+FAILURES = (
+    redis.RedisError,
+    OperationalError,
+    InternalError,
+    InterfaceError,
+)  # of a write: the periodic steps write it later
 TRIES = 3
+# On PostgreSQL, where a suspended process would keep the lock: how long others wait for it, and when it loses it.
+WAIT_MS = 5_000
+SUSPENDED_MS = 10_000
 
 # KEYS: weir:pools, then for each value its key, the key of its order, and the other key of its pool (else again its
 # own). ARGV: the order, the TTL of a removed key's order, the channel, the largest order, then for each value the
@@ -78,7 +86,15 @@ def publish(read: Callable[[], Published]) -> None:
 @transaction.atomic(durable=True)
 def read_in_order(read: Callable[[], Published]) -> tuple[int, Published]:
     """What `read` finds, and its order: the lock of the row lasts until both are there."""
+    _limit_the_lock()
     return _allocate(), read()
+
+
+def _limit_the_lock() -> None:
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL lock_timeout = {WAIT_MS:d}")
+            cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = {SUSPENDED_MS:d}")
 
 
 def _allocate() -> int:

@@ -262,7 +262,64 @@ def test_the_lock_is_taken_before_the_database_is_read(pool: Pool) -> None:
     assert any('FROM "fleet_pool"' in sql for sql in statements[lock:])
 
 
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="threads share an SQLite in memory, without its locks")
+needs_locks = pytest.mark.skipif(
+    connection.vendor == "sqlite", reason="threads share an SQLite in memory, without its locks"
+)
+
+
+@needs_locks
+@pytest.mark.django_db(transaction=True)
+def test_a_process_that_is_suspended_with_the_lock_loses_it(
+    live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Pool.objects.create(name="p", model="one", kind="sim")
+    monkeypatch.setattr(ordered_write, "SUSPENDED_MS", 500)
+    suspended, published, outcome = threading.Event(), threading.Event(), []
+
+    def suspend() -> dict[str, None]:
+        suspended.set()
+        published.wait()
+        return {}
+
+    def first() -> None:
+        try:
+            ordered_write.publish(suspend)
+        except ordered_write.FAILURES as error:
+            outcome.append(error)
+        finally:
+            connection.close()
+
+    other = threading.Thread(target=first)
+    other.start()
+    suspended.wait()
+    assert publish_fleet("p") is True
+    published.set()
+    other.join()
+    assert outcome
+    assert held(live_redis)[0] == "one"
+
+
+@needs_locks
+@pytest.mark.django_db(transaction=True)
+def test_a_lock_that_is_not_given_back_is_told(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    Pool.objects.create(name="p", model="one", kind="sim")
+    monkeypatch.setattr(ordered_write, "WAIT_MS", 100)
+    locked, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        ordered_write.read_in_order(lambda: (locked.set(), done.wait(), {})[2])
+        connection.close()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    locked.wait()
+    assert publish_fleet("p") is False
+    done.set()
+    other.join()
+    assert "pool p not published" in caplog.text
+
+
+@needs_locks
 @pytest.mark.django_db(transaction=True)
 def test_nobody_reads_while_another_one_has_the_next_order() -> None:
     """Else the greater order might hold the older view."""

@@ -113,8 +113,11 @@ def test_logs_and_events_of_an_instance_can_be_read(viewer: Client, fleet: World
     assert kinds == ["ready", "loading", "starting", "created"]
 
 
-def test_a_drain_takes_effect_at_once_and_is_audited(operator: Client, fleet: World) -> None:
-    answer = operator.post("/api/v1/instances/p-0/drain", {"reason": "new cable"}, content_type=JSON)
+def test_a_drain_takes_effect_at_once_and_is_audited(
+    operator: Client, fleet: World, django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        answer = operator.post("/api/v1/instances/p-0/drain", {"reason": "new cable"}, content_type=JSON)
     assert (answer.status_code, answer.json()["state"], answer.json()["routable"]) == (200, "draining", False)
     assert fleet.published()["p-0"]["routable"] is False
     entry = AuditEntry.objects.get(action="instance.drain")
