@@ -1,13 +1,14 @@
-"""One step of sending: fleet events become notices, due notices are claimed, sent at once, and their outcome stored.
+"""One step of sending: fleet events become notices, due notices are claimed, sent in the order of their channels, and
+their outcome stored.
 
 A claim is a conditional UPDATE that also sets the time of the next attempt. A process that dies while it sends leaves a
 notice that is due again after CLAIM, so each notice is sent at least once, and at times twice with the same message id.
 """
 
 import asyncio
-from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 import structlog
 from django.db import transaction
@@ -18,16 +19,15 @@ from controlplane.notices.models import ChannelKind, Cursor, Notice, Status
 from controlplane.notices.senders import apprise_urls, webhooks
 from controlplane.notices.services import enqueue
 from fleet.models import InstanceEvent, State
-from fleet.tries import tries
 from router.contract.json_value import JsonObject
 from router.contract.pools import is_ephemeral
 
 log = structlog.get_logger(__name__)
 
-AT_ONCE = 20  # notices of one step
-PER_CHANNEL = 5  # of these: a receiver that hangs delays the others by one step at most
+PER_CHANNEL = 5  # notices of one step, one after the other; channels do not wait for each other
+HOLDS = 3  # failed attempts for which later notices of the channel wait; then they pass
 SEND_S = 10.0  # limit of one attempt
-CLAIM = timedelta(seconds=30)  # longer than SEND_S
+CLAIM = timedelta(seconds=30)  # longer than two of SEND_S
 RETRY_S = (5, 30, 120, 600, 1800, 3600)  # after the first, second … failed attempt; the last one goes on
 GIVEN_UP_AFTER = timedelta(hours=24)
 KEPT = timedelta(days=30)  # ended notices
@@ -39,7 +39,9 @@ EVENTS = {State.FAILED: "instance.failed", State.UNREACHABLE: "instance.failed",
 class Message:
     """What one attempt sends, as values: no database is used while the event loop runs."""
 
-    pk: int
+    pk: int  # also its place in the order of its channel
+    channel: int
+    attempts: int  # with the present one
     kind: str
     url: str
     keys: tuple[str, ...]  # of the signatures: the new one first
@@ -55,36 +57,49 @@ def step(now: datetime) -> int:
     """The number of notices that an attempt was made for."""
     collect_fleet_events(now)
     messages = claim(now)
-    if messages:
-        with tries() as attempt:
-            for message, outcome in zip(messages, asyncio.run(send_all(messages, now)), strict=True):
-                with attempt(f"notice {message.pk}"):
-                    store(message.pk, outcome, now)
-    return len(messages)
+    outcomes = asyncio.run(send_all(messages, now)) if messages else {}
+    for message in messages:
+        if message.pk in outcomes:
+            store(message.pk, outcomes[message.pk], now)
+        else:
+            _unclaim(message, now)
+    return len(outcomes)
 
 
 def claim(now: datetime) -> list[Message]:
-    """Due notices, oldest first. Of two processes only one gets a notice."""
-    messages = []
+    """Due notices, in the order of each channel. Of two processes only one gets a notice."""
+    messages: list[Message] = []
+    lost = set()  # channels of which another process has the next notice
     for notice in _due(now):
         mine = Notice.objects.filter(pk=notice.pk, status=Status.WAITING, attempts=notice.attempts)
+        if notice.channel_id in lost:
+            continue
         if mine.update(attempts=F("attempts") + 1, due_at=now + CLAIM):
             messages.append(_message(notice, now))
+        else:
+            lost.add(notice.channel_id)
     return messages
 
 
+def _unclaim(message: Message, now: datetime) -> None:
+    """It was not tried, as one before it failed or took long."""
+    mine = Notice.objects.filter(pk=message.pk, status=Status.WAITING, attempts=message.attempts)
+    mine.update(attempts=F("attempts") - 1, due_at=now)
+
+
 def _due(now: datetime) -> list[Notice]:
-    due = Notice.objects.filter(status=Status.WAITING, due_at__lte=now)
+    waiting = Notice.objects.filter(status=Status.WAITING)
+    due = waiting.filter(due_at__lte=now)
     # A notice that kills the process in every attempt has no outcome, so its age ends it.
     tried = due.filter(attempts__gt=0, at__lt=now - GIVEN_UP_AFTER)
     tried.update(status=Status.GIVEN_UP, ended_at=now, outcome="not sent within 24 hours")
-    taken: Counter[int] = Counter()
-    found = []
-    for notice in due.select_related("channel").order_by("pk")[: AT_ONCE * PER_CHANNEL]:
-        taken[notice.channel_id] += 1
-        if taken[notice.channel_id] <= PER_CHANNEL:
-            found.append(notice)
-    return found[:AT_ONCE]
+    found: list[Notice] = []
+    for channel in due.order_by("channel").values_list("channel", flat=True).distinct():
+        own = waiting.filter(channel=channel).select_related("channel").order_by("pk")
+        in_order = own.filter(attempts__lt=HOLDS)[:PER_CHANNEL]
+        found += takewhile(lambda notice: notice.due_at <= now, in_order)
+        found += own.filter(attempts__gte=HOLDS, due_at__lte=now)[:1]
+    return found
 
 
 def _message(notice: Notice, now: datetime) -> Message:
@@ -94,6 +109,8 @@ def _message(notice: Notice, now: datetime) -> Message:
         keys.append(channel.old_secret)
     return Message(
         pk=notice.pk,
+        channel=notice.channel_id,
+        attempts=notice.attempts + 1,
         kind=channel.kind,
         url=channel.url,
         keys=tuple(keys),
@@ -106,10 +123,26 @@ def _message(notice: Notice, now: datetime) -> Message:
     )
 
 
-async def send_all(messages: list[Message], now: datetime) -> list[str | Exception]:
-    """Each message's outcome, or why it was not sent."""
-    results = await asyncio.gather(*(_bounded(message, now) for message in messages), return_exceptions=True)
-    return [result if isinstance(result, str | Exception) else Unsendable(repr(result)) for result in results]
+async def send_all(messages: list[Message], now: datetime) -> dict[int, str | Exception]:
+    """By notice: its outcome, or why it was not sent; nothing for those that wait for an earlier one."""
+    outcomes: dict[int, str | Exception] = {}
+    channels = {message.channel for message in messages}
+    own = ([message for message in messages if message.channel == channel] for channel in channels)
+    await asyncio.gather(*(_send_in_order(each, now, outcomes) for each in own))
+    return outcomes
+
+
+async def _send_in_order(messages: list[Message], now: datetime, outcomes: dict[int, str | Exception]) -> None:
+    """One after the other, until one fails; none is begun after SEND_S, so all end within the claim."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + SEND_S
+    for message in messages:
+        try:
+            outcomes[message.pk] = await _bounded(message, now)
+        except Exception as error:
+            outcomes[message.pk] = error
+        if isinstance(outcomes[message.pk], Exception) or loop.time() > end:
+            return
 
 
 async def _bounded(message: Message, now: datetime) -> str:
@@ -123,7 +156,8 @@ async def _bounded(message: Message, now: datetime) -> str:
 async def _send(message: Message, now: datetime) -> str:
     if message.kind == ChannelKind.APPRISE:
         return await apprise_urls.send(message.url, f"{message.event}: {message.subject}", message.text)
-    body = webhooks.body_of(message.event, message.subject, message.text, message.facts, message.at.isoformat())
+    at = message.at.isoformat()
+    body = webhooks.body_of(message.pk, message.event, message.subject, message.text, message.facts, at)
     return await webhooks.post(message.url, message.message_id, body, message.keys, int(now.timestamp()))
 
 

@@ -16,10 +16,10 @@ AGENT = "weir"
 TIMEOUT_S = 10  # of each read and write
 
 
-def body_of(event: str, subject: str, text: str, facts: JsonObject, at: str) -> bytes:
-    """`at`: ISO 8601, of the event."""
+def body_of(sequence: int, event: str, subject: str, text: str, facts: JsonObject, at: str) -> bytes:
+    """`sequence` grows with each notice; `at`: ISO 8601, of the event."""
     data = {"subject": subject, "text": text, "facts": facts}
-    return json.dumps({"type": event, "timestamp": at, "data": data}, ensure_ascii=False).encode()
+    return json.dumps({"type": event, "timestamp": at, "sequence": sequence, "data": data}, ensure_ascii=False).encode()
 
 
 async def post(url: str, message_id: str, body: bytes, keys: Sequence[str], now: int) -> str:

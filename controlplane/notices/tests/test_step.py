@@ -38,6 +38,7 @@ def test_a_webhook_gets_the_event_signed(notice, receiver) -> None:
     assert json.loads(body) == {
         "type": "delivery.aborted",
         "timestamp": notice.at.isoformat(),
+        "sequence": notice.pk,
         "data": {"subject": "policy default v44", "text": TEXT, "facts": {"estimate": 1.21}},
     }
     at = int(headers["webhook-timestamp"])
@@ -181,6 +182,59 @@ def test_one_channel_takes_a_part_of_a_step_only(channel, make_channel, receiver
     assert names.count("second") == 1
 
 
+def texts(receiver) -> list[str]:
+    return [json.loads(body)["data"]["text"] for _, body in receiver.got]
+
+
+def written(*names: str) -> None:
+    for name in names:
+        services.notify("delivery.aborted", "s", name)
+
+
+def test_notices_of_a_channel_arrive_in_their_order(channel, receiver) -> None:
+    written(*"abcdefg")
+    assert [send(), send()] == [5, 2]
+    assert texts(receiver) == list("abcdefg")
+    sequences = [json.loads(body)["sequence"] for _, body in receiver.got]
+    assert sequences == sorted(set(sequences))
+
+
+def test_later_notices_wait_for_one_that_fails_and_come_in_order_after_it(channel, receiver) -> None:
+    receiver.status = 503
+    written("a", "b", "c")
+    assert send() == 1
+    receiver.status = 204
+    assert send() == 0
+    assert send(timedelta(seconds=6)) == 3
+    assert texts(receiver) == ["a", "a", "b", "c"]
+    assert [notice.attempts for notice in Notice.objects.order_by("pk")] == [2, 1, 1]
+
+
+def test_a_notice_that_failed_three_times_is_passed(channel, receiver) -> None:
+    receiver.status = 503
+    written("poison")
+    now = timezone.now()
+    for _ in range(step.HOLDS):
+        step.step(now)
+        now = Notice.objects.get().due_at
+    receiver.status, receiver.got[:] = 204, []
+    written("b", "c")
+    assert step.step(now - timedelta(seconds=1)) == 2
+    assert texts(receiver) == ["b", "c"]
+    assert step.step(now) == 1
+    assert texts(receiver) == ["b", "c", "poison"]
+
+
+def test_a_channel_whose_receiver_hangs_delays_no_other(channel, make_channel, receiver, monkeypatch) -> None:
+    monkeypatch.setattr(step, "SEND_S", 0.3)
+    type(channel).objects.update(url="http://127.0.0.1:1/hook")
+    written("a", "b")
+    make_channel("second", url=receiver.url, events=["policy.*"])
+    services.notify("policy.published", "s", "c")
+    assert send() == 2
+    assert texts(receiver) == ["c"]
+
+
 def test_disabling_a_channel_ends_what_waits(notice) -> None:
     services.change_channel(notice.channel, services.ChannelEdit(enabled=False), ADA)
     assert (state(notice).status, notice.outcome) == (Status.GIVEN_UP, "the channel was disabled")
@@ -253,13 +307,3 @@ def _first_time(stale, real):
 
     looks = [Looked()]
     return lambda **where: looks.pop() if looks else real(**where)
-
-
-def test_the_task_sends(notice, receiver) -> None:
-    from controlplane.notices import tasks
-
-    tasks.send()
-    assert state(notice).status == Status.SENT
-    with tasks._sending:
-        tasks.send()  # another thread of the worker is at work
-    tasks.clean_up()
