@@ -11,6 +11,7 @@ from django.template.loader import render_to_string
 
 from controlplane.accounts.decorators import RoleMissing
 from controlplane.api import problems
+from controlplane.api.handlers import full, is_full
 from controlplane.api.problems import ApiProblem, request_id_of
 from controlplane.permissions import who_can
 from router.contract.retry_after import retry_after
@@ -54,6 +55,8 @@ def server_error(request: HttpRequest) -> HttpResponse:
     known thing, not a crash."""
     if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
         return unavailable(request)
+    if is_full(sys.exc_info()[1]):
+        return problems.response(request, full()) if _is_api(request) else _standalone("errors/507.html", request, 507)
     if _is_api(request):
         return problems.response(request, ApiProblem(500, detail="the error is in the log under this request id"))
     return _standalone("errors/500.html", request, 500)

@@ -1,5 +1,6 @@
 """Exception handlers: every error under /api/ is problem+json."""
 
+import errno
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -118,7 +119,19 @@ def unauthenticated(_: Exception | None = None) -> ApiProblem:
     return ApiProblem(401, detail=detail, headers={"WWW-Authenticate": 'Bearer realm="weir"'})
 
 
+def is_full(error: BaseException | None) -> bool:
+    """Whether a write failed for want of room on the disk."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def full() -> ApiProblem:
+    return ApiProblem(507, detail="the disk of the data folder is full: nothing was kept; free space and send it again")
+
+
 def from_crash(error: Exception) -> ApiProblem:
+    if is_full(error):
+        log.error("api.disk_full", error=str(error))
+        return full()
     log.error("api.crashed", exc_info=error)
     return ApiProblem(500, detail="the error is in the log under this request id")
 

@@ -27,6 +27,7 @@ TITLES = {
     429: "Too many requests",
     500: "Internal error",
     503: "Temporarily unavailable",
+    507: "The disk is full",
 }
 
 

@@ -18,6 +18,7 @@ from controlplane.dashboard.history import RANGES_S
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 PORTS = {"http": 80, "https": 443}
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 principal_of_header = database_sync_to_async(principal_by_token)
 
 
@@ -54,9 +55,8 @@ class OwnOrigins:
 
 
 def is_own(origin: str, host: str) -> bool:
-    """As Django decides for a POST: the host that was asked, or an allowed host over HTTPS, behind a proxy."""
-    if origin in settings.CSRF_TRUSTED_ORIGINS:
-        return True
+    """The host and port that were asked, or an allowed host over HTTPS where a proxy with another name of this server
+    asks; nobody needs such a proxy to reach this host by its loopback name, and its ports are others' too."""
     try:
         parts = urlsplit(origin)
         asked = urlsplit(f"{parts.scheme}://{host}")
@@ -66,6 +66,8 @@ def is_own(origin: str, host: str) -> bool:
         )
     except (KeyError, ValueError):  # `null`, or not an address
         return False
+    if origin in settings.CSRF_TRUSTED_ORIGINS and parts.hostname not in (*LOOPBACK, asked.hostname):
+        return True
     name = parts.hostname or ""
     return same and validate_host(f"[{name}]" if ":" in name else name, settings.ALLOWED_HOSTS)
 

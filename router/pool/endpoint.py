@@ -1,5 +1,6 @@
 """One instance as the router knows it: its address, its load, its health."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from router.kv_events.feed import Feed
 
 
+MOST_REASONS = 20  # of refused answers
 DEFAULT_BLOCK_SIZE = 16  # tokens, of an instance that reports none
 
 
@@ -34,6 +36,7 @@ class Endpoint:
         self.waiting = 0
         self.sampled_at = 0.0
         self.engine_id = ""  # from its bootstrap server, where its connector has one
+        self.refused: Counter[str] = Counter()  # of its answers: reason → how often
         self.reports_cached = False  # its usage has included cached tokens
         self.feed: Feed | None = None  # of its KV events, while they are followed
         self.exact = Accuracy()
@@ -55,6 +58,10 @@ class Endpoint:
         self.connector = instance.connector
         self.kv = instance.kv  # parameters of its connector
         self.touch()
+
+    def note_refused(self, reason: str) -> None:
+        """An answer that could not be used. Reasons are few; a flaw in that must not become a leak."""
+        self.refused[reason if reason in self.refused or len(self.refused) < MOST_REASONS else "other"] += 1
 
     def refusal(self, now: float, open_s: float) -> str:
         """Why it cannot take a request; empty when it can. `now` is the loop's time."""

@@ -6,7 +6,14 @@ import time
 from router.contract.redis.staleness import SAMPLE_STALE_S
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
-from router.upstream.errors import ConnectFailed, FirstByteTimeout, HostSilent, RouterExhausted, UpstreamError
+from router.upstream.errors import (
+    ConnectFailed,
+    FirstByteTimeout,
+    HostSilent,
+    ProtocolError,
+    RouterExhausted,
+    UpstreamError,
+)
 
 
 def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
@@ -16,6 +23,8 @@ def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
         return
     if isinstance(error, FirstByteTimeout) and time.time() - endpoint.sampled_at <= SAMPLE_STALE_S:
         return
+    if isinstance(error, ProtocolError):
+        endpoint.note_refused(str(error))
     # Each further request to a dead host would wait as long.
     failed(pool, endpoint, 1 if isinstance(error, HostSilent) else None)
     if isinstance(error, ConnectFailed):

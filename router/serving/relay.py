@@ -9,7 +9,7 @@ from router.http.client import ClientConnection
 from router.limits import charge
 from router.request.call import Call
 from router.upstream import usage
-from router.upstream.errors import UpstreamError
+from router.upstream.errors import ProtocolError, UpstreamError
 from router.upstream.response import EngineResponse
 
 WHOLE = 1024 * 1024  # bytes; a smaller answer that is no stream is sent once it is complete
@@ -27,6 +27,8 @@ async def begin(connection: EngineResponse) -> BegunAnswer:
 
     Raises UpstreamError.
     """
+    if 300 <= connection.status < 400:
+        raise ProtocolError(f"it answered {connection.status}: redirects are neither followed nor passed on")
     if headers.value_of(connection.headers, b"content-type").startswith(b"text/event-stream"):
         return BegunAnswer(connection, b"", streams=True)
     body = await connection.read()

@@ -16,13 +16,13 @@ _INSTANCE = ("pool", "instance")
 
 
 def indexes(pools: Iterable[Pool]) -> dict[str, IndexStatus]:
-    """By instance, for instances with followed KV events or answered requests."""
+    """By instance, for instances with followed KV events or answered requests, refused ones included."""
     now = time.time()
     return {
         endpoint.id: _status(pool, endpoint, now)
         for pool in pools
         for endpoint in pool.endpoints.values()
-        if endpoint.feed is not None or endpoint.approximate.n
+        if endpoint.feed is not None or endpoint.approximate.n or endpoint.refused
     }
 
 
@@ -36,6 +36,7 @@ def _status(pool: Pool, endpoint: Endpoint, now: float) -> IndexStatus:
         predicted=accuracy.predicted,
         actual=accuracy.actual,
         error=accuracy.error,
+        refused=dict(endpoint.refused),
     )
     if feed is None or index is None:
         return status
@@ -47,7 +48,7 @@ def _status(pool: Pool, endpoint: Endpoint, now: float) -> IndexStatus:
         gaps=feed.gaps,
         replayed=feed.replayed,
         purges=feed.purges,
-        refused=dict(feed.refused),
+        refused=dict(endpoint.refused + feed.refused),
     )
 
 

@@ -29,6 +29,9 @@ def test_the_own_origin(settings: Any, origin: str, host: str) -> None:
     ("origin", "host"),
     [
         ("http://localhost:9000", "localhost:8000"),
+        ("https://127.0.0.1", "127.0.0.1:8000"),  # cookies are those of any port
+        ("https://localhost", "127.0.0.1:8000"),
+        ("https://[::1]", "[::1]:8000"),
         ("http://localhost", "localhost:8000"),
         ("http://evil.example:8000", "localhost:8000"),
         ("http://evil.example", "evil.example"),  # not an allowed host

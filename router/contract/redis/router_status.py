@@ -65,6 +65,7 @@ class IndexStatus(Struct, frozen=True, kw_only=True):
     predicted: int = 0  # cached tokens
     actual: int = 0  # cached tokens
     error: int = 0  # |predicted - actual|
+    refused: dict[str, int] = {}  # reason → how often answers, messages of KV events or parts of them were refused
     # While its KV events are followed:
     blocks: tuple[int, int, int] | None = None  # device, host, disk
     age_s: float | None = None  # since it was known to be up to date; None: never
@@ -72,7 +73,6 @@ class IndexStatus(Struct, frozen=True, kw_only=True):
     gaps: int | None = None
     replayed: int | None = None  # batches
     purges: int | None = None
-    refused: dict[str, int] = {}  # reason → how often messages of KV events, or parts of them, were refused
 
 
 class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):

@@ -10,6 +10,8 @@ import tracemalloc
 import pytest
 
 from router.contract.http_client import MAX_HEAD, MAX_HEADERS
+from router.pool.endpoint import MOST_REASONS
+from router.telemetry.prefix_metrics import indexes
 from router.tests.engine import events, reply, stream
 from router.upstream import usage
 
@@ -168,3 +170,35 @@ async def test_engines_that_harm_and_one_that_serves_share_a_router(world):
     w = await world(*itertools.islice(HOSTILE.values(), 5), reply(), failure__retries=5)
     answers = await asyncio.gather(*(w.ask() for _ in range(12)))
     assert {answer.status_code for answer in answers} == {200}
+
+
+@pytest.mark.parametrize("status", [301, 302, 304, 307, 308])
+async def test_a_redirect_reaches_no_client_and_is_not_followed(world, status):
+    async def redirect(engine, request, writer):
+        line = b"HTTP/1.1 %d Elsewhere\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n"
+        writer.write(line % status)
+        await writer.drain()
+
+    w = await world(redirect, reply())
+    assert [(await w.ask()).status_code for _ in range(4)] == [200] * 4
+    alone = await world(redirect)
+    answer = await alone.ask()
+    assert (answer.status_code, "location" in answer.headers) == (502, False)
+    assert f"it answered {status}: redirects are neither followed nor passed on" in answer.text
+
+
+@pytest.mark.parametrize("name", ["two lengths", "headers without end", "a version that does not exist"])
+async def test_an_answer_that_is_no_http_is_listed_as_refused(world, name):
+    w = await world(HOSTILE[name], reply())
+    await w.ask()
+    endpoint = w.router.pools.get("demo").endpoints["demo-0"]
+    assert sum(endpoint.refused.values()) == 1
+    assert indexes(w.router.pools.all())["demo-0"].refused == dict(endpoint.refused)
+
+
+async def test_no_more_reasons_are_kept_than_a_page_can_show(world):
+    w = await world(reply())
+    endpoint = w.router.pools.get("demo").endpoints["demo-0"]
+    for number in range(100):
+        endpoint.note_refused(f"reason {number}")
+    assert (len(endpoint.refused), endpoint.refused["other"]) == (MOST_REASONS + 1, 100 - MOST_REASONS)
