@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from django.core.management import get_commands
+from django.core.management import get_commands, load_command_class
+from django.core.management.base import BaseCommand
 
 from router.tests.contract import every_kind
 
@@ -65,6 +66,27 @@ def test_every_flag_of_up_is_documented():
 
 def targets():
     return set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
+
+
+def own_flags():
+    """(command, option) of each management command, without Django's."""
+    common = {flag for action in BaseCommand().create_parser("", "")._actions for flag in action.option_strings}
+    own = {name: app for name, app in get_commands().items() if app.split(".")[0] in ("controlplane", "fleet")}
+    for name, app in own.items():
+        for action in load_command_class(app, name).create_parser("", name)._actions:
+            yield from ((name, flag) for flag in action.option_strings if flag.startswith("--") and flag not in common)
+
+
+def test_every_flag_of_a_management_command_is_in_its_row():
+    text = read("docs/commands.md")
+    up, others = text[text.index("## up") :].split("## The others")
+    rows = {"up": up}
+    for line in others.splitlines():
+        if found := re.match(r"\| `(\w+)", line):
+            rows[found[1]] = rows.get(found[1], "") + line
+    flags = list(own_flags())
+    assert ("deliver", "--wait") in flags
+    assert [(name, flag) for name, flag in flags if flag not in rows.get(name, "")] == []
 
 
 def test_every_make_target_is_documented():
