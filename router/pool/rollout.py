@@ -115,6 +115,7 @@ class SplitState:
     def policy_of(self, assigned: Assignment, now: float) -> Policy | None:
         """The candidate if it decides this request, which may have been assigned in an earlier generation."""
         mine = assigned.arm == "candidate" and assigned.delivery == self.rollout.delivery
+        mine = mine and is_candidate(assigned.key, self.rollout.share)  # queued, while the delivery came to a stop
         return self.candidate if mine and self.state(now) == "on" else None
 
     def shadow_of(self, assigned: Assignment, now: float) -> Policy | None:

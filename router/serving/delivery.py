@@ -1,7 +1,8 @@
 """Decides a request by the version of its arm while a delivery is under way (router/pool/rollout.py).
 
 A request keeps its arm over retries and in the admission queue. When the split ends, is stopped or changes meanwhile,
-its next decision is the live version's or the candidate's of the newest generation; its arm and its class stay.
+its next decision is the live version's, or the candidate's while the newest generation gives it this request; its arm
+and its class stay.
 """
 
 import logging

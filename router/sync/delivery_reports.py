@@ -7,7 +7,7 @@ from router.contract.redis import codec, redis_keys
 from router.contract.redis.delivery import Arm, CellTally, DeliveryTally
 from router.pool.pool import Pool
 from router.serving.pools import Pools
-from router.sync.redis_link import RedisLink
+from router.sync.redis_link import FAILURES, RedisLink
 from router.telemetry.delivery_tallies import DeliveryTallies
 from router.telemetry.recorder import Recorder
 from router.telemetry.shadow import ShadowDecider
@@ -25,17 +25,29 @@ class DeliveryReports:
         self._pools = pools
         self._recorder = recorder
         self._shadow = shadow
+        self._kept: dict[str, set[tuple[int, int]]] = {}  # by pool: deliveries and generations with a field
 
     async def write(self) -> None:
         """One step, every WRITE_S, and a last time when the router stops."""
         for pool in list(self._pools.all()):
-            tallies = self._recorder.delivery(pool)
-            if tallies is not None:
-                await self._write(pool, tallies)
+            generations = self._recorder.generations(pool)
+            for tallies in generations:
+                tallies.look(time.perf_counter())
+                if tallies.unwritten or tallies is generations[0]:  # the newest also shows that this router lives
+                    await self._write(pool, tallies)
+            await self._forget(pool, {tallies.identity for tallies in generations})
+
+    async def _forget(self, pool: Pool, kept: set[tuple[int, int]]) -> None:
+        """Fields of generations that count no more. Those of an ended delivery expire with their key."""
+        for delivery, generation in self._kept.get(pool.name, set()) - kept:
+            if kept:
+                field = redis_keys.delivery_field(pool.name, self._id, self._life, generation)
+                await self._link.client.hdel(redis_keys.delivery_key(delivery), field)
+        self._kept[pool.name] = kept
 
     async def _write(self, pool: Pool, tallies: DeliveryTallies) -> None:
         delivery, generation = tallies.identity
-        tallies.look(time.perf_counter())
+        tallies.unwritten = False
         cells = await self._cells(tallies)
         tallies.written += 1
         value = DeliveryTally(
@@ -49,11 +61,16 @@ class DeliveryReports:
             cells=cells,
             shadow=tallies.shadow.read(self._shadow.sample(tallies.split.rollout)),
         )
-        key, field = redis_keys.delivery_key(delivery), redis_keys.delivery_field(pool.name, self._id, self._life)
-        async with self._link.client.pipeline(transaction=False) as pipe:
-            pipe.hset(key, field, codec.encode(value))
-            pipe.expire(key, redis_keys.DELIVERY_TTL_S)
-            await pipe.execute()
+        key = redis_keys.delivery_key(delivery)
+        field = redis_keys.delivery_field(pool.name, self._id, self._life, generation)
+        try:
+            async with self._link.client.pipeline(transaction=False) as pipe:
+                pipe.hset(key, field, codec.encode(value))
+                pipe.expire(key, redis_keys.DELIVERY_TTL_S)
+                await pipe.execute()
+        except FAILURES:
+            tallies.unwritten = True
+            raise
 
     @staticmethod
     async def _cells(tallies: DeliveryTallies) -> dict[Arm, dict[str, dict[int, CellTally]]]:

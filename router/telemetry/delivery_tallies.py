@@ -107,14 +107,16 @@ class DeliveryTallies:
         self.shadow = ShadowCounts()
         self._cells: dict[tuple[Arm, str], dict[int, _Cell]] = {}
         self._sessions, self._erred, self._refused = _Seen(), _Seen(), _Seen()
-        self._under_way: dict[int, Call] = {}  # streamed, by the object's id; until they have ended or are slow
+        self._under_way: dict[int, Call] = {}  # streamed, by the object's id; until their first byte, or their end
+        self._slow: set[int] = set()  # those of them that have been counted as slow
+        self.unwritten = True  # something was counted since the last report
 
     def decided(self, call: Call, assigned: Assignment) -> None:
         """Its first decision was made."""
         is_early = call.started < self.split.counts_from
         if is_early or call.api_path in UNCOMPUTED or (assigned.delivery, assigned.generation) != self.identity:
             return
-        assigned.counted = True
+        assigned.counted = self.unwritten = True
         assigned.log_tokens = math.log(max(call.prediction.prompt_tokens, 1))
         cell = self._cell(assigned)
         cell.n += 1
@@ -123,13 +125,19 @@ class DeliveryTallies:
             cell.streamed += 1
             self._under_way[id(call)] = call
 
+    def close(self) -> None:
+        """The next generation has begun: no request is decided in this one, but answers still end in it."""
+        self._sessions = _Seen()
+
     def ended(self, call: Call, assigned: Assignment) -> None:
         if not assigned.counted or (assigned.delivery, assigned.generation) != self.identity:
             return
+        self.unwritten = True
         outcome, cell = call.outcome, self._cell(assigned)
         cell.ended += 1
-        if self._under_way.pop(id(call), None) is not None:
+        if id(call) in self._under_way:
             self._look_at(call, assigned, outcome.e2e_ms if outcome.ttft_ms is None else outcome.ttft_ms)
+            self._began(call, assigned, outcome.ttft_ms)
         if outcome.label == "ok":
             self._served(call, assigned, cell)
         elif outcome.label == "error":
@@ -141,8 +149,6 @@ class DeliveryTallies:
 
     def _served(self, call: Call, assigned: Assignment, cell: _Cell) -> None:
         outcome, usage = call.outcome, call.outcome.usage
-        if outcome.ttft_ms is not None:
-            cell.ttft.add(outcome.ttft_ms, assigned.log_tokens)
         if outcome.tpot_ms is not None:
             cell.tpot.add(outcome.tpot_ms, assigned.log_tokens)
         if usage is not None and usage.cached_tokens is not None:
@@ -150,20 +156,33 @@ class DeliveryTallies:
             cell.prompt_tokens += usage.prompt_tokens or 0
 
     def look(self, now: float) -> None:
-        """Count those under way that have waited too long already: some never end."""
+        """Count first bytes, of answers that may take minutes to end, and those that have waited too long already."""
         for number, call in list(self._under_way.items()):
             outcome, assigned = call.outcome, call.assigned
-            has_begun = outcome.begun and outcome.first_byte is not None
-            waited_s = (outcome.first_byte if has_begun and outcome.first_byte else now) - call.started
-            if assigned is None or self._look_at(call, assigned, waited_s * 1000) or has_begun:
+            if assigned is None:
                 del self._under_way[number]
+                continue
+            first = outcome.first_byte if outcome.begun else None
+            self._look_at(call, assigned, ((now if first is None else first) - call.started) * 1000)
+            if first is not None:
+                self._began(call, assigned, (first - call.started) * 1000 if outcome.streamed else None)
 
-    def _look_at(self, call: Call, assigned: Assignment, waited_ms: float) -> bool:
+    def _began(self, call: Call, assigned: Assignment, ttft_ms: float | None) -> None:
+        """Or ended before it did. A first byte counts whatever becomes of the rest, however long that takes."""
+        self._under_way.pop(id(call), None)
+        self._slow.discard(id(call))
+        if ttft_ms is not None:
+            self._cell(assigned).ttft.add(ttft_ms, assigned.log_tokens)
+            self.unwritten = True
+
+    def _look_at(self, call: Call, assigned: Assignment, waited_ms: float) -> None:
         line = self.split.rollout.slow.get(assigned.request_class)
-        if line is None or waited_ms <= math.exp(line[0] + line[1] * assigned.log_tokens + line[2]):
-            return False
-        self._cell(assigned).slow += 1
-        return True
+        if line is None or id(call) in self._slow:
+            return
+        if waited_ms > math.exp(line[0] + line[1] * assigned.log_tokens + line[2]):
+            self._slow.add(id(call))
+            self._cell(assigned).slow += 1
+            self.unwritten = True
 
     def _cell(self, assigned: Assignment) -> _Cell:
         cells = self._cells.get((assigned.arm, assigned.request_class))

@@ -14,6 +14,7 @@ from router.telemetry.traffic import is_recorded
 from router.tokenize.api_paths import UNCOMPUTED
 
 PENDING = 10_000  # receipts kept while Redis is unreachable; the oldest are dropped first
+KEPT_GENERATIONS = 4  # of a delivery, besides the newest: blocks of a switchback last 30 s at least, answers minutes
 NO_CLASS = "unknown"  # request rejected before classification, or without model work
 
 
@@ -30,6 +31,9 @@ class Recorder:
         self.offloads: Counter[tuple[str, str, str]] = Counter()  # (pool, connector, outcome)
         self.decisions: Counter[tuple[str, str, str]] = Counter()  # (pool, instance, rule)
         self.deliveries: dict[str, DeliveryTallies] = {}  # by pool, of the newest generation
+        self.closed: defaultdict[str, list[DeliveryTallies]] = defaultdict(
+            list
+        )  # by pool, of those before, newest first
 
     def decided(self, call: Call, decision: Decision) -> None:
         self.tallies[call.pool.name, _class(call, decision)].window.started(call.at)
@@ -40,20 +44,38 @@ class Recorder:
         """The tallies of the delivery that is under way there."""
         split, tallies = pool.split, self.deliveries.get(pool.name)
         if split is None:
-            self.deliveries.pop(pool.name, None)
+            self._forget_delivery(pool.name)
             return None
         if tallies is None or tallies.identity != split.identity:
+            self._close(pool.name, split.rollout.delivery)
             tallies = self.deliveries[pool.name] = DeliveryTallies(split)
         tallies.split = split  # that of a republished generation
         return tallies
+
+    def _close(self, pool: str, delivery: int) -> None:
+        """A generation of the same delivery ends: answers that it decided are still counted, for some generations."""
+        ended = self.deliveries.get(pool)
+        if ended is None or ended.identity[0] != delivery:
+            self.closed.pop(pool, None)
+            return
+        ended.close()
+        self.closed[pool] = [ended, *self.closed[pool]][:KEPT_GENERATIONS]
+
+    def _forget_delivery(self, pool: str) -> None:
+        self.deliveries.pop(pool, None)
+        self.closed.pop(pool, None)
+
+    def generations(self, pool: Pool) -> list[DeliveryTallies]:
+        """The newest, then those that still count answers."""
+        newest = self.delivery(pool)
+        return [] if newest is None else [newest, *self.closed[pool.name]]
 
     def ended(self, call: Call) -> None:
         pool, decision, outcome = call.pool.name, call.decision, call.outcome
         self.tallies[pool, _class(call, decision)].ended(call)
         if decision is not None and decision.instance:
             self.decisions[pool, decision.instance, decision.rule] += 1
-        if call.assigned is not None and pool in self.deliveries:
-            self.deliveries[pool].ended(call, call.assigned)
+        self._ended_in_delivery(call)
         if pool:
             call.pool.rates = self.estimates[pool].ended(call)
         if outcome.offload is not None:
@@ -66,6 +88,13 @@ class Recorder:
         if len(self.pending) > PENDING:
             self.traffic["dropped"] += is_recorded(self.pending.popleft())
             self.lost += 1
+
+    def _ended_in_delivery(self, call: Call) -> None:
+        """In the generation that decided it."""
+        pool = call.pool.name
+        if call.assigned is not None and pool in self.deliveries:
+            for tallies in (self.deliveries[pool], *self.closed[pool]):
+                tallies.ended(call, call.assigned)
 
     def classes(self, now: float) -> dict[str, dict[str, Window]]:
         """By pool and class."""
@@ -96,7 +125,7 @@ class Recorder:
             for key in [key for key in table if key[0] == pool]:
                 del table[key]
         self.estimates.pop(pool, None)
-        self.deliveries.pop(pool, None)
+        self._forget_delivery(pool)
 
 
 def _class(call: Call, decision: Decision | None) -> str:

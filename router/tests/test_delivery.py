@@ -216,7 +216,7 @@ async def queued(w, **body):
 FULL = {"admission.max_inflight_per_instance": 1}
 
 
-@pytest.mark.parametrize("ends", ["stop", "full", "generation"])
+@pytest.mark.parametrize("ends", ["stop", "full", "standstill", "generation"])
 async def test_a_queued_request_keeps_its_arm_and_is_decided_by_what_is_in_force_at_its_turn(world, ends):
     w = await world(first_then_wait)
     await split(w, 1.0, overrides=FULL)
@@ -230,14 +230,16 @@ async def test_a_queued_request_keeps_its_arm_and_is_decided_by_what_is_in_force
         elif ends == "full":
             put(w.published.client, {"mode": "full", "generation": 2})
             await w.until(lambda: demo(w.router).generation == 2)
-        else:
+        elif ends == "standstill":
             await split(w, 0.0, generation=2, overrides=FULL)
+        else:
+            await split(w, 1.0, generation=2, overrides=FULL)
             await asyncio.sleep(0.05)
             assert not second.done()
         w.engines[0].release.set()
         answer = await second
     receipt = await w.receipt(answer)
-    decided = 44 if ends == "generation" else 42  # an ended split lets the live version take it at once
+    decided = 44 if ends == "generation" else 42  # a split that ends or stands still gives it to live
     assert (receipt["arm"], receipt["delivery"], receipt["version"]) == ("candidate", 7, decided)
     assert answer.headers["x-weir-policy"] == str(decided)
 

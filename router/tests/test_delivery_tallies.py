@@ -30,10 +30,16 @@ SLOW = {"warm": [math.log(SLOW_MS), 0.0, 0.0], "medium": [0.0, 0.0, 99.0]}
 N, TTFT, TPOT, ERRORS, REFUSED, SLOW_N, CACHED, PROMPT, SESSIONS, STREAMED, ENDED, FAILED, AWAY = range(13)
 
 
-async def written(w):
+async def generations(w):
+    """By number."""
     await w.router.source.reporter.deliveries.write()
-    (value,) = tallies(w.published.client)
-    return value
+    return {value["generation"]: value for value in tallies(w.published.client)}
+
+
+async def written(w):
+    """Of the newest."""
+    values = await generations(w)
+    return values[max(values)]
 
 
 def cells(value):
@@ -53,6 +59,7 @@ def total(value, field):
 def of_receipts(receipts, policy, share):
     """The tallies again, from receipts: {(arm, class, cell): {field: number or sums}}."""
     made, seen = {}, {ERRORS: set(), REFUSED: set(), SESSIONS: set()}
+    counts = {TTFT: ("ok", "error", "cancelled"), TPOT: ("ok",)}
 
     def once(cell, field, receipt):
         own = receipt["session"] or receipt["request_id"]
@@ -71,19 +78,17 @@ def of_receipts(receipts, policy, share):
         once(cell, SESSIONS, receipt)
         cell[STREAMED] += receipt["stream"]
         cell[SLOW_N] += receipt["stream"] and (receipt["ttft_ms"] or receipt["e2e_ms"]) > SLOW_MS
+        for field, name in ((TTFT, "ttft_ms"), (TPOT, "tpot_ms")):
+            if receipt[name] is not None and receipt["outcome"] in counts[field]:
+                y = math.log(max(receipt[name], 0.001))
+                cell[field] = [a + b for a, b in zip(cell[field], (1, y, y * y, x, x * x, x * y), strict=True)]
         if receipt["outcome"] == "ok":
-            for field, name in ((TTFT, "ttft_ms"), (TPOT, "tpot_ms")):
-                if receipt[name] is not None:
-                    y = math.log(max(receipt[name], 0.001))
-                    cell[field] = [a + b for a, b in zip(cell[field], (1, y, y * y, x, x * x, x * y), strict=True)]
             cell[CACHED] += receipt["cached_tokens"] or 0
             cell[PROMPT] += receipt["actual_prompt_tokens"] if receipt["cached_tokens"] is not None else 0
-        elif receipt["outcome"] == "error":
-            cell[FAILED] += 1
-            once(cell, ERRORS, receipt)
-        elif receipt["outcome"] == "refused":
-            cell[AWAY] += 1
-            once(cell, REFUSED, receipt)
+        for outcome, field, sessions in (("error", FAILED, ERRORS), ("refused", AWAY, REFUSED)):
+            if receipt["outcome"] == outcome:
+                cell[field] += 1
+                once(cell, sessions, receipt)
     return made
 
 
@@ -168,8 +173,38 @@ async def test_each_generation_counts_anew_and_leaves_out_what_began_before_it(w
     w.engines[0].release.set()
     await asking
     await w.ask()
-    value = await written(w)
-    assert (value["generation"], total(value, N), total(value, ENDED)) == (2, 1, 1)
+    values = await generations(w)
+    assert {number: (total(value, N), total(value, ENDED)) for number, value in values.items()} == {
+        1: (1, 1),
+        2: (1, 1),
+    }
+
+
+async def test_a_long_answer_counts_in_the_generation_that_decided_it(world):
+    """Its first byte while it runs; its end when the next generation has long begun."""
+    w = await world(stream(events(40), pause_s=0.05))
+    await split(w, 0.5)
+    asking = asyncio.ensure_future(w.ask(stream=True))
+    await w.until(lambda: w.engines[0].received)
+    under_way = w.router.recorder.deliveries["demo"]._under_way
+    await w.until(lambda: [call.outcome.begun for call in under_way.values()] == [True])
+    await split(w, 0.0, generation=2)
+    value = (await generations(w))[1]
+    assert [cell[TTFT][0] for cell in cells(value).values()] == [1]
+    assert (total(value, N), total(value, ENDED)) == (1, 0)
+    await asking
+    values = await generations(w)
+    (cell,) = cells(values[1]).values()
+    assert (cell[N], cell[TTFT][0], cell[TPOT][0], cell[ENDED]) == (1, 1, 1, 1)
+    assert values[2]["cells"] == {}
+
+
+async def test_generations_that_count_no_more_leave_redis(world):
+    w = await world(None)
+    for generation in range(1, 9):
+        await split(w, 0.5, generation=generation)
+        await generations(w)
+    assert sorted(await generations(w)) == [4, 5, 6, 7, 8]
 
 
 async def test_what_computes_nothing_is_not_counted(world):
@@ -190,7 +225,7 @@ async def test_the_last_tallies_are_written_when_the_router_stops_and_a_new_life
             for _ in range(3):
                 await client.post("/v1/completions", json={"model": "llama", "prompt": "x"})
     names = {name.decode() for name in w.published.client.hkeys(redis_keys.delivery_key(7))}
-    assert {f"demo:router-2.{life}" for life in lives} <= names
+    assert {f"demo:router-2.{life}.g1" for life in lives} <= names
     assert len(set(lives)) == 2
     found = {value["life"]: value for value in tallies(w.published.client)}
     assert [total(found[life], ENDED) for life in lives] == [3, 3]
@@ -231,8 +266,9 @@ def counted(*calls, slow=None):
 
 
 def test_a_session_counts_once_however_often_it_fails():
-    calls = [call(1, label=label) for label in ("error", "error", "refused", "refused", "ok", "cancelled")]
-    (cell,) = counted(*calls, call(2, label="error")).read("control", "warm").values()
+    labels = ("error", "error", "refused", "refused", "ok", "cancelled")
+    calls = [call(1, label=label, ttft_ms=100.0 if label == "ok" else None) for label in labels]
+    (cell,) = counted(*calls, call(2, label="error", ttft_ms=None)).read("control", "warm").values()
     assert (cell.n, cell.ended, cell.sessions) == (7, 7, 2)
     assert (cell.errors, cell.failed, cell.refused, cell.turned_away, cell.ttft.n) == (2, 3, 1, 2, 1)
 

@@ -1,5 +1,6 @@
 """Reading what the judge looks at: tallies, routers, stops, receipts. Nothing is judged here."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,17 +18,25 @@ from router.contract.redis.router_status import RouterStatus
 LEARNED_FROM = 5_000  # newest receipts
 
 
-def read(delivery: int) -> Traffic:
-    """Raises redis.RedisError."""
+def read(delivery: int, generation: int | None = None) -> Traffic:
+    """`generation`: only what routers counted in it, where nothing else is looked at. Raises redis.RedisError."""
     raws: Any = connect().hgetall(redis_keys.delivery_key(delivery))
     tallies, unreadable = [], []
     for name, raw in sorted(raws.items()):
+        if generation is not None and _generation_of(name) not in (None, generation):
+            continue
         try:
             tallies.append(codec.read(DeliveryTally, raw))
         except Unreadable:
             unreadable.append(name.decode(errors="replace"))
     routers = values_of(RouterStatus, redis_keys.router_key, live_routers())
     return Traffic(tuple(tallies), tuple(unreadable), routers)
+
+
+def _generation_of(field: bytes) -> int | None:
+    """None: a router of an older version, which keeps the newest only and does not name it."""
+    found = re.search(rb"\.g(\d+)$", field)
+    return int(found[1]) if found else None
 
 
 def stop_of(delivery: int, pools: Sequence[str]) -> StopValue | None:

@@ -20,7 +20,7 @@ from controlplane.deliveries.judge.pools import Looked, findings_of
 from controlplane.deliveries.judge.traffic import Traffic
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
-from controlplane.deliveries.plan import Plan
+from controlplane.deliveries.plan import Plan, Switchback
 from controlplane.deliveries.states import SPLIT, Hold, State, What
 from fleet.redis import connect
 from router.contract.redis import redis_keys
@@ -56,7 +56,8 @@ def judge(delivery: Delivery, now: float) -> Delivery:
     delivery = services.tick(delivery, at)
     try:
         stop = evidence.stop_of(delivery.pk, plan.pools) if delivery.state in SPLIT else None
-        traffic = evidence.read(delivery.pk)
+        blocks = isinstance(plan.steps[delivery.step], Switchback)
+        traffic = evidence.read(delivery.pk, None if blocks else delivery.generation)
     except redis.RedisError as error:
         return _blind(delivery, error, at)
     if stop is not None:

@@ -49,7 +49,7 @@ class CellTally(Struct, frozen=True, array_like=True):
     """One arm's requests of one class in one cell. Each count only grows during a generation."""
 
     n: int = 0  # requests, counted when they were decided
-    ttft: Moments = Moments()  # streamed answers that were served
+    ttft: Moments = Moments()  # streamed answers, from their first byte on
     tpot: Moments = Moments()  # streamed answers of two tokens and more that were served
     errors: int = 0  # sessions with one; a request without a session is a session of its own
     refused: int = 0  # sessions with one
@@ -77,7 +77,10 @@ class ShadowTally(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DeliveryTally(RedisValue, tag=1, frozen=True, kw_only=True):
-    """weir:delivery:<id>, one field per pool and router's life: the whole each 5 s, 60 KB at most."""
+    """weir:delivery:<id>, a field per pool, router's life and generation: the whole each 5 s, 60 KB at most.
+
+    Of generations before the newest only some are kept: answers that they decided still end.
+    """
 
     delivery: int
     generation: int

@@ -51,8 +51,8 @@ def delivery_key(delivery: int) -> str:
     return f"{PREFIX}delivery:{delivery}"
 
 
-def delivery_field(pool: str, router: str, life: str) -> str:
-    return f"{pool}:{router}.{life}"
+def delivery_field(pool: str, router: str, life: str, generation: int) -> str:
+    return f"{pool}:{router}.{life}.g{generation}"
 
 
 def stop_key(pool: str) -> str:

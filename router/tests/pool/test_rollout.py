@@ -131,10 +131,13 @@ def test_a_request_is_decided_by_the_candidate_only_while_the_split_of_its_deliv
     assigned = state.assign("s", "r", 1.0)
     assert assigned is not None
     assert state.policy_of(assigned, 1.0) is state.candidate
-    later = SplitState(split(generation=4), state.candidate)
+    later = SplitState(split(generation=4, share=1.0), state.candidate)
     assert later.policy_of(assigned, 1.0) is None  # not watched yet
     later.watched(7, 30.0, 1.0)
     assert later.policy_of(assigned, 1.0) is later.candidate
+    still = SplitState(split(generation=5, share=0.0), state.candidate)
+    still.watched(7, 30.0, 1.0)
+    assert still.policy_of(assigned, 1.0) is None
     other = SplitState(split(delivery=8), state.candidate)
     other.watched(8, 30.0, 1.0)
     assert other.policy_of(assigned, 1.0) is None

@@ -58,7 +58,7 @@ class Fleet:
             status = RouterStatus(id=name, at=time.time(), pools={"demo": served}, classes=self.windows)
             self.client.set(redis_keys.router_key(name), codec.encode(status))
 
-    def write(self, delivery: Delivery, counted: Cells | None = None, field: str = "a", **changes: Any) -> None:
+    def write(self, delivery: Delivery, counted: Cells | None = None, **changes: Any) -> None:
         """Every router the same."""
         self.alive(delivery)
         self.written += 1
@@ -74,7 +74,7 @@ class Fleet:
                 "cells": counted or {},
             }
             tally = DeliveryTally(**{**given, **changes})
-            into = redis_keys.delivery_field("demo", name, field)
+            into = redis_keys.delivery_field("demo", name, "a", tally.generation)
             self.client.hset(redis_keys.delivery_key(delivery.pk), into, codec.encode(tally))
 
     def watch(self) -> WatchValue | None:
@@ -380,12 +380,12 @@ def test_a_switchback_waits_for_late_answers_of_its_blocks(policy: Policy, pool:
                for name, each in classes.items()}
                for arm, classes in cells(1_200, float(delivery.blocks[7]), seed=7).items()}  # fmt: skip
     fleet.write(delivery, unended, generation=last)
-    fleet.write(delivery, field="now")
+    fleet.write(delivery)
     waiting = judge(delivery, later(delivery, 486))
     assert waiting.state == State.STEP
     assert "answers of the blocks have not ended" in json.dumps(latest(waiting).findings)
     fleet.write(delivery, unended, generation=last)
-    fleet.write(delivery, field="now")
+    fleet.write(delivery)
     assert judge(waiting, later(delivery, 545)).state == State.BAKING
 
 
