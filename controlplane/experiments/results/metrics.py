@@ -115,9 +115,9 @@ def _is_good(record: Record, slo: Slo) -> tuple[float, float]:
 
 def _hit_ratio(of: ClassRequests) -> float | None:
     """0–1, over answers that report both."""
-    told = [r for r in of.records if r.prompt_tokens and r.cached_tokens is not None]
-    prompt = sum(r.prompt_tokens or 0 for r in told)
-    return round(sum(r.cached_tokens or 0 for r in told) / prompt, 6) if prompt else None
+    reporting = [r for r in of.records if r.prompt_tokens and r.cached_tokens is not None]
+    prompt = sum(r.prompt_tokens or 0 for r in reporting)
+    return round(sum(r.cached_tokens or 0 for r in reporting) / prompt, 6) if prompt else None
 
 
 def _hit(record: Record, _: Slo) -> tuple[float, float]:
