@@ -103,7 +103,11 @@ class Handshake:
         self.by_session = sessions(socket)
 
     async def __call__(self, scope: WebSocketScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        header = dict(scope["headers"]).get(b"authorization")
+        headers = dict(scope["headers"])
+        header = headers.get(b"authorization")
+        if header is None and settings.SESSION_COOKIE_NAME.encode() not in headers.get(b"cookie", b""):
+            await refuse(scope, send, unauthenticated())  # at once: a thread for each of a thousand takes seconds
+            return
         if header is None:
             await self.by_session(scope, receive, send)
             return
