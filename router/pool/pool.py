@@ -30,6 +30,7 @@ class Pool:
         self.ephemeral = is_ephemeral(name)
         self.model = ""
         self.aliases: tuple[str, ...] = ()  # further models that every instance serves
+        self.adapters: frozenset[str] = frozenset()  # those of them that are adapters of the model
         self.policy: Policy = document.parse(document.default())
         self.policy_name = ""
         self.version = 0  # 0: the built-in default
@@ -58,6 +59,13 @@ class Pool:
         self.tokens = TokenRatio()
         self.rates = UNKNOWN  # measured (router/telemetry/rates.py)
         self.turn = 0
+
+    def adapter(self, model: str) -> str:
+        """The adapter that a request means by this model; empty for the base model. A name that is not known to be the
+        base model's is taken for an adapter's: nothing is expected of the base model's cache then."""
+        if model in ("", self.model, self.name) or (model in self.aliases and model not in self.adapters):
+            return ""
+        return model
 
     @property
     def ready(self) -> int:

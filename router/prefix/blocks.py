@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgpack
 import xxhash
 
 TOKEN_BYTES = 4  # tokens are hashed as 32-bit numbers, little-endian
@@ -17,6 +18,22 @@ def block_hashes(tokens: bytes, block_size: int, link: int) -> list[int]:
         link = digest(view[start : start + width], link)
         hashes.append(link)
     return hashes
+
+
+def extra_key(adapter: str, salt: str) -> bytes:
+    """What vLLM hashes into a block of text besides its tokens: the adapter's name, then the request's `cache_salt`."""
+    keys = [key for key in (adapter, salt) if key]
+    return bytes(msgpack.packb(keys)) if keys else b""
+
+
+def extra_keys(adapter: str, salt: str, blocks: int) -> Sequence[bytes]:
+    """Of each block of a request; the salt is in the first one only."""
+    return (extra_key(adapter, salt), *[extra_key(adapter, "")] * (blocks - 1)) if adapter or salt else ()
+
+
+def chain_salt(adapter: str, salt: str) -> int:
+    """For a chain of chunks, which must not be shared either; 0 without both."""
+    return xxhash.xxh64_intdigest(extra_key(adapter, salt)) if adapter or salt else 0
 
 
 def linked(tokens: bytes, block_size: int, link: int, extras: Sequence[bytes]) -> list[int]:

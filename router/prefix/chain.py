@@ -36,8 +36,8 @@ class PromptChains:
     def __len__(self) -> int:
         return len(self._spans)
 
-    def hashes(self, prompt: bytes) -> "array[int]":
-        found, link = array("Q"), 0
+    def hashes(self, prompt: bytes, salt: int = 0) -> "array[int]":
+        found, link = array("Q"), salt
         whole = len(prompt) // SPAN_BYTES * SPAN_BYTES
         for start in range(0, whole, SPAN_BYTES):
             found += self._span(prompt[start : start + SPAN_BYTES], link)

@@ -8,12 +8,14 @@ from functools import cache
 
 from router.pool.endpoint import Endpoint
 from router.pool.kv_event_state import Outcomes
-from router.prefix.blocks import TOKEN_BYTES, block_hashes
+from router.pool.pool import Pool
+from router.prefix.blocks import TOKEN_BYTES, extra_keys, linked
 from router.prefix.chain import CHUNK_BYTES
 from router.prefix.exact.index import NOTHING
 from router.prefix.exact.stretches import Tokens as Tiers
 from router.prefix.forecast.cache_forecast import Sent
 from router.request.call import Call
+from router.tokenize.prompt import Prompt
 from router.tokenize.tokenizer import NotTokenized
 
 _APPROXIMATE = ("approximate",)
@@ -52,11 +54,19 @@ def _hash_blocks(call: Call) -> None:
         state.untokenized += 1
         return
     call.prediction.prompt_tokens = length = len(tokens) // TOKEN_BYTES
-    # An engine computes at least one prompt token, to produce the first new one.
+    adapter, salt, seed = *keyed_by(call.pool, call.request.prompt), state.index.seed
     call.prediction.block_hashes = tuple(
-        (size, block_hashes(tokens[: (length - 1) // size * size * TOKEN_BYTES], size, state.index.seed))
+        # An engine computes at least one prompt token, to produce the first new one.
+        (size, linked(tokens[: whole * size * TOKEN_BYTES], size, seed, extra_keys(adapter, salt, whole)))
         for size in state.sizes
+        for whole in [(length - 1) // size]
     )
+
+
+def keyed_by(pool: Pool, prompt: Prompt) -> tuple[str, str]:
+    """What separates the caches of requests with equal tokens: the adapter, and the client's `cache_salt`."""
+    salt = prompt.document.get("cache_salt")
+    return pool.adapter(prompt.model), salt if isinstance(salt, str) else ""
 
 
 def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:

@@ -7,6 +7,8 @@ from functools import cache
 from router.http import headers
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
+from router.prefix.blocks import chain_salt
+from router.request import predict
 from router.request.call import Call
 from router.request.request import ProxiedRequest
 from router.serving.pools import Pools
@@ -43,7 +45,7 @@ def prepare(
         headers.forwarded(incoming.headers, own, call.id),
         body,
         read,
-        pool.chains.hashes(read.rendered),
+        pool.chains.hashes(read.rendered, chain_salt(*predict.keyed_by(pool, read))),
         headers.session(own) or read.session,
         turn,
         strips_usage(read, call.api_path),

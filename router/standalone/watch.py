@@ -103,6 +103,7 @@ class InstanceWatch:
         self._pools = pools
         self._pool = pool
         self._model = model  # empty: the first model that an instance names
+        self._adapters: set[str] = set()  # models that name another one as their parent
         self._prober = Prober()
         self.watched: list[Watched] = []
         self._instances: tuple[PublishedInstance, ...] = ()
@@ -132,7 +133,7 @@ class InstanceWatch:
         if instances != self._instances:
             self._instances = instances
             pool.take_fleet(FleetValue(pool=pool.name, model=self._model, at=now, instances=instances))
-            pool.aliases = self._other_names()
+            pool.aliases, pool.adapters = self._other_names(), frozenset(self._adapters)
             self._pools.changed()
         for each in self.watched:
             sample = each.sample(pool.name)
@@ -176,8 +177,9 @@ class InstanceWatch:
         try:
             status, body = await self._prober.get(f"{url}/v1/models", TIMEOUT_S, MODELS_LARGEST)
             found = orjson.loads(body)["data"] if status == 200 else None
+            self._adapters |= {str(each["id"])[:LONGEST_NAME] for each in found or () if each.get("parent")}
             return tuple(str(each["id"])[:LONGEST_NAME] for each in found[:MOST_MODELS]) if found is not None else None
-        except (ProbeError, ValueError, LookupError, TypeError):
+        except (ProbeError, ValueError, LookupError, TypeError, AttributeError):
             return None
 
     def close(self) -> None:

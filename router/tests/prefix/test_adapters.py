@@ -1,0 +1,99 @@
+"""Adapters and salts keep caches apart: an engine's events and the requests of its clients come to equal hashes."""
+
+from array import array
+
+import msgpack
+import pytest
+
+from router.kv_events.batch import BlocksStored, decode
+from router.pool.pool import Pool
+from router.prefix.blocks import chain_salt, extra_keys, linked
+from router.prefix.chain import PromptChains, chunk_hashes
+from router.prefix.exact.index import ExactIndex
+from router.request.predict import keyed_by
+from router.tokenize.prompt import read
+
+SIZE, SEED = 4, 7
+TOKENS = list(range(12))
+PROMPT = array("I", TOKENS).tobytes()
+
+
+def stored(extra_keys: list[list[str] | None], **named: object) -> BlocksStored:
+    """As vLLM publishes three blocks of a request."""
+    event = {
+        "type": "BlockStored",
+        "block_hashes": [1, 2, 3],
+        "parent_block_hash": None,
+        "token_ids": TOKENS,
+        "block_size": SIZE,
+        "medium": "GPU",
+        "extra_keys": extra_keys,
+        **named,
+    }
+    (made,) = decode(msgpack.packb([1.0, [event]])).events
+    assert isinstance(made, BlocksStored)
+    return made
+
+
+EVENTS = {
+    ("", ""): stored([None, None, None]),
+    ("sql", ""): stored([["sql"], ["sql"], ["sql"]], lora_id=1, lora_name="sql"),
+    ("chat", ""): stored([["chat"], ["chat"], ["chat"]], lora_id=2, lora_name="chat"),
+    ("", "tenant"): stored([["tenant"], None, None]),
+    ("sql", "tenant"): stored([["sql", "tenant"], ["sql"], ["sql"]], lora_id=1, lora_name="sql"),
+}
+
+
+@pytest.mark.parametrize("asked", EVENTS)
+@pytest.mark.parametrize("held", EVENTS)
+def test_a_request_finds_the_blocks_of_its_own_adapter_and_salt_and_no_others(
+    held: tuple[str, str], asked: tuple[str, str]
+) -> None:
+    index, event = ExactIndex(SEED), EVENTS[held]
+    index.store("a", event.names, event.parent, event.tokens, event.block_size, event.tier, event.extras)
+    found = index.match(linked(PROMPT, SIZE, SEED, extra_keys(*asked, 3)), SIZE)
+    assert sum(found.get("a", (0, 0, 0))) == (len(TOKENS) if held == asked else 0)
+
+
+GOLDEN = {
+    ("", ""): [5015081111780054312, 6941427007004437085, 17459033172291230451],
+    ("sql", ""): [7490984130218939896, 16717577737811887853, 4713902785089072970],
+    ("sql", "tenant"): [4851857373978008662, 6045061046679618146, 15319741851191798152],
+}
+
+
+@pytest.mark.parametrize(("keyed", "hashes"), GOLDEN.items())
+def test_the_hashes_of_both_sides_stay_what_they_are(keyed: tuple[str, str], hashes: list[int]) -> None:
+    assert linked(PROMPT, SIZE, SEED, extra_keys(*keyed, 3)) == hashes
+    assert linked(PROMPT, SIZE, SEED, EVENTS[keyed].extras) == hashes
+
+
+def test_events_that_only_number_their_adapter_are_nobodys_hits() -> None:
+    numbered = stored([], lora_id=1)
+    known = linked(PROMPT, SIZE, SEED, numbered.extras)
+    assert not {*known} & {*linked(PROMPT, SIZE, SEED, ()), *linked(PROMPT, SIZE, SEED, extra_keys("sql", "", 3))}
+
+
+def test_the_approximate_index_keeps_them_apart_too() -> None:
+    chains, prompt = PromptChains(), b"x" * 20_000
+    base = chains.hashes(prompt, chain_salt("", ""))
+    assert list(base) == chunk_hashes(prompt)
+    chunks = [set(base), *(set(chains.hashes(prompt, chain_salt(*keyed))) for keyed in list(EVENTS)[1:])]
+    assert len(set.union(*chunks)) == sum(map(len, chunks))
+
+
+@pytest.mark.parametrize(
+    ("model", "adapter"),
+    [("", ""), ("llama", ""), ("demo", ""), ("llama-short", ""), ("sql", "sql"), ("unheard-of", "unheard-of")],
+)
+def test_a_model_that_is_not_known_to_be_the_base_counts_as_an_adapter(model: str, adapter: str) -> None:
+    pool = Pool("demo")
+    pool.model, pool.aliases, pool.adapters = "llama", ("llama-short", "sql"), frozenset({"sql"})
+    assert pool.adapter(model) == adapter
+
+
+def test_the_salt_is_the_clients() -> None:
+    body = b'{"model":"sql","prompt":"x","cache_salt":"tenant"}'
+    assert keyed_by(Pool("demo"), read(body, "/v1/completions")) == ("sql", "tenant")
+    odd = b'{"model":"sql","prompt":"x","cache_salt":7}'
+    assert keyed_by(Pool("demo"), read(odd, "/v1/completions")) == ("sql", "")
