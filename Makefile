@@ -15,9 +15,10 @@ ENGINES_STAMP := $(ENGINES)/.installed
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
 
-# $(call pytest,RUNNER,PROCESSES,MARKER): what a busy machine made fail gets a second chance, alone; what fails twice fails.
+# $(call pytest,RUNNER,PROCESSES,MARKER): what a busy machine made fail gets a second chance, alone, and is listed
+# at the end; what fails twice fails.
 pytest = $(1) -n $(2) -m "$(3)" || \
-	{ echo "== once more, alone: what failed"; $(1) -n 0 -p no:randomly -m "$(3)" --last-failed --last-failed-no-failures none --maxfail 5; }
+	{ echo "== once more, alone: what failed"; $(1) -n 0 -p no:randomly -m "$(3)" --second-chance --last-failed --last-failed-no-failures none --maxfail 5; }
 
 test: lint
 	$(call pytest,$(PYTEST),2,$(FAST))

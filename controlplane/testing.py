@@ -33,6 +33,36 @@ settings.register_profile("weir", deadline=None, max_examples=50, derandomize=no
 settings.load_profile("weir")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--second-chance", action="store_true", help="name at the end each test of this run, which failed before"
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Tests that passed at their second chance hide a flaw of theirs or of the product, so they are named and counted.
+
+    With WEIR_SECOND_CHANCES they are also added to that file, which .ci/run prints at its end.
+    """
+    if not config.getoption("--second-chance"):
+        return
+    lines = second_chances(terminalreporter.stats)
+    terminalreporter.section(f"second chances: {len(lines)}")
+    for line in lines:
+        terminalreporter.write_line(line)
+    if path := os.environ.get("WEIR_SECOND_CHANCES"):
+        with Path(path).open("a") as kept:
+            kept.writelines(f"{line}\n" for line in lines)
+
+
+def second_chances(stats: dict[str, list[Any]]) -> list[str]:
+    """`passed` or `failed again`, and the test, in the order of their names."""
+    failed = {report.nodeid for kind in ("failed", "error") for report in stats.get(kind, ())}
+    passed = {report.nodeid for report in stats.get("passed", ())} - failed
+    outcomes = dict.fromkeys(passed, "passed") | dict.fromkeys(failed, "failed again")
+    return [f"{outcomes[name]}: {name}" for name in sorted(outcomes)]
+
+
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """URL of a Redis server that lives as long as this test process; every test begins with it empty."""

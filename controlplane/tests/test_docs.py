@@ -16,7 +16,7 @@ READS = re.compile(
     r"""\benv\.(?:text|flag|words|pairs|choice|span|networks|database|allowed|folders|seconds)\(\s*"([A-Z_]+)"|environ(?:\.get\(|\[)\s*"([A-Z_]+)\""""
     r'|"(WEIR_ROUTER_[A-Z_]+)"'
 )
-INTERNAL = {"DJANGO_SETTINGS_MODULE"}  # not for operators
+INTERNAL = {"DJANGO_SETTINGS_MODULE", "WEIR_SECOND_CHANCES"}  # not for operators
 
 
 def read(path):

@@ -1,0 +1,54 @@
+"""A test that needed its second chance is named and counted."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CODE = Path(__file__).resolve().parents[2]
+TESTS = """
+from pathlib import Path
+
+def once(name):
+    path = Path(__file__).with_name(name)
+    there = path.exists()
+    path.touch()
+    return there
+
+def test_fails_at_first():
+    assert once("seen")
+
+def test_fails_always():
+    assert False
+
+def test_passes():
+    assert True
+"""
+
+
+def run(folder: Path, *words: str) -> str:
+    """The tests of `folder`, as the Makefile runs them."""
+    argv = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:randomly", "-p", "controlplane.testing"]
+    env = os.environ | {"PYTHONPATH": str(CODE), "WEIR_SECOND_CHANCES": str(folder / "list")}
+    done = subprocess.run(
+        [*argv, "--rootdir", str(folder), *words, str(folder)],
+        cwd=folder, env=env, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_what_failed_at_first_is_named_with_its_second_outcome(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(TESTS)
+    assert "second chances" not in run(tmp_path)
+    again = run(tmp_path, "--second-chance", "--last-failed", "--last-failed-no-failures", "none")
+    wanted = ["failed again: test_some.py::test_fails_always", "passed: test_some.py::test_fails_at_first"]
+    assert "second chances: 2" in again
+    assert (tmp_path / "list").read_text().splitlines() == wanted
+    assert all(line in again for line in wanted)
+
+
+def test_the_targets_and_the_whole_run_count_them() -> None:
+    assert "--second-chance --last-failed" in (CODE / "Makefile").read_text()
+    whole = (CODE / ".ci" / "run").read_text()
+    assert "export WEIR_SECOND_CHANCES=" in whole
+    assert 'cat "$second_chances"' in whole
