@@ -1,6 +1,6 @@
 """Everything that the page of a delivery shows, from plain values. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from controlplane.deliveries.judge.findings import GuardFinding
@@ -26,6 +26,15 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultRow:
+    """One comparison of a step that has ended."""
+
+    step: str  # Canary 25 %
+    word: str  # better, no worse, cannot tell, worse
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Shown:
     state: str
     word: str
@@ -45,6 +54,7 @@ class Shown:
     progress: str
     rows: tuple[EvidenceRow, ...]
     verdict: str
+    results: tuple[ResultRow, ...]
     said: str  # for screen readers, whenever it changes
 
 
@@ -71,6 +81,7 @@ def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Shown:
         progress=_progress(facts, len(stepper)),
         rows=evidence.rows(findings),
         verdict=evidence.verdict(findings),
+        results=tuple(_result_rows(facts)),
         said=f"The delivery is {word}. {now}",
     )
 
@@ -82,6 +93,12 @@ def _bar(facts: Facts) -> Bar | None:
     if facts.state is not State.STEP or isinstance(facts.current, Shadow):
         return None
     return Bar(f"{facts.share * 100:.1f}", percent(facts.share), percent(1 - facts.share))
+
+
+def _result_rows(facts: Facts) -> Iterator[ResultRow]:
+    for result in facts.results:
+        for each in result.shown:
+            yield ResultRow(steps.title(facts.plan.steps[result.step - 1]), each.word, each.text)
 
 
 def _sessions(facts: Facts) -> str:

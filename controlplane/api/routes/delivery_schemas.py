@@ -8,11 +8,13 @@ from ninja import Field, Schema
 
 from controlplane.api.openapi import ROW_MAX
 from controlplane.api.unread import Body
-from controlplane.deliveries import outcome
+from controlplane.deliveries import outcome, selectors
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.plan_reader import LIMITS
 from controlplane.deliveries.services import MORE_PAIRS
+from controlplane.deliveries.states import SPLIT, STILL
+from controlplane.deliveries.timing import freezes
 from controlplane.deliveries.timing.freezing import NAME_MAX
 from controlplane.policies.drafts.services import REASON_MAX
 
@@ -54,6 +56,23 @@ class LookOut(Schema):
         return row.step + 1
 
 
+class SwitchbackOut(Schema):
+    block: int = Field(description="From 1; blocks + 1 once all are over and late answers are waited for")
+    blocks: int
+    left_s: float = Field(description="Of the block")
+    schedule: list[Literal["candidate", "control"]] = Field(description="Whose each block is, as drawn")
+
+
+class StepResultOut(Schema):
+    step: int = Field(description="From 1")
+    at: datetime
+    what: str = Field(description="The transition that ended or stopped the step")
+    shown: list[dict[str, Any]] = Field(
+        description="Per comparison that had to be fine, and guard that failed: metric, class, pool, estimate, lower, "
+        "upper, n, text, word (better, no worse, cannot tell or worse)"
+    )
+
+
 class DeliveryOut(Schema):
     id: int
     etag: str = Field(description="Send as If-Match to act, as If-None-Match to wait for the next change")
@@ -73,6 +92,10 @@ class DeliveryOut(Schema):
     share: float = Field(description="0 to 1 of the requests, decided by the candidate now")
     shadow: float = Field(description="0 to 1 of the requests, decided once more by the candidate now")
     step_clock_s: float = Field(description="That the step has run; holds are not counted")
+    stands_still: bool = Field(description="Holding, waiting or paused: live decides every request")
+    freeze_ends: str = Field(description="When the freeze that keeps it from going on ends, in its zone; else empty")
+    switchback: SwitchbackOut | None = Field(description="While a switchback is its step")
+    results: list[StepResultOut] = Field(description="What each step that ended has shown; kept for good")
     holds: list[HoldOut]
     generation: int
     plan: dict[str, Any]
@@ -99,6 +122,28 @@ class DeliveryOut(Schema):
     @staticmethod
     def resolve_outcome(row: Delivery) -> str:
         return outcome.word(row.state, row.what)
+
+    @staticmethod
+    def resolve_stands_still(row: Delivery) -> bool:
+        return row.state in STILL
+
+    @staticmethod
+    def resolve_freeze_ends(row: Delivery) -> str:
+        frozen = selectors.keeps_from_going_on(row, timezone.now())
+        return freezes.ends(*frozen) if frozen else ""
+
+    @staticmethod
+    def resolve_switchback(row: Delivery) -> dict[str, Any] | None:
+        step = row.plan["steps"][row.step]
+        if row.state not in SPLIT or step["mode"] != "switchback" or not row.blocks:
+            return None
+        left_s = (row.block + 1) * step["block_s"] - clock_s(row, timezone.now())
+        return {
+            "block": row.block + 1,
+            "blocks": len(row.blocks),
+            "left_s": round(max(0.0, left_s), 1) if row.block < len(row.blocks) else 0.0,
+            "schedule": ["candidate" if share else "control" for share in row.blocks],
+        }
 
     @staticmethod
     def resolve_steps(row: Delivery) -> int:

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from controlplane.api.routes import deliveries as routes
 from controlplane.deliveries import moving, services
+from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.models import Delivery, Freeze, Look
 from controlplane.deliveries.states import By, State, What
 from controlplane.deliveries.tests.conftest import OTTO, STEPS, plan
@@ -172,6 +173,28 @@ def test_it_is_started_steered_and_aborted(draft, ci):
     assert ci.get(path).json()["step"] == 2
     assert act("abort") == (200, "aborted")
     assert act("abort") == (409, "")
+
+
+BACK = {"mode": "switchback", "block_s": 60, "washout_s": 10, "pairs": 4}
+
+
+def test_a_switchback_says_its_block_its_schedule_and_what_the_steps_have_shown(draft, ci):
+    made = ci.post(DELIVER, {"plan": plan(STEPS[1], BACK), "reason": WHY}).json()
+    path = f"/deliveries/{made['id']}"
+    assert (made["switchback"], made["results"], made["stands_still"]) == (None, [], False)
+    ci.post(f"{path}/start")
+    moving.move(Delivery.objects.get(pk=made["id"]), moving.TransitionRequest(What.ARMED, By.SYSTEM))
+    seen = GuardFinding("ttft", "fine", "warm TTFT × 0.8", estimate=-0.2, upper=-0.1, request_class="warm", needed=True)
+    row = Delivery.objects.get(pk=made["id"])
+    moving.move(row, moving.TransitionRequest(What.PASS, By.JUDGE, findings=(seen,)))
+    got = ci.get(path).json()
+    assert (got["switchback"]["block"], got["switchback"]["blocks"]) == (1, 8)
+    assert sorted(got["switchback"]["schedule"]) == ["candidate"] * 4 + ["control"] * 4
+    assert 0 < got["switchback"]["left_s"] <= 60
+    (comparison,) = got["results"][0]["shown"]
+    assert (comparison["class"], comparison["word"], comparison["estimate"]) == ("warm", "better", -0.2)
+    paused = ci.post(f"{path}/pause").json()
+    assert (paused["stands_still"], paused["share"], paused["switchback"]["block"]) == (True, 0.0, 1)
 
 
 def test_a_stale_etag_is_412_and_changes_nothing(running, ci):

@@ -1,6 +1,9 @@
+from datetime import UTC, datetime
+
 import pytest
 
-from controlplane.deliveries.states import State
+from controlplane.deliveries import results
+from controlplane.deliveries.states import State, What
 from controlplane.delivery_pages import presentation
 from controlplane.delivery_pages.display import evidence, line
 from controlplane.delivery_pages.display.interval import WIDTH, points_axis, ratio_axis
@@ -97,6 +100,17 @@ def test_the_whole_page_as_one_value():
     assert (shown.next.in_text, shown.next.in_s, shown.progress) == ("4:10", 250, "step 3 of 5")
     assert shown.said.startswith("The delivery is running. v44 decides 25 %")
     assert [word for _, word in shown.steps] == ["done", "done", "now", "next", ""]
+
+
+def test_what_each_step_has_shown_is_said_in_a_word():
+    left = results.of_step(1, What.PASS, datetime(2026, 8, 1, tzinfo=UTC), [finding(verdict="fine", upper=-0.1)])
+    (row,) = presentation.shown(facts(State.DELIVERED, step=4, results=results.read([left]))).results
+    assert (row.step, row.word, row.text) == ("Canary 5 %", "better", "one sentence")
+
+
+def test_in_a_switchback_no_session_stays_with_its_arm():
+    assert "change sides" in presentation.shown(facts(State.STEP, step=3, blocks=12)).sessions
+    assert "stays with its arm" in presentation.shown(facts(State.STEP, step=2)).sessions
 
 
 def test_what_keeps_it_from_going_on_is_a_notice():
