@@ -1,7 +1,8 @@
 """Pools that take another policy, and new pools: what their requests are routed by is a publication, too.
 
 A pool is asked for by its name or by its model, so it takes over the requests of every pool that shares one of them,
-also of one that was removed lately: the rules of those pools' policies hold beside those of the policy that it takes.
+also of one that was removed or given another model lately: the rules of those pools' policies hold beside those of the
+policy that it takes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -65,10 +66,10 @@ def former_pools(now: datetime) -> list[ServedPool]:
     return [ServedPool(*row) for row in rows.values_list("name", "model", "policy")]
 
 
-def remember(removed: Iterable[PoolSpec], now: datetime) -> None:
+def remember(left_behind: Iterable[PoolSpec], now: datetime) -> None:
     FormerPool.objects.filter(removed_at__lte=now - REMEMBERED).delete()
     FormerPool.objects.bulk_create(
-        FormerPool(name=pool.name, model=pool.model, policy=pool.policy, removed_at=now) for pool in removed
+        FormerPool(name=pool.name, model=pool.model, policy=pool.policy, removed_at=now) for pool in left_behind
     )
 
 

@@ -1,6 +1,6 @@
 """Actions of an operator on the fleet, with audit entries, for pages, API and command line."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from django.db import transaction
 from django.utils import timezone
@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from controlplane.audit.services import Actor, record
 from controlplane.deliveries import joining
-from controlplane.deliveries.joining import ServedPool
+from controlplane.deliveries.joining import Join, ServedPool
 from controlplane.policies import served
 from controlplane.policies.models import Policy
 from fleet import selectors, services
@@ -58,15 +58,25 @@ def apply(
     _check_policies(spec)
     with transaction.atomic():
         before, pools = services.export(), services.current_spec().pools
-        found = joining.joins(map(_served, pools), joining.former_pools(timezone.now()), spec.pools)
+        found = _joins(pools, spec.pools)
         emergency = joining.check_joins(found, actor, emergency)
         applied = services.apply_fleet(read, actor.name, dry_run, prune, expected, reason)
         if not dry_run and applied.drift:
             removed = {change.pool for change in applied.changes if change.kind == "remove"}
-            joining.remember((pool for pool in pools if pool.name in removed), timezone.now())
+            joining.remember(_left_behind(pools, spec.pools, removed), timezone.now())
             joining.record_joins(found, actor, reason, emergency)
             record(actor, "fleet.applied", "fleet", reason, before, services.export())
     return applied
+
+
+def _joins(before: Iterable[PoolSpec], after: Iterable[PoolSpec]) -> list[Join]:
+    return joining.joins(map(_served, before), joining.former_pools(timezone.now()), after)
+
+
+def _left_behind(before: Iterable[PoolSpec], after: Iterable[PoolSpec], removed: Container[str]) -> list[PoolSpec]:
+    """Pools whose requests nobody serves any more: removed ones, and those with another model by now."""
+    models = {pool.name: pool.model for pool in after}
+    return [pool for pool in before if pool.name in removed or models.get(pool.name, pool.model) != pool.model]
 
 
 def _served(pool: PoolSpec) -> ServedPool:
@@ -145,12 +155,16 @@ def scale(pool_name: str, replicas: int, actor: Actor, reason: str) -> Pool:
 
 
 def roll_back(pool_name: str, actor: Actor, reason: str, number: int | None = None) -> PoolVersion:
-    """Pool.DoesNotExist or NotPossible. `number`: the version; default: the latest other one that worked."""
+    """Pool.DoesNotExist, NotPossible or RulesForbid. `number`: the version; default: the latest other one that
+    worked."""
     with transaction.atomic():
-        before = to_builtins(config(pool_spec(selectors.pool(pool_name))))
+        pools, before = services.current_spec().pools, to_builtins(config(pool_spec(selectors.pool(pool_name))))
         made = rollback.rollback_pool(pool_name, actor.name, reason, number)
         if why := served.why_not_now(selectors.pool(pool_name)):
             raise NotPossible(f"{pool_name}: its policy cannot serve that configuration: {why}")
+        after = [pool_spec(selectors.pool(pool_name))]  # an earlier version may have another model
+        joining.check_joins(_joins(pools, after), actor, "")
+        joining.remember(_left_behind(pools, after, ()), timezone.now())
         record(actor, "pool.rollback", pool_name, reason, before, made.config)
     return made
 

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_POST
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
+from controlplane.policies.errors import RulesForbid
 from fleet import selectors, services
 from fleet.counted import counted
 from fleet.models import Pool
@@ -31,7 +32,7 @@ def _done(request: HttpRequest, name: str, change: Callable[[], str]) -> HttpRes
         messages.success(request, change())
     except Pool.DoesNotExist:
         raise Http404(f"no pool is named {name}") from None
-    except services.NotPossible as error:
+    except (services.NotPossible, RulesForbid) as error:
         messages.error(request, str(error))
     return redirect("fleet-pool", name=name)
 

@@ -133,6 +133,30 @@ def test_a_pool_that_was_removed_does_not_come_back_under_another_policy(careful
     actions.apply(document(again="careful", more="careful"), OTTO, reason=WHY)
 
 
+def of_model(model, **pools):
+    made = document(**pools)
+    for pool in made["spec"]["pools"]:
+        pool["model"] = model
+    return made
+
+
+def test_a_model_that_its_pool_has_left_is_not_taken_over_past_the_rules(careful, loose):
+    services.set_rules(careful, ADA, WHY, direct="never")
+    actions.apply(of_model("another", chat="careful"), OTTO, reason=WHY)
+    with pytest.raises(RulesForbid, match="by delivery only"):
+        actions.apply(document(taker="loose"), OTTO, reason=WHY)
+
+
+def test_nor_by_rolling_a_pool_back_to_that_model(redis_away, careful, loose):
+    actions.apply(of_model("mine", taker="loose"), OTTO, reason=WHY)
+    actions.apply(document(taker="loose"), ADA, reason=WHY)
+    actions.apply(of_model("mine", taker="loose"), OTTO, reason=WHY)
+    services.set_rules(careful, ADA, WHY, direct="never")
+    with pytest.raises(RulesForbid, match="by delivery only"):
+        actions.roll_back("taker", OTTO, WHY)
+    assert Pool.objects.get(name="taker").model == "mine"
+
+
 def test_a_new_pool_for_a_new_model_needs_no_rule_but_waits_for_a_delivery(careful):
     services.set_rules(careful, ADA, WHY, direct="never", approvals_needed=2)
     more = document(chat="careful", more="careful")

@@ -1,0 +1,478 @@
+"""The rules about what pools route by, at every door that can change it: docs/security.md has the same rows."""
+
+import ast
+import contextlib
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command, get_commands
+from django.urls import get_resolver
+from django.utils import timezone
+
+from controlplane.api.api import api
+from controlplane.audit.models import AuditEntry
+from controlplane.audit.services import Actor
+from controlplane.cli.tests.conftest import network  # noqa: F401  (a fixture)
+from controlplane.cli.weir import main as weir
+from controlplane.cli.weir.main import ACTIONS
+from controlplane.deliveries import services as deliveries
+from controlplane.deliveries.models import Freeze
+from controlplane.deliveries.rules import ASKED, RULES, Way
+from controlplane.fleet_ops import actions
+from controlplane.notices.models import Channel, Notice
+from controlplane.policies import services as policies
+from controlplane.policies.models import Policy
+from controlplane.testing import api_caller
+from controlplane.up import database
+from controlplane.up.plan import Options
+from fleet import services as fleet
+from fleet.models import Pool
+
+CODE = Path(__file__).resolve().parents[2]
+ADA, OTTO = Actor("user", "ada", is_admin=True), Actor("user", "otto")
+WHY, FIRE = "less prefill on warm instances", "the old policy melts the GPUs"
+MODEL = "llama-3.1-8b"
+FULL = {"steps": [{"mode": "full", "bake_s": 600}]}
+
+
+def document(**pools):
+    listed = [{"name": name, "model": MODEL, "kind": "sim", "policy": policy} for name, policy in pools.items()]
+    return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": listed}}
+
+
+class Caller:
+    """One person at every door."""
+
+    def __init__(self, user, client, folder, monkeypatch):
+        self.client, self.api, self.folder = client, api_caller(user), folder
+        self._monkeypatch = monkeypatch
+
+    def weir(self, *words):
+        for name, value in {"WEIR_URL": "http://weir.test", "WEIR_TOKEN": self.api.token}.items():
+            self._monkeypatch.setenv(name, value)
+        self._monkeypatch.setattr("sys.argv", ["weir", *map(str, words)])
+        with contextlib.suppress(SystemExit):
+            weir.main()
+
+    def file(self, content):
+        path = self.folder / "file.json"
+        path.write_text(json.dumps(content))
+        return path
+
+
+def past(emergency):
+    return {"emergency": emergency} if emergency else {}
+
+
+def flag(emergency):
+    return ("--emergency", emergency) if emergency else ()
+
+
+def command(*words):
+    with contextlib.suppress(SystemExit, CommandError):
+        call_command(*map(str, words))
+
+
+# Doors. Each puts `harmful` live for the requests of the pool chat, which the policy careful decides.
+
+HARMFUL = {"strategy.name": "random"}
+AGAIN_ON = document(chat="careful")
+
+
+def drafted():
+    careful = Policy.objects.get(name="careful")
+    policies.open_draft(careful, OTTO)
+    return policies.patch_draft(careful, HARMFUL, OTTO)
+
+
+def harmful():
+    return Policy.objects.get(name="loose").versions.get(number=1).document
+
+
+def publish_page(who, emergency):
+    drafted()
+    who.client.post("/policies/careful/draft/publish", {"reason": WHY, **past(emergency)})
+
+
+def publish_rest(who, emergency):
+    drafted()
+    who.api.post("/policies/careful/draft/publish", {"reason": WHY, **past(emergency)})
+
+
+def publish_document_rest(who, emergency):
+    who.api.post("/policies/careful/versions", {"document": harmful(), "reason": WHY, **past(emergency)})
+
+
+def publish_weir(who, emergency):
+    file = who.file({"policy": "careful", "version": 1, "document": harmful()})
+    who.weir("policy", "apply", file, "--reason", WHY, *flag(emergency))
+
+
+def deliver_page(who, emergency):
+    draft = drafted()
+    typed = {"use_json": "1", "json": json.dumps(FULL), "reason": WHY, "etag": draft.etag, **past(emergency)}
+    who.client.post("/policies/careful/draft/deliver", typed)
+    for made in Policy.objects.get(name="careful").deliveries.all():
+        who.client.post(f"/deliveries/{made.pk}/start", {"etag": made.etag, "reason": WHY})
+
+
+def deliver_rest(who, emergency):
+    drafted()
+    made = who.api.post("/policies/careful/draft/deliver", {"plan": FULL, "reason": WHY, **past(emergency)}).json()
+    who.api.post(f"/deliveries/{made.get('id', 0)}/start", {})
+
+
+def deliver_document_rest(who, emergency):
+    body = {"document": harmful(), "plan": FULL, "reason": WHY, **past(emergency)}
+    made = who.api.post("/policies/careful/deliveries", body).json().get("delivery") or {}
+    who.api.post(f"/deliveries/{made.get('id', 0)}/start", {})
+
+
+def deliver_weir(who, emergency):
+    file = who.file({"policy": "careful", "version": 1, "document": harmful()})
+    plan = who.folder / "plan.json"
+    plan.write_text(json.dumps(FULL))
+    who.weir("deliver", file, "--plan", plan, "--reason", WHY, *flag(emergency))
+
+
+def deliver_command(who, emergency):
+    plan = who.folder / "plan.json"
+    plan.write_text(json.dumps(FULL))
+    command(
+        "deliver", "careful", "--file", who.file(harmful()), "--plan", plan, "--reason", WHY, *flag(emergency)
+    )  # fmt: skip
+
+
+def deliver_at_its_time(who, emergency):
+    now = timezone.now()
+    plan = {**FULL, "start": {"at": f"{now + timedelta(minutes=5):%Y-%m-%dT%H:%M}", "zone": "UTC", "latest_s": 7200}}
+    drafted()
+    who.api.post("/policies/careful/draft/deliver", {"plan": plan, "reason": WHY, **past(emergency)})
+    for made in Policy.objects.get(name="careful").deliveries.all():
+        deliveries.tick(made, now + timedelta(minutes=10))
+
+
+def fleet_page(who, emergency):
+    typed = {"document": json.dumps(document(chat="loose")), "reason": WHY, **past(emergency)}
+    who.client.post("/fleet/apply", {**typed, "step": "apply", "digest": fleet.digest()})
+
+
+def pool_form(who, emergency):
+    """The form leads to the review of a document, and that to its application."""
+    typed = {"name": "chat", "model": MODEL, "kind": "sim", "replicas": "1", "policy": "loose"}
+    page = who.client.post("/fleet/pools/chat/edit", typed)
+    shown = page.context["document"]
+    review = who.client.post("/fleet/apply", {"step": "plan", "document": shown, **past(emergency)})
+    sent = {"step": "apply", "document": shown, "digest": review.context.get("digest", fleet.digest()), "reason": WHY}
+    who.client.post("/fleet/apply", {**sent, **past(emergency)})
+
+
+def put_fleet(who, emergency, wanted=None, query=""):
+    query += f"&emergency={emergency.replace(' ', '+')}" if emergency else ""
+    who.api.call("PUT", f"/fleet?reason=because{query}", wanted or document(chat="loose"))
+
+
+def second_pool(who, emergency):
+    put_fleet(who, emergency, document(chat="careful", aaa="loose"))
+
+
+def removed_and_added_again(who, emergency):
+    who.api.call("PUT", "/fleet?prune=true", document())
+    Pool.objects.filter(name="chat").delete()  # as the reconciler does once its instances are gone
+    put_fleet(who, emergency, document(other="loose"))
+
+
+def fleet_weir(who, emergency):
+    who.weir("fleet", "apply", who.file(document(chat="loose")), "--reason", WHY, *flag(emergency))
+
+
+def fleet_command(who, emergency):
+    command("fleet_apply", who.file(document(chat="loose")), "--reason", WHY, *flag(emergency))
+
+
+def up_fleet(who, emergency):
+    database._apply_fleet(Options(fleet=who.file(document(chat="loose"))))
+
+
+PUBLISH = (publish_page, publish_rest, publish_document_rest, publish_weir)
+DELIVER = (
+    deliver_page, deliver_rest, deliver_document_rest, deliver_weir, deliver_command, deliver_at_its_time,
+)  # fmt: skip
+FLEET = (
+    fleet_page, pool_form, put_fleet, second_pool, removed_and_added_again, fleet_weir, fleet_command, up_fleet,
+)  # fmt: skip
+DOORS = (*PUBLISH, *DELIVER, *FLEET)
+ON_HOST = (deliver_command, fleet_command, up_fleet)  # who starts them is an administrator
+
+
+# The fleet, and what its requests are routed by
+
+
+@pytest.fixture
+def world(redis_away, db):
+    policies.create_policy("careful", policies.default_document("adaptive_v1"), ADA, WHY)
+    actions.apply(AGAIN_ON, ADA, reason=WHY)
+    policies.create_policy("loose", policies.default_document("random"), OTTO, WHY)  # by whom the rules are for
+
+
+@pytest.fixture
+def otto_at(otto, otto_client, network, tmp_path, monkeypatch):  # noqa: F811
+    return Caller(otto, otto_client, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def ada_at(ada, ada_client, network, tmp_path, monkeypatch):  # noqa: F811
+    return Caller(ada, ada_client, tmp_path, monkeypatch)
+
+
+def is_harmful():
+    """Whether any pool's requests are decided by the harmful document."""
+    live = {policy.name: policy.versions.get(number=policy.live).document for policy in Policy.objects.all()}
+    return any(live[pool.policy]["strategy"]["name"] == "random" for pool in Pool.objects.filter(removed=False))
+
+
+def ruled(**rules):
+    given = {"direct": "allowed", "approvals_needed": 0, **rules}
+    deliveries.set_rules(Policy.objects.get(name="careful"), ADA, WHY, **given)
+
+
+def frozen():
+    start, end = (f"{timezone.now() + timedelta(days=d):%Y-%m-%dT%H:%M}" for d in (-1, 1))
+    Freeze.objects.create(
+        name="Christmas", policies=["careful"], start=start, end=end, zone="UTC", reason=WHY, created_by="ada"
+    )
+
+
+def failed_before():
+    drafted()
+    made = deliveries.propose(Policy.objects.get(name="careful"), FULL, OTTO, WHY)
+    type(made).objects.filter(pk=made.pk).update(state="aborted", what="fail", why="heavy TTFT is 31 % worse")
+
+
+def being_delivered():
+    careful = Policy.objects.get(name="careful")
+    policies.open_draft(careful, OTTO)
+    policies.patch_draft(careful, {"classes.heavy_new_tokens": 9000}, OTTO)
+    deliveries.propose(careful, {**FULL, "approvals": {"needed": 1}}, OTTO, WHY)
+
+
+ROWS = {
+    "approvals": lambda: ruled(approvals_needed=1),
+    "by delivery only": lambda: ruled(direct="never"),
+    "administrators only": lambda: ruled(direct="admin"),
+    "freeze": frozen,
+    "open delivery": being_delivered,
+    "failed before": failed_before,
+}
+BY_NAME = {door.__name__: door for door in DOORS}
+
+
+@pytest.mark.parametrize("door", DOORS, ids=BY_NAME)
+def test_without_a_rule_against_it_an_operator_goes_through(world, otto_at, door):
+    door(otto_at, "")
+    assert is_harmful()
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("door", DOORS, ids=BY_NAME)
+def test_no_door_lets_an_operator_past_a_rule(world, otto_at, door, row):
+    ROWS[row]()
+    door(otto_at, "")
+    assert is_harmful() is (row == "administrators only" and door in ON_HOST)
+
+
+@pytest.mark.parametrize("row", ["approvals", "by delivery only", "freeze"])
+@pytest.mark.parametrize("door", [door for door in DOORS if door is not up_fleet], ids=lambda door: door.__name__)
+def test_an_administrators_emergency_goes_past_and_everybody_is_told(world, ada_at, door, row):
+    Channel.objects.create(name="ops", url="https://example.com/hook", events=["policy.emergency"])
+    ROWS[row]()
+    door(ada_at, FIRE)
+    assert is_harmful()
+    assert FIRE in AuditEntry.objects.filter(action="policy.emergency").values_list("reason", flat=True)
+    assert FIRE in Notice.objects.first().text
+
+
+@pytest.mark.parametrize(
+    "door", [door for door in DOORS if door not in ON_HOST], ids=lambda door: door.__name__
+)  # fmt: skip
+def test_an_operator_has_no_emergencies(world, otto_at, door):
+    ruled(direct="never")
+    door(otto_at, FIRE)
+    assert not is_harmful()
+
+
+@pytest.mark.parametrize("dry_run", ["true", "false"])
+def test_a_dry_run_of_the_fleet_document_answers_as_the_application_does(world, otto_at, dry_run):
+    ruled(approvals_needed=1)
+    answer = otto_at.api.call("PUT", f"/fleet?dry_run={dry_run}", document(chat="loose"))
+    assert answer.status_code == 403
+    (error,) = answer.json()["errors"]
+    assert (error["path"], error["message"]) == (
+        "spec.pools[0].policy", "policy careful needs 1 approvals: propose a delivery",
+    )  # fmt: skip
+
+
+# Back is always open
+
+BACK = {
+    "page": lambda who: who.client.post("/policies/careful/rollback", {"to": "1", "reason": WHY}),
+    "REST": lambda who: who.api.post("/policies/careful/rollback", {"to": 1, "reason": WHY}),
+}
+
+
+@pytest.mark.parametrize("door", BACK)
+def test_an_operator_rolls_back_whatever_the_rules_are(world, otto_at, door):
+    publish_rest(otto_at, "")
+    assert is_harmful()
+    ruled(direct="never", approvals_needed=2)
+    frozen()
+    BACK[door](otto_at)
+    assert not is_harmful()
+
+
+ON = {
+    "page": lambda who, number: who.client.post(f"/deliveries/{number}/advance", {"reason": WHY}),
+    "REST": lambda who, number: who.api.post(f"/deliveries/{number}/advance", {"reason": WHY}),
+    "weir": lambda who, number: who.weir("deliver", "advance", number, "--reason", WHY),
+}
+
+
+@pytest.mark.parametrize("door", ON)
+def test_a_step_is_not_skipped_by_who_may_not_go_live_directly(world, otto_at, ada_at, door):
+    ruled(direct="never")
+    drafted()
+    steps = [{"mode": "canary", "share": 0.1, "for_s": 600}, {"mode": "full", "bake_s": 600}]
+    careful = Policy.objects.get(name="careful")
+    made = deliveries.start(deliveries.propose(careful, {"steps": steps}, OTTO, WHY), OTTO)
+    type(made).objects.filter(pk=made.pk).update(state="step", share=0.1, clock_at=timezone.now())
+    for who in (otto_at, ada_at):
+        ON[door](who, made.pk)
+        assert is_harmful() is (who is ada_at)
+
+
+# That there is no other door
+
+WALKED = {
+    "publish_draft", "publish_document", "deliver_draft", "deliver_document", "start_delivery", "resume_delivery",
+    "advance_delivery", "put_fleet", "roll_back",
+}  # fmt: skip
+HARMLESS = {
+    "act_on_instance", "act_on_node", "calibrate_instance", "cancel_calibration", "cancel_preview", "cancel_tuning",
+    "check_fleet", "discard_draft", "draft_tuning", "edit_draft", "extend_delivery", "forget_node", "open_draft",
+    "resume_pool", "resume_tuning", "scale_pool", "start_preview", "start_tuning", "withdraw_delivery",
+    "create_policy",  # no pool has it yet
+    "rollback_pool",  # changes the model, not the policy: controlplane/deliveries/tests/test_joining.py
+}  # fmt: skip
+SCOPES = {"policy:write", "policy:publish", "fleet:write"}
+
+
+def test_every_rest_operation_that_could_is_known():
+    found = {
+        operation["operationId"]
+        for methods in api.get_openapi_schema()["paths"].values()
+        for method, operation in methods.items()
+        if method != "get" and SCOPES & set(operation["security"][0]["TokenOrSession"])
+    }
+    assert found == HARMLESS | WALKED
+
+
+PAGES_WALKED = {
+    "draft-publish", "draft-deliver", "delivery-act", "delivery-try", "fleet-apply", "fleet-new-pool",
+    "fleet-edit-pool", "policy-rollback",
+}  # fmt: skip
+PAGES_HARMLESS = {
+    "fleet", "fleet-pool", "fleet-scale", "fleet-rollback", "fleet-resume", "fleet-nodes", "fleet-node",
+    "fleet-node-forget", "fleet-node-act", "fleet-instance", "fleet-calibrate",
+    "fleet-calibrate-from-traffic", "fleet-calibration-cancel",
+    "fleet-act", "deliveries", "delivery", "delivery-live", "freezes", "freeze-remove", "delivery-rules", "policies",
+    "policy-create", "policy", "policy-version", "policy-compare", "draft", "draft-open", "draft-autosave",
+    "draft-watch", "draft-review", "draft-discard", "draft-settle", "draft-resolve",
+}  # fmt: skip
+
+
+def test_every_page_of_policies_deliveries_and_the_fleet_is_known():
+    packages = ("controlplane.policies.", "controlplane.delivery_pages.", "controlplane.fleet_pages.")
+    found = {
+        pattern.name
+        for pattern in get_resolver().url_patterns
+        for pattern in getattr(pattern, "url_patterns", [pattern])
+        if getattr(pattern, "callback", None) is not None and pattern.callback.__module__.startswith(packages)
+    }
+    assert found == PAGES_HARMLESS | PAGES_WALKED
+
+
+COMMANDS_WALKED = {"deliver", "fleet_apply", "up"}
+COMMANDS_HARMLESS = {
+    "calibrate", "demo_traffic", "doctor", "explain", "fleet_export", "fleet_render", "fleet_status", "fleet_stop_all",
+    "node", "openapi_export", "serve",
+}  # fmt: skip
+
+
+def test_every_command_is_known():
+    own = {name for name, app in get_commands().items() if str(app).startswith(("controlplane", "fleet"))}
+    assert own == COMMANDS_HARMLESS | COMMANDS_WALKED
+
+
+VERBS_WALKED = {"policy apply", "deliver", "deliver advance", "deliver resume", "fleet apply"}
+VERBS_HARMLESS = {
+    "experiment run", "experiment wait", "policy export", "policy diff", "preview", "tune", "explain", "deliver wait",
+    "deliver status", "deliver abort", "deliver pause",
+}  # fmt: skip
+
+
+def test_every_verb_of_weir_is_known():
+    text = (CODE / "controlplane" / "cli" / "weir" / "main.py").read_text()
+    verbs = re.findall(r'_verb\(\s*(\w+), "([a-z ]+)"', text)
+    found = {name if top == "commands" else f"{top} {name}" for top, name in verbs} | {f"deliver {n}" for n in ACTIONS}
+    assert found == VERBS_HARMLESS | VERBS_WALKED
+
+
+def calls(name):
+    """The functions that call it, by module."""
+    found = set()
+    for top in ("controlplane", "fleet"):
+        for path in (CODE / top).rglob("*.py"):
+            if "tests" not in path.parts and not path.name.startswith("testing"):
+                found |= {f"{path.relative_to(CODE)}:{function}" for function in _callers(path, name)}
+    return found
+
+
+def _callers(path, name):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            for inner in ast.walk(node):
+                called = inner.func if isinstance(inner, ast.Call) else None
+                if getattr(called, "attr", getattr(called, "id", "")) == name:
+                    yield node.name
+
+
+def test_a_version_goes_live_and_a_pool_gets_its_policy_in_known_places_only():
+    assert calls("go_live") == {
+        "controlplane/policies/services.py:_store",
+        "controlplane/deliveries/moving.py:_promote",
+        "controlplane/deliveries/moving.py:_bring_back",
+    }
+    assert calls("apply_fleet") == {"controlplane/fleet_ops/actions.py:apply"}
+    assert calls("_save_pool") == {"fleet/services.py:_write"}
+    assert calls("_write") >= {"fleet/services.py:apply_fleet"}
+
+
+# The table
+
+TEXT = (CODE / "docs" / "security.md").read_text()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_table_says_which_ways_a_rule_is_asked_of(rule):
+    (row,) = [line for line in TEXT.splitlines() if line.startswith(f"| `{rule}` |")]
+    ways = row.split(" | ")[2]
+    asked = {way for way in Way if rule in ASKED[way]}
+    assert {way for way in asked if way not in ways} == set()
+
+
+def test_the_table_names_every_way():
+    rows = "\n".join(line.split("|")[1] for line in TEXT.splitlines() if line.startswith("|"))
+    assert {way for way in Way if way not in rows} == set()
