@@ -293,6 +293,20 @@ async def test_all_kinds_are_lent_or_none(bucket_store):
     assert grant.left[0] == 10.0
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda client, key: client.set(key, "garbage"),
+        lambda client, key: client.hset(key, mapping={"at": "x", "a": "x"}),
+    ],
+)
+async def test_a_bucket_that_cannot_be_read_counts_as_a_full_one(bucket_store, live_redis, spoil):
+    spoil(live_redis, redis_keys.limit_key("k"))
+    grant = await bucket_store.borrow("k", [TokenRequest("a", 60, 1.0, 1.0)])
+    assert grant is not None
+    assert (grant.wait_s, grant.granted, round(grant.left[0])) == (0.0, (1.0,), 59)
+
+
 async def test_a_redis_that_came_back_empty_lends_on(bucket_store, live_redis):
     await bucket_store.borrow("k", [TokenRequest("requests", 10, 1, 1)])
     live_redis.script_flush()
