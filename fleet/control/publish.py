@@ -94,6 +94,7 @@ def _instance(pool: Pool, desired: DesiredPool | None, row: Instance, prices: Pr
         state=row.state,
         routable=row.state == State.READY and bool(row.url) and not waiting,
         reason=waiting or row.reason,
+        asleep=row.asleep is not None,
         kind=pool.kind,
         node=row.node,
         block_size=row.block_size,

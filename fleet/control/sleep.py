@@ -1,6 +1,14 @@
-"""Sleep and wake-up of an engine over vLLM's endpoints: POST /sleep?level=N and /wake_up."""
+"""Sleep and wake-up of an engine over vLLM's endpoints.
+
+Level 1 keeps the weights in host memory, level 2 discards them: then they are loaded again while the KV cache still
+sleeps, since vLLM would answer from whatever lies in the memory, without an error. An engine counts as awake once it
+says so and has computed a token.
+"""
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
 
 import httpx
 
@@ -10,7 +18,37 @@ from fleet.models import Instance, State
 from router.contract.addresses import ENGINES
 from router.contract.pinned_http import PinnedTransport
 
-TIMEOUT_S = 120.0  # in all; weights move between GPU and host
+TIMEOUT_S = 600.0  # of one call in all; weights are read from disk or move between GPU and host
+LARGEST = 4096  # bytes of an answer
+Json = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    path: str
+    body: Json | None = None
+    asks: bool = False  # GET
+    says: str = ""  # what the answer must contain
+
+
+class Refused(Exception):
+    """The message says what the engine refused."""
+
+
+ASLEEP = Step("/is_sleeping", asks=True, says='{"is_sleeping":true}')
+AWAKE = Step("/is_sleeping", asks=True, says='{"is_sleeping":false}')
+EMPTY = Step("/reset_prefix_cache")  # what was cached before means nothing now
+WAKE = {
+    1: (Step("/wake_up"),),
+    2: (
+        Step("/wake_up?tags=weights"),
+        Step("/collective_rpc", {"method": "reload_weights"}),
+        Step("/wake_up?tags=kv_cache"),
+    ),
+}
+
+_under_way: set[int] = set()  # in this process, to which all orders of a node come
+_lock = Lock()
 
 
 def sleep_instance(name: str, epoch: int) -> bool:
@@ -19,14 +57,19 @@ def sleep_instance(name: str, epoch: int) -> bool:
     if instance is None:
         return False
     level = instance.sleep_level
-    return _post(instance, f"/sleep?level={level}") and _note(instance, level, f"asleep (level {level})")
+    return _done(instance, (Step(f"/sleep?level={level}"), ASLEEP)) and _note(
+        instance, level, f"asleep (level {level})"
+    )
 
 
 def wake_instance(name: str, epoch: int) -> bool:
+    """As `sleep_instance`. What fails is tried again from the start with the next order."""
     instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, asleep__isnull=False).first()
     if instance is None:
         return False
-    return _post(instance, "/wake_up") and _note(instance, None, "awake again")
+    token = Step("/v1/completions", {"model": instance.pool.model, "prompt": "a", "max_tokens": 1})
+    steps = (*WAKE.get(instance.asleep or 1, WAKE[2]), EMPTY, AWAKE, token)
+    return _done(instance, steps) and _note(instance, None, "awake again")
 
 
 def _found(name: str, epoch: int, desired: str) -> Instance | None:
@@ -34,27 +77,55 @@ def _found(name: str, epoch: int, desired: str) -> Instance | None:
     return rows.filter(name=name, epoch=epoch, state=State.DRAINING, desired=desired).first()
 
 
-def _post(instance: Instance, path: str) -> bool:
+def _done(instance: Instance, steps: Sequence[Step]) -> bool:
+    """All of them, in order; the first that fails ends it. Weights must not be loaded again under requests, so an order
+    that comes while an earlier one is under way is void."""
+    with _lock:
+        if instance.pk in _under_way:
+            return False
+        _under_way.add(instance.pk)
     try:
-        status = asyncio.run(_status(instance.url + path))
-        why = "" if 200 <= status < 300 else f"the engine answers {status}"
+        asyncio.run(_take(instance.url, steps))
+    except Refused as refused:
+        events.record(instance, "refused", str(refused))
+        return False
+    finally:
+        _under_way.discard(instance.pk)
+    return True
+
+
+async def _take(url: str, steps: Sequence[Step]) -> None:
+    async with httpx.AsyncClient(transport=PinnedTransport(ENGINES), timeout=TIMEOUT_S) as client:
+        for step in steps:
+            if why := await _problem(client, url, step):
+                raise Refused(f"{'GET' if step.asks else 'POST'} {step.path}: {why}")
+
+
+async def _problem(client: httpx.AsyncClient, url: str, step: Step) -> str:
+    """Why the step failed; empty when it did not. The limit is for a whole answer, which may come a byte at a time."""
+    try:
+        async with (
+            asyncio.timeout(TIMEOUT_S),
+            client.stream("GET" if step.asks else "POST", url + step.path, json=step.body) as answer,
+        ):
+            said = await _beginning(answer)
     except (TimeoutError, httpx.TimeoutException):
-        why = f"no answer within {TIMEOUT_S:g} s"
+        return f"no answer within {TIMEOUT_S:g} s"
     except httpx.HTTPError as error:
-        why = str(error) or type(error).__name__
-    if why:
-        events.record(instance, "refused", f"POST {path}: {why}")
-    return not why
+        return str(error) or type(error).__name__
+    if not 200 <= answer.status_code < 300:
+        return f"the engine answers {answer.status_code}"
+    same = step.says in said.replace(" ", "")
+    return "" if same else f"the engine says {said[:100]}"
 
 
-async def _status(url: str) -> int:
-    """The limit is for the whole head, which an engine may send a byte at a time; a body is not read."""
-    async with (
-        asyncio.timeout(TIMEOUT_S),
-        httpx.AsyncClient(transport=PinnedTransport(ENGINES), timeout=TIMEOUT_S) as client,
-        client.stream("POST", url) as answer,
-    ):
-        return answer.status_code
+async def _beginning(answer: httpx.Response) -> str:
+    said = b""
+    async for part in answer.aiter_bytes():
+        said += part
+        if len(said) > LARGEST:
+            break
+    return said[:LARGEST].decode("utf-8", "replace")
 
 
 def _note(instance: Instance, level: int | None, text: str) -> bool:

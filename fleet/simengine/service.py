@@ -11,11 +11,12 @@ from fleet.engine.request import EngineRequest
 from fleet.simengine import tokens
 from fleet.simengine.driver import Driver
 from fleet.simengine.generation import SamplingParams, SimAnswer, TextGenerator
-from fleet.simengine.http.errors import ApiError, asleep, too_long, unknown_model
+from fleet.simengine.http.errors import ApiError, too_long, unknown_model
 from fleet.simengine.job import Choice, EngineJob, RequestParams
 from fleet.simengine.kv.connector import Answer, Connector, TransferFailed, TransferRequest, TransferSource
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo, Metrics
+from fleet.simengine.sleeping import SleepMode
 
 NO_TRANSFER = TransferRequest()
 
@@ -38,7 +39,7 @@ class Service:
         self.about = about
         self.publisher = publisher
         self.load = 0  # requests in progress
-        self.sleeps = False  # the KV cache is empty, and requests are rejected
+        self.sleep_mode = SleepMode()
         self._engine = engine
         self._text = TextGenerator(seed)
         self._metrics = Metrics(about)
@@ -68,8 +69,7 @@ class Service:
     def start(self, params: RequestParams, request_id: str, arrived_s: float) -> EngineJob:
         """Raises ApiError; then nothing was started."""
         self.check_model(params.model)
-        if self.sleeps:
-            raise asleep()
+        self.sleep_mode.check()
         job = EngineJob(request_id, self.about.model, params, media=self.about.media)
         for prompt in params.prompts:
             for index in range(params.n):
@@ -102,14 +102,9 @@ class Service:
     def reset_cache(self) -> bool:
         return self._driver.reset_cache()
 
-    def sleep(self) -> bytes:
+    def sleep(self, level: int) -> None:
+        self.sleep_mode.sleep(level)
         self.reset_cache()
-        self.sleeps = True
-        return b""
-
-    def wake(self) -> bytes:
-        self.sleeps = False
-        return b""
 
     def metrics_page(self) -> bytes:
         return self._metrics.page(self._driver.stats(), self._driver.lag_s())

@@ -28,6 +28,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/metrics":
             time.sleep(behaviour["metrics_delay_s"])
             self.answer(200, METRICS.format(**behaviour) + behaviour.get("more", "") * behaviour.get("times", 1))
+        elif self.path == "/orders":
+            self.answer(200, json.dumps(behaviour.get("orders", [])))
         elif self.path == "/is_sleeping":
             self.answer(200, json.dumps({"is_sleeping": behaviour.get("asleep", False)}))
         else:
@@ -35,14 +37,21 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, json.dumps({"data": [{"id": name} for name in (*names, options.model)]}))
 
     def do_POST(self) -> None:
-        if self.path.startswith(("/sleep", "/wake_up")):
-            time.sleep(behaviour.get("sleep_delay_s", 0.0))
-            status = behaviour.get("sleep_status", 200)
-            behaviour["asleep"] = status == 200 and self.path.startswith("/sleep")
-            self.answer(status, "")
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        if self.path != "/set":
+            self.order(self.path, body.decode())
             return
-        behaviour.update(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+        behaviour.update(json.loads(body))
         self.answer(200, "")
+
+    def order(self, path: str, body: str) -> None:
+        """Of sleep mode; `orders` lists them on the page of models."""
+        time.sleep(behaviour.get("sleep_delay_s", 0.0))
+        status = behaviour.get("sleep_status", 200) if path.startswith(behaviour.get("fails", "/")) else 200
+        behaviour.setdefault("orders", []).append(f"{path} {body}".strip())
+        if path.startswith(("/sleep", "/wake_up")) and status == 200 and "tags=weights" not in path:
+            behaviour["asleep"] = path.startswith("/sleep")
+        self.answer(status, "")
 
     def answer(self, status: int, text: str) -> None:
         body = text.encode()

@@ -1,5 +1,6 @@
 """What is asked of pools and instances besides their document: order of starts, scaling, sleep; with real processes."""
 
+import asyncio
 import datetime as dt
 import json
 import urllib.request
@@ -58,6 +59,7 @@ def test_an_instance_sleeps_and_wakes_without_losing_its_process(world: World) -
     world.until(lambda: world.one().asleep == 2)
     assert (world.one().state, world.one().reason) == (State.DRAINING, "asleep (level 2)")
     assert world.published()["p-0"]["routable"] is False
+    assert world.published()["p-0"]["asleep"] is True
     assert json.load(urllib.request.urlopen(world.one().url + "/is_sleeping", timeout=5)) == {"is_sleeping": True}
     world.age(300)
     world.tick()
@@ -67,6 +69,60 @@ def test_an_instance_sleeps_and_wakes_without_losing_its_process(world: World) -
     assert (world.one().pid, world.one().asleep) == (pid, None)
     told = list(InstanceEvent.objects.values_list("kind", flat=True))
     assert {"sleep", "asleep", "wake", "awake"} <= set(told)
+
+
+TOKEN = '/v1/completions {"model":"m","prompt":"a","max_tokens":1}'
+RELOAD = '/collective_rpc {"method":"reload_weights"}'
+WOKEN = {
+    1: ["/wake_up", "/reset_prefix_cache", TOKEN],
+    2: ["/wake_up?tags=weights", RELOAD, "/wake_up?tags=kv_cache", "/reset_prefix_cache", TOKEN],
+}
+
+
+def orders(world: World) -> list[str]:
+    return list(json.load(urllib.request.urlopen(world.one().url + "/orders", timeout=5)))
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_an_engine_is_woken_as_deep_as_it_slept_and_computes_a_token_before_requests_come(
+    world: World, level: int
+) -> None:
+    world.apply(1)
+    world.until_ready(1)
+    services.sleep("p-0", "ada", level=level)
+    world.until(lambda: world.one().asleep == level)
+    services.wake("p-0", "ada")
+    world.until_ready(1)
+    assert orders(world) == [f"/sleep?level={level}", *WOKEN[level]]
+    assert "asleep" not in world.published()["p-0"]
+
+
+@pytest.mark.parametrize("fails", ["/wake_up?tags=weights", "/collective_rpc", "/wake_up?tags=kv_cache", "/v1"])
+def test_an_engine_that_does_not_wake_whole_gets_no_requests_and_is_woken_again_from_the_start(
+    world: World, fails: str
+) -> None:
+    world.apply(1)
+    world.until_ready(1)
+    services.sleep("p-0", "ada", level=2)
+    world.until(lambda: world.one().asleep == 2)
+    world.tell(fails=fails, sleep_status=500)
+    services.wake("p-0", "ada")
+    world.until(lambda: InstanceEvent.objects.filter(kind="refused").exists())
+    assert InstanceEvent.objects.filter(kind="refused").first().text.endswith("the engine answers 500")
+    assert (world.one().asleep, world.published()["p-0"]["routable"]) == (2, False)
+    world.tell(sleep_status=200)
+    assert sleep.wake_instance("p-0", world.one().epoch)
+    assert world.one().asleep is None
+    assert orders(world)[-5:] == WOKEN[2]
+
+
+def test_an_engine_that_still_sleeps_after_it_was_woken_is_not_taken_for_awake(world: World) -> None:
+    world.apply(1)
+    world.until_ready(1)
+    url = world.one().url
+    world.tell(asleep=True)
+    with pytest.raises(sleep.Refused, match=r"GET /is_sleeping: the engine says .*true"):
+        asyncio.run(sleep._take(url, (sleep.AWAKE,)))
 
 
 @pytest.mark.parametrize(

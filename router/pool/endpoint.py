@@ -50,6 +50,7 @@ class Endpoint:
         self.routable = instance.routable
         self.state = instance.state
         self.reason = instance.reason
+        self.asleep = instance.asleep
         self.block_size = instance.block_size or DEFAULT_BLOCK_SIZE
         self.events_url = instance.events
         self.tokenizer = instance.tokenizer

@@ -153,6 +153,9 @@ class Pool:
             if now is not endpoint:
                 endpoint.upstream.close(running_too=now is not None and now.epoch != endpoint.epoch)
                 self.index.purge(endpoint.id)
+        for endpoint in endpoints.values():
+            if endpoint.asleep:
+                self.index.purge(endpoint.id)
         self.limit_index()
         self.queue.wake_all()
 

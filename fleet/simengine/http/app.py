@@ -1,16 +1,17 @@
 """The ASGI application: vLLM's HTTP API over a Service."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
 import orjson
 
 from fleet.simengine import tokens
 from fleet.simengine.http.body import Body, messages, parse
-from fleet.simengine.http.errors import ApiError
+from fleet.simengine.http.errors import ApiError, bad_sleep
 from fleet.simengine.http.formats.anthropic import MESSAGES
 from fleet.simengine.http.formats.chat import CHAT
 from fleet.simengine.http.formats.completions import COMPLETIONS
@@ -42,6 +43,9 @@ class ClientDisconnected(Exception):
     """The client disconnected before its request was complete."""
 
 
+Query = Mapping[str, list[str]]
+
+
 class App:
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -51,7 +55,7 @@ class App:
             "/version": lambda: (orjson.dumps({"version": VERSION}), _JSON),
             "/load": lambda: (orjson.dumps({"server_load": service.load}), _JSON),
             "/v1/models": lambda: (self._models(), _JSON),
-            "/is_sleeping": lambda: (orjson.dumps({"is_sleeping": service.sleeps}), _JSON),
+            "/is_sleeping": lambda: (orjson.dumps({"is_sleeping": service.sleep_mode.is_sleeping}), _JSON),
             "/kv_event_sources": lambda: (service.publisher.sources() if service.publisher else b"{}", _JSON),
             "/metrics": lambda: (service.metrics_page(), _PAGE),
         }
@@ -62,9 +66,12 @@ class App:
             "/detokenize": self._detokenize,
             "/reset_prefix_cache": lambda raw: orjson.dumps({"success": service.reset_cache()}),
             "/v1/embeddings": self._embed,
-            # As vLLM with --enable-sleep-mode; the levels differ in where the weights go, and there are no weights.
-            "/sleep": lambda raw: service.sleep(),
-            "/wake_up": lambda raw: service.wake(),
+            "/collective_rpc": self._collective_rpc,
+        }
+        # As vLLM with --enable-sleep-mode, by their query
+        self._orders: dict[str, Callable[[Query], None]] = {
+            "/sleep": lambda query: service.sleep(_level(query)),
+            "/wake_up": lambda query: service.sleep_mode.wake(query.get("tags", [])),
         }
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -77,11 +84,14 @@ class App:
         elif method == "GET" and path in self._reads:
             body, kind = self._reads[path]()
             await respond(send, 200, body, kind)
+        elif method == "POST" and path in self._orders:
+            order, query = self._orders[path], parse_qs(scope.get("query_string", b"").decode("latin-1"))
+            await self._write(lambda raw: order(query) or b"", receive, send)
         elif method == "POST" and path in self._writes:
             await self._write(self._writes[path], receive, send)
         elif method == "POST" and path in self._service.connector_writes:
             await self._exchange(path, receive, send)
-        elif path in self._reads or path in self._writes or answer_with is not None:
+        elif path in self._reads or path in self._writes or path in self._orders or answer_with is not None:
             await respond(send, 405, b'{"detail":"Method Not Allowed"}')
         else:
             await respond(send, 404, b'{"detail":"Not Found"}')
@@ -114,6 +124,13 @@ class App:
             await respond(send, error.status, error_body(error))
             return
         await respond(send, 200, body)
+
+    def _collective_rpc(self, raw: bytes) -> bytes:
+        method = parse(raw).get("method")
+        if method != "reload_weights":
+            raise bad_sleep(f"method must be reload_weights, not {method!r:.40}")
+        self._service.sleep_mode.reload_weights()
+        return b'{"results":[null]}'
 
     async def _exchange(self, path: str, receive: Receive, send: Send) -> None:
         """A request of another engine to the connector."""
@@ -220,3 +237,8 @@ async def respond(send: Send, status: int, body: bytes, kind: tuple[bytes, bytes
     headers = [kind, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _level(query: Query) -> int:
+    level = query.get("level", ["1"])[0]
+    return int(level) if level.isdigit() and len(level) == 1 else 0

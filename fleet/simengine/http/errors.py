@@ -18,6 +18,14 @@ def asleep() -> ApiError:
     return ApiError(503, "The engine is asleep; POST /wake_up first.", kind="ServiceUnavailableError")
 
 
+def no_weights() -> ApiError:
+    return ApiError(500, "The weights were discarded; POST /collective_rpc reload_weights.", kind="InternalServerError")
+
+
+def bad_sleep(why: str, status: int = 400) -> ApiError:
+    return ApiError(status, why, kind="BadRequestError" if status == 400 else "InternalServerError")
+
+
 def too_long(window: int, prompt_tokens: int, max_tokens: int) -> ApiError:
     if prompt_tokens >= window:
         message = (

@@ -94,6 +94,7 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str
     routable: bool
     reason: str = ""  # of its state
+    asleep: bool = False  # its cache is empty, and so it stays until it is awake
     kind: str = ""
     node: str = ""
     block_size: Count | None = None  # tokens
