@@ -13,7 +13,6 @@ from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import TransitionRequest, move
 from controlplane.deliveries.states import By, What
 from controlplane.deliveries.tests.conftest import OTTO, WHY
-from controlplane.delivery_pages import tasks
 from controlplane.delivery_pages.report import report, shown
 from controlplane.delivery_pages.tests.values import finding
 from router.contract.redis import codec, redis_keys
@@ -39,7 +38,7 @@ def delivery(pool, policy):
 
 
 def test_the_line_is_in_redis_and_expires(live_redis, running):
-    tasks.report_deliveries()
+    report(timezone.now())
     found = codec.decode(DeliveryLines, live_redis.get(redis_keys.DELIVERIES))
     assert found is not None
     line = found.lines[0]
