@@ -133,7 +133,8 @@ def claim(model: type[J], job_id: int) -> J | None:
     queued = model._default_manager.filter(pk=job_id, status=QUEUED)
     if not queued.update(status=RUNNING, started_at=now, heartbeat_at=now, worker=process_identity.own()):
         return None
-    return model._default_manager.get(pk=job_id)
+    # Of this start: a worker that pauses here until it is taken for lost must not get its successor's.
+    return model._default_manager.filter(pk=job_id, started_at=now).first()
 
 
 def end(job: Job, status: str, cause: str = "", **values: Any) -> bool:

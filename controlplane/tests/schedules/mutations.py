@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+from django.utils import timezone
 
-from fleet import ordered_write
+from fleet import jobs, ordered_write
 
 TakeOut = Callable[[pytest.MonkeyPatch], None]
 
@@ -28,3 +29,16 @@ def read_before_order(patch: pytest.MonkeyPatch) -> None:
 
 
 PUBLICATION: dict[str, TakeOut] = {each.__name__: each for each in (plain_set, read_before_order)}
+
+
+def unfenced_end(patch: pytest.MonkeyPatch) -> None:
+    """A worker ends whatever runs under its job's number."""
+
+    def end(job: jobs.Job, status: str, cause: str = "", **values: object) -> bool:
+        running = type(job)._default_manager.filter(pk=job.pk, status=jobs.RUNNING)
+        return bool(running.update(status=status, cause=cause, ended_at=timezone.now(), **values))
+
+    patch.setattr(jobs, "end", end)
+
+
+JOBS: dict[str, TakeOut] = {unfenced_end.__name__: unfenced_end}

@@ -93,6 +93,7 @@ class Scheduler:
         self._threads = threads
         self._looked = looked
         self.actors: list[Actor] = []
+        self.acting: Actor  # who went on last
 
     def begin(self, name: str, work: Callable[[], object], expected: Errors = ()) -> Actor:
         """`expected`: the errors with which it may end."""
@@ -103,6 +104,7 @@ class Scheduler:
         return actor
 
     def go_on(self, actor: Actor, order: Order = Order.GO) -> None:
+        self.acting = actor
         actor.hand(order)
         if actor.ended:
             self.actors.remove(actor)

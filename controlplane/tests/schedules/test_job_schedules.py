@@ -1,0 +1,35 @@
+import pytest
+
+from controlplane.tests.schedules import mutations
+from controlplane.tests.schedules.jobs_machine import JobsMachine
+from controlplane.tests.schedules.stage import Stage
+from controlplane.tests.schedules.trying import schedules_until_broken, try_schedules
+
+
+def test_no_schedule_gives_a_job_two_holders(stage: Stage) -> None:
+    try_schedules(lambda: JobsMachine(stage), 40)
+
+
+def test_a_worker_that_pauses_within_its_claim_does_not_get_the_job_of_its_successor(stage: Stage) -> None:
+    state = JobsMachine(stage)
+    state.works(status="done", writes=1)
+    state.goes_on(far="a seam", which=0)
+    state.comes_again(how="lost", ends=0, again=0)
+    state.works(status="done", writes=3)
+    state.goes_on(far="to its end", which=0)
+    state.teardown()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(1, 5))
+def test_none_of_many_schedules_gives_a_job_two_holders(stage: Stage, number: int) -> None:
+    try_schedules(lambda: JobsMachine(stage), 500, number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", mutations.JOBS)
+def test_without_one_of_its_mends_a_schedule_gives_a_job_two_holders(
+    stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutations.JOBS[name](monkeypatch)
+    assert schedules_until_broken(lambda: JobsMachine(stage), 400)

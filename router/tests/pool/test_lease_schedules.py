@@ -1,0 +1,113 @@
+"""Requests of one endpoint that begin, answer, fail, end and are cancelled in any order."""
+
+import pytest
+from hypothesis import Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from router.pool.endpoint import Endpoint, Lease
+from router.tests.conftest import instance
+from router.upstream.breaker import NO_PROBE, Breaker
+
+OPEN_S = 5.0
+FAILURES = 2
+MOST = 4
+
+
+class LeaseMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.endpoint = Endpoint(instance("demo-0", "http://127.0.0.1:1"))
+        self.now = 0.0
+        self.begun = self.given_back = 0
+        self.open: list[Lease] = []
+        self.probes: list[Lease] = []  # of those: begun while the breaker was not closed
+
+    @precondition(lambda self: len(self.open) < MOST and not self.endpoint.refusal(self.now, OPEN_S))
+    @rule(tokens=st.integers(0, 100))
+    def begins(self, tokens: int) -> None:
+        trying = self.endpoint.breaker.state != "closed"
+        self.open.append(self.endpoint.lease(tokens, self._count))
+        self.begun += 1
+        self.probes += self.open[-1:] if trying else []
+
+    def _count(self) -> None:
+        self.given_back += 1
+
+    @precondition(lambda self: self.open)
+    @rule(which=st.integers(0, MOST - 1), how=st.sampled_from(["answers", "is_served", "fails", "is_charged"]))
+    def goes_on(self, which: int, how: str) -> None:
+        lease = self.open[which % len(self.open)]
+        if how == "answers":
+            lease.first_byte()
+            self.endpoint.breaker.answered()
+        elif how == "is_served":
+            self.endpoint.breaker.served()
+        elif how == "fails":
+            self.endpoint.breaker.failed(self.now, FAILURES)
+        else:
+            lease.charge(10)
+
+    @precondition(lambda self: self.open)
+    @rule(which=st.integers(0, MOST - 1), times=st.integers(1, 2))
+    def ends(self, which: int, times: int) -> None:
+        """Also by its cancellation, and twice."""
+        lease = self.open.pop(which % len(self.open))
+        for _ in range(times):
+            with lease:
+                pass
+        self.probes = [each for each in self.probes if each is not lease]
+
+    @rule(seconds=st.sampled_from([1.0, OPEN_S]))
+    def waits(self, seconds: float) -> None:
+        self.now += seconds
+
+    @invariant()
+    def one_request_tries_a_half_open_instance(self) -> None:
+        if self.endpoint.breaker.state == "closed":
+            self.probes.clear()
+        assert len(self.probes) <= 1
+
+    @invariant()
+    def each_lease_is_given_back_once(self) -> None:
+        assert self.given_back == self.begun - len(self.open)
+        assert self.endpoint.requests == len(self.open)
+        assert self.open or (self.endpoint.prefill_tokens, self.endpoint.decodes) == (0, 0)
+
+
+def try_schedules(schedules: int, number: int = 0) -> None:
+    run_state_machine_as_test(
+        seed(number)(lambda: LeaseMachine()),
+        settings=settings(max_examples=schedules, stateful_step_count=25, phases=[Phase.generate]),
+    )
+
+
+def test_no_schedule_keeps_a_lease_or_lets_two_requests_try_an_instance() -> None:
+    try_schedules(60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(1, 5))
+def test_none_of_many_schedules_keeps_a_lease_or_lets_two_requests_try_an_instance(number: int) -> None:
+    try_schedules(1750, number)
+
+
+@pytest.mark.slow
+def test_a_schedule_finds_a_probe_that_ends_with_any_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Breaker, "end", lambda self, probe: setattr(self, "_probe", NO_PROBE))
+    with pytest.raises(AssertionError):
+        try_schedules(1500)
+
+
+@pytest.mark.slow
+def test_a_schedule_finds_a_lease_that_is_given_back_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Lease.end
+
+    def end(self: Lease) -> None:
+        endpoint = self._endpoint
+        real(self)
+        self._endpoint = endpoint
+
+    monkeypatch.setattr(Lease, "end", end)
+    with pytest.raises(AssertionError):
+        try_schedules(200)
