@@ -13,6 +13,7 @@ from fleet.models import Instance, InstanceEvent, State
 from fleet.node import process
 from fleet.tests.test_launch import is_suspended
 from fleet.tests.world import World, document
+from fleet.tries import RowsFailed
 
 
 def test_a_declared_instance_is_started_and_becomes_routable(world: World) -> None:
@@ -203,7 +204,7 @@ def test_a_process_whose_start_the_database_does_not_take_is_ended(
     world.apply(1)
     with monkeypatch.context() as patched:
         patched.setattr(node_agent, "move", full)
-        with pytest.raises(OperationalError):
+        with pytest.raises(RowsFailed, match="database or disk is full"):
             world.until_ready(1)
     assert world.processes() == []
 

@@ -230,8 +230,8 @@ def test_one_whose_message_got_lost_is_sent_again(preview, sent):
 
 
 def test_what_comes_after_the_reaper_gave_up_is_not_written(preview):
-    jobs.claim(Preview, preview.pk)
-    expire.step(later(20))
-    assert not running.end(preview, DONE)
+    held = jobs.claim(Preview, preview.pk)
+    expire.step(later(jobs.LOST_S + 1))
+    assert not running.end(held, DONE)
     with pytest.raises(jobs.Stopped):
-        jobs.Heartbeat(preview).beat(done=1)
+        jobs.Heartbeat(held).beat(done=1)

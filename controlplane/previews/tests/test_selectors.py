@@ -20,8 +20,7 @@ pytestmark = pytest.mark.usefixtures("sent")
 
 def done(policy, seed=1):
     made = services.start(policy, OTTO, AskedPreview(seeds=(seed,), max_requests=20))
-    jobs.claim(Preview, made.pk)
-    jobs.end(made, DONE)
+    jobs.end(jobs.claim(Preview, made.pk), DONE)
     made.refresh_from_db()
     return made
 

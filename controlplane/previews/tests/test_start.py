@@ -25,8 +25,7 @@ def start(policy, **asked):
 
 
 def ended(preview, status=DONE):
-    jobs.claim(Preview, preview.pk)
-    jobs.end(preview, status)
+    jobs.end(jobs.claim(Preview, preview.pk), status)
     preview.refresh_from_db()
     return preview
 
@@ -223,11 +222,11 @@ def test_cancelling_ends_it_once(policy, draft):
 
 def test_so_many_are_computed_at_once_and_the_next_when_one_has_ended(policy, draft, sent):
     first, second, third = (start(policy, seeds=(seed,)) for seed in (1, 2, 3))
-    assert jobs.claim(Preview, first.pk)
+    held = jobs.claim(Preview, first.pk)
     assert jobs.claim(Preview, second.pk)
     assert not jobs.claim(Preview, third.pk)
     del sent[:]
-    running.end(first, DONE)
+    running.end(held, DONE)
     assert sent == [("previews.run", [third.pk], "control")]
     assert jobs.claim(Preview, third.pk)
 

@@ -18,19 +18,21 @@ DOC = Path(__file__).resolve().parents[4] / "docs" / "twin.md"
 
 def test_a_sweep_is_never_better_than_what_is_known_of_loads_that_mix() -> None:
     good, poor = Calibration(ttft_error=0.01, tpot_error=0.01), Calibration(ttft_error=0.3, tpot_error=0.2)
-    assert of_calibration(good) == ExpectedError(0.05, 0.07, 0.10, None)
-    assert of_calibration(poor) == ExpectedError(0.2, 0.2, 0.3, None)
+    assert of_calibration(good) == ExpectedError(tpot=0.05, e2e=0.07, ttft_mean=0.10, ttft_p99=None)
+    assert of_calibration(poor) == ExpectedError(tpot=0.2, e2e=0.2, ttft_mean=0.3, ttft_p99=None)
 
 
 def test_a_fit_to_traffic_is_as_good_as_on_the_requests_it_did_not_see() -> None:
     held_out = {"n": 120, "ttft_mean": -0.08, "ttft_p99": None, "tpot_mean": 0.03, "e2e_mean": 0.001}
-    assert of_calibration(Calibration(held_out=held_out)) == ExpectedError(0.03, 0.02, 0.08, None)
+    assert of_calibration(Calibration(held_out=held_out)) == ExpectedError(
+        tpot=0.03, e2e=0.02, ttft_mean=0.08, ttft_p99=None
+    )
 
 
 @pytest.mark.parametrize(
     ("expected", "text"),
     [
-        (BUILT_IN["transferred"].as_dict(), "TPOT 15 %, E2E 15 %, mean TTFT 20 % of a warm engine; TTFT p99 unknown"),
+        (BUILT_IN["transferred"], "TPOT 15 %, E2E 15 %, mean TTFT 20 % of a warm engine; TTFT p99 unknown"),
         (None, ""),
     ],
 )
@@ -51,4 +53,4 @@ def test_the_documentation_has_the_same_numbers() -> None:
     rows = re.findall(r"^\| `(profile|transferred)`[^|]*\|(.*)\|$", DOC.read_text(), re.M)
     found = {name: tuple(cell.strip() for cell in cells.split("|")[:4]) for name, cells in rows}
     shown = lambda value: "unknown" if value is None else f"{value * 100:g} %"  # noqa: E731
-    assert found == {name: tuple(map(shown, error.as_dict().values())) for name, error in BUILT_IN.items()}
+    assert found == {name: tuple(map(shown, error.values())) for name, error in BUILT_IN.items()}
