@@ -20,9 +20,9 @@ from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.plan import CLASSES, POOL_METRICS
 from controlplane.deliveries.states import State
+from controlplane.deliveries.timing.durations import parse as seconds_of
+from controlplane.deliveries.timing.durations import words
 from controlplane.delivery_pages import plan_form, reading
-from controlplane.delivery_pages.display.durations import parse as seconds_of
-from controlplane.delivery_pages.display.durations import words
 from controlplane.delivery_pages.display.sentences import WORDS
 from controlplane.delivery_pages.display.steps import SHOWS
 from controlplane.policies import selectors as policies

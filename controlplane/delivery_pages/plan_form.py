@@ -21,8 +21,8 @@ from controlplane.deliveries.plan import (
     Plan,
     Shadow,
 )
-from controlplane.delivery_pages.display.durations import parse as seconds_of
-from controlplane.delivery_pages.display.durations import words
+from controlplane.deliveries.timing.durations import parse as seconds_of
+from controlplane.deliveries.timing.durations import words
 from router.contract.problem import Problem
 
 CANARIES = 4

@@ -29,7 +29,7 @@ export function bytesPerSecond(value) {
   return `${significant(value / 1000 ** step)} ${units[step]}`;
 }
 
-// 4:10, 1:04:10, as controlplane/deliveries/display/durations.py writes it.
+// 4:10, 1:04:10, as controlplane/deliveries/timing/durations.py writes it.
 export function countdown(seconds) {
   const left = Math.max(0, Math.round(seconds));
   const two = (number) => String(number).padStart(2, "0");

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from controlplane.deliveries.plan import Canary, Full, Shadow, Step, Switchback
 from controlplane.deliveries.states import IN_STEP, State, What
-from controlplane.delivery_pages.display.durations import countdown
+from controlplane.deliveries.timing.durations import countdown
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.steps import length_s, percent, title
 from controlplane.policies.selectors import listed

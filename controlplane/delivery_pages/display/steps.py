@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from controlplane.deliveries.plan import Canary, Full, Shadow, Step, Switchback
 from controlplane.deliveries.states import CLOSED, IN_STEP, State
-from controlplane.delivery_pages.display.durations import countdown, words
+from controlplane.deliveries.timing.durations import countdown, words
 from controlplane.delivery_pages.display.facts import Facts
 from fleet.counted import percent as in_percent
 

@@ -10,8 +10,9 @@ from controlplane.audit.services import actor_of
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.plan import CLASSES
 from controlplane.deliveries.states import State
+from controlplane.deliveries.timing import durations
 from controlplane.delivery_pages import plan_form, reading, trial
-from controlplane.delivery_pages.display import durations, sentences
+from controlplane.delivery_pages.display import sentences
 from controlplane.delivery_pages.verbs import waiting_for
 from controlplane.policies.models import Policy, PolicyVersion
 

@@ -1,8 +1,8 @@
 import pytest
 
 from controlplane.deliveries.states import State
+from controlplane.deliveries.timing.durations import countdown, parse, words
 from controlplane.delivery_pages.display import steps
-from controlplane.delivery_pages.display.durations import countdown, parse, words
 from controlplane.delivery_pages.tests.values import facts, plan
 
 
