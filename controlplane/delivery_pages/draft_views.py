@@ -18,6 +18,7 @@ from controlplane.accounts.decorators import admin_required, operator_required
 from controlplane.audit.services import actor_of
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors, services
+from controlplane.deliveries.foresight import foresee
 from controlplane.deliveries.plan import CLASSES, POOL_METRICS
 from controlplane.deliveries.states import State
 from controlplane.deliveries.timing.durations import parse as seconds_of
@@ -99,6 +100,8 @@ def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse
         typed = _typed(request)
     except ValueError as error:
         return _page(request, draft, FormProblems([f"The plan cannot be read as JSON: {error}"]), 422)
+    if request.POST.get("foresee"):
+        return _foreseen(request, draft, typed)
     try:
         made = services.propose(
             policy,
@@ -118,6 +121,15 @@ def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse
     word, _ = WORDS[State(made.state)]
     messages.success(request, f"{made.candidate.label} is proposed: {word}.")
     return redirect("delivery", number=made.pk)
+
+
+def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.Typed) -> HttpResponse:
+    """The form as it was sent, with what its plan can show. Nothing is proposed."""
+    try:
+        plan = services.check_plan(draft.policy, typed.plan, timezone.now())
+    except PolicyInvalid as error:
+        return _page(request, draft, _problems(typed, error), 422)
+    return _page(request, draft, plan=plan)
 
 
 def _typed(request: HttpRequest) -> plan_form.Typed:
@@ -169,17 +181,25 @@ def _is_of_plan(problem: Problem) -> bool:
     return problem.path.partition(".")[0] == "plan"
 
 
-def _page(request: HttpRequest, draft: Draft, wrong: FormProblems | None = None, status: int = 200) -> HttpResponse:
-    """The form as it is offered, or as it was sent with what is wrong at its fields."""
+def _page(
+    request: HttpRequest,
+    draft: Draft,
+    wrong: FormProblems | None = None,
+    status: int = 200,
+    plan: plans.Plan | None = None,
+) -> HttpResponse:
+    """The form as it is offered, or as it was sent with what is wrong at its fields. `plan`: the one that was sent."""
     policy, sent, wrong = draft.policy, request.POST, wrong or FormProblems()
     offered = default_plan(policy, draft)
     values: plan_form.Values = {**plan_form.defaults(), **plan_form.values(offered)}
+    shown = plan if request.method == "POST" else offered
     if request.method == "POST":
         values = {**sent.dict(), **{name: sent.getlist(name) for name in CHOSEN}}
     context = {
         **review_context(request, draft),
         "changes": reading.staged_changes(policies.live_version(policy).upgraded, draft.upgraded),
         "values": values,
+        "foreseen": foresee.foresee(policy, shown) if shown else None,
         **asdict(wrong),
         "error_links": [
             (name.replace(".", "-"), f"{plan_form.label_of(name)}: {text}") for name, text in wrong.errors.items()

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.accounts.decorators import RoleMissing, operator_required
 from controlplane.audit.services import actor_of
 from controlplane.deliveries import selectors
+from controlplane.deliveries.foresight import foresee
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.states import What
 from controlplane.delivery_pages import reading, trial
@@ -24,6 +25,7 @@ from controlplane.policies.views import find as find_policy
 from controlplane.policies.views import refusal_of
 
 LISTED = 100
+WHOLE = "deliveries/delivery.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def _page(
     delivery: Delivery,
     refused: ActionRefusal | None = None,
     *,
-    template: str = "deliveries/delivery.html",
+    template: str = WHOLE,
     oob: bool = False,
 ) -> HttpResponse:
     buttons, refused = _buttons(request, delivery), refused or ActionRefusal()
@@ -115,6 +117,7 @@ def _page(
         "approvals": list(delivery.approvals.all()),
         "changes": reading.staged_changes(delivery.base.upgraded, delivery.candidate.upgraded),
         "plan_json": json.dumps(delivery.plan, indent=2),
+        "foreseen": foresee.of_delivery(delivery) if delivery.is_open and template == WHOLE else None,
         "refresh": f"{reverse('delivery-live', args=[delivery.pk])}?etag={delivery.etag}",
         "urgent": [button for button in buttons if VERBS[button.name].urgent],
         "verbs": [button for button in buttons if not VERBS[button.name].urgent],

@@ -27,6 +27,7 @@ from controlplane.api.routes.delivery_schemas import (
     FreezeIn,
     FreezeOut,
     LookOut,
+    ProposedOut,
     RequiredReason,
     RulesIn,
     RulesOut,
@@ -56,7 +57,11 @@ def _answer(response: HttpResponse, row: Delivery) -> Delivery:
 
 
 @router.post(
-    "/policies/{name}/draft/deliver", response={201: DeliveryOut}, openapi_extra=IF_MATCH, auth=needs("policy:publish")
+    "/policies/{name}/draft/deliver",
+    response={201: ProposedOut},
+    openapi_extra=IF_MATCH,
+    by_alias=True,
+    auth=needs("policy:publish"),
 )
 def deliver_draft(request: HttpRequest, response: HttpResponse, name: str, payload: DeliverIn) -> Any:
     """Propose the draft as the candidate of a delivery"""
@@ -77,6 +82,7 @@ def deliver_draft(request: HttpRequest, response: HttpResponse, name: str, paylo
 @router.post(
     "/policies/{name}/deliveries",
     response={200: DocumentDeliveryOut, 201: DocumentDeliveryOut, **errors(409)},
+    by_alias=True,
     auth=needs("policy:write", "policy:publish"),
 )
 def deliver_document(request: HttpRequest, response: HttpResponse, name: str, payload: DeliverDocumentIn) -> Any:

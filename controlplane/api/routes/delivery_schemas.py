@@ -9,6 +9,8 @@ from ninja import Field, Schema
 from controlplane.api.openapi import ROW_MAX
 from controlplane.api.unread import Body
 from controlplane.deliveries import outcome, selectors
+from controlplane.deliveries.foresight import foresee
+from controlplane.deliveries.foresight.foresee import Foresight
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.plan_reader import LIMITS
@@ -154,6 +156,26 @@ class DeliveryOut(Schema):
         return round(clock_s(row, timezone.now()), 1)
 
 
+class ForeseenOut(Schema):
+    step: int = Field(description="From 1")
+    pool: str = Field(description="Empty: of all")
+    request_class: str = Field(serialization_alias="class", description="Empty: of all")
+    text: str
+
+
+class ForesightOut(Schema):
+    traffic: str = Field(description="What it was computed from, and how old that is; empty: no step compares")
+    lines: list[ForeseenOut] = Field(description="What a step cannot show in its time, and what a switchback can show")
+
+
+class ProposedOut(DeliveryOut):
+    foreseen: ForesightOut = Field(description="What the plan can show with the recent traffic; refuses nothing")
+
+    @staticmethod
+    def resolve_foreseen(row: Delivery) -> Foresight:
+        return foresee.of_delivery(row)
+
+
 class DeliverIn(Body):
     plan: dict[str, Any] | None = Field(
         None,
@@ -182,7 +204,7 @@ class DeliverDocumentIn(DeliverIn):
 
 class DocumentDeliveryOut(Schema):
     live: int | None = Field(None, description="The version that is live with this document: nothing is delivered")
-    delivery: DeliveryOut | None = Field(
+    delivery: ProposedOut | None = Field(
         None, description="Of a dry run: as it would be made, with the id that it would have"
     )
 

@@ -10,6 +10,7 @@ import pytest
 from controlplane.audit.services import Actor
 from controlplane.cli.weir import deliveries
 from controlplane.deliveries import outcome, services
+from controlplane.deliveries.foresight.tests.receipts import WARM_IN_A_MINUTE, fill
 from controlplane.deliveries.models import Delivery, Freeze
 from controlplane.deliveries.moving import TransitionRequest, move
 from controlplane.deliveries.states import By, State, What
@@ -133,7 +134,8 @@ def test_a_freeze_is_waited_for(run, file, plan, passing, monkeypatch):
 
 def test_a_dry_run_is_checked_by_the_server_and_leaves_nothing(run, file, plan):
     status, told, error = run("deliver", file, "--plan", plan(), "--dry-run")
-    assert (status, told) == (0, "default: v1 → v2 would be ready\n"), error
+    assert (status, told.splitlines()[0]) == (0, "default: v1 → v2 would be ready"), error
+    assert told.splitlines()[1].startswith("  what it can show, no recent traffic of demo: ")
     document = json.loads(file.read_text())
     document["document"]["strategy"]["name"] = "bogus"
     file.write_text(json.dumps(document))
@@ -142,6 +144,13 @@ def test_a_dry_run_is_checked_by_the_server_and_leaves_nothing(run, file, plan):
         assert (status, 'strategy.name: "bogus"' in error) == (3, True), error
     assert not Delivery.objects.exists()
     assert selectors.open_draft(selectors.policy("default")) is None
+
+
+@pytest.mark.parametrize("words", [("deliver", "FILE"), ("policy", "apply", "FILE", "--deliver")])
+def test_a_dry_run_says_what_the_plan_can_show(run, file, plan, live_redis, words):
+    fill(live_redis)
+    status, told, error = run(*[file if word == "FILE" else word for word in words], "--plan", plan(), "--dry-run")
+    assert (status, f"  {WARM_IN_A_MINUTE}" in told.splitlines()) == (0, True), error
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ def deliver(api: Api, options: argparse.Namespace) -> int:
     one: dict[str, Any] = answer["delivery"]
     if options.dry_run:
         print(f"{file.policy}: v{one['base']['number']} → v{one['candidate']['number']} would be {one['state']}")
+        show_foreseen(one)
         return PASS
     print(f"delivery {one['id']}: {options.url}/deliveries/{one['id']}", flush=True)
     if not options.wait:
@@ -76,6 +77,15 @@ def act(api: Api, options: argparse.Namespace) -> int:
     made, _ = api.call("POST", f"/deliveries/{one['id']}/{options.action}", {"reason": options.reason})
     print("".join(_words(made)))
     return PASS
+
+
+def show_foreseen(one: dict[str, Any]) -> None:
+    """What its plan can show; an older control plane does not say."""
+    found = one.get("foreseen") or {"traffic": "", "lines": []}
+    if found["traffic"]:
+        print(f"  what it can show, {found['traffic']}")
+    for line in found["lines"]:
+        print(f"  {line['text']}")
 
 
 # What is asked for

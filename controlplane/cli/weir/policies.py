@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from .api import Failed
+from .deliveries import show_foreseen
 from .files import PolicyAnswer, PolicyFile, changes_as_text, differences, read_json, write
 from .statuses import FAIL, PASS
 
@@ -67,6 +68,7 @@ def _deliver(api: Api, policy: PolicyAnswer, asked: dict[str, Any], options: arg
         print(f"{policy.name}: v{answer['live']} is live with this document; nothing to do")
     elif options.dry_run:
         print(f"{policy.name}: would be {made['state']}")
+        show_foreseen(made)
     else:
         print(f"{policy.name}: delivery {made['id']} is {made['state']}: {options.url}/deliveries/{made['id']}")
     return PASS

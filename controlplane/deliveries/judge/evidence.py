@@ -56,14 +56,19 @@ def renew_watch(delivery: int, generation: int, pools: Sequence[str]) -> None:
 
 def learned_limits(pools: Sequence[str], version: int) -> slow.Limits:
     """From when on a request is slow, from the newest receipts of the live version; {} without Redis."""
+    return slow.limits(
+        (receipt.request_class, receipt.prompt_tokens, receipt.ttft_ms)
+        for receipt in newest_receipts()
+        if receipt.pool in pools and receipt.version == version
+        if receipt.request_class and receipt.prompt_tokens and receipt.ttft_ms and receipt.outcome == "ok"
+    )
+
+
+def newest_receipts() -> list[Receipt]:
+    """Of all pools, newest first; none without Redis."""
     try:
         entries: Any = connect().xrevrange(redis_keys.RECEIPTS, count=LEARNED_FROM)
     except redis.RedisError:
-        return {}
+        return []
     receipts = (codec.decode(Receipt, fields.get(b"r")) for _, fields in entries)
-    return slow.limits(
-        (receipt.request_class, receipt.prompt_tokens, receipt.ttft_ms)
-        for receipt in receipts
-        if receipt is not None and receipt.pool in pools and receipt.version == version
-        if receipt.request_class and receipt.prompt_tokens and receipt.ttft_ms and receipt.outcome == "ok"
-    )
+    return [receipt for receipt in receipts if receipt is not None]

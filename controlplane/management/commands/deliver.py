@@ -14,6 +14,7 @@ from django.db import OperationalError, close_old_connections
 
 from controlplane.audit.services import Actor, on_host
 from controlplane.deliveries import outcome, selectors, services, stop
+from controlplane.deliveries.foresight import foresee
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.outcome import MEANING, REFUSED, TIME
 from controlplane.deliveries.repeatable import deliver_document
@@ -82,6 +83,8 @@ class Command(BaseCommand):
                 )
                 return None
             self.stdout.write(f"{delivery.subject}: delivery {delivery.pk} is {delivery.state}")
+            for text in foresee.of_delivery(delivery).said:
+                self.stdout.write(f"  {text}")
         if delivery.state == State.READY and delivery.starts_at is None:
             delivery = services.start(delivery, actor, reason)
             self.stdout.write(_line(delivery))

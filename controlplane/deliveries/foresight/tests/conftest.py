@@ -1,0 +1,1 @@
+from controlplane.policies.tests.conftest import policy, pool  # noqa: F401  (fixtures)
