@@ -74,7 +74,9 @@ def test_a_document_is_proposed_and_started(files, capsys) -> None:
     assert (made.state, made.candidate.document, made.reason) == (State.ARMING, CHANGED, WHY)
     assert made.proposed_by.endswith("(manage.py)")
     assert [step["mode"] for step in made.plan["steps"]] == ["canary", "full"]
-    assert "policy default v2: arming, step 1 of 2" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "policy default v2: arming, step 1 of 2" in told
+    assert "  what it can show, no recent traffic of demo" in told
 
 
 def test_without_a_plan_the_default_is_taken(files) -> None:
