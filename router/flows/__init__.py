@@ -34,7 +34,10 @@ OFFLOADS: dict[str, Flow] = {
 
 
 async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease) -> EngineResponse:
-    """The connection with the answer; the caller releases it. Raises UpstreamError and ErrorResponse."""
+    """The connection with the answer; the caller releases it.
+
+    Raises UpstreamError, ErrorResponse, and PrefillFailed where the decoder must not compute the prompt itself.
+    """
     before = call.outcome.offload
     if before is None and not decision.prefill:
         return await _alone(call, endpoint)
@@ -42,7 +45,8 @@ async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease
     try:
         answering = await way
     except PrefillFailed as error:
-        _give_up(call, endpoint, error)
+        if not _falls_back(call, endpoint, error):
+            raise
         answering = None
     if answering is not None and call.outcome.flow != "colocated":
         return answering
@@ -59,15 +63,12 @@ async def _alone(call: Call, endpoint: Endpoint) -> EngineResponse:
     return await post(call, endpoint, call.request.body)
 
 
-def _give_up(call: Call, endpoint: Endpoint, error: PrefillFailed) -> None:
-    """Fall back to the decoder; ErrorResponse when the policy allows no fallback, or the decoder only decodes."""
+def _falls_back(call: Call, endpoint: Endpoint, error: PrefillFailed) -> bool:
+    """The decoder computes the prompt as well, unless it only decodes or the policy is against it."""
     assert call.outcome.offload is not None  # noqa: S101 - narrows the type: only an offload raises it
-    if call.rules["failure.offload_fallback"] == "local" and endpoint.role != "decode":
-        call.outcome.offload.local("fallback", str(error))
-        return
-    call.outcome.offload.local("failed", str(error))
-    code = "prefill_timeout" if error.timed_out else "prefill_failed"
-    raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
+    allowed = call.rules["failure.offload_fallback"] == "local" and endpoint.role != "decode"
+    call.outcome.offload.local("fallback" if allowed else "failed", str(error))
+    return allowed
 
 
 async def _again(call: Call, decision: Decision, endpoint: Endpoint, before: Offload) -> EngineResponse | None:
@@ -87,7 +88,8 @@ async def _again(call: Call, decision: Decision, endpoint: Endpoint, before: Off
 async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> EngineResponse | None:
     """None when the request cannot be offloaded."""
     prefiller = call.pool.endpoints.get(decision.prefill)
-    offload = call.outcome.offload = Offload(endpoint.connector, decision.prefill)
+    reason = call.outcome.offload.reason if call.outcome.offload is not None else ""  # of an attempt before
+    offload = call.outcome.offload = Offload(endpoint.connector, decision.prefill, reason=reason)
     document = call.request.prompt.document
     why = _unable(prefiller, endpoint) or bodies.unsuited(document, call.api_path, endpoint.connector)
     if why or prefiller is None:

@@ -16,6 +16,7 @@ from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import attribute, failed
 from router.request import predict
 from router.request.call import Call
+from router.request.offload import PrefillFailed, PromptRefused
 from router.request.outcome import Attempt
 from router.serving import admit, delivery, prepare, relay
 from router.serving.division import division
@@ -144,6 +145,9 @@ class Proxy:
                     return False
                 await self._pass_on(call, endpoint, answer, client)
                 return True
+            except PrefillFailed as error:
+                attempt.error = tried[_prefill_of(call)] = str(error)
+                return _another_prefill(call, error, tried, left)
             except UpstreamError as error:
                 attribute(pool, endpoint, error)
                 attempt.error = tried[endpoint.id] = str(error)
@@ -190,6 +194,20 @@ def _able(call: Call, tried: dict[str, str]) -> bool:
     indivisible, generates = division(call)
     request = RoutingRequest(0, indivisible=indivisible, generates=generates)
     return call.pool.able(request, tried, asyncio.get_running_loop().time(), call.rules)
+
+
+def _prefill_of(call: Call) -> str:
+    return call.outcome.offload.prefill if call.outcome.offload is not None else ""
+
+
+def _another_prefill(call: Call, error: PrefillFailed, tried: dict[str, str], left: int) -> bool:
+    """False: another prefill instance and its decoder serve the request, where the policy allows to go on without the
+    first. Else ErrorResponse."""
+    allowed = call.rules["failure.offload_fallback"] == "local" and not isinstance(error, PromptRefused)
+    if allowed and left > 0 and _able(call, tried):
+        return False
+    code = "prefill_timeout" if error.timed_out else "prefill_failed"
+    raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
 
 
 def _refused(call: Call, refusal: Refusal, tried: dict[str, str]) -> ErrorResponse:

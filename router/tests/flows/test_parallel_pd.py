@@ -108,22 +108,26 @@ async def test_declared_pairs_keep_to_themselves(pair: Build, sims: Any) -> None
         ("demo-3", "demo-1", "offload_neuron"),
     }
     assert all(decoder.external() > 2000 for decoder in decoders)
-    prefillers[0].stop()  # the router sees it with the first request: its decoder computes that prompt
+    prefillers[0].stop()  # the router sees it with the first request: the other pair serves that one, too
     receipts = [await world.receipt(await world.ask(f"{turn} again " + PROMPT)) for turn in range(4)]
     assert {receipt["status"] for receipt in receipts} == {200}
-    assert {(made["instance"], made["offload"]) for made in receipts} <= {("demo-2", "fallback"), ("demo-3", "ok")}
-    assert "demo-1" not in {made["prefill_instance"] for made in receipts if made["instance"] == "demo-2"}
+    assert {(made["instance"], made["prefill_instance"], made["offload"]) for made in receipts} == {
+        ("demo-3", "demo-1", "ok")
+    }
     await world.nothing_is_left()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_when_the_prefill_is_dead_the_decoder_does_it_all(pair: Build, streamed: bool) -> None:
-    world = await pair("neuron", ROLES)
+@pytest.mark.parametrize(("role", "outcome"), [("both", (200, "fallback")), ("decode", (502, "failed"))])
+async def test_when_the_only_prefill_is_dead_a_decoder_does_it_all_if_its_role_allows(
+    pair: Build, streamed: bool, role: str, outcome: tuple[int, str]
+) -> None:
+    world = await pair("neuron", ("prefill", role))
     world.sims[0].stop()
     response = await world.ask(stream=streamed)
     receipt = await world.receipt(response)
-    assert (response.status_code, receipt["flow"], receipt["offload"]) == (200, "colocated", "fallback")
+    assert (response.status_code, receipt["offload"], receipt["flow"]) == (*outcome, "colocated")
     await world.nothing_is_left()
 
 
@@ -161,10 +165,10 @@ async def test_a_decoder_that_dies_after_the_first_token_ends_the_stream_with_an
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fallback", ["local", "fail"])
-async def test_kv_that_does_not_come_after_the_first_token(pair: Build, fallback: str) -> None:
+@pytest.mark.parametrize(("fallback", "role"), [("local", "both"), ("local", "decode"), ("fail", "decode")])
+async def test_kv_that_does_not_come_after_the_first_token(pair: Build, fallback: str, role: str) -> None:
     """The decoder goes on by itself, or the stream ends with an error: its beginning has been sent."""
-    world = await pair("neuron", ROLES, flags={"kv_hold_s": 0.01}, failure__offload_fallback=fallback)
+    world = await pair("neuron", ("prefill", role), flags={"kv_hold_s": 0.01}, failure__offload_fallback=fallback)
     body = {"model": "llama", "prompt": PROMPT, "max_tokens": 20, "ignore_eos": True, "stream": True}
     answer = await world.client.post("/v1/completions", json=body)
     assert answer.status_code == 200
@@ -172,5 +176,5 @@ async def test_kv_that_does_not_come_after_the_first_token(pair: Build, fallback
     told = said(answer.text.splitlines(), chat=False)
     whole = await alone(world.sims[1])
     assert whole == told if not broken else whole.startswith(told)
-    assert broken is (fallback == "fail")
+    assert broken is (role == "decode")
     await world.nothing_is_left()

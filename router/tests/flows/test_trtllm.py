@@ -107,7 +107,7 @@ async def test_a_generation_server_killed_during_the_transfer_is_replaced(pair: 
     await world.until(lambda: any(sim.figure(queries) for sim in world.sims[1:]))
     next(sim for sim in world.sims[1:] if sim.figure(queries)).stop()
     receipt = await world.receipt(await asking)
-    assert (receipt["status"], receipt["retries"], receipt["flow"]) == (200, 1, "colocated")
+    assert (receipt["status"], receipt["retries"], receipt["flow"]) == (200, 1, "offload_trtllm")
     await world.nothing_is_left()
 
 
