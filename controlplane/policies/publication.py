@@ -4,9 +4,10 @@ The database is the truth; Redis is how the routers learn of it.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import redis
@@ -23,6 +24,7 @@ from fleet import ordered_write
 from fleet.models import Pool
 from fleet.ordered_write import Published
 from fleet.redis import connect, drop_unless, live_routers, values_of
+from fleet.tries import tries
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.ordered import OrderedValue
@@ -33,6 +35,7 @@ from router.policy.strategies import STRATEGIES, Strategy
 log = structlog.get_logger(__name__)
 
 WAIT_S = 1.0  # for the routers' acknowledgements
+STRAYS = "pools that are no longer declared"
 
 
 def publish(policy: Policy) -> None:
@@ -256,16 +259,38 @@ def _split(status: RouterStatus | None, policy_name: str, generation: int, pool:
 
 
 def republish_missing() -> list[str]:
-    """Bring Redis in line with the database, after a crash or a lost Redis. Returns the changed pools."""
+    """Bring Redis in line with the database, after a crash or a lost Redis. Returns the changed pools.
+
+    Each policy by itself: one that cannot be read or written keeps no other from its routers. RowsFailed names it.
+    """
     drop_unless("set", redis_keys.POOLS)
-    listed = served_pools()
-    declared = set(Pool.objects.filter(ephemeral_owner="").values_list("name", flat=True))
-    strays = {pool for pool in listed - declared if not is_ephemeral(pool)}
-    found = as_stored(declared | strays)
+    by_policy = _pools_by_policy()
     refused = ordered_write.refused_by_routers()
-    differing = {*ordered_write.differing(found, refused), *(key for key in found if redis_keys.pool_of(key) in strays)}
-    changed = sorted({redis_keys.pool_of(key) for key in differing})
+    found: dict[str, OrderedValue | None] = {}
+    changed: list[str] = []
+    with tries() as attempt:
+        for name, pools in by_policy.items():
+            with attempt(name):
+                found |= as_stored(pools)
+        wrong = {*ordered_write.differing(found, refused), *(key for key in found if _is_stray(key, by_policy))}
+        for name, pools in by_policy.items():
+            if there := pools.intersection(map(redis_keys.pool_of, wrong)):
+                with attempt(name):
+                    ordered_write.publish(partial(as_stored, there))
+                    changed += there
     if changed:
-        ordered_write.publish(lambda: as_stored(changed))
-        log.info("policy.republished", pools=changed)
-    return changed
+        log.info("policy.republished", pools=sorted(changed))
+    return sorted(changed)
+
+
+def _pools_by_policy() -> dict[str, set[str]]:
+    """The declared pools, and those that Redis lists although nobody declares them."""
+    found: dict[str, set[str]] = {}
+    for policy, pool in Pool.objects.filter(ephemeral_owner="").values_list("policy", "name"):
+        found.setdefault(f"policy {policy}", set()).add(pool)
+    listed = {pool for pool in served_pools() if not is_ephemeral(pool)}
+    return found | {STRAYS: listed.difference(*found.values())}
+
+
+def _is_stray(key: str, by_policy: Mapping[str, set[str]]) -> bool:
+    return redis_keys.pool_of(key) in by_policy[STRAYS]

@@ -15,7 +15,11 @@ from controlplane.policies import publication
 from controlplane.policies import services as policies
 from controlplane.policies.models import Policy
 from controlplane.policies.tests.conftest import edit
+from fleet import ordered_write
 from fleet.models import Pool
+from fleet.ordered_write import Published
+from fleet.tries import RowsFailed
+from router.contract.redis import redis_keys
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden/plans_schema_1.json").read_text())
 
@@ -69,3 +73,35 @@ def test_what_redis_lost_is_written_again_whatever_the_limits_are(
     narrow(monkeypatch)
     live_redis.flushall()
     assert publication.republish_missing() == ["demo"]
+
+
+def test_a_plan_that_cannot_be_read_keeps_no_other_policy_from_routers(
+    live_redis: Any, pool: Pool, policy: Policy
+) -> None:
+    broken = services.start(proposed(policy, CANARY, FULL), OTTO)
+    policies.create_policy("night", policy.versions.get(number=1).document, OTTO, WHY)
+    Pool.objects.create(name="dark", model="m", kind="sim", policy="night")
+    Delivery.objects.filter(pk=broken.pk).update(plan={"schema": 0})
+    live_redis.flushall()
+    with pytest.raises(RowsFailed, match=r"^policy default: KeyError: 0$"):
+        publication.republish_missing()
+    assert live_redis.smembers(redis_keys.POOLS) == {b"dark"}
+
+
+def test_a_policy_that_cannot_be_written_keeps_no_other_from_routers(
+    live_redis: Any, pool: Pool, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies.create_policy("night", policy.versions.get(number=1).document, OTTO, WHY)
+    Pool.objects.create(name="dark", model="m", kind="sim", policy="night")
+    live_redis.flushall()
+    write = ordered_write.write
+
+    def refuses(order: int, found: Published) -> int:
+        if redis_keys.policy_key("demo") in found:
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+        return write(order, found)
+
+    monkeypatch.setattr(ordered_write, "write", refuses)
+    with pytest.raises(RowsFailed, match=r"^policy default: UnicodeEncodeError"):
+        publication.republish_missing()
+    assert live_redis.smembers(redis_keys.POOLS) == {b"dark"}
