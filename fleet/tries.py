@@ -11,7 +11,11 @@ Try = Callable[[object], AbstractContextManager[None]]
 
 
 class RowsFailed(Exception):
-    """The message names the rows that failed, and why."""
+    """The message names the rows that failed, and why; `errors` by their names."""
+
+    def __init__(self, errors: dict[str, Exception]) -> None:
+        super().__init__(_described(errors))
+        self.errors = errors
 
 
 @contextmanager
@@ -29,7 +33,7 @@ def tries() -> Iterator[Try]:
 
     yield row
     if failed:
-        raise RowsFailed(_described(failed))
+        raise RowsFailed(failed)
 
 
 def _described(failed: dict[str, Exception]) -> str:

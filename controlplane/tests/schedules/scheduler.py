@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import Any
 
+from fleet.tries import RowsFailed
+
 
 class Order(Enum):
     GO = "goes on"
@@ -56,7 +58,7 @@ class Actor:
 
     @property
     def failed(self) -> bool:
-        return self.error is not None and not isinstance(self.error, self._expected)
+        return not all(isinstance(error, self._expected) for error in _each(self.error))
 
     def stop_at(self, seam: str, writes: bool = False) -> Order:
         if not self.dead:
@@ -77,6 +79,13 @@ class Actor:
     def wait(self) -> None:
         if not self._returned.acquire(timeout=60):
             raise AssertionError(f"{self.name} came to no seam after {self.seam}: it waits for another actor")
+
+
+def _each(error: Exception | None) -> list[Exception]:
+    """What an actor ended with: of a step over many rows, the error of each."""
+    if isinstance(error, RowsFailed):
+        return list(error.errors.values())
+    return [] if error is None else [error]
 
 
 class _Here(threading.local):
