@@ -1,6 +1,7 @@
 """The documents say what the code does: every setting, command, route, key and target is in them."""
 
 import json
+import pkgutil
 import re
 from pathlib import Path
 
@@ -117,10 +118,27 @@ def test_every_picture_is_made_and_shown_in_both_themes():
     assert [name for name in made if f"img/{name}-light.png)" not in shown] == []
 
 
-@pytest.mark.parametrize("path", ["CONTRIBUTING.md", "docs/glossary.md"])
-def test_paths_in_documents_exist(path):
-    named = re.findall(r"`((?:router|fleet|controlplane|docs|templates|static)/[a-z0-9_/.]+)`", read(path))
-    assert [name for name in named if not (CODE / name).exists()] == []
+PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(CODE)) for path in (CODE / "docs").rglob("*.md")))
+FOLDERS = "router|fleet|controlplane|docs|templates|static|bench|deploy|examples"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_in_documents_exist(page):
+    """`router/policy/strategies/NAME.py` of a recipe stands for a file that is still to be written."""
+    named = re.findall(rf"`((?:{FOLDERS})/[a-zA-Z0-9_/.-]+)(?:::\w+)?`", read(page))
+    assert [name for name in named if not re.search(r"NAME|SUBJECT", name) and not (CODE / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_names_in_documents_exist(page):
+    for name in re.findall(r"`((?:router|fleet|controlplane)(?:\.\w+)+)(?:\(.*?\))?`", read(page)):
+        pkgutil.resolve_name(name)
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/glossary.md"])
+def test_modules_are_named_by_their_whole_path(page):
+    """A bare `services.py` could be any of several."""
+    assert re.findall(r"`(\w+\.py)`", read(page).replace("`urls.py`", "")) == []
 
 
 def test_the_published_description_of_the_api_is_the_one_that_is_served():
