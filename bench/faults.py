@@ -3,8 +3,8 @@
     .venv/bin/python -m bench.faults [--rows WORDS] [--write]
 
 It starts a Weir of its own (two routers, two simulated engines), does one fault after another and prints a table;
-`--write` puts it into docs/faults.md. It needs root for disks of its own, a C compiler for the clock, and the packages
-postgresql and rabbitmq-server for their rows; a row that is not possible is told and left out.
+`--write` puts it into docs/findings/faults.md. It needs root for disks of its own, a C compiler for the clock, and the
+packages postgresql and rabbitmq-server for their rows; a row that is not possible is told and left out.
 """
 
 import argparse
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from controlplane.tests import faults
 from controlplane.tests.faults import Found, Impossible, Row
 
-PAGE = Path(__file__).parent.parent / "docs" / "faults.md"
+PAGE = Path(__file__).parent.parent / "docs" / "findings" / "faults.md"
 MARK = "<!-- python -m bench.faults --write -->\n"
 COLUMNS = ("fault", "of", "requests lost", "longest gap", "whole again after", "drafts, versions", "experiment", "lost")
 
@@ -85,7 +85,7 @@ def key(row: str) -> tuple[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default="", help="only rows whose fault or subject contains these words")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/faults.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/findings/faults.md")
     options = parser.parse_args()
     rows = [row for row in faults.ROWS if options.rows in f"{row.fault} {row.subject}"]
     lines = measured(rows)

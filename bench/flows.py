@@ -3,8 +3,8 @@
     .venv/bin/python -m bench.flows [--flows "trtllm,neuron,neuron 1P1D"] [--seconds 6] [--rate 6] [--write]
 
 For each flow it starts a router and four simulated engines, two that prefill and two that decode, does one fault after
-another under load and prints a table; `--write` puts it into docs/faults.md. 1P1D: each decoder is paired with one
-prefill engine. Every whole answer is compared with the
+another under load and prints a table; `--write` puts it into docs/findings/faults.md. 1P1D: each decoder is paired
+with one prefill engine. Every whole answer is compared with the
 text that one engine alone gives.
 """
 
@@ -31,7 +31,7 @@ from fleet.simengine.generation import SamplingParams, TextGenerator
 from router.contract.connectors import CONNECTORS
 from router.policy.schema import document
 
-PAGE = Path(__file__).parent.parent / "docs" / "faults.md"
+PAGE = Path(__file__).parent.parent / "docs" / "findings" / "faults.md"
 BEGIN, END = "<!-- python -m bench.flows --write -->\n", "<!-- end of bench.flows -->\n"
 COLUMNS = (
     *("flow", "fault", "of", "requests lost", "wrong", "offloaded", "by another prefill", "by the decoder", "retried"),
@@ -256,7 +256,7 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=6.0, help="of each row")
     parser.add_argument("--rate", type=float, default=6.0, help="requests per second")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/faults.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/findings/faults.md")
     options = parser.parse_args()
     lines = [
         each for flow in options.flows.split(",") for each in asyncio.run(measured(flow, options.seconds, options.rate))

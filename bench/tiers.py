@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.tiers
 
-About three minutes of CPU. Tests hold the table in docs/twin.md to it.
+About three minutes of CPU. Tests hold the table in docs/findings/reproduced.md to it.
 """
 
 from collections.abc import Iterator

@@ -17,6 +17,8 @@ READS = re.compile(
     r"""\benv\.(?:text|flag|words|pairs|choice|span|networks|database|allowed|folders|seconds)\(\s*"([A-Z_]+)"|environ(?:\.get\(|\[)\s*"([A-Z_]+)\""""
     r'|"(WEIR_ROUTER_[A-Z_]+)"'
 )
+PAGES = ["README.md", "CONTRIBUTING.md", "bench/README.md"]
+PAGES += sorted(str(path.relative_to(CODE)) for path in (CODE / "docs").rglob("*.md"))
 INTERNAL = {"DJANGO_SETTINGS_MODULE", "WEIR_SECOND_CHANCES"}  # not for operators
 
 
@@ -94,20 +96,35 @@ def test_every_make_target_is_documented():
     assert set(re.findall(r"^\| `make ([a-z-]+)`", read("docs/commands.md"), re.MULTILINE)) == targets()
 
 
-@pytest.mark.parametrize(
-    "path", ["README.md", *sorted(str(p.relative_to(CODE)) for p in (CODE / "docs").rglob("*.md"))]
-)
+@pytest.mark.parametrize("path", PAGES)
 def test_make_commands_in_documents_exist(path):
     assert set(re.findall(r"`(?:[A-Z]+=\S+ )*make ([a-z-]+)", read(path))) <= targets()
 
 
-@pytest.mark.parametrize(
-    "path", ["README.md", *sorted(str(p.relative_to(CODE)) for p in (CODE / "docs").rglob("*.md"))]
-)
+@pytest.mark.parametrize("path", PAGES)
 def test_links_in_documents_lead_somewhere(path):
     folder = (CODE / path).parent
     links = [link for link in re.findall(r"\]\(([^)#]+)", read(path)) if "://" not in link]
     assert [link for link in links if not (folder / link).exists()] == []
+
+
+def anchors(page):
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", read(page), flags=re.DOTALL), re.MULTILINE)
+    words = (re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", word).replace(" ", "-") for word in words}
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_anchors_in_documents_are_headings(path):
+    page = (CODE / path).resolve()
+    links = re.findall(r"\]\(([^)#\s:]*\.md)?#([a-z0-9_-]+)\)", page.read_text())
+    where = [((page.parent / target) if target else page, anchor) for target, anchor in links]
+    assert [anchor for target, anchor in where if anchor not in anchors(target)] == []
+
+
+def test_every_document_is_in_the_index():
+    listed = set(re.findall(r"\]\((\w+\.md)\)", read("docs/README.md"))) | {"README.md"}
+    assert {path.name for path in (CODE / "docs").glob("*.md")} == listed
 
 
 def test_every_picture_is_made_and_shown_in_both_themes():
@@ -118,7 +135,6 @@ def test_every_picture_is_made_and_shown_in_both_themes():
     assert [name for name in made if f"img/{name}-light.png)" not in shown] == []
 
 
-PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(CODE)) for path in (CODE / "docs").rglob("*.md")))
 FOLDERS = "router|fleet|controlplane|docs|templates|static|bench|deploy|examples"
 
 
@@ -131,7 +147,7 @@ def test_paths_in_documents_exist(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_python_names_in_documents_exist(page):
-    for name in re.findall(r"`((?:router|fleet|controlplane)(?:\.\w+)+)(?:\(.*?\))?`", read(page)):
+    for name in re.findall(r"`((?:router|fleet|controlplane)(?:\.(?!py`)\w+)+)(?:\(.*?\))?`", read(page)):
         pkgutil.resolve_name(name)
 
 

@@ -2,11 +2,8 @@
 
 import csv
 import io
-import json
-from pathlib import Path
 
 import pytest
-from django.conf import settings
 
 from controlplane.experiments import running
 from controlplane.experiments.matrix import summary
@@ -144,14 +141,13 @@ def test_the_form_starts_resumes_and_cancels_for_operators(otto_client, vera_cli
 
 
 @pytest.mark.parametrize("name", ["design", "thresholds", "bandwidths", "peers"])
-def test_every_preset_is_offered_documented_and_can_be_started(otto_client, ci, demo_pool, sent, name):
+def test_every_preset_is_offered_and_can_be_started(otto_client, ci, demo_pool, sent, name):
     Pool.objects.filter(pk=demo_pool.pk).update(replicas=8)
     Pool.objects.create(name="store", model="m", kind="sim-store", replicas=1)
     title, arms = presets("store")[name]
     assert title in otto_client.get(f"/experiments/matrix/new?preset={name}").content.decode()
     answer = ci.post("/matrices", BODY | {"arms": arms, "loads": [1]})
     assert answer.status_code == 201, answer.content
-    assert json.dumps(arms) in Path(settings.BASE_DIR, "docs/experiments.md").read_text()
 
 
 def test_transfers_are_compared_over_the_connectors_that_the_fleet_has():

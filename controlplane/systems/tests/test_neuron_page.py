@@ -1,4 +1,4 @@
-"""The page of Neuron's disaggregated inference, and its rows of docs/twin.md."""
+"""The page of Neuron's disaggregated inference, and its rows of docs/findings/reproduced.md."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from controlplane.systems.asking import ask, figures
 from controlplane.systems.neuron import NEURON
 from controlplane.systems.system import Answer, Value
 
-TWIN = (Path(__file__).resolve().parents[3] / "docs" / "twin.md").read_text()
+TWIN = (Path(__file__).resolve().parents[3] / "docs" / "findings" / "reproduced.md").read_text()
 
 
 def fact(answer: Answer, label: str) -> Value:

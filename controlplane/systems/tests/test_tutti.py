@@ -105,7 +105,7 @@ def test_figure_8_keeps_its_order_and_each_time_within_one_and_a_half(published:
 
 
 def row(figure: Figure) -> str:
-    """Of docs/twin.md."""
+    """Of docs/findings/reproduced.md."""
     unit = f" {figure.unit}" if figure.unit else ""
     note = "" if figure.note.startswith("median of") else figure.note
     cells = (
@@ -121,8 +121,8 @@ def row(figure: Figure) -> str:
 
 @pytest.mark.slow
 def test_the_documented_values_are_those_of_the_model(published: dict[str, Figure]) -> None:
-    """The rows of docs/twin.md, within 5 %: a change of the law's constants moves all of them a little."""
-    text = (DOCS / "twin.md").read_text()
+    """Within 5 %: a change of the law's constants moves every documented value a little."""
+    text = (DOCS / "findings" / "reproduced.md").read_text()
     for figure in published.values():
         name, source, value, _, _, basis = row(figure).split(" | ")
         found = re.search(

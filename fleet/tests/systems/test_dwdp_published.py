@@ -9,7 +9,7 @@ from fleet.systems.dwdp import table_1
 from fleet.systems.dwdp.published import SPEEDUP, Published, figures
 
 BY_GROUP = {group: [*rows] for group, rows in itertools.groupby(figures(), key=lambda row: row.group)}
-DOC = Path(__file__).parents[3] / "docs/twin.md"
+DOC = Path(__file__).parents[3] / "docs/findings/reproduced.md"
 MISSED = {
     "An iteration, 8,192 x 0.8–1, MNT 32,768": ["copy at the whole link", "waiting"],
     "Computing over copy, one prompt": ["1024", "8192", "16384", "32768"],
@@ -96,7 +96,7 @@ def _number(value: float) -> str:
 
 
 def line(group: str, rows: list[Published]) -> str:
-    """A row of the table in docs/twin.md."""
+    """A row of the table in docs/findings/reproduced.md."""
     cells = [
         group,
         ", ".join(row.case for row in rows),

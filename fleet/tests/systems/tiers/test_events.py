@@ -10,7 +10,7 @@ from fleet.systems.tiers import events
 from fleet.systems.tiers.events import Runs
 from fleet.systems.tiers.load import LEVAL
 
-DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "twin.md"
+DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "findings" / "reproduced.md"
 
 
 def documented() -> list[tuple[str, ...]]:
