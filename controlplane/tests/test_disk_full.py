@@ -11,7 +11,7 @@ from controlplane.api import handlers
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_is_told_from_other_errors():
+def test_a_full_disk_is_distinguished_from_other_errors():
     found = [handlers.is_full(error) for error in (FULL, OSError(errno.EDQUOT, "quota"), OSError(errno.EIO, "x"), None)]
     assert found == [True, True, False, False]
     assert [handlers.from_crash(error).status for error in (FULL, OSError(errno.EIO, "x"))] == [507, 500]

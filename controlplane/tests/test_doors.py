@@ -286,7 +286,7 @@ def test_no_door_lets_an_operator_past_a_rule(world, otto_at, door, row):
 
 @pytest.mark.parametrize("row", ["approvals", "by delivery only", "freeze"])
 @pytest.mark.parametrize("door", [door for door in DOORS if door is not up_fleet], ids=lambda door: door.__name__)
-def test_an_administrators_emergency_goes_past_and_everybody_is_told(world, ada_at, door, row):
+def test_an_administrators_emergency_passes_the_rule_and_is_notified(world, ada_at, door, row):
     Channel.objects.create(name="ops", url="https://example.com/hook", events=["policy.emergency"])
     ROWS[row]()
     door(ada_at, FIRE)
@@ -341,7 +341,7 @@ ON = {
 
 
 @pytest.mark.parametrize("door", ON)
-def test_a_step_is_not_skipped_by_who_may_not_go_live_directly(world, otto_at, ada_at, door):
+def test_only_users_who_can_publish_directly_can_skip_a_step(world, otto_at, ada_at, door):
     ruled(direct="never")
     drafted()
     steps = [{"mode": "canary", "share": 0.1, "for_s": 600}, {"mode": "full", "bake_s": 600}]

@@ -4,7 +4,7 @@ import manage
 from controlplane import env
 
 
-def test_a_value_may_come_from_a_file(monkeypatch, tmp_path):
+def test_a_value_can_come_from_a_file(monkeypatch, tmp_path):
     (tmp_path / "secret").write_text("s3cret\n")
     monkeypatch.setenv("WEIR_X_FILE", str(tmp_path / "secret"))
     assert env.text("WEIR_X") == "s3cret"
@@ -27,7 +27,7 @@ def test_a_flag_takes_the_usual_words(monkeypatch, value, meant):
     assert env.flag("WEIR_X") is meant
 
 
-def test_another_word_for_a_flag_is_refused_with_what_is_allowed(monkeypatch):
+def test_an_unknown_value_of_a_flag_is_refused_with_the_allowed_ones(monkeypatch):
     monkeypatch.setenv("WEIR_X", "maybe")
     with pytest.raises(env.BadSetting, match="WEIR_X=maybe: allowed are 1, true"):
         env.flag("WEIR_X")

@@ -14,7 +14,7 @@ def test_without_redis_it_is_degraded_and_strangers_learn_no_more(redis_away, db
     assert (answer.status_code, answer.json()) == (200, {"status": "degraded"})
 
 
-def test_who_may_look_learns_the_reason(redis_away, vera_client, vera):
+def test_a_viewer_learns_the_reason(redis_away, vera_client, vera):
     assert vera_client.get("/healthz").json()["degraded"] == ["Redis does not answer: Connection refused"]
     header = {"Authorization": f"Bearer {api_caller(vera).token}"}
     assert "degraded" in vera_client.get("/healthz", headers=header).json()

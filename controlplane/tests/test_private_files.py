@@ -79,7 +79,7 @@ def test_files_of_another_owner_and_files_that_vanish_do_not_stop_the_start(open
     assert private_files.tighten(opened) == []
 
 
-def test_doctor_reports_what_others_may_open(opened, settings):
+def test_doctor_reports_what_others_can_open(opened, settings):
     settings.DATA_DIR = opened
     finding = doctor.file_modes()
     assert not finding.good

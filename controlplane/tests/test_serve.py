@@ -34,7 +34,7 @@ def test_it_becomes_the_process_with_the_command_line_of_up(process, words, beca
     assert [word for word in argv if word in words] == list(words)
 
 
-def test_it_listens_where_it_is_told(became):
+def test_it_listens_on_the_given_address(became):
     call_command("serve", "router", "--host", "0.0.0.0", "--port", "9000")
     (_, argv) = became[0]
     assert (argv[argv.index("--host") + 1], argv[argv.index("--port") + 1]) == ("0.0.0.0", "9000")

@@ -25,7 +25,7 @@ def test_without_lists_everything_is_allowed() -> None:
     assert refused(OPEN, **engine) == []
 
 
-def test_empty_lists_refuse_each_option_by_its_path_with_what_is_allowed() -> None:
+def test_empty_lists_refuse_each_option_by_path_and_allowed_values() -> None:
     engine = {"environment": {"A": "/b"}, "arguments": ["--x", "/y"], "model": "/z"}
     assert refused(CLOSED, **engine) == [
         "model", "python", "arguments[0]", "arguments[1]", "environment.A", "environment.A",
@@ -137,7 +137,7 @@ def test_a_node_checks_each_start_again_and_follows_links(world: World, settings
     assert world.processes() == []
 
 
-def test_a_node_starts_what_its_lists_allow(world: World, settings: Any) -> None:
+def test_a_node_checks_each_start_by_its_own_lists(world: World, settings: Any) -> None:
     settings.ALLOWED_PROGRAMS, settings.ALLOWED_FOLDERS = (), ()
     world.apply(1)
     world.until_ready(1)

@@ -55,7 +55,7 @@ LINES = {
 
 
 @pytest.mark.parametrize(("line", "words"), LINES.items())
-def test_a_known_line_is_told_as_its_cause_with_the_line_itself(line: str, words: str) -> None:
+def test_a_known_log_line_is_reported_as_its_cause(line: str, words: str) -> None:
     told = failure_cause(["INFO starting", line, "  warnings.warn('resource_tracker')"])
     assert told.startswith(words)
     assert told.endswith(line[:300])

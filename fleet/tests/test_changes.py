@@ -53,13 +53,13 @@ def test_a_policy_touches_no_instance() -> None:
     assert update(policy="night").effect == "routers switch to the policy night"
 
 
-def test_growing_a_pool_from_nothing_restarts_nobody() -> None:
+def test_growing_a_pool_from_zero_restarts_no_instance() -> None:
     old, new = dataclasses.replace(POOL, replicas=0), dataclasses.replace(POOL, engine={"seed": 3})
     (change,) = changes(fleet(old), fleet(new), prune=False)
     assert change.effect == "starts 8 instances"
 
 
-def test_a_changed_secret_is_told_and_not_shown() -> None:
+def test_a_changed_secret_is_listed_but_not_shown() -> None:
     old, new = (dataclasses.replace(POOL, engine={"environment": {"HF_TOKEN": value}}) for value in ("a", "b"))
     (change,) = field_changes(old, new)
     assert (change.path, change.old, change.new) == (
@@ -69,7 +69,7 @@ def test_a_changed_secret_is_told_and_not_shown() -> None:
     )
 
 
-def test_a_change_is_told_in_a_line() -> None:
+def test_a_change_is_described_in_one_line() -> None:
     assert describe_change(update(replicas=9, engine={"seed": 2})) == (
         "replicas 8 → 9, engine.seed 1 → 2; drains and restarts 8 instances, at most 2 at a time; starts 1 instance"
     )

@@ -141,7 +141,7 @@ def test_a_request_whose_cached_blocks_cannot_be_loaded_computes_them(given: dic
 
 
 @pytest.mark.parametrize("kv", ["nixl", "mooncake-p2p"])
-def test_a_transfer_that_fails_is_told_to_the_router_which_asks_again(kv: str) -> None:
+def test_a_failed_transfer_is_reported_to_the_router_which_retries(kv: str) -> None:
     assert "kv_load_failure_policy" not in transfer_of(made("vllm", {"kv": kv})[0])
 
 
@@ -203,7 +203,7 @@ def test_options_that_do_not_go_together_are_refused(name: str, given: dict[str,
     assert problem.text.startswith(words)
 
 
-def test_every_fault_is_told_at_once_unless_it_hangs_on_another() -> None:
+def test_all_faults_are_reported_at_once_unless_one_depends_on_another() -> None:
     def paths(given: dict[str, Any]) -> list[str]:
         return [problem.path for problem in check_engine(KINDS["vllm"], given, "engine", "Llama-3.1-8B")]
 
@@ -213,7 +213,7 @@ def test_every_fault_is_told_at_once_unless_it_hangs_on_another() -> None:
     assert paths({"tensor_parallel": 0, "gpu": ["0"]}) == ["engine.gpu", "engine.tensor_parallel"]
 
 
-def test_the_master_listens_where_its_node_is_reached_and_serves_nobody() -> None:
+def test_the_master_listens_on_its_nodes_address_and_serves_no_requests() -> None:
     line, _, wire = made("mooncake-master", {"ssd": True})
     assert "-rpc_address=127.0.0.1 -rpc_port=18104 -metrics_host=127.0.0.1 -metrics_port=18100" in line
     assert "-enable_offload=true" in line
@@ -293,7 +293,7 @@ def test_an_engine_of_somebody_else_is_only_described() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_what_a_kind_requires_says_what_to_do_when_it_is_missing(kind: Kind) -> None:
+def test_each_requirement_of_a_kind_advises_what_to_do_when_it_is_missing(kind: Kind) -> None:
     needed = {"mooncake-client": {"master": "m", "ssd": True}, "external": {"urls": ["http://x"]}}
     spec = build(kind.spec, needed.get(kind.name, {}))
     assert all(one.advice for one in kind.requires(spec, launch()))

@@ -18,7 +18,7 @@ def test_every_connector_has_a_flow_in_the_router_and_a_dialect_in_the_simulated
     assert set(flows.OFFLOADS) == set(choose.CONNECTORS) == set(CONNECTORS)
 
 
-def test_the_policy_which_imports_nothing_names_the_store_alike() -> None:
+def test_the_policy_package_has_the_same_name_of_the_store() -> None:
     assert mooncake_conductor.STORE == MOONCAKE_STORE
 
 

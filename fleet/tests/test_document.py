@@ -27,7 +27,7 @@ def test_text_that_is_no_document_is_refused_with_the_place(text: str, words: st
 
 
 @pytest.mark.parametrize("read", [document.load, document.load_json])
-def test_a_document_may_not_be_larger_than_the_limit(read: object) -> None:
+def test_a_document_larger_than_the_limit_is_refused(read: object) -> None:
     with pytest.raises(document.UnreadableDocument, match="256,002 bytes; allowed: 256,000"):
         read('"' + "x" * 256_000 + '"')  # type: ignore[operator]
 

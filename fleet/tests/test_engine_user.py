@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_written_is_refused(user: EngineUser) -> None:
 
 
 @as_root
-def test_a_data_folder_that_the_user_may_enter_is_refused(user: EngineUser, settings: Any) -> None:
+def test_a_data_folder_that_the_engine_user_can_enter_is_refused(user: EngineUser, settings: Any) -> None:
     settings.DATA_DIR.chmod(0o755)
     with pytest.raises(UnusableUser, match=r"WEIR_ENGINE_USER=nobody: can enter the data folder .*\(mode 0700\)"):
         write_files(prepared(), folder_of("p-0"), user)
@@ -178,9 +178,7 @@ def test_a_user_that_is_no_help_is_refused(settings: Any, name: str) -> None:
         engine_user.current()
 
 
-def test_without_the_rights_or_the_program_it_is_refused_with_what_is_missing(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_rights_or_programs_are_refused_by_name(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.ENGINE_USER = NOBODY
     monkeypatch.setattr(engine_user, "_capabilities", lambda _: 1 << 6 | 1 << 7)
     with pytest.raises(

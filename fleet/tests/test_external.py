@@ -51,7 +51,7 @@ def test_it_is_adopted_by_its_url_and_left_alone_when_its_pool_goes(world: World
 
 
 @pytest.mark.slow
-def test_out_of_reach_it_is_out_of_routing_and_nobody_kills_it(world: World, engine: tuple[int, str]) -> None:
+def test_an_unreachable_external_engine_leaves_routing_and_is_not_killed(world: World, engine: tuple[int, str]) -> None:
 
     pid, url = engine
     services.apply_fleet(document(url), "ada")

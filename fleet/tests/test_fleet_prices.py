@@ -74,7 +74,7 @@ def test_the_gpus_of_an_instance_come_from_its_kind(
     assert hardware_of(KINDS[kind], build(KINDS[kind].spec, engine), role) == expected
 
 
-def test_each_instance_has_its_gpus_and_what_they_cost_by_the_hour(db: None, live_redis: redis.Redis) -> None:
+def test_each_instance_has_its_gpus_and_their_cost_per_hour(db: None, live_redis: redis.Redis) -> None:
     services.apply_fleet(document({"gpu_hour": 2.0, "dram_gb_hour": 0.01}, dram_gb=100.0), "ada")
     pool = Pool.objects.get()
     Instance.objects.create(pool=pool, ordinal=0, name="demo-0", node="local")

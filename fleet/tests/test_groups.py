@@ -40,7 +40,9 @@ def test_the_groups_are_the_servers_of_one_layout() -> None:
     assert TRTLLM.group(build(TRTLLM.spec, {}), 0) == ()
 
 
-def test_an_incomplete_group_gets_no_requests_and_says_what_it_waits_for(pool: Pool, live_redis: redis.Redis) -> None:
+def test_an_incomplete_group_gets_no_requests_and_names_its_missing_servers(
+    pool: Pool, live_redis: redis.Redis
+) -> None:
     publish_fleet("r1")
     value = codec.decode(FleetValue, live_redis.get(redis_keys.fleet_key("r1")))
     assert value is not None
@@ -113,7 +115,7 @@ def test_what_makes_a_group_whole_again_is_done_alone(pool: Pool) -> None:
     assert set(pool.instances.values_list("desired", flat=True)) == {"running"}
 
 
-def test_the_page_of_a_server_offers_what_takes_the_whole_group(pool: Pool, otto_client: Client, otto: User) -> None:
+def test_the_page_of_a_server_offers_actions_on_the_whole_group(pool: Pool, otto_client: Client, otto: User) -> None:
     page = otto_client.get("/fleet/instances/r1-2/").content.decode()
     assert '<input type="hidden" name="group" value="1">' in page
     assert "Stop group" in page

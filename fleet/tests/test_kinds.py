@@ -143,7 +143,7 @@ def test_options_of_transfers_and_tiers_have_to_go_together(
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_every_option_says_what_it_is(kind: Any) -> None:
+def test_every_option_has_a_help_text(kind: Any) -> None:
     for one in options_of(kind.spec):
         assert one.title
         assert one.help.endswith(".")
@@ -183,12 +183,12 @@ class Spec:
         ({"lauter": 1}, "unknown option; known are loud, name, low, high, free, words, names"),
     ],
 )
-def test_a_refused_option_says_what_is_allowed(given: dict[str, object], message: str) -> None:
+def test_a_refused_option_names_its_allowed_values(given: dict[str, object], message: str) -> None:
     (problem,) = check(Spec, given, "engine")
     assert (problem.path, problem.text) == (f"engine.{next(iter(given))}", message)
 
 
-def test_a_number_may_be_written_without_a_point() -> None:
+def test_a_float_can_be_written_without_a_point() -> None:
     assert check(Spec, {"free": 3}, "engine") == []
     assert isinstance(build(Spec, {"free": 3}).free, float)
 

@@ -50,7 +50,7 @@ def test_the_log_is_read_from_its_end(server: KubernetesApi, cluster: Cluster) -
     assert server.log("p-0-e1", 2) == ["two", "three"]
 
 
-def test_a_name_that_is_taken_is_told_as_that(server: KubernetesApi) -> None:
+def test_a_name_in_use_is_its_own_error(server: KubernetesApi) -> None:
     server.create_pod(POD)
     with pytest.raises(Exists, match='pods "p-0-e1" already exists'):
         server.create_pod(POD)
@@ -65,7 +65,7 @@ def test_what_is_not_allowed_names_verb_resource_and_who(server: KubernetesApi, 
     assert (server.may("create", "pods"), server.may("delete", "pods")) == (False, True)
 
 
-def test_credentials_that_are_not_taken_say_what_to_renew(cluster: Cluster) -> None:
+def test_rejected_credentials_name_what_to_renew(cluster: Cluster) -> None:
     cluster.kubeconfig(token="old")
     server = KubernetesApi("weir")
     with pytest.raises(KubernetesError, match="Unauthorized; the credentials are rejected: renew"):
@@ -73,7 +73,7 @@ def test_credentials_that_are_not_taken_say_what_to_renew(cluster: Cluster) -> N
     server.close()
 
 
-def test_what_is_wrong_with_a_manifest_is_told_in_the_servers_words(server: KubernetesApi, cluster: Cluster) -> None:
+def test_an_invalid_manifest_is_reported_in_the_servers_words(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.fail("POST", "/pods", 422, 'Pod "p" is invalid: spec.containers[0].image: Required value')
     with pytest.raises(KubernetesError, match="Required value"):
         server.create_pod(POD)
@@ -125,7 +125,7 @@ def names(events: Iterator[tuple[str, Pod]]) -> list[tuple[str, str]]:
     return [(kind, pod.name) for kind, pod in events]
 
 
-def test_a_watch_tells_what_happens_after_a_version_and_ends(server: KubernetesApi, cluster: Cluster) -> None:
+def test_a_watch_yields_the_events_after_a_version_and_ends(server: KubernetesApi, cluster: Cluster) -> None:
     _, version = server.list_pods(SELECTOR)
     server.create_pod(POD)
     cluster.set_status("p-0-e1", phase="Running")
@@ -148,7 +148,7 @@ def test_a_watch_that_is_refused_says_why(server: KubernetesApi, cluster: Cluste
         list(server.watch_pods(SELECTOR, "1", 1))
 
 
-def test_a_connection_that_breaks_in_a_watch_is_told(server: KubernetesApi, cluster: Cluster) -> None:
+def test_a_connection_that_breaks_during_a_watch_is_reported(server: KubernetesApi, cluster: Cluster) -> None:
     server.create_pod(POD)
     events = server.watch_pods(SELECTOR, "100", 60)
     assert next(events)[0] == "ADDED"
@@ -171,7 +171,7 @@ def test_a_connection_that_breaks_in_a_watch_is_told(server: KubernetesApi, clus
         ),
     ],
 )
-def test_a_kubeconfig_that_cannot_be_used_is_told(
+def test_an_unusable_kubeconfig_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     path = tmp_path / "config"

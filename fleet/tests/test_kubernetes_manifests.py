@@ -71,7 +71,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize("kind", POOLS)
-def test_a_start_is_what_its_golden_file_says(kind: str) -> None:
+def test_a_start_equals_its_golden_file(kind: str) -> None:
     prepared = yaml.safe_dump_all(objects_of(POOLS[kind], 0, PLACE), sort_keys=False, width=120)
     assert prepared == (GOLDEN / f"{kind}.yaml").read_text()
 
@@ -192,7 +192,7 @@ def test_a_kind_without_an_image_says_where_to_name_one() -> None:
         objects_of(POOLS["mooncake-master"], 0, PodSettings())
 
 
-def test_each_replica_is_rendered_and_what_others_start_is_not() -> None:
+def test_each_replica_is_rendered_but_external_engines_are_not() -> None:
     document = {
         "apiVersion": "weir/v1",
         "kind": "Fleet",

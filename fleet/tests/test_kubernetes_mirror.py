@@ -69,7 +69,7 @@ def test_what_has_expired_is_listed_anew() -> None:
     assert (source.asked, names(mirror), mirror.trouble) == (["10", "10"], {"b"}, "")
 
 
-def test_while_the_server_is_away_it_keeps_what_it_knew_and_says_so() -> None:
+def test_while_the_server_is_away_the_mirror_keeps_its_state_and_says_so() -> None:
     source = Scripted([[pod("a", 9)]], [[event("ADDED", "b", 11), NotReached("refused")], [event("ADDED", "c", 12)]])
     mirror = Mirror(source, "")
     mirror.step()

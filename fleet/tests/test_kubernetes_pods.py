@@ -172,7 +172,7 @@ def test_a_pod_of_that_name_that_is_not_ours_is_left_alone(here: Pods, cluster: 
         (503, "leader changed", State.STARTING, "the API server answers 503"),
     ],
 )
-def test_what_is_nobodys_failure_is_tried_again_and_the_rest_says_why(
+def test_transient_errors_are_retried_and_others_give_their_reason(
     here: Pods, cluster: Cluster, status: int, message: str, state: State, words: str
 ) -> None:
     cluster.fail("POST", "/pods", status, message, times=9, retry_after="0")
@@ -246,7 +246,7 @@ def test_a_pod_that_is_gone_is_dead_but_one_that_cannot_be_asked_about_is_not(he
     assert here.failure_cause(prepared) == "it was deleted from outside, or with its machine"
 
 
-def test_a_node_that_cannot_be_told_anything_is_given_nothing_to_start(here: Pods, cluster: Cluster) -> None:
+def test_a_node_without_its_api_server_starts_nothing(here: Pods, cluster: Cluster) -> None:
     until(lambda: here.mirror(NODE).trouble == "")
     cluster.stop()
     until(lambda: here.mirror(NODE).trouble != "")
@@ -284,7 +284,7 @@ def test_a_stop_deletes_its_pod_with_the_kinds_grace_and_a_kill_at_once(
     assert here.mirror(NODE).get("p-0-e1") is None
 
 
-def test_the_fence_ends_what_is_not_to_be_there_and_nothing_else(here: Pods, cluster: Cluster) -> None:
+def test_the_fence_ends_stray_pods_and_nothing_else(here: Pods, cluster: Cluster) -> None:
     started(1)
     for name, labels in (("stray", {"app.kubernetes.io/managed-by": "weir", "weir/node": NODE}), ("theirs", {})):
         cluster.create("pods", {"metadata": {"name": name, "labels": labels}, "spec": {}})
@@ -303,7 +303,7 @@ def test_a_fence_that_cannot_look_ends_nothing(here: Pods, cluster: Cluster) -> 
 # Ending everything
 
 
-def test_everything_of_the_node_ends_and_what_should_run_stays_declared(
+def test_everything_on_the_node_ends_and_the_desired_state_stays(
     here: Pods, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started()
@@ -322,7 +322,7 @@ def test_a_pod_that_no_record_names_ends_with_the_others(here: Pods, cluster: Cl
     assert cluster.pods() == {}
 
 
-def test_pods_that_nobody_can_be_told_to_end_are_named(here: Pods, cluster: Cluster) -> None:
+def test_pods_that_cannot_be_deleted_for_lack_of_a_server_are_named(here: Pods, cluster: Cluster) -> None:
     prepared = started()
     cluster.stop()
     with pytest.raises(
@@ -334,7 +334,7 @@ def test_pods_that_nobody_can_be_told_to_end_are_named(here: Pods, cluster: Clus
     assert set(cluster.pods()) == {"p-0-e1"}
 
 
-def test_a_pod_that_may_not_be_deleted_is_named(here: Pods, cluster: Cluster) -> None:
+def test_a_pod_without_the_right_to_delete_it_is_named(here: Pods, cluster: Cluster) -> None:
     started()
     cluster.forbidden.add(("delete", "pods"))
     ended = here.end_all(NODE, 5)
@@ -369,7 +369,7 @@ MACHINE = {
 }
 
 
-def test_it_reports_what_its_machines_have(here: Pods, cluster: Cluster) -> None:
+def test_it_reports_the_capacity_of_its_machines(here: Pods, cluster: Cluster) -> None:
     cluster.nodes = [MACHINE, MACHINE, {**MACHINE, "spec": {"unschedulable": True}}]
     found = here.inventory()
     assert (found.cpus, found.memory_bytes, found.machines) == (63.0, 2 * 256 * 2**30, 2)
@@ -388,7 +388,7 @@ def test_a_quota_says_more_than_machines(here: Pods, cluster: Cluster) -> None:
     assert (found.cpus, found.memory_bytes, len(found.gpus or ())) == (8.0, 256 * 2**30, 1)
 
 
-def test_what_may_not_be_listed_is_not_known(here: Pods, cluster: Cluster) -> None:
+def test_resources_without_the_right_to_list_them_are_unknown(here: Pods, cluster: Cluster) -> None:
     cluster.forbidden |= {("list", "nodes"), ("list", "resourcequotas")}
     found = here.inventory()
     assert (found.cpus, found.gpus) == (None, None)

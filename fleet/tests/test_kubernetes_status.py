@@ -64,7 +64,7 @@ def ended(reason: str = "Error", code: int = 1) -> Pod:
         (pod("Unknown"), ""),
     ],
 )
-def test_what_runs_or_will_is_alive_and_says_what_it_waits_for(seen: Pod, waits_for: str) -> None:
+def test_a_running_or_pending_pod_is_alive_and_says_what_it_waits_for(seen: Pod, waits_for: str) -> None:
     found = status.process_status(seen, NOW, 5)
     assert (found.alive, found.suspended_why) == (True, "")
     assert found.waits_for.startswith(waits_for)
@@ -106,7 +106,7 @@ def test_what_has_ended_is_not_alive(seen: Pod) -> None:
         (pod("Running", {"running": {}}, deleted_s=-60), "its machine m1 does not report its end"),
     ],
 )
-def test_why_it_ended_is_told_with_what_to_do(seen: Pod, words: str) -> None:
+def test_an_ended_pod_has_its_cause_and_advice(seen: Pod, words: str) -> None:
     assert status.failure_cause(seen, LOG).startswith(words)
 
 

@@ -70,7 +70,7 @@ def test_a_model_without_a_readable_configuration_has_no_known_size(tmp_path: Pa
     assert of_model(str(tmp_path), "auto", ()) is None
 
 
-def test_routers_are_told_the_size_of_a_vllm_instance(tmp_path: Path) -> None:
+def test_routers_learn_the_kv_size_of_a_vllm_instance(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
     launch = Launch("p-0", "m", "127.0.0.1", {"http": 1, "events": 2, "replay": 3, "side": 4}, "python3")
     told = VLLM.wire(VllmSpec(model=str(tmp_path), kv="mooncake-p2p"), launch)

@@ -66,7 +66,7 @@ def test_a_process_leads_its_own_session_and_writes_to_its_log(start: Start, log
     assert oct(log.stat().st_mode)[-3:] == "600"
 
 
-def test_a_signal_that_we_ignore_is_not_ignored_by_what_we_start(start: Start, log: Path) -> None:
+def test_a_signal_that_weir_ignores_is_not_ignored_by_its_children(start: Start, log: Path) -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         pid, started = start(SLEEP)
@@ -91,7 +91,7 @@ def test_a_zombie_is_dead(start: Start) -> None:
     assert process.inspect(pid) is None
 
 
-def test_what_ends_on_request_is_told_from_what_has_to_be_killed(start: Start, log: Path) -> None:
+def test_a_process_that_ends_on_request_is_distinguished_from_a_killed_one(start: Start, log: Path) -> None:
     pid, started = start(STUBBORN)
     until(lambda: log.read_text() == "up\n")
     assert process.stop(pid, started, grace_s=0.1) is False
@@ -140,7 +140,7 @@ def test_a_program_that_is_not_there_is_an_error(start: Start) -> None:
         start(["/nowhere/engine"])
 
 
-def test_a_process_is_found_by_what_it_carries(start: Start) -> None:
+def test_a_process_is_found_by_its_environment(start: Start) -> None:
     found = start(SLEEP, WEIR_INSTANCE="here", WEIR_FLEET="mine")
     start(SLEEP, WEIR_INSTANCE="here", WEIR_FLEET="theirs")
     assert process.find({"WEIR_INSTANCE": "here", "WEIR_FLEET": "mine"}) == [found]
@@ -227,7 +227,7 @@ def test_a_line_without_an_end_is_shown_from_its_end(log: Path) -> None:
         ("tab\tstays, and ünïcode", "tab\tstays, and ünïcode"),
     ],
 )
-def test_a_line_reaches_pages_and_terminals_without_what_steers_them(line: str, shown: str) -> None:
+def test_log_lines_reach_pages_and_terminals_without_control_characters(line: str, shown: str) -> None:
     assert logs.plain(line) == shown
 
 

@@ -27,7 +27,7 @@ def test_a_declared_instance_is_started_and_becomes_routable(world: World) -> No
 
 
 @pytest.mark.slow
-def test_routers_are_told_what_the_kind_says_of_the_start_that_runs(world: World) -> None:
+def test_routers_get_the_wire_facts_of_the_running_start(world: World) -> None:
     world.apply(2, flavour=3)
     world.until_ready(2)
     assert world.published()["p-1"]["tokenizer"] == "3 1"
@@ -168,7 +168,7 @@ def test_a_changed_option_replaces_the_process_once_it_has_drained(world: World)
     assert not process.is_alive(old.pid, old.pid_started)
 
 
-def test_a_worker_that_starts_anew_adopts_what_runs(world: World) -> None:
+def test_a_restarted_worker_adopts_running_engines(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     pid = world.one().pid

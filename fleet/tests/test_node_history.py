@@ -63,7 +63,7 @@ def test_what_an_operator_does_to_a_node_is_kept_with_how_long_it_was_closed() -
     assert happened() == [("cordoned", "ada", "new cable", None), ("open again", "bob", "", 60)]
 
 
-def test_pages_are_told_which_nodes_are_missed(live_redis: redis.Redis) -> None:
+def test_pages_name_the_missing_nodes(live_redis: redis.Redis) -> None:
     lost("gpu-1")
     nodes.record_heartbeat("gpu-2", timezone.now())
     nodes.record_silent(timezone.now())
@@ -72,7 +72,7 @@ def test_pages_are_told_which_nodes_are_missed(live_redis: redis.Redis) -> None:
     assert [(node["name"], node["missed_at"] is None) for node in told["nodes"]] == [("gpu-1", False), ("gpu-2", True)]
 
 
-def test_nobody_is_missed_right_after_a_start_of_everything() -> None:
+def test_no_node_is_missing_right_after_a_cold_start() -> None:
     lost()
     failover_probe = FailoverProbe()
     failover_probe.step(timezone.now())
@@ -80,7 +80,7 @@ def test_nobody_is_missed_right_after_a_start_of_everything() -> None:
     assert happened() == []
 
 
-def test_a_lost_node_that_holds_nothing_is_forgotten_with_what_rested_there() -> None:
+def test_a_lost_node_without_running_instances_is_forgotten() -> None:
     lost()
     row = instance("stopped")
     Port.objects.create(node="gpu-1", number=18100, use="http", instance=row)
@@ -91,7 +91,7 @@ def test_a_lost_node_that_holds_nothing_is_forgotten_with_what_rested_there() ->
 
 
 @pytest.mark.parametrize("state", ["starting", "loading", "ready", "draining", "unreachable", "stopping"])
-def test_a_node_is_not_forgotten_while_something_may_run_there(state: str) -> None:
+def test_a_node_is_not_forgotten_while_an_instance_could_run_there(state: str) -> None:
     lost()
     instance(state)
     with pytest.raises(NotPossible, match=rf"still holds p-0 \({state}\)"):

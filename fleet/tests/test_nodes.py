@@ -26,7 +26,7 @@ from fleet.tests.world import World, deliver, document
 # Inventory
 
 
-def test_the_inventory_says_what_is_there(tmp_path: Path) -> None:
+def test_the_inventory_lists_the_hosts_resources(tmp_path: Path) -> None:
     found = inventory.inventory(tmp_path)
     assert (found.cpus or 0) >= 1
     assert (found.memory_bytes or 0) > 2**20
@@ -54,7 +54,7 @@ def broken() -> None:
     raise OSError("Driver Not Loaded")
 
 
-def test_gpus_are_told_by_nvml_and_why_not_where_it_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_come_from_nvml_or_the_reason_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert inventory.read_gpus() == (None, "nvidia-ml-py is not installed")
     monkeypatch.setitem(sys.modules, "pynvml", nvml(nvmlInit=broken))
@@ -117,9 +117,7 @@ def test_nothing_new_is_started_on_a_node_that_is_cordoned(db: None, live_redis:
     assert Node.objects.get().because == ""
 
 
-def test_a_node_that_nobody_knows_is_told_when_a_document_names_it(
-    db: None, live_redis: object, fake_kind: None
-) -> None:
+def test_a_document_that_names_an_unknown_node_gets_a_warning(db: None, live_redis: object, fake_kind: None) -> None:
     made = document(1)
     made["spec"]["pools"][0]["node"] = "gpu-9"
     assert services.apply_fleet(made, "ada").warnings == (
@@ -206,7 +204,7 @@ def test_a_pool_that_is_made_anew_begins_its_record_anew(world: World) -> None:
     assert len(list(folder.glob("p-0.*"))) == 1
 
 
-def test_a_node_that_comes_back_ends_what_was_started_elsewhere_meanwhile(world: World) -> None:
+def test_a_returning_node_ends_instances_that_were_started_elsewhere_meanwhile(world: World) -> None:
     row = started(world)
     fence = fencing.Fence()
     assert fence.step("local") == []
@@ -217,7 +215,7 @@ def test_a_node_that_comes_back_ends_what_was_started_elsewhere_meanwhile(world:
     assert not process.is_alive(row.pid, row.pid_started)
 
 
-def test_a_node_ends_only_what_is_its_own(world: World) -> None:
+def test_a_node_ends_only_its_own_processes(world: World) -> None:
     row = started(world)
     Instance.objects.update(epoch=row.epoch + 1)
     assert fencing.fence("mars") == []

@@ -197,7 +197,7 @@ def test_a_value_that_was_written_without_an_order_is_overwritten(pool: Pool, li
     assert held(live_redis)[0] == "one"
 
 
-def test_orders_that_stay_greater_are_given_up_and_told(
+def test_orders_that_stay_greater_are_given_up_and_reported(
     pool: Pool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ordered_write, "write", lambda order, found: order + 1000)
@@ -301,7 +301,7 @@ def test_a_process_that_is_suspended_with_the_lock_loses_it(
 
 @needs_locks
 @pytest.mark.django_db(transaction=True)
-def test_a_lock_that_is_not_given_back_is_told(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+def test_a_lock_that_is_not_released_is_reported(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     Pool.objects.create(name="p", model="one", kind="sim")
     monkeypatch.setattr(ordered_write, "WAIT_MS", 100)
     locked, done = threading.Event(), threading.Event()

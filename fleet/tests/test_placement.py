@@ -93,7 +93,7 @@ node_sets = st.lists(
 
 
 @given(st.lists(placements, max_size=8), node_sets)
-def test_nobody_is_placed_where_he_may_not_be_and_nothing_is_given_twice(
+def test_no_instance_is_placed_on_a_forbidden_node_and_no_resource_is_given_twice(
     wanted: list[Placement], nodes: list[NodeView]
 ) -> None:
     demands = [PendingStart(f"p-{n}", "p", placement) for n, placement in enumerate(wanted)]

@@ -37,12 +37,12 @@ spec: {pools: [{name: a, model: m, kind: sim, replicas: 2}]}
         ("template: {spec: {containers: [{image: x}]}}", r"template\.spec\.containers: must be a list of containers"),
     ],
 )
-def test_a_wrong_file_says_what_is_allowed(text: str, message: str) -> None:
+def test_an_invalid_file_names_the_allowed_values(text: str, message: str) -> None:
     with pytest.raises(pod_settings.BadPodSettings, match=message):
         pod_settings.read(text, "weir")
 
 
-def test_every_problem_is_told_at_once_and_what_is_no_yaml_where() -> None:
+def test_all_problems_are_reported_at_once_and_yaml_errors_by_line() -> None:
     with pytest.raises(pod_settings.BadPodSettings, match=r"images\.x: .*; capacity\.y: "):
         pod_settings.read("{images: {x: a}, capacity: {y: 1}}", "weir")
     with pytest.raises(UnreadableDocument, match="line 2"):
@@ -91,7 +91,7 @@ def test_what_is_no_quantity_is_refused() -> None:
         capacity.quantity("lots")
 
 
-def test_what_the_file_says_is_what_there_is() -> None:
+def test_the_files_capacity_is_the_nodes_capacity() -> None:
     found = capacity.of_file({"cpus": 4, "memory_gib": 2, "gpus": 1})
     assert (found.cpus, found.memory_bytes, len(found.gpus or ())) == (4, 2**31, 1)
     assert capacity.of_file({}) == capacity.Capacity()

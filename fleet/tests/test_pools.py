@@ -40,7 +40,7 @@ def test_a_pool_starts_after_the_pool_that_it_needs_and_goes_on_without_it(world
 
 
 @pytest.mark.usefixtures("db", "fake_kind", "live_redis")
-def test_a_needed_pool_must_exist_and_none_may_need_itself() -> None:
+def test_a_needed_pool_must_exist_and_no_pool_can_need_itself() -> None:
     with pytest.raises(InvalidFleet, match=r"pools\[0\]\.engine: needs the unknown pool stor"):
         services.apply_fleet(document(1, after="stor"), "ada")
     with pytest.raises(InvalidFleet, match="depends on itself"):
@@ -132,7 +132,7 @@ def test_an_engine_that_still_sleeps_after_it_was_woken_is_not_taken_for_awake(w
         ({"sleep_delay_s": 5.0}, "POST /sleep?level=1: no answer within 0.2 s"),
     ],
 )
-def test_an_engine_that_does_not_go_to_sleep_is_told_with_the_reason(
+def test_an_engine_that_refuses_to_sleep_is_reported_with_the_reason(
     world: World, monkeypatch: pytest.MonkeyPatch, behaviour: dict[str, Any], why: str
 ) -> None:
     monkeypatch.setattr(sleep, "TIMEOUT_S", 0.2 if "within" in why else 30.0)
@@ -144,7 +144,7 @@ def test_an_engine_that_does_not_go_to_sleep_is_told_with_the_reason(
     assert world.one().asleep is None
 
 
-def test_an_engine_that_is_gone_before_it_sleeps_is_told_too(world: World) -> None:
+def test_an_engine_that_ends_before_it_sleeps_is_reported_too(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     Instance.objects.update(url="http://127.0.0.1:1", state=State.DRAINING, desired="asleep", sleep_level=1)
@@ -171,7 +171,7 @@ def pool(db: None, fake_kind: None, live_redis: object) -> Pool:
 
 
 @pytest.mark.usefixtures("db", "fake_kind", "live_redis")
-def test_each_pool_that_a_document_changes_says_who_changed_what_and_why() -> None:
+def test_each_changed_pool_records_actor_change_and_reason() -> None:
     both = document(1)
     both["spec"]["pools"] += document(1, name="q")["spec"]["pools"]
     services.apply_fleet(both, "ada", reason="launch")
@@ -235,7 +235,7 @@ def run(pool: Pool, seconds: int, waiting: float = 5.0) -> None:
         autoscaler.scale_step(begin + dt.timedelta(seconds=second))
 
 
-def test_in_advisory_mode_it_only_says_what_it_would_do(pool: Pool) -> None:
+def test_advisory_mode_only_gives_advice(pool: Pool) -> None:
     autoscaled(pool, "advisory")
     run(pool, 15)
     said = autoscaler.latest(["p"])["p"]

@@ -51,7 +51,7 @@ def test_the_disk_of_every_way_to_keep_kv_can_be_asked_for_at_any_time(kv: str) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_kind_has_a_disk_of_its_own_unless_it_is_told_so(kind: str) -> None:
+def test_a_kind_uses_a_disk_only_if_an_option_says_so(kind: str) -> None:
     assert volume_of(row(kind)) == ""
 
 
@@ -66,7 +66,7 @@ def test_the_address_of_a_pool_that_is_needed_is_that_of_its_ready_instance() ->
 
 
 @pytest.mark.django_db
-def test_without_a_ready_instance_of_what_it_needs_nothing_starts() -> None:
+def test_nothing_starts_without_a_ready_instance_of_the_needed_pool() -> None:
     master(State.LOADING)
     with pytest.raises(DependencyNotReady, match="pool m, which it needs, has no ready instance"):
         peers_of(started("vllm", STORE))

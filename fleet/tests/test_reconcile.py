@@ -99,7 +99,7 @@ def test_each_state_has_its_next_step(pool: dict, instance: dict, action: str, w
         ({"state": "stopping", "stop_deadline": NOW}, False),
     ],
 )
-def test_only_what_failed_counts_as_a_failure(instance: dict, failure: bool) -> None:
+def test_only_failures_count_as_failures(instance: dict, failure: bool) -> None:
     (action,) = plan([POOL], [an_instance(**instance)], NOW, [MARS])
     assert (action.kind, action.failure) == ("kill", failure)
 
@@ -149,9 +149,7 @@ def test_a_restart_that_somebody_asks_for_does_not_wait_for_its_turn() -> None:
         ({"state": "stopping", "since": NOW - LOST_AFTER_S, "stop_deadline": NOW}, "rest", "its node mars is lost"),
     ],
 )
-def test_what_is_on_a_node_that_is_away_waits_for_it_where_it_may_be_nowhere_else(
-    instance: dict, action: str, words: str
-) -> None:
+def test_an_instance_pinned_to_a_silent_node_waits_for_it(instance: dict, action: str, words: str) -> None:
     actions = plan([a_pool(**ONLY_MARS)], [an_instance(**instance)], NOW, [AWAY])
     assert [one.kind for one in actions] == ([action] if action else [])
     assert all(words in one.reason for one in actions)
@@ -170,7 +168,7 @@ def test_a_node_that_is_drained_gives_its_instances_away_where_there_is_another_
     assert (action.kind, action.reason) == ("drain", "node mars is being drained")
 
 
-def test_an_instance_on_a_node_where_it_may_not_be_any_more_moves() -> None:
+def test_an_instance_moves_off_a_node_that_its_placement_no_longer_allows() -> None:
     model = Model(a_pool(placement=Placement(nodes=("venus",))), [READY], [MARS, NodeView("venus")])
     for _ in range(20):
         model.step()

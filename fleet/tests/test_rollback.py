@@ -70,7 +70,7 @@ def test_a_rollback_is_a_new_version_with_the_old_configuration(world: World) ->
         rollback_pool("p", "ada", number=1)
 
 
-def test_a_pool_may_go_back_by_itself(world: World) -> None:
+def test_a_pool_can_roll_back_by_itself(world: World) -> None:
     automatic = {"on_failure": "rollback"}
     proven(world, update=automatic)
     apply(world, update=automatic, dies=LAST_WORDS)
@@ -81,7 +81,7 @@ def test_a_pool_may_go_back_by_itself(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_halted_change_goes_on_when_told_to_and_another_document_is_another_change(world: World) -> None:
+def test_a_halted_change_resumes_on_request_and_another_document_is_another_change(world: World) -> None:
     halted(world)
     resume_pool("p", "ada", "fixed")
     with pytest.raises(NotPossible, match="no change is halted"):
@@ -133,7 +133,7 @@ def test_each_other_configuration_is_a_version_and_replicas_are_not() -> None:
 
 
 @pytest.mark.usefixtures("_rows")
-def test_a_pool_that_had_no_versions_yet_keeps_what_it_was() -> None:
+def test_a_pool_without_versions_keeps_its_configuration() -> None:
     services.apply_fleet(document(1, flavour=1), "ada")
     pool().versions.all().delete()
     services.apply_fleet(document(1, flavour=2), "ada")

@@ -34,13 +34,15 @@ def kinds(pool: DesiredPool, instances: list) -> list[tuple[str, str]]:
         ({"strategy": "surge", "max_surge": 3, "max_unavailable": 1}, 8, 3, 1),
     ],
 )
-def test_how_many_may_be_out_or_in_addition(given_update: dict, replicas: int, surge: int, unavailable: int) -> None:
+def test_the_limits_of_unavailable_and_surge_instances(
+    given_update: dict, replicas: int, surge: int, unavailable: int
+) -> None:
     update = Update(**given_update)
     assert (update.surge(replicas), update.unavailable(replicas)) == (surge, unavailable)
 
 
 @given(st.integers(1, 12), st.integers(1, 4))
-def test_in_place_never_more_are_out_than_may_be(replicas: int, unavailable: int) -> None:
+def test_in_place_never_exceeds_max_unavailable(replicas: int, unavailable: int) -> None:
     model = Model(changing(replicas, Update(max_unavailable=unavailable)), pool_of(replicas, config_hash="old"))
     for _ in range(12 * replicas + 12):
         model.step()
@@ -95,7 +97,7 @@ def test_a_configuration_that_does_not_come_up_halts_the_change_and_the_old_one_
     assert model.starts <= 2 * (update.surge(replicas) + update.unavailable(replicas))
 
 
-def test_while_halted_what_dies_is_started_with_the_configuration_that_worked() -> None:
+def test_while_halted_a_dead_instance_restarts_with_the_last_good_configuration() -> None:
     pool = changing(3, Update(), halted="p-0 failed")
     fleet = pool_of(3, config_hash="old")
     fleet[1] = dataclasses.replace(fleet[1], state="failed", next_start_at=NOW - 1)
@@ -121,7 +123,7 @@ def test_with_the_automatic_way_back_the_pool_has_the_old_configuration_again() 
     assert [(row.config_hash, row.state) for row in model.rows.values()] == [("old", "ready")] * 4
 
 
-def test_one_failure_of_what_was_ready_does_not_halt_a_change_but_two_do() -> None:
+def test_one_failure_of_a_ready_instance_does_not_halt_a_change_but_two_do() -> None:
     pool, fleet = changing(4, Update()), pool_of(4, config_hash="old")
     fleet[0] = an_instance(state="failed", failures=1, was_ready=True, next_start_at=NOW + 9)
     assert kinds(pool, fleet) == []
@@ -140,7 +142,7 @@ def test_a_change_does_not_begin_while_a_pool_that_it_needs_is_away() -> None:
         assert kinds(changing(2, update, needs=("store",)), pool_of(2, config_hash="old")) == []
 
 
-def test_scaling_down_takes_those_that_serve_nobody_and_then_the_idlest() -> None:
+def test_scaling_down_takes_unready_instances_first_and_then_the_idlest() -> None:
     fleet = [dataclasses.replace(one, load=load) for one, load in zip(pool_of(5), (4, 0, 2, 1, 9), strict=True)]
     fleet[4] = dataclasses.replace(fleet[4], state="loading")
     assert kinds(a_pool(replicas=2), fleet) == [("retire", "p-4"), ("retire", "p-1"), ("retire", "p-3")]

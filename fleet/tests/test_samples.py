@@ -25,7 +25,7 @@ def moved(*points: tuple[float, float]) -> InstanceReadings:
     return made
 
 
-def test_the_hit_rate_is_of_what_was_asked_in_the_last_minute() -> None:
+def test_the_hit_rate_covers_the_last_minute() -> None:
     assert history((0, 0, 0), (60, 100, 50)).hit_rate() == 0.5
     assert history((0, 0, 0), (30, 1000, 0), (60, 1000, 0), (90, 1100, 100)).hit_rate() == 1.0
 

@@ -72,9 +72,7 @@ def test_a_pool_with_a_placement_names_no_node() -> None:
         ("autoscale", {"slo_ttft_p90_ms": {"warm": 0}}, "autoscale.slo_ttft_p90_ms.warm", "allowed: 1 to"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_path_and_what_is_allowed(
-    section: str, value: Any, path: str, words: str
-) -> None:
+def test_each_problem_has_its_path_and_allowed_values(section: str, value: Any, path: str, words: str) -> None:
     assert words in problems(**{section: value})[path]
 
 

@@ -91,11 +91,11 @@ def test_what_is_left_out_takes_its_default() -> None:
         ("spec.pools.0.engine.tp", 3, "spec.pools[0].engine.tp", "tp 1, 2, 4, 8"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_path_and_what_is_allowed(path: str, value: Any, where: str, words: str) -> None:
+def test_each_problem_has_its_path_and_allowed_values(path: str, value: Any, where: str, words: str) -> None:
     assert words in problems(changed(path, value))[where]
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     wrong = changed("spec.pools.0.replicas", -1)
     wrong["spec"]["pools"][0]["engine"]["seed"] = "one"
     wrong["metadata"]["name"] = ""
@@ -125,7 +125,7 @@ def pool(**engine: Any) -> PoolSpec:
     return PoolSpec("p", "m", "sim", 1, "default", "local", engine)
 
 
-def test_the_hash_changes_with_what_an_engine_is_started_with_and_with_nothing_else() -> None:
+def test_the_hash_changes_only_with_the_options_of_a_start() -> None:
     assert config_hash(pool()) == config_hash(pool(seed=1)) == config_hash(pool(time_scale=1))
     assert config_hash(pool()) != config_hash(pool(seed=2))
     assert config_hash(PoolSpec("p", "m", "sim", 9, "other")) == config_hash(pool())

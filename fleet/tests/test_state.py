@@ -48,7 +48,7 @@ def test_a_process_that_ended_has_failed_with_its_last_words(state: str) -> None
     assert gone == Move("failed", f"the process ended while {state}: its log ends with: boom", failure=True)
 
 
-def test_a_process_that_was_told_to_end_is_stopped_or_failed_as_it_was_meant() -> None:
+def test_a_terminated_process_is_stopped_or_failed_as_intended() -> None:
     assert move("stopping", alive=False) == Move("stopped", "answers")
     assert move("stopping", alive=False, record={"failing": True}) == Move("failed", "answers")
 
@@ -77,7 +77,7 @@ def test_a_suspended_process_is_taken_out_at_once(state: str) -> None:
     assert (out.to, "suspended" in out.reason) == ("unreachable", True)
 
 
-def test_busy_is_told_from_dead_by_figures_that_move() -> None:
+def test_moving_metrics_distinguish_busy_from_dead() -> None:
     busy = move(health="slow", silent_s=60)
     assert busy is not None
     assert (busy.to, busy.reason.startswith("busy")) == ("ready", True)

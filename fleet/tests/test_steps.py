@@ -78,7 +78,7 @@ def test_a_start_order_that_is_lost_is_given_again_in_a_new_epoch_and_the_old_on
     assert selectors.instance("p-0").pid is None
 
 
-def test_of_two_who_move_an_instance_only_one_does() -> None:
+def test_of_two_workers_that_move_an_instance_only_one_succeeds() -> None:
     first, second = declare(), selectors.instance("p-0")
     assert move(first, State.DRAINING, "one")
     assert not move(second, State.UNREACHABLE, "two")
@@ -160,7 +160,7 @@ def test_a_pool_of_a_kind_that_is_no_more_does_not_stop_the_others(monkeypatch: 
     assert step() == []
 
 
-def test_routers_hear_only_of_what_changed() -> None:
+def test_routers_get_only_changed_values() -> None:
     declare()
     assert publish_step() == ["p"]
     assert publish_step() == []
@@ -183,9 +183,7 @@ def test_routers_hear_only_of_what_changed() -> None:
         ({"config_hash": "another"}, False),
     ],
 )
-def test_routers_and_pages_are_told_of_each_instance_whether_it_is_as_declared(
-    fields: dict[str, Any], matches: bool
-) -> None:
+def test_each_published_instance_says_whether_it_matches_its_declaration(fields: dict[str, Any], matches: bool) -> None:
     declare()
     Instance.objects.update(**fields)
     publish_fleet("p")
@@ -322,7 +320,7 @@ def test_a_restart_cuts_a_back_off_short() -> None:
     assert selectors.instance("p-0").reason == "restart asked by ada: fixed"
 
 
-def test_wanted_counts_only_what_is_meant_to_run() -> None:
+def test_wanted_counts_only_instances_that_should_run() -> None:
     declare(3)
     assert selectors.pool_ready("p") == (3, 3)
     Instance.objects.filter(name="p-1").update(desired="stopped", state=State.STOPPED)
@@ -356,7 +354,7 @@ def test_pruning_leaves_the_pools_of_experiments_alone() -> None:
     assert not Pool.objects.get(name="exp-7").removed
 
 
-def test_a_pool_of_an_experiment_goes_when_it_is_told_to_or_after_a_day() -> None:
+def test_a_pool_of_an_experiment_is_removed_on_request_or_after_a_day() -> None:
     experiment_pool()
     assert services.delete_ephemeral_pool("p", "run 7") is False
     assert expire_step(timezone.now()) == 0

@@ -57,7 +57,7 @@ def test_a_scrape_tells_that_the_node_is_there(db: None, live_redis: redis.Redis
         tasks.scraper.cache_clear()
 
 
-def test_everything_stops_at_once_and_what_should_run_stays_declared(world: World) -> None:
+def test_everything_stops_at_once_and_the_desired_state_stays(world: World) -> None:
     world.apply(2)
     world.until_ready(2)
     assert sorted(stop_all("local", grace_s=5).names) == ["p-0", "p-1"]
@@ -80,7 +80,7 @@ def test_the_status_command_shows_each_instance_and_fails_while_one_is_missing(
     assert caught.value.code == 1
 
 
-def test_the_stop_command_names_what_it_stopped(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_stop_command_names_the_stopped_instances(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.apply(1)
     world.until_ready(1)
     call_command("fleet_stop_all", "--grace", "5")
@@ -94,7 +94,7 @@ def test_the_stop_command_fails_where_pods_run_and_it_has_no_cluster(db: None) -
         call_command("fleet_stop_all", "--node", "k8s")
 
 
-def test_the_export_command_prints_what_was_applied(
+def test_the_export_command_prints_the_applied_document(
     db: None, fake_kind: None, live_redis: redis.Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fleet import services

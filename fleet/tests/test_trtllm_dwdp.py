@@ -135,7 +135,7 @@ def test_replicas_that_split_a_group_are_refused(engine: dict[str, Any], replica
     assert problem.text == f"would split a group of instances, which serves only whole; allowed: {allowed}"
 
 
-def test_a_context_server_tells_which_experts_it_holds_and_copies() -> None:
+def test_a_context_server_lists_its_held_and_copied_experts() -> None:
     spec = build(TRTLLM.spec, {**GROUP, "dwdp_groups": 2, "prefill_instances": 8})
     assert TRTLLM.facts(spec, launch(5)) == (
         ("DWDP", "rank 1 of 4 in group 1"),
@@ -152,7 +152,7 @@ def test_a_stored_pool_that_would_be_refused_today_is_still_shown() -> None:
     assert json.loads(text)["dwdp_config"]["num_experts_per_worker"] == 1
 
 
-def test_generation_servers_may_span_more_gpus() -> None:
+def test_generation_servers_can_span_more_gpus() -> None:
     given = {**GROUP, "attention_dp": True, "tensor_parallel": 4, "gpus": [*map(str, range(12))]}
     spec = build(TRTLLM.spec, given)
     context, generation = launch(3), launch(5)

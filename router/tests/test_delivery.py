@@ -217,7 +217,7 @@ FULL = {"admission.max_inflight_per_instance": 1}
 
 
 @pytest.mark.parametrize("ends", ["stop", "full", "standstill", "generation"])
-async def test_a_queued_request_keeps_its_arm_and_is_decided_by_what_is_in_force_at_its_turn(world, ends):
+async def test_a_queued_request_keeps_its_arm_and_is_decided_by_the_version_in_force_at_its_turn(world, ends):
     w = await world(first_then_wait)
     await split(w, 1.0, overrides=FULL)
     body = {"model": "llama", "prompt": "x", "stream": True}

@@ -105,7 +105,7 @@ async def by_prompt(engine, request, writer):
 
 
 @pytest.mark.slow
-async def test_tallies_are_what_the_receipts_say(world):
+async def test_tallies_agree_with_the_receipts(world):
     w = await world(by_prompt)
     await split(w, 0.5, slow=SLOW)
     answers = []
@@ -164,7 +164,7 @@ async def test_requests_before_the_end_of_the_warm_up_are_not_counted(world):
     assert (await written(w))["cells"] == {}
 
 
-async def test_each_generation_counts_anew_and_leaves_out_what_began_before_it(world):
+async def test_each_generation_counts_from_zero_and_leaves_out_earlier_requests(world):
     w = await world(hang)
     await split(w, 0.5)
     asking = asyncio.ensure_future(w.ask(stream=True))

@@ -50,7 +50,7 @@ async def test_the_receipt_names_the_key_and_never_tells_it(world):
     assert ALICE not in str(receipt)
 
 
-async def test_without_a_key_nobody_is_served_where_one_is_required(world):
+async def test_a_request_without_a_required_key_is_refused(world):
     w = await keyed(world, key_entry(ALICE))
     response = await w.ask()
     assert (response.status_code, code_of(response)) == (401, "missing_api_key")
@@ -91,7 +91,7 @@ async def test_a_key_opens_its_pools_only(world):
     assert (await w.ask(headers=bearer(BOB))).status_code == 200
 
 
-async def test_a_pool_may_require_keys_alone(world):
+async def test_a_single_pool_can_require_keys(world):
     w = await keyed(world, key_entry(ALICE), required=("closed",))
     for pool in ("closed", "exp-1"):
         w.published.policy(pool)
@@ -171,7 +171,7 @@ async def test_before_the_keys_are_known_everybody_is_asked_to_come_back(publish
 
 @pytest.mark.parametrize("headers", [{}, bearer(ALICE)])
 @pytest.mark.parametrize("raw", ["garbage", '{"schema":2,"required":[],"keys":[]}', '{"schema":1,"keys":[{"id":"x"}]}'])
-async def test_keys_that_cannot_be_read_at_the_start_let_nobody_in(published, redis_url, raw, headers):
+async def test_unreadable_keys_at_the_start_refuse_every_request(published, redis_url, raw, headers):
     async with started_with(published, redis_url, raw) as w:
         refused = await w.ask(headers=headers)
         assert (refused.status_code, code_of(refused)) == (503, "keys_unreadable")
@@ -212,14 +212,14 @@ async def test_limits_that_cannot_be_read_leave_the_last_ones_in_force(world):
     assert [(await w.ask(headers=bearer(ALICE))).status_code for _ in range(2)] == [200, 429]
 
 
-async def test_a_router_may_require_keys_whatever_is_published(world):
+async def test_a_router_can_require_keys_whatever_is_published(world):
     w = await keyed(world, key_entry(ALICE), required=())
     w.router.pools.auth.required_everywhere = True
     assert code_of(await w.ask()) == "missing_api_key"
     assert (await w.ask(headers=bearer(ALICE))).status_code == 200
 
 
-async def test_beyond_the_loopback_interface_open_doors_are_told_in_the_health(world):
+async def test_health_warns_of_a_public_router_that_requires_no_keys(world):
     w = await world(None)
     auth = w.router.pools.auth
     assert (await w.client.get("/healthz")).json()["warnings"] == []
@@ -230,7 +230,7 @@ async def test_beyond_the_loopback_interface_open_doors_are_told_in_the_health(w
     assert (await w.client.get("/healthz")).json()["warnings"] == []
 
 
-async def test_the_last_use_of_a_key_and_its_requests_are_told(world):
+async def test_the_last_use_of_a_key_and_its_requests_are_published(world):
     w = await keyed(world, key_entry(ALICE))
     await w.ask(headers=bearer(ALICE))
     await w.until(lambda: w.published.client.hget(redis_keys.API_KEYS_USED, "alice"))
@@ -270,7 +270,7 @@ def test_keys_of_a_wrong_shape_are_refused_whole(value):
         read(ApiKeysValue, stored(value))
 
 
-async def test_a_body_is_not_read_of_who_shows_a_wrong_key(world):
+async def test_a_body_sent_with_a_wrong_key_is_not_read(world):
     w = await keyed(world, key_entry(ALICE))
     reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(w.client.base_url).port)
     writer.write(
@@ -280,7 +280,7 @@ async def test_a_body_is_not_read_of_who_shows_a_wrong_key(world):
     writer.close()
 
 
-def test_a_router_alone_is_told_by_its_file_who_is_served(capsys):
+def test_a_standalone_router_admits_the_keys_of_its_file(capsys):
     with pytest.raises(SystemExit):
         arguments(["--instances", "http://127.0.0.1:1", "--require-keys"])
     why = "--require-keys goes with --redis only: with --instances, give --keys FILE"
@@ -296,9 +296,7 @@ def test_a_router_alone_is_told_by_its_file_who_is_served(capsys):
         (["--host", "0.0.0.0", "--require-keys"], False),
     ],
 )
-async def test_open_doors_beyond_the_loopback_interface_are_told_in_the_log(
-    published, redis_url, caplog, flags, warned
-):
+async def test_the_log_warns_of_a_public_router_that_requires_no_keys(published, redis_url, caplog, flags, warned):
     published.keys()
     shared = source(arguments(["--redis", redis_url, *flags]), "http://x")
     await shared.start()

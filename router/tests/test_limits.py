@@ -25,7 +25,7 @@ from router.tests.test_keys import ALICE, bearer, keyed
 USED = USAGE["prompt_tokens"] + USAGE["completion_tokens"]
 
 
-async def test_requests_beyond_the_limit_are_refused_and_told_when_to_come_back(world):
+async def test_requests_beyond_the_limit_are_refused_with_a_retry_after(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=3))
     answers = [await w.ask(headers=bearer(ALICE)) for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
@@ -34,7 +34,7 @@ async def test_requests_beyond_the_limit_are_refused_and_told_when_to_come_back(
     assert len(w.engines[0].received) == 3
 
 
-async def test_answers_tell_what_is_left_by_the_names_that_openai_uses(world):
+async def test_answers_carry_the_remaining_limit_in_openais_headers(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=10, tokens_per_min=100_000))
     headers = (await w.ask(headers=bearer(ALICE), max_tokens=100)).headers
     assert headers["x-ratelimit-limit-requests"] == "10"
@@ -196,7 +196,7 @@ async def test_a_debt_larger_than_a_bucket_is_paid_before_anything_else_passes(b
     assert meter.budgets["tokens"].held <= -900.0 + 60.0
 
 
-async def test_a_prompt_that_no_minute_has_room_for_is_told_so(world):
+async def test_a_prompt_larger_than_a_minutes_limit_is_refused_as_that(world):
     w = await keyed(world, key_entry(ALICE, tokens_per_min=100))
     refused = await w.ask(headers=bearer(ALICE), prompt="x" * 10_000)
     assert (refused.status_code, code_of(refused)) == (429, "request_too_large_for_key")

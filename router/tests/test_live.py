@@ -74,7 +74,7 @@ async def test_an_unreadable_policy_is_counted_and_the_last_good_one_stays(world
 
 
 @pytest.mark.parametrize("sha256", [document.sha256(document.default("lpwl")), ""])
-async def test_a_policy_that_is_not_what_its_sha256_says_is_counted_and_the_last_good_one_stays(world, sha256):
+async def test_a_policy_that_does_not_match_its_sha256_is_counted_and_the_last_good_one_stays(world, sha256):
     w = await world(None)
     value = {"policy": "default", "version": 7, "document": document.default("session_sticky"), "sha256": sha256}
     w.published.client.set(redis_keys.policy_key("demo"), stored(value))
@@ -124,7 +124,7 @@ async def test_a_session_moves_when_its_instance_drains(world):
     assert (await w.ask(headers={"x-session-id": "s"})).headers["x-weir-instance"] == away
 
 
-async def test_a_new_epoch_ends_what_ran_in_the_old_one(world):
+async def test_a_new_epoch_ends_the_requests_of_the_old_one(world):
     w = await world(first_then_wait)
     body = {"model": "llama", "prompt": "x", "stream": True}
     async with w.client.stream("POST", "/v1/completions", json=body) as running_stream:
@@ -135,7 +135,7 @@ async def test_a_new_epoch_ends_what_ran_in_the_old_one(world):
     assert b"upstream_failed" in rest
 
 
-async def test_a_new_epoch_forgets_what_the_instance_had_cached(world):
+async def test_a_new_epoch_forgets_the_cache_of_its_instance(world):
     w = await world(None)
     await w.ask(prompt="x" * 5_000)
     assert demo(w).index.chunks("demo-0") > 0
@@ -248,14 +248,14 @@ async def test_a_pool_without_a_policy_is_served_under_the_default_and_says_so(w
     assert json.loads(live_redis.get(redis_keys.fleet_key("bare")))["model"] == "other"
 
 
-async def test_a_pool_with_nobody_ready_is_degraded(world):
+async def test_a_pool_without_a_ready_instance_is_degraded(world):
     w = await world(None)
     w.published.fleet(entry("demo-0", w.engines[0].url, routable=False, state="failed"))
     await w.until(lambda: "pool demo: none of 1 instances is ready" in w.router.source.live.degraded())
     assert (await w.client.get("/healthz")).json()["status"] == "degraded"
 
 
-async def test_samples_that_stopped_coming_are_told_in_health(world, live_redis):
+async def test_health_reports_samples_that_have_stopped(world, live_redis):
     w = await world(None)
     sample = {"id": "demo-0", "pool": "demo", "epoch": 1, "at": time.time() - 20, "kv_usage": 0.5, "waiting": 0}
     live_redis.set(redis_keys.instance_key("demo-0"), stored(sample))

@@ -24,7 +24,7 @@ def test_role_and_connector_reach_the_policy() -> None:
     assert (view.role, view.connector, endpoint.kv) == ("prefill", "nixl", KvFacts(bytes_per_token=131072))
 
 
-def test_a_role_that_nobody_knows_makes_the_fleet_unreadable() -> None:
+def test_an_unknown_role_makes_the_fleet_unreadable() -> None:
     raw = stored({"at": 2.0, "model": "llama", "instances": [entry("demo-0", "http://127.0.0.1:1", role="cook")]})
     with pytest.raises(Unreadable, match=re.escape("Invalid enum value 'cook' - at `$.instances[0].role`")):
         read(FleetValue, raw)

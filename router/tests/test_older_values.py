@@ -67,7 +67,7 @@ def test_a_pool_that_was_removed_and_declared_again_begins_anew():
 # A router
 
 
-async def test_an_older_policy_is_refused_told_and_counted_until_redis_holds_a_newer_one(world, caplog):
+async def test_an_older_policy_is_refused_reported_and_counted_until_redis_holds_a_newer_one(world, caplog):
     w = await world(None, order=10)
     w.published.policy(order=9, classes__heavy_new_tokens=9000)
     await polled(w)
@@ -116,7 +116,7 @@ async def test_a_redis_that_comes_back_with_an_older_policy_is_refused(world, li
     assert demo(w).version == 2
 
 
-async def test_the_control_plane_is_told_what_a_router_refuses(world, live_redis: redis.Redis):
+async def test_a_router_reports_refused_values_to_the_control_plane(world, live_redis: redis.Redis):
     w = await world(None, order=10)
     w.published.policy(order=9)
     await polled(w)

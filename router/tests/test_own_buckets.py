@@ -11,12 +11,12 @@ def token_request(needed, wanted=None, *, kind="requests", limit=60):
     return TokenRequest(kind, limit, needed, needed if wanted is None else wanted)
 
 
-def test_a_new_key_has_a_full_minute_and_is_lent_what_it_wants():
+def test_a_new_key_has_a_full_bucket_and_is_granted_what_it_asks_for():
     grant = LocalBuckets().lend("ci", [token_request(1, 5)], now=0)
     assert (grant.wait_s, grant.granted, grant.left) == (0, (5,), (55,))
 
 
-def test_an_empty_bucket_says_how_long_until_it_holds_what_is_needed():
+def test_an_empty_bucket_says_when_it_will_hold_enough():
     buckets = LocalBuckets()
     buckets.lend("ci", [token_request(60)], now=0)
     grant = buckets.lend("ci", [token_request(3)], now=1)
@@ -54,7 +54,7 @@ async def test_it_lends_by_the_clock_of_the_loop():
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.integers(1, 60)), max_size=60))
-def test_nobody_is_lent_more_than_the_bucket_and_what_flowed_into_it(steps):
+def test_grants_never_exceed_the_bucket_and_its_refill(steps):
     buckets, now, lent = LocalBuckets(), 0.0, 0.0
     for pause, needed in steps:
         now += pause

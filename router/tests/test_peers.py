@@ -99,7 +99,7 @@ async def test_a_router_that_leaves_says_so(two, live_redis):
 
 
 @pytest.mark.slow
-async def test_a_router_that_starts_learns_what_was_sent_before(two, redis_url):
+async def test_a_starting_router_learns_the_prompts_sent_before(two, redis_url):
     w, other, _ = await two(None, None)
     await w.ask(prompt=PROMPT)
     await w.until(lambda: other.source.peers.taken == 1)
@@ -149,7 +149,7 @@ class Asked:
         self.request = replace(NOT_READ, chunks=chunks)
 
 
-async def test_what_cannot_be_told_is_bounded():
+async def test_prompts_that_cannot_be_published_are_bounded():
     peers = RouterPeers(None, Pools(), "router-1")
     peers._others["router-2"] = (time.monotonic(), {})
     half = list(range(PENDING_HASHES // 2))

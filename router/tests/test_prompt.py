@@ -50,7 +50,7 @@ def test_text_and_text_parts_are_the_same():
     assert rendered("/v1/chat/completions", messages=[{"role": "user", "content": parts}]) == whole
 
 
-def test_responses_input_may_be_text_or_turns():
+def test_responses_input_is_text_or_turns():
     text = rendered("/v1/responses", instructions="be brief", input="hello")
     turns = rendered("/v1/responses", instructions="be brief", input=[{"role": "user", "content": "hello"}])
     assert text == turns
@@ -72,7 +72,7 @@ def test_an_image_counts_by_its_identity_and_not_by_its_bytes():
     assert image("a" * 100_000) != image("b" * 100_000)
 
 
-def test_anthropics_system_may_be_text_or_blocks():
+def test_anthropics_system_is_text_or_blocks():
     blocks = [{"type": "text", "text": "be brief"}]
     assert rendered("/v1/messages", system="be brief", messages=[]) == rendered(
         "/v1/messages", system=blocks, messages=[]
@@ -103,7 +103,7 @@ def test_a_score_is_of_one_text_beside_each_of_several_whatever_the_two_are_call
     assert reranked == rendered("/v1/score", text_1="fox", text_2=others)
 
 
-def test_a_pooled_prompt_may_be_text_or_a_conversation():
+def test_a_pooled_prompt_is_text_or_a_conversation():
     messages = [{"role": "user", "content": "fox"}]
     assert rendered("/pooling", messages=messages) == rendered("/v1/chat/completions", messages=messages)
     assert rendered("/classify", input="fox") == b"fox"

@@ -73,7 +73,7 @@ def test_a_lone_prefill_elsewhere_counts_as_well() -> None:
     assert seen.rates.prefill_tokens_per_s == 2000
 
 
-def test_setup_and_rate_of_transfers_are_told_apart_by_their_sizes() -> None:
+def test_setup_and_rate_of_transfers_are_separated_by_their_sizes() -> None:
     seen = RateEstimates()
     for size in (1_000_000, 2_000_000, 8_000_000):
         seen.ended(moved(size, 0.020 + size / 1e8))

@@ -77,7 +77,7 @@ async def test_one_that_nothing_was_decided_for_is_whole_as_well(world):
     assert json.loads(copy[1][b"r"]) == whole
 
 
-def test_times_are_told_to_the_microsecond():
+def test_times_are_recorded_to_the_microsecond():
     call = Call("r1", "/v1/completions", at=0.0, started=10.0)
     call.outcome = Outcome(queued_s=0.0012345678, first_byte=10.25, e2e_ms=1.0006)
     made = receipts.receipt(call, "router-1")
@@ -90,7 +90,7 @@ async def test_a_whole_answer_tells_no_time_to_first_token(world):
     assert (receipt["ttft_ms"], receipt["tpot_ms"], receipt["output_tokens"]) == (None, None, 3)
 
 
-async def test_retries_are_told_with_what_failed(world):
+async def test_retries_are_recorded_with_the_failed_instance(world):
     w = await world(hang_up, None)
     receipt = await w.receipt(await w.ask())
     assert receipt["retries"] == 1
@@ -112,7 +112,7 @@ async def test_each_outcome_has_its_name(world):
     assert (unknown["outcome"], unknown["code"], unknown["class"]) == ("refused", "model_not_found", None)
 
 
-async def test_what_the_cache_held_is_told_beside_what_was_predicted(world):
+async def test_cached_tokens_are_recorded_beside_the_predicted_ones(world):
     w = await world(None)
     first = await w.receipt(await w.ask(prompt="x" * 4096))
     second = await w.receipt(await w.ask(prompt="x" * 4096))
@@ -127,7 +127,7 @@ async def test_receipts_end_by_themselves(world):
     assert 0 < w.published.client.ttl(redis_keys.receipt_key("r1")) <= redis_keys.RECEIPT_TTL_S
 
 
-async def test_the_window_of_a_class_counts_what_ended(world):
+async def test_the_window_of_a_class_counts_ended_requests(world):
     w = await world(None)
     for _ in range(3):
         await w.ask(stream=True, user="s")
@@ -144,7 +144,7 @@ async def test_the_window_of_a_class_counts_what_ended(world):
     assert {name for by in window["chosen"].values() for name in by} == {"demo-0"}
 
 
-async def test_load_in_flight_is_told_to_the_other_routers(world):
+async def test_load_in_flight_is_published_to_the_other_routers(world):
     w = await world(hang)
     asking = asyncio.ensure_future(w.ask(prompt="x" * 400))
     await w.until(lambda: w.engines[0].received)

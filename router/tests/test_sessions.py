@@ -51,7 +51,7 @@ async def test_a_growing_conversation_without_a_name_is_recognised(world):
     assert len(instances) == 1
 
 
-async def test_conversations_that_only_share_a_system_prompt_are_told_apart():
+async def test_conversations_that_only_share_a_system_prompt_are_different_sessions():
     affinity = Affinity()
     first = affinity.session_of_chain([1, 2, 3])
     assert affinity.session_of_chain([1, 2, 4]) != first
@@ -131,7 +131,7 @@ async def test_a_pool_that_is_added_while_sessions_are_written_is_no_error(world
     assert affinity.changed == {}
 
 
-def test_what_could_not_be_written_is_kept_but_for_what_changed_since(monkeypatch):
+def test_unwritten_sessions_are_kept_unless_they_changed_since(monkeypatch):
     monkeypatch.setattr("router.pool.affinity.KEPT", 3)
     affinity = Affinity()
     for session in ("a", "b", "c", "d"):

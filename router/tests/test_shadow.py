@@ -36,7 +36,7 @@ async def shadow_of(w):
     return value["shadow"]
 
 
-async def test_a_receipt_says_what_the_candidate_would_have_decided(world, monkeypatch):
+async def test_a_receipt_has_the_candidates_shadow_decision(world, monkeypatch):
     monkeypatch.setattr("router.telemetry.shadow.COST", 1.0)  # else a busy machine halves the sample
     w = await world(hang, None)
     await split(w, 0.0, shadow=1.0)
@@ -112,7 +112,7 @@ async def test_a_candidate_that_raises_in_shadow_is_counted_and_harms_no_request
     assert w.router.pools.get("demo").split.trouble(0.0) == ""
 
 
-async def test_a_candidate_that_refuses_what_live_serves_is_counted(world):
+async def test_a_candidate_that_refuses_a_request_of_live_is_counted(world):
     w = await world(hang, strategy="round_robin")
     await split(w, 0.0, shadow=1.0, overrides={"admission.max_inflight_per_instance": 1})
     asking = [asyncio.ensure_future(w.ask()) for _ in range(2)]

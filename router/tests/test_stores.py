@@ -22,7 +22,7 @@ def test_a_new_pool_remembers_nothing_and_every_store_has_a_limit(pool):
     assert all(most > 0 for _, most in stores(pool).values())
 
 
-def test_each_store_counts_what_is_put_into_it(pool):
+def test_each_store_counts_its_entries(pool):
     pool.affinity.bind("a", "one", 1.0, 60)
     pool.affinity.session_of_chain([7])
     pool.chains.hashes(bytes(2 * SPAN_BYTES))

@@ -33,7 +33,7 @@ def test_the_master_of_mooncake_tells_space_and_hits_of_memory_and_disk() -> Non
     assert found.tiers == {"host": (57 * MIB, 64 * MIB), "disk": (113 * MIB, 1024 * MIB)}
 
 
-def test_a_client_of_mooncake_tells_what_its_disk_moves() -> None:
+def test_a_mooncake_client_reports_its_disk_reads_and_writes() -> None:
     found = read("mooncake_client.txt", MOONCAKE_CLIENT_SCRAPE)
     disk = TierSample(
         read_bytes_total=67 * MIB, read_s_total=0.009854, written_bytes_total=113 * MIB, write_s_total=0.456557

@@ -136,7 +136,7 @@ async def test_all_routers_hash_alike(world, redis_url):
     assert first["blocks"]
 
 
-async def test_a_session_is_nobody_elses_and_may_be_unknown(world):
+async def test_each_session_is_recorded_under_a_hash_of_its_own_or_none(world):
     w = await world(None)
     for user in ("alice", "alice", "bob", None):
         await w.ask(**({"user": user} if user else {}))
@@ -145,7 +145,7 @@ async def test_a_session_is_nobody_elses_and_may_be_unknown(world):
     assert names[3] == ""
 
 
-async def test_requests_that_were_not_served_are_told_by_their_outcome(world):
+async def test_unserved_requests_are_recorded_with_their_outcome(world):
     w = await world(None)
     w.engines[0].script.append(reply({}, 400))
     await w.ask(prompt="x" * 400)
@@ -169,7 +169,7 @@ async def test_prompts_of_token_ids_have_blocks_of_512_ids(world):
     assert (made["block_tokens"], len(hashes(made))) == (512, 2)
 
 
-async def test_the_tokens_of_a_block_follow_what_the_router_has_learned(world):
+async def test_the_tokens_of_a_block_follow_the_learned_ratio(world):
     w = await world(None)
     w.router.pools.get("demo").tokens.per_byte = 0.2
     await w.ask(prompt="x")

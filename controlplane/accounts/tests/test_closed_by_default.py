@@ -44,7 +44,7 @@ def test_a_stranger_is_sent_to_the_sign_in_page_and_back(db, client, path):
     assert client.get(path).headers["Location"] == f"/login?next={path}"
 
 
-def test_a_page_that_asks_for_a_part_of_itself_is_told_and_stays(db, client):
+def test_a_fragment_request_without_a_session_gets_a_signed_out_event_and_no_content(db, client):
     answer = client.get("/policies/", headers={"HX-Request": "true"})
     assert (answer.status_code, answer.headers["HX-Trigger"]) == (204, "weir:signed-out")
     assert not answer.content

@@ -31,12 +31,12 @@ def test_the_first_start_makes_the_administrator_with_a_random_password():
     assert role_of(User.objects.get(username="admin")) == "admin"
 
 
-def test_the_password_is_told_once():
+def test_the_password_is_printed_once():
     assert ensure_admin().password
     assert ensure_admin().password is None
 
 
-def test_a_given_password_is_taken_and_not_told(monkeypatch):
+def test_a_given_password_is_used_and_not_printed(monkeypatch):
     monkeypatch.setenv("WEIR_ADMIN_PASSWORD", "given-by-the-operator")
     assert ensure_admin().password is None
     assert authenticate(username="admin", password="given-by-the-operator") is not None

@@ -53,7 +53,7 @@ def test_a_superuser_of_the_host_counts(db):
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("first", TAKE.values(), ids=TAKE)
 @pytest.mark.parametrize("second", TAKE.values(), ids=TAKE)
-def test_of_two_who_take_it_from_each_other_one_is_refused(monkeypatch, first, second):
+def test_two_administrators_cannot_demote_each_other(monkeypatch, first, second):
     for name in ROLES:  # a migration's, which an earlier test with real transactions may have emptied
         Group.objects.get_or_create(name=name)
     ada, alma = admin("ada"), admin("alma")

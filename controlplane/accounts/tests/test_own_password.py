@@ -57,7 +57,7 @@ def test_the_audit_log_tells_it_without_the_password(nora):
         ("again", "something else", "The two passwords differ."),
     ],
 )
-def test_a_wrong_field_is_told_at_the_field_and_nothing_changes(nora, field, value, said):
+def test_a_wrong_field_is_reported_at_the_field_and_nothing_changes(nora, field, value, said):
     answer = change(signed_in(nora), **{field: value})
     assert answer.status_code == 422
     assert said in answer.content.decode()

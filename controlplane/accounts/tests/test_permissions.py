@@ -15,19 +15,19 @@ from controlplane.permissions import (
 )
 
 
-def test_each_role_may_do_what_the_lower_ones_may():
+def test_each_role_includes_the_lower_ones():
     assert ROLE_SCOPES["viewer"] < ROLE_SCOPES["operator"] < ROLE_SCOPES["admin"]
     assert ROLE_SCOPES["admin"] == set(SCOPES)
 
 
 @pytest.mark.django_db  # said here, because the fixture is asked for by name: its place among the tests depends on it
 @pytest.mark.parametrize(("name", "answers"), [("vera", (1, 0, 0)), ("otto", (1, 1, 0)), ("ada", (1, 1, 1))])
-def test_what_each_of_the_cast_may_do(request, name, answers):
+def test_permissions_of_each_role(request, name, answers):
     user = request.getfixturevalue(name)
     assert (can_view(user), can_operate(user), can_administer(user)) == answers
 
 
-def test_a_stranger_may_nothing():
+def test_a_stranger_can_do_nothing():
     assert not can_view(AnonymousUser())
 
 
@@ -41,7 +41,7 @@ def test_a_deactivated_person_has_no_role(otto):
     assert role_of(otto) == ""
 
 
-def test_a_token_may_what_its_scopes_say():
+def test_a_token_can_do_only_what_its_scopes_allow():
     token = Principal("token", "ci (otto)", "operator", frozenset({"policy:read"}), 1)
     assert has_scope(token, "policy:read")
     assert not has_scope(token, "policy:publish")

@@ -35,7 +35,7 @@ def test_it_never_leads_to_another_site(live_redis, nora, client, target):
     assert sign_in(client, next=target).headers["Location"] == "/live"
 
 
-def test_a_wrong_password_is_told_and_the_name_is_kept(live_redis, nora, client):
+def test_a_wrong_password_is_reported_and_the_name_is_kept(live_redis, nora, client):
     answer = sign_in(client, "wrong")
     assert answer.status_code == 422
     assert b"Name and password do not match" in answer.content

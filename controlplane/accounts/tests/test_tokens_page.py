@@ -46,7 +46,7 @@ def test_a_person_cannot_give_a_token_more_than_their_role_has(otto_client):
     assert not ApiToken.objects.exists()
 
 
-def test_a_viewer_may_make_tokens_that_read(vera_client):
+def test_a_viewer_can_make_tokens_that_read(vera_client):
     assert make(vera_client).status_code == 200
     assert make(vera_client, scopes=["policy:publish"]).status_code == 422
 

@@ -31,7 +31,7 @@ def test_an_administrator_adds_a_user_with_a_role(ada_client):
         ("role", "emperor", b"valid choice"),
     ],
 )
-def test_a_wrong_field_is_told_at_the_field(ada_client, field, value, said):
+def test_a_wrong_field_is_reported_at_the_field(ada_client, field, value, said):
     form = {"username": "nora", "password": "a-long-first-pass", "role": "viewer", field: value}
     answer = ada_client.post("/users/", form)
     assert answer.status_code == 422
@@ -55,7 +55,7 @@ def test_a_deactivated_persons_session_and_tokens_stop_working(ada_client, otto,
     assert caller.get("/policies").status_code == 401
 
 
-def test_they_may_be_activated_again(ada_client, otto):
+def test_they_can_be_activated_again(ada_client, otto):
     ada_client.post(f"/users/{otto.pk}", {"active": "no"})
     ada_client.post(f"/users/{otto.pk}", {"active": "yes"})
     assert fresh(otto).is_active

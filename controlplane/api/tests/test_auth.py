@@ -68,13 +68,13 @@ def test_using_a_token_is_noted_once_a_minute(otto, ci, django_assert_num_querie
     assert ApiToken.objects.get().last_used_at == first
 
 
-def test_a_session_may_read_without_a_csrf_token(otto):
+def test_a_session_can_read_without_a_csrf_token(otto):
     client = Client(enforce_csrf_checks=True)
     client.force_login(otto)
     assert client.get(URL).status_code == 200
 
 
-def test_a_session_may_not_write_without_a_csrf_token(policy, otto):
+def test_a_session_cannot_write_without_a_csrf_token(policy, otto):
     client = Client(enforce_csrf_checks=True)
     client.force_login(otto)
     answer = client.post(OPEN)
@@ -82,7 +82,7 @@ def test_a_session_may_not_write_without_a_csrf_token(policy, otto):
     assert "CSRF" in answer.json()["detail"]
 
 
-def test_a_session_with_a_csrf_token_may_write(policy, otto):
+def test_a_session_with_a_csrf_token_can_write(policy, otto):
     client = Client(enforce_csrf_checks=True)
     client.force_login(otto)
     client.get("/tokens/")

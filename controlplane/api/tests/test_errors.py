@@ -131,7 +131,7 @@ def test_no_operation_takes_keys_that_it_does_not_read(db, client):
 @pytest.mark.parametrize(
     ("method", "path"), [("PATCH", "/policies/default/draft"), ("PUT", "/fleet"), ("POST", "/tokens")]
 )
-def test_a_body_beyond_the_limit_is_too_large_and_told_the_limit(policy, ada_api, method, path, settings):
+def test_a_body_beyond_the_limit_is_refused_with_the_limit(policy, ada_api, method, path, settings):
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1_000
     assert "1,000 bytes" in problem(ada_api.call(method, path, {"name": "x" * 2_000}), 413)["detail"]
 

@@ -49,7 +49,7 @@ def test_a_revoked_token_gets_no_replay(policy, ci):
     assert ci.post("/policies/default/draft", Idempotency_Key="k1").status_code == 401
 
 
-def test_a_request_still_running_elsewhere_is_told_to_wait(policy, ci):
+def test_a_repeated_request_that_still_runs_elsewhere_is_asked_to_wait(policy, ci):
     ci.post("/policies/default/draft", Idempotency_Key="k1")
     IdempotentAnswer.objects.update(status=0)
     answer = ci.post("/policies/default/draft", Idempotency_Key="k1")

@@ -16,7 +16,7 @@ def test_a_parameter_says_where_it_stands_and_its_range() -> None:
     assert (limit.place, limit.required, limit.allowed) == ("query", False, "whole number, 1 to 500; default 50")
 
 
-def test_the_fields_of_a_body_say_what_they_take() -> None:
+def test_every_field_of_a_body_is_described() -> None:
     fields = taken("/experiments", "post")
     assert fields["pool"] == Input(
         "pool", "body", True, "text, 1 to 63 characters", "Each run starts a pool like this one, or simulates it"

@@ -17,7 +17,7 @@ def test_the_committed_copy_is_current():
     call_command("openapi_export", check=True)
 
 
-def test_a_copy_that_is_not_current_is_told(tmp_path, monkeypatch):
+def test_a_copy_that_is_not_current_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(openapi_export, "COPY", tmp_path / "openapi.json")
     with pytest.raises(CommandError, match="not current"):
         call_command("openapi_export", check=True)

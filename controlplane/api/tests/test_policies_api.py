@@ -67,14 +67,14 @@ def test_opening_a_draft_again_gives_the_open_one(policy, ci):
     assert first.headers["ETag"] == second.headers["ETag"] == ci.get(DRAFT).headers["ETag"]
 
 
-def test_there_may_be_no_draft(policy, ci):
+def test_requests_for_a_missing_draft_are_refused(policy, ci):
     assert ci.get(DRAFT).status_code == 404
     assert ci.patch(DRAFT, {"overrides": {}}).status_code == 409
     assert ci.delete(DRAFT).status_code == 409
     assert ci.post(f"{DRAFT}/publish", {"reason": WHY}).status_code == 409
 
 
-def test_a_wrong_value_is_told_with_path_value_and_range(policy, ci):
+def test_a_wrong_value_is_reported_with_path_value_and_range(policy, ci):
     ci.post(DRAFT)
     answer = ci.patch(DRAFT, {"overrides": {"classes.heavy_new_tokens": 7}})
     assert answer.status_code == 422

@@ -86,7 +86,7 @@ def test_they_are_listed_newest_first_page_by_page(draft, ci):
     assert [row["id"] for row in ci.get(f"{PREVIEWS}?before={ids[1]}").json()] == [ids[0]]
 
 
-def test_cancelling_twice_is_told(draft, ci):
+def test_cancelling_twice_is_reported(draft, ci):
     made = ci.post(PREVIEW, {}).json()
     cancelled = ci.post(f"{PREVIEWS}/{made['id']}/cancel")
     assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
@@ -144,6 +144,6 @@ def test_engines_that_are_not_known_fail_it_with_what_to_do(draft, ci, sent):
     assert sent == []
 
 
-def test_the_reference_says_what_may_be_asked(vera_client):
+def test_the_reference_says_what_can_be_asked(vera_client):
     page = vera_client.get("/api/v1/docs").content.decode()
     assert "At most this many requests: the newest of a recording, the first of another trace" in page

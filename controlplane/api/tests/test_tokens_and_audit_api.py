@@ -48,7 +48,7 @@ def test_a_wrong_field_is_named(ada_api, body, path):
     assert answer.json()["errors"][0]["path"] == path
 
 
-def test_a_token_may_expire(ada_api):
+def test_a_token_can_expire(ada_api):
     at = timezone.now() + timedelta(days=1)
     ada_api.post("/tokens", {"name": "x", "scopes": ["admin"], "expires_at": at.isoformat()})
     assert ApiToken.objects.get(name="x").expires_at == at

@@ -80,7 +80,7 @@ def test_what_people_wrote_is_escaped(vera_client):
     assert b"<script>alert(1)" not in vera_client.get("/audit/").content
 
 
-def test_an_empty_log_says_what_will_be_there(vera_client):
+def test_an_empty_log_describes_its_future_entries(vera_client):
     assert b"Nothing has been changed yet" in vera_client.get("/audit/").content
     assert b"No entry matches the filter" in vera_client.get("/audit/?actor=otto").content
 

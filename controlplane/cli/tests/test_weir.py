@@ -63,7 +63,7 @@ def test_the_exit_status_is_the_verdict(run, worker, demo, tmp_path, data_dir, e
     assert json.loads(files["results"].read_text())["verdict"] == (word if expect else "none")
 
 
-def test_an_inconclusive_verdict_is_told_with_the_requests_that_would_decide_it():
+def test_an_inconclusive_verdict_is_reported_with_the_requests_that_would_decide_it():
     found = {
         "verdict": "inconclusive", "arm": "b", "class": "heavy", "metric": "ttft_p90_ms", "limits": "≤ 1.05 × a",
         "relative_to": "a", "ratio": 1.02, "value": 900.0, "low": 0.9, "high": 1.2, "needed_n": 4100,
@@ -126,7 +126,7 @@ def test_a_request_without_a_receipt_is_an_error(run, live_redis):
     assert (status, "404" in error, "no receipt" in error) == (3, True, True)
 
 
-def test_what_is_away_is_asked_again_and_what_is_refused_is_not(run, default_policy, network):
+def test_unavailable_servers_are_asked_again_and_refusals_are_not(run, default_policy, network):
     requests, faults = network
     faults += [
         urllib.error.URLError("connection refused"),
@@ -147,7 +147,7 @@ def test_a_wrong_call_is_an_error_and_never_a_verdict(run):
 
 
 @pytest.mark.parametrize(("url", "token", "why"), [("ftp://x", "t", "must begin with http"), ("http://x", "", "empty")])
-def test_settings_that_cannot_work_are_told(weir_file, url, token, why):
+def test_settings_that_cannot_work_are_reported(weir_file, url, token, why):
     environment = {"WEIR_URL": url, "WEIR_TOKEN": token}
     argv = [sys.executable, "-I", str(weir_file), "policy", "export", "default"]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True)

@@ -157,5 +157,5 @@ def test_a_pool_that_has_just_changed_its_policy_is_given_time() -> None:
 
 
 @pytest.mark.parametrize("said", [{"mode": "automatic", "advised": 6}, {"mode": "advisory", "advised": 4}])
-def test_an_autoscaler_that_acts_by_itself_or_has_nothing_to_say_asks_for_nobody(said: dict[str, Any]) -> None:
+def test_an_autoscaler_without_advice_to_apply_needs_no_attention(said: dict[str, Any]) -> None:
     assert frame_of(scaling={"demo": {**ADVICE, **said}})["attention"] == []

@@ -107,7 +107,7 @@ def test_what_is_newer_than_a_list_is_counted_once(written: FakeFleet, live_redi
     assert newer_than(live_redis, ReceiptFilters(request_class="warm"), made) == 0
 
 
-def test_a_receipt_is_told_in_words(written: FakeFleet) -> None:
+def test_a_receipt_is_described_in_words(written: FakeFleet) -> None:
     text = " ".join(explain.sentences(receipt_of(written.receipt("req-1", NOW))))
     assert "12,345 tokens (L)" in text
     assert "expected 8,192 of them (66 %) in the cache of demo-1" in text
@@ -151,7 +151,7 @@ def test_a_receipt_is_told_in_words(written: FakeFleet) -> None:
         ),
     ],
 )
-def test_what_came_of_it_is_told_too(written: FakeFleet, changes: dict[str, Any], said: str) -> None:
+def test_the_outcome_is_described_too(written: FakeFleet, changes: dict[str, Any], said: str) -> None:
     assert said in " ".join(explain.sentences(receipt_of(written.receipt("req-1", NOW, **changes))))
 
 

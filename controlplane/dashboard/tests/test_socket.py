@@ -95,7 +95,7 @@ async def refused(socket: Any) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("user", "status"), [(NOBODY, 401), (Principal("user", "no role", "", frozenset(), 2), 403)])
-async def test_who_may_not_look_is_refused_before_a_socket_opens(user: Any, status: int) -> None:
+async def test_a_caller_without_the_right_is_refused_before_a_socket_opens(user: Any, status: int) -> None:
     assert (await refused(joining(user)))[0] == status
 
 
@@ -153,7 +153,7 @@ async def test_a_program_joins_with_a_token_of_the_scope(
 
 
 @pytest.mark.parametrize("headers", [[], [(b"authorization", b"Bearer unknown")], [(b"authorization", b"\xff")]])
-async def test_a_program_that_does_not_say_who_it_is_is_told_so(
+async def test_a_program_without_credentials_gets_401(
     live_redis: redis.Redis, tokens: dict[str, Principal], headers: list[tuple[bytes, bytes]]
 ) -> None:
     assert (await refused(handshake(*headers)))[0] == 401

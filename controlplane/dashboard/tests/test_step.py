@@ -58,7 +58,7 @@ def test_an_empty_redis_gives_an_empty_frame(live_redis: redis.Redis) -> None:
     assert (frame["pools"], frame["counts"], frame["attention"]) == ({}, {}, [])
 
 
-def test_whoever_looks_gets_a_fresh_frame_though_nobody_has_built_one(live_redis: redis.Redis) -> None:
+def test_a_viewer_gets_a_fresh_frame_even_if_none_was_built(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis).write(NOW)
     first = current(live_redis, NOW)
     assert first is not None

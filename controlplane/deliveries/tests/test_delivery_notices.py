@@ -26,7 +26,7 @@ def sent():
     return list(Notice.objects.order_by("pk").values_list("event", "text"))
 
 
-def test_the_way_of_a_delivery_is_told_with_who_caused_each_step(policy) -> None:
+def test_the_history_of_a_delivery_names_who_caused_each_step(policy) -> None:
     row = services.start(proposed(policy), OTTO)
     row = move(row, TransitionRequest(What.ARMED, By.SYSTEM))
     services.abort(row, ADA, "answers are odd")
@@ -54,7 +54,7 @@ def test_its_marks_on_the_charts_are_short(policy, monkeypatch, django_capture_o
     assert marks[2:] == ["default v2: step 1 of 4", "default v2: aborted: heavy TTFT × 1.52 (1.30–1.77)"]
 
 
-def test_an_emergency_is_told_besides(policy) -> None:
+def test_an_emergency_has_a_notice_of_its_own(policy) -> None:
     row = proposed(policy, approvals={"needed": 1})
     services.go_without(row, ADA, "prefill melts the GPUs")
     assert [event for event, _ in sent()] == ["delivery.proposed", "delivery.ready", "delivery.emergency"]

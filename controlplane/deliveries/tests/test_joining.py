@@ -178,7 +178,7 @@ def test_a_new_policy_begins_with_the_strictest_rules_there_are(careful, loose):
     assert (fresh.least_share, fresh.least_for_s, fresh.least_bake_s) == (0.2, 1200, 600)
 
 
-def test_who_joins_is_audited_and_told(careful, loose):
+def test_a_pool_that_joins_a_policy_is_audited_and_notified(careful, loose):
     Channel.objects.create(name="ops", url="https://example.com/hook", events=["policy.*"])
     switch()
     entry = AuditEntry.objects.get(action="policy.join")
@@ -188,7 +188,7 @@ def test_who_joins_is_audited_and_told(careful, loose):
     assert Notice.objects.get(event="policy.pool_joined").facts["left"] == ["careful"]
 
 
-def test_an_emergency_is_an_administrators_audited_and_told(careful, loose):
+def test_only_an_administrator_declares_an_emergency_which_is_audited_and_notified(careful, loose):
     Channel.objects.create(name="ops", url="https://example.com/hook", events=["policy.emergency"])
     services.set_rules(careful, ADA, WHY, direct="never", approvals_needed=2)
     with pytest.raises(PermissionDenied, match="only an administrator"):

@@ -450,7 +450,7 @@ def test_a_freeze_that_aborts_does_in_a_block_of_live_too(switchback):
     assert done.state == "aborted"
 
 
-def test_the_time_of_a_freeze_is_nobodys_error(canary):
+def test_the_time_of_a_freeze_is_no_error(canary):
     freeze(later(-60), later(3600))
     held = services.tick(canary, NOW)
     assert services.tick(held, later(3601)).state == "holding"

@@ -67,7 +67,7 @@ def test_the_database_holds_it(delivery, policy):
         Delivery.objects.create(policy=policy, candidate=delivery.base, base=delivery.base, plan={}, state=State.PAUSED)
 
 
-def test_the_next_one_may_come_when_it_has_ended(delivery, policy):
+def test_the_next_one_can_come_when_it_has_ended(delivery, policy):
     services.abort(delivery, OTTO)
     assert proposed(policy, tokens=8000).candidate.number == 3
 
@@ -252,7 +252,7 @@ def test_with_two_needed_the_second_one_makes_it_ready(redis_away, policy, pool)
 @pytest.mark.parametrize(
     ("actor", "why"), [(OTTO, "otto proposed"), (CI, "otto proposed"), (ADA, "ada saved the draft")]
 )
-def test_nobody_approves_their_own_work_and_a_token_is_its_owner(redis_away, policy, pool, actor, why):
+def test_authors_cannot_approve_their_own_work_and_a_token_is_its_owner(redis_away, policy, pool, actor, why):
     edit(policy, ADA, heavy_new_tokens=7000)
     made = proposed(policy, **PROPOSED)
     with pytest.raises(PermissionDenied, match=why):
@@ -260,7 +260,7 @@ def test_nobody_approves_their_own_work_and_a_token_is_its_owner(redis_away, pol
     assert services.approve(made, OLGA).state == "ready"
 
 
-def test_nobody_approves_twice(redis_away, policy, pool):
+def test_a_second_approval_by_the_same_person_is_refused(redis_away, policy, pool):
     made = proposed(policy, approvals={"needed": 2})
     services.approve(made, OLGA)
     with pytest.raises(PermissionDenied, match="olga has approved it already"):
@@ -275,7 +275,7 @@ def test_the_database_counts_a_person_once_even_when_both_presses_look_at_once(w
         services.approve(waits, OLGA)
 
 
-def test_of_two_first_approvals_at_once_one_is_told(redis_away, policy, pool):
+def test_two_simultaneous_approvals_count_one_and_refuse_the_other(redis_away, policy, pool):
     made = proposed(policy, approvals={"needed": 3})
     mine, theirs = selectors.delivery(made.pk), selectors.delivery(made.pk)
     services.approve(mine, OLGA)
@@ -296,7 +296,7 @@ def test_an_approval_of_something_else_does_not_count(waits):
         services.start(waits, OTTO)
 
 
-def test_it_is_known_who_may_approve_what(waits):
+def test_the_possible_approvers_are_known(waits):
     assert selectors.waiting_for("olga") == [waits]
     assert selectors.waiting_for("otto") == []
 
@@ -336,7 +336,7 @@ def test_an_administrator_goes_without_approvals_and_says_why(waits):
     assert services.start(done, ADA).state == "arming"
 
 
-def test_an_emergency_may_be_proposed_as_such(redis_away, policy, pool):
+def test_an_emergency_can_be_proposed_as_such(redis_away, policy, pool):
     edit(policy, heavy_new_tokens=9000)
     with pytest.raises(PermissionDenied, match="only an administrator"):
         services.propose(policy, plan(**PROPOSED), OTTO, WHY, emergency="the pool is on fire")
@@ -451,7 +451,7 @@ def test_a_promotion_over_another_live_version_is_refused_as_a_whole(delivery, p
     assert (delivery.state, policies.live_version(policy).number) == ("waiting", 9)
 
 
-def test_an_abort_needs_no_reason_which_may_follow(delivery):
+def test_an_abort_needs_no_reason_which_can_follow(delivery):
     done = services.abort(delivery, OTTO)
     assert (done.state, done.why) == ("aborted", "")
     assert services.explain(done, OTTO, "the wrong pool").why == "the wrong pool"
@@ -512,7 +512,7 @@ def test_every_button_refuses_when_the_page_is_out_of_date(delivery, do):
     assert (conflict.value.kind, conflict.value.current) == ("stale", delivery.etag)
 
 
-def test_of_two_presses_at_once_one_wins_and_the_other_is_told(delivery):
+def test_of_two_simultaneous_actions_one_wins_and_the_other_gets_a_conflict(delivery):
     mine, theirs = selectors.delivery(delivery.pk), selectors.delivery(delivery.pk)
     services.start(mine, OTTO)
     with pytest.raises(Conflict, match="start by otto, it is arming"):

@@ -55,7 +55,7 @@ def test_what_is_left_out_takes_its_default() -> None:
     assert "start" not in made
 
 
-def test_the_sha256_is_of_what_it_means_not_of_how_it_was_written() -> None:
+def test_the_sha256_is_of_the_meaning_not_of_the_spelling() -> None:
     one, other = (
         parse({"steps": STEPS}, pools=("a",)),
         parse({"schema": 1, "alpha": 0.01, "steps": STEPS}, pools=("a",)),

@@ -199,7 +199,7 @@ PEOPLE = st.sampled_from(["ada", "olga", "otto", "vera"])
 
 
 @given(PEOPLE, PEOPLE, st.lists(PEOPLE), st.lists(PEOPLE))
-def test_nobody_approves_who_proposed_drafted_or_has_approved(
+def test_proposers_authors_and_earlier_approvers_cannot_approve(
     person: str, proposer: str, drafters: list[str], approvers: list[str]
 ) -> None:
     refused = approvals.refusal(person, proposer, drafters, approvers)

@@ -50,7 +50,7 @@ def test_an_unknown_delivery_and_an_unknown_action_are_missing(otto_client, runn
     assert press(otto_client, running, "explode").status_code == 404
 
 
-def test_abort_is_one_press_and_the_reason_may_follow(otto_client, running):
+def test_abort_is_one_press_and_the_reason_can_follow(otto_client, running):
     assert press(otto_client, running, "abort").status_code == 302
     assert running.state == State.ABORTED
     shown = page(otto_client, running)
@@ -94,7 +94,7 @@ def test_an_action_that_the_state_does_not_know_is_refused(otto_client, delivery
     assert "Not done: the delivery is ready" in response.content.decode()
 
 
-def test_nobody_approves_their_own_but_somebody_else_does(redis_away, pool, policy, otto_client, ada_client):
+def test_another_person_must_approve(redis_away, pool, policy, otto_client, ada_client):
     made = proposed(policy, CANARY, FULL, approvals={"needed": 1})
     shown = page(otto_client, made)
     assert "Ready to start after 1 approval" in shown

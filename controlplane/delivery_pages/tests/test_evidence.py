@@ -40,7 +40,7 @@ def test_a_bound_without_end_is_said_and_cut():
     assert (row.axis.cut_low, row.axis.cut_high) == (True, True)
 
 
-def test_several_pools_are_told_apart():
+def test_several_pools_are_distinguished():
     rows = evidence.rows([finding(), finding(pool="code")])
     assert [row.title for row in rows] == ["heavy TTFT, chat", "heavy TTFT, code"]
 

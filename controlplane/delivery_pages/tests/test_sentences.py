@@ -12,7 +12,7 @@ def test_a_canary_says_both_shares():
     assert said == "v44 decides 25 % of the requests of pool chat; v43 decides the other 75 %."
 
 
-def test_a_shadow_affects_nobody():
+def test_a_shadow_affects_no_request():
     said = sentences.now(facts(State.STEP, shadow=1.0))
     assert said == "v43 decides every request of pool chat; v44 only tries to decide each."
 

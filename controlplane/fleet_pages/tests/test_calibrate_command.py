@@ -45,7 +45,7 @@ def test_it_says_what_it_does_to_the_instance_and_shows_what_was_measured_beside
     assert Calibration.objects.get().actor == entry.actor_name
 
 
-def test_an_instance_that_nobody_knows_is_answered_with_those_there_are() -> None:
+def test_an_unknown_instance_is_refused_with_the_known_ones() -> None:
     instance()
     with pytest.raises(CommandError, match="no instance is named chat-9; there are: chat-0"):
         calibrate("chat-9")

@@ -77,7 +77,7 @@ def test_what_was_never_measured_is_not_found_and_says_how(operator: Client) -> 
     assert answer.json()["detail"] == "chat-0 has not been calibrated: POST /api/v1/instances/chat-0/calibrate"
 
 
-def test_an_instance_that_nobody_knows_is_not_found(operator: Client) -> None:
+def test_an_unknown_instance_is_not_found(operator: Client) -> None:
     assert ask(operator).status_code == 404
 
 

@@ -45,7 +45,7 @@ def test_an_instance_that_no_router_knows_says_so(viewer: Client, fleet: World, 
     assert "No router has an index yet" in text_of(viewer.get("/fleet/instances/p-0/"))
 
 
-def test_what_was_refused_of_an_engine_is_told_with_who_refused_it(
+def test_refused_engine_answers_are_listed_with_their_refuser(
     viewer: Client, fleet: World, live_redis: redis.Redis
 ) -> None:
     assert "Refused answers" not in text_of(viewer.get("/fleet/instances/p-0/"))

@@ -108,7 +108,7 @@ def test_a_dry_run_on_the_command_line_names_the_image(
     assert "chat starts: a Pod of vllm:mine on k8s: python3 -m vllm." in capsys.readouterr().out
 
 
-def test_where_hosts_may_take_it_as_well_the_command_line_of_a_host_is_shown(
+def test_where_hosts_can_take_it_as_well_the_command_line_of_a_host_is_shown(
     node: Node, viewer: Client, live_redis: object
 ) -> None:
     reported(node)
@@ -124,7 +124,7 @@ def test_the_doctor_asks_nothing_where_there_is_no_cluster(settings: Any) -> Non
     assert doctor.kubernetes() == []
 
 
-def test_the_doctor_says_what_a_node_may_not(settings: Any, clusters: Callable[..., Cluster]) -> None:
+def test_the_doctor_names_the_rights_that_a_node_lacks(settings: Any, clusters: Callable[..., Cluster]) -> None:
     settings.KUBERNETES_NAMESPACE = "weir"
     cluster = clusters()
     (found,) = doctor.kubernetes()

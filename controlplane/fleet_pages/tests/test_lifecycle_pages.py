@@ -63,7 +63,7 @@ def test_a_pool_goes_back_to_what_worked_in_one_call(operator: Client, pool: Poo
     assert "back to the configuration" in operator.get("/api/v1/pools/p/events").json()[0]["text"]
 
 
-def test_a_halted_change_is_told_and_goes_on_when_asked(operator: Client, pool: Pool) -> None:
+def test_a_halted_change_is_reported_and_goes_on_when_asked(operator: Client, pool: Pool) -> None:
     Pool.objects.update(halted="p-0 failed")
     shown = operator.get("/api/v1/pools/p").json()
     assert (shown["halted"], shown["changing"]) == ("p-0 failed", True)
@@ -80,7 +80,7 @@ def test_an_instance_is_put_to_sleep_at_a_level(operator: Client, fleet: World) 
     assert post(operator, "/instances/p-1/wake").status_code == 409
 
 
-def test_a_node_tells_what_it_has_and_is_closed_and_opened(operator: Client, pool: Pool) -> None:
+def test_a_node_lists_its_resources_and_can_be_cordoned(operator: Client, pool: Pool) -> None:
     Instance.objects.create(pool=pool, name="p-0", ordinal=0, node="local", state=State.READY)
     (shown,) = operator.get("/api/v1/nodes").json()
     assert (shown["name"], shown["reports"], shown["instances"]) == ("local", True, ["p-0"])
@@ -184,7 +184,7 @@ def test_the_nodes_have_a_page_and_one_each(operator: Client, pool: Pool) -> Non
     assert "local no heartbeat" in text_of(operator.get("/fleet/nodes/"))
 
 
-def test_gpus_are_told_by_number_and_kind_and_how_much_each_is_used(operator: Client, pool: Pool) -> None:
+def test_gpus_are_listed_with_kind_and_use(operator: Client, pool: Pool) -> None:
     memory = {"memory_bytes": 141 * 2**30, "memory_used_bytes": 120 * 2**30}
     gpus = [{"number": n, "name": "H200", "use": 0.45 + n / 10, **memory} for n in range(2)]
     Node.objects.update(inventory={"gpus": gpus, "cpus": 4, "memory_bytes": 2**30})
@@ -193,7 +193,7 @@ def test_gpus_are_told_by_number_and_kind_and_how_much_each_is_used(operator: Cl
     assert "0: 45 %, 120.0 of 141.0 GiB; 1: 55 %, 120.0 of 141.0 GiB" in said
 
 
-def test_a_viewer_sees_whom_to_ask_and_changes_nothing(viewer: Client, pool: Pool) -> None:
+def test_a_viewer_is_referred_to_an_operator_and_changes_nothing(viewer: Client, pool: Pool) -> None:
     assert "requires the role operator" in text_of(viewer.get("/fleet/pools/p/"))
     assert "requires the role operator" in text_of(viewer.get("/fleet/nodes/local/"))
     for path in ("pools/p/scale", "pools/p/rollback", "pools/p/resume", "nodes/local/drain"):

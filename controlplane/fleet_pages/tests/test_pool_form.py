@@ -136,7 +136,7 @@ def test_editing_begins_with_what_is_declared(applied: None, operator: Client) -
     assert operator.get("/fleet/pools/q/edit").status_code == 404
 
 
-def test_a_viewer_may_look_and_not_change(applied: None, viewer: Client) -> None:
+def test_a_viewer_can_look_and_not_change(applied: None, viewer: Client) -> None:
     assert "requires the role operator" in viewer.get("/fleet/new-pool").content.decode()
     assert viewer.post("/fleet/new-pool", {"step": "plan", **TYPED}).status_code == 403
 

@@ -97,7 +97,7 @@ def test_where_keys_are_required_is_said_and_changed(ada_client, otto_client):
     assert list(KeyedPool.objects.values_list("pool", flat=True)) == ["*"]
 
 
-def test_the_page_is_in_the_menu_of_those_who_may_see_it(ada_client, otto_client, vera_client):
+def test_the_page_is_in_the_menu_of_those_who_can_see_it(ada_client, otto_client, vera_client):
     assert [
         b'href="/keys/"' in client.get("/tokens/").content for client in (ada_client, otto_client, vera_client)
     ] == [

@@ -46,7 +46,7 @@ def test_changes_are_audited_without_url_and_secrets(make_channel) -> None:
         ("slack://s3cret/B0/C0", "slack://(hidden)"),
     ],
 )
-def test_a_url_is_shown_without_what_may_be_a_token(url, shown) -> None:
+def test_a_url_is_shown_without_parts_that_could_be_a_token(url, shown) -> None:
     assert display.masked_url(url) == shown
 
 

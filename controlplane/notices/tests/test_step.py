@@ -278,7 +278,7 @@ def test_failed_instances_and_silent_nodes_become_notices_once(channel) -> None:
     ]
 
 
-def test_an_event_that_may_still_have_an_older_one_in_flight_waits(channel) -> None:
+def test_an_event_that_can_still_have_an_older_one_in_flight_waits(channel) -> None:
     collect_fleet_events(timezone.now())
     InstanceEvent.objects.create(kind="failed", instance="chat-0", pool="chat", text="x")
     collect_fleet_events(timezone.now())

@@ -41,7 +41,7 @@ def test_an_invalid_value_is_refused_with_its_path_and_the_draft_stays(policy):
     assert Draft.objects.get().etag == etag
 
 
-def test_crossed_thresholds_are_told_at_both_fields(policy):
+def test_crossed_thresholds_are_reported_at_both_fields(policy):
     services.open_draft(policy, OTTO)
     with pytest.raises(PolicyInvalid) as refused:
         services.patch_draft(policy, {"classes.warm_new_tokens": 50_000}, OTTO)
@@ -141,7 +141,7 @@ def test_a_draft_cannot_stand_on_a_version_that_does_not_exist(policy):
         services.patch_draft(policy, {"classes.heavy_new_tokens": 9000}, OTTO, based_on=9)
 
 
-def test_an_unknown_policy_is_told_by_name(db):
+def test_an_unknown_policy_is_reported_by_name(db):
     from controlplane.policies import selectors
 
     with pytest.raises(NoSuchPolicy, match="night"):

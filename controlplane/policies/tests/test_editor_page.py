@@ -64,7 +64,7 @@ def test_saving_stays_and_reviewing_goes_on(form, otto_client):
     assert Draft.objects.get().document["classes"]["heavy_new_tokens"] == 9000
 
 
-def test_a_wrong_value_is_told_at_its_field_and_kept(form, otto_client):
+def test_a_wrong_value_is_reported_at_its_field_and_kept(form, otto_client):
     answer = otto_client.post(DRAFT, {**form, "classes.heavy_new_tokens": "plenty", "failure.retries": "3"})
     content = answer.content.decode()
     assert answer.status_code == 422
@@ -121,7 +121,7 @@ def test_every_field_in_dispute_needs_a_choice(form, policy, otto_client):
     assert Draft.objects.get().document["classes"]["heavy_new_tokens"] == 8000
 
 
-def test_a_reason_that_is_too_short_is_told_at_its_field_which_has_the_focus(redis_away, policy, otto_client):
+def test_a_reason_that_is_too_short_is_reported_at_its_field_which_has_the_focus(redis_away, policy, otto_client):
     edit(policy, heavy_new_tokens=9000)
     answer = otto_client.post(f"{DRAFT}/publish", {"reason": "short"})
     page = answer.content.decode()
@@ -198,7 +198,7 @@ def test_autosave_of_another_route_loads_its_fields(form, otto_client):
     assert answer.headers["HX-Refresh"] == "true"
 
 
-def test_the_watch_is_silent_while_nobody_else_does_anything(form, policy, otto_client):
+def test_the_watch_is_silent_without_changes_by_others(form, policy, otto_client):
     etag = Draft.objects.get().etag
     answer = otto_client.get(f"{DRAFT}/watch?etag={etag}&based_on=1")
     assert answer.content.strip() == b""
@@ -226,7 +226,7 @@ def test_the_review_shows_changed_fields_in_words_and_the_scope(form, policy, po
     assert ">Publish v2</button>" in content
 
 
-def test_publishing_leads_to_the_version_with_who_took_it_up(policy, pool, otto, otto_client, routers):
+def test_publishing_leads_to_the_version_with_its_acknowledgements(policy, pool, otto, otto_client, routers):
     routers("router-1")
     routers("router-2")
     etag = edit(policy, heavy_new_tokens=9000)
@@ -256,7 +256,7 @@ def test_publishing_what_was_changed_after_the_review_is_shown_again(redis_away,
     assert policy.versions.count() == 1
 
 
-def test_publishing_what_another_has_published_is_told(redis_away, policy, otto_client):
+def test_publishing_what_another_has_published_is_reported(redis_away, policy, otto_client):
     etag = edit(policy, heavy_new_tokens=9000)
     edit(policy, ADA, heavy_new_tokens=8000)
     services.publish(policy, ADA, WHY)

@@ -43,7 +43,7 @@ def test_publishing_beside_an_open_delivery_is_a_conflict_and_changes_nothing(ca
     assert deliveries.selectors.open_delivery(policy) is not None
 
 
-def test_publishing_may_end_the_open_delivery(candidate, policy):
+def test_publishing_can_end_the_open_delivery(candidate, policy):
     edit(policy, heavy_new_tokens=8000)
     version = services.publish(policy, OTTO, WHY, abort_open=True).version
     candidate.delivery.refresh_from_db()

@@ -39,7 +39,7 @@ def test_the_page_lists_every_parameter_with_its_range(redis_away, policy, vera_
     assert "a whole number from 256 to 1,000,000 tokens" in content
 
 
-def test_a_viewer_sees_disabled_controls_and_whom_to_ask(redis_away, policy, otto, vera_client):
+def test_a_viewer_sees_disabled_controls_and_is_referred_to_an_operator(redis_away, policy, otto, vera_client):
     published(policy, heavy_new_tokens=9000)
     content = vera_client.get("/policies/default/").content.decode()
     assert (

@@ -125,7 +125,7 @@ def test_publishing_an_older_revision_than_the_draft_is_a_conflict(redis_away, p
     assert selectors.live_version(policy).number == 1
 
 
-def test_of_two_publications_at_once_one_wins_and_the_other_is_told(redis_away, policy, monkeypatch):
+def test_of_two_simultaneous_publications_one_wins_and_the_other_gets_a_conflict(redis_away, policy, monkeypatch):
     """The second presses between the first's look at the draft and its claim of it."""
     edit(policy, heavy_new_tokens=9000)
     open_waiter = publication.open_waiter

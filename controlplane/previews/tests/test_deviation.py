@@ -44,7 +44,7 @@ def test_what_another_version_decided_is_left_out():
     assert (found.deviation["relative"], found.deviation["n"], found.versions) == (0.0, 20, ())
 
 
-def test_when_hardly_any_was_decided_by_the_live_version_all_count_and_their_versions_are_told():
+def test_when_hardly_any_was_decided_by_the_live_version_all_count_and_their_versions_are_reported():
     requests = [played(i, version=2) for i in range(79)] + [played(79)]
     found = compared(requests, simulated(80), "demo", LIVE)
     assert (found.deviation["n"], found.versions) == (40, (("default", 2), ("default", 3)))

@@ -17,7 +17,7 @@ def test_the_sentence_says_what_share_goes_elsewhere_the_strongest_latency_and_r
     assert display.sentence(result()) == f"{CHANGED}; medium TTFT p50 820 → 640 ms, better; refused requests 0 → 3."
 
 
-def test_a_loss_is_told_beside_an_improvement():
+def test_a_loss_is_reported_beside_an_improvement():
     found = classes(
         medium=[metric("ttft_p50_ms", 820.0, 640.0)],
         heavy=[metric("ttft_p90_ms", 900.0, 1400.0), metric("tpot_p50_ms", 10.0, 21.0, 1.0)],
@@ -26,7 +26,7 @@ def test_a_loss_is_told_beside_an_improvement():
     assert said == f"{CHANGED}; medium TTFT p50 820 → 640 ms, better; heavy TPOT p50 10 → 21 ms, worse."
 
 
-def test_without_a_verdict_the_largest_difference_is_told_as_not_distinguishable():
+def test_without_a_verdict_the_largest_difference_is_reported_as_not_distinguishable():
     found = classes(heavy=[metric("ttft_p90_ms", 1000.0, 1090.0, 400.0), metric("e2e_p50_ms", 3000.0, 3010.0, 50.0)])
     said = display.sentence(result(classes=found, refused={"live": 0, "draft": 0}))
     assert said == f"{CHANGED}; heavy TTFT p90 +9 %, not distinguishable."
@@ -43,7 +43,7 @@ def test_a_tail_of_few_requests_is_in_the_table_and_not_in_the_sentence():
     assert said == f"{CHANGED}; medium TTFT p50 444 → 430 ms, better."
 
 
-def test_a_draft_that_decides_alike_is_told_so_and_nothing_is_said_of_latencies():
+def test_a_draft_that_decides_alike_is_described_so_without_latencies():
     found = classes(all=[metric("ttft_p50_ms", 820.0, 821.0)])
     said = display.sentence(result(changed=NOTHING, classes=found, refused={"live": 0, "draft": 0}))
     assert said == "The draft would decide all 1,870 requests as the live version does."
@@ -57,7 +57,7 @@ def test_a_row_has_both_values_the_difference_its_interval_n_and_a_verdict_with_
     assert (row.n, row.sign, row.verdict) == (800, "▼", "better")
 
 
-def test_a_value_that_nobody_has_is_a_dash_and_not_zero():
+def test_an_unknown_value_is_a_dash_and_not_zero():
     [table] = display.class_tables(result(classes=classes(heavy=[metric("ttft_p50_ms", 820.0, None)])))
     [row] = table.rows
     assert (row.live, row.draft, row.difference, row.interval) == ("820 ms", "–", "–", "–")
@@ -111,7 +111,7 @@ def test_of_very_many_instances_those_that_change_most_are_listed():
     assert {row[3] for row in found.rows} == {"+6", "+5", "+4"}
 
 
-def test_how_far_the_twin_is_from_the_fleet_is_told_in_words():
+def test_how_far_the_twin_is_from_the_fleet_is_reported_in_words():
     said = display.deviation(preview()["twin"]["deviation"])
     assert said == "the twin's TTFT is 8.01 % above what was measured (512 → 553 ms, n = 1,240)"
     below = {**preview()["twin"]["deviation"], "relative": -0.25}

@@ -48,7 +48,7 @@ def test_a_request_that_one_of_both_refuses_is_left_out_of_latencies_and_counted
     assert found["classes"]["all"]["n"] == 30
 
 
-def test_what_nobody_answered_has_no_figures():
+def test_unanswered_requests_have_no_latencies():
     found = effect([refused(0)], [refused(0)])
     assert row(found, "tpot_p99_ms") == {
         "metric": "tpot_p99_ms",
@@ -77,7 +77,7 @@ def test_requests_are_counted_for_every_instance_of_the_fleet():
     assert found["instances"] == [{"id": "demo-0", "live": 2, "draft": 1}, {"id": "demo-1", "live": 0, "draft": 1}]
 
 
-def test_cached_share_and_kv_usage_are_told_for_both():
+def test_cached_share_and_kv_usage_are_reported_for_both():
     found = effect([request(0)], [request(0, cached_tokens=900)], kv_usage=(0.5, 0.7))
     assert found["hit_share"] == {"live": 0.4, "draft": 0.9}
     assert found["kv_usage"] == {"live": pytest.approx(0.3), "draft": pytest.approx(0.6)}

@@ -76,7 +76,7 @@ def test_starting_saves_what_was_typed_first(draft, started, otto_client):
     assert answer.headers["Location"] == f"/policies/default/previews/{Preview.objects.get().pk}/"
 
 
-def test_a_wrong_value_is_told_at_its_field_and_nothing_is_started(draft, started, otto_client):
+def test_a_wrong_value_is_reported_at_its_field_and_nothing_is_started(draft, started, otto_client):
     answer = otto_client.post(START, {**form_of(otto_client.get(DRAFT)), "classes.heavy_new_tokens": "plenty"})
     assert answer.status_code == 422
     assert 'value="plenty"' in answer.content.decode()

@@ -74,7 +74,7 @@ def test_each_seed_is_simulated(policy, draft, in_this_process):
     assert found["result"]["classes"]["all"]["n"] == 60
 
 
-def test_what_speaks_against_it_is_told(preview, in_this_process):
+def test_what_speaks_against_it_is_reported(preview, in_this_process):
     codes = [one["code"] for one in run(preview)["trust"]]
     assert "not_recorded" in codes
     assert "few_requests" in codes
@@ -89,12 +89,12 @@ def test_the_twin_is_held_against_what_routers_measured(policy, draft, record, i
     assert "twin_off" in [one["code"] for one in found["trust"]]
 
 
-def test_traffic_of_another_model_is_told(policy, draft, record, in_this_process):
+def test_traffic_of_another_model_is_reported(policy, draft, record, in_this_process):
     record(200, model="another")
     assert "other_model" in [one["code"] for one in run(services.start(policy, OTTO))["trust"]]
 
 
-def test_what_the_twin_leaves_out_is_told(preview, monkeypatch):
+def test_what_the_twin_leaves_out_is_reported(preview, monkeypatch):
     answer(monkeypatch, lambda *_: replace(NOTHING, not_modelled=("transfers",), versions=(("default", 7),)))
     texts = [one["text"] for one in run(preview)["trust"]]
     assert "transfers" in texts

@@ -87,7 +87,7 @@ def test_of_several_pools_the_one_with_most_recorded_requests_is_taken(policy, d
         ({"trace": "recorded:demo"}, "trace", "have recorded no request of pool demo"),
     ],
 )
-def test_what_is_not_there_is_refused_with_what_is(policy, draft, asked, path, told):
+def test_an_invalid_choice_is_refused_with_the_allowed_ones(policy, draft, asked, path, told):
     with pytest.raises(PolicyInvalid) as refused:
         start(policy, **asked)
     (fault,) = refused.value.errors

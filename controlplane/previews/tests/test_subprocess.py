@@ -27,7 +27,7 @@ def job(**changes):
     return PreviewInputs(**values | {"traces": ((1, generate(duration_s=60)),)} | changes)
 
 
-def test_it_computes_what_is_computed_here():
+def test_a_subprocess_computes_the_same_as_the_caller():
     seen: list[int] = []
     assert computation.compute_in_subprocess(job(), seen.append) == compute(job(), lambda _: None)
     assert seen[0] == 0
@@ -40,7 +40,7 @@ def test_the_first_answer_is_that_of_the_first_requests_alone():
     assert [one.effect for one in firsts] == [alone.effect | {"canary": None}]
 
 
-def test_an_error_there_is_told_here():
+def test_an_error_in_the_subprocess_is_raised_in_the_caller():
     with pytest.raises(computation.SubprocessFailed, match="AttributeError"):
         computation.compute_in_subprocess(job(fleet=None), lambda _: None)
 
@@ -72,7 +72,7 @@ def test_what_the_beat_raises_ends_the_process(processes):
     assert ended(processes)
 
 
-def test_a_process_that_was_killed_is_told(processes):
+def test_a_killed_subprocess_is_reported(processes):
     with pytest.raises(computation.SubprocessFailed, match="status -9"):
         computation.compute_in_subprocess(job(), lambda _: os.kill(processes[0].pid, signal.SIGKILL))
     assert ended(processes)

@@ -20,13 +20,13 @@ def test_nothing_speaks_against_enough_recent_requests_of_the_pool():
 
 
 @pytest.mark.parametrize(("age_s", "told"), [(25 * 3600, "25 hours"), (4.5 * 86_400, "4.5 days")])
-def test_an_old_trace_is_told_with_its_age(age_s, told):
+def test_an_old_trace_is_reported_with_its_age(age_s, told):
     (found,) = trust.of_age("recorded:demo", age_s)
     assert found["code"] == "trace_old"
     assert f"is {told} old" in found["text"]
 
 
-def test_few_requests_in_all_are_told():
+def test_few_requests_in_all_are_reported():
     (found,) = trust.of_requests({**ENOUGH, "all": 199})
     assert "199 requests were compared, fewer than 200" in found["text"]
 
@@ -51,14 +51,14 @@ def test_a_class_that_does_not_occur_is_named():
         (("b", "b"), ("m",), "other_pool", "recorded from pool b, not from demo"),
     ],
 )
-def test_traffic_of_elsewhere_is_told(pools, models, code, told):
+def test_traffic_of_elsewhere_is_reported(pools, models, code, told):
     (found,) = trust.of_origin("agentic", "demo", "m", pools=pools, models=models)
     assert found["code"] == code
     assert told in found["text"]
 
 
 @pytest.mark.parametrize(("relative", "told"), [(0.16, "16 % above"), (-0.4, "40 % below")])
-def test_a_twin_that_is_off_is_told(relative, told):
+def test_a_twin_that_is_off_is_reported(relative, told):
     (found,) = trust.of_deviation({"relative": relative, "n": 1240})
     assert found["code"] == "twin_off"
     assert told in found["text"]
@@ -73,6 +73,6 @@ def test_a_deviation_that_the_constants_let_expect_is_no_reason():
     assert trust.of_deviation({"relative": 0.14, "n": 30}, 0.03) == []
 
 
-def test_measurements_under_several_versions_are_told():
+def test_measurements_under_several_versions_are_reported():
     (found,) = trust.of_versions([("default", 3), ("", 0), ("default", 2)])
     assert "(an unnamed version, default v2, default v3)" in found["text"]

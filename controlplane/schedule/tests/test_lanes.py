@@ -72,7 +72,7 @@ def test_a_worker_that_does_not_lead_takes_only_what_every_worker_takes(leader: 
     assert (led.runs, own.runs) == (0, 1)
 
 
-def test_a_step_that_fails_is_told_and_keeps_neither_itself_nor_others_from_their_next_turn(
+def test_a_step_that_fails_is_reported_and_keeps_neither_itself_nor_others_from_their_next_turn(
     leader: Leadership, clock: Clock, live_redis: redis.Redis
 ) -> None:
     bad, good = Counted(ValueError("no such pool")), Counted()

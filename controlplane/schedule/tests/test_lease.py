@@ -74,7 +74,7 @@ def test_a_silent_holder_is_followed_and_finds_out_when_it_wakes_up(
     assert holder() == ("control@b", 2)
 
 
-def test_a_holder_stops_before_another_may_take_over(first: Leadership, second: Leadership, clock: Clock) -> None:
+def test_a_holder_stops_before_another_can_take_over(first: Leadership, second: Leadership, clock: Clock) -> None:
     assert HELD_S < SILENT_S
     silent_for(HELD_S, clock, second)
     assert (first.holds(), second.holds()) == (False, False)

@@ -115,7 +115,7 @@ def test_what_speaks_against_the_answer_is_said(given: dict[str, Any], words: st
     assert ask(DWDP, {}).cautions == ()
 
 
-def test_misses_are_told_beside_the_published_values() -> None:
+def test_misses_are_reported_beside_the_published_values() -> None:
     told = {figure.name: figure.note for figure in figures("dwdp")}
     assert told["TTFT by MNT: 16384"] == "missed"
     assert told["TPS/GPU, whole pulls: 0.5/16384"] == "missed"

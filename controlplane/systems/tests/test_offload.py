@@ -66,7 +66,7 @@ def refused(**given: object) -> tuple[str, str, str]:
     return problem.path, problem.message, problem.allowed
 
 
-def test_what_cannot_be_answered_is_refused_with_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unanswerable_question_is_refused_with_the_allowed_values(monkeypatch: pytest.MonkeyPatch) -> None:
     path, _, allowed = refused(trace="none")
     assert (path, "agentic-demo" in allowed) == ("trace", True)
     assert refused(prefill_instances=8) == (

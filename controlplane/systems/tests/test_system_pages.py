@@ -126,7 +126,7 @@ def test_the_documentation_names_it(system: System) -> None:
     assert f"| `{system.slug}` |" in (DOCS / "systems.md").read_text()
 
 
-def test_a_wrong_input_is_told_beside_its_field_and_keeps_what_was_typed(vera_client: Client) -> None:
+def test_a_wrong_input_is_reported_beside_its_field_and_keeps_what_was_typed(vera_client: Client) -> None:
     page = vera_client.get("/systems/tutti/?object_tokens=many&rate=50")
     content = page.content.decode()
     assert page.status_code == 422

@@ -63,13 +63,13 @@ def test_the_verdict_says_whether_the_tier_pays() -> None:
     assert "it keeps 1 s up to" in ask(TUTTI, {**QUICK, "tier": "hbm", "rate": 0.3}).verdict
 
 
-def test_a_load_that_is_not_sustained_is_told_first() -> None:
+def test_a_load_that_is_not_sustained_is_reported_first() -> None:
     answer = ask(TUTTI, {**QUICK, "rate": 15})
     assert "cannot sustain 15 requests/s" in answer.verdict
     assert "grow with the length of the run" in answer.cautions[0]
 
 
-def test_worn_drives_and_full_buffers_are_told() -> None:
+def test_worn_drives_and_full_buffers_are_reported() -> None:
     cautions = " ".join(ask(TUTTI, {**QUICK, "tier": "ssd-gds", "free_gb": 1.0}).cautions)
     assert "requests load more than the buffers of GDS hold" in cautions
     assert re.search(r"worn out in [\d.]+ years, not 5", cautions)

@@ -88,7 +88,7 @@ def test_a_judge_that_is_silent_shows_by_the_age_of_its_look(running, vera):
     assert age == pytest.approx(90, abs=30)
 
 
-def test_what_nobody_judges_has_no_age(policy, vera):  # noqa: F811
+def test_a_delivery_that_is_not_judged_has_no_age_of_a_look(policy, vera):  # noqa: F811
     proposed(policy, CANARY, FULL)
     assert "weir_delivery_look_age_seconds" not in {name for name, samples in page(vera).items() if samples}
 

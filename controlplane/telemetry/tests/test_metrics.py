@@ -43,7 +43,7 @@ def fleet(live_redis):
     return made
 
 
-def test_a_fleet_is_told_as_its_frame_shows_it(fleet, vera):
+def test_the_metrics_of_a_fleet_equal_its_frame(fleet, vera):
     found = page(vera)
     assert values(found["weir_pool_instances"], pool="demo") == [3]
     assert values(found["weir_pool_ready_instances"], pool="demo") == [2]
@@ -77,7 +77,7 @@ def test_a_silent_node_shows_by_its_age(fleet, vera):
     assert age > 0
 
 
-def test_without_redis_it_says_so_and_tells_what_the_database_knows(redis_away, vera):
+def test_without_redis_only_metrics_of_the_database_are_given(redis_away, vera):
     found = page(vera)
     assert values(found["weir_redis_up"]) == [0]
     assert "weir_instance_kv_usage" not in found
@@ -89,7 +89,7 @@ def test_a_stranger_gets_401_and_no_sign_in_page(db):
     assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
 
 
-def test_a_token_without_the_scope_is_told_which_it_lacks(vera):
+def test_a_token_without_the_scope_is_refused_by_its_name(vera):
     answer = Client().get("/metrics", headers={"authorization": f"Bearer {api_caller(vera, 'policy:read').token}"})
     assert answer.status_code == 403
     assert "live:read" in answer.content.decode()

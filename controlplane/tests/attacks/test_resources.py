@@ -70,7 +70,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_small_body_that_inflates_costs_little_and_stops_nobody(target, bomb):
+def test_a_small_body_that_inflates_costs_little_and_blocks_no_other_client(target, bomb):
     headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
     with costing(target, "router", cpu_s=4.0, rss_mb=200.0), still_answering(target, "router") as waits:
         for _ in range(3):
@@ -97,7 +97,7 @@ def test_an_endless_head_is_cut_off(target, server):
 
 
 @pytest.mark.parametrize("server", ["router", "web"])
-def test_half_open_heads_keep_nobody_out_and_are_ended(target, server):
+def test_half_open_heads_keep_no_client_out_and_are_ended(target, server):
     with contextlib.ExitStack() as held:
         for _ in range(HALF_OPEN):
             connection = held.enter_context(socket.create_connection(("127.0.0.1", target.port(server)), timeout=30))
@@ -120,7 +120,7 @@ WEBSOCKET = (
 
 
 @pytest.mark.parametrize("sent", [b"GET /healthz HTTP/1.1\r\nHost: x\r\n", WEBSOCKET], ids=["half heads", "strangers"])
-def test_more_connections_than_the_web_server_has_keep_nobody_out(target, sent):
+def test_more_connections_than_the_limit_keep_no_client_out(target, sent):
     with contextlib.ExitStack() as held, still_answering(target, "web") as waits:
         for _ in range(MANY):
             connection = held.enter_context(socket.create_connection(("127.0.0.1", target.web), timeout=30))

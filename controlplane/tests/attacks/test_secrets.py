@@ -152,7 +152,7 @@ def test_no_command_line_holds_a_secret(target, spy):
     assert leaks(target, lines) == []
 
 
-def test_nobody_else_on_the_host_reads_the_data_folder(target):
+def test_other_users_of_the_host_cannot_read_the_data_folder(target):
     assert target.weir.folder.stat().st_mode & 0o077 == 0
     private = [path for path in target.weir.folder.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o007]
     assert [str(path) for path in private] == []

@@ -51,7 +51,7 @@ def test_a_hit_is_never_longer_than_the_prompt():
         (10_000, 5_000, "medium"),
     ],
 )
-def test_classes_are_told_in_the_order_of_the_rules(tokens, hit, expected):
+def test_classes_are_reported_in_the_order_of_the_rules(tokens, hit, expected):
     assert classify(tokens, hit) == expected
 
 

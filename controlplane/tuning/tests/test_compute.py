@@ -92,7 +92,7 @@ def test_one_objective_has_one_winner_without_a_balance():
     assert winner["search"]["goodput"] == max(each.goals.goodput for each in tried)
 
 
-def test_the_progress_may_stop_it():
+def test_the_progress_can_stop_it():
     def stop(_):
         raise InterruptedError
 

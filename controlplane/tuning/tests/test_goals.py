@@ -55,7 +55,7 @@ POINTS = {1: of(100.0, 30.0, 0.9), 2: of(300.0, 10.0, 0.8), 3: of(301.0, 11.0, 0
           5: of(None, 20.0, 0.99), 6: of(400.0, 40.0, 0.1)}  # fmt: skip
 
 
-def test_the_front_holds_what_no_other_beats():
+def test_the_front_holds_the_undominated_trials():
     assert goals.front(POINTS) == [1, 2, 4, 5]
     assert goals.front({}) == []
 

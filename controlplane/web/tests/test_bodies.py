@@ -126,7 +126,7 @@ def test_a_request_without_a_body_is_not_looked_at(monkeypatch: pytest.MonkeyPat
     assert passed == ["the same"]
 
 
-def test_without_a_database_nobody_is_let_in_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_database_every_caller_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: str) -> None:
         raise OperationalError("no such host")
 

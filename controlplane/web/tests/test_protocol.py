@@ -242,7 +242,7 @@ async def test_the_oldest_half_open_connection_makes_way_then_the_oldest_idle_on
     assert (await (await connect()).rest()).startswith(b"HTTP/1.1 503 ")
 
 
-async def test_a_flood_of_half_heads_keeps_nobody_out(connect, monkeypatch):
+async def test_a_flood_of_half_heads_keeps_no_client_out(connect, monkeypatch):
     monkeypatch.setattr(room, "MAX_CONNECTIONS", 10)
     for _ in range(60):
         await (await connect()).send(b"GET / HTTP/1.1\r\n")
@@ -257,7 +257,7 @@ async def test_one_address_has_a_part_of_the_connections(connect, busy, app, mon
     await busy("127.0.0.2")
 
 
-async def test_a_trusted_proxy_may_have_all(connect, busy, monkeypatch):
+async def test_a_trusted_proxy_can_have_all(connect, busy, monkeypatch):
     monkeypatch.setattr(room, "MAX_CONNECTIONS", 3)
     monkeypatch.setattr(room, "is_trusted", lambda address, proxies: True)
     for _ in range(3):

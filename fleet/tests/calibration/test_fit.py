@@ -67,7 +67,7 @@ def test_one_point_far_off_moves_the_others_little(factor: float) -> None:
     assert made.law.step_s(8, 0, 2_000, 8) == pytest.approx(law.step_s(8, 0, 2_000, 8), rel=0.05)
 
 
-def test_the_error_is_the_mean_of_what_the_law_is_off() -> None:
+def test_the_error_is_the_mean_deviation_of_the_law() -> None:
     points = points_of(law_of(profile()), 0.05)
     made = fit(points, CHUNK)
     off = [abs(ttft_s(one, made.law, made.api_s, CHUNK) / one.ttft_s - 1) for one in points if one.ttft_s]

@@ -35,7 +35,7 @@ def failing(error: Exception) -> Any:
     return fail
 
 
-def test_what_was_measured_is_kept_with_what_it_was_measured_on() -> None:
+def test_a_calibration_is_kept_with_the_settings_it_was_measured_on() -> None:
     instance()
     row = services.ask_for("chat-0", "ada", 30)
     assert (row.status, row.pool, row.kind, row.model, row.node) == ("queued", "chat", "vllm", "m", "local")
@@ -49,7 +49,7 @@ def test_what_was_measured_is_kept_with_what_it_was_measured_on() -> None:
     assert InstanceEvent.objects.get().text.startswith("calibrated: error ")
 
 
-def test_a_newer_one_takes_the_place_of_the_older_which_stays_as_history() -> None:
+def test_a_newer_calibration_replaces_the_older_one_which_stays_as_history() -> None:
     instance()
     rows = [services.ask_for("chat-0", "ada")]
     services.perform(rows[0].pk)

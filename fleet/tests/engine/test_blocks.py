@@ -88,7 +88,7 @@ def test_asking_for_more_than_is_free_takes_nothing() -> None:
     assert pool.free == 1
 
 
-def test_events_tell_what_is_stored_and_removed() -> None:
+def test_events_name_stored_and_removed_blocks() -> None:
     pool = BlockPool(2, record_events=True)
     blocks = pool.allocate(2)
     pool.store(blocks, (1, 2), 0, 1, "tokens")

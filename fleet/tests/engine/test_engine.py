@@ -49,7 +49,7 @@ def test_a_long_prompt_is_cut_into_chunks_of_the_token_budget() -> None:
     assert [len(result.first) for result in results] == [0, 0, 1]
 
 
-def test_decodes_go_first_and_the_prompt_takes_what_is_left_of_the_budget() -> None:
+def test_decodes_go_first_and_the_prompt_takes_the_rest_of_the_budget() -> None:
     mixed, talker, reader = engine(batched=512, ahead=False), request("talker", 100, 50), request("reader", 1000, 1)
     mixed.add_request(talker, 0.0)
     mixed.step()

@@ -63,7 +63,7 @@ def test_names_are_found_in_any_case_and_the_smallest_size_is_the_default() -> N
     assert profile("h100_sxm", "llama-3.3-70b").tp == 4
 
 
-def test_an_unknown_profile_says_what_there_is() -> None:
+def test_an_unknown_profile_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UnknownProfile, match=r"no constants for a100 Llama-3.1-8B tp1; there are: .*Qwen3-8B.*; tp 1"):
         profile("a100", "Llama-3.1-8B", 1)
 

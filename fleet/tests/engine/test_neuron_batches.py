@@ -208,6 +208,6 @@ def test_each_other_slot_interrupts_an_answer_once(batch: int) -> None:
 
 
 @pytest.mark.parametrize(("done_s", "found_s"), [(0.0, 1.0), (1.0, 1.0), (1.2, 1.25), (1.25, 1.25), (1.2501, 1.5)])
-def test_a_poll_finds_what_was_done_before_it(done_s: float, found_s: float) -> None:
+def test_a_poll_finds_prompts_that_were_computed_before_it(done_s: float, found_s: float) -> None:
     assert next_poll_s(1.0, done_s, 0.25) == found_s
     assert next_poll_s(1.0, done_s, 0.0) == max(1.0, done_s)

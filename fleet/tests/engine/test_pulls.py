@@ -114,7 +114,7 @@ def test_a_pull_that_failed_is_computed_here() -> None:
     assert (step.scheduled, one.cached_tokens, one.pulled_tokens) == (320, 0, 0)
 
 
-def test_an_aborted_pull_frees_its_blocks_and_what_comes_later_is_nothing() -> None:
+def test_an_aborted_pull_frees_its_blocks_and_ignores_later_data() -> None:
     made, one = engine(), pulling("a", 320, 2)
     made.add_request(one, 0.0)
     made.step()

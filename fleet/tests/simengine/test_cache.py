@@ -62,7 +62,7 @@ def test_a_reset_forgets_everything(start_sim: StartSim) -> None:
     assert cached(sim.complete("forget" * 100)) == 0
 
 
-def test_a_small_cache_forgets_what_was_used_longest_ago(start_sim: StartSim) -> None:
+def test_a_small_cache_evicts_the_least_recently_used_block(start_sim: StartSim) -> None:
     sim = start_sim(kv_blocks=64)
     for name in ("aaaa", "bbbb", "aaaa", "cccc"):
         sim.complete(name * 400, max_tokens=1)

@@ -53,7 +53,7 @@ def text(answer: dict[str, object]) -> str:
     return str(answer["choices"][0]["text"])  # type: ignore[index]
 
 
-def test_the_decoder_says_what_one_engine_alone_would_have_said(pair: tuple[Sim, Sim]) -> None:
+def test_the_decoder_gives_the_same_answer_as_one_engine(pair: tuple[Sim, Sim]) -> None:
     one, other = pair
     params = prefill(one, PROMPT)
     decoded = other.complete(PROMPT, 20, kv_transfer_params=params)
@@ -92,7 +92,7 @@ def test_tokens_that_came_from_elsewhere_are_counted_as_such(pair: tuple[Sim, Si
     assert more("nixl_xfer_time_seconds_sum") == pytest.approx(0.005 + 2002 * 131_072 / 9.7e9)
 
 
-def test_only_what_the_decoder_does_not_hold_is_moved(pair: tuple[Sim, Sim]) -> None:
+def test_only_blocks_that_the_decoder_lacks_are_moved(pair: tuple[Sim, Sim]) -> None:
     one, other = pair
     first = "again " + PROMPT
     other.complete(first, 1)
@@ -156,7 +156,7 @@ def test_a_source_that_is_no_engine_is_a_failed_transfer() -> None:
         asyncio.run(asked())
 
 
-def test_an_engine_may_compute_what_did_not_come(start_sim: Callable[..., Sim]) -> None:
+def test_an_engine_can_recompute_blocks_that_did_not_arrive(start_sim: Callable[..., Sim]) -> None:
     alone = start_sim(kv="nixl", kv_failure="recompute")
     params = {
         "do_remote_prefill": True,

@@ -63,7 +63,7 @@ def test_a_store_that_is_away_costs_its_hits_only() -> None:
 
 
 @pytest.mark.parametrize("body", [b"{", b"{}", b'{"hashes":[1]}'])
-def test_the_store_says_what_it_cannot_read(store: str, body: bytes) -> None:
+def test_the_store_refuses_an_unreadable_body_with_the_reason(store: str, body: bytes) -> None:
     answer = httpx.post(store + "/put", content=body)
     assert answer.status_code == 400
     assert answer.json()["error"]

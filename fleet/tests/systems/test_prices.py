@@ -11,6 +11,6 @@ def test_an_hour_of_a_gpu_and_of_memory_by_the_published_prices() -> None:
     assert Prices().per_hour(2, ssd_gb=14_000) == pytest.approx(10 + 1.148)
 
 
-def test_a_million_tokens_cost_what_they_take_of_an_hour() -> None:
+def test_a_million_tokens_cost_their_share_of_an_hour() -> None:
     assert per_million(3.6, 1_000) == pytest.approx(1.0)
     assert per_million(3.6, 0) is None

@@ -16,7 +16,7 @@ from router.tests.flows.conftest import PROMPT, Build
 from router.tests.flows.test_nixl import alone, text
 
 
-async def test_the_decoder_fetches_what_the_prefill_computes_meanwhile(pair: Build) -> None:
+async def test_the_decoder_fetches_kv_while_the_prefill_computes_it(pair: Build) -> None:
     world = await pair("mooncake_p2p")
     response = await world.ask()
     receipt = await world.receipt(response)

@@ -9,7 +9,7 @@ from router.tests.flows.conftest import Build, Sim
 
 
 @pytest.mark.slow
-async def test_the_decoder_finds_what_the_prefill_put_into_the_store(pair: Build, sims: Callable[..., Any]) -> None:
+async def test_the_decoder_finds_the_prefills_blocks_in_the_store(pair: Build, sims: Callable[..., Any]) -> None:
     store: Sim = sims("store", module="fleet.simengine.store")
     world = await pair("mooncake_store", flags={"kv_store": store.url})
     response = await world.ask()

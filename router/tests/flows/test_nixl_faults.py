@@ -35,7 +35,7 @@ async def test_when_the_prefill_instance_is_dead_the_decoder_computes_the_prompt
     await world.nothing_is_left()
 
 
-async def test_a_policy_may_want_an_error_instead(pair: Build) -> None:
+async def test_a_policy_can_ask_for_an_error_instead_of_a_fallback(pair: Build) -> None:
     world = await pair("nixl", failure__offload_fallback="fail")
     world.sims[0].stop()
     response = await world.ask()

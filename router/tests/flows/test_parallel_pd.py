@@ -28,7 +28,7 @@ async def stream(world: Pair, path: str, **body: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_two_instances_say_what_one_alone_would_have_said(pair: Build, streamed: bool) -> None:
+async def test_two_instances_give_the_same_answer_as_one(pair: Build, streamed: bool) -> None:
     world = await pair("neuron", ROLES)
     if streamed:
         lines = await stream(world, "/v1/completions", prompt=PROMPT)

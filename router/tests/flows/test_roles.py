@@ -13,7 +13,7 @@ def computed(world: Pair) -> float:
     return world.sims[1].figure(WITHOUT_KV)
 
 
-async def test_a_policy_that_never_offloads_answers_why_nobody_serves(pair: Build) -> None:
+async def test_a_policy_that_never_offloads_says_why_no_instance_serves(pair: Build) -> None:
     world = await pair("nixl", ROLES, flow__heavy="colocated")
     response = await world.ask()
     error = response.json()["error"]
@@ -43,7 +43,7 @@ async def test_what_cannot_be_offloaded_is_refused_with_the_reason(
     assert world.sims[1].figure("request_success_total") == 0
 
 
-async def test_what_generates_nothing_is_served_by_who_computes_prompts(pair: Build) -> None:
+async def test_requests_that_generate_nothing_go_to_an_instance_that_computes_prompts(pair: Build) -> None:
     world = await pair("nixl", ROLES)
     response = await world.client.post("/tokenize", json={"model": "llama", "prompt": "hello"})
     assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-0")

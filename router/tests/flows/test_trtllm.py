@@ -126,7 +126,7 @@ async def test_a_generation_server_killed_in_a_stream_ends_it_with_an_error(pair
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fallback", "status"), [("local", 200), ("fail", 502)])
-async def test_kv_that_was_freed_is_computed_again_or_told(pair: Build, fallback: str, status: int) -> None:
+async def test_kv_that_was_freed_is_computed_again_or_reported(pair: Build, fallback: str, status: int) -> None:
     world = await pair("trtllm", flags={"kv_hold_s": 0.01}, failure__offload_fallback=fallback)
     response = await world.ask()
     assert response.status_code == status

@@ -3,7 +3,7 @@
 from router.tests.engine import reply
 
 
-async def test_the_answer_says_who_served_it_and_by_which_policy(world):
+async def test_the_answer_names_its_instance_and_policy(world):
     w = await world(None)
     response = await w.ask()
     assert response.headers["x-weir-instance"] == "demo-0"

@@ -52,7 +52,7 @@ async def test_whole_answers_and_streams_come_as_they_are(served):
     assert (receipt["outcome"], receipt["output_tokens"]) == ("ok", 3)
 
 
-async def test_errors_are_told(served):
+async def test_errors_are_returned_over_asgi(served):
     w = await served()
     assert (await w.client.post("/v1/completions", content=b"no")).json()["error"]["code"] == "invalid_json"
     assert (await w.client.get("/nothing")).status_code == 404

@@ -181,7 +181,7 @@ async def test_a_chunk_is_heard_where_silence_would_end_the_stream():
     assert (await passage.body()).whole
 
 
-async def test_bytes_after_the_end_of_a_stream_are_passed_on_to_nobody():
+async def test_bytes_after_the_end_of_a_stream_are_dropped():
     passage = Passage()
     await passage.read(CHUNKED + chunk(WORDS[0]))
     passage.connection.data_received(LAST)

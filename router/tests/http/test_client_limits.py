@@ -44,7 +44,7 @@ async def limited():
         await served.server.stop()
 
 
-async def test_a_connection_beyond_the_limit_is_told_so_and_those_before_it_go_on(limited):
+async def test_a_connection_beyond_the_limit_is_refused_and_earlier_ones_continue(limited):
     served = await limited(limit=2)
     running = [await served.connect() for _ in range(2)]
     for client in running:

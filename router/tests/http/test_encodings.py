@@ -41,7 +41,7 @@ async def test_what_does_not_unpack_is_refused(world, body):
     assert (response.status_code, code_of(response)) == (400, "invalid_encoding")
 
 
-async def test_an_encoding_that_nobody_reads_is_told(world):
+async def test_an_unsupported_encoding_is_refused_by_name(world):
     response = await send(await world(None), b"x", "zstd")
     assert (response.status_code, code_of(response)) == (415, "unsupported_encoding")
     assert "gzip" in response.json()["error"]["message"]

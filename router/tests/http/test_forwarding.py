@@ -65,7 +65,7 @@ async def test_what_no_model_computes_is_explained_but_not_counted_as_a_quick_re
 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path not in LIMITS])
-async def test_only_what_is_generated_is_recorded_as_traffic(world, path):
+async def test_only_requests_that_generate_text_are_recorded_as_traffic(world, path):
     w = await world(None)
     await w.receipt(await w.client.post(path, json={"model": "llama", **BODIES[path]}))
     await w.receipt(await w.ask())

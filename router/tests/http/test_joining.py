@@ -73,7 +73,7 @@ async def test_without_a_fleet_it_does_not_listen_there_and_says_so(start, publi
 
 
 @pytest.mark.slow
-async def test_when_nobody_serves_the_port_it_joins_without_a_fleet_and_the_next_one_waits(start, monkeypatch):
+async def test_the_first_router_of_a_port_joins_without_a_fleet_and_the_next_one_waits(start, monkeypatch):
     monkeypatch.setattr(joining, "ALONE_S", 0.3)
     shared = free_port()
     first, _ = await start("router-1", shared)

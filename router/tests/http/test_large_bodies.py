@@ -42,7 +42,7 @@ async def test_a_request_without_a_valid_key_is_refused_before_its_body_is_read(
     assert (status, code(body)) == (401, "invalid_api_key" if not required else "missing_api_key")
 
 
-async def test_a_body_is_read_where_it_may_name_a_pool_that_requires_no_key(world, connect):  # noqa: F811
+async def test_a_body_without_a_key_is_read_if_it_could_name_a_pool_that_requires_none(world, connect):  # noqa: F811
     w = await keyed(world, key_entry(ALICE), required=("demo",))
     w.published.policy("open")
     w.published.fleet(entry("open-0", w.engines[0].url), pool="open", model="other")

@@ -71,7 +71,7 @@ async def test_a_body_that_turns_out_too_large_is_refused(world):
     ("method", "path", "allow"),
     [("GET", "/v1/chat/completions", "POST"), ("HEAD", "/v1/messages", "POST"), ("POST", "/v1/models", "GET, HEAD")],
 )
-async def test_the_wrong_method_is_told_the_right_one(world, method, path, allow):
+async def test_a_wrong_method_is_refused_with_the_allowed_one(world, method, path, allow):
     w = await world(None)
     response = await w.client.request(method, path)
     assert response.status_code == 405
@@ -98,14 +98,14 @@ async def test_every_page_carries_the_request_id(world, path):
     assert (response.status_code, response.headers["x-request-id"]) == (200, "mine")
 
 
-async def test_an_unknown_path_is_told_the_known_ones(world):
+async def test_an_unknown_path_is_refused_with_the_known_ones(world):
     w = await world(None)
     response = await w.client.get("/v2/x")
     assert (response.status_code, code_of(response)) == (404, "not_found")
     assert "/v1/chat/completions" in response.json()["error"]["message"]
 
 
-async def test_nobody_ready_says_why_and_when_to_come_back(world):
+async def test_without_a_ready_instance_the_error_says_why_and_when_to_retry(world):
     w = await world(None)
     w.published.fleet(entry("demo-0", w.engines[0].url, state="loading", routable=False, reason="reads its weights"))
     await w.until(lambda: w.router.pools.get("demo").ready == 0)

@@ -122,7 +122,7 @@ async def test_a_second_signal_ends_it_at_once(start, published, client):
             assert await router.ended() == 128 + signal.SIGTERM
 
 
-def test_a_taken_port_is_told_in_one_line(redis_url):
+def test_a_port_in_use_is_reported_in_one_line(redis_url):
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -134,7 +134,7 @@ def test_a_taken_port_is_told_in_one_line(redis_url):
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://x"])
-def test_a_wrong_redis_url_is_told_in_one_line(url):
+def test_a_wrong_redis_url_is_reported_in_one_line(url):
     argv = [sys.executable, "-m", "router", "--redis", url, "--port", "0"]
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=30)
     assert ended.returncode == 2

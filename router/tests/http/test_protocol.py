@@ -110,7 +110,7 @@ async def test_a_target_without_a_path_is_a_bad_request(served):
     assert await client.closed() == b""
 
 
-async def test_a_client_that_expects_100_continue_is_told_to_go_on_once(served):
+async def test_a_client_that_expects_100_continue_gets_it_once(served):
     client = await served.connect()
     client.send(get("/", b"content-length: 2\r\nexpect: 100-Continue\r\n", b"POST"))
     assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -57,7 +57,7 @@ def code(body):
     return json.loads(body)["error"]["code"]
 
 
-async def test_a_connection_on_which_nothing_comes_is_closed(world, connect, monkeypatch):
+async def test_an_idle_new_connection_is_closed(world, connect, monkeypatch):
     monkeypatch.setattr("router.http.request_limits.HEAD_S", 0.1)
     client = await connect(await world(None))
     status, _, body = await client.answer()
@@ -153,7 +153,7 @@ async def test_a_large_body_in_one_read_is_no_large_head(world, connect):
 @pytest.mark.parametrize(
     "garbage", [b"\x16\x03\x01\x02\x00\x01", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"hello\r\n\r\n"]
 )
-async def test_what_is_not_http_is_told_so(world, connect, garbage):
+async def test_bytes_that_are_not_http_get_a_400(world, connect, garbage):
     client = await connect(await world(None))
     client.send(garbage)
     status, _, body = await client.answer()

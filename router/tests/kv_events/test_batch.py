@@ -67,7 +67,7 @@ def test_what_is_hashed_into_a_block_besides_its_tokens_is_kept() -> None:
     assert [bool(extra) for extra in older.extras] == [True, True]
 
 
-def test_layers_with_a_window_are_told_apart() -> None:
+def test_layers_with_a_sliding_window_are_distinguished() -> None:
     whole = only({**STORED, "group_idx": 0, "kv_cache_spec_kind": "full_attention"})
     window = only({**STORED, "group_idx": 1, "kv_cache_spec_kind": "sliding_window"})
     assert isinstance(whole, BlocksStored)

@@ -10,7 +10,7 @@ from router.policy.types import InstanceState, RoutingRequest
 POLICY = document.parse(document.default())
 
 
-def test_nobody_able_is_explained_by_counts_of_reasons() -> None:
+def test_a_decision_without_an_instance_counts_the_reasons() -> None:
     instances = [InstanceState("first", running=512)]
     instances += [InstanceState(f"i-{number}", refused="draining") for number in range(3)]
     assert decide(RoutingRequest(1_000), instances, POLICY, 0.5).reasons == (

@@ -210,7 +210,7 @@ def figures(decision: Decision) -> tuple[object, ...]:
 
 
 @given(SITUATIONS)
-def test_caches_told_by_the_request_count_like_those_told_by_the_instances(situation: Situation) -> None:
+def test_cached_tokens_count_alike_from_the_request_and_from_the_instances(situation: Situation) -> None:
     request, instances, policy, draw = situation
     held = {one.id: one.cached_tokens for one in instances if one.cached_tokens}
     bare = [replace(one, cached_tokens=77) for one in instances]

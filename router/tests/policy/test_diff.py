@@ -20,7 +20,7 @@ def test_equal_documents_differ_in_nothing() -> None:
     assert diff(document.default(), document.default()) == ()
 
 
-def test_a_lowered_threshold_is_told_in_words() -> None:
+def test_a_lowered_threshold_is_described_in_words() -> None:
     assert diff(document.default(), changed(classes__heavy_new_tokens=10_000)) == (
         ParameterChange(
             path="classes.heavy_new_tokens",
@@ -33,7 +33,7 @@ def test_a_lowered_threshold_is_told_in_words() -> None:
     )
 
 
-def test_a_raised_threshold_is_told_the_other_way() -> None:
+def test_a_raised_threshold_is_described_the_other_way() -> None:
     (change,) = diff(document.default(), changed(classes__heavy_new_tokens=50_000))
     assert change.direction == "fewer requests count as heavy"
 
@@ -84,7 +84,7 @@ def test_a_draft_that_is_wrong_is_shown_all_the_same() -> None:
 
 
 @given(valid(), valid())
-def test_a_diff_holds_exactly_what_differs(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_a_diff_has_exactly_the_parameters_that_differ(old: dict[str, Any], new: dict[str, Any]) -> None:
     before, after = document.parse(old), document.parse(new)
     differs = {path for path in {**before, **after} if before.get(path) != after.get(path)}
     changes = diff(old, new)

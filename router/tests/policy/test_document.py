@@ -73,7 +73,7 @@ def test_an_unknown_key_suggests_the_near_one() -> None:
     assert faults({"clases": {}}) == {"clases": "unknown section; did you mean classes?"}
 
 
-def test_an_unknown_key_that_is_near_nothing_lists_what_there_is() -> None:
+def test_an_unknown_key_without_a_near_match_lists_all_keys() -> None:
     assert faults({"flow": {"zzz": 1}}) == {"flow.zzz": "unknown parameter; known are heavy"}
 
 
@@ -96,7 +96,7 @@ def test_a_section_that_is_no_object_is_named() -> None:
     }
 
 
-def test_every_fault_is_told_at_once_with_path_value_and_range() -> None:
+def test_all_faults_are_reported_at_once_with_path_value_and_range() -> None:
     with pytest.raises(InvalidDocument) as caught:
         document.parse({"classes": {"warm_hit_share": 1.5}, "failure": {"retries": -1}})
     assert [(error.path, error.value) for error in caught.value.errors] == [
@@ -107,7 +107,7 @@ def test_every_fault_is_told_at_once_with_path_value_and_range() -> None:
 
 
 @pytest.mark.parametrize(("warm", "heavy"), [(20_000, 20_000), (30_000, 20_000), (5_000, 4_000)])
-def test_crossed_thresholds_are_told_at_both_fields(warm: int, heavy: int) -> None:
+def test_crossed_thresholds_are_reported_at_both_fields(warm: int, heavy: int) -> None:
     found = faults({"classes": {"warm_new_tokens": warm, "heavy_new_tokens": heavy}})
     assert found == {
         "classes.warm_new_tokens": f"{warm:,} must be below heavy_new_tokens, {heavy:,}",
@@ -115,7 +115,7 @@ def test_crossed_thresholds_are_told_at_both_fields(warm: int, heavy: int) -> No
     }
 
 
-def test_crossed_thresholds_are_not_told_where_one_is_wrong_by_itself() -> None:
+def test_crossed_thresholds_are_not_reported_if_one_is_invalid_itself() -> None:
     assert list(faults({"classes": {"warm_new_tokens": 900_000, "heavy_new_tokens": -1}})) == [
         "classes.heavy_new_tokens"
     ]
@@ -165,7 +165,7 @@ def test_overrides_go_by_path_and_leave_the_original_alone() -> None:
     assert original == document.default()
 
 
-def test_an_override_of_the_route_drops_what_the_new_one_does_not_have() -> None:
+def test_an_override_of_the_strategy_drops_parameters_of_the_old_one() -> None:
     changed = document.apply_overrides(document.default(), {"strategy.name": "cache_aware", "strategy.hit_weight": 2})
     assert changed["strategy"] == {"name": "cache_aware", "hit_weight": 2}
     assert document.parse(changed).strategy == "cache_aware"

@@ -17,7 +17,7 @@ def fleet_of_four() -> FleetColumns:
     return FleetColumns(InstanceState(name, running=number, waiting=10 * number) for number, name in enumerate("dbca"))
 
 
-def test_a_column_is_made_once_and_follows_what_is_replaced() -> None:
+def test_a_column_is_built_once_and_follows_replaced_instances() -> None:
     fleet = fleet_of_four()
     running, busier = fleet.running, fleet.column(busy, 0.5)
     fleet.replace(2, InstanceState("c", running=7))

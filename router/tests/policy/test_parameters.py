@@ -44,7 +44,7 @@ def test_a_parameter_is_defined_completely(parameter: Parameter) -> None:
         assert parameter.unit
 
 
-def test_a_raised_and_a_lowered_value_are_told_apart_in_words() -> None:
+def test_the_description_says_whether_a_value_was_raised_or_lowered() -> None:
     for parameter in PARAMETERS.values():
         if parameter.kind in ("int", "float"):
             assert parameter.up not in ("higher", parameter.down), parameter.path

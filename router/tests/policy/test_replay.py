@@ -87,7 +87,7 @@ def example() -> Receipt:
     return receipt(request, decide(request, instances, POLICY, 0.25))
 
 
-def test_a_receipt_keeps_columns_and_leaves_out_what_is_as_usual() -> None:
+def test_a_receipt_keeps_columns_and_leaves_out_defaults() -> None:
     kept = example()
     assert kept.inputs == {
         "turn": 7,
@@ -121,7 +121,7 @@ def test_a_pool_without_instances_is_decided_again_too() -> None:
     assert kept.inputs == {"turn": 0, "draw": 0.5, "bound_to": "gone", "history_tokens": 5, "prefix_key": 9}
 
 
-def test_candidates_are_told_row_by_row() -> None:
+def test_candidates_are_returned_row_by_row() -> None:
     kept = example()
     columns = RecordedColumns(kept.candidates)
     assert columns.candidates(50_000)[0] == Candidate("a", 160, 49_840, 0)

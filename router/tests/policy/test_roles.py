@@ -18,7 +18,7 @@ def refused(*instances: InstanceState) -> dict[str, str]:
     return {"chosen": decision.instance, **{one.id: one.refused for one in decision.candidates if one.refused}}
 
 
-def test_who_serves_goes_before_who_helps_however_busy() -> None:
+def test_an_instance_that_serves_is_preferred_to_a_decoder_however_busy_it_is() -> None:
     assert refused(
         InstanceState("p", role="prefill"), InstanceState("d", role="decode"), InstanceState("b", running=40)
     ) == {
@@ -28,7 +28,7 @@ def test_who_serves_goes_before_who_helps_however_busy() -> None:
     }
 
 
-def test_who_only_decodes_gets_no_prompt_even_where_nobody_else_is_left() -> None:
+def test_an_instance_that_only_decodes_gets_no_prompt_even_as_the_last_one() -> None:
     found = refused(
         InstanceState("p", role="prefill"), InstanceState("d", role="decode"), InstanceState("b", refused="draining")
     )
@@ -53,12 +53,12 @@ PAIR = (InstanceState("p", role="prefill", connector="nixl"), InstanceState("d",
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_decision_for_who_only_decodes_is_an_offload_whatever_the_class(strategy: str) -> None:
+def test_a_decision_for_an_instance_that_only_decodes_is_an_offload_in_every_class(strategy: str) -> None:
     decision = offloaded(strategy, RoutingRequest(100), *PAIR, **{"flow.heavy": "offload"})
     assert (decision.instance, decision.flow, decision.prefill) == ("d", "offload", "p")
 
 
-def test_what_cannot_be_offloaded_does_not_reach_who_only_decodes() -> None:
+def test_a_request_that_cannot_be_offloaded_never_reaches_an_instance_that_only_decodes() -> None:
     request = RoutingRequest(100, indivisible="several answers to one prompt")
     decision = offloaded("adaptive_offload", request, *PAIR)
     assert decision.instance == ""
@@ -84,7 +84,7 @@ def test_what_generates_nothing_is_computed_by_whoever_computes_prompts() -> Non
     ],
     ids=["not able", "full", "of another connector"],
 )
-def test_without_a_prefill_instance_who_only_decodes_takes_nothing(prefiller: InstanceState) -> None:
+def test_without_a_prefill_instance_one_that_only_decodes_takes_nothing(prefiller: InstanceState) -> None:
     decision = offloaded("adaptive_offload", RoutingRequest(100), prefiller, PAIR[1])
     assert decision.instance == ""
     assert [one.refused for one in decision.candidates][1] == (

@@ -68,7 +68,7 @@ def test_the_hashes_of_both_sides_stay_what_they_are(keyed: tuple[str, str], has
     assert linked(PROMPT, SIZE, SEED, EVENTS[keyed].extras) == hashes
 
 
-def test_events_that_only_number_their_adapter_are_nobodys_hits() -> None:
+def test_events_that_only_number_their_adapter_are_hits_for_no_request() -> None:
     numbered = stored([], lora_id=1)
     known = linked(PROMPT, SIZE, SEED, numbered.extras)
     assert not {*known} & {*linked(PROMPT, SIZE, SEED, ()), *linked(PROMPT, SIZE, SEED, extra_keys("sql", "", 3))}

@@ -55,7 +55,7 @@ def send(index: ExactIndex, tokens: bytes) -> Sent:
     return index.sent("a", hashes(tokens), foreseen(index, tokens))
 
 
-def test_with_nothing_under_way_it_will_hold_what_it_holds(index: ExactIndex, engine: Engine) -> None:
+def test_without_requests_in_flight_the_forecast_is_what_is_held_now(index: ExactIndex, engine: Engine) -> None:
     engine.holds(prompt("x", 4))
     assert foreseen(index, prompt("x", 6)) == 4
     assert index.foreseen(index.match(hashes(prompt("x", 6)), SIZE), hashes(prompt("x", 6)), SIZE, NOW) == {}
@@ -67,14 +67,16 @@ def test_what_a_request_under_way_computes_will_be_held(index: ExactIndex, engin
     assert foreseen(index, prompt("y", 6)) == 0
 
 
-def test_what_the_engine_has_told_of_is_awaited_no_more(index: ExactIndex, engine: Engine) -> None:
+def test_blocks_that_the_engine_reported_are_no_longer_expected(index: ExactIndex, engine: Engine) -> None:
     send(index, prompt("x", 4))
     engine.holds(prompt("x", 4))
     engine.evicts(prompt("x", 4), 1)
     assert foreseen(index, prompt("x", 4)) == 1
 
 
-def test_blocks_that_are_told_late_are_awaited_for_a_second_after_the_answer(index: ExactIndex, engine: Engine) -> None:
+def test_blocks_that_are_reported_late_are_expected_for_a_second_after_the_answer(
+    index: ExactIndex, engine: Engine
+) -> None:
     send(index, prompt("x", 4)).over(NOW)
     assert foreseen(index, prompt("x", 4), NOW + LATE_S / 2) == 4
     assert foreseen(index, prompt("x", 4), NOW + LATE_S) == 0
@@ -89,7 +91,7 @@ def test_a_request_that_fails_takes_nothing_from_another_that_computes_the_same(
     assert foreseen(index, prompt("x", 4), NOW + LATE_S) == 4
 
 
-def test_what_was_told_evicted_and_is_computed_once_more_is_awaited_after_the_first_request_is_forgotten(
+def test_evicted_blocks_that_are_computed_again_are_expected_after_the_first_request_is_forgotten(
     index: ExactIndex, engine: Engine
 ) -> None:
     first = send(index, prompt("x", 4))
@@ -100,7 +102,9 @@ def test_what_was_told_evicted_and_is_computed_once_more_is_awaited_after_the_fi
     assert foreseen(index, prompt("x", 4), NOW + LATE_S) == 4
 
 
-def test_a_full_cache_loses_what_was_used_longest_ago_to_requests_under_way(index: ExactIndex, engine: Engine) -> None:
+def test_a_full_cache_loses_its_least_recently_used_blocks_to_requests_in_flight(
+    index: ExactIndex, engine: Engine
+) -> None:
     index.limit("a", 11)
     engine.holds(prompt("x", 5))
     engine.holds(prompt("y", 5))
@@ -148,7 +152,7 @@ def test_what_answers_grow_until_there_is_room_for_a_prompt_takes_room_too(index
     assert foreseen(index, prompt("x", 9)) == 3  # the 6 that it needs are free once y has ended, 2 blocks longer
 
 
-def test_a_prompt_that_loses_what_it_was_to_find_computes_it_once_more(index: ExactIndex, engine: Engine) -> None:
+def test_a_prompt_whose_prefix_is_evicted_first_computes_it_again(index: ExactIndex, engine: Engine) -> None:
     engine.holds(prompt("x", 6))
     send(index, prompt("x", 6))
     engine.evicts(prompt("x", 6), 4)

@@ -108,7 +108,7 @@ def errors(rng: random.Random, sessions: int) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("sessions", [8, 16, 32])
-def test_what_is_foreseen_is_much_nearer_to_what_is_found_than_what_is_held_now(sessions: int) -> None:
+def test_the_forecast_is_much_nearer_to_the_hits_than_the_present_cache_is(sessions: int) -> None:
     now, foreseen = errors(random.Random(sessions), sessions)
     assert foreseen <= now / 4
     assert foreseen < 5

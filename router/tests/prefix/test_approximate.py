@@ -18,7 +18,7 @@ def index_with(**prompts: str) -> PrefixIndex:
     return index
 
 
-def test_an_empty_index_matches_nobody() -> None:
+def test_an_empty_index_matches_no_instance() -> None:
     assert PrefixIndex().match(chain("abc")) == {}
     assert PrefixIndex().match([]) == {}
 
@@ -28,7 +28,7 @@ def test_match_is_the_longest_prefix_on_each_instance() -> None:
     assert index.match(chain("system-one-more")) == {"a": 10, "b": 7}
 
 
-def test_a_prompt_that_nobody_shares_costs_one_look_up_and_matches_nobody() -> None:
+def test_an_unshared_prompt_costs_one_look_up_and_matches_no_instance() -> None:
     assert index_with(a="abc", b="abd").match(chain("xyz")) == {}
 
 
@@ -78,7 +78,7 @@ def test_all_instances_together_stay_within_the_bound() -> None:
     assert sum(index.chunks(f"i-{number}") for number in range(10)) <= 1_000
 
 
-def test_a_new_epoch_forgets_what_the_old_life_held() -> None:
+def test_a_new_epoch_forgets_the_cache_of_the_old_process() -> None:
     index = index_with(a="hello")
     index.insert("a", 2, chain("world"))
     assert index.match(chain("hello")) == {}
@@ -117,7 +117,7 @@ def test_a_limit_applies_at_once_and_to_the_next_life() -> None:
     assert index.chunks("a") == 3
 
 
-def test_a_first_prompt_of_which_nothing_was_cached_is_held_afterwards() -> None:
+def test_an_uncached_first_prompt_is_held_afterwards() -> None:
     """The engine has computed it: the correction is about what was there before, never about the prompt itself."""
     index = PrefixIndex()
     prompt = chain("brand new")
@@ -126,7 +126,7 @@ def test_a_first_prompt_of_which_nothing_was_cached_is_held_afterwards() -> None
     assert index.match(prompt) == {"a": 9}
 
 
-def test_an_engine_that_evicted_more_than_assumed_loses_what_was_used_longest_ago() -> None:
+def test_an_engine_that_evicted_more_than_assumed_loses_its_least_recently_used_chunks() -> None:
     index = PrefixIndex()
     index.insert("a", 1, chain("first-" * 10))
     index.insert("a", 1, chain("second" * 10))

@@ -87,7 +87,7 @@ Histories.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 test_histories = Histories.TestCase
 
 
-def test_evicting_what_a_request_uses_is_told() -> None:
+def test_evicting_a_block_in_use_is_reported() -> None:
     eviction, chain = EvictionOrder(), array("Q", [11, 12, 13])
     eviction.stored(chain, 0, busy=True)
     assert eviction.gone([13, 99, 12]) == [13, 12]

@@ -38,7 +38,7 @@ def test_a_chain_goes_on_from_the_parent_that_the_engine_names(index: ExactIndex
     assert index.match(HASHES, SIZE) == {"a": (16, 0, 0)}
 
 
-def test_blocks_whose_parent_was_never_told_are_counted_and_left_out(index: ExactIndex) -> None:
+def test_blocks_whose_parent_was_never_reported_are_counted_and_left_out(index: ExactIndex) -> None:
     index.store("a", [3, 4], 2, PROMPT[32:], SIZE)
     assert (index.blocks("a"), index.unknown("a"), len(index)) == ((0, 0, 0), 2, 0)
 

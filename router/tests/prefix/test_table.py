@@ -17,7 +17,7 @@ STEPS = st.lists(st.tuples(st.booleans(), KEYS, st.integers(1, 2**32 - 1)), max_
 
 
 @given(STEPS, st.sampled_from([1, 4]))
-def test_it_holds_what_a_dict_would(steps: list[tuple[bool, int, int]], parts: int) -> None:
+def test_it_holds_the_same_as_a_dict(steps: list[tuple[bool, int, int]], parts: int) -> None:
     table, model = IntTable(parts, "I"), dict[int, int]()
     for putting, key, value in steps:
         if putting:

@@ -215,7 +215,7 @@ def test_it_imports_neither_redis_nor_django():
     assert json.loads(ended.stdout) == []
 
 
-async def test_a_file_of_keys_says_who_is_served_and_is_read_again(alone, engines, client, tmp_path):
+async def test_a_key_file_admits_its_clients_and_is_reloaded(alone, engines, client, tmp_path):
     secrets = ["sk-weir-" + digit * 64 for digit in "12"]
     path = tmp_path / "keys.yaml"
 

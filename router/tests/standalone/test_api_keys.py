@@ -33,12 +33,12 @@ def test_a_key_is_found_by_its_secret_with_its_limits(tmp_path):
 
 
 @pytest.mark.parametrize("expires_at", ["2027-01-31", "'2027-01-31'", "2027-01-31 01:00:00+01:00"])
-def test_a_day_without_a_zone_is_one_of_utc(tmp_path, expires_at):
+def test_an_expiry_without_a_zone_is_in_utc(tmp_path, expires_at):
     path = written(tmp_path, f"keys: [{{name: ci, sha256: '{HASH}', expires_at: {expires_at}}}]")
     assert read_keys(path).value.keys[0].expires_at == 1_801_353_600
 
 
-def test_whoever_shows_no_key_may_be_served_too(tmp_path):
+def test_clients_without_a_key_can_be_admitted_too(tmp_path):
     path = written(tmp_path, {"required": False, "keys": [{"name": "ci", "sha256": HASH}]}, "keys.json")
     assert not keyring(read_keys(path).value).required_everywhere
 
@@ -74,7 +74,7 @@ def key(**fields):
         ({"keys": [*key()["keys"], {"name": "cd", "sha256": HASH}]}, f"two keys have the same sha256 (got '{HASH}')"),
     ],
 )
-def test_what_is_no_file_of_keys_is_told(tmp_path, content, says):
+def test_an_invalid_key_file_is_reported(tmp_path, content, says):
     path = written(tmp_path, content)
     with pytest.raises(BadInput) as caught:
         read_keys(path)
@@ -83,6 +83,6 @@ def test_what_is_no_file_of_keys_is_told(tmp_path, content, says):
     assert SECRET not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(BadInput, match="No such file or directory"):
         read_keys(tmp_path / "none.json")

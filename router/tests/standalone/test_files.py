@@ -48,7 +48,7 @@ def test_a_file_has_one_a_line_and_comments(tmp_path):
         ("http://a:1;id=a b", "id: not a name; allowed: 1 to 100 of"),
     ],
 )
-def test_what_is_no_instance_is_told(given, says):
+def test_an_invalid_instance_is_reported(given, says):
     with pytest.raises(BadInput) as caught:
         read_instances(given)
     assert says in str(caught.value)
@@ -64,7 +64,7 @@ def test_what_is_no_instance_is_told(given, says):
         (b"http://a:1\nb\n", ", line 2: url: not the URL of an instance"),
     ],
 )
-def test_what_is_no_file_of_instances_is_told(tmp_path, content, says):
+def test_an_invalid_instances_file_is_reported(tmp_path, content, says):
     path = tmp_path / "engines"
     if content is not None:
         path.write_bytes(content)
@@ -82,7 +82,7 @@ def test_a_policy_is_read_with_its_hash(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["policy.yaml", "policy.YML"])
-def test_a_policy_may_be_yaml_and_has_the_same_hash(tmp_path, name):
+def test_a_policy_in_yaml_has_the_same_hash_as_in_json(tmp_path, name):
     path = tmp_path / name
     path.write_text(yaml.safe_dump(document.default("lpwl")))
     assert read_policy(path).sha256 == document.sha256(document.default("lpwl"))
@@ -101,7 +101,7 @@ def test_a_policy_may_be_yaml_and_has_the_same_hash(tmp_path, name):
         ("", "document: the document must be a JSON object"),
     ],
 )
-def test_what_is_no_policy_in_yaml_is_told(tmp_path, content, says):
+def test_an_invalid_policy_in_yaml_is_reported(tmp_path, content, says):
     path = tmp_path / "policy.yaml"
     path.write_text(content)
     with pytest.raises(BadInput) as caught:
@@ -122,7 +122,7 @@ def test_what_is_no_policy_in_yaml_is_told(tmp_path, content, says):
         (json.dumps({"schema": 1, **{f"k{i}": 1 for i in range(9)}}), "; and 6 more"),
     ],
 )
-def test_what_is_no_policy_is_told(tmp_path, content, says):
+def test_an_invalid_policy_is_reported(tmp_path, content, says):
     path = tmp_path / "policy.json"
     if content is not None:
         path.write_text(content)
@@ -164,7 +164,7 @@ def test_a_redis_of_the_environment_does_not_stand_against_instances(monkeypatch
     assert arguments([]).redis == "redis://x"
 
 
-def test_a_router_that_is_told_nonsense_ends_with_status_two_and_one_line():
+def test_invalid_options_end_the_router_with_status_two_and_one_line():
     argv = [sys.executable, "-m", "router", "--port", "0", "--instances", "nonsense"]
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=30)
     assert ended.returncode == 2

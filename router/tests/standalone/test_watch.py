@@ -137,7 +137,7 @@ async def test_a_page_of_models_without_end_is_not_read(watch):
         made.close()
 
 
-async def test_a_router_that_can_open_no_connection_keeps_what_it_knows(monkeypatch):
+async def test_a_router_that_can_open_no_connection_keeps_its_last_state(monkeypatch):
     async with engine(plain()) as made:
         pools = Pools()
         watch = InstanceWatch(pools, pools.get_or_add("default"), "")

@@ -19,7 +19,7 @@ MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_what_vllm_makes_of_it(case: dict[str, Any]) -> None:
+def test_it_equals_vllms_conversion(case: dict[str, Any]) -> None:
     made = as_chat(case["document"], case["endpoint"], system_first=case["system_first"])
     assert (made["messages"], made["tools"]) == (case["messages"], case["tools"])
 
@@ -51,7 +51,7 @@ def user(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
         ("/v1/embeddings", {"input": "hi"}, "/v1/embeddings: only the engine"),
     ],
 )
-def test_what_cannot_be_told_from_the_request_alone_is_refused(
+def test_a_prompt_that_depends_on_more_than_the_request_is_refused(
     api_path: str, document: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(NotTokenized, match=why):

@@ -14,7 +14,7 @@ from router.tests.http.test_own_errors import code_of
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL])
-def test_shortages_are_told_from_failures_of_the_other_side(number):
+def test_local_shortages_are_distinguished_from_failures_of_the_engine(number):
     assert is_exhausted(OSError(number, os.strerror(number)))
 
 
@@ -48,7 +48,9 @@ def no_connections(monkeypatch):
     monkeypatch.undo()
 
 
-async def test_without_a_descriptor_the_client_is_told_and_no_breaker_opens(world, no_connections, monkeypatch):
+async def test_without_a_file_descriptor_the_client_gets_an_error_and_no_breaker_opens(
+    world, no_connections, monkeypatch
+):
     w = await world(None, None, failure__breaker_failures=1, failure__retries=2)
     client = w.client
     assert (await client.get("/healthz")).json()["status"] == "ok"
@@ -86,6 +88,6 @@ async def test_a_probe_that_could_not_be_sent_is_no_refusal(no_connections):
         await Prober().get("http://127.0.0.1:9/health", 1.0)
 
 
-async def test_a_probe_that_nobody_takes_is_a_refusal():
+async def test_a_probe_to_a_closed_port_is_a_refusal():
     with pytest.raises(ConnectionRefused):
         await Prober().get("http://127.0.0.1:9/health", 1.0)

@@ -63,7 +63,7 @@ async def test_an_engine_killed_before_its_first_byte_is_replaced_by_another_and
         await w.until(lambda: endpoint.requests == 0)
 
 
-async def test_an_engine_killed_in_the_middle_of_a_stream_ends_it_with_an_error_event_and_nobody_begins_again(world):
+async def test_an_engine_killed_in_the_middle_of_a_stream_ends_it_with_an_error_event_without_a_retry(world):
     async with killable("first_then_wait") as (url, kill):
         w = await with_killable(world, url)
         body = {"model": "llama", "prompt": "x", "stream": True}

@@ -103,7 +103,7 @@ async def test_an_answer_without_a_length_ends_with_its_connection(serve: Serve,
     assert [await prober.get(url, 1) for _ in range(2)] == [(200, b"abc")] * 2
 
 
-async def test_bytes_that_nobody_asked_for_are_not_taken_for_the_next_answer(serve: Serve, prober: Prober) -> None:
+async def test_unsolicited_bytes_are_not_taken_for_the_next_answer(serve: Serve, prober: Prober) -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await head(reader)
         writer.write(OK)
@@ -129,7 +129,7 @@ async def test_a_server_that_does_not_answer_is_slow_and_its_connection_given_up
     await asyncio.wait_for(gone.wait(), 30)
 
 
-async def test_a_port_that_nobody_listens_on_is_refused(prober: Prober) -> None:
+async def test_a_closed_port_is_refused(prober: Prober) -> None:
     with pytest.raises(ConnectionRefused, match="GET http"):
         await prober.get("http://127.0.0.1:1/health", 1)
 
@@ -145,7 +145,7 @@ async def test_half_an_answer_or_none_is_refused(serve: Serve, prober: Prober, a
         await prober.get(await serve(handler), 1)
 
 
-async def test_connections_to_what_is_no_longer_asked_are_closed(serve: Serve, prober: Prober) -> None:
+async def test_connections_to_removed_instances_are_closed(serve: Serve, prober: Prober) -> None:
     closed = asyncio.Event()
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -61,7 +61,7 @@ async def test_an_error_of_the_client_is_passed_on_and_not_repeated(world, statu
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_when_nobody_else_is_left_the_engines_own_words_are_passed_on(world, status):
+async def test_the_last_engines_own_error_is_passed_on(world, status):
     w = await world(reply({"error": "own words"}, status), reply({"error": "own words"}, status))
     response = await w.ask()
     assert response.status_code == status

@@ -60,7 +60,7 @@ async def test_a_stream_from_a_host_that_is_gone_ends_with_an_error_event(world,
 
 
 @pytest.mark.parametrize("number", host_liveness.UNREACHABLE)
-async def test_what_the_kernel_says_of_a_lost_connection_is_told_from_an_engine_that_hung_up(world, number):
+async def test_a_lost_host_is_distinguished_from_an_engine_that_hung_up(world, number):
     w = await world(hang)
     connection = Connection(demo(w, "demo-0").upstream, asyncio.get_running_loop())
     connection.busy = True

@@ -52,7 +52,7 @@ NAMES = ("prompt_tokens", "completion_tokens", "prompt_tokens_details", "input_t
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES | DETAILS))
-def test_decoding_in_one_step_reads_what_parsing_reads(raw):
+def test_decoding_in_one_step_equals_parsing(raw):
     assert find(b'{"usage":' + json.dumps(raw).encode() + b"}") == parse(raw)
 
 

@@ -89,7 +89,7 @@ def test_the_tiers_of_a_pool_stand_beside_its_policy_and_follow_it(
     assert opened.faults == []
 
 
-def test_only_who_may_is_offered_to_roll_back(running: RunningFleet, open_page: Any) -> None:
+def test_only_users_with_the_right_are_offered_a_rollback(running: RunningFleet, open_page: Any) -> None:
     write(running)
     assert open_page("vera").goto("/live").locator("text=Roll back").count() == 0
     page = open_page("otto").goto("/live")

@@ -65,6 +65,6 @@ def test_only_known_parts_and_files_are_taken(capsys: pytest.CaptureFixture[str]
         assert said in capsys.readouterr().err
 
 
-def test_each_part_may_be_asked_for_alone() -> None:
+def test_each_part_can_be_asked_for_alone() -> None:
     found = list(tables(arguments(["hours", "--hours", "1"])))
     assert [line.startswith("| sessions of") for line in found] == [False, False, True, True, False]

@@ -157,7 +157,7 @@ def test_another_route_shows_its_own_fields(open_page, policy):
     expect(page.locator("[name='strategy.heavy_cache_loss_max']")).to_have_count(0)
 
 
-def test_two_people_are_told_and_settle_field_by_field(open_page, policy):
+def test_two_authors_get_a_conflict_and_settle_it_field_by_field(open_page, policy):
     otto, ada = editor(open_page, policy), editor(open_page, policy, "ada")
     put(ada, RETRIES, "5")
     expect(ada.locator(STATE)).to_contain_text("1 change")

@@ -131,7 +131,7 @@ def test_enter_in_a_field_saves_the_draft_and_starts_no_preview(open_page, polic
     expect(page.locator(STATE)).to_contain_text("Not previewed yet")
 
 
-def test_a_server_that_is_away_is_told_and_the_draft_is_kept(open_page, policy):
+def test_a_server_that_is_away_is_reported_and_the_draft_is_kept(open_page, policy):
     page = editor(open_page, policy)
     page.route("**/draft/preview", lambda route: route.fulfill(status=503))
     page.click(PREVIEW)

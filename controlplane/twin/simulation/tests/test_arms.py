@@ -29,7 +29,7 @@ def test_one_empty_arm_leaves_the_other_alone(takes: bool, decides: object) -> N
     assert [one.ttft_s for one in split] == [one.ttft_s for one in alone]
 
 
-def test_arms_may_change_with_time() -> None:
+def test_arms_can_change_with_time() -> None:
     """As the blocks of a switchback do."""
     played = play(TRACE, policy=LIVE, arms=Arms(CANDIDATE, lambda session, at_s: at_s >= 3.0))
     assert all(one.candidate == (one.sent_s >= 3.0) for one in played.requests)

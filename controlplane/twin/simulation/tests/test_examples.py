@@ -116,7 +116,7 @@ class TestAdmission:
         refused = outcome.requests[1]
         assert (refused.outcome, refused.code, refused.queued_s) == ("refused", "queue_timeout", 1.5)
 
-    def test_a_route_may_refuse_by_itself(self) -> None:
+    def test_a_route_can_refuse_by_itself(self) -> None:
         """Once it knows how fast prompts are computed; and a request that nothing is before is never refused."""
         strict = policy("mooncake_conductor", route__ttft_limit_s=0.1)
         requests = [asks(at, tokens=8_000, at_s=at_s) for at, at_s in enumerate((0.0, 5.0, 5.1))]
@@ -143,12 +143,12 @@ def test_in_a_closed_loop_nothing_is_sent_after_the_end() -> None:
     assert [one.index for one in requests] == [0, 1, 2]
 
 
-def test_by_the_clock_nobody_waits_for_an_answer() -> None:
+def test_paced_by_timestamps_no_request_waits_for_an_answer() -> None:
     requests = play([asks(at, at * 0.1, session="a", think_s=9.0, output=100) for at in range(3)]).requests
     assert [one.sent_s for one in requests] == [0.0, 0.1, 0.2]
 
 
-def test_the_caller_hears_how_far_it_is_and_may_stop_it() -> None:
+def test_the_caller_hears_how_far_it_is_and_can_stop_it() -> None:
     class Stopped(Exception):
         pass
 
@@ -164,7 +164,7 @@ def test_the_caller_hears_how_far_it_is_and_may_stop_it() -> None:
     assert heard == [(100, 350), (200, 350)]
 
 
-def test_the_use_of_each_instance_is_told_once_a_second() -> None:
+def test_the_use_of_each_instance_is_reported_once_a_second() -> None:
     outcome = play([asks(0, 1.5, tokens=4_000, output=300)], fleet=fleet(2))
     (taken,) = {one.instance for one in outcome.requests}
     use = outcome.instances[taken]

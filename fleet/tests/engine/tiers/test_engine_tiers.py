@@ -86,7 +86,7 @@ def test_loads_of_one_step_add_up() -> None:
     assert step.duration_s == pytest.approx(law_s + 2 * load_s(SSD, LAYOUT, held))
 
 
-def test_what_is_computed_faster_is_not_loaded_unless_told_to() -> None:
+def test_blocks_that_are_computed_faster_are_not_loaded_unless_always() -> None:
     one, second = asked_twice(tiers("ssd", always=False))
     assert (second.tier_tokens, second.cached_tokens) == ((), 0)
     assert stats(one).declined_tokens == (PROMPT // 16 - 1) * 16
@@ -247,7 +247,7 @@ def test_unwritten_blocks_stay_in_hbm_and_admission_waits_for_their_writing() ->
     assert second.cached_tokens == 0
 
 
-def test_a_reset_writes_what_waits_and_keeps_what_is_below() -> None:
+def test_a_reset_writes_the_backlog_and_keeps_the_lower_tiers() -> None:
     one = engine(300, tiers=tiers("ssd-tutti"))
     ask(one, document("first", PROMPT, of="d"), at=0.0)
     assert one.reset_cache()

@@ -24,12 +24,12 @@ def served(tier: TierCapacity, *documents: tuple[int, int], **options: float) ->
     return [(each.new, each.near, each.far) for each in jobs(engine(**options), tier, asked, 100)]
 
 
-def test_hbm_keeps_what_was_asked_about_last() -> None:
+def test_hbm_keeps_the_most_recently_used_document() -> None:
     found = served(TierCapacity(), (1, 4_000), (1, 4_000), (2, 4_000), (3, 4_000), (1, 4_000))
     assert found == [(4_100, 0, 0), (100, 4_000, 0), (4_100, 0, 0), (4_100, 0, 0), (4_100, 0, 0)]
 
 
-def test_the_tier_has_what_hbm_gave_up_until_it_is_full_too() -> None:
+def test_the_tier_keeps_blocks_evicted_from_hbm_until_it_is_full() -> None:
     tier = TierCapacity(DRAM, 12_000)
     found = served(tier, (1, 6_000), (2, 6_000), (1, 6_000), (3, 6_000), (2, 6_000))
     assert found == [(6_100, 0, 0), (6_100, 0, 0), (100, 0, 6_000), (6_100, 0, 0), (6_100, 0, 0)]

@@ -52,7 +52,7 @@ def test_every_request_ends_once_and_none_is_faster_than_its_prefill(strategy: s
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_nobody_finds_more_cached_than_was_ever_sent(strategy: str) -> None:
+def test_no_request_finds_more_cached_than_was_ever_sent(strategy: str) -> None:
     requests = conversations()
     outcome = run(strategy, "timestamps")
     assert sum(one.cached_tokens for one in outcome.requests) <= sum(ideal_hits(requests))
