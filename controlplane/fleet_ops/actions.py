@@ -15,12 +15,12 @@ from fleet import selectors, services
 from fleet.calibration import services as calibrations
 from fleet.calibration.selectors import last_asked
 from fleet.control import forget, nodes, rollback
-from fleet.kinds.option import suggestion
 from fleet.models import Calibration, Instance, Node, Pool, PoolVersion
 from fleet.services import Applied, NotPossible
 from fleet.snapshot import pool_spec
 from fleet.spec import document as documents
 from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, PoolSpec, config
+from router.contract.fields import suggestion
 from router.contract.problem import Problem
 
 VERBS: dict[str, Callable[[str, str, str], Instance]] = {

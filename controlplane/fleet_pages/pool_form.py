@@ -5,19 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.kinds import KINDS
-from fleet.kinds.option import Option, options_of
+from fleet.kinds.option import options_of
 from fleet.kinds.option_field import OptionField, shown, typed_value
-from fleet.spec.sections import MAX_REPLICAS
+from fleet.spec import fleet_spec
+from router.contract.fields import Field
 from router.contract.problem import Problem
 
-NAME_HELP = "Lower-case letters, digits and dashes. Cannot be changed later."
-POOL_FIELDS = (
-    Option("name", "text", None, "Name", "", None, None, (), NAME_HELP),
-    Option("model", "text", None, "Model", "", None, None, (), "The name in requests of clients."),
-    Option("replicas", "int", 1, "Replicas", "instances", 0, MAX_REPLICAS, (), "Number of instances."),
-    Option("policy", "text", "default", "Policy", "", None, None, (), "The policy that routes its requests."),
-    Option("node", "text", "local", "Node", "", None, None, (), "The host of its instances."),
-)
+POOL_FIELDS = tuple(one for one in fleet_spec.POOL_FIELDS if one.name != "kind")  # which is chosen first
 PREFIX = "engine."
 
 
@@ -50,7 +44,7 @@ def typed_pool(typed: Mapping[str, str], kind: str) -> PoolEntry:
     return PoolEntry(kind, _typed_values(POOL_FIELDS, typed, ""), _typed_values(engine, typed, PREFIX))
 
 
-def _typed_values(options: Sequence[Option], typed: Mapping[str, str], prefix: str) -> dict[str, object]:
+def _typed_values(options: Sequence[Field], typed: Mapping[str, str], prefix: str) -> dict[str, object]:
     values = {one.name: typed_value(one, typed.get(prefix + one.name, "")) for one in options}
     return {name: value for name, value in values.items() if value is not None}
 

@@ -25,7 +25,7 @@ from controlplane.fleet_pages.lifecycle_views import reason_of
 from fleet import selectors, services
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
-from fleet.kinds.option import Option, options_of
+from fleet.kinds.option import options_of
 from fleet.kinds.option_field import shown as as_typed
 from fleet.models import DesiredState, Instance, Node, Pool, State
 from fleet.node import process
@@ -33,6 +33,7 @@ from fleet.snapshot import pool_spec
 from fleet.spec import document as documents
 from fleet.spec import versions
 from fleet.spec.masking import option_shown
+from router.contract.fields import Field
 from router.contract.secret_text import masked_words
 
 LOG_LINES = 60
@@ -95,7 +96,7 @@ def sections(pool: Pool) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class ShownOption:
-    option: Option
+    option: Field
     value: Any
     given: bool  # in the document
 
@@ -107,7 +108,7 @@ def options(pool: Pool) -> list[ShownOption]:
     return [ShownOption(one, _shown(one, pool), one.name in pool.engine) for one in known]
 
 
-def _shown(option: Option, pool: Pool) -> Any:
+def _shown(option: Field, pool: Pool) -> Any:
     value = pool.engine.get(option.name, option.default)
     return as_typed(option_shown(option.name, value)) if option.kind in {"list", "map"} and value else value
 

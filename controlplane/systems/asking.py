@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from controlplane.systems.registry import SYSTEMS
@@ -23,7 +22,7 @@ class InvalidInputs(ValueError):
 
 def inputs_of(system: System, given: Mapping[str, object]) -> Any:
     """The inputs with their defaults. Raises InvalidInputs."""
-    problems = [replace(each, path=each.path.removeprefix(".")) for each in check(system.inputs, given, "")]
+    problems = check(system.inputs, given)
     if problems:
         raise InvalidInputs(problems)
     inputs: Any = build(system.inputs, given)

@@ -11,8 +11,9 @@ from django.views.decorators.http import require_GET
 from controlplane.systems.asking import InvalidInputs, ask, figures
 from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import System
-from fleet.kinds.option import Option, build, options_of
+from fleet.kinds.option import build, options_of
 from fleet.kinds.option_field import OptionField, shown, typed_value
+from router.contract.fields import Field
 from router.contract.problem import by_path
 
 
@@ -64,7 +65,7 @@ def _given(chosen: System, query: Mapping[str, str]) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _field(one: Option, given: Container[str], query: Mapping[str, str], errors: Mapping[str, str]) -> OptionField:
+def _field(one: Field, given: Container[str], query: Mapping[str, str], errors: Mapping[str, str]) -> OptionField:
     text = query[one.name] if one.name in given else shown(one.default)
     return OptionField(one, one.name, text, errors.get(one.name, ""), can_be_left_out=False)
 

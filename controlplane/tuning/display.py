@@ -10,9 +10,9 @@ from controlplane.tuning.models import Tuning
 from controlplane.tuning.space import Dimension
 from controlplane.tuning.types import GoalValues, Winner
 from fleet.jobs import ENDED
+from router.contract.fields import number
 from router.contract.json_value import Json, JsonObject
 from router.policy.schema import document as documents
-from router.policy.schema.parameter import number
 
 WIDTH, HEIGHT, MARGIN = 960, 400, 60  # of the picture, px
 

@@ -13,8 +13,9 @@ from controlplane.tuning import services
 from controlplane.tuning.goals import OBJECTIVES
 from controlplane.tuning.models import HELD_OUT
 from controlplane.tuning.space import BadSpace, Range, by_default, searchable, space_of, suggested
+from router.contract.fields import number
 from router.contract.problem import Problem, by_path
-from router.policy.schema.parameter import Parameter, number
+from router.policy.schema.parameter import Parameter
 from router.policy.types import Policy as Document
 
 SCALES = (("", "automatic"), ("linear", "linear"), ("log", "logarithmic"))

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from router.contract.fields import accept, number
 from router.contract.problem import Problem
 from router.policy.schema.document import parameters_of
-from router.policy.schema.parameter import Parameter, accept, number
+from router.policy.schema.parameter import Parameter
 
 DEFAULT = ("strategy.", "classes.", "affinity.", "load.", "cache.")  # beginnings of the paths searched unless named
 SEARCHABLE = (*DEFAULT, "flow.", "admission.max_", "admission.share_")  # on which the outcome in the twin depends

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.kinds.option import Option
+from router.contract.fields import REQUIRED, Field
 
 SWITCH = (("true", "on"), ("false", "off"))  # value, label
 
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
-    option: Option
+    option: Field
     name: str  # of the input element
     value: str  # as typed
     error: str = ""
@@ -39,7 +39,7 @@ class OptionField:
         return (("", f"default ({label})"), *values)
 
 
-def _allowed(option: Option) -> str:
+def _allowed(option: Field) -> str:
     if option.kind == "list":
         return "One per line."
     if option.kind == "map":
@@ -49,8 +49,8 @@ def _allowed(option: Option) -> str:
     return f"{option.minimum:,} to {option.maximum:,}{f' {option.unit}' if option.unit else ''}."
 
 
-def _default(option: Option) -> str:
-    if option.default in (None, "", ()) or option.choices or option.kind == "bool":
+def _default(option: Field) -> str:
+    if option.default in (None, REQUIRED, "", ()) or option.choices or option.kind == "bool":
         return ""
     return f"Default: {option.default}."
 
@@ -67,7 +67,7 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def typed_value(option: Option, text: str) -> Any:
+def typed_value(option: Field, text: str) -> Any:
     """What was typed, as a value of the option; None when empty, the text itself when it cannot be read."""
     text = text.replace("\r\n", "\n").strip()
     return _READERS[option.kind](text) if text else None

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from fleet.kinds import KINDS
-from fleet.kinds.option import build, suggestion
+from fleet.kinds.option import build
 from fleet.spec.fleet_spec import PoolSpec
+from router.contract.fields import suggestion
 from router.contract.problem import Problem
 
 

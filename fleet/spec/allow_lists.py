@@ -16,9 +16,10 @@ from django.conf import settings
 from fleet.kinds import KINDS
 from fleet.kinds.common_options import IMAGE
 from fleet.kinds.kind import Kind
-from fleet.kinds.option import Option, build, options_of
+from fleet.kinds.option import build, options_of
 from fleet.spec.fleet_spec import FleetSpec, InvalidFleet
 from fleet.spec.masking import ARGUMENTS, ENVIRONMENT
+from router.contract.fields import Field
 from router.contract.problem import Problem
 
 PROGRAMS = ("program", "python", IMAGE)
@@ -70,7 +71,7 @@ def refusals(
     return found
 
 
-def _of_option(lists: AllowLists, option: Option, value: Any, path: str, resolve: Resolve) -> list[Problem]:
+def _of_option(lists: AllowLists, option: Field, value: Any, path: str, resolve: Resolve) -> list[Problem]:
     if not value:
         return []
     if option.name in PROGRAMS:

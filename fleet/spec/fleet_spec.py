@@ -19,6 +19,7 @@ from fleet.spec.problems import Check, Problems
 from fleet.spec.section_checks import CHECKS
 from fleet.spec.sections import MAX_REPLICAS, Placement, placement_of
 from fleet.systems.prices import Prices
+from router.contract.fields import REQUIRED, Field, read
 from router.contract.pools import EPHEMERAL_PREFIX, is_ephemeral
 from router.contract.problem import Problem
 
@@ -26,6 +27,52 @@ API_VERSION = "weir/v1"
 MAX_POOLS = 200
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _NAME_RULE = "lower-case letters, digits and dashes, 1 to 63 of them, no dash at either end"
+
+
+def _name(name: str, title: str = "", default: Any = REQUIRED, help: str = "") -> Field:
+    """A field that names something."""
+    return Field(
+        name=name, title=title, default=default, kind="text", help=help, fits=_is_name, words=f"a name: {_NAME_RULE}"
+    )
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= 63 and _NAME.fullmatch(text) is not None
+
+
+def _is_model(text: str) -> bool:
+    return len(text) <= 200 and text.isprintable() and text == text.strip()
+
+
+POOL_FIELDS = (
+    _name("name", "Name", help="Lower-case letters, digits and dashes. Cannot be changed later."),
+    Field(
+        name="model",
+        title="Model",
+        kind="text",
+        help="The name in requests of clients.",
+        fits=_is_model,
+        words="a model name: 1 to 200 printable characters",
+    ),
+    _name("policy", "Policy", "default", "The policy that routes its requests."),
+    Field(
+        name="kind",
+        title="Kind",
+        kind="text",
+        fits=KINDS.__contains__,
+        help="The engine of each instance.",
+        words=f"one of {', '.join(KINDS)}",
+    ),
+    Field(
+        name="replicas",
+        title="Replicas",
+        default=1,
+        unit="instances",
+        range=(0, MAX_REPLICAS),
+        help="Number of instances.",
+    ),
+    _name("node", "Node", "local", "The host of its instances."),
+)
 
 
 class InvalidFleet(Exception):
@@ -94,8 +141,7 @@ def _header(document: object, problems: Problems) -> Mapping[str, object]:
         if document.get(name) != allowed:
             problems.note(name, document.get(name), f"must be {allowed}")
     metadata = problems.mapping("metadata", document.get("metadata"))
-    problems.keys("metadata", metadata, ("name",))
-    _check_name("metadata.name", metadata.get("name"), problems)
+    read([_name("name")], metadata, "metadata", problems)
     body = problems.mapping("spec", document.get("spec"))
     problems.keys("spec", body, ("prices", "pools"))
     return body
@@ -120,10 +166,15 @@ def _check_pools(value: object, problems: Problems) -> None:
 
 
 def _check_pool(path: str, pool: Mapping[str, object], problems: Problems) -> None:
-    problems.keys(path, pool, tuple(_FIELDS))
-    for name, test in _FIELDS.items():
-        if name in pool or name in _REQUIRED:
-            test(f"{path}.{name}", pool.get(name), problems)
+    own = {name: value for name, value in pool.items() if name not in _SECTIONS}
+    read(POOL_FIELDS, own, path, problems)
+    for name, test in _SECTIONS.items():
+        if name in pool:
+            test(f"{path}.{name}", pool[name], problems)
+    if is_ephemeral(str(pool.get("name"))):
+        problems.note(
+            f"{path}.name", pool["name"], f"must not begin with {EPHEMERAL_PREFIX}: experiments use such names"
+        )
     if "node" in pool and "placement" in pool:
         problems.note(f"{path}.node", pool["node"], "cannot be combined with placement: use placement.nodes")
     kind, engine = KINDS.get(str(pool.get("kind"))), pool.get("engine")
@@ -148,47 +199,11 @@ def _check_replicas_allowed(
         problems.note(f"{path}.replicas", replicas, SPLIT, allowed)
 
 
-def _check_name(path: str, value: object, problems: Problems) -> None:
-    if not isinstance(value, str) or not _NAME.fullmatch(value) or len(value) > 63:
-        problems.note(path, value, f"must be a name: {_NAME_RULE}")
-
-
-def _check_pool_name(path: str, value: object, problems: Problems) -> None:
-    _check_name(path, value, problems)
-    if isinstance(value, str) and is_ephemeral(value):
-        problems.note(path, value, f"must not begin with {EPHEMERAL_PREFIX}: experiments use such names")
-
-
-def _check_model(path: str, value: object, problems: Problems) -> None:
-    if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable() or value != value.strip():
-        problems.note(path, value, "must be a model name: 1 to 200 printable characters")
-
-
-def _check_kind(path: str, value: object, problems: Problems) -> None:
-    if not isinstance(value, str) or value not in KINDS:
-        problems.note(path, value, f"must be one of {', '.join(KINDS)}")
-
-
-def _check_replicas(path: str, value: object, problems: Problems) -> None:
-    problems.whole_number(path, value, MAX_REPLICAS)
-
-
 def _check_engine(path: str, value: object, problems: Problems) -> None:
     problems.mapping(path, value)
 
 
-_FIELDS: dict[str, Check] = {
-    "name": _check_pool_name,
-    "model": _check_model,
-    "policy": _check_name,
-    "kind": _check_kind,
-    "replicas": _check_replicas,
-    "node": _check_name,
-    "engine": _check_engine,
-    **CHECKS,
-}
-_SECTIONS = ("engine", *CHECKS)
-_REQUIRED = ("name", "model", "kind")
+_SECTIONS: dict[str, Check] = {"engine": _check_engine, **CHECKS}
 
 
 def _pool_spec(pool: Mapping[str, object]) -> PoolSpec:
@@ -210,7 +225,7 @@ def dump_fleet(spec: FleetSpec) -> dict[str, Any]:
 
 def _dump_pool(pool: PoolSpec) -> dict[str, Any]:
     order = [name for name in KINDS[pool.kind].spec.__dataclass_fields__ if name in pool.engine]
-    values: dict[str, Any] = {name: getattr(pool, name) for name in _FIELDS if name not in _SECTIONS}
+    values: dict[str, Any] = {field.name: getattr(pool, field.name) for field in POOL_FIELDS}
     if not pool.node:
         del values["node"]
         values["placement"] = dict(pool.placement)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fleet.kinds.option import suggestion
+from router.contract.fields import suggestion
 from router.contract.problem import Problem
 
 

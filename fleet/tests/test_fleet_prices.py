@@ -26,8 +26,8 @@ def document(prices: object = None, **engine: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("prices", "path", "allowed"),
     [
-        ({"gpu_hour": -1}, "spec.prices.gpu_hour", "0 to 1000 $"),
-        ({"dram_gb_hour": "much"}, "spec.prices.dram_gb_hour", "0 to 10 $"),
+        ({"gpu_hour": -1}, "spec.prices.gpu_hour", "a number from 0 to 1,000 $"),
+        ({"dram_gb_hour": "much"}, "spec.prices.dram_gb_hour", "a number from 0 to 10 $"),
         ({"gpu": 1}, "spec.prices.gpu", ""),
         ([1], "spec.prices", ""),
     ],

@@ -367,7 +367,7 @@ def test_a_pool_of_an_experiment_is_removed_on_request_or_after_a_day() -> None:
 def test_options_of_an_experiment_are_checked() -> None:
     services.apply_fleet(document(1), "ada")
     like = Pool.objects.get()
-    with pytest.raises(InvalidFleet, match=r"engine\.flavour: out of range; allowed: 0 to 9"):
+    with pytest.raises(InvalidFleet, match=r"engine\.flavour: 10 is above 9; allowed: a whole number from 0 to 9"):
         services.create_ephemeral_pool("exp-1", like, engine_overrides={"flavour": 10}, owner="run 1")
     with pytest.raises(NotPossible, match="must begin with exp-"):
         services.create_ephemeral_pool("other", like, owner="run 1")

@@ -109,12 +109,8 @@ class ParameterOut(Schema):
     strategies: list[str]
 
     @staticmethod
-    def resolve_minimum(parameter: Parameter) -> float | None:
-        return parameter.range[0] if parameter.kind in ("int", "float") else None
-
-    @staticmethod
-    def resolve_maximum(parameter: Parameter) -> float | None:
-        return parameter.range[1] if parameter.kind in ("int", "float") else None
+    def resolve_raises(parameter: Parameter) -> str:
+        return parameter.help
 
     @staticmethod
     def resolve_strategies(parameter: Parameter) -> Sequence[str]:

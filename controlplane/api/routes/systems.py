@@ -12,7 +12,8 @@ from controlplane.api.unread import Body
 from controlplane.systems.asking import InvalidInputs, ask, figures
 from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import System
-from fleet.kinds.option import Option, options_of
+from fleet.kinds.option import options_of
+from router.contract import fields
 
 router = Router(tags=["systems"])
 Cell = float | int | str | None
@@ -38,7 +39,7 @@ class SystemOut(Schema):
     presets: dict[str, dict[str, Any]] = Field(description="Title to the inputs that differ from the defaults")
 
     @staticmethod
-    def resolve_inputs(system: System) -> tuple[Option, ...]:
+    def resolve_inputs(system: System) -> tuple[fields.Field, ...]:
         return options_of(system.inputs)
 
 

@@ -9,12 +9,13 @@ from django.conf import settings
 
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
-from fleet.kinds.option import Option, options_of
+from fleet.kinds.option import options_of
 from fleet.kinds.sim import SimSpec
 from fleet.models import State
 from fleet.spec import document
 from fleet.spec.fleet_spec import parse_fleet
 from fleet.spec.sections import Autoscale, Placement, Update
+from router.contract.fields import Field
 
 PAGE = (Path(settings.BASE_DIR) / "docs" / "fleet.md").read_text()
 EXAMPLES = sorted((Path(settings.BASE_DIR) / "examples").glob("*.yaml"))
@@ -61,7 +62,7 @@ def test_every_option_is_listed_with_its_limits() -> None:
         assert option.default is None or f" {option.default} " in row or f"`{option.default}`" in row
 
 
-def row(option: Option) -> str:
+def row(option: Field) -> str:
     """As docs/kinds.md has it."""
     default = (
         ""

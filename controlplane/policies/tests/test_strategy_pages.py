@@ -42,7 +42,7 @@ def test_the_editor_shows_the_route_its_formula_and_every_field_of_it(strategy, 
     assert f"<code>{STRATEGIES[strategy].formula}</code>" in content
     for parameter in documents.parameters_of(strategy):
         assert f'name="{parameter.path}"' in content
-        assert parameter.raises in content
+        assert parameter.help in content
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -130,8 +130,8 @@ def test_a_wrong_input_is_reported_beside_its_field_and_keeps_what_was_typed(ver
     page = vera_client.get("/systems/tutti/?object_tokens=many&rate=50")
     content = page.content.decode()
     assert page.status_code == 422
-    assert "must be a whole number; allowed: 1 to" in content
-    assert "out of range; allowed: 0.01 to 20 requests/s" in content
+    assert "&quot;many&quot; is not allowed; allowed: a whole number from 1 to" in content
+    assert "50.0 is above 20; allowed: a number from 0.01 to 20 requests/s" in content
     assert 'value="many"' in content
     assert "Please correct 2 inputs." in content
     assert "system-verdict" not in content
@@ -196,8 +196,8 @@ def test_a_viewer_lists_and_asks_over_rest(vera_api: ApiCaller) -> None:
 @pytest.mark.parametrize(
     ("body", "path", "message"),
     [
-        ({"object_tokens": 0}, "object_tokens", "out of range; allowed: 1 to"),
-        ({"object_tokens": "many"}, "object_tokens", "must be a whole number; allowed: 1 to"),
+        ({"object_tokens": 0}, "object_tokens", "0 is below 1; allowed: a whole number from 1 to"),
+        ({"object_tokens": "many"}, "object_tokens", '"many" is not allowed; allowed: a whole number from 1 to'),
         ({"object_token": 1}, "object_token", "unknown option; did you mean object_tokens?"),
     ],
 )

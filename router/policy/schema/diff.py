@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from router.contract.fields import is_number
 from router.contract.json_value import JsonObject
 from router.policy.schema.document import values_of
-from router.policy.schema.parameter import is_number
 from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES
 

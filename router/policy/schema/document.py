@@ -5,10 +5,11 @@ import json
 from collections.abc import Mapping
 from itertools import islice
 
+from router.contract.fields import accept, shown
 from router.contract.json_value import Json, JsonObject
 from router.contract.problem import Problem
 from router.policy.schema.json_schema import json_schema
-from router.policy.schema.parameter import Parameter, accept, shown
+from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, OF_OFFLOADS, PARAMETERS, STRATEGY_NAME
 from router.policy.schema.problems import InvalidDocument, crossed, unknown
 from router.policy.schema.upgrade import SCHEMA, upgrade, upgrade_if_known, upgrade_path

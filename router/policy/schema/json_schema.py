@@ -45,15 +45,14 @@ def _object(properties: JsonObject) -> JsonObject:
 
 
 def _value(parameter: Parameter) -> JsonObject:
-    low, high = parameter.range if parameter.kind in ("int", "float") else (None, None)
     facts: JsonObject = {
         "title": parameter.title,
-        "description": parameter.raises,
+        "description": parameter.help,
         "type": _TYPES.get(parameter.kind),
         "enum": list(parameter.choices) or None,
         "default": parameter.default,
-        "minimum": low,
-        "maximum": high,
+        "minimum": parameter.minimum,
+        "maximum": parameter.maximum,
         "x-unit": parameter.unit or None,
         "x-metric": parameter.metric or None,
     }

@@ -1,12 +1,12 @@
 """Problems of a document beyond single values: its shape, and fields that contradict each other."""
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
+from router.contract.fields import number, shown, suggestion
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 from router.policy.rules.scorers import SCORERS
-from router.policy.schema.parameter import Parameter, number, shown
+from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import STRATEGIES
 from router.policy.strategies.llm_d import WEIGHTS as LLM_D_WEIGHTS
@@ -31,11 +31,12 @@ class InvalidDocument(ValueError):
 def unknown(document: JsonObject, expected: Mapping[str, Parameter]) -> Iterator[Problem]:
     """Unknown sections and keys, and sections that are no objects."""
     sections = {path.partition(".")[0] for path in expected}
+    known = sorted({*sections, "schema"})
     for section, part in document.items():
         if section == "schema":
             continue  # `upgrade` has checked it
         if section not in sections:
-            yield Problem(shown(section), shown(part), f"unknown section{_near(section, sections | {'schema'})}")
+            yield Problem(shown(section), shown(part), f"unknown section{suggestion(section, known)}")
         elif not isinstance(part, dict):
             yield Problem(section, shown(part), "must be an object")
         else:
@@ -67,11 +68,4 @@ def _unknown_keys(section: str, part: JsonObject, expected: Mapping[str, Paramet
             owned = f"strateg{'ies' if len(owners) > 1 else 'y'} {' and '.join(owners)}"
             yield Problem(path, shown(value), f"is a parameter of the {owned}")
         else:
-            yield Problem(shown(path), shown(value), f"unknown parameter{_near(key, keys)}")
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    """A suggestion, or what there is to choose from."""
-    names = sorted(known)
-    matches = difflib.get_close_matches(str(name)[:60], names, n=1)
-    return f"; did you mean {matches[0]}?" if matches else f"; known are {', '.join(names)}"
+            yield Problem(shown(path), shown(value), f"unknown parameter{suggestion(key, sorted(keys))}")

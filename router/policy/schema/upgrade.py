@@ -6,9 +6,9 @@ schema is one more function in `STEPS`.
 
 from collections.abc import Callable
 
+from router.contract.fields import quoted, shown
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
-from router.policy.schema.parameter import quoted, shown
 from router.policy.schema.problems import InvalidDocument
 
 SCHEMA = 2

@@ -90,21 +90,21 @@ def cache_or_load(view: View, home: InstanceState, request_class: RequestClass, 
 
 SESSION_FIRST = "session_first"
 ORDER = Parameter(
-    path="strategy.order",
+    name="strategy.order",
     title="Order of the rules",
     default="heavy_first",
     choices=("heavy_first", SESSION_FIRST),
-    raises="session_first: a session's requests stay with it even when they are heavy, and a prompt that is mostly "
+    help="session_first: a session's requests stay with it even when they are heavy, and a prompt that is mostly "
     "cached is warm however much of it is new. heavy_first: many new tokens are heavy in any case.",
 )
 HEAVY_CACHE_LOSS_MAX = Parameter(
-    path="strategy.heavy_cache_loss_max",
+    name="strategy.heavy_cache_loss_max",
     title="Cached tokens that a heavy request may lose",
     unit="tokens",
     default=1_000_000,
     range=(0, 1_000_000),
     step=10_000,
-    raises="Heavy requests may leave more of their cache for an instance with fewer decodes; at the maximum all.",
+    help="Heavy requests may leave more of their cache for an instance with fewer decodes; at the maximum all.",
     metric="class.new_tokens_p90",
     up="heavy requests may leave more of their cache behind",
     down="heavy requests stay nearer to their cache",

@@ -21,25 +21,25 @@ def rank(view: View) -> Pick:
 
 
 HIT_WEIGHT = Parameter(
-    path="strategy.hit_weight",
+    name="strategy.hit_weight",
     title="Weight of new tokens",
     unit="ratio",
     default=1.0,
     range=(0.0, 100.0),
     step=0.1,
-    raises="Requests follow the cache further before load sends them elsewhere.",
+    help="Requests follow the cache further before load sends them elsewhere.",
     metric="class.hit_share_p50",
     up="follows the cache more",
     down="follows the cache less",
 )
 LOAD_WEIGHT = Parameter(
-    path="strategy.load_weight",
+    name="strategy.load_weight",
     title="Weight of ongoing tokens",
     unit="ratio",
     default=1.0,
     range=(0.0, 100.0),
     step=0.1,
-    raises="Load is spread more evenly and more prefixes are computed twice.",
+    help="Load is spread more evenly and more prefixes are computed twice.",
     metric="instance.prefill_tokens_max",
     up="spreads load more",
     down="spreads load less",

@@ -82,24 +82,24 @@ def _unknown(rates: Rates) -> str:
 
 
 ASSUMED_TRANSFER = Parameter(
-    path="strategy.assumed_transfer_gb_per_s",
+    name="strategy.assumed_transfer_gb_per_s",
     title="Transfer speed until one is measured",
     unit="GB/s",
     default=0.0,
     range=(0.0, 10_000.0),
     step=0.5,
-    raises="Offloads pay sooner while no transfer has been measured; at 0 there is none until then.",
+    help="Offloads pay sooner while no transfer has been measured; at 0 there is none until then.",
     up="looser: transfers are taken to be faster until measured",
     down="stricter: transfers are taken to be slower until measured",
 )
 ASSUMED_KV = Parameter(
-    path="strategy.assumed_kv_kib_per_token",
+    name="strategy.assumed_kv_kib_per_token",
     title="KV of a token until it is known",
     unit="KiB",
     default=0.0,
     range=(0.0, 100_000.0),
     step=16.0,
-    raises="Transfers are taken to be larger while the size is not known; at 0 there is no offload until then.",
+    help="Transfers are taken to be larger while the size is not known; at 0 there is no offload until then.",
     up="stricter: transfers are taken to be larger until known",
     down="looser: transfers are taken to be smaller until known",
 )

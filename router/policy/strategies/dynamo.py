@@ -46,13 +46,13 @@ def _held_blocks(instance: InstanceState, request_tokens: float) -> float:
 
 def _credit(tier: str, default: float, title: str) -> Parameter:
     return Parameter(
-        path=f"strategy.{tier}_credit",
+        name=f"strategy.{tier}_credit",
         title=title,
         unit="ratio",
         default=default,
         range=(0.0, 1.0),
         step=0.05,
-        raises=f"Requests follow what is cached on the {tier} further before load sends them elsewhere.",
+        help=f"Requests follow what is cached on the {tier} further before load sends them elsewhere.",
         metric="class.hit_share_p50",
         up=f"follows caches on the {tier} more",
         down=f"follows caches on the {tier} less",

@@ -73,25 +73,25 @@ def _judged(view: View, request_class: RequestClass, scores: list[float], positi
 
 
 PREFETCH_RATIO = Parameter(
-    path="strategy.prefetch_ratio",
+    name="strategy.prefetch_ratio",
     title="Prefixes are fetched when the best holds more than",
     unit="ratio",
     default=1.5,
     range=(1.0, 1_000.0),
     step=0.1,
-    raises="Fewer prefixes are fetched from other instances, more are computed again.",
+    help="Fewer prefixes are fetched from other instances, more are computed again.",
     metric="class.hit_share_p50",
     up="stricter: computes more again instead of fetching it",
     down="looser: fetches more from others",
 )
 TTFT_LIMIT_S = Parameter(
-    path="strategy.ttft_limit_s",
+    name="strategy.ttft_limit_s",
     title="Refuse when the first token would take more than",
     unit="s",
     default=30.0,
     range=(0.1, 3_600.0),
     step=1.0,
-    raises="Fewer requests are refused because the queues are long; those taken wait for longer.",
+    help="Fewer requests are refused because the queues are long; those taken wait for longer.",
     metric="ttft_p99_ms",
     up="looser: longer waits, fewer refusals",
     down="stricter: shorter waits, more refusals",

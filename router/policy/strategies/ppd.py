@@ -43,13 +43,13 @@ def _prefill_then_decode(
 
 
 LOCAL_NEW_TOKENS = Parameter(
-    path="strategy.local_new_tokens",
+    name="strategy.local_new_tokens",
     title="Later turns stay with the decoder below",
     unit="tokens",
     default=512,
     range=(0, 1_000_000),
     step=128,
-    raises="Longer additions to a session are computed beside the decodes instead of elsewhere.",
+    help="Longer additions to a session are computed beside the decodes instead of elsewhere.",
     metric="class.new_tokens_p90",
     up="looser: longer later turns are computed by the decoder",
     down="stricter: shorter later turns already go through a prefill instance",

@@ -28,13 +28,13 @@ def rank(view: View) -> Pick:
 
 
 LOAD_FACTOR = Parameter(
-    path="strategy.load_factor",
+    name="strategy.load_factor",
     title="An instance takes at most its share times",
     unit="ratio",
     default=1.25,
     range=(1.0, 100.0),
     step=0.05,
-    raises="Prompts that begin alike stay together for longer while their instance fills up.",
+    help="Prompts that begin alike stay together for longer while their instance fills up.",
     metric="instance.running_max",
     up="looser: an instance may have more than the others",
     down="stricter: load is more even, and more prefixes are computed twice",

@@ -25,37 +25,37 @@ def rank(view: View) -> Pick:
 
 
 BALANCE_ABS = Parameter(
-    path="strategy.balance_abs",
+    name="strategy.balance_abs",
     title="Load is uneven above a difference of",
     unit="requests",
     default=32,
     range=(0, 100_000),
     step=4,
-    raises="Matches are followed through greater differences in requests between instances.",
+    help="Matches are followed through greater differences in requests between instances.",
     metric="instance.running_max",
     up="looser: follows matches at greater differences in load",
     down="stricter: goes by load at smaller differences",
 )
 BALANCE_REL = Parameter(
-    path="strategy.balance_rel",
+    name="strategy.balance_rel",
     title="And above a ratio of",
     unit="ratio",
     default=1.1,
     range=(1.0, 100.0),
     step=0.1,
-    raises="Matches are followed at greater ratios between the most and the fewest requests.",
+    help="Matches are followed at greater ratios between the most and the fewest requests.",
     metric="instance.running_max",
     up="looser: follows matches at greater ratios in load",
     down="stricter: goes by load at smaller ratios",
 )
 MATCH_SHARE = Parameter(
-    path="strategy.match_share",
+    name="strategy.match_share",
     title="Matches count above a share of",
     unit="share",
     default=0.5,
     range=(0.0, 1.0),
     step=0.05,
-    raises="More requests go by load because too little of them matches; at 1 all do.",
+    help="More requests go by load because too little of them matches; at 1 all do.",
     metric="class.hit_share_p50",
     up="stricter: short matches are not followed",
     down="looser: shorter matches are followed",

@@ -91,43 +91,43 @@ def any_of(view: View, lacking: Sequence[float], most: float) -> int:
 PICKERS: dict[str, Picker] = {"best": best, "weighted_draw": weighted_draw, "any": any_of}
 
 
-def _weight(scorer: str, default: float, title: str, raises: str, metric: str) -> Parameter:
-    return weight(f"strategy.weight_{scorer}", default, title, raises, metric)
+def _weight(scorer: str, default: float, title: str, help: str, metric: str) -> Parameter:
+    return weight(f"strategy.weight_{scorer}", default, title, help, metric)
 
 
 FILTER_PARAMETERS = (
     Parameter(
-        path="strategy.filter_waiting",
+        name="strategy.filter_waiting",
         title="Leave out instances where more wait than",
         unit="requests",
         default=100_000,
         range=(0, 100_000),
         step=1,
-        raises="Instances with longer queues stay in the comparison.",
+        help="Instances with longer queues stay in the comparison.",
         metric="instance.waiting_max",
         up="looser: longer queues are compared",
         down="stricter: long queues are left out",
     ),
     Parameter(
-        path="strategy.filter_prefill_tokens",
+        name="strategy.filter_prefill_tokens",
         title="Leave out instances with more prefill than",
         unit="tokens",
         default=100_000_000,
         range=(0, 100_000_000),
         step=10_000,
-        raises="Instances with more prefill before them stay in the comparison.",
+        help="Instances with more prefill before them stay in the comparison.",
         metric="instance.prefill_tokens_max",
         up="looser: more prefill is compared",
         down="stricter: instances with much prefill are left out",
     ),
     Parameter(
-        path="strategy.filter_match_share",
+        name="strategy.filter_match_share",
         title="Leave out instances that hold less of the prompt than",
         unit="share",
         default=0.0,
         range=(0.0, 1.0),
         step=0.05,
-        raises="Only instances that hold more of the prompt are compared, where there are any.",
+        help="Only instances that hold more of the prompt are compared, where there are any.",
         metric="class.hit_share_p50",
         up="stricter: short matches are left out",
         down="looser: shorter matches are compared",
@@ -177,11 +177,11 @@ WEIGHTS = (
     ),
 )
 PICKER = Parameter(
-    path="strategy.picker",
+    name="strategy.picker",
     title="Picker",
     default="best",
     choices=tuple(PICKERS),
-    raises="best: the greatest sum; weighted_draw: drawn in proportion to the sums; any: each that passed the filters.",
+    help="best: the greatest sum; weighted_draw: drawn in proportion to the sums; any: each that passed the filters.",
 )
 
 STRATEGY = Strategy(

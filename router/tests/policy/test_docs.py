@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from router.policy.schema.parameter import Parameter, number
+from router.contract.fields import number
+from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import STRATEGIES
 
@@ -17,7 +18,7 @@ PAGE = (ROOT / "docs" / "policies.md").read_text() if (ROOT / "docs" / "policies
 def row(parameter: Parameter) -> str:
     """The parameter's line in the page."""
     default = number(parameter.default) if parameter.kind in ("int", "float") else str(parameter.default)
-    return f"| `{parameter.path}` | {parameter.title} | {default} | {parameter.allowed} | {parameter.raises} |"
+    return f"| `{parameter.path}` | {parameter.title} | {default} | {parameter.allowed} | {parameter.help} |"
 
 
 @pytest.mark.parametrize("parameter", PARAMETERS.values(), ids=PARAMETERS)

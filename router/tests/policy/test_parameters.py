@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from router.policy.schema.parameter import Parameter, accept
+from router.contract.fields import accept
+from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES
 
@@ -24,17 +25,17 @@ METRICS = {
     "ttft_p99_ms",
     "",
 }
-SHARE = Parameter(path="t.share", title="Share", default=0.5, range=(0, 0.8), raises="More.")
-COUNT = Parameter(path="t.count", title="Count", unit="tokens", default=5, range=(1, 20_000), raises="More.")
-FLAG = Parameter(path="t.flag", title="Flag", default=True, raises="Turns it on.")
-STATUS = Parameter(path="t.status", title="Status", default=429, choices=(429, 503), raises="Another.")
+SHARE = Parameter(name="t.share", title="Share", default=0.5, range=(0, 0.8), help="More.")
+COUNT = Parameter(name="t.count", title="Count", unit="tokens", default=5, range=(1, 20_000), help="More.")
+FLAG = Parameter(name="t.flag", title="Flag", default=True, help="Turns it on.")
+STATUS = Parameter(name="t.status", title="Status", default=429, choices=(429, 503), help="Another.")
 
 
 @pytest.mark.parametrize("parameter", PARAMETERS.values(), ids=PARAMETERS)
 def test_a_parameter_is_defined_completely(parameter: Parameter) -> None:
     assert parameter.title
-    assert parameter.raises.endswith(".")
-    assert "\n" not in parameter.raises
+    assert parameter.help.endswith(".")
+    assert "\n" not in parameter.help
     assert parameter.metric in METRICS
     assert set(parameter.strategies) <= set(STRATEGIES)
     assert accept(parameter, parameter.default) == parameter.default

@@ -35,7 +35,7 @@ def test_the_schema_carries_title_unit_limits_and_metric_of_every_parameter() ->
     for parameter in PARAMETERS.values():
         if parameter.path != "strategy.name":
             assert json.dumps(parameter.title) in text
-            assert json.dumps(parameter.raises) in text
+            assert json.dumps(parameter.help) in text
     heavy = document.json_schema()["properties"]["classes"]["properties"]["heavy_new_tokens"]
     assert heavy == {
         "title": "Heavy threshold",

@@ -12,8 +12,9 @@ from controlplane.experiments.results.summarize import value_of
 from controlplane.experiments.results.types import ArmResults, DifferenceRow, Results
 from controlplane.policies.drafts.editor import BARE
 from fleet.kinds import KINDS
-from fleet.kinds.option import Option, options_of
+from fleet.kinds.option import options_of
 from fleet.spec import masking
+from router.contract.fields import Field
 from router.contract.json_value import JsonObject
 from router.policy.schema.document import values_of
 from router.policy.schema.parameters import PARAMETERS
@@ -189,7 +190,7 @@ def _of_store(values: Mapping[str, T]) -> dict[str, T]:
     return {f"store.{name}": value for name, value in values.items()}
 
 
-def _options_of(kind: str) -> dict[str, Option]:
+def _options_of(kind: str) -> dict[str, Field]:
     known = KINDS.get(kind)
     return {option.name: option for option in options_of(known.spec)} if known else {}
 

@@ -1,0 +1,216 @@
+"""A field of a document, declared once: its check, its form, its table in the docs and its schema come from here.
+
+Imports nothing of ours but problems, as `router.policy` uses it too.
+"""
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from router.contract.problem import Problem
+
+REQUIRED: Any = object()  # the default of a field that must be given
+_KINDS = {bool: "bool", int: "int", float: "float", str: "text", tuple: "list"}
+_WITHOUT_WORD = ("", "share", "ratio")  # units not written after a range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    name: str  # in its document; of a policy's parameter the path
+    title: str = ""
+    default: Any = REQUIRED  # None: may be null, and is unless given
+    kind: str = ""  # a key of KINDS; else from choices or default, "int" for None
+    unit: str = ""  # "tokens", "s", "share", "ratio", "requests"
+    range: tuple[float, float] = (-math.inf, math.inf)  # of a number; both ends are allowed
+    choices: tuple[Any, ...] = ()
+    help: str = ""
+    fits: Callable[[Any], bool] | None = None  # a further rule, which `words` describes
+    words: str = ""  # what is allowed, where kind, range and choices do not say it
+
+    def __post_init__(self) -> None:
+        if not self.kind:
+            object.__setattr__(self, "kind", "choice" if self.choices else _KINDS.get(type(self.default), "int"))
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in ("int", "float") and not self.choices
+
+    @property
+    def minimum(self) -> float | None:
+        return self.range[0] if self.is_number and self.range[0] > -math.inf else None
+
+    @property
+    def maximum(self) -> float | None:
+        return self.range[1] if self.is_number and self.range[1] < math.inf else None
+
+    @property
+    def noun(self) -> str:
+        return KINDS[self.kind][1]
+
+    @property
+    def allowed(self) -> str:
+        if self.words:
+            return self.words
+        if self.choices:
+            return "one of " + ", ".join(str(choice) or '""' for choice in self.choices)
+        return f"{self.noun}{self._limits}" if self.is_number else self.noun
+
+    @property
+    def _limits(self) -> str:
+        low, high = self.minimum, self.maximum
+        unit = "" if self.unit in _WITHOUT_WORD else f" {self.unit}"
+        if low is not None and high is not None:
+            return f" from {number(low)} to {number(high)}{unit}"
+        if low is not None:
+            return f" from {number(low)}{unit} on"
+        return "" if high is None else f" up to {number(high)}{unit}"
+
+
+def accept(field: Field, value: object, path: str = "") -> Any | Problem:
+    """The value in the field's type (20000.0 is a whole number, 2 is a number), or what is wrong with it."""
+    if value is None and field.default is None:
+        return None
+    cleaned = _chosen(field, value) if field.choices else KINDS[field.kind][0](value)
+    if cleaned is None or not _in_range(field, cleaned) or not (field.fits is None or field.fits(cleaned)):
+        return Problem(path or field.name, shown(value), _fault(field, value), field.allowed)
+    return cleaned
+
+
+def read(fields: Iterable[Field], given: Mapping[str, Any], path: str, problems: list[Problem]) -> dict[str, Any]:
+    """The values by name, with defaults for what is left out. All that is wrong is added to `problems`."""
+    known = {field.name: field for field in fields}
+    values = {name: _read(field, given, _at(path, name), problems) for name, field in known.items()}
+    problems += unknown(given, known, path)
+    return values
+
+
+def _read(field: Field, given: Mapping[str, Any], path: str, problems: list[Problem]) -> Any:
+    if field.name not in given and field.default is not REQUIRED:
+        return field.default
+    found = accept(field, given.get(field.name), path)
+    if not isinstance(found, Problem):
+        return found
+    problems.append(found if field.name in given else Problem(path, None, "missing", field.allowed))
+    return None
+
+
+def unknown(given: Mapping[str, Any], known: Iterable[str], path: str, noun: str = "field") -> list[Problem]:
+    """One problem for each name that is not known, with the known one that it resembles; of many the first ones."""
+    names = list(known)
+    found = [name for name in given if name not in names][:50]
+    message = f"unknown {noun}"
+    return [Problem(_at(path, str(name)[:80]), given[name], f"{message}{suggestion(name, names)}") for name in found]
+
+
+def suggestion(name: object, known: Iterable[str]) -> str:
+    """The known name that it resembles, else what there is to choose from."""
+    names = list(known)
+    near = difflib.get_close_matches(str(name)[:60], names, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
+
+
+def _at(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+# Values in words
+
+
+def number(value: float) -> str:
+    """With thousands separators and without a needless fraction."""
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:,}"
+
+
+def shown(value: object) -> Any:
+    """The value for a message or a JSON answer: short, and never NaN."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if value.bit_length() <= 53 else "a number beyond 53 bits"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        text = value[:60].encode("utf-8", "replace").decode()  # JSON may carry half a surrogate pair
+        return text if len(value) <= 60 else text[:59] + "…"
+    if isinstance(value, dict):
+        return "an object"
+    return "a list" if isinstance(value, list) else "a value of another kind"
+
+
+def quoted(value: object) -> str:
+    """The value as JSON, for a message."""
+    return json.dumps(shown(value), ensure_ascii=False)
+
+
+def _fault(field: Field, value: object) -> str:
+    if not field.is_number or not is_number(value):
+        return f"{quoted(value)} is not allowed"
+    low, high = field.range
+    if value < low:
+        return f"{shown(value)} is below {number(low)}"
+    if value > high:
+        return f"{shown(value)} is above {number(high)}"
+    return f"{shown(value)} is not {field.noun}"
+
+
+# Kinds
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """True and False are not numbers here, although Python says so."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _whole(value: object) -> int | None:
+    """An int of any size; of a float only what is whole."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _float(value: object) -> float | None:
+    """-0.0 and 0.0 are one document."""
+    if not is_number(value) or abs(value) > 1e300 or not math.isfinite(value):
+        return None
+    return float(value) + 0.0
+
+
+def _line(value: object) -> str | None:
+    return value if isinstance(value, str) and "\x00" not in value else None
+
+
+def _text(value: object) -> str | None:
+    return _line(value) or None
+
+
+def _list(value: object) -> tuple[str, ...] | None:
+    return tuple(value) if isinstance(value, list | tuple) and all(map(_text, value)) else None
+
+
+def _map(value: object) -> Mapping[str, str] | None:
+    fine = isinstance(value, Mapping) and all(_text(name) and _line(one) is not None for name, one in value.items())
+    return value if fine else None  # type: ignore[return-value]  # `fine` says that it is one
+
+
+def _chosen(field: Field, value: object) -> Any | None:
+    """The choice that is equal and of the same type: true is not 1."""
+    return next((choice for choice in field.choices if type(choice) is type(value) and choice == value), None)
+
+
+def _in_range(field: Field, value: Any) -> bool:
+    return not field.is_number or field.range[0] <= value <= field.range[1]
+
+
+# Kind: (the value in its type or None, what is allowed in words)
+KINDS: dict[str, tuple[Callable[[object], Any | None], str]] = {
+    "int": (_whole, "a whole number"),
+    "float": (_float, "a number"),
+    "bool": (lambda value: value if isinstance(value, bool) else None, "true or false"),
+    "choice": (lambda value: value, "one of its choices"),
+    "text": (_text, "text that is not empty"),
+    "list": (_list, "a list of texts, none empty"),
+    "map": (_map, "a mapping of names to texts"),
+}
