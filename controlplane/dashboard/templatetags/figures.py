@@ -1,6 +1,5 @@
 """Numbers on pages: three significant digits, a unit, "–" for unknown. static/js/format.js writes the same."""
 
-import math
 import re
 from datetime import UTC, datetime
 from typing import Any
@@ -8,23 +7,15 @@ from typing import Any
 from django import template
 from django.template.defaultfilters import filesizeformat
 
+from fleet.counted import UNKNOWN as UNKNOWN
 from fleet.counted import percent as in_percent
+from fleet.counted import significant as significant
 
 register = template.Library()
-UNKNOWN = "–"
 NOUNS = re.compile(r"\w{2,}s")  # units with a singular: tokens, and not ms
 
 
-@register.filter
-def significant(value: float | str | None) -> str:
-    if not isinstance(value, int | float):
-        return UNKNOWN
-    if value == 0:
-        return "0"
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    if digits == 0:
-        return f"{value:,.0f}"
-    return f"{value:.{min(digits, 3)}f}".rstrip("0").rstrip(".")
+register.filter(significant)
 
 
 @register.filter

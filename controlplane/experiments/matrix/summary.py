@@ -1,5 +1,6 @@
 """What a matrix shows of its cells: values of every metric by class and arm, and which arms are best or tied. Pure."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from controlplane.experiments.models import Experiment
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.output.report import shown
 from controlplane.experiments.results.statistics import verdicts
-from controlplane.experiments.results.summarize import CLASSES, value_of
+from controlplane.experiments.results.summarize import CLASSES, levels
 from controlplane.experiments.results.types import Overall, Results
 from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, RUNNING
 
@@ -23,14 +24,11 @@ class CellSummary(msgspec.Struct, frozen=True):
 
 
 def of_results(results: Results) -> CellSummary:
-    values = {
-        request_class: {
-            metric.key: {arm["name"]: value_of(arm, request_class, metric.key) for arm in results["arms"]}
-            for metric in METRICS.values()
-            if metric.per_class or request_class == "all"
-        }
-        for request_class in CLASSES
-    }
+    values: dict[str, dict[str, dict[str, int | float | None]]] = {}
+    for request_class in CLASSES:
+        for (arm, metric), level in levels(results, request_class).items():
+            of_arms = values.setdefault(request_class, {}).setdefault(metric, {})
+            of_arms[arm] = None if level is None or math.isinf(level) else level
     return CellSummary(values, results["best_or_tied"])
 
 

@@ -32,7 +32,7 @@ from controlplane.experiments.results.types import (
 from fleet import selectors
 from fleet.jobs import DONE, ENDED
 
-SCHEMA = 4
+SCHEMA = 5
 FIRST_KEPT = 3  # older results had other statistics
 
 

@@ -1,5 +1,6 @@
 """The results of one arm or one run, from its records. Pure."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -8,7 +9,7 @@ from controlplane.experiments.results.metrics import METRICS, ClassRequests, kno
 from controlplane.experiments.results.records import Record
 from controlplane.experiments.results.slo import NO_SLO, Slo, seconds
 from controlplane.experiments.results.statistics import stats
-from controlplane.experiments.results.types import ClassResults, Ecdf, WholeRunResults
+from controlplane.experiments.results.types import ClassResults, Ecdf, Results, WholeRunResults
 
 CLASSES = ("all", "warm", "medium", "heavy")
 
@@ -81,6 +82,23 @@ def value_of(arm: WholeRunResults, request_class: str, metric: str) -> float | N
     if METRICS[metric].per_class:
         return arm["classes"][request_class].get(metric)
     return cast(float | None, arm.get(metric))
+
+
+def levels(results: Results, request_class: str) -> dict[tuple[str, str], float | None]:
+    """(arm, metric) → the value over the requests that are compared, infinite where a quantile falls on unanswered
+    ones; of a metric that is not compared, over all requests of the arm."""
+    known = {
+        (arm["name"], metric.key): value_of(arm, request_class, metric.key)
+        for arm in results["arms"]
+        for metric in METRICS.values()
+        if metric.per_class or request_class == "all"
+    }
+    compared = {
+        (row["baseline"], row["metric"]): math.inf if row["reference"] is None else row["reference"]
+        for row in results["differences"]
+        if row["class"] == request_class
+    }
+    return known | compared
 
 
 def mean(values: Iterable[float | None]) -> float | None:

@@ -3,7 +3,7 @@
 Times in ms: of the engine's clock in a replay, of virtual time in the twin.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -23,6 +23,8 @@ class Interval(TypedDict):
     relative: float | None
     low: float | None
     high: float | None
+    relative_low: NotRequired[float | None]
+    relative_high: NotRequired[float | None]
     verdict: Verdict
 
 
@@ -34,11 +36,29 @@ DifferenceRow = TypedDict(
         "class": str,
         "metric": str,
         "difference": float | None,
-        "reference": Annotated[float | None, Description("Value of the baseline")],
+        "reference": Annotated[
+            float | None,
+            Description(
+                "Value of the baseline over these n requests, the same in every arm; with the difference, the arm's"
+            ),
+        ],
         "relative": float | None,
         "low": float | None,
         "high": float | None,
+        "relative_low": NotRequired[
+            Annotated[
+                float | None,
+                Description(
+                    "Interval of the ratio, minus one, from its logarithm: never below −1. Null at an infinite end and "
+                    "beside a zero; it is absent from results of earlier versions, as is left_out"
+                ),
+            ]
+        ],
+        "relative_high": NotRequired[float | None],
         "n": int,
+        "left_out": NotRequired[
+            Annotated[int, Description("Requests of the class that only some arms have: in neither level")]
+        ],
         "verdict": Verdict,
     },
 )

@@ -104,6 +104,29 @@ def test_one_arm_has_nothing_to_be_compared_with():
     assert comparison.differences({"a": keyed(record(0)), "b": {}}, {}, no_beat) == []
 
 
+def test_a_request_that_an_arm_was_not_sent_is_in_no_level_and_counted_as_left_out():
+    """The arm was cancelled before the slow half: with it, the baseline would look slow and full of errors."""
+    base = keyed(
+        *(record(i, ttft_ms=100.0 if i < 40 else 900.0, outcome="ok" if i < 40 else "error") for i in range(80))
+    )
+    arm = keyed(
+        *(record(i, ttft_ms=110.0) for i in range(40)), *(record(i, outcome="cancelled") for i in range(40, 80))
+    )
+    rows = rows_of({"base": base, "arm": arm})
+    for metric, level, difference in (("ttft_p90_ms", 100.0, 10.0), ("errors", 0.0, 0.0)):
+        row = rows["arm", "all", metric]
+        assert (row["reference"], row["difference"], row["n"], row["left_out"]) == (level, difference, 40, 40)
+
+
+def test_the_interval_of_a_ratio_comes_from_its_logarithm_and_never_falls_below_minus_100_percent():
+    base = keyed(*(record(i, cached_tokens=900 if i % 20 == 0 else 0) for i in range(60)))
+    arm = keyed(*(record(i, cached_tokens=400 if i % 20 == 10 else 0) for i in range(60)))
+    row = rows_of({"base": base, "arm": arm})["arm", "all", "hit_ratio"]
+    assert row["low"] < -row["reference"]
+    assert -1 < row["relative_low"] < row["relative"] < row["relative_high"]
+    assert (1 + row["relative_low"]) * (1 + row["relative_high"]) == pytest.approx((1 + row["relative"]) ** 2, rel=0.01)
+
+
 def in_sessions(gain_of, sessions=10, turns=20):
     """Arms whose requests differ by session only: `gain_of` a session, in ms."""
     each = [(i, i // turns) for i in range(sessions * turns)]
@@ -119,8 +142,11 @@ def test_requests_of_one_session_do_not_count_as_independent():
     assert rows["arm", "all", "ttft_p50_ms"]["verdict"] == "not distinguishable"
     share = rows["arm", "all", "within_slo"]
     assert (share["verdict"], share["difference"], share["n"]) == ("better", 0.6, 200)
-    alone = {key: dataclasses.replace(one, session="") for key, one in arm.items()}
-    one_by_one = rows_of({"base": base, "arm": alone}, all={"ttft_ms": 90.0})["arm", "all", "within_slo"]
+    alone = {
+        name: {key: dataclasses.replace(one, session="") for key, one in of.items()}
+        for name, of in (("base", base), ("arm", arm))
+    }
+    one_by_one = rows_of(alone, all={"ttft_ms": 90.0})["arm", "all", "within_slo"]
     assert share["high"] - share["low"] > 3 * (one_by_one["high"] - one_by_one["low"])
 
 

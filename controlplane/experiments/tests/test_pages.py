@@ -9,7 +9,7 @@ import pytest
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.output import display
-from controlplane.experiments.tests.conftest import body
+from controlplane.experiments.tests.conftest import body, record, write_records
 from router.policy.schema.document import default
 
 pytestmark = pytest.mark.django_db
@@ -73,17 +73,59 @@ def cells(page: str) -> dict[tuple[str, str], str]:
 
 
 @pytest.mark.parametrize("request_class", ["all", "warm", "heavy"])
-def test_the_page_shows_the_figures_of_the_api(otto_client, ci, ended, request_class):
+def test_the_page_shows_the_levels_of_the_api(otto_client, ci, ended, request_class):
     experiment = ended()
     api = ci.get(f"/experiments/{experiment.pk}/results").json()
     shown = cells(otto_client.get(f"/experiments/{experiment.pk}/?class={request_class}").content.decode())
+    levels = {(metric, arm["name"]): v for arm in api["arms"] for metric, v in arm["classes"][request_class].items()}
+    rows = [row for row in api["differences"] if row["class"] == request_class]
+    levels |= {(row["metric"], row["baseline"]): row["reference"] for row in rows}
+    found = {key: "" if levels[key] is None else repr(levels[key]) for key in shown if key in levels}
+    assert found == {key: shown[key] for key in found}
+    assert len(found) >= 26
+
+
+@pytest.mark.parametrize("baseline", ["round_robin", "adaptive_v1"])
+def test_a_shown_difference_has_the_sign_of_the_levels_beside_it(otto_client, ended, baseline):
+    """The faster arm was not sent the last requests, left some unanswered, and was slower on those that both have."""
+    experiment = ended(n=60, slo={"all": {"ttft_ms": 220}})
+    slow = [record(100 + i, ttft_ms=5_000.0 + i, e2e_ms=9_000.0 + i, trace_class="heavy") for i in range(30)]
+    first, second = experiment.runs.order_by("ordinal")
+    write_records(first, slow)
+    unanswered = {"outcome": "error", "ttft_ms": None, "tpot_ms": None, "e2e_ms": None}
+    write_records(
+        second, [record(100 + i, ttft_ms=5_100.0 + i, e2e_ms=9_500.0 + i, trace_class="heavy") for i in range(25)]
+    )
+    write_records(second, [record(125, trace_class="heavy", **unanswered)])
     compared = 0
-    for arm in api["arms"]:
-        for metric, value in arm["classes"][request_class].items():
-            if (metric, arm["name"]) in shown:
-                assert shown[metric, arm["name"]] == ("" if value is None else repr(value))
+    for request_class in ("all", "warm", "heavy"):
+        page = otto_client.get(f"/experiments/{experiment.pk}/?class={request_class}&baseline={baseline}")
+        rows = shown_rows(page.content.decode())
+        levels = {(metric, arm): value for metric, arm, value, _ in rows}
+        for metric, arm, value, difference in rows:
+            base = levels[metric, baseline]
+            if difference and value and base:
+                assert sign(float(value) - float(base)) == sign(amount(difference)), (metric, arm, value, difference)
                 compared += 1
-    assert compared >= 26
+        assert "(4 left out)" in page.content.decode() or request_class == "warm"
+    assert compared > 30
+
+
+def shown_rows(page: str) -> list[tuple[str, str, str, str]]:
+    """(metric, arm, level, shown difference)."""
+    cell = r'data-metric="([^"]+)" data-arm="([^"]+)" data-value="([^"]*)">(.*?)</td>'
+    return [
+        (metric, arm, value, found[1] if (found := re.search(r'<br><span class="small number">([^<]+)<', html)) else "")
+        for metric, arm, value, html in re.findall(cell, page, re.S)
+    ]
+
+
+def amount(text: str) -> float:
+    return float(text.split()[0].replace("−", "-").replace(",", ""))
+
+
+def sign(value: float) -> int:
+    return (value > 0) - (value < 0)
 
 
 def test_the_difference_against_the_chosen_baseline_is_shown_with_its_verdict(otto_client, ended):

@@ -116,6 +116,7 @@ def _row(
             "verdict": "too few requests",
         }
     live, draft = (stats.quantile(sorted(columns[name]), share) for name in ("live", "draft"))
+    ends = found.relative if live else None
     return {
         "metric": metric,
         "live": round(live, 3),
@@ -124,6 +125,8 @@ def _row(
         "relative": round(found.difference / live, 4) if live else None,
         "low": round(found.low, 3),
         "high": round(found.high, 3),
+        "relative_low": round(ends[0], 4) if ends else None,
+        "relative_high": round(ends[1], 4) if ends else None,
         "n": found.n,
         "verdict": found.verdict,
     }

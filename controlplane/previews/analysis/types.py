@@ -1,7 +1,7 @@
 """The result of a preview as it is stored, sent and shown. Times in ms, shares 0–1; None is unknown."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -21,6 +21,13 @@ class MetricEffect(TypedDict):
     relative: float | None
     low: Annotated[float | None, Description("Of the 95 % interval (paired bootstrap)")]
     high: float | None
+    relative_low: NotRequired[
+        Annotated[
+            float | None,
+            Description("Of the interval of the ratio, minus one; absent from previews of earlier versions"),
+        ]
+    ]
+    relative_high: NotRequired[float | None]
     n: int
     verdict: Verdict
 

@@ -1,5 +1,6 @@
 """Results as texts for the page. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -7,9 +8,9 @@ from typing import Any, TypeVar
 from controlplane.experiments.models import Arm
 from controlplane.experiments.record import RecordedFleet
 from controlplane.experiments.results.metrics import METRICS, Metric
-from controlplane.experiments.results.output.report import shown, signed
-from controlplane.experiments.results.summarize import value_of
-from controlplane.experiments.results.types import ArmResults, DifferenceRow, Results
+from controlplane.experiments.results.output.report import compared_n, shown, signed
+from controlplane.experiments.results.summarize import levels, value_of
+from controlplane.experiments.results.types import DifferenceRow, Results
 from controlplane.policies.drafts.editor import BARE
 from fleet.kinds import KINDS
 from fleet.kinds.option import options_of
@@ -54,13 +55,13 @@ def comparison_rows(results: Results, request_class: str, baseline: str) -> list
         for row in results["differences"]
         if row["class"] == request_class and row["baseline"] == baseline
     }
-    best = results["best"].get(request_class, {})
+    best, found = results["best"].get(request_class, {}), levels(results, request_class)
     return [
         ResultRow(
             metric.key,
             metric.title,
             metric.better,
-            tuple(_cell(arm, request_class, metric, best, against) for arm in results["arms"]),
+            tuple(_cell(arm["name"], found[arm["name"], metric.key], metric, best, against) for arm in results["arms"]),
         )
         for metric in METRICS.values()
         if (metric.per_class or request_class == "all") and _is_known(metric, results, request_class)
@@ -72,23 +73,22 @@ def _is_known(metric: Metric, results: Results, request_class: str) -> bool:
 
 
 def _cell(
-    arm: ArmResults,
-    request_class: str,
+    arm: str,
+    value: float | None,
     metric: Metric,
     best: Mapping[str, str],
     against: Mapping[tuple[str, str], DifferenceRow],
 ) -> Cell:
-    value = value_of(arm, request_class, metric.key)
-    row = against.get((arm["name"], metric.key))
+    row = against.get((arm, metric.key))
     return Cell(
-        arm=arm["name"],
-        raw="" if value is None else repr(value),
+        arm=arm,
+        raw="" if value is None or math.isinf(value) else repr(value),
         text=shown(value, metric.unit),
-        best=best.get(metric.key) == arm["name"],
+        best=best.get(metric.key) == arm,
         difference=_difference(row, metric) if row else "",
         interval=f"{signed(row['low'], metric.unit)} to {signed(row['high'], metric.unit)}" if row else "",
         verdict=row["verdict"] if row else "",
-        n=shown(row["n"]) if row else "",
+        n=compared_n(row) if row else "",
     )
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import zipfile
 from base64 import b64encode
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from controlplane.experiments.results import records
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.output import forest, parquet, report
-from controlplane.experiments.results.summarize import value_of
+from controlplane.experiments.results.summarize import levels
 from controlplane.experiments.results.types import Results
 
 
@@ -77,7 +78,7 @@ def comparison_csv_of(experiment: Experiment, request_class: str, baseline: str)
         for row in results["differences"]
         if (row["class"], row["baseline"]) == (request_class, baseline)
     }
-    tied = results["best_or_tied"].get(request_class, {})
+    tied, found = results["best_or_tied"].get(request_class, {}), levels(results, request_class)
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(("metric", "unit", "class", "baseline", "arm", "value", *COMPARED, "best_or_tied"))
@@ -85,16 +86,25 @@ def comparison_csv_of(experiment: Experiment, request_class: str, baseline: str)
         for arm in results["arms"] if metric.per_class or request_class == "all" else ():
             row = against.get((arm["name"], metric.key))
             compared = (
-                (row["difference"], row["relative"], row["low"], row["high"], row["n"], row["verdict"])
+                (
+                    row["difference"],
+                    row["relative"],
+                    row["low"],
+                    row["high"],
+                    row["n"],
+                    row["verdict"],
+                    row.get("left_out"),
+                )
                 if row
                 else (None,) * len(COMPARED)
             )
-            value, is_best = value_of(arm, request_class, metric.key), arm["name"] in tied.get(metric.key, ())
+            level, is_best = found[arm["name"], metric.key], arm["name"] in tied.get(metric.key, ())
+            value = None if level is None or math.isinf(level) else level
             writer.writerow((metric.key, metric.unit, request_class, baseline, arm["name"], value, *compared, is_best))
     return text.getvalue()
 
 
-COMPARED = ("difference", "relative", "low", "high", "n", "verdict")
+COMPARED = ("difference", "relative", "low", "high", "n", "verdict", "left_out")
 
 
 def parquet_of(experiment: Experiment) -> bytes:

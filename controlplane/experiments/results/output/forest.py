@@ -86,11 +86,18 @@ def _line(row: DifferenceRow, margins: tuple[float, ...]) -> Line:
 
 def line(label: str, row: Interval, reference: float, margins: tuple[float, ...] = ()) -> Line:
     """`row`: a difference with its interval, both in the unit of the reference, and its verdict."""
-    low = _relative(row["low"], reference, -math.inf)
     middle = _relative(row["difference"], reference, math.inf)
-    high = _relative(row["high"], reference, math.inf)
+    low, high = _interval(row, reference)
     text = f"{signed(row['relative'], '%')} ({signed(_known(low), '%')} to {signed(_known(high), '%')})"
     return Line(label, middle, low, high, row["verdict"], text, margins)
+
+
+def _interval(row: Interval, reference: float) -> tuple[float, float]:
+    """Of the ratio; of the difference for results of earlier versions and beside a zero, but nothing falls below −1."""
+    low, high = row.get("relative_low"), row.get("relative_high")
+    if low is not None:
+        return low, math.inf if high is None else high
+    return max(-1.0, _relative(row["low"], reference, -1.0)), _relative(row["high"], reference, math.inf)
 
 
 def _relative(value: float | None, reference: float, end: float) -> float:

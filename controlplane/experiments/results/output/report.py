@@ -2,15 +2,17 @@
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.records import COLUMNS, Record
-from controlplane.experiments.results.types import ExpectationRow, Results
+from controlplane.experiments.results.summarize import levels
+from controlplane.experiments.results.types import DifferenceRow, ExpectationRow, Results
 from controlplane.twin.expected_error import described
-from fleet.counted import percent
+from fleet.counted import significant
 
 REPORTED = ("n", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "e2e_p50_ms", "e2e_p90_ms", "hit_ratio")
 
@@ -21,17 +23,17 @@ def shown(value: float | int | str | None, unit: str = "") -> str:
         return "–"
     if isinstance(value, str):
         return value
-    if unit == "%":
-        return percent(value, ".3g")
-    text = f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 100 else f"{value:.3g}"
-    return f"{text} {unit}".strip()
+    if math.isinf(value):
+        return "unanswered"  # a quantile that falls on requests without an answer
+    text = significant(value * 100 if unit == "%" else value, decimals=9)
+    return f"{text} {unit}".strip().replace("-", "−")
 
 
 def signed(value: float | None, unit: str = "") -> str:
     """A difference, always with its sign; without a value it is infinite."""
     if value is None:
         return "∞"
-    text = shown(value, unit).replace("-", "−")
+    text = shown(value, unit)
     return f"+{text}" if value > 0 else text
 
 
@@ -81,11 +83,10 @@ def _class_table(results: Results, request_class: str) -> list[str]:
     metrics = [METRICS[key] for key in REPORTED]
     lines = [f"## Class {request_class}", "", "| arm | " + " | ".join(m.title for m in metrics) + " |"]
     lines.append("|---" * (len(metrics) + 1) + "|")
-    best = results["best"].get(request_class, {})
+    best, found = results["best"].get(request_class, {}), levels(results, request_class)
     for arm in results["arms"]:
-        results_of_class = arm["classes"][request_class]
         cells = [
-            shown(results_of_class[m.key], m.unit) + (" (best)" if best.get(m.key) == arm["name"] else "")
+            shown(found[arm["name"], m.key], m.unit) + (" (best)" if best.get(m.key) == arm["name"] else "")
             for m in metrics
         ]
         lines.append(f"| {_escape(arm['name'])} | " + " | ".join(cells) + " |")
@@ -110,15 +111,22 @@ def _differences(results: Results, baseline: str) -> list[str]:
             METRICS[row["metric"]].title,
             signed(row["difference"], unit),
             f"{signed(row['low'], unit)} to {signed(row['high'], unit)}",
-            shown(row["n"]),
+            compared_n(row),
             row["verdict"],
         )
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, "", COMPARISONS_NOTE, ""]
 
 
+def compared_n(row: DifferenceRow) -> str:
+    """1,204 (36 left out)."""
+    left_out = row.get("left_out", 0)
+    return shown(row["n"]) + (f" ({shown(left_out)} left out)" if left_out else "")
+
+
 COMPARISONS_NOTE = (
-    "Paired over the requests that the arms were sent: one without an answer counts as infinitely late. "
+    "Levels and differences are over the same requests, n: those that every arm was sent, with a known value. One "
+    "without an answer counts as infinitely late. "
     "95 % intervals, widened by Holm's method for the number of arms compared with the same baseline; with several "
     "classes and metrics, about one in twenty shows a difference by chance where there is none."
 )

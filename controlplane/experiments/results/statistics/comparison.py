@@ -12,6 +12,8 @@ from controlplane.experiments.results.statistics.pairs import (
     latency_columns,
     parts_columns,
     parts_difference,
+    parts_ratio,
+    sent_to_any,
 )
 from controlplane.experiments.results.statistics.stats import Difference
 from controlplane.experiments.results.summarize import CLASSES
@@ -26,8 +28,9 @@ def differences(arms: Mapping[str, Keyed], slo: Slo, beat: Callable[[], None]) -
     with_records = {name: keyed for name, keyed in arms.items() if keyed}
     if len(with_records) < 2:
         return []
+    sent = {name: sent_to_any(with_records, name) for name in CLASSES}
     return [
-        _row(request_class, *found)
+        _row(request_class, sent[request_class], *found)
         for request_class in CLASSES
         for each in (_latencies(with_records, request_class, beat), _parts(with_records, request_class, slo))
         for found in each
@@ -52,16 +55,18 @@ def _parts(arms: Mapping[str, Keyed], request_class: str, slo: Slo) -> Iterator[
         for base in columns:
             others = [name for name in columns if name != base]
             found = [parts_difference(columns[name], columns[base]) for name in others]
-            judged = stats.judged(found, lower_is_better=metric.better == "lower")
+            ratios = [each if (each := parts_ratio(columns[name], columns[base])).n else None for name in others]
+            judged = stats.judged(found, lower_is_better=metric.better == "lower", ratios=ratios)
             for name, difference in zip(others, judged, strict=True):
                 if difference.n:
                     yield name, base, metric.key, difference, columns[base].value
 
 
 def _row(
-    request_class: str, arm: str, base: str, metric: str, difference: Difference, reference: float
+    request_class: str, sent: int, arm: str, base: str, metric: str, difference: Difference, reference: float
 ) -> DifferenceRow:
     relative = difference.difference / reference if reference and math.isfinite(reference) else None
+    low, high = difference.relative or (math.nan, math.nan)
     return {
         "arm": arm,
         "baseline": base,
@@ -72,7 +77,10 @@ def _row(
         "relative": None if relative is None else _known(relative, 4),
         "low": _known(difference.low, 6),
         "high": _known(difference.high, 6),
+        "relative_low": _known(low, 4),
+        "relative_high": _known(high, 4),
         "n": difference.n,
+        "left_out": sent - difference.n,
         "verdict": difference.verdict,
     }
 

@@ -67,20 +67,24 @@ def _latency(record: Record, latency: str) -> float | None:
 
 
 def parts_columns(arms: Mapping[str, Keyed], request_class: str, ratio: Ratio, slo: Slo) -> dict[str, Parts]:
-    """Of each arm; row i is the same request in all, and counts for nothing where it was not sent."""
-    keys = sorted({key for keyed in arms.values() for key in keyed})
-    sent = {key: record for keyed in arms.values() for key, record in keyed.items()}
-    sessions = [session_of(key, sent[key]) for key in keys]
+    """Of each arm; row i is the same request in all. What one of them was not sent is left out of every one."""
+    first = next(iter(arms.values()))
+    common = [key for key in sorted(first) if all(is_closed(keyed.get(key), "all") for keyed in arms.values())]
+    keys = [key for key in common if is_closed(first[key], request_class)]
+    sessions = [session_of(key, first[key]) for key in keys]
     found = {}
     for name, keyed in arms.items():
-        rows = [
-            ratio.part(r, slo) if is_closed(r := keyed.get(key), request_class) and r else (0.0, 0.0) for key in keys
-        ]
+        rows = [ratio.part(keyed[key], slo) for key in keys]
         found[name] = Parts([top for top, _ in rows], [bottom for _, bottom in rows], sessions)
-        if ratio.total is not None:
-            total = ratio.total(_by_seed(keyed).values())
+        if ratio.total is not None and keys:
+            total = ratio.total(_by_seed({key: keyed[key] for key in common}).values())
             found[name] = Parts(found[name].top, [total / len(keys)] * len(keys), sessions)
     return found
+
+
+def sent_to_any(arms: Mapping[str, Keyed], request_class: str) -> int:
+    """Requests of the class that some arm was sent."""
+    return len({key for keyed in arms.values() for key, record in keyed.items() if is_closed(record, request_class)})
 
 
 def _by_seed(keyed: Keyed) -> dict[int, list[Record]]:
@@ -95,15 +99,13 @@ def parts_difference(arm: Parts, base: Parts) -> ResampledEstimate:
     return ResampledEstimate.normal(arm.value - base.value, error, _rows(arm, base), _sessions(arm, base))
 
 
-def _parts_ratio(arm: Parts, base: Parts) -> ResampledEstimate:
-    """With the error of its logarithm, to first order."""
+def parts_ratio(arm: Parts, base: Parts) -> ResampledEstimate:
+    """With the error of its logarithm, to first order; of no request where one of them is zero."""
     value, reference = arm.value, base.value
     if not value or not reference:
         return ResampledEstimate(stats.ratio(value, reference), (stats.ratio(value, reference),), 0)
     error = _error([a / value - b / reference for a, b in zip(arm.pull(), base.pull(), strict=True)], arm.sessions)
-    return ResampledEstimate.normal(
-        value / reference, error * value / reference, _rows(arm, base), _sessions(arm, base)
-    )
+    return ResampledEstimate.log_normal(value / reference, error, _rows(arm, base), _sessions(arm, base))
 
 
 def _error(pulls: Sequence[float], sessions: Sequence[Session]) -> float:
@@ -162,7 +164,7 @@ class Estimator:
             return None
         pair = {name: self.arms[name] for name in (arm, base)}
         parts = parts_columns(pair, request_class, found.ratio, self.slo)
-        estimate = _parts_ratio(parts[arm], parts[base])
+        estimate = parts_ratio(parts[arm], parts[base])
         return estimate if estimate.n else None
 
     def quantile(self, arm: str, request_class: str, latency: str, share: float) -> float | None:
@@ -180,7 +182,8 @@ class Estimator:
             return ResampledEstimate.of(found.exact[names[0]][q], (each[q] for each in found.drawn[names[0]]), *size)
         arm, base = names
         ratios = (stats.ratio(a[q], b[q]) for a, b in zip(found.drawn[arm], found.drawn[base], strict=True))
-        return ResampledEstimate.of(stats.ratio(found.exact[arm][q], found.exact[base][q]), ratios, *size)
+        exact = stats.ratio(found.exact[arm][q], found.exact[base][q])
+        return ResampledEstimate.of(exact, ratios, *size, is_ratio=True)
 
     def _bootstrapped(self, names: tuple[str, ...], request_class: str, latency: str) -> Resampled:
         key = (*names, request_class, latency)

@@ -10,8 +10,8 @@ import math
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, replace
+from itertools import accumulate, starmap
 from statistics import NormalDist, pstdev
 from typing import Literal
 
@@ -64,6 +64,7 @@ class Difference:
     high: float
     n: int  # requests that both have
     verdict: Verdict
+    relative: tuple[float, float] | None = None  # the interval of their ratio, minus one; None: without a ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +75,26 @@ class ResampledEstimate:
     drawn: tuple[float, ...]  # in order
     n: int  # requests
     sessions: int | None = None  # None: as many as requests
+    is_ratio: bool = False  # its errors are symmetric in its logarithm: no interval of it is below zero
 
     @classmethod
-    def of(cls, exact: float, drawn: Iterable[float], n: int, sessions: int | None = None) -> "ResampledEstimate":
-        return cls(exact, tuple(sorted(drawn)), n, sessions)
+    def of(
+        cls, exact: float, drawn: Iterable[float], n: int, sessions: int | None = None, is_ratio: bool = False
+    ) -> "ResampledEstimate":
+        return cls(exact, tuple(sorted(drawn)), n, sessions, is_ratio)
 
     @classmethod
     def normal(cls, exact: float, error: float, n: int, sessions: int | None = None) -> "ResampledEstimate":
         """From its standard error."""
         return cls(exact, tuple(exact + error * z for z in _NORMAL), n, sessions)
+
+    @classmethod
+    def log_normal(cls, exact: float, error: float, n: int, sessions: int | None = None) -> "ResampledEstimate":
+        """A ratio, from the standard error of its logarithm."""
+        return cls(exact, tuple(exact * math.exp(error * z) for z in _NORMAL), n, sessions, is_ratio=True)
+
+    def _in_logs(self) -> "ResampledEstimate":
+        return replace(self, exact=_log(self.exact), drawn=tuple(map(_log, self.drawn)), is_ratio=False)
 
     @property
     def is_few(self) -> bool:
@@ -91,6 +103,9 @@ class ResampledEstimate:
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """Percentiles of the resamples; the normal distribution further out than they reach."""
+        if self.is_ratio:
+            low, high = self._in_logs().interval(alpha)
+            return math.exp(low), math.exp(high)
         tail = alpha / 2
         low, high = quantile(self.drawn, tail), quantile(self.drawn, 1 - tail)
         if tail * len(self.drawn) >= 1 or not math.isfinite(low) or not math.isfinite(high):
@@ -100,6 +115,8 @@ class ResampledEstimate:
 
     def p_value(self, limit: float) -> float:
         """Two-sided, of the hypothesis that the statistic is `limit`."""
+        if self.is_ratio:
+            return self._in_logs().p_value(_log(limit))
         n = len(self.drawn)
         beyond = min(bisect_right(self.drawn, limit), n - bisect_left(self.drawn, limit))
         if beyond:
@@ -110,12 +127,18 @@ class ResampledEstimate:
 
     def needed_n(self, limit: float, alpha: float) -> int | None:
         """Requests with which the interval would end at the limit: its width falls with their square root."""
+        if self.is_ratio:
+            return self._in_logs().needed_n(_log(limit), alpha)
         low, high = self.interval(alpha)
         half, distance = (high - self.exact) if limit > self.exact else (self.exact - low), abs(limit - self.exact)
         if not distance or not math.isfinite(half) or not math.isfinite(distance):
             return None
         needed = math.ceil(self.n * (half / distance) ** 2)
         return max(needed, self.n + 1, LOW_N) if needed < NEVER else None
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
 
 
 _NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / RESAMPLES) for i in range(RESAMPLES))
@@ -211,31 +234,45 @@ def differences(
     for base in columns:
         arms = [arm for arm in columns if arm != base]
         for q in range(len(QUANTILES)):
-            estimates = [
-                ResampledEstimate.of(
-                    minus(exact[arm][q], exact[base][q]),
-                    (minus(a[q], b[q]) for a, b in zip(drawn[arm], drawn[base], strict=True)),
-                    n,
-                    count,
-                )
-                for arm in arms
-            ]
-            for arm, difference in zip(arms, judged(estimates), strict=True):
+            pairs = {arm: [(a[q], b[q]) for a, b in zip(drawn[arm], drawn[base], strict=True)] for arm in arms}
+            estimates, ratios = (
+                [
+                    ResampledEstimate.of(
+                        of(exact[arm][q], exact[base][q]), starmap(of, pairs[arm]), n, count, is_ratio=of is ratio
+                    )
+                    for arm in arms
+                ]
+                for of in (minus, ratio)
+            )
+            for arm, difference in zip(arms, judged(estimates, ratios=ratios), strict=True):
                 found.setdefault((arm, base), []).append(difference)
     return {pair: tuple(each) for pair, each in found.items()}
 
 
-def judged(estimates: Sequence[ResampledEstimate], lower_is_better: bool = True) -> list[Difference]:
-    """Differences from one baseline, at Holm's levels over the arms."""
+def judged(
+    estimates: Sequence[ResampledEstimate],
+    lower_is_better: bool = True,
+    ratios: Sequence[ResampledEstimate | None] = (),
+) -> list[Difference]:
+    """Differences from one baseline, at Holm's levels over the arms. `ratios`: of the same pairs, if they have one."""
     levels = holm([each.p_value(0.0) for each in estimates], [1 - CONFIDENCE] * len(estimates))
-    return [_difference(each, level, lower_is_better) for each, level in zip(estimates, levels, strict=True)]
+    return [
+        _difference(each, level, lower_is_better, of_both)
+        for each, level, of_both in zip(estimates, levels, ratios or [None] * len(estimates), strict=True)
+    ]
 
 
-def _difference(estimate: ResampledEstimate, level: float, lower_is_better: bool) -> Difference:
+def _difference(
+    estimate: ResampledEstimate, level: float, lower_is_better: bool, of_both: ResampledEstimate | None
+) -> Difference:
     low, high = estimate.interval(level)
     sides = (low, high) if lower_is_better else (-high, -low)
     said: Verdict = "too few requests" if estimate.is_few else verdict(*sides)
-    return Difference(estimate.exact, low, high, estimate.n, said)
+    relative = None
+    if of_both is not None:
+        least, most = of_both.interval(level)
+        relative = least - 1, most - 1
+    return Difference(estimate.exact, low, high, estimate.n, said, relative)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
