@@ -57,6 +57,15 @@ def before(version: PolicyVersion) -> PolicyVersion | None:
     return once_live(version.policy).filter(number__lt=version.number).first()
 
 
+def rollback_target(live: PolicyVersion) -> PolicyVersion | None:
+    """The last version that went live and was not taken back: what was live before the one whose document is live.
+    None where there is none."""
+    origin = live
+    while origin.rollback_of is not None:
+        origin = version(live.policy, origin.rollback_of)
+    return before(origin)
+
+
 def version(policy: Policy, number: int) -> PolicyVersion:
     found = policy.versions.filter(number=number).first() if number <= NUMBER_MAX else None
     if found is None:

@@ -113,12 +113,12 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
     policy = find(name)
     state = publication.state_of(policy)
     live, scope = state.live, state.scope
-    before = _before(live)
+    target = selectors.rollback_target(live)
     context = {
         "policy": policy,
         "live": live,
-        "previous": f"v{before}" if before != live.number else "",
-        "previous_number": str(before),
+        "previous": target.label if target else "",
+        "previous_number": str(target.number) if target else "",
         "directs": Direct.choices,
         "may_rule": can_administer(request.user),
         "scope": scope,
@@ -239,7 +239,8 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
     """GET shows the changes and a default reason; POST publishes them."""
     policy = find(name)
     live = selectors.live_version(policy)
-    target = find_version(policy, number_of(request, "to", _before(live)))
+    offered = selectors.rollback_target(live) or live
+    target = find_version(policy, number_of(request, "to", offered.number))
     if request.method == "GET":
         return _confirm_rollback(request, policy, live, target)
     try:

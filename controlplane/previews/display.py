@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from controlplane.dashboard.templatetags.figures import UNKNOWN, ms, seconds, significant
-from controlplane.experiments.results.metrics import METRICS, quantile_key
+from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.output import forest
-from controlplane.experiments.results.records import LATENCIES
-from controlplane.experiments.results.statistics.stats import LOW_N, QUANTILES
+from controlplane.experiments.results.statistics import stats
+from controlplane.experiments.results.statistics.stats import LOW_N
 from controlplane.experiments.results.summarize import CLASSES
 from controlplane.previews.analysis.trust import OF_A_CLASS
 from controlplane.previews.analysis.types import (
@@ -29,8 +29,8 @@ from controlplane.twin.expected_error import described
 
 SIGNS = {"better": "▼", "worse": "▲", "not distinguishable": "≈"}
 NO_VERDICT = "◌"
-SHARES = {quantile_key(latency, share): share for latency in LATENCIES for share in QUANTILES}
-BEYOND = 5  # least requests slower than a quantile that the sentence names
+DECLARED = ("ttft_p90_ms", "e2e_p50_ms")  # what a policy is judged by, before its result is seen
+NO_METRICS: ClassEffect = {"n": 0, "metrics": []}
 ACTIVE = ("queued", "running")
 MOST_INSTANCES = 100  # rows of the table, those with the largest changes
 
@@ -60,7 +60,7 @@ class ClassTable:
 
 
 def sentence(result: Effect) -> str:
-    """The summary: changed decisions, the strongest changes of latency, refused requests."""
+    """The summary: changed decisions, the latencies declared first, refused requests."""
     return f"{'; '.join([_changed(result['changed']), *_latencies(result), *_refusals(result['refused'])])}."
 
 
@@ -73,36 +73,30 @@ def _changed(changed: ChangedDecisions) -> str:
 
 
 def _latencies(result: Effect) -> list[str]:
-    """The strongest improvement and the strongest loss; without either, the largest undecided change."""
-    judged = [(name, each) for name, each in _metrics(result) if each["relative"] is not None and _has_enough(each)]
-    strongest = [_strongest(judged, verdict) for verdict in ("better", "worse")]
-    found = [f"{_title(name, m)} {pair(m['live'], m['draft'])}, {m['verdict']}" for name, m in filter(None, strongest)]
-    if found or not result["changed"]["decisions"]:
-        return found
-    undecided = _strongest(judged, "not distinguishable")
-    return [f"{_title(*undecided)} {_percent(undecided[1]['relative'])}, not distinguishable"] if undecided else []
+    """Of the metrics declared first, over all requests: one picked afterwards is the luckiest of many."""
+    if not result["changed"]["decisions"]:
+        return []
+    rows = [each for each in result["classes"].get("all", NO_METRICS)["metrics"] if each["metric"] in DECLARED]
+    said = [(each, corrected(each, len(rows))) for each in rows]
+    found = [
+        f"{METRICS[each['metric']].title} {pair(each['live'], each['draft'])}, {verdict}"
+        for each, verdict in said
+        if verdict in ("better", "worse")
+    ]
+    return found or ["no difference in latency that these requests can show"]
 
 
-def _metrics(result: Effect) -> Iterator[tuple[str, MetricEffect]]:
-    for name in CLASSES:
-        for each in result["classes"].get(name, {"metrics": ()})["metrics"]:
-            yield name, each
+def corrected(metric: MetricEffect, looked_at: int) -> str:
+    """The verdict once its interval is as wide as so many looks make it (Bonferroni)."""
+    low, high, middle = metric["low"], metric["high"], metric["difference"]
+    if metric["verdict"] not in ("better", "worse") or low is None or high is None or middle is None:
+        return metric["verdict"]
+    wider = _reach(looked_at) / _reach(1)
+    return stats.verdict(middle - (middle - low) * wider, middle + (high - middle) * wider)
 
 
-def _has_enough(metric: MetricEffect) -> bool:
-    """Enough requests lie beyond the quantile: the p99 of 31 requests is the slowest one."""
-    return bool(metric["n"] * (1 - SHARES[metric["metric"]]) >= BEYOND)
-
-
-def _strongest(judged: Iterable[tuple[str, MetricEffect]], verdict: str) -> tuple[str, MetricEffect] | None:
-    """By relative difference in whole percent; medians come before tails of the same difference."""
-    matching = [item for item in judged if item[1]["verdict"] == verdict]
-    return max(matching, key=lambda item: round(abs(item[1]["relative"] or 0.0), 2), default=None)
-
-
-def _title(name: str, metric: MetricEffect) -> str:
-    title = METRICS[metric["metric"]].title
-    return title if name == "all" else f"{name} {title}"
+def _reach(looked_at: int) -> float:
+    return NormalDist().inv_cdf(1 - (1 - stats.CONFIDENCE) / 2 / looked_at)
 
 
 def _refusals(refused: CountPair) -> list[str]:

@@ -31,6 +31,30 @@ def test_it_is_refused_when_another_version_went_live_since_it_was_looked_at(pol
     assert (conflict.value.kind, conflict.value.current) == ("stale", "v3")
 
 
+def test_the_version_offered_is_the_last_one_that_was_not_taken_back(policy):
+    assert selectors.rollback_target(selectors.live_version(policy)) is None
+    published(policy, heavy_new_tokens=9000)
+    assert offered(policy) == 1
+    published(policy, heavy_new_tokens=8000)
+    services.rollback(policy, 2, ADA, WHY)  # v4 takes v3 back
+    assert offered(policy) == 1
+    published(policy, heavy_new_tokens=7000)
+    assert offered(policy) == 4
+    services.rollback(policy, 4, ADA, WHY)  # v6 takes v5 back: v4 and v2 hold what is live
+    assert offered(policy) == 1
+
+
+def test_once_the_first_version_is_back_nothing_is_offered(policy, otto_client):
+    published(policy, heavy_new_tokens=9000)
+    assert "Roll back to v1" in otto_client.get(f"/policies/{policy.name}/").content.decode()
+    services.rollback(policy, 1, ADA, WHY)
+    assert "Roll back to" not in otto_client.get(f"/policies/{policy.name}/").content.decode()
+
+
+def offered(policy):
+    return selectors.rollback_target(selectors.live_version(policy)).number
+
+
 def test_to_the_same_document_there_is_nothing_to_do(policy):
     with pytest.raises(NothingToPublish):
         services.rollback(policy, 1, OTTO, WHY)
