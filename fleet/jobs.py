@@ -172,13 +172,18 @@ _QUEUED_AGAIN: dict[str, Any] = {
 
 def fail_lost(model: type[J], fail: Callable[[J, str], object], attempt: Try, now: datetime | None = None) -> None:
     """`fail` ends each running job whose worker is gone or silent, with the cause that it is given."""
-    now = now or timezone.now()
     for job in model._default_manager.filter(status=RUNNING):
-        silent_s = (now - (job.heartbeat_at or now)).total_seconds()
-        gone = process_identity.is_gone(job.worker)
-        if gone or silent_s > LOST_S:
+        if cause := lost(job, now):
             with attempt(f"{job._meta.model_name} {job.pk}"):
-                fail(job, f"worker lost: {'its process ended' if gone else f'no heartbeat for {silent_s:.0f} s'}")
+                fail(job, cause)
+
+
+def lost(job: Job, now: datetime | None = None) -> str:
+    """How its worker was lost; empty while it may still live."""
+    if process_identity.is_gone(job.worker):
+        return "worker lost: its process ended"
+    silent_s = ((now or timezone.now()) - job.heartbeat_at).total_seconds() if job.heartbeat_at else 0.0
+    return f"worker lost: no heartbeat for {silent_s:.0f} s" if silent_s > LOST_S else ""
 
 
 def cause_of(error: Exception, expected: tuple[type[Exception], ...]) -> str:

@@ -12,14 +12,15 @@ from controlplane.experiments import provenance, services
 from controlplane.experiments.matrix.summary import of_results
 from controlplane.experiments.models import Experiment, Run
 from controlplane.experiments.modes import MODES
-from controlplane.experiments.modes.run_inputs import RunFailed
+from controlplane.experiments.modes.run_inputs import RunFailed, of_this_start, was_performed
 from controlplane.experiments.results import records, summarize
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.types import Results
 from controlplane.traces import library
 from controlplane.traces.types import BadTrace
 from fleet import jobs
-from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
+from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, RUNNING
+from fleet.tries import Try
 
 log = structlog.get_logger(__name__)
 EXPECTED = (BadTrace, library.TraceError, OSError, redis.RedisError)
@@ -35,7 +36,7 @@ class RunHeartbeat(jobs.Heartbeat):
     def write(self, at: datetime, progress: dict[str, Any]) -> None:
         super().write(at, {})
         self.run.step = progress.get("step", self.run.step)
-        _of_this_start(self.run).update(heartbeat_at=at, **progress)
+        of_this_start(self.run).update(heartbeat_at=at, **progress)
 
 
 def run_experiment(experiment_id: int) -> None:
@@ -86,15 +87,27 @@ def _summary(experiment: Experiment, results: Results) -> Any:
 
 
 def fail_lost(experiment: Experiment, cause: str) -> None:
-    """The interrupted run keeps the results of its finished requests. An experiment whose runs are all done loses
-    nothing: another worker makes its results."""
+    """The interrupted run keeps the results of its finished requests. Without one nothing is lost: another worker goes
+    on with the next run, or makes the results."""
     run = experiment.runs.filter(status=RUNNING).first()
-    if not experiment.runs.exclude(status=DONE).exists() and jobs.requeue(experiment, cause):
+    if run is not None and not was_performed(run):
+        if end(run, FAILED, f"{cause}, while {run.step or 'starting'}"):
+            close(experiment, FAILED, f"{run}: {cause}")
+        return
+    if run is not None:
+        end(run, DONE)
+    if jobs.requeue(experiment, cause):
         jobs.send_next(Experiment)
-    elif run is None:
+    else:
         close(experiment, FAILED, f"{cause}, between two runs")
-    elif end(run, FAILED, f"{cause}, while {run.step or 'starting'}"):
-        close(experiment, FAILED, f"{run}: {cause}")
+
+
+def end_left(attempt: Try, now: datetime | None = None) -> None:
+    """End runs whose worker died between the cancellation of the experiment and their stop: their pools go then."""
+    for run in Run.objects.filter(status=RUNNING, experiment__status__in=ENDED).select_related("experiment"):
+        if jobs.lost(run.experiment, now):
+            with attempt(f"run {run.pk}"):
+                end(run, *((DONE,) if was_performed(run) else (CANCELLED, run.experiment.cause)))
 
 
 def execute(run: Run, experiment: Experiment) -> str:
@@ -128,10 +141,6 @@ def _perform(run: Run, experiment: Experiment) -> None:
     MODES[experiment.mode].perform(run, experiment, arm, heartbeat)
 
 
-def _of_this_start(run: Run) -> Any:
-    return Run.objects.filter(pk=run.pk, status=RUNNING, started_at=run.started_at)
-
-
 def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
     """Store the end of a running run, with the results of its finished requests; False when it had ended before."""
     finished = records.read(run.records_path)
@@ -148,6 +157,6 @@ def end(run: Run, status: str, cause: str = "", log_lines: str = "") -> bool:
         "results": results,
         "warnings": MODES[run.experiment.mode].warnings(run, results),
     }
-    ended = _of_this_start(run).update(**values)
+    ended = of_this_start(run).update(**values)
     log.info("run.ended", run=run.pk, status=status, cause=cause, requests=len(finished))
     return bool(ended)

@@ -18,6 +18,7 @@ from fleet.tries import tries
 def step(now: datetime | None = None) -> None:
     with tries() as attempt:
         jobs.fail_lost(Experiment, experiments.fail_lost, attempt, now)
+        experiments.end_left(attempt, now)
         jobs.fail_lost(Preview, previews.fail, attempt, now)
         jobs.fail_lost(Tuning, tunings.fail, attempt, now)
         jobs.fail_lost(Calibration, calibrations.fail, attempt, now)

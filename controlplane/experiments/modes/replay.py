@@ -15,7 +15,7 @@ from controlplane.experiments.models import Arm, Experiment, FleetChanges, Run
 from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.modes.gpu_use import GpuUse, described
 from controlplane.experiments.modes.mode import Column, Mode
-from controlplane.experiments.modes.run_inputs import begin, load_trace, requests_of
+from controlplane.experiments.modes.run_inputs import begin, load_trace, performed, requests_of
 from controlplane.experiments.replay.drive import OfferedLoad
 from controlplane.experiments.replay.prompts import PromptWriter
 from controlplane.experiments.replay.thread import ReplayThread
@@ -95,6 +95,7 @@ def _watch(thread: ReplayThread, run: Run, arm: Arm, heartbeat: Heartbeat) -> No
         run.done = thread.progress.done
     facts = thread.finish()
     run.facts |= {**facts.as_dict(), "gpu_use": msgspec.to_builtins(gpus.facts())}
+    performed(run)
 
 
 def _check(pool: Pool, time_scale: float) -> list[Problem]:

@@ -1,4 +1,6 @@
-"""The requests of a run, its first facts and its failure, in every mode."""
+"""What a run is given, and that it was performed, in every mode."""
+
+from typing import Any
 
 import msgspec
 
@@ -8,6 +10,7 @@ from controlplane.experiments.models import Experiment, Run
 from controlplane.traces import library
 from controlplane.traces.formats import registry
 from controlplane.traces.types import LoadedTrace, TraceRequest
+from fleet.jobs import RUNNING
 
 CONTEXT_TOKENS = 131_072  # when the engine does not report its context window
 
@@ -46,3 +49,20 @@ def begin(run: Run, total: int, facts: RunFacts) -> None:
     run.total, run.facts = total, msgspec.to_builtins(facts)
     Run.objects.filter(pk=run.pk).update(facts=run.facts, total=total)
     run.records_path.unlink(missing_ok=True)
+
+
+def performed(run: Run) -> None:
+    """Every request has its record: store so, with the facts, at once. From here a worker that dies loses nothing."""
+    run.facts["records_sha256"] = provenance.records_sha256(run)
+    of_this_start(run).update(facts=run.facts)
+
+
+def was_performed(run: Run) -> bool:
+    """Of a run that has not ended; False when its records are not the ones that it was performed with."""
+    kept = run.facts.get("records_sha256")
+    return bool(kept) and kept == provenance.records_sha256(run)
+
+
+def of_this_start(run: Run) -> Any:
+    """The run's row, unless it has ended."""
+    return Run.objects.filter(pk=run.pk, status=RUNNING, started_at=run.started_at)

@@ -18,6 +18,7 @@ from controlplane.experiments.modes.run_inputs import (
     RunFailed,
     begin,
     load_trace,
+    performed,
     requests_of,
 )
 from controlplane.experiments.modes.twin_records import kv_over_time, kv_usage, records_of, token_facts
@@ -76,6 +77,7 @@ def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) ->
         not_modelled=list(outcome.not_modelled),
     )
     run.facts = msgspec.to_builtins(facts)
+    performed(run)
 
 
 def model_of(experiment: Experiment, arm: Arm) -> Modelled:

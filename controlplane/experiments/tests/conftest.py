@@ -1,18 +1,25 @@
 """A fleet with a sim pool and a real one, a queue that is only listened to, and ready-made experiments."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
-from controlplane.experiments import provenance
+from controlplane.audit.services import Actor
+from controlplane.experiments import provenance, services
 from controlplane.experiments.models import Experiment, Run
+from controlplane.experiments.modes import ephemeral_pool
 from controlplane.experiments.record import RecordedTwin
 from controlplane.experiments.results.records import Appender, Record
 from controlplane.experiments.start import fleets
+from controlplane.experiments.start.body import ExperimentIn
+from controlplane.experiments.tests.fake_engine import engine_in_a_thread
+from controlplane.experiments.tests.stand_in import StandIn
 from controlplane.twin.pool_model import Modelled
+
+OTTO = Actor("user", "otto")
 
 
 @pytest.fixture
@@ -31,6 +38,28 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         "controlplane.celery.app.send_task", lambda name, args, queue: found.append((name, args, queue))
     )
     return found
+
+
+@pytest.fixture
+def engine() -> Iterator[Any]:
+    with engine_in_a_thread() as made:
+        yield made
+
+
+@pytest.fixture
+def stand_in(engine: Any, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    made = StandIn(engine.url)
+    made.install(lambda name, value: monkeypatch.setattr(ephemeral_pool, name, value))
+    return made
+
+
+@pytest.fixture
+def asked(demo_pool: Any, sent: Any, data_dir: Any) -> Callable[..., Experiment]:
+    def make(**changes: Any) -> Experiment:
+        fields = {"duration_s": 10, "time_scale": 100, **changes}
+        return services.start_experiment(ExperimentIn.model_validate(body(**fields)), OTTO)
+
+    return make
 
 
 def read_again(twin: RecordedTwin) -> Modelled:
