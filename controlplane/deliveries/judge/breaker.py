@@ -27,6 +27,7 @@ def breaker(windows: Sequence[EndedCounts], now: EndedCounts) -> GuardFinding:
     """`windows`: of earlier looks at this generation, oldest first."""
     old = [each for each in windows if now.at - each.at >= WINDOW_S]
     before = old[-1] if old else EndedCounts(now.at, (0, 0), (0, 0))
+    period = f"in {now.at - before.at:.0f} s" if old else "since the split began"
     ended, failed = (now.candidate[at] - before.candidate[at] for at in (0, 1))
     of_control, of_control_failed = (now.control[at] - before.control[at] for at in (0, 1))
     share = failed / ended if ended else 0.0
@@ -35,7 +36,7 @@ def breaker(windows: Sequence[EndedCounts], now: EndedCounts) -> GuardFinding:
     return GuardFinding(
         metric="breaker",
         verdict="fail" if broken else "inconclusive",
-        text=f"{failed} of {ended} requests failed in {WINDOW_S:.0f} s, {of_control_failed} of {of_control} in control",
+        text=f"{failed} of {ended} requests failed {period}, {of_control_failed} of {of_control} in control",
         candidate=share,
         control=control,
         worse=max(LEAST_SHARE, TIMES_CONTROL * control),
