@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from controlplane.deliveries.plan_reader import DAY, HOUR, LIMITS, SHARE_MAX, Reader
+from controlplane.deliveries.plan_reader import DAY, HOUR, NUMBERS, SHARE_MAX, Reader
 from controlplane.deliveries.timing.schedules import is_local_time, is_zone
+from router.contract.fields import number
 from router.contract.problem import Problem
 
 SCHEMA = 1
@@ -217,7 +218,9 @@ def _canary(reader: Reader) -> Step:
     share, for_s = reader.number("share"), int(reader.number("for_s"))
     max_s = int(reader.number("max_s", max(HOUR, 2 * for_s)))
     if max_s < for_s:
-        reader.problem("max_s", max_s, "must not be less than for_s", f"{for_s} to {LIMITS['canary.max_s'][1]:,.10g}")
+        reader.problem(
+            "max_s", max_s, "must not be less than for_s", f"{for_s} to {number(NUMBERS['canary.max_s'].range[1])}"
+        )
     return Canary(share, for_s, max_s, "ask" if reader.choice("then", ("", "ask"), "") == "ask" else "")
 
 

@@ -1,38 +1,48 @@
 """Reads one JSON object of a plan field by field, and gathers every problem. Pure."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from router.contract.fields import Field, accept
 from router.contract.problem import Problem, shown
 
 HOUR, DAY = 3600, 86_400
 SHARE_MAX = 0.5  # of a canary: with more, control would be the smaller arm
 
-# Name and limits of every number, by where it stands; docs/delivery.md lists them.
-LIMITS: dict[str, tuple[float, float]] = {
-    "shadow.sample": (0.001, 1.0),
-    "shadow.for_s": (10, DAY),
-    "canary.share": (0.001, SHARE_MAX),
-    "canary.for_s": (10, 7 * DAY),
-    "canary.max_s": (10, 30 * DAY),
-    "switchback.block_s": (30, 2 * HOUR),
-    "switchback.washout_s": (0, HOUR),
-    "switchback.pairs": (4, 100),
-    "full.bake_s": (0, 7 * DAY),
-    "guard.worse": (0.005, 10.0),
-    "guard.fine": (0.01, 10.0),
-    "guard.ratio": (1.05, 100.0),
-    "guard.above": (0.0, 1e9),
-    "guard.for_s": (0, HOUR),
-    "alpha": (0.0001, 0.1),
-    "hold.no_data_s": (30, 7 * DAY),
-    "hold.error_s": (15, DAY),
-    "approvals.needed": (0, 10),
-    "approvals.expires_s": (60, 30 * DAY),
-    "start.latest_s": (0, 7 * DAY),
+
+def _number(name: str, low: float, high: float, unit: str = "") -> Field:
+    """Times in seconds, and what is counted, are whole numbers."""
+    whole = unit in ("s", "pairs", "approvals")
+    return Field(name=name, kind="int" if whole else "float", unit=unit, range=(low, high))
+
+
+# Every number, by where it stands; docs/delivery.md lists them.
+NUMBERS: dict[str, Field] = {
+    field.name: field
+    for field in (
+        _number("shadow.sample", 0.001, 1.0, "share"),
+        _number("shadow.for_s", 10, DAY, "s"),
+        _number("canary.share", 0.001, SHARE_MAX, "share"),
+        _number("canary.for_s", 10, 7 * DAY, "s"),
+        _number("canary.max_s", 10, 30 * DAY, "s"),
+        _number("switchback.block_s", 30, 2 * HOUR, "s"),
+        _number("switchback.washout_s", 0, HOUR, "s"),
+        _number("switchback.pairs", 4, 100, "pairs"),
+        _number("full.bake_s", 0, 7 * DAY, "s"),
+        _number("guard.worse", 0.005, 10.0, "share"),
+        _number("guard.fine", 0.01, 10.0, "share"),
+        _number("guard.ratio", 1.05, 100.0, "ratio"),
+        _number("guard.above", 0.0, 1e9),
+        _number("guard.for_s", 0, HOUR, "s"),
+        _number("alpha", 0.0001, 0.1, "share"),
+        _number("hold.no_data_s", 30, 7 * DAY, "s"),
+        _number("hold.error_s", 15, DAY, "s"),
+        _number("approvals.needed", 0, 10, "approvals"),
+        _number("approvals.expires_s", 60, 30 * DAY, "s"),
+        _number("start.latest_s", 0, 7 * DAY, "s"),
+    )
 }
-WHOLE = ("pairs", "needed")  # and every time in seconds
 
 
 class Reader:
@@ -58,16 +68,15 @@ class Reader:
         return self.given.get(key)
 
     def number(self, key: str, default: float | None = None) -> float:
-        low, high = LIMITS[f"{self.limits}.{key}" if self.limits else key]
+        field = NUMBERS[f"{self.limits}.{key}" if self.limits else key]
         value = self.take(key)
-        if value is None and key not in self.given and default is not None:
+        if key not in self.given and default is not None:
             return default
-        whole = key in WHOLE or key.endswith("_s")
-        if not _is_number(value, whole) or not low <= value <= high:
-            what = "missing" if key not in self.given else f"must be {'an integer' if whole else 'a number'} in range"
-            self.problem(key, value, what, f"{low:,.10g} to {high:,.10g}")
-            return low
-        return value if whole else float(value)
+        found = accept(field, value, self.at(key))
+        if isinstance(found, Problem):
+            self.problems.append(found if key in self.given else replace(found, message="missing"))
+            return field.range[0]
+        return float(found) if field.kind == "float" else int(found)
 
     def choice(self, key: str, allowed: Iterable[str], default: str | None = None) -> str:
         value, options = self.take(key), tuple(allowed)
@@ -102,9 +111,3 @@ class Reader:
         unknown = [key for key in self.given if key not in self.known]
         for key in unknown[:10]:
             self.problem(str(key)[:80], self.given[key], "unknown field", ", ".join(sorted(self.known)))
-
-
-def _is_number(value: object, whole: bool) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return isinstance(value, int) if whole else math.isfinite(value)

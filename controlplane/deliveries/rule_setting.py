@@ -6,46 +6,38 @@ from django.db import transaction
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
-from controlplane.deliveries.plan_reader import LIMITS
+from controlplane.deliveries.plan_reader import NUMBERS
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import PolicyInvalid
 from controlplane.policies.models import Direct, Policy
+from router.contract.fields import Field, accept
 from router.contract.problem import Problem
 
-RULE_LIMITS: Mapping[str, tuple[float, float]] = {
-    "approvals_needed": LIMITS["approvals.needed"],
-    "least_share": LIMITS["canary.share"],
-    "least_for_s": LIMITS["canary.for_s"],
-    "least_bake_s": LIMITS["full.bake_s"],
+RULE_FIELDS: Mapping[str, Field] = {
+    "direct": Field(name="direct", kind="text", fits=Direct.values.__contains__, words=", ".join(Direct.values)),
+    "approvals_needed": NUMBERS["approvals.needed"],
+    "least_share": NUMBERS["canary.share"],
+    "least_for_s": NUMBERS["canary.for_s"],
+    "least_bake_s": NUMBERS["full.bake_s"],
 }
-FIELDS = ("direct", *RULE_LIMITS)
+FIELDS = tuple(RULE_FIELDS)
 
 
 def set_rules(policy: Policy, actor: Actor, reason: str, **rules: object) -> Policy:
     """Those that are left out, or None, stay as they are. PolicyInvalid with every problem."""
     reason = drafts.check_reason(reason)
     given = {name: value for name, value in rules.items() if value is not None}
-    problems = tuple(problem for name, value in given.items() if (problem := _problem(name, value)))
+    taken = {name: accept(RULE_FIELDS[name], value, name) for name, value in given.items()}
+    problems = tuple(value for value in taken.values() if isinstance(value, Problem))
     if problems:
         raise PolicyInvalid("the rules are not valid", problems)
     policy.refresh_from_db()
     before = {name: getattr(policy, name) for name in FIELDS}
     with transaction.atomic():
-        Policy.objects.filter(pk=policy.pk).update(**given)
-        audit.record(actor, "delivery.rules", f"policy {policy.name}", reason, before, {**before, **given})
+        Policy.objects.filter(pk=policy.pk).update(**taken)
+        audit.record(actor, "delivery.rules", f"policy {policy.name}", reason, before, {**before, **taken})
     policy.refresh_from_db()
     return policy
-
-
-def _problem(name: str, value: object) -> Problem | None:
-    if name == "direct":
-        wrong = value not in Direct.values
-        return Problem(name, value, "not one of the allowed values", ", ".join(Direct.values)) if wrong else None
-    low, high = RULE_LIMITS[name]
-    kinds = (int, float) if name == "least_share" else (int,)
-    if not isinstance(value, bool) and isinstance(value, kinds) and low <= value <= high:
-        return None
-    return Problem(name, value, "out of range", f"{low:,.10g} to {high:,.10g}")
 
 
 def strictest() -> dict[str, object]:
@@ -55,4 +47,4 @@ def strictest() -> dict[str, object]:
         return {}
     directs = {row.pop("direct") for row in rows}
     direct = next(word for word in (Direct.NEVER, Direct.ADMIN, Direct.ALLOWED) if word in directs)
-    return {"direct": direct, **{name: max(row[name] for row in rows) for name in RULE_LIMITS}}
+    return {"direct": direct, **{name: max(row[name] for row in rows) for name in FIELDS[1:]}}

@@ -9,7 +9,7 @@ from controlplane.deliveries import selectors, stored_plan
 from controlplane.deliveries.judging import judge_step, stopped, tick
 from controlplane.deliveries.models import Approval, Delivery
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell, moved, tell
-from controlplane.deliveries.plan_reader import LIMITS
+from controlplane.deliveries.plan_reader import NUMBERS
 from controlplane.deliveries.proposing import check_plan, propose
 from controlplane.deliveries.rule_setting import set_rules, strictest
 from controlplane.deliveries.rules import (
@@ -153,7 +153,7 @@ def extend(
 
 
 def _check_pairs(delivery: Delivery, pairs: int) -> None:
-    high = int(LIMITS["switchback.pairs"][1]) - len(delivery.blocks) // 2
+    high = int(NUMBERS["switchback.pairs"].range[1]) - len(delivery.blocks) // 2
     if isinstance(pairs, bool) or not 1 <= pairs <= high:
         allowed = f"1 to {high}" if high > 0 else "none: the switchback has as many as it may have"
         raise PolicyInvalid("the pairs are not valid", (Problem("pairs", pairs, "out of range", allowed),))

@@ -177,12 +177,14 @@ def by_field(found: Typed, problems: tuple[Problem, ...]) -> tuple[dict[str, str
 def _text_of(problem: Problem) -> str:
     """With limits in the unit of the field."""
     key = problem.path.rpartition(".")[2]
-    limits = re.fullmatch(r"(?:more than )?([\d.,]+)(?: to|, up to) ([\d.,]+)", problem.allowed)
+    pattern = r"(?:more than |a (?:whole )?number from )?([\d.,]+)(?: to|, up to) ([\d.,]+)(?: \w+)?"
+    limits = re.fullmatch(pattern, problem.allowed)
     if limits is None or key not in (*PERCENT, *TEXTS):
         return problem.text
+    message = re.sub(r"^\S+ is (below|above) \S+$", "out of range", problem.message)
     low, high = (_text(key, float(each.replace(",", ""))) for each in limits.groups())
     unit = " %" if key in PERCENT else ""
-    return f"{problem.message}; allowed: {low} to {high}{unit}"
+    return f"{message}; allowed: {low} to {high}{unit}"
 
 
 def _nearest(path: str, fields: Mapping[str, str]) -> str | None:

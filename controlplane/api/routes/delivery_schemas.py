@@ -13,7 +13,7 @@ from controlplane.deliveries.foresight import foresee
 from controlplane.deliveries.foresight.foresee import Foresight
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
-from controlplane.deliveries.plan_reader import LIMITS
+from controlplane.deliveries.plan_reader import NUMBERS
 from controlplane.deliveries.services import MORE_PAIRS
 from controlplane.deliveries.states import SPLIT, STILL
 from controlplane.deliveries.timing import freezes
@@ -218,7 +218,7 @@ class RequiredReason(Body):
 
 
 class ExtendIn(RequiredReason):
-    pairs: int = Field(MORE_PAIRS, ge=1, le=int(LIMITS["switchback.pairs"][1]), description="That are added")
+    pairs: int = Field(MORE_PAIRS, ge=1, le=int(NUMBERS["switchback.pairs"].range[1]), description="That are added")
 
 
 class ApproveIn(Body):

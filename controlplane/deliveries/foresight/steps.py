@@ -14,13 +14,13 @@ from controlplane.deliveries.foresight.recent import LEAST_SESSIONS, RecentTraff
 from controlplane.deliveries.judge.statistics.comparisons import LEAST_REQUESTS
 from controlplane.deliveries.judge.verdicts import OCCURS_FROM, UNITS, levels_of
 from controlplane.deliveries.plan import CLASSES, NEEDED, OCCURS, RARE, Canary, ComparisonGuard, Plan, Switchback
-from controlplane.deliveries.plan_reader import LIMITS
+from controlplane.deliveries.plan_reader import NUMBERS
 from controlplane.deliveries.timing.durations import words
 from fleet.counted import percent
 
 ENOUGH = 0.9  # chance
 LEAST_SPREAD = 0.01  # pairs that hardly differed may differ more the next time
-LONGEST_S = LIMITS["hold.no_data_s"][1]  # that a canary can be told to wait for data
+LONGEST_S = NUMBERS["hold.no_data_s"].range[1]  # that a canary can be told to wait for data
 Spreads = Mapping[tuple[str, str], float]  # of earlier switchbacks, by metric and class
 
 
@@ -173,7 +173,7 @@ def _of_blocks(plan: Plan, step: Switchback, traffic: RecentTraffic, name: str) 
     said = f"{_some(expected)} of the {LEAST_REQUESTS} requests that each of the {2 * step.pairs} blocks needs"
     then = "it is not judged" if outlook is Outlook.LEFT else "the step pauses at its end"
     seconds = _time(_enough_for(2 * step.pairs), rate) + step.washout_s
-    if seconds <= LIMITS["switchback.block_s"][1]:
+    if seconds <= NUMBERS["switchback.block_s"].range[1]:
         return f"{said}; {then}: blocks of {about(seconds)} would do"
     return f"{said}; {then}: no block is long enough, a canary may judge it"
 
@@ -207,7 +207,7 @@ def _power(plan: Plan, step: Switchback, worse: float, fine: float, known: float
         return f"× {power.fails_from(pairs, spread, worse, levels.fail):.2f}"
 
     passing = f"{percent(chance(step.pairs))} of equal candidates pass each comparison"
-    more = range(step.pairs + 1, int(LIMITS["switchback.pairs"][1]) + 1) if chance(step.pairs) < ENOUGH else ()
+    more = range(step.pairs + 1, int(NUMBERS["switchback.pairs"].range[1]) + 1) if chance(step.pairs) < ENOUGH else ()
     better = next((n for n in more if chance(n) >= ENOUGH), 0)
     rest = f"; with {better} pairs {percent(chance(better))} and {harm(better)}" if better else ""
     where = "assumed" if known is None else "as in the latest switchback"

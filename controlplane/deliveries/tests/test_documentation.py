@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries.plan import COMPARISONS, COUNTS, POOL_METRICS
-from controlplane.deliveries.plan_reader import LIMITS
+from controlplane.deliveries.plan_reader import NUMBERS
 from controlplane.deliveries.states import CLOSED, State
 from controlplane.deliveries.tests.test_plan import WHOLE
 from router.policy.schema.parameters import OF_THE_POOL
@@ -18,9 +18,9 @@ PLAN, STATES, RULES = (TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0] for ti
 ROWS = {row[0].strip(" `"): row for row in (line.strip("|").split("|") for line in PLAN.splitlines() if "|" in line)}
 
 
-@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("name", NUMBERS)
 def test_each_number_has_its_range(name: str) -> None:
-    low, high = LIMITS[name]
+    low, high = NUMBERS[name].range
     assert ROWS[name][2].strip() == f"{low:,.10g} to {high:,.10g}"
 
 

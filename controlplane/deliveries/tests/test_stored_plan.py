@@ -1,6 +1,7 @@
 """Stored plans are converted to the present schema and never judged by the limits of today."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries import services, stored_plan
 from controlplane.deliveries.models import Delivery
-from controlplane.deliveries.plan_reader import LIMITS
+from controlplane.deliveries.plan_reader import NUMBERS
 from controlplane.deliveries.tests.conftest import CANARY, FULL, OTTO, WHY, proposed
 from controlplane.policies import publication
 from controlplane.policies import services as policies
@@ -45,7 +46,7 @@ def test_an_older_schema_is_upgraded_step_by_step(monkeypatch: pytest.MonkeyPatc
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow no step, share or hold that the plans of these tests have."""
     for path in ("canary.share", "canary.for_s", "canary.max_s", "full.bake_s", "hold.error_s"):
-        monkeypatch.setitem(LIMITS, path, (0.0, 0.0))
+        monkeypatch.setitem(NUMBERS, path, replace(NUMBERS[path], range=(0.0, 0.0)))
 
 
 @pytest.fixture
