@@ -313,5 +313,5 @@ class Calibration(jobs.Job):
 
     @property
     def queue(self) -> str:
-        """Of the worker nearest to the engine."""
+        """The queue of the worker nearest to the engine."""
         return f"node.{self.node}" if self.node else "control"

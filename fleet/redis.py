@@ -48,7 +48,7 @@ def live_routers() -> list[str]:
 
 
 def values_of(kind: type[Value], key_of: Callable[[str], str], names: Sequence[str]) -> dict[str, Value]:
-    """By name, the readable values of their keys. Raises redis.RedisError."""
+    """The readable values of the keys, by name. Raises redis.RedisError."""
     raws = connect().mget([key_of(name) for name in names]) if names else ()
     found = ((name, decode(kind, raw)) for name, raw in zip(names, raws, strict=True))
     return {name: value for name, value in found if value is not None}

@@ -33,7 +33,7 @@ def pool(name: str) -> Pool:
 
 
 def instances(pool: Pool | None = None) -> QuerySet[Instance]:
-    """Of one pool, or of all pools but ephemeral ones."""
+    """Instances of one pool, or of all pools but ephemeral ones."""
     found = Instance.objects.select_related("pool").order_by("pool__name", "ordinal")
     return found.filter(pool=pool) if pool is not None else found.filter(pool__ephemeral_owner="")
 
@@ -77,7 +77,7 @@ def pool_events(pool_name: str, limit: int = 50) -> QuerySet[InstanceEvent]:
 
 
 def prices() -> Prices:
-    """Of the fleet document."""
+    """The prices of the fleet document."""
     header = Fleet.objects.first()
     given: Prices = build(Prices, header.prices if header else {})
     return given

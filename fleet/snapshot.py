@@ -102,7 +102,7 @@ def _desired_of(pool: Pool, now: dt.datetime, digest: str, status: VersionStatus
 
 
 def samples_of(rows: Iterable[Instance]) -> dict[str, InstanceSample]:
-    """By name, the latest samples; empty without Redis."""
+    """The latest samples by name; empty without Redis."""
     try:
         return values_of(InstanceSample, redis_keys.instance_key, [row.name for row in rows])
     except redis.RedisError as error:

@@ -68,7 +68,7 @@ def fit_rows(
 
 
 def ttft_s(point: CalibrationPoint, law: Law, api_s: float, chunk_tokens: int) -> float:
-    """Of a single request on an idle engine."""
+    """TTFT of a single request on an idle engine."""
     return api_s + law.prefill_s(point.prompt_tokens, chunk=chunk_tokens)
 
 

@@ -44,13 +44,13 @@ def _newest_first() -> Iterator[Receipt]:
 
 
 def requests_of(receipts: Iterable[Receipt], instance: str, time_scale: float) -> list[RecordedRequest]:
-    """By the time at which they were sent."""
+    """The recorded requests, by the time they were sent."""
     found = (_request(one, instance, time_scale) for one in receipts)
     return sorted((one for one in found if one is not None), key=lambda one: one.sent_s)
 
 
 def _request(receipt: Receipt, instance: str, time_scale: float) -> RecordedRequest | None:
-    """None: it cost the engine nothing, or its length is unknown."""
+    """None if the request cost the engine nothing or its length is unknown."""
     prompt, queued_ms = receipt.actual_prompt_tokens or receipt.prompt_tokens, receipt.queue_ms or 0.0
     prefilled = instance == receipt.prefill_instance
     output = 1 if prefilled else receipt.output_tokens

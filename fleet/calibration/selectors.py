@@ -22,7 +22,7 @@ def last_asked(instance_name: str) -> Calibration | None:
 
 
 def of_pool(pool: Pool) -> Calibration | None:
-    """Of any of its instances with the same kind and model: the newest with its settings, else the newest of all."""
+    """The newest calibration of the pool's kind, model and settings, else the newest with any settings."""
     found = Calibration.objects.filter(pool=pool.name, kind=pool.kind, model=pool.model, status=DONE)
     return found.filter(config_hash=config_hash(pool_spec(pool))).first() or found.first()
 

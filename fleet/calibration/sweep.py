@@ -106,7 +106,7 @@ def _is_larger(load: SweepLoad, other: SweepLoad) -> bool:
 
 
 def sample(answers: Sequence[TokenTimes], time_scale: float) -> Sample:
-    """The measurements of one run; None: not measurable."""
+    """The measurements of one run; None if they cannot be measured."""
     begin = max(one.marks[0][0] for one in answers)
     end = min(one.marks[-1][0] for one in answers)
     within = [[mark for mark in one.marks if begin <= mark[0] <= end] for one in answers]

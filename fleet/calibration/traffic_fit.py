@@ -214,7 +214,7 @@ class _Rows:
 
 
 def _factors(step: StepResult) -> tuple[float, ...]:
-    """Of (fixed, attention pair, KV token, allreduce token, decode)."""
+    """Factors of (fixed, attention pair, KV token, allreduce token, decode)."""
     each = (1.0, step.pairs, step.context, float(step.scheduled), float(step.decodes))
     return tuple(step.steps * value for value in each)
 

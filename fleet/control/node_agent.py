@@ -92,7 +92,7 @@ def _record(instance: Instance, started: StartedInstance) -> bool:
 
 
 def _check_allowed(instance: Instance) -> None:
-    """By the lists of this node, which may be narrower than those where the document was applied."""
+    """Check the start by this node's allow-lists, which can be narrower than those where the document was applied."""
     given, lists = instance.started_from, allow_lists.configured()
     found = allow_lists.refusals(
         lists, KINDS[given.kind], given.model, given.engine, instance.pool.name, os.path.realpath

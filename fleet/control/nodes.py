@@ -22,7 +22,7 @@ from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import NodeReport, NodesValue
 
 INVENTORY_S = 60.0
-SILENT_S = 12.0  # without a heartbeat for so long: the control host probes its instances
+SILENT_S = 12.0  # without a heartbeat for this long, the control host probes its instances
 log = logging.getLogger(__name__)
 
 
@@ -78,7 +78,7 @@ def _set(name: str, word: str, actor: str, reason: str, *, cordoned: bool, drain
 
 
 def _closed_for_s(node: Node) -> float | None:
-    """Time since it was cordoned or drained; None: it is open."""
+    """Seconds since the node was cordoned or drained; None if it is open."""
     latest = InstanceEvent.objects.filter(node=node.name, kind__in=("cordoned", "drained")).first()
     return (timezone.now() - latest.at).total_seconds() if latest and node.cordoned else None
 
@@ -107,7 +107,7 @@ def record_silent(now: dt.datetime) -> list[str]:
 
 
 def publish(now: dt.datetime) -> None:
-    """For pages that read Redis only."""
+    """Publish the nodes for pages that read Redis only."""
     reports = tuple(
         NodeReport(name=node.name, last_seen=_unix(node.last_seen), missed_at=_unix(node.missed_at))
         for node in Node.objects.order_by("name")

@@ -63,7 +63,7 @@ def sleep_instance(name: str, epoch: int) -> bool:
 
 
 def wake_instance(name: str, epoch: int) -> bool:
-    """As `sleep_instance`. What fails is tried again from the start with the next order."""
+    """Like `sleep_instance`. A failed attempt starts over with the next order."""
     instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, asleep__isnull=False).first()
     if instance is None:
         return False

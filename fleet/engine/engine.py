@@ -75,7 +75,7 @@ class Stats:
 
 
 def _in_store(store: SharedStore, block_size: int, request: EngineRequest) -> int:
-    """Tokens of its prompt from the start, of which the store has what this engine lacks."""
+    """Leading prompt tokens that this engine and the store hold together."""
     here = request.computed // block_size
     return (here + store.look_up(request.chain, here, request.prompt_tokens // block_size)) * block_size
 
@@ -225,18 +225,18 @@ class Engine:
         )
 
     def next_event_s(self) -> float | None:
-        """When the step in progress ends, or else the next one can start; None: nothing to do."""
+        """When the step in progress ends, or else the next one can start; None if there is nothing to do."""
         if self._plan is not None:
             return self._plan.end_s
         run = self._find_decode_run()
         return self.clock_s + run.first_s if run is not None else self._next_start_s()
 
     def step(self) -> StepResult | None:
-        """The next step; None: nothing to do."""
+        """The next step; None if there is nothing to do."""
         return self._complete() if self._begin(math.inf) else None
 
     def advance(self, until_s: float) -> list[StepResult]:
-        """All steps that end by then. Runs of decode steps are computed in closed form."""
+        """All steps that end by that time. Runs of decode steps are computed in closed form."""
         results: list[StepResult] = []
         while True:
             run = self._find_decode_run()
@@ -308,7 +308,7 @@ class Engine:
         return max(self.clock_s, min(starts)) if starts else None
 
     def _begin(self, until_s: float) -> bool:
-        """Whether a step is in progress; starts one if possible by then."""
+        """Start a step if possible; True if one is in progress."""
         if self._plan is not None:
             return True
         while (start_s := self._next_start_s()) is not None and start_s <= until_s:

@@ -16,7 +16,7 @@ class EngineConfig(Struct, frozen=True):
 
     @property
     def known_kind(self) -> Kind | None:
-        """None: started by another version of Weir."""
+        """The kind; None if another version of Weir started the instance."""
         return KINDS.get(self.kind)
 
     def options(self) -> Any:

@@ -60,7 +60,7 @@ def _named(model: str) -> ModelProfile | None:
 
 
 def of_model(folder: str, dtype: str, arguments: Sequence[str]) -> int | None:
-    """For the whole model, over all its GPUs. None: no such file on this host, or another architecture."""
+    """KV sizes of the whole model, over all its GPUs. None without the file or for an unknown architecture."""
     config = _config(folder)
     return of_config(config, _element_bytes(dtype, arguments)) if config is not None else None
 

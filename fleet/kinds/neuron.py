@@ -179,7 +179,7 @@ def wire(spec: NeuronSpec, launch: Launch) -> Wire:
 
 
 def max_replicas(spec: NeuronSpec) -> int | None:
-    """By its cores, and by its pairs."""
+    """The limit set by the cores and by the pairs."""
     limits = [2 * spec.prefill_instances] if spec.prefill_instances and not spec.etcd else []
     if spec.cores:
         fitting = (ordinal for ordinal in range(len(spec.cores) + 1) if _first_core(spec, ordinal) <= len(spec.cores))

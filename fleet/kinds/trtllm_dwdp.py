@@ -28,7 +28,7 @@ def group(spec: "TrtllmSpec", ordinal: int) -> tuple[int, ...]:
 
 
 def layout_of(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
-    """None: the number of experts of the model is unknown. Raises LayoutError."""
+    """The layout of experts; None if the model's number of experts is unknown. Raises LayoutError."""
     total = spec.dwdp_total_experts or experts_of(spec.model or model)
     return layout(total, spec.dwdp_size, spec.dwdp_experts, spec.dwdp_prefetch) if total else None
 

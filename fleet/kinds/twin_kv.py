@@ -22,7 +22,7 @@ STORE_LINK = TransferLink(
 
 @dataclass(frozen=True, slots=True)
 class TwinKv:
-    """Of one instance."""
+    """How the twin moves and keeps the KV of one instance."""
 
     sizes: KvSizes | None = None  # None: unknown, so nothing of it can be computed
     gpus: int = 1

@@ -32,7 +32,7 @@ def quantity(text: str | int | float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """None: not known."""
+    """Resources of a node; None where unknown."""
 
     cpus: float | None = None
     memory_bytes: int | None = None

@@ -82,7 +82,7 @@ def secret(start: PodStart, settings: PodSettings, owner: Metadata | None = None
 
 
 def shown(argv: Iterable[str]) -> list[str]:
-    """For display: the address as the variable of the Pod."""
+    """The launch for display, with the Pod's variable as its address."""
     return [word.replace(POD_IP, f"$({_IP})") for word in argv]
 
 

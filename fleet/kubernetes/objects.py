@@ -115,7 +115,7 @@ class Pod(Resource, frozen=True):
 
 
 class Event(Object, frozen=True):
-    """Of a watch."""
+    """An event of a watch."""
 
     type: str  # ADDED, MODIFIED, DELETED; BOOKMARK: its object has only a version; ERROR: its object is an ApiRefusal
     object: Raw

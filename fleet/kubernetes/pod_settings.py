@@ -40,7 +40,7 @@ class PodSettings:
 
 
 def public_settings(settings: PodSettings) -> PodsOfNode:
-    """For the pages, without secrets."""
+    """The settings for pages, without secrets."""
     return PodsOfNode(settings.namespace, dict(settings.images), hidden(settings.template))
 
 

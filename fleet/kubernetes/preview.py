@@ -28,7 +28,7 @@ class PodPreview:
 
 
 def preview_pod(pool: PoolSpec) -> PodPreview | None:
-    """None: it may also run on a host, or on no reporting node."""
+    """The Pod of the next start; None if the instance could also run on a host, or on no reporting node."""
     found_node = _namespace_node(pool)
     if found_node is None:
         return None

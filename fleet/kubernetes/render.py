@@ -19,7 +19,7 @@ NODE = "kubernetes"  # default node name
 
 
 def objects(spec: FleetSpec, settings: PodSettings) -> Iterator[Json]:
-    """Of the first start of each instance, without secrets. LookupError when a kind has no image."""
+    """The objects of each instance's first start, without secrets. LookupError when a kind has no image."""
     for pool in spec.pools:
         if KINDS[pool.kind].launched:
             for ordinal in range(pool.replicas):

@@ -10,8 +10,8 @@ from fleet.kubernetes.objects import Pod, Reason
 from fleet.node.launcher import ProcessStatus
 from fleet.plan import failure
 
-PATIENCE_S = 60.0  # an image pull or container creation that fails for so long has failed
-LOST_S = 30.0  # so long past its deadline: its machine is lost
+PATIENCE_S = 60.0  # an image pull or container creation that keeps failing for this long has failed
+LOST_S = 30.0  # this long past its deadline, its machine is lost
 _FINAL = ("Failed", "Succeeded")
 _PULL = "its image cannot be pulled: correct engine.image, or set imagePullSecrets in the node's template"
 _TROUBLE: Mapping[str, str] = {
@@ -64,7 +64,7 @@ def is_over(pod: Pod, at: float) -> bool:
 
 
 def deletion_of(pod: Pod) -> float | None:
-    """Deadline of its deletion (Unix seconds); None: it is not being deleted."""
+    """The deadline of the Pod's deletion (Unix seconds); None if it is not being deleted."""
     deadline = pod.metadata.deletion_timestamp
     return deadline.timestamp() if deadline is not None else None
 

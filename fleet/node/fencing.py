@@ -31,7 +31,7 @@ def fleet_markers(node: str) -> dict[str, str]:
 
 
 def claim(instance: Instance) -> int | None:
-    """None: this epoch may start and is now remembered. Else the epoch already started."""
+    """Remember this epoch and return None if it can start; else return the epoch that already started."""
     path = _record(instance)
     path.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0) as file:

@@ -27,7 +27,7 @@ def inventory(folder: Path) -> Inventory:
 
 
 def memory_bytes() -> int | None:
-    """Of the host, or the lower limit of the container."""
+    """The host's memory, or the container's limit if lower."""
     limits = [limit for limit in (_meminfo(), _cgroup()) if limit is not None]
     return min(limits, default=None)
 

@@ -55,7 +55,7 @@ class Launcher(Hashable, Protocol):
         """End processes or Pods on the node that the database does not expect; names of instances."""
 
     def claim(self, instance: Instance) -> int | None:
-        """None: nothing of it runs and this epoch may start. Else the epoch already started. StartDeferred."""
+        """None if nothing runs and this epoch can start, else the epoch that already started. Raises StartDeferred."""
 
     def start(self, instance: Instance) -> StartedInstance:
         """Raises OSError, NoPort, DependencyNotReady or LookupError."""

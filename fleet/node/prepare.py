@@ -134,7 +134,7 @@ def peers_of(instance: Instance) -> dict[str, str]:
 
 
 def _address(name: str, kind: Kind) -> str:
-    """Of an instance that was started, whether it is ready or not: it keeps its ports."""
+    """The address of a started instance, ready or not: it keeps its ports."""
     row = Instance.objects.filter(name=name).exclude(url="").select_related("pool").first()
     port = _port(row, kind.pair_port) if row is not None else None
     if row is None or port is None:

@@ -19,7 +19,8 @@ from fleet.plan.state import Health, Observation, next_move
 from router.contract.probe import NotAsked, ProbeError, Prober, Slow
 
 PROBE_S = 2.0
-PATIENCE_S = 5.0  # without an answer for so long: out of routing; remote probes are less reliable than the node's own
+# Out of routing after this long without an answer: remote probes are less reliable than the node's own.
+PATIENCE_S = 5.0
 _PROBED = (State.READY, State.DRAINING, State.UNREACHABLE)
 
 

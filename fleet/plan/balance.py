@@ -57,7 +57,7 @@ def measured(points: Sequence[LoadPoint]) -> Balance | None:
 
 
 def decoders_for(point: LoadPoint) -> int:
-    """That the prefill side could keep busy, when the present ones are all busy; else 0."""
+    """How many more decoders the prefill side could keep busy; 0 unless all present ones are busy."""
     prefill, decode = point.prefill, point.decode
     if prefill is None or decode is None or prefill.work < LEAST_WORK:
         return 0

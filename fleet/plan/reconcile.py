@@ -15,7 +15,7 @@ from fleet.plan.state import REPLACE_AFTER_S
 
 CLAIM_S = 20.0  # a start that its node has not executed by then is sent again
 KILL_AGAIN_S = 5.0  # between two SIGKILLs to a process in an uninterruptible wait
-LOST_AFTER_S = 30.0  # unreachable for so long on a node that is also lost: start it elsewhere
+LOST_AFTER_S = 30.0  # unreachable for this long on a lost node: start it elsewhere
 ORDER_AGAIN_S = 60.0  # a sleep or wake order without effect by then is sent again
 
 

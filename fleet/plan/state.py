@@ -13,9 +13,9 @@ from typing import Literal
 
 Health = Literal["ok", "error", "slow", "refused"]
 
-SILENT_S = 1.9  # without an answer for so long: out of routing (a probe each second takes at most 1.5 s)
-REPLACE_AFTER_S = 10.0  # unreachable for so long: killed and restarted
-STABLE_S = 60.0  # ready for so long: reset the failure count
+SILENT_S = 1.9  # out of routing after this long without an answer (a probe each second takes at most 1.5 s)
+REPLACE_AFTER_S = 10.0  # unreachable for this long: killed and restarted
+STABLE_S = 60.0  # ready for this long: reset the failure count
 _BACKOFF_FIRST_S = 10.0
 _BACKOFF_MOST_S = 300.0
 

@@ -32,12 +32,12 @@ class RequestParams:
 
     @property
     def is_context_request(self) -> bool:
-        """As TensorRT-LLM's context servers are asked."""
+        """True for a request to a TensorRT-LLM context server."""
         return self.kv.request_type == "context_only"
 
 
 class CachedByTier(msgspec.Struct, frozen=True):
-    """As SGLang names them."""
+    """Cached tokens under SGLang's names."""
 
     device: int
     host: int
@@ -45,7 +45,7 @@ class CachedByTier(msgspec.Struct, frozen=True):
 
 
 class CachedDetails(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of a prompt, as `usage` has them."""
+    """Cached tokens of a prompt, as in `usage`."""
 
     cached_tokens: int
     cached_tokens_details: CachedByTier | None = None  # with tiers below the GPU

@@ -111,7 +111,7 @@ def _arguments(lists: AllowLists, words: tuple[str, ...], path: str, resolve: Re
 
 
 def _paths(lists: AllowLists, text: str, path: str, resolve: Resolve) -> list[Problem]:
-    """Of each path in the text; a hub name such as meta-llama/Llama-3.1-8B is none."""
+    """Every path in the text; a hub name such as meta-llama/Llama-3.1-8B is none."""
     if lists.folders is None:
         return []
     allowed = [resolve(folder) for folder in lists.folders]

@@ -30,7 +30,7 @@ class FleetChange:
 
 
 def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[FleetChange, ...]:
-    """By pool name, without unchanged pools."""
+    """Changes by pool name, without unchanged pools."""
     before = {pool.name: pool for pool in old.pools}
     after = {pool.name: pool for pool in new.pools}
     found = [_change(before.get(name), after.get(name), prune) for name in sorted(before | after)]

@@ -27,7 +27,7 @@ class VersionStatus:
 
 
 def version_statuses(pools: Iterable[Pool], hashes: Mapping[str, str]) -> dict[str, VersionStatus]:
-    """By pool name; `hashes`: of the current configurations."""
+    """Version statuses by pool name; `hashes`: of the current configurations."""
     names = {pool.pk: pool.name for pool in pools}
     rows = PoolVersion.objects.filter(pool__in=names).values_list("pool_id", "config_hash", "proven_at", "failed")
     by_pool: dict[str, list[tuple[str, bool, bool]]] = defaultdict(list)

@@ -20,7 +20,7 @@ MOST_OF_A_SIDE = 6  # workers in a ratio
 
 
 def device_law(device: str, model: str, tensor_parallel: int) -> Law:
-    """Of one worker. Efficiencies are those of the model on H100 with the closest number of GPUs."""
+    """The law of one worker, with the model's efficiencies on H100 for the closest number of GPUs."""
     sizes = (tp for gpu, of, tp in FITS if (gpu, of) == (FITTED_ON, model))
     fitted = profile(FITTED_ON, model, min(sizes, key=lambda tp: abs(tp - tensor_parallel)))
     return law_of(replace(fitted, peak=(CHIPS | PEAKS)[device], tp=tensor_parallel))
@@ -76,7 +76,7 @@ class Balance:
         return 1 - self.rate / max(self.prefills * self.prefill_rate, self.decodes * self.decode_rate)
 
     def split(self, accelerators: int, each_prefill: int = 1, each_decode: int = 1) -> "Balance | None":
-        """The split of that many accelerators with the highest rate; of equal ones the smallest. None: too few."""
+        """The split of these accelerators with the highest rate; on a tie the smallest. None: too few."""
         return max(self.splits(accelerators, each_prefill, each_decode), key=lambda one: one.rate, default=None)
 
     def splits(self, accelerators: int, each_prefill: int = 1, each_decode: int = 1) -> "Iterator[Balance]":

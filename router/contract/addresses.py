@@ -68,7 +68,7 @@ def refusal(address: Address, reach: Reach) -> str:
 
 
 def is_public(address: Address) -> bool:
-    """Of the address itself, whatever it embeds; a mapped one is what it maps."""
+    """Judge the address itself, not addresses that it embeds; the IPv4 form of a mapped one is judged on its own."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return True
     return next((reachable for block, reachable in _BLOCKS if address in block), True)

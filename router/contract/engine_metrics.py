@@ -20,7 +20,7 @@ from router.contract.tier_metrics import (
 class KvTransferTotals:
     """Counters of one way in which KV leaves or reaches an engine; several names of one figure are added up."""
 
-    prefix: str  # that all these names have: a page without it is not searched for them
+    prefix: str  # shared by all these names: a page without it is not searched for them
     n: tuple[str, ...]
     seconds: tuple[str, ...]
     bytes: tuple[str, ...]
@@ -125,7 +125,7 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
 
 
 def _transfers(page: MetricsPage, names: Scrape) -> dict[str, float]:
-    """Of all ways together, n, seconds, bytes and failed; nothing where the engine moves no KV."""
+    """Sum n, seconds, bytes and failed over all transfer paths; empty if the engine moves no KV."""
     found: dict[str, float] = {}
     for way in names.transfers:
         if b"\n" + way.prefix.encode() in page.raw:

@@ -12,7 +12,7 @@ _EXHAUSTED = (
 
 
 def is_exhausted(error: OSError) -> bool:
-    if isinstance(error, socket.gaierror):  # its numbers are others, and any of them may be for want of a file
+    if isinstance(error, socket.gaierror):  # own numbers, any of which can mean that no file could be opened
         return not _opens_a_file()
     return error.errno in _EXHAUSTED
 

@@ -26,7 +26,7 @@ class Problem:
         return f"{self.message}; allowed: {self.allowed}" if self.allowed else self.message
 
     def __str__(self) -> str:
-        """For the command line and the log."""
+        """One line, for the command line and the log."""
         return f"{self.path or 'document'}: {self.text} (got {self.value!r})"
 
 
@@ -35,7 +35,7 @@ def as_json(problem: Problem) -> JsonObject:
 
 
 def by_path(problems: Iterable[Problem]) -> dict[str, str]:
-    """For a form, which shows the first text of each field beside it."""
+    """The first message of each field, for a form."""
     found: dict[str, str] = {}
     for problem in problems:
         found.setdefault(problem.path, problem.text)

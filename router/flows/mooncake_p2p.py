@@ -45,7 +45,7 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 
 
 async def _engine_id(endpoint: Endpoint, bootstrap: str) -> str:
-    """Of the first data-parallel rank."""
+    """The engine id of the first data-parallel rank."""
     try:
         _, raw = await get(bootstrap, "/query", QUERY_S, LARGEST)
         return str(orjson.loads(raw[:LARGEST])["0"]["engine_id"])[:LONGEST_ID]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from router.http.server import HttpServer
 
 PIPELINED = 8  # requests that may wait on a connection while another is answered
-PROGRESS = 1024  # bytes that a client must read of those that wait for it, within ClientConnections.stall_s
+PROGRESS = 1024  # a client must read this many waiting bytes within ClientConnections.stall_s
 LINGER_S = 1.0  # between the response to what cannot be read and the end of the connection
 
 _REASONS = {
@@ -172,7 +172,7 @@ class HttpProtocol(asyncio.Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """Of answers, in this process."""
+        """Bytes of answers that wait in this process."""
         return self._transport.get_write_buffer_size()
 
     def give_up(self) -> None:
@@ -275,7 +275,7 @@ class HttpProtocol(asyncio.Protocol):
         elif self._deaf or awaited == NOTHING:
             self.close()
         elif self._read_paused or (awaited == BODY and self._last is not self._running):
-            self._limits.restart()  # nothing of it is read before its turn
+            self._limits.restart()  # not read before its turn
         elif awaited == BODY and self._last is not None and self._last.response_complete:
             self.close()  # the response did not need the body
         else:

@@ -33,7 +33,7 @@ class Trailers:
 
 
 class RequestLimits(Generic[Connection]):
-    """For one connection. `deadlines` expires the connection whose time is over."""
+    """Limits of one connection. `deadlines` expires a connection that exceeds its time."""
 
     __slots__ = (
         *("_connection", "_deadlines", "_framing_bytes", "_head_bytes", "_read_bytes", "_timed"),

@@ -18,9 +18,9 @@ from router.timers import Deadlines
 
 BACKLOG = 2048
 LINGER_S = 0.2  # at the end: for requests that were on their way on kept connections
-SEARCHED = 64  # connections that have waited longest, among which an idle one is looked for
+SEARCHED = 64  # how many of the oldest connections to scan for an idle one
 NEW_S = 0.1  # that a new connection has for its head before it makes room for others
-UNSENT = 64 * 1024  # bytes of a connection that the kernel keeps, beside those on their way; its own limit is 4 MB
+UNSENT = 64 * 1024  # unsent bytes of a connection that the kernel holds; its own limit is 4 MB
 CANCELLED_S = 1.0  # for requests that were cancelled at the end, to say so to their clients
 
 
@@ -51,12 +51,12 @@ class HttpServer:
 
     @cached_property
     def deadlines(self) -> Deadlines[HttpProtocol]:
-        """For what clients send."""
+        """Deadlines for heads and bodies from clients."""
         return Deadlines(self.loop, HttpProtocol.expire)
 
     @cached_property
     def stalls(self) -> Deadlines[HttpProtocol]:
-        """For what clients read."""
+        """Deadlines for clients that do not read."""
         return Deadlines(self.loop, HttpProtocol.check_stall)
 
     def _protocol(self) -> HttpProtocol:

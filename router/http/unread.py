@@ -11,7 +11,7 @@ from router.http.clients import ClientConnections
 
 
 def unread_bytes(transport: asyncio.WriteTransport) -> int:
-    """Of the transport and of the kernel, which takes more only in steps of up to a megabyte."""
+    """Unread bytes in the transport and the kernel, which accepts more only in steps of up to a megabyte."""
     sock = transport.get_extra_info("socket")
     queued = array.array("i", [0])
     with contextlib.suppress(OSError, ValueError, TypeError):  # closed meanwhile

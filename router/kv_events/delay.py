@@ -15,7 +15,7 @@ class ShortestDelay:
         self._latest = self._earlier = inf
 
     def beyond(self, delay_s: float, now: float) -> float:
-        """By how much this delay is longer than the shortest one. `now`: s, of a clock that only goes forward."""
+        """Seconds that this delay exceeds the shortest one. `now`: s, monotonic."""
         window = int(now // FORGOTTEN_S)
         if window != self._window:
             self._earlier = self._latest if window == self._window + 1 else inf

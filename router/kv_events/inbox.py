@@ -121,7 +121,7 @@ class ZmqSubscription:
         self._later()
 
     def _message(self) -> list[bytes]:
-        """Of one with too many frames the first ones."""
+        """The next message; only its first frames if it has too many."""
         frames = [self._socket.recv(zmq.NOBLOCK)]
         while len(frames) <= MOST_FRAMES and self._socket.getsockopt(zmq.RCVMORE):
             frames.append(self._socket.recv(zmq.NOBLOCK))

@@ -98,7 +98,7 @@ class BucketStore(Protocol):
 
 
 def duration(seconds: float) -> bytes:
-    """In OpenAI's format: 12ms, 1.5s, 1m30s."""
+    """A duration in OpenAI's format: 12ms, 1.5s, 1m30s."""
     if seconds < 1:
         return b"%dms" % round(seconds * 1000)
     minutes, rest = divmod(round(seconds, 1), 60)

@@ -11,7 +11,7 @@ from router.policy.view import Pick, cached_tokens
 
 
 class Candidates(Sequence[Candidate]):
-    """In the order in which the instances were given. Equal to any other sequence of equal candidates."""
+    """The candidates, in the order of the instances. Equal to any sequence of equal candidates."""
 
     __slots__ = ("_draw", "_instances", "_made", "_prefill", "_ranked", "_refusals", "_request", "_scores")
 

@@ -67,7 +67,7 @@ class Candidate:
     id: str
     cached_tokens: int  # h_i
     new_tokens: int  # n_i = L − h_i
-    score: float | None  # by which the strategy ranked; None when it did not rank this instance
+    score: float | None  # the strategy's score; None if it did not rank this instance
     refused: str = ""  # why it was not considered
 
 
@@ -82,7 +82,7 @@ class Decision(Value, frozen=True):
     reasons: tuple[str, ...]  # in words, in the order they were met
     cached_tokens: int  # on the chosen instance (on the best by cache when none was chosen)
     new_tokens: int
-    candidates: Sequence[Candidate]  # in the order in which the instances were given
+    candidates: Sequence[Candidate]  # in the order of the instances
     prefill: str = ""  # the instance that computes the prompt when the flow is an offload
     prefill_new_tokens: int = 0  # n there
 

@@ -33,7 +33,7 @@ class View:
     instances: FleetColumns
     policy: Policy
     draw: float  # [0, 1): decides between instances that are equally good
-    fleet: FleetColumns  # every instance, also those that may not take it: they may prefill for others
+    fleet: FleetColumns  # every instance, including those that cannot take the request: they can prefill for others
 
     @kept
     def cached(self) -> Sequence[int]:

@@ -28,7 +28,7 @@ class Endpoint:
         self.upstream = ConnectionPool(instance.url)
         self.breaker = Breaker()
         self.requests = 0  # of this router, in flight
-        self.prefill_tokens = 0  # new tokens of those without a first byte yet
+        self.prefill_tokens = 0  # new tokens of requests without a first byte
         self.decodes = 0  # in flight after their first byte
         self.others = (0, 0, 0)  # the same three counts of the other routers
         self.kv_usage = 0.0
@@ -71,7 +71,7 @@ class Endpoint:
         return self.breaker.refusal(now, open_s)
 
     def view(self, refused: str) -> InstanceState:
-        """As the policy sees it; rebuilt after a change."""
+        """This endpoint as the policy sees it; rebuilt after a change."""
         view = self._view
         if view is None or view.refused != refused:
             requests, prefill_tokens, decodes = self.others

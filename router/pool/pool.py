@@ -21,7 +21,7 @@ from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, PromptChains
 from router.tokenize.ratio import TokenRatio
 
-EXHAUSTED_S = 60.0  # for how long it is told that the router could open no connection
+EXHAUSTED_S = 60.0  # how long /healthz reports that the router could open no connection
 
 
 class Pool:
@@ -30,7 +30,7 @@ class Pool:
         self.ephemeral = is_ephemeral(name)
         self.model = ""
         self.aliases: tuple[str, ...] = ()  # further models that every instance serves
-        self.adapters: frozenset[str] = frozenset()  # those of them that are adapters of the model
+        self.adapters: frozenset[str] = frozenset()  # the ones that are adapters of the model
         self.policy: Policy = document.parse(document.default())
         self.policy_name = ""
         self.version = 0  # 0: the built-in default

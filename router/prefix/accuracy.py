@@ -8,7 +8,7 @@ FEWEST = 16  # requests before `recent_error` is known
 
 
 class Accuracy:
-    """Of the last requests of one instance."""
+    """Prediction error over the last requests of one instance."""
 
     __slots__ = ("_actual", "_next", "_predicted", "_prompt", "_recent", "actual", "error", "n", "predicted")
 
@@ -24,7 +24,7 @@ class Accuracy:
         self.error = 0  # sum of |predicted − actual|
 
     def add(self, predicted: int, actual: int, prompt: int) -> None:
-        """In tokens; `prompt`: tokens of the whole prompt."""
+        """Add one request, in tokens; `prompt`: the whole prompt."""
         if self.n < KEPT:
             for kept in (self._predicted, self._actual, self._prompt):
                 kept.append(0)

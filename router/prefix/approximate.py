@@ -182,7 +182,7 @@ class PrefixIndex:
 
     @property
     def stretches(self) -> int:
-        """Of all instances together; `max_stretches` at most."""
+        """Stretches of all instances together; at most `max_stretches`."""
         return sum(len(eviction.stretches) for eviction in self._evictions.values())
 
     @property

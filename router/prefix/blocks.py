@@ -27,17 +27,17 @@ def extra_key(adapter: str, salt: str) -> bytes:
 
 
 def extra_keys(adapter: str, salt: str, blocks: int) -> Sequence[bytes]:
-    """Of each block of a request; the salt is in the first one only."""
+    """Extra keys of each block of a request; the salt is in the first block only."""
     return (extra_key(adapter, salt), *[extra_key(adapter, "")] * (blocks - 1)) if adapter or salt else ()
 
 
 def chain_salt(adapter: str, salt: str) -> int:
-    """For a chain of chunks, which must not be shared either; 0 without both."""
+    """The salt of a chain of chunks, from adapter and cache salt; 0 without both."""
     return xxhash.xxh64_intdigest(extra_key(adapter, salt)) if adapter or salt else 0
 
 
 def linked(tokens: bytes, block_size: int, link: int, extras: Sequence[bytes]) -> list[int]:
-    """As `block_hashes`, with what else the engine hashes into each block."""
+    """Like `block_hashes`, with the extra keys that the engine hashes into each block."""
     if not any(extras):
         return block_hashes(tokens, block_size, link)
     width = block_size * TOKEN_BYTES

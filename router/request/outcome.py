@@ -48,7 +48,7 @@ class Outcome:
 
     @property
     def flow(self) -> str:
-        """As it was served in the end."""
+        """The flow that served the request in the end."""
         return self.offload.flow if self.offload is not None else "colocated"
 
     def end(self, started: float, now: float) -> None:

@@ -5,7 +5,7 @@ from router.request.call import Call
 from router.tokenize.api_paths import LIMITS
 
 Division = tuple[str, bool]  # why one instance must do it all, empty: two may; whether it generates an answer
-UNDIVIDED: Division = ("", True)  # where every instance does both, nobody asks
+UNDIVIDED: Division = ("", True)  # unused in a pool whose instances all do both
 
 
 def division(call: Call) -> Division:

@@ -15,7 +15,7 @@ ALONE_S = 5.0  # without them, until it is looked whether another router serves 
 async def join(server: HttpServer, listener: socket.socket, pools: Pools) -> None:
     """Listen as soon as a fleet and the API keys are known.
 
-    Without them, listen when nobody else does: an error tells clients more.
+    Without them, listen if no other router does: an error tells clients more than a refused connection.
     """
     server.clients.joined = False
     loop = asyncio.get_running_loop()

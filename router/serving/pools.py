@@ -29,7 +29,7 @@ class Pools:
         return self._pools.get(name)
 
     def inflight(self) -> dict[str, Load]:
-        """By instance, of those with requests of this router."""
+        """Requests in flight by instance, for instances that have any from this router."""
         return {
             endpoint.id: (endpoint.requests, endpoint.prefill_tokens, endpoint.decodes)
             for pool in self._pools.values()

@@ -29,7 +29,7 @@ def read(body: bytes, api_path: str) -> tuple[Prompt, bytes]:
 
 
 async def read_large(body: bytes, api_path: str) -> tuple[Prompt, bytes]:
-    """As `read`, of a body of more than bounds.SMALL bytes."""
+    """Like `read`, in a thread, for a body of more than bounds.SMALL bytes."""
     return await asyncio.get_running_loop().run_in_executor(_thread(), read, body, api_path)
 
 

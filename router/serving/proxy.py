@@ -227,7 +227,7 @@ def _failure(call: Call, error: UpstreamError) -> ErrorResponse:
 
 
 def _failed(call: Call, why: str) -> ErrorResponse:
-    """A breaker that is open now lets a request through by then."""
+    """A breaker that is open now admits a probe by then."""
     after = ceil(call.pool.policy["failure.breaker_open_s"])
     return ErrorResponse(502, "upstream_failed", f"{why}: retry in {after} s", retry_after_s=after)
 

@@ -192,7 +192,7 @@ class Reporter:
         traffic.flushed(entries, salt.decode())
 
     def _decide_again(self, call: Call) -> float:
-        """By the candidate of a delivery; the seconds of CPU time that it took."""
+        """Let the delivery's candidate decide once more; returns the CPU seconds that it took."""
         if call.assigned is None or (tallies := self._recorder.delivery(call.pool)) is None:
             return 0.0
         return self._shadow.decide(call, tallies.shadow, time.perf_counter())

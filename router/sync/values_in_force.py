@@ -11,7 +11,7 @@ from router.contract.redis.ordered import OrderedValue
 class ValuesInForce:
     def __init__(self) -> None:
         self._held: dict[str, OrderedValue] = {}
-        self.refused: dict[str, int] = {}  # by key of which Redis holds an older value, the order in force
+        self.refused: dict[str, int] = {}  # order in force of each key for which Redis holds an older value
         self.older = 0  # values refused since the start
 
     def take(self, key: str, value: OrderedValue) -> bool:

@@ -108,7 +108,7 @@ class DeliveryTallies:
         self._cells: dict[tuple[Arm, str], dict[int, _Cell]] = {}
         self._sessions, self._erred, self._refused = _Seen(), _Seen(), _Seen()
         self._under_way: dict[int, Call] = {}  # streamed, by the object's id; until their first byte, or their end
-        self._slow: set[int] = set()  # those of them that have been counted as slow
+        self._slow: set[int] = set()  # requests already counted as slow
         self.unwritten = True  # something was counted since the last report
 
     def decided(self, call: Call, assigned: Assignment) -> None:
@@ -168,7 +168,7 @@ class DeliveryTallies:
                 self._began(call, assigned, (first - call.started) * 1000 if outcome.streamed else None)
 
     def _began(self, call: Call, assigned: Assignment, ttft_ms: float | None) -> None:
-        """Or ended before it did. A first byte counts whatever becomes of the rest, however long that takes."""
+        """The first byte came, or the request ended without one. A first byte counts however the request ends."""
         self._under_way.pop(id(call), None)
         self._slow.discard(id(call))
         if ttft_ms is not None:
@@ -194,7 +194,7 @@ class DeliveryTallies:
         return cell
 
     def requests(self) -> dict[tuple[Arm, str], int]:
-        """By arm and class."""
+        """Requests by arm and class."""
         return {key: sum(cell.n for cell in cells.values()) for key, cells in self._cells.items()}
 
     def read(self, arm: Arm, request_class: str) -> dict[int, CellTally]:

@@ -33,7 +33,7 @@ class Recorder:
         self.deliveries: dict[str, DeliveryTallies] = {}  # by pool, of the newest generation
         self.closed: defaultdict[str, list[DeliveryTallies]] = defaultdict(
             list
-        )  # by pool, of those before, newest first
+        )  # earlier generations by pool, newest first
 
     def decided(self, call: Call, decision: Decision) -> None:
         self.tallies[call.pool.name, _class(call, decision)].window.started(call.at)
@@ -90,14 +90,14 @@ class Recorder:
             self.lost += 1
 
     def _ended_in_delivery(self, call: Call) -> None:
-        """In the generation that decided it."""
+        """Count the ended request in the generation that decided it."""
         pool = call.pool.name
         if call.assigned is not None and pool in self.deliveries:
             for tallies in (self.deliveries[pool], *self.closed[pool]):
                 tallies.ended(call, call.assigned)
 
     def classes(self, now: float) -> dict[str, dict[str, Window]]:
-        """By pool and class."""
+        """Windows by pool and class."""
         windows: dict[str, dict[str, Window]] = {}
         for (pool, request_class), tally in self.tallies.items():
             if request_class != NO_CLASS:

@@ -1,11 +1,11 @@
 """What sets the endpoints of engines apart, beyond how their prompts are read (router/tokenize/prompt.py)."""
 
-# Those whose answers are generated, with what limits the tokens of one
+# Paths whose answers are generated, with the fields that limit the tokens of an answer
 LIMITS = {
     "/v1/chat/completions": ("max_tokens", "max_completion_tokens"),
     "/v1/completions": ("max_tokens",),
     "/v1/responses": ("max_output_tokens",),
     "/v1/messages": ("max_tokens",),
 }
-# Those that engines answer without their model: any instance will do, and their times say nothing of it
+# Answered without the model: any instance will do, and the times say nothing about it
 UNCOMPUTED = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")

@@ -46,7 +46,7 @@ def _outside_strings(body: bytes) -> Iterator[bytes]:
 
 
 def _after_string(body: bytes, at: int) -> int:
-    """Of a string that is longer than a window."""
+    """The position after a string that is longer than a window."""
     while at < len(body):
         end = _end(_INSIDE, body, at)
         if end == at or body[end : end + 1] == b'"':  # no progress: its last escape has no end

@@ -78,11 +78,11 @@ class FolderTokenizer:
         return b"".join(tokens for tokens in known if tokens is not None)
 
     def whole(self, text: str) -> bytes:
-        """As `text_tokens`, without pieces and cache."""
+        """Like `text_tokens`, without pieces and cache."""
         return self._encoded([text])[0]
 
     def _encoded(self, texts: Sequence[str]) -> list[bytes]:
-        """In a batch: only that releases the GIL."""
+        """Encode as a batch: only that releases the GIL."""
         try:
             return [packed(one.ids) for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
         except (TypeError, UnicodeEncodeError):

@@ -31,7 +31,7 @@ class ConnectionPool:
 
     @cached_property
     def deadlines(self) -> Deadlines[Connection]:
-        """For the first bytes of responses."""
+        """Deadlines for the first bytes of responses."""
         return Deadlines(asyncio.get_running_loop(), Connection.expire)
 
     @cached_property

@@ -27,7 +27,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 
 class Usage(Value, frozen=True):
-    """In tokens; None where the engine does not say."""
+    """Token counts; None if the engine does not report one."""
 
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -91,7 +91,7 @@ def _anthropic(raw: JsonObject) -> Usage:
 
 
 def _tiers(details: object) -> tuple[int, int, int] | None:
-    """As SGLang names them."""
+    """Cached tokens by tier, under SGLang's names."""
     tiers = details.get("cached_tokens_details") if isinstance(details, dict) else None
     if not isinstance(tiers, dict):
         return None

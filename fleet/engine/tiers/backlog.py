@@ -55,8 +55,8 @@ class Backlog:
         return done
 
     def change_s(self) -> float | None:
-        """Seconds of writing until a request may be admitted that could not: the backlog is below its limit, or blocks
-        are free again. None: it is empty."""
+        """Seconds until the write backlog drains far enough to admit a blocked request: below its limit, or blocks are
+        free again. None if there is no backlog."""
         if not self._queue:
             return None
         return (self.bytes - self._limit if self.is_full else self._queue[0].left) / self._rate

@@ -298,7 +298,7 @@ class EngineTiers:
             request.prefetch = Prefetch(1, below, start_s, io_s)
 
     def _prefetched(self, request: EngineRequest) -> list[float]:
-        """By tier, the part of a load that the prefetch has done; all of it: the blocks are in host memory."""
+        """The share of a load that the prefetch has done, by tier; once complete, the blocks are in host memory."""
         hidden_s = [0.0] * len(self._tiers)
         fetch, request.prefetch = request.prefetch, None
         if fetch is None:

@@ -73,7 +73,7 @@ def is_worth_loading(
 def shortest_worth_loading(
     law: Law, device: TierDevice, layout: KvLayout, new: int = 1, *, floor_s: float = 0.0, limit: int = 1 << 20
 ) -> int | None:
-    """Tokens; None: none up to `limit` is."""
+    """The shortest run worth loading, in tokens; None if none up to `limit` is."""
     if not is_worth_loading(law, device, layout, new, limit, floor_s=floor_s):
         return None
     low, high = 0, limit

@@ -32,7 +32,7 @@ class TiersModel:
 
 @dataclass(frozen=True, slots=True)
 class TierStats:
-    """Of one tier since the start."""
+    """Totals of one tier since the start."""
 
     name: str
     capacity_bytes: float
@@ -57,7 +57,7 @@ class TierStats:
 @dataclass(frozen=True, slots=True)
 class TiersStats:
     tiers: tuple[TierStats, ...]
-    bubble_s: float  # by which loads and writes lengthened steps
+    bubble_s: float  # how much loads and writes lengthened steps
     backlog_bytes: float  # that wait to be written, per GPU
     backlog_most_bytes: float
     wasted_bytes: float  # prefetched for nothing

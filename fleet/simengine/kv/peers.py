@@ -163,7 +163,7 @@ class PeerConnector:
         return Pulled(moved.tokens, moved.bytes, moved.seconds)
 
     async def lookup(self, source: TransferSource) -> None:
-        """As if asked every `poll_s`: the answer counts from the next question on."""
+        """Look up as if polled every `poll_s`: the answer counts from the next poll on."""
         scale, poll_s = self.host.time_scale, self.host.transfers.poll_s
         asked = time.monotonic()
         await ask(self._client, source.url + LOOKUP_PATH, Lookup(source.key, self._hold_s), type(None))

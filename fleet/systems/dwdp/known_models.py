@@ -12,5 +12,5 @@ _EXPERTS = (
 
 
 def experts_of(model: str) -> int | None:
-    """None: unknown."""
+    """The number of experts of a model; None if unknown."""
     return next((experts for name, experts in _EXPERTS if re.search(name, model.lower())), None)

@@ -133,7 +133,7 @@ class Phase:
 
     @property
     def exposed_ms(self) -> float:
-        """Of the copy, with contention: the layer waits for it."""
+        """How long a layer waits for the copy, with contention."""
         return self.dwdp_ms - self.window_ms
 
     @property
@@ -162,7 +162,7 @@ class Phase:
 
     @cached_property
     def wait_ms(self) -> float:
-        """For the slowest GPU of the group."""
+        """How long a layer waits for the slowest GPU of the group."""
         cv = self.prompts.cv / math.sqrt(max(1.0, self.max_tokens / self.prompts.mean))
         skew = self.reached.skew_ms_per_token * self.tokens / self.moe.moe_layers
         return waiting_ms(self.dep_ranks, self.local_ms, cv, skew)
@@ -193,7 +193,7 @@ class Phase:
         return layer * self.moe.moe_layers / 1e3
 
     def tokens_per_s(self, layer: float) -> float:
-        """Of one GPU whose MoE layers take `layer` ms each."""
+        """Throughput of one GPU whose MoE layers take `layer` ms each."""
         return self.tokens / (layer * self.moe.moe_layers) * 1e3
 
     def expert_bytes(self, held: float, *, buffers: bool) -> float:
@@ -203,7 +203,7 @@ class Phase:
 
 
 def smallest_that_hides(phase: Phase) -> int | None:
-    """The smallest MNT at which the copy is hidden; None: none is."""
+    """The smallest MNT at which the copy is hidden; None if there is none."""
 
     def hides(tokens: int) -> bool:
         return replace(phase, max_tokens=tokens).is_hidden

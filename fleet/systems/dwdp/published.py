@@ -141,7 +141,7 @@ def _table_2() -> Iterator[Published]:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Of table 3."""
+    """A row of table 3."""
 
     part: str
     case: str

@@ -100,7 +100,7 @@ def crossover(device: TierDevice, prompt: int) -> float:
 
 
 def bubble_s(device: TierDevice, cached: int, prompt: int) -> float:
-    """By which a load lengthens the pass."""
+    """How much a load lengthens the pass."""
     asked, _ = loaded(device, cached, prompt)
     pass_s, _ = _pass(device, cached, prompt)
     return asked.first_token_s - asked.scheduled_s - pass_s

@@ -33,7 +33,7 @@ class Load:
     question_tokens: int = 100
 
     def length(self, quantile: float) -> int:
-        """Of the log-normal, cut off at `shortest` and `longest`."""
+        """A draw from the log-normal, clipped to `shortest` and `longest`."""
         middle = math.log(self.mean_tokens) - self.sigma**2 / 2
         low, high = (_NORMAL.cdf((math.log(edge) - middle) / self.sigma) for edge in (self.shortest, self.longest))
         at = min(max(low + (high - low) * quantile, 1e-12), 1 - 1e-12)

@@ -63,7 +63,7 @@ class Study:
         self._gaps = [gaps(seed, self.runs.requests) for seed in range(self.runs.seeds)]
 
     def work(self, name: str) -> list[list[PrefillJob]]:
-        """Of each run, after the caches were filled."""
+        """The work of each run, after the caches were filled."""
         if name not in self._work:
             tier, new = self.tiers[name], self.load.question_tokens
             self._work[name] = [jobs(self.engine, tier, asked, new)[self.runs.warm :] for asked in self._asked]
@@ -111,7 +111,7 @@ class Cost:
 
 
 def cost_of(study: Study, name: str, prices: Prices, gpus: float, dram_gb: float, ssd_gb: float) -> Cost:
-    """Of an engine with this tier; `dram_gb` and `ssd_gb` are what the study gives its tiers."""
+    """The cost of an engine with this tier; `dram_gb` and `ssd_gb` are the study's sizes."""
     device = study.tiers[name].device
     dollars = prices.per_hour(gpus, *memory_of(device, dram_gb, ssd_gb))
     engine_alone = prices.per_hour(gpus)

@@ -13,7 +13,7 @@ Order = Annotated[int, Meta(ge=0, le=LARGEST_ORDER)]
 
 
 class OrderedValue(RedisValue, frozen=True, kw_only=True):
-    """Of two values of a key the one with the greater order was read later from the database."""
+    """The greater of two orders of a key was read later from the database."""
 
     TIME: ClassVar[str] = "at"  # the field that says when the value was written
 

@@ -40,7 +40,7 @@ STOP_TTL_S = 86_400
 DELIVERIES_TTL_S = 30
 SAVINGS_TTL_S = 60
 WATCH_TTL_S = 30  # after the judge's last renewal
-REMOVED_TTL_S = 86_400  # for which the order of a removed key is known
+REMOVED_TTL_S = 86_400  # how long the order of a removed key is remembered
 
 
 def policy_key(pool: str) -> str:
@@ -68,7 +68,7 @@ def fleet_key(pool: str) -> str:
 
 
 def pool_of(key: str) -> str:
-    """Of a policy or a fleet; empty: it belongs to no pool."""
+    """The pool of a policy's or fleet's key; empty if the key belongs to none."""
     return next((key.removeprefix(kind) for kind in (policy_key(""), fleet_key("")) if key.startswith(kind)), "")
 
 

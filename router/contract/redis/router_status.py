@@ -87,7 +87,7 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     pools: dict[str, ServedPool] = {}
     degraded: tuple[str, ...] = ()  # reasons in words
     unreadable: int = 0  # values in Redis
-    refused: dict[str, Order] = {}  # by key of which Redis holds an older value, the order in force
+    refused: dict[str, Order] = {}  # order in force of each key for which Redis holds an older value
     inflight: dict[str, Load] = {}  # by instance
     classes: dict[str, dict[str, Window]] = {}  # by pool and class
     queued: dict[str, dict[str, int]] = {}  # waiting requests, by pool and class

@@ -31,7 +31,7 @@ def prefiller(view: View, decoder: InstanceState) -> tuple[InstanceState | None,
 
 
 def prefiller_in_turn(view: View, decoder: InstanceState) -> tuple[InstanceState | None, str]:
-    """As `prefiller`, each in its turn, whatever its work."""
+    """Like `prefiller`, but round robin, whatever the instances' work."""
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     able = [position for position, one in enumerate(_able(whole, decoder)) if one]
     if not able:

@@ -56,7 +56,7 @@ def dump(policy: Policy) -> JsonObject:
 
 
 def sha256(document: JsonObject) -> str:
-    """Of the canonical JSON: sorted keys, no blanks, ASCII."""
+    """The SHA-256 of the canonical JSON: sorted keys, no blanks, ASCII."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -44,8 +44,8 @@ def _judge(view: View, decoder: InstanceState, helper: InstanceState) -> tuple[b
 class OffloadGain:
     """All in seconds."""
 
-    stall_s: float  # by which the decodes beside the prefill would be held up, summed over them
-    queue_s: float  # earlier by which the prompt is computed
+    stall_s: float  # total stall of the decodes beside the prefill
+    queue_s: float  # how much earlier the prompt is computed
     transfer_s: float
 
     @property

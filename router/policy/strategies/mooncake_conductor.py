@@ -9,7 +9,7 @@ from router.policy.strategies.strategy import Strategy
 from router.policy.types import RequestClass
 from router.policy.view import Pick, View, least
 
-STORE = "mooncake_store"  # the connector by which an instance finds by itself what others have computed
+STORE = "mooncake_store"  # with this connector an instance fetches the blocks of others by itself
 
 
 def rank(view: View) -> Pick:

@@ -6,7 +6,7 @@ from router.policy.view import Pick, View
 
 
 def rank(view: View) -> Pick:
-    """Two different instances by the draw, of which the one with fewer requests; of equals the one drawn first."""
+    """Draw two different instances and take the one with fewer requests; on a tie the first drawn."""
     count = len(view.instances)
     request_class = class_by_cache(view)
     if count == 1:

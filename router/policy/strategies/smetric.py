@@ -26,7 +26,7 @@ def rank(view: View) -> Pick:
 
 
 def _costs(view: View) -> list[float]:
-    """In tokens: attention makes a new token dearer the more context is before it; at L_eq it costs as much again."""
+    """Costs in tokens: attention makes a new token dearer with its context; at L_eq it doubles the cost."""
     prompt, equal = view.request.prompt_tokens, view.policy["strategy.equal_cost_tokens"]
     # Of many instances only a few hold something else of the prompt than the others do.
     costs = {new: new + new * (prompt - new / 2) / equal for new in set(view.new)}

@@ -34,7 +34,7 @@ class IndexFull(Exception):
 
 
 class ExactIndex:
-    """Of one pool. `seed` begins each hash chain; it is secret, so no prompt can be made to collide."""
+    """The exact index of one pool. `seed` begins each hash chain; it is secret, so no prompt can be made to collide."""
 
     def __init__(self, seed: int, max_blocks: int = MAX_BLOCKS) -> None:
         self.seed = seed
@@ -234,7 +234,7 @@ class ExactIndex:
             part.forecast.stored(blocks, parent, new, len(again))
 
     def _drop_all(self, part: InstanceBlocks, names: Sequence[int]) -> None:
-        """For an instance with one tier and one copy of each block."""
+        """The fast path for an instance with one tier and one copy of each block."""
         blocks = list(filter(None, part.names.pop_all(names)))
         numbers, changes = self._holders.change(
             blocks, lambda number: self._sets.without_holder(number, part.bit, DEVICE)

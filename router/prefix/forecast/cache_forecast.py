@@ -67,7 +67,7 @@ class Sent:
 
 
 class CacheForecast:
-    """Of one instance; all sizes in blocks, on the device."""
+    """The forecast of one instance; all sizes in blocks on the device."""
 
     def __init__(self, capacity: int) -> None:
         self.held = 0  # now, counting copies
@@ -79,7 +79,7 @@ class CacheForecast:
         self._leaving: deque[tuple[float, Sent]] = deque()  # ended; their last blocks may still be reported
         self._answer = 0.0  # mean length of ended answers, in blocks
         self._answers = 0  # ended
-        self._admissions: AdmissionForecast | None = None  # of those in flight; None: to be computed
+        self._admissions: AdmissionForecast | None = None  # of requests in flight; None: to be computed
 
     @property
     def bytes(self) -> int:
@@ -97,7 +97,7 @@ class CacheForecast:
         return bool(self._under_way or self._expected)
 
     def foreseen(self, hashes: Sequence[int], held: int) -> int:
-        """Leading blocks of a prompt that it will hold, of which it holds `held` now."""
+        """How many leading blocks of a prompt the instance will hold; it holds `held` now."""
         kept = held
         if held and self._capacity and not self._eviction.uses(hashes, held):
             kept = self._kept(hashes, held)
