@@ -146,7 +146,7 @@ def chromium() -> DoctorFinding:
 
 
 def kubernetes() -> list[DoctorFinding]:
-    """For a node that is a Kubernetes namespace: whether the API server answers and grants the rights it needs."""
+    """Check a Kubernetes node: the API server answers and grants the rights that it needs."""
     namespace = settings.KUBERNETES_NAMESPACE
     if not namespace:
         return []
@@ -187,7 +187,7 @@ def engines_user() -> DoctorFinding:
 
 
 def engines() -> list[DoctorFinding]:
-    """For each pool on this host, the requirements that are missing."""
+    """The missing requirements of each pool on this host."""
     try:
         pools = services.current_spec().pools
         found = [check(pool) for pool in pools]

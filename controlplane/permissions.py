@@ -113,6 +113,6 @@ def who_can(role: str) -> list[str]:
 
 
 def operator_controls(request: HttpRequest) -> dict[str, object]:
-    """For every template: whether its controls work, and the users to ask if not."""
+    """Template context: whether the user can operate, and whom to ask otherwise."""
     user = getattr(request, "user", None)  # an error page may have none
     return {"may_edit": can_operate(user), "ask": SimpleLazyObject(lambda: who_can("operator"))}

@@ -98,7 +98,7 @@ def check(principal: Principal, scope: str) -> None:
 
 
 def caller(request: HttpRequest) -> Principal:
-    """Of a route, which answers nobody else."""
+    """The authenticated caller of a route."""
     principal = principal_of(request)
     if principal is None:
         raise ApiProblem(401)

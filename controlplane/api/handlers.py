@@ -70,7 +70,7 @@ class WeirApi(NinjaAPI):
         return schema
 
     def _scopes(self) -> dict[str, list[str]]:
-        """By operation; ninja leaves them empty."""
+        """The scopes of each operation; ninja leaves them empty."""
         views = [view for _, router in self._routers for view in router.path_operations.values()]
         return {
             self.get_openapi_operation_id(operation): list(auth.scopes)

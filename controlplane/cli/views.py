@@ -11,7 +11,7 @@ from controlplane.cli.archive import archive
 @require_safe
 @login_not_required  # curl has a token and expects 401 instead of a sign-in page
 def command(request: HttpRequest) -> HttpResponse:
-    """For any bearer token or session."""
+    """The `weir` program, for any bearer token or session."""
     if principal_of(request) is None:
         answer = HttpResponse("an API token is required\n", status=401, content_type="text/plain")
         answer["WWW-Authenticate"] = "Bearer"

@@ -58,7 +58,7 @@ class ClassPanel:
 
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
-    """Of a shown pool, with the deliveries in it."""
+    """The policy of a shown pool, with its deliveries."""
 
     pool: str
     live: LivePolicy
@@ -167,7 +167,7 @@ def shown_pool(frame: Frame, pool: str) -> str:
 
 
 def slo(frame: Frame | None, pool: str, asked: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """By class and metric, in ms. Of all pools: what those with an SLO agree on."""
+    """SLOs by class and metric, in ms. Over all pools: the limits on which every pool with an SLO agrees."""
     shown = [known for name, known in (frame["pools"] if frame else {}).items() if pool in ("", name)]
     declared = {name: {known["slo"][name] for known in shown if name in known["slo"]} for name in CLASSES}
     return {

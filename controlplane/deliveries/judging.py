@@ -122,7 +122,7 @@ def _moved(delivery: Delivery, wanted: TransitionRequest, now: datetime | None) 
 
 
 def away(delivery: Delivery, looked_at: datetime, now: datetime) -> Delivery:
-    """Nobody has looked for so long that routers gave the split up: what the step counted has a hole."""
+    """The judge was away long enough for routers to give up the split: the step's counts have a hole."""
     text = f"the judge was away from {_clock(looked_at)} to {_clock(now)}; live served every request meanwhile"
     return _moved(delivery, _system(What.PAUSE, f"{text}; resume to begin the step again"), now)
 

@@ -86,7 +86,7 @@ class Delivery(models.Model):
 
     @property
     def subject(self) -> str:
-        """For the audit log and notices."""
+        """The subject of audit entries and notices."""
         return f"policy {self.policy.name} v{self.candidate.number}"
 
     @property

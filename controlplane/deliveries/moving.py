@@ -137,7 +137,7 @@ def _memory(delivery: Delivery, before: Position, after: Position, wanted: Trans
 
 
 def _since_error(delivery: Delivery, after: Position, now: datetime) -> dict[str, datetime | None]:
-    """A freeze is nobody's error: while one is in force, no time of the hold counts."""
+    """When the hold's error began; time inside a freeze does not count."""
     counts = after.state is State.HOLDING and all(hold.code != FREEZE for hold in after.holds)
     return {"error_at": (delivery.error_at or now) if counts else None}
 

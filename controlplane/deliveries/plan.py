@@ -135,7 +135,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 
     @property
     def pairs(self) -> int:
-        """Of blocks, of its switchback; 0 without one."""
+        """Pairs of blocks in its switchback; 0 without one."""
         return next((step.pairs for step in self.steps if isinstance(step, Switchback)), 0)
 
     @property
@@ -347,7 +347,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
 
 
 def sha256(plan: Plan) -> str:
-    """Of the canonical JSON: sorted keys, no blanks, ASCII."""
+    """The SHA-256 of the canonical JSON: sorted keys, no blanks, ASCII."""
     text = json.dumps(as_dict(plan), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

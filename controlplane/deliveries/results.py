@@ -35,7 +35,7 @@ class StepResult(Struct, frozen=True):
 
 
 def of_step(step: int, what: What, at: datetime, findings: Sequence[GuardFinding]) -> dict[str, Any]:
-    """As the delivery stores it."""
+    """The result of a step as the delivery stores it."""
     kept = tuple(_shown(each) for each in findings if each.needed or each.verdict == "fail")
     return dict(rounded(msgspec.to_builtins(StepResult(step + 1, at.isoformat(), str(what), kept))))
 
@@ -51,7 +51,7 @@ def _shown(each: GuardFinding) -> Shown:
 
 
 def word(finding: GuardFinding) -> Word:
-    """Of a comparison that a step has ended with. Better: the interval is wholly on the candidate's side."""
+    """The word for an ended step's comparison. Better: the interval is wholly on the candidate's side."""
     if finding.verdict == "fail":
         return "worse"
     if finding.verdict != "fine":

@@ -78,7 +78,7 @@ def refusals(change: Change) -> list[Refusal]:
 
 
 def said(refusal: Refusal) -> str:
-    """In one line."""
+    """The refusal in one line."""
     problems = refusal.errors if isinstance(refusal, PolicyInvalid) else ()
     return "; ".join(problem.message for problem in problems) or str(refusal)
 
@@ -214,7 +214,7 @@ PASSED_IN_EMERGENCY = frozenset({"direct", "approvals", "approved", "least plan"
 
 
 def check_emergency(actor: Actor, emergency: str) -> str:
-    """Why an administrator goes past the rules; empty when nobody does."""
+    """Why an administrator bypasses the rules; empty if none does."""
     if not emergency:
         return ""
     if not actor.is_admin:

@@ -29,7 +29,7 @@ UPGRADES: dict[int, Callable[[StoredPlan], StoredPlan]] = {}  # by the schema th
 
 
 def upgraded(document: StoredPlan) -> StoredPlan:
-    """In the present schema."""
+    """The plan in the present schema."""
     for schema in range(document["schema"], SCHEMA):
         document = {**UPGRADES[schema](document), "schema": schema + 1}
     return document

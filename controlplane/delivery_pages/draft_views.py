@@ -77,7 +77,7 @@ class _Previewed(Struct):
 
 
 def class_shares(result: object) -> dict[str, float]:
-    """Of the previewed requests; empty without any."""
+    """Class shares of the previewed requests; empty without a preview."""
     changed = msgspec.convert(result, _Previewed).changed
     if changed is None or not changed.of:
         return {}

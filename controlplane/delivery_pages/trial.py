@@ -53,7 +53,7 @@ class TrialOffer:
 
 
 def offered() -> TrialOffer | None:
-    """For the policy of the simulated pools; None where a real engine would be touched."""
+    """The trial offered for the policy of simulated pools; None if it would touch a real engine."""
     pools = list(Pool.objects.filter(ephemeral_owner=""))
     names = {pool.policy for pool in pools}
     simulated = bool(pools) and all(KINDS[pool.kind].simulated for pool in pools if pool.kind in KINDS)

@@ -74,7 +74,7 @@ def _joins(before: Iterable[PoolSpec], after: Iterable[PoolSpec]) -> list[Join]:
 
 
 def _left_behind(before: Iterable[PoolSpec], after: Iterable[PoolSpec], removed: Container[str]) -> list[PoolSpec]:
-    """Pools whose requests nobody serves any more: removed ones, and those with another model by now."""
+    """Pools that no longer serve their requests: removed, or given another model."""
     models = {pool.name: pool.model for pool in after}
     return [pool for pool in before if pool.name in removed or models.get(pool.name, pool.model) != pool.model]
 

@@ -28,7 +28,7 @@ class StartPreview:
 
 
 def start_of(pool: PoolSpec) -> StartPreview:
-    """Of the first instance; others differ in ports, GPUs and folder."""
+    """The start of the first instance; others differ in ports, GPUs and folder."""
     return _as_pod(pool) or _as_process(pool, preview(pool))
 
 

@@ -31,7 +31,7 @@ class KnownIndex:
 
 
 def live_statuses() -> dict[str, RouterStatus]:
-    """By router; empty without Redis."""
+    """Status by router; empty without Redis."""
     try:
         return values_of(RouterStatus, redis_keys.router_key, live_routers())
     except redis.RedisError as error:

@@ -51,7 +51,7 @@ class NodeRow:
 
     @property
     def gpu_use(self) -> str:
-        """Of each GPU, from the latest heartbeat; unknown for a cluster."""
+        """Use of each GPU, from the latest heartbeat; unknown for a cluster."""
         return "; ".join(_describe_use(gpu, gpu.use) for gpu in self.resources.gpus or () if gpu.use is not None)
 
     @property

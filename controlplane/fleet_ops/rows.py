@@ -92,7 +92,7 @@ class PoolRow:
 
 
 def samples(names: Sequence[str]) -> dict[str, InstanceSample] | None:
-    """By name, the latest samples; None without Redis."""
+    """The latest samples by name; None without Redis."""
     try:
         return values_of(InstanceSample, redis_keys.instance_key, names)
     except redis.RedisError as error:

@@ -22,7 +22,7 @@ HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class TierSaving:
-    """Of one day."""
+    """What a tier saves in a day."""
 
     tokens: float  # loaded
     gpu_hours: float  # that computing them would take

@@ -187,7 +187,7 @@ START = InstanceAction("start", "Start", "Starts it now, without waiting for a b
 
 
 def group_verbs(row: InstanceRow, group: Iterable[Instance]) -> tuple[InstanceAction, ...]:
-    """Of an instance that serves only together with others: its actions take all of them."""
+    """Actions of an instance in a group: each applies to the whole group."""
     names = ", ".join(one.name for one in group)
     if not names:
         return verbs(row)

@@ -19,7 +19,7 @@ LAST_USED_STEP = timedelta(minutes=1)  # a busy key is written once a minute
 
 
 def valid_keys() -> ApiKeysValue:
-    """As the database has them, without order and time."""
+    """The valid keys in the database, without order and time."""
     valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), revoked_at=None)
     return ApiKeysValue(
         required=frozenset(KeyedPool.objects.values_list("pool", flat=True)),

@@ -79,7 +79,7 @@ class ChannelTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelEdit:
-    """None: it stays as it is."""
+    """Changes to a channel; None leaves a field as it is."""
 
     name: str | None = None
     url: str | None = None

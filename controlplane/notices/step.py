@@ -124,7 +124,7 @@ def _message(notice: Notice, now: datetime) -> Message:
 
 
 async def send_all(messages: list[Message], now: datetime) -> dict[int, str | Exception]:
-    """By notice: its outcome, or why it was not sent; nothing for those that wait for an earlier one."""
+    """The outcome of each notice, or why it was not sent; none for notices that wait for an earlier one."""
     outcomes: dict[int, str | Exception] = {}
     channels = {message.channel for message in messages}
     own = ([message for message in messages if message.channel == channel] for channel in channels)

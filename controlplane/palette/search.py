@@ -78,7 +78,7 @@ def _nodes(asked: str) -> Iterator[SearchHit]:
 
 
 def _request(asked: str) -> Iterator[SearchHit]:
-    """By its whole id, while its receipt is kept."""
+    """Find a request by its whole id, while its receipt is kept."""
     if not _REQUEST_ID.fullmatch(asked):
         return
     try:

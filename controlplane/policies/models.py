@@ -117,7 +117,7 @@ class PolicyVersion(models.Model):
 
     @property
     def label(self) -> str:
-        """For pages, which would give a plain number thousands separators."""
+        """The version's label for pages, where a plain number would get thousands separators."""
         return f"v{self.number}"
 
     @property

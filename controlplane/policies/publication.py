@@ -39,7 +39,7 @@ STRAYS = "pools that are no longer declared"
 
 
 def publish(policy: Policy) -> None:
-    """Write what its pools serve by now, whoever changed it: the live version, with the split of its open delivery."""
+    """Write what the policy's pools must serve now: the live version, with the split of its open delivery."""
     ordered_write.publish(lambda: as_stored(pool.name for pool in selectors.pools_of(policy)))
 
 
@@ -54,7 +54,7 @@ def tell(policy: Policy) -> bool:
 
 
 def publish_ephemeral(value: PolicyValue) -> None:
-    """For the pool of an experiment, unless that has removed it meanwhile."""
+    """Publish for an experiment's pool, unless the experiment has removed it meanwhile."""
     key = redis_keys.policy_key(value.pool)
     ordered_write.publish(lambda: {key: value if _lasts(value.pool) else None})
 
@@ -116,7 +116,7 @@ def served_pools() -> set[str]:
 
 
 def published(pools: list[str]) -> dict[str, PolicyValue]:
-    """By pool, the readable policies in Redis."""
+    """The readable policies in Redis, by pool."""
     return values_of(PolicyValue, redis_keys.policy_key, pools)
 
 
@@ -284,7 +284,7 @@ def republish_missing() -> list[str]:
 
 
 def _pools_by_policy() -> dict[str, set[str]]:
-    """The declared pools, and those that Redis lists although nobody declares them."""
+    """Declared pools by policy, and pools that are only listed in Redis."""
     found: dict[str, set[str]] = {}
     for policy, pool in Pool.objects.filter(ephemeral_owner="").values_list("policy", "name"):
         found.setdefault(f"policy {policy}", set()).add(pool)

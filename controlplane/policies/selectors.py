@@ -48,7 +48,7 @@ def history(policy: Policy) -> QuerySet[PolicyVersion]:
 
 
 def once_live(policy: Policy) -> QuerySet[PolicyVersion]:
-    """In the order of going live, latest first: while a candidate is on its way, no other version passes it."""
+    """Versions that were live, latest first: no other version overtakes an open candidate."""
     return history(policy).exclude(delivery__isnull=False, delivery__promoted_at=None)
 
 

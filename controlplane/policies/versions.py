@@ -41,6 +41,6 @@ def go_live(version: PolicyVersion, instead_of: int) -> bool:
 
 
 def hold(*names: str) -> None:
-    """Until the end of the transaction nobody else changes what these policies' pools route by."""
+    """Until the transaction ends, no one else can change what these policies' pools route by."""
     for name in sorted(names):  # in one order, so that two do not wait for each other
         Policy.objects.filter(name=name).update(live=F("live"))

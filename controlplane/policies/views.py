@@ -177,7 +177,7 @@ def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
 
 
 class JustPublished(msgspec.Struct, frozen=True):
-    """In the session, for the next page, which shows it once."""
+    """Kept in the session for the next page, which shows it once."""
 
     version: int  # primary key
     summary: str

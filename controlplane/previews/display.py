@@ -325,7 +325,7 @@ def _progress(preview: PreviewView) -> str:
 
 
 def _first(trace: PlayedTrace, result: Effect) -> str:
-    """Of 500 of 2,000 requests: a recording is played from its newest ones."""
+    """The label of a first answer: a recording is played from its newest requests."""
     which = "newest" if trace["source"] == "recorded" else "first"
     count = result["classes"]["all"]["n"]
     return f"First answer, from the {which} {count:,} of {trace['played']:,} requests."

@@ -92,7 +92,7 @@ def _perform(preview: Preview) -> dict[str, Any]:
 
 
 def _saving(effect: Effect, twin: Modelled, pool: Pool) -> Saving | None:
-    """By the present prices."""
+    """The saving at present prices."""
     kind = KINDS[pool.kind]
     hardware = hardware_of(kind, build(kind.spec, pool.engine), BOTH)
     new_tokens_per_s = effect["new_tokens_per_s"]

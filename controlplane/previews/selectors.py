@@ -58,7 +58,7 @@ def preview_behind(version: PolicyVersion, before: PolicyVersion) -> Preview | N
 
 
 def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
-    """As in the API. The age of the traffic is at `now`."""
+    """The preview as the API returns it. The age of the traffic is at `now`."""
     now = now or timezone.now()
     trace = trace_of(preview.trace_name, preview.trace, now)
     return {
@@ -93,7 +93,7 @@ def _upgraded(result: Effect | None) -> Effect | None:
 
 
 def _left_s(preview: Preview, now: datetime) -> float | None:
-    """By the pace so far; None before there is one."""
+    """Seconds left at the pace so far; None before there is one."""
     if preview.status != RUNNING or preview.started_at is None or not preview.done:
         return None
     elapsed_s = (now - preview.started_at).total_seconds()

@@ -49,7 +49,7 @@ class Leadership:
         return self.token != NONE and self._clock() - self._renewed_at < HELD_S
 
     def step(self) -> None:
-        """Renew, or take what nobody holds."""
+        """Renew the lease, or take a free one."""
         began = self._clock()
         if self.token != NONE:
             if self._mine().update(beat=F("beat") + 1):
@@ -114,7 +114,7 @@ class Leadership:
             features.can_return_columns_from_insert = returning
 
     def _check(self, token: int) -> None:
-        """By our own clock: a process that was stopped finds here that time has passed."""
+        """Check by this process's own clock: a stopped process notices here that time has passed."""
         if token != self.token or not self.holds():
             raise LeaseLost(f"{self.worker} no longer leads")
 

@@ -27,7 +27,7 @@ def forget_all_but(names: Collection[str]) -> None:
 
 
 def read(client: redis.Redis) -> dict[str, StepReport]:
-    """By step. Raises redis.RedisError."""
+    """The reports by step. Raises redis.RedisError."""
     return decoded(client.hgetall(redis_keys.STEPS))
 
 

@@ -118,7 +118,7 @@ def compute(inputs: NeuronInputs) -> Answer:
 
 
 def _balances(inputs: NeuronInputs, setup: play.Setup) -> tuple[Balance, Balance]:
-    """As given, and in balance."""
+    """The split as given, and the balanced one."""
     prefill = model.prefill_rate(setup.prefill_law, setup.work)
     decode = model.decode_rate(setup.decode_law, inputs.decode_batch, setup.work)
     return Balance(prefill, decode, inputs.prefills, inputs.decodes), model.balanced(prefill, decode)

@@ -115,7 +115,7 @@ def load(name: str, seed: int) -> LoadedTrace:
 
 
 def sha256(name: str) -> str:
-    """Of the file; of the requests of a built-in trace. NoSuchTrace, BadTrace."""
+    """The SHA-256 of the file, or of a built-in trace's requests. Raises NoSuchTrace, BadTrace."""
     if name in generated.BUILT_IN:
         return hashlib.sha256(repr(generated.BUILT_IN[name]().requests).encode()).hexdigest()
     return _row(name).sha256
@@ -166,7 +166,7 @@ def check_name(name: str) -> None:
 
 
 def _recorded() -> dict[str, recorded_traffic.RecordedTraffic]:
-    """By trace name; empty while Redis is away, as the other traces stay usable."""
+    """Recorded traces by name; empty while Redis is away, as the other traces stay usable."""
     try:
         return {f"{RECORDED}{pool}": recorded for pool, recorded in recorded_traffic.recorded().items()}
     except redis.RedisError:

@@ -39,7 +39,7 @@ class RecordedTraffic:
 
 
 def recorded() -> dict[str, RecordedTraffic]:
-    """By pool. Raises redis.RedisError."""
+    """Recorded traffic by pool. Raises redis.RedisError."""
     counted: dict[bytes, tuple[int, int, int]] = {}  # count, ms of the first, ms of the last
     start = "-"
     while True:

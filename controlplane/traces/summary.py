@@ -52,7 +52,7 @@ def trace_classes(requests: Sequence[TraceRequest]) -> dict[int, str]:
 
 
 def summarise(requests: Sequence[TraceRequest]) -> Summary:
-    """Of at least one request. BadTrace when its blocks are numbered too sparsely."""
+    """Summarise one request or more. Raises BadTrace when block numbers are too sparse."""
     try:
         hits = ideal_hits(requests)
     except TooFragmented:

@@ -136,7 +136,7 @@ def _measured(
 
 
 def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, Policy | None]:
-    """None for a point that is no valid document, of which the search is told."""
+    """Draw a point; None if it is no valid document, which the search learns."""
     drawn = search.ask()
     try:
         return drawn, documents.parse(documents.apply_overrides(job.document, drawn.values))

@@ -62,7 +62,7 @@ def effect_text(row: WinnerEffect) -> str:
 
 
 def note(tuning: Tuning, winner: Winner) -> str:
-    """Of the draft."""
+    """The note of the draft."""
     result = tuning.result or {}
     held_out = winner["check"]["n"]
     return "\n".join(

@@ -55,7 +55,7 @@ def goals_of(requests: Sequence[Simulated], limits: GoodputLimits) -> Goals:
 
 
 def limits_of(live: Sequence[Simulated], ttft_limit_ms: float | None, tpot_limit_ms: float | None) -> GoodputLimits:
-    """As asked for, else the p90 of the live version; no limit where it has none."""
+    """The limits asked for, else the live version's p90; no limit if it has none."""
     own = goals_of(live, GoodputLimits(math.inf, math.inf)).ordered
     return GoodputLimits(ttft_limit_ms or own[0], tpot_limit_ms or own[1])
 
@@ -122,7 +122,7 @@ def winners(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES)
 def effects(
     live: Sequence[Simulated], tuned: Mapping[int, Sequence[Simulated]], limits: GoodputLimits
 ) -> dict[int, list[WinnerEffect]]:
-    """Of each winner against the live version, on the same requests; the intervals hold for all winners together."""
+    """Effects of each winner against live on the same requests; the intervals hold for all winners together."""
     outcomes = {"live": live, **{str(number): requests for number, requests in tuned.items()}}
     rows: dict[int, list[WinnerEffect]] = {number: [] for number in tuned}
     latencies: tuple[tuple[GoalMetric, Any], ...] = (("ttft_p90_ms", ttft_ms), ("tpot_p90_ms", tpot_ms))

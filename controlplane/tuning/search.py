@@ -75,7 +75,7 @@ class Search:
         return dimension.value_at(trial.suggest_float(dimension.path, 0.0, 1.0))
 
     def tell(self, drawn: Drawn, goals: Goals | None) -> None:
-        """None: the point is no valid document."""
+        """Report a point's values; None if it is no valid document."""
         worst = [WORST[name] for name in self._objectives]
         self._study.tell(drawn.trial, worst if goals is None else self._values(goals))
 

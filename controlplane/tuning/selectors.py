@@ -32,7 +32,7 @@ def tuning(policy: Policy, number: int) -> Tuning:
 
 
 def as_dict(tuning: Tuning) -> TuningView:
-    """As in the API, without its trials."""
+    """The tuning as the API returns it, without its trials."""
     shown = ("path", "low", "high", "log", "choices")
     values: dict[str, Any] = {
         "id": tuning.pk,

@@ -70,7 +70,7 @@ def tuning_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
 
 @require_GET
 def state(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """For htmx."""
+    """The state of a tuning, for htmx."""
     return _shown(request, _find(name, number), "tuning/_state.html")
 
 

@@ -64,7 +64,7 @@ def of_calibration(row: "Calibration") -> ExpectedError:
 
 
 def described(expected: ExpectedError | None) -> str:
-    """For people; empty for results of before."""
+    """The expected error in words; empty for results of older versions."""
     if not expected:
         return ""
     values = {

@@ -63,7 +63,7 @@ def is_calibrated(pool: Pool) -> bool:
 
 
 def _ordinals(pool: Pool) -> list[int]:
-    """Of the instances that should run; of all replicas for a pool that was never started."""
+    """Ordinals of the instances that should run; of all replicas if the pool never started."""
     rows = pool.instances.filter(retired="").order_by("ordinal")
     if not rows.exists():
         return list(range(pool.replicas))
@@ -103,7 +103,7 @@ def store_of(pool: Pool) -> Pool | None:
 
 
 def _store(name: str, engine: EngineModel, changes: JsonObject) -> StoreModel | None:
-    """As the pool of that name runs it; None: there is none any more."""
+    """The store as the pool of that name runs it; None if there is none any more."""
     pool = Pool.objects.filter(name=name, removed=False).first()
     kind = KINDS.get(pool.kind) if pool is not None else None
     if pool is None or kind is None or kind.twin_store is None or engine.transfers is None:

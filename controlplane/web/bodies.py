@@ -104,7 +104,7 @@ def _counted(receive: ASGIReceiveCallable, limit: int) -> ASGIReceiveCallable:
 
 
 def is_signed_in(headers: dict[bytes, bytes]) -> bool:
-    """By token or session, as the request's view will look it up again. Refused without a database."""
+    """By token or session, which the request's view looks up again. Raises without a database."""
     authorization = headers.get(b"authorization")
     try:
         if authorization is not None:

@@ -58,7 +58,7 @@ def _address_of(connection: object) -> str:
 
 @lru_cache(maxsize=4096)
 def is_trusted(address: str, proxies: tuple[str, ...]) -> bool:
-    """As uvicorn reads the list: addresses, networks, or * for all."""
+    """Match the list as uvicorn reads it: addresses, networks, or * for all."""
     if "*" in proxies:
         return True
     try:

@@ -101,7 +101,7 @@ def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, 
 
 
 def _tier_rows(now: float, inputs: FrameInputs, pool: str) -> list[tiers.TierRow]:
-    """Of the instances that were sampled a moment ago."""
+    """Tier rows of the recently sampled instances."""
     names = [instance.id for instance in inputs.fleets[pool].instances]
     samples = [inputs.samples[name] for name in names if name in inputs.samples]
     return tiers.tier_rows(sample for sample in samples if now - sample.at <= SAMPLE_STALE_S)
@@ -176,7 +176,7 @@ class FrameInstance(NamedTuple):
 
 
 class LastRow(NamedTuple):
-    """Of an instance, in the previous frame."""
+    """An instance's row in the previous frame."""
 
     waiting_avg: float | None
     tokens_s: float | None

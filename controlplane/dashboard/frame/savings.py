@@ -14,7 +14,7 @@ DAY_S, HOUR_S = 86_400, 3_600
 
 
 def of_pools(frame: Frame, lines: Iterable[SavingLine]) -> dict[str, dict[str, str]]:
-    """By pool: text, title and link. Pools without requests in the last minute have none."""
+    """Text, title and link by pool. Pools without requests in the last minute have none."""
     found = {}
     for line in lines:
         live = frame["policies"].get(line.pool)

@@ -29,7 +29,7 @@ def misses(
     classes: Mapping[str, Classes],
     before: Mapping[str, Mapping[str, SloMiss]],
 ) -> dict[str, dict[str, SloMiss]]:
-    """By pool and class with an SLO. `before`: those of the previous frame."""
+    """Misses by pool and class with an SLO. `before`: misses of the previous frame."""
     return {
         pool: {
             name: held(now, verdict(classes[pool].get(name), limit) == MISSED, before.get(pool, {}).get(name))

@@ -45,7 +45,7 @@ def tier_rows(samples: Iterable[InstanceSample | None]) -> list[TierRow]:
 
 
 def in_words(rows: Iterable[TierRow]) -> str:
-    """In one line, for Live and the wall; empty without tiers."""
+    """The tiers in one line, for Live and the wall; empty without tiers."""
     return "; ".join(f"{row.name} {', '.join(parts)}" for row in rows if (parts := [*_parts(row)]))
 
 

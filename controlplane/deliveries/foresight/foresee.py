@@ -65,7 +65,7 @@ def _traffic(pools: Mapping[str, RecentTraffic | None], now: float) -> str:
 
 
 def spreads(policy: Policy) -> dict[tuple[str, str], float]:
-    """Of the newest delivery whose switchback was judged; of several pools the larger one."""
+    """The spread in the newest delivery whose switchback was judged; the largest of several pools."""
     for delivery in selectors.deliveries(policy)[:LOOKED_AT]:
         plan = stored_plan.read(delivery.plan)
         number = next((n for n, step in enumerate(plan.steps, 1) if isinstance(step, Switchback)), 0)

@@ -26,7 +26,7 @@ def passes(pairs: int, spread: float, fine: float, level: float) -> float:
 
 
 def _density(u: float, freedom: int) -> float:
-    """Of √(χ² ÷ freedom)."""
+    """The density of √(χ² ÷ freedom)."""
     half, square = freedom / 2, freedom * u * u
     logarithm = (half - 1) * math.log(square) - square / 2 - half * math.log(2) - math.lgamma(half)
     return math.exp(logarithm) * 2 * freedom * u

@@ -25,7 +25,7 @@ Spreads = Mapping[tuple[str, str], float]  # of earlier switchbacks, by metric a
 
 
 class Outlook(IntEnum):
-    """Of a class in a step; a higher one is better."""
+    """The outlook of a class in a step; higher is better."""
 
     NEVER = 0  # the step pauses without having judged it
     LEFT = 1  # the step passes without it
@@ -42,7 +42,7 @@ class Foreseen:
 
 
 def foreseen(plan: Plan, pools: Mapping[str, RecentTraffic | None], spreads: Spreads) -> list[Foreseen]:
-    """In the order of the steps. A pool without traffic is left out."""
+    """The outlooks in the order of the steps, without pools that have no traffic."""
     found: list[Foreseen] = []
     for at, step in enumerate(plan.steps):
         if isinstance(step, Switchback):
@@ -138,7 +138,7 @@ def _of_canary(plan: Plan, at: int, step: Canary, traffic: RecentTraffic, name: 
 
 
 def _expected(plan: Plan, step: Canary, traffic: RecentTraffic, name: str) -> str:
-    """Of requests and sessions, what takes longer."""
+    """The expected time until there are enough requests and sessions, whichever takes longer."""
     requests_s, sessions_s = _times(plan, step, traffic, name)
     if requests_s >= sessions_s:
         return f"{_some(LEAST_REQUESTS * step.for_s / requests_s)} of the {LEAST_REQUESTS} requests needed"

@@ -65,7 +65,7 @@ def learned_limits(pools: Sequence[str], version: int) -> slow.Limits:
 
 
 def newest_receipts() -> list[Receipt]:
-    """Of all pools, newest first; none without Redis."""
+    """The receipts of all pools, newest first; none without Redis."""
     try:
         entries: Any = connect().xrevrange(redis_keys.RECEIPTS, count=LEARNED_FROM)
     except redis.RedisError:

@@ -10,7 +10,7 @@ Effect = Literal["abort", "pause"]
 
 
 class GuardFinding(Struct, frozen=True):
-    """Of one guard, for one class where it has classes. Shares and relative differences are 0–1."""
+    """The finding of one guard, for one class if it has classes. Shares and relative differences are 0–1."""
 
     metric: str
     verdict: Verdict
@@ -31,7 +31,7 @@ class GuardFinding(Struct, frozen=True):
     request_class: str = field(name="class", default="")
 
     def as_dict(self) -> dict[str, Any]:
-        """As a look stores it."""
+        """The finding as a look stores it."""
         return dict(rounded(msgspec.to_builtins(self)))
 
 
@@ -45,7 +45,7 @@ class LookFacts(Struct, frozen=True):
 
 
 def rounded(value: Any) -> Any:
-    """As JSON takes it: five digits, and no infinite number."""
+    """Round for JSON: five digits, no infinite number."""
     if isinstance(value, dict):
         return {name: rounded(each) for name, each in value.items()}
     if isinstance(value, tuple | list):

@@ -27,7 +27,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Of the delivery, as it is looked at."""
+    """The delivery's situation at this look."""
 
     plan: Plan
     state: State

@@ -44,7 +44,7 @@ class Memory(Struct):
     errors_before: float = 0.0  # 0–1 of control's requests as last seen; the breaker needs it while the candidate bakes
 
     def of(self, pool: str, generation: int, now: float) -> PoolMemory:
-        """Of the pool in this generation: tallies and windows of an earlier one say nothing about it."""
+        """The memory of the pool in this generation; tallies and windows of earlier ones do not count."""
         known = self.pools.setdefault(pool, PoolMemory(since=now, generation=generation))
         if known.generation != generation:
             known.generation, known.since, known.lives, known.windows = generation, now, {}, []

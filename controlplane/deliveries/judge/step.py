@@ -70,7 +70,7 @@ def judge(delivery: Delivery, now: float) -> Delivery:
 
 
 def _unwatched_since(delivery: Delivery, at: datetime) -> datetime | None:
-    """The last look, when it is so long ago that routers have given up the split by themselves."""
+    """The last look, if it is long enough ago that routers have given up the split."""
     if delivery.state not in (State.STEP, State.HOLDING):
         return None
     last = max(delivery.looks.values_list("at", flat=True).first() or delivery.state_at, delivery.state_at)
@@ -124,7 +124,7 @@ def _notice_data(found: tuple[GuardFinding, ...], kept: Memory, now: float) -> N
 
 
 def _previewed(delivery: Delivery) -> Callable[[str], tuple[float, float] | None]:
-    """By pool: the share of changed decisions that the newest preview on recorded traffic of the pool predicts."""
+    """The share of changed decisions by pool, from the newest preview on the pool's recorded traffic."""
 
     def of(pool: str) -> tuple[float, float] | None:
         done = delivery.policy.previews.filter(pool=pool, draft_sha256=delivery.candidate.sha256, status="done")

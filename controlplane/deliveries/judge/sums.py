@@ -32,7 +32,7 @@ class Life(Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Of one pool in one generation."""
+    """The evidence of one pool in one generation."""
 
     cells: Mapping[Arm, Mapping[str, Cells]] = field(default_factory=dict)  # by arm, class and cell
     shadow: ShadowTally = field(default_factory=ShadowTally)
@@ -42,7 +42,7 @@ class Evidence:
         return self.cells.get(arm, {}).get(name, {})
 
     def both(self, name: str) -> tuple[list[CellTally], list[CellTally]]:
-        """Of one class: candidate and control, only cells in which something was counted."""
+        """Candidate and control of one class, only cells with counts."""
         return list(self.of("candidate", name).values()), list(self.of("control", name).values())
 
     def tallies(self, arm: Arm) -> Iterator[CellTally]:
@@ -53,7 +53,7 @@ class Evidence:
         return added(self.tallies(arm))
 
     def sessions(self, arm: Arm) -> dict[int, int]:
-        """By cell, all classes together."""
+        """Sessions by cell, all classes together."""
         found: dict[int, int] = {}
         for cells in self.cells.get(arm, {}).values():
             for cell, tally in cells.items():
@@ -121,7 +121,7 @@ def _old(
 
 
 def added_arm(arms: Sequence[Mapping[str, Cells]]) -> dict[str, dict[int, CellTally]]:
-    """By class and cell; classes in the order of CLASSES."""
+    """Add up an arm by class and cell; classes in the order of CLASSES."""
     names = sorted({name for arm in arms for name in arm}, key=lambda name: (name not in CLASSES, name))
     return {name: _added_cells([arm[name] for arm in arms if name in arm]) for name in names}
 

@@ -24,7 +24,7 @@ class Traffic:
         return sorted(name for name, status in self.routers.items() if pool in status.pools)
 
     def windows(self, pool: str, name: str) -> list[Window]:
-        """Of the class, one of each router."""
+        """The windows of the class, one from each router."""
         found = (status.classes.get(pool, {}).get(name) for status in self.routers.values())
         return [window for window in found if window is not None]
 

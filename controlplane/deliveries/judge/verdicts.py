@@ -41,7 +41,7 @@ def levels_of(plan: Plan) -> Levels:
 
 
 def judge(evidence: Evidence, plan: Plan, share: float) -> list[GuardFinding]:
-    """Of a canary with that share, in the order of the guards; the arms' sizes come first."""
+    """Judge a canary of this share: first the arms' sizes, then the guards in their order."""
     levels = levels_of(plan)
     found = [sizes(evidence, share)]
     for guard in plan.guards:
@@ -93,7 +93,7 @@ def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Level
 
 
 def is_rarer(evidence: Evidence, name: str, than: float) -> bool:
-    """Whether a smaller share of the requests than that is of the class."""
+    """True if the class is less than this share of the requests."""
     every = sum(tally.n for arm in ARMS for tally in evidence.tallies(arm))
     mine = sum(tally.n for cells in evidence.both(name) for tally in cells)
     return every >= OCCURS_FROM and mine < than * every

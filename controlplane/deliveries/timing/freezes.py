@@ -83,7 +83,7 @@ def in_force(rules: Iterable[FreezeRule], policy: str, now: datetime) -> tuple[F
 
 
 def ends(rule: FreezeRule, each: Occurrence) -> str:
-    """In the freeze's own zone."""
+    """The end, in the freeze's own zone."""
     return f"{each.end.astimezone(ZoneInfo(rule.zone)):%Y-%m-%d %H:%M} ({rule.zone})"
 
 

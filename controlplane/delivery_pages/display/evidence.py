@@ -142,7 +142,7 @@ def _numbers(finding: GuardFinding) -> tuple[str, str, str, RatioAxis | None]:
 
 
 def _level(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
-    """Of one side: a share, or ms of the pool."""
+    """The level of one side: a share, or ms of the pool."""
     shown = ms if finding.metric.endswith("_ms") else _share
     low, high, worse = finding.lower, finding.upper, finding.worse
     interval = f"{shown(low)} to {shown(high)}" if low is not None and high is not None else ""

@@ -85,7 +85,7 @@ def _split(facts: Facts, where: str) -> str:
 
 
 def following(facts: Facts) -> Next:
-    """What happens next if nobody does anything."""
+    """What happens next without any action."""
     return NEXT[facts.state](facts)
 
 

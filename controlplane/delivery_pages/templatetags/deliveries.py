@@ -55,7 +55,7 @@ def plan_classes(context: Any, name: str, label: str) -> dict[str, object]:
 
 @register.simple_tag
 def open_delivery_of(policy: Policy) -> reading.DeliverySummary | None:
-    """For the pages of its policy."""
+    """The open delivery, for the pages of its policy."""
     held = selectors.open_delivery(policy)
     return None if held is None else reading.summary(held)
 

@@ -141,7 +141,7 @@ class SavedDraft:
 
     @property
     def marks(self) -> dict[str, object]:
-        """For the script."""
+        """Marks of the fields, for the script."""
         return {"errors": self.errors, "kept": self.draft is not None}
 
     @property

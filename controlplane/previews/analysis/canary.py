@@ -44,7 +44,7 @@ def seen(played: Sequence[Simulated], pairs: Sequence[Pair]) -> CanaryEffect:
 
 
 def _truth(finding: GuardFinding, pairs: Sequence[Pair], limits: Limits) -> float | None:
-    """Of the comparisons, in the unit of the estimate; None where nothing was answered under both."""
+    """The true effect of each comparison, in the estimate's unit; None without answers under both."""
     if finding.metric not in COMPARISONS:
         return None
     mine = of_class(pairs, finding.request_class)

@@ -90,7 +90,7 @@ def part(trace: LoadedTrace, count: int) -> LoadedTrace:
 
 
 def from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:
-    """As a trace of their own."""
+    """The requests as a trace of their own."""
     start = requests[0].at_s
     return tuple(replace(each, index=i, at_s=each.at_s - start) for i, each in enumerate(requests))
 

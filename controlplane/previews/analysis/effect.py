@@ -49,7 +49,7 @@ def paired(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome]) -> list[Pa
 
 
 def of_class(pairs: Sequence[Pair], name: str) -> list[Pair]:
-    """By the class that the live version assigns; each request is in one class."""
+    """Effects by the class that the live version assigns; each request is in one class."""
     return [pair for pair in pairs if name in ("all", pair[0].request_class)]
 
 

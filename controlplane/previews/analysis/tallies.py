@@ -33,7 +33,7 @@ def arm_and_cell(salt: str, session: str, share: float) -> tuple[bool, int]:
 
 
 def answered(requests: Sequence[Simulated], salt: str) -> Iterator[Answered]:
-    """In the order in which they end."""
+    """Answered requests in the order of their ends."""
     for one in sorted(requests, key=_ends_s):
         yield Answered(
             at_s=_ends_s(one),

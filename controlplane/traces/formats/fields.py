@@ -82,7 +82,7 @@ class Row:
 
 
 def json_rows(lines: Iterable[str]) -> Iterator[Row]:
-    """Of every line that is not blank."""
+    """The JSON object of every line that is not blank."""
     read = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -117,7 +117,7 @@ def runs_of(ids: list[int]) -> tuple[range, ...]:
 
 
 class RunBounds:
-    """Of the requests of one trace: what is computed from it takes time per run."""
+    """Bounds the runs of a trace's requests: computing with it takes time per run."""
 
     def __init__(self) -> None:
         self._runs = 0

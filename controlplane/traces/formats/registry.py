@@ -30,7 +30,7 @@ FORMATS: dict[str, TraceFormat] = {
 
 
 def has_think_times(name: str) -> bool:
-    """By the name of a format; generated traces have them."""
+    """True if the format has think times; generated traces do."""
     return name not in FORMATS or FORMATS[name].think_times
 
 

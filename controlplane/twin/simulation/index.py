@@ -28,7 +28,7 @@ class Index(Protocol):
 
 
 class NothingHeld:
-    """For instances without a prefix cache."""
+    """The index of instances without a prefix cache."""
 
     def held(self, call: SimCall) -> Held:
         return {}, None
@@ -44,7 +44,7 @@ class NothingHeld:
 
 
 class MixedIndex:
-    """For a fleet in which only some instances publish KV events or cache prefixes."""
+    """The index of a fleet where only some instances publish KV events or cache prefixes."""
 
     def __init__(self, views: Mapping[Index, Sequence[SimEndpoint]]) -> None:
         self._views = views

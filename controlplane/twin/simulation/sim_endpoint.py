@@ -68,7 +68,7 @@ class SimEndpoint:
         return self._view is None
 
     def view(self) -> InstanceState:
-        """As the policy sees it; rebuilt after a change."""
+        """This endpoint as the policy sees it; rebuilt after a change."""
         if self._view is None:
             model = self.model
             self._view = InstanceState(  # positional: twice as fast as by name

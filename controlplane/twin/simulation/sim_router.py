@@ -47,7 +47,7 @@ class SimRouter:
         return able(ANY, self._fleet, self.policy_of(call))
 
     def session_of(self, named: str, chain: Sequence[int]) -> str | None:
-        """By name, else by the conversation that its prompt continues."""
+        """The session by its name, else by the conversation that the prompt continues."""
         return named or self._affinity.session_of_chain(chain)
 
     def policy_of(self, call: SimCall) -> Policy:

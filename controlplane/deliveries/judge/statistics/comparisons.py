@@ -47,7 +47,7 @@ class Estimate:
 
 
 def half_width(se: float, n: float, alpha: float) -> float:
-    """Of the one-sided asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, 2.2)."""
+    """Half-width of the asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, 2.2)."""
     if not math.isfinite(se) or n <= 0:
         return math.inf
     squared = rho_squared(alpha)
@@ -81,7 +81,7 @@ def adjusted(candidate: Sequence[Moments], control: Sequence[Moments]) -> Estima
 
 
 def pooled_slope(arms: Sequence[Moments]) -> float:
-    """Of ln ms by ln prompt tokens within the arms; 0 where all prompts are equally long."""
+    """The slope of ln ms by ln prompt tokens within the arms; 0 if all prompts are equally long."""
     spread = sum(one.xx - one.x * one.x / one.n for one in arms)
     together = sum(one.xy - one.x * one.y / one.n for one in arms)
     return together / spread if spread > 1e-9 * sum(one.xx for one in arms) else 0.0
@@ -117,7 +117,7 @@ class _Arm:
         return self.count / (self.count - 1) * self._squares / self.n if self.count > 1 else math.inf
 
     def variance(self, other: "_Arm") -> float:
-        """Of the mean. Few cells say little of their variance: then it is at least that of the other arm's requests."""
+        """Variance of the mean; with few cells, at least that of the other arm's requests."""
         of_one = self.of_one if self.effective >= OWN_CELLS else max(self.of_one, other.of_one)
         return max(of_one / self.n, self._least)
 
