@@ -3,11 +3,11 @@ import pytest
 from controlplane.tests.schedules import mutations
 from controlplane.tests.schedules.jobs_machine import JobsMachine
 from controlplane.tests.schedules.stage import Stage
-from controlplane.tests.schedules.trying import schedules_until_broken, try_schedules
+from router.tests.trying import TIMES, schedules_until_broken, try_schedules
 
 
 def test_no_schedule_gives_a_job_two_holders(stage: Stage) -> None:
-    try_schedules(lambda: JobsMachine(stage), 40)
+    try_schedules(lambda: JobsMachine(stage), 25)
 
 
 def test_a_worker_that_pauses_within_its_claim_does_not_get_the_job_of_its_successor(stage: Stage) -> None:
@@ -21,9 +21,9 @@ def test_a_worker_that_pauses_within_its_claim_does_not_get_the_job_of_its_succe
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(1, 5))
+@pytest.mark.parametrize("number", range(1, 3))
 def test_none_of_many_schedules_gives_a_job_two_holders(stage: Stage, number: int) -> None:
-    try_schedules(lambda: JobsMachine(stage), 500, number)
+    try_schedules(lambda: JobsMachine(stage), 150 * TIMES, number)
 
 
 @pytest.mark.slow

@@ -3,17 +3,17 @@ import pytest
 from controlplane.tests.schedules import mutations
 from controlplane.tests.schedules.publication_machine import PublicationMachine
 from controlplane.tests.schedules.stage import Stage
-from controlplane.tests.schedules.trying import schedules_until_broken, try_schedules
+from router.tests.trying import TIMES, schedules_until_broken, try_schedules
 
 
 def test_no_schedule_of_publications_breaks_a_promise(stage: Stage) -> None:
-    try_schedules(lambda: PublicationMachine(stage), 25)
+    try_schedules(lambda: PublicationMachine(stage), 15)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(1, 5))
+@pytest.mark.parametrize("number", range(1, 3))
 def test_none_of_many_schedules_of_publications_breaks_a_promise(stage: Stage, number: int) -> None:
-    try_schedules(lambda: PublicationMachine(stage), 250, number)
+    try_schedules(lambda: PublicationMachine(stage), 150 * TIMES, number)
 
 
 @pytest.mark.slow

@@ -1,0 +1,57 @@
+"""Runs a machine's schedules: so many, drawn from a seed that is a number, so that each run tries the same ones."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.internal.conjecture.providers import HypothesisProvider
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+Machine = Callable[[], RuleBasedStateMachine]
+TIMES = int(os.environ.get("WEIR_TEST_SCHEDULES_TIMES", "1"))  # as many in the slow tests: 10 for 10,000 of them
+
+
+def try_schedules(
+    machine: Machine, schedules: int, number: int = 0, steps: int = 16, phases: Iterable[Phase] = tuple(Phase)
+) -> None:
+    """Raises what the first one that breaks a promise raises, with its shortest form as a program."""
+    with _drawn_from_the_seed_alone():
+        run_state_machine_as_test(
+            seed(number)(lambda: machine()),
+            settings=settings(
+                max_examples=schedules,
+                stateful_step_count=steps,
+                phases=phases,
+                derandomize=True,
+                database=None,
+                suppress_health_check=list(HealthCheck),
+                print_blob=True,
+            ),
+        )
+
+
+@contextmanager
+def _drawn_from_the_seed_alone() -> Iterator[None]:
+    """Hypothesis draws some values from the constants in the source of all modules that are loaded: other schedules for
+    each selection of tests, after seconds of parsing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HypothesisProvider, "_maybe_draw_constant", lambda *_, **__: None)
+        yield
+
+
+def schedules_until_broken(machine: Machine, most: int, steps: int = 16) -> int:
+    """How many schedules it took until a promise was broken; fails when `most` did not suffice."""
+    tried = 0
+
+    def counted() -> RuleBasedStateMachine:
+        nonlocal tried
+        tried += 1
+        return machine()
+
+    try:
+        try_schedules(counted, most, 0, steps, (Phase.generate,))
+    except AssertionError:
+        return tried
+    raise LookupError(f"{tried} schedules broke no promise")
