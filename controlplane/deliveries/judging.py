@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import msgspec
 import redis
@@ -16,7 +17,7 @@ from controlplane.deliveries.judge.look import Proposal
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell
 from controlplane.deliveries.plan import Full, Plan, Shadow
-from controlplane.deliveries.rules import Change, Way, refusals, said
+from controlplane.deliveries.rules import REFUSALS, Change, Refusal, Way, check, refusals, said
 from controlplane.deliveries.states import FREEZE, SPLIT, By, Hold, State, What
 from controlplane.deliveries.timing import freezes, schedules
 from controlplane.policies import publication
@@ -99,7 +100,7 @@ def _is_known(delivery: Delivery, wanted: TransitionRequest) -> bool:
     return wanted.what is What.HOLD and delivery.state == State.HOLDING and not delivery.good_looks and codes == held
 
 
-def _lost(delivery: Delivery, error: Conflict) -> Delivery:
+def _lost(delivery: Delivery, error: Refusal) -> Delivery:
     log.info("delivery.look_lost", delivery=delivery.pk, why=str(error))
     return selectors.delivery(delivery.pk)
 
@@ -117,7 +118,7 @@ def stopped(delivery: Delivery, stop: StopValue, now: datetime | None = None) ->
 def _moved(delivery: Delivery, wanted: TransitionRequest, now: datetime | None) -> Delivery:
     try:
         return move_and_tell(delivery, wanted, now)
-    except Conflict as error:
+    except REFUSALS as error:
         return _lost(delivery, error)
 
 
@@ -141,8 +142,8 @@ def tick(delivery: Delivery, now: datetime | None = None) -> Delivery:
     return delivery if wanted is None else _moved(delivery, wanted, now)
 
 
-def _system(what: What, why: str) -> TransitionRequest:
-    return TransitionRequest(what, By.SYSTEM, SYSTEM, why)
+def _system(what: What, why: str, asked: Callable[[], None] | None = None) -> TransitionRequest:
+    return TransitionRequest(what, By.SYSTEM, SYSTEM, why, check=asked)
 
 
 def _due(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
@@ -170,13 +171,14 @@ def _ready(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest |
         return _system(What.MISS, f"v{live.number} is live by now")
     if delivery.starts_at is None or plan.start is None or now < delivery.starts_at:
         return None
-    refused = refusals(Change(Way.START, delivery.policy, SYSTEM, delivery=delivery, at=now))
+    change = Change(Way.START, delivery.policy, SYSTEM, delivery=delivery, at=now)
+    refused = refusals(change)
     if schedules.is_missed(delivery.starts_at, plan.start.latest_s, now):
         why = "; ".join(map(said, refused))
         return _system(What.MISS, why or f"not started within {plan.start.latest_s} s of its time")
     if refused:
         return None
-    return _system(What.START, f"its time, {plan.start.at.replace('T', ' ')} {plan.start.zone}")
+    return _system(What.START, f"its time, {plan.start.at.replace('T', ' ')} {plan.start.zone}", partial(check, change))
 
 
 def _arming(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:

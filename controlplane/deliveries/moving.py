@@ -4,6 +4,7 @@ Redis is written afterwards: what is lost there, republish_missing brings back.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -47,6 +48,7 @@ class TransitionRequest:
     memory: Memory | None = None  # of the judge
     emergency: str = ""  # why an administrator goes without approvals
     pairs: int = 0  # of blocks, that EXTEND adds
+    check: Callable[[], None] | None = None  # raises what the rules have against it, as they are when it happens
 
 
 def clock_s(delivery: Delivery, now: datetime) -> float:
@@ -81,6 +83,9 @@ def move(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = N
     except states.Refused as error:
         raise Conflict(str(error), kind="state", current=delivery.etag) from None
     with transaction.atomic():
+        versions.hold(delivery.policy.name)
+        if wanted.check is not None:
+            wanted.check()
         if not _claim(delivery, before, after, wanted, now):
             raise moved(delivery)
         _effects(delivery, State(after.state), wanted)

@@ -60,6 +60,7 @@ class Change:
 
 
 Refusal = PermissionDenied | Conflict | PolicyInvalid
+REFUSALS = (PermissionDenied, Conflict, PolicyInvalid)
 
 
 def check(change: Change) -> None:

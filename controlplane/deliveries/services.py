@@ -1,5 +1,8 @@
 """What people do with deliveries. Each function is one transaction, then Redis."""
 
+from collections.abc import Callable
+from functools import partial
+
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 
@@ -22,7 +25,7 @@ from controlplane.deliveries.rules import (
     refusals,
     said,
 )
-from controlplane.deliveries.states import TABLE, By, State, What
+from controlplane.deliveries.states import By, State, What
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import Conflict, PolicyInvalid
@@ -195,19 +198,23 @@ def overtake(policy: Policy, what: What, actor: Actor, why: str, *, allowed: boo
 def _as_the_rules_allow(
     way: Way, delivery: Delivery, what: What, actor: Actor, reason: str, if_match: str | None, pairs: int = 0
 ) -> Delivery:
-    """The state is looked at first: what it does not allow needs no rule."""
-    _check_etag(delivery, if_match)
-    if (what, State(delivery.state)) in TABLE:
-        check(Change(way, delivery.policy, actor, delivery=delivery))
-    return _by_person(delivery, what, actor, reason, if_match, pairs)
+    """What the state does not allow needs no rule."""
+    asked = partial(check, Change(way, delivery.policy, actor, delivery=delivery))
+    return _by_person(delivery, what, actor, reason, if_match, pairs, asked)
 
 
 def _by_person(
-    delivery: Delivery, what: What, actor: Actor, reason: str, if_match: str | None, pairs: int = 0
+    delivery: Delivery,
+    what: What,
+    actor: Actor,
+    reason: str,
+    if_match: str | None,
+    pairs: int = 0,
+    asked: Callable[[], None] | None = None,
 ) -> Delivery:
     _check_etag(delivery, if_match)
     reason = reason.replace("\x00", "").strip()[: drafts.REASON_MAX]
-    return move_and_tell(delivery, TransitionRequest(what, By.PERSON, actor, reason, pairs=pairs))
+    return move_and_tell(delivery, TransitionRequest(what, By.PERSON, actor, reason, pairs=pairs, check=asked))
 
 
 def _check_etag(delivery: Delivery, if_match: str | None) -> None:

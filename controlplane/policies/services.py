@@ -182,8 +182,8 @@ def _publish(
     check_base(draft, live)
     if documents.values_of(document) == documents.values_of(live.upgraded):  # older ones lack newer parameters
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to publish")
-    deliveries.check(deliveries.Change(deliveries.Way.PUBLISH, policy, actor, document, emergency=emergency))
-    return _store(policy, live, document, actor, reason, draft=draft, abort_open=abort_open, emergency=emergency)
+    change = deliveries.Change(deliveries.Way.PUBLISH, policy, actor, document, emergency=emergency)
+    return _store(change, live, document, reason, draft=draft, abort_open=abort_open)
 
 
 def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:
@@ -202,7 +202,6 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
             mine=target.upgraded,
             current=live.etag,
         )
-    deliveries.check(deliveries.Change(deliveries.Way.ROLL_BACK, policy, actor))
     # Limits may be narrower by now: a document that is no longer valid must not reach a router.
     document = check_document(target.upgraded)
     if documents.values_of(document) == documents.values_of(live.upgraded):
@@ -211,25 +210,28 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
         message = f"v{to_number} was never live: only a delivery brings it there"
         raise PolicyInvalid("that version cannot come back", (Problem("to", to_number, message),))
     with publication.subscribed() as waiter:
-        return _tell_routers(_store(policy, live, document, actor, reason, rollback_of=to_number), waiter)
+        change = deliveries.Change(deliveries.Way.ROLL_BACK, policy, actor)
+        return _tell_routers(_store(change, live, document, reason, rollback_of=to_number), waiter)
 
 
 def _store(
-    policy: Policy,
+    change: deliveries.Change,
     live: PolicyVersion,
     document: JsonObject,
-    actor: Actor,
     reason: str,
     *,
     draft: Draft | None = None,
     rollback_of: int | None = None,
     abort_open: bool = True,
-    emergency: str = "",
 ) -> PolicyVersion:
-    """Claim the draft, end the open delivery, add the version, write the audit entry: in one transaction."""
+    """Ask the rules, claim the draft, end the open delivery, add the version, write the audit entry: in one
+    transaction, in which nobody else changes the policy or its rules."""
+    policy, actor, emergency = change.policy, change.actor, change.emergency
     what = What.OVERTAKE if rollback_of is None else What.ROLL_BACK
     try:
         with transaction.atomic():
+            versions.hold(policy.name)
+            deliveries.check(change)
             if draft is not None and not Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()[0]:
                 raise moved(policy, draft.upgraded)
             deliveries.overtake(policy, what, actor, reason, allowed=abort_open)

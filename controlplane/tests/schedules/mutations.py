@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from django.utils import timezone
 
+from controlplane.deliveries import services as deliveries
 from fleet import jobs, ordered_write
 
 TakeOut = Callable[[pytest.MonkeyPatch], None]
@@ -28,7 +29,19 @@ def read_before_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ordered_write, "read_in_order", in_two_steps)
 
 
-PUBLICATION: dict[str, TakeOut] = {each.__name__: each for each in (plain_set, read_before_order)}
+def rules_not_asked(patch: pytest.MonkeyPatch) -> None:
+    """There are rules, and no door asks them."""
+    patch.setattr(deliveries, "check", lambda change: None)
+
+
+PUBLICATION: dict[str, TakeOut] = {
+    each.__name__: each
+    for each in (
+        plain_set,
+        read_before_order,
+        rules_not_asked,
+    )
+}
 
 
 def unfenced_end(patch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import redis
 from django.core.exceptions import PermissionDenied
 from django.db import DatabaseError
 from django.db.models import F
+from django.utils import timezone
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
@@ -14,7 +16,9 @@ from controlplane.audit.services import Actor as Person
 from controlplane.deliveries import selectors as deliveries
 from controlplane.deliveries import services as delivering
 from controlplane.deliveries.judge import step as judge
-from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.models import Delivery, Freeze
+from controlplane.deliveries.timing.freezes import FreezeRule
+from controlplane.deliveries.timing.freezing import add_freeze, remove_freeze
 from controlplane.keys import publishing as keys
 from controlplane.keys import services as key_services
 from controlplane.keys.models import ApiKey
@@ -30,6 +34,7 @@ from router.policy.schema import document as documents
 
 ADA = Person("user", "ada", is_admin=True)
 OTTO = Person("user", "otto")
+VERA = Person("user", "vera")
 WHY = "less prefill on warm instances"
 PLAN = {
     "steps": [
@@ -41,7 +46,8 @@ PLAN = {
 STEERING = (delivering.pause, delivering.resume, delivering.advance, delivering.abort)
 EXPECTED = (PolicyError, PermissionDenied, redis.RedisError, DatabaseError)
 HEARD = ("", redis_keys.policy_key(POOL), redis_keys.policy_key(POOL), redis_keys.fleet_key(POOL), redis_keys.API_KEYS)
-DECIDING = ("publisher", "publisher", "rollback", "proposer", "steering", "judge")
+DECIDING = ("publisher", "publisher", "rollback", "proposer", "approver", "steering", "judge")
+DIRECT = {1: Direct.NEVER, 4: Direct.ADMIN}  # by the choice of new rules
 MOST_ACTORS = 5
 # Between two looks. No sum of them is within seconds of a time in the plan or the code, so that it does not matter how
 # long the schedule itself takes.
@@ -127,6 +133,13 @@ class PublicationMachine(RuleBasedStateMachine):
             self.proposed = True
             self.begin("start", lambda: delivering.start(made, OTTO, WHY), writes)
 
+    def _approver(self, choice: int, writes: int) -> None:
+        """Somebody else, or who proposed it; then it is started, which may be too early."""
+        held = deliveries.open_delivery(self.world.policy) if self.proposed else None
+        if held is not None:
+            self.by_hand(lambda: delivering.approve(held, OTTO if choice % 2 else VERA))
+            self.begin("start", lambda: delivering.start(deliveries.delivery(held.pk), OTTO, WHY), writes)
+
     def _steering(self, choice: int, writes: int) -> None:
         held = deliveries.open_delivery(self.world.policy) if self.proposed else None
         if held is not None:
@@ -186,8 +199,18 @@ class PublicationMachine(RuleBasedStateMachine):
         self.world.lose_redis()
 
     def _new_rules(self, choice: int) -> None:
-        rules = {"direct": Direct.NEVER if choice == 1 else Direct.ALLOWED, "approvals_needed": int(choice == 2)}
+        rules = {"direct": DIRECT.get(choice, Direct.ALLOWED), "approvals_needed": int(choice == 2)}
         self.by_hand(lambda: delivering.set_rules(self.policy(), ADA, WHY, **rules))
+        self.by_hand(self._freeze if choice == 3 else self._thaw)
+
+    def _freeze(self) -> None:
+        today = timezone.now()
+        start, end = (f"{today + timedelta(days=days):%Y-%m-%dT00:00}" for days in (-1, 2))
+        add_freeze(FreezeRule("audit", (), start, end, "UTC", reason=WHY), ADA)
+
+    def _thaw(self) -> None:
+        for row in Freeze.objects.filter(removed_at=None):
+            remove_freeze(row, ADA)
 
     def policy(self) -> Policy:
         return selectors.policy(self.world.policy.name)

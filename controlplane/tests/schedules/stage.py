@@ -11,6 +11,7 @@ from controlplane.keys.models import ApiKey, new_secret
 from controlplane.policies import services, versions
 from controlplane.policies.models import Policy
 from controlplane.tests.schedules import database, seams
+from controlplane.tests.schedules.allowed import Facts
 from controlplane.tests.schedules.routers import ScheduledRouter
 from controlplane.tests.schedules.scheduler import Scheduler
 from controlplane.tests.schedules.timeline import Timeline
@@ -68,6 +69,7 @@ class World:
         self.scheduler = Scheduler(stage.threads, self.look)
         self._make()
         seams.touched.clear()
+        self.facts = Facts.read(self.policy)
         self.read_database()
 
     def _make(self) -> None:
@@ -77,6 +79,7 @@ class World:
             document = documents.apply_overrides(documents.default(), {"classes.heavy_new_tokens": tokens})
             version = versions.add_version(self.policy, document, SYSTEM, "an older version")
             versions.go_live(version, version.number - 1)
+        self.policy.refresh_from_db()
         ready = {"state": State.READY, "url": "http://127.0.0.1:1", "epoch": 1}
         Instance.objects.create(pool=self.pool, name=f"{POOL}-0", ordinal=0, **ready)
 
@@ -90,6 +93,8 @@ class World:
         """True when what decides requests has changed."""
         pool = Pool.objects.get(name=POOL)
         policy = Policy.objects.get(name=pool.policy)
+        before, self.facts = self.facts, Facts.read(policy)
+        self.facts.check(policy, before)
         delivery = policy.deliveries.order_by("-pk").select_related("base", "candidate").first()
         self.keys.says(frozenset(str(pk) for pk in ApiKey.objects.filter(revoked_at=None).values_list("pk", flat=True)))
         self.fleets.says(tuple(Instance.objects.order_by("ordinal").values_list("name", "epoch")))
