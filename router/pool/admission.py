@@ -22,7 +22,6 @@ CODES = (
     *("saturated", "queue_timeout", "deadline_exceeded", "deadline_unmeetable", "no_instance_ready"),
     *STRATEGY_REFUSALS,
 )
-MAX_RETRY_AFTER_S = 120  # the departure rate predicts little beyond
 
 State = Literal["deciding", "queued", "woken", "admitted", "refused", "abandoned"]
 
@@ -70,7 +69,7 @@ class Admission:
         entry = self._entry
         if decision.instance and (entry is not None or not len(self._queue)):
             if entry is not None:
-                self._queue.admitted(entry, now)
+                self._queue.admitted(entry)
             self.state = "admitted"
             return decision
         self._policy = policy
@@ -104,7 +103,7 @@ class Admission:
         """Refuse early when the queue moves too slowly for the deadline; never after a wakeup."""
         if self._deadline is None:
             return None
-        wait_s = self._queue.expected_wait_s(entry.request_class, now)
+        wait_s = self._queue.expected_wait_s(entry, now)
         if wait_s is None or now + wait_s <= self._deadline:
             return None
         left_ms = max(0.0, self._deadline - now) * 1000
@@ -160,8 +159,8 @@ class Admission:
         return Refusal(code, status or policy["admission.refuse_status"], reason, after)
 
     def _retry_after_s(self, now: float) -> int:
-        """When the queue will have emptied at its present rate, but no earlier than the policy says."""
+        """When a request that joined now would have its turn, but no earlier than the policy says."""
         assert self._entry is not None  # noqa: S101 - narrows the type: it has joined, or wanted to
         least: int = self._policy["admission.retry_after_s"]
-        wait_s = self._queue.expected_wait_s(self._entry.request_class, now)
-        return least if wait_s is None else max(least, min(MAX_RETRY_AFTER_S, math.ceil(wait_s)))
+        wait_s = self._queue.expected_wait_s(self._entry, now)
+        return least if wait_s is None else max(least, math.ceil(wait_s))

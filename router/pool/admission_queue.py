@@ -7,7 +7,6 @@ tenant without waiting requests starts at the present time: idle time earns no c
 first served.
 """
 
-import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,13 +14,11 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from router.policy.types import CLASSES, RequestClass
+from router.pool.drain_rate import DrainRate
 
 PASSES = 8  # entries that are offered the same capacity, one after the other, before the offer lapses
 IDLE_TENANTS = 1024  # clocks kept of tenants without a waiting request
-
-
-MEMORY_S = 10.0  # time constant of forgetting
-ENOUGH = 3.0  # departures remembered before there is a rate
+MAX_WAIT_S = 120.0  # the drain rate predicts little beyond
 
 
 class QueueFull(Exception):
@@ -39,6 +36,7 @@ class QueueEntry:
     on_wakeup: Callable[[], None] | None = None  # while it waits
     offer: "CapacityOffer | None" = None  # from its wakeup until it has used the capacity or passed it on
     charge: float = 0.0  # what its class was charged
+    turn: tuple[float, float] = (0.0, 0.0)  # of its class and of its tenant, by their clocks, when it was woken
 
 
 @dataclass(slots=True)
@@ -52,26 +50,33 @@ class CapacityOffer:
 class ClassQueue:
     """The waiting requests of one class."""
 
-    __slots__ = ("_clock", "_clocks", "_tenants", "time")
+    __slots__ = ("_clock", "_clocks", "_costs", "_tenants", "time")
 
     def __init__(self) -> None:
         self.time = 0.0  # of the class: requests by share
         self._clock = 0.0  # of the tenants: tokens
         self._clocks: dict[str, float] = {}
         self._tenants: dict[str, list[tuple[int, QueueEntry]]] = {}
+        self._costs: dict[str, float] = {}  # of what waits
+
+    def __len__(self) -> int:
+        return sum(map(len, self._tenants.values()))
 
     def put(self, entry: QueueEntry) -> None:
         waiting = self._tenants.get(entry.tenant)
         if waiting is None:
             waiting = self._tenants[entry.tenant] = []
             self._clocks[entry.tenant] = max(self._clocks.get(entry.tenant, 0.0), self._clock)
+            self._costs[entry.tenant] = 0.0
         insort(waiting, (entry.order, entry))
+        self._costs[entry.tenant] += entry.cost
 
     def drop(self, entry: QueueEntry) -> None:
         waiting = self._tenants[entry.tenant]
         waiting.remove((entry.order, entry))
+        self._costs[entry.tenant] -= entry.cost
         if not waiting:
-            del self._tenants[entry.tenant]
+            del self._tenants[entry.tenant], self._costs[entry.tenant]
             self._forget()
 
     def _forget(self) -> None:
@@ -89,41 +94,29 @@ class ClassQueue:
                     return entry
         return None
 
-    def charge(self, entry: QueueEntry) -> None:
-        self._clock = max(self._clock, self._clocks[entry.tenant])
+    def ahead(self, tenant: str) -> float:
+        """Entries that come before one that this tenant adds now; of another tenant's as many as its tokens allow."""
+        own = self._tenants.get(tenant, ())
+        turn = self._clocks[tenant] + self._costs[tenant] if own else max(self._clocks.get(tenant, 0.0), self._clock)
+        others = (name for name in self._tenants if name != tenant)
+        return len(own) + sum(len(self._tenants[name]) * self._part(name, turn) for name in others)
+
+    def _part(self, tenant: str, turn: float) -> float:
+        """Of this tenant's entries, those that come before this time of the tenants' clock."""
+        return min(1.0, max(0.0, (turn - self._clocks[tenant]) / max(self._costs[tenant], 1.0)))
+
+    def charge(self, entry: QueueEntry) -> float:
+        """The tenant's clock before."""
+        turn = self._clocks[entry.tenant]
         self._clocks[entry.tenant] += entry.cost
+        return turn
+
+    def admitted(self, entry: QueueEntry) -> None:
+        self._clock = max(self._clock, entry.turn[1])
 
     def refund(self, entry: QueueEntry) -> None:
         if entry.tenant in self._clocks:
             self._clocks[entry.tenant] -= entry.cost
-
-
-class DepartureRate:
-    """Rate of departures from the queue, for `Retry-After` and deadlines: counted with exponential forgetting."""
-
-    __slots__ = ("_at", "_began", "_count")
-
-    def __init__(self) -> None:
-        self._count = 0.0
-        self._at = 0.0
-        self._began: float | None = None  # the first departure; a younger memory covers less time
-
-    def left(self, now: float) -> None:
-        if self._began is None or self._faded(now) < 0.01:
-            self._began, self._count = now, 0.0
-        self._count = self._faded(now) + 1.0
-        self._at = now
-
-    def rate(self, now: float) -> float | None:
-        """Departures per second; None while too few are remembered."""
-        count = self._faded(now)
-        if self._began is None or count < ENOUGH:
-            return None
-        seen_s = MEMORY_S * (1.0 - math.exp(-(now - self._began) / MEMORY_S))
-        return count / max(seen_s, 0.001)
-
-    def _faded(self, now: float) -> float:
-        return self._count * math.exp(-(now - self._at) / MEMORY_S)
 
 
 class AdmissionQueue:
@@ -131,7 +124,7 @@ class AdmissionQueue:
         self._orders = count(1)
         self._queues: dict[RequestClass, ClassQueue] = {name: ClassQueue() for name in CLASSES}
         self._clock = 0.0
-        self._departures = {name: DepartureRate() for name in CLASSES}
+        self._drain = DrainRate()
         self.shares: Mapping[RequestClass, float] = dict.fromkeys(CLASSES, 1.0)
         self.waiting: Counter[RequestClass] = Counter()  # includes those that were woken and have not resumed yet
         self._total = 0
@@ -179,12 +172,23 @@ class AdmissionQueue:
             self._refund(entry)
             self._pass_on(offer, entry)
 
-    def admitted(self, entry: QueueEntry, now: float) -> None:
-        """It uses the capacity that it was offered; `now` is any clock of seconds."""
-        self._departures[entry.request_class].left(now)
+    def admitted(self, entry: QueueEntry) -> None:
+        """It uses the capacity that it was offered; the present time moves on to its turn, which it does not for one
+        that was woken in vain."""
+        self._clock = max(self._clock, entry.turn[0])
+        self._queues[entry.request_class].admitted(entry)
         offer, entry.offer = entry.offer, None
         if offer is not None and offer.more:
             self._wake(CapacityOffer(more=True))
+
+    def began(self, now: float) -> None:
+        """A request is sent to an instance, whether it has waited or not; `now` is any clock of seconds."""
+        self._drain.began(now)
+
+    def ended(self, now: float) -> None:
+        """A request that began has ended, and its instance has capacity for another one."""
+        self._drain.ended(now)
+        self.wake()
 
     def wake(self) -> None:
         """One instance has capacity for one more request."""
@@ -203,10 +207,23 @@ class AdmissionQueue:
         while self._wake(CapacityOffer(more=False)):
             pass
 
-    def expected_wait_s(self, request_class: RequestClass, now: float) -> float | None:
-        """For a request that joins now, by the rate of departures; None while that is unknown."""
-        rate = self._departures[request_class].rate(now)
-        return None if rate is None else (self.waiting[request_class] + 1) / rate
+    def expected_wait_s(self, entry: QueueEntry, now: float) -> float | None:
+        """If it joined now, by what is ahead of it and the drain rate; None while that is unknown."""
+        turn_s = self._drain.turn_s(now)
+        return None if turn_s is None else min(MAX_WAIT_S, (self._ahead(entry) + 1.0) * turn_s)
+
+    def _ahead(self, entry: QueueEntry) -> float:
+        name = entry.request_class
+        queue = self._queues[name]
+        ahead = queue.ahead(entry.tenant)
+        begins = queue.time if len(queue) else max(queue.time, self._clock)
+        turn = begins + ahead / self._share(name)
+        others = ((other, self._queues[other]) for other in CLASSES if other != name)
+        earlier = (min(len(one), max(0.0, (turn - one.time) * self._share(other))) for other, one in others)
+        return len(self._woken) + ahead + sum(earlier)
+
+    def _share(self, request_class: RequestClass) -> float:
+        return max(self.shares[request_class], 1e-6)
 
     def _put(self, entry: QueueEntry, again: bool) -> None:
         queue = self._queues[entry.request_class]
@@ -237,10 +254,9 @@ class AdmissionQueue:
         if entry is None or entry.on_wakeup is None:
             return False
         queue = self._queues[entry.request_class]
-        self._clock = max(self._clock, queue.time)
-        entry.charge = 1.0 / max(self.shares[entry.request_class], 1e-6)
+        entry.turn = queue.time, queue.charge(entry)
+        entry.charge = 1.0 / self._share(entry.request_class)
         queue.time += entry.charge
-        queue.charge(entry)
         queue.drop(entry)
         entry.offer = self._woken[entry] = offer
         entry.on_wakeup()

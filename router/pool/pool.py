@@ -13,7 +13,7 @@ from router.policy.serves import able
 from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RequestClass, RoutingRequest
 from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
-from router.pool.endpoint import Endpoint
+from router.pool.endpoint import Endpoint, Lease
 from router.pool.fleet_view import FleetView
 from router.pool.kv_event_state import KvEventState
 from router.pool.rollout import SplitState, read_candidate, read_version
@@ -165,6 +165,11 @@ class Pool:
             known.update(instance)
             return known
         return Endpoint(instance)
+
+    def lease(self, endpoint: Endpoint, tokens: int) -> Lease:
+        """`with` it, a request with this many new tokens counts as sent there, and as one that holds up the queue."""
+        self.queue.began(perf_counter())
+        return endpoint.lease(tokens, lambda: self.queue.ended(perf_counter()))
 
     def limit_index(self) -> None:
         """An instance holds no more chunks than its KV cache."""

@@ -128,7 +128,7 @@ class Proxy:
         endpoint = pool.endpoints[decision.instance]
         attempt, outcome = Attempt(endpoint.id), call.outcome
         outcome.attempts.append(attempt)
-        with endpoint.lease(0 if decision.prefill else decision.new_tokens, pool.queue.wake) as lease:
+        with pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens) as lease:
             self._sessions.sent(call, endpoint)
             connection: EngineResponse | None = None
             try:

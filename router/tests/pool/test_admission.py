@@ -89,6 +89,7 @@ async def test_a_request_that_waited_for_as_long_as_its_class_may_is_refused(wor
 @pytest.mark.parametrize("header", ["x-weir-deadline-ms", "x-request-deadline-ms"])
 async def test_a_request_whose_deadline_passes_while_it_waits_is_not_started(world, header):
     w = await world(hang, admission__max_inflight_per_instance=1)
+    w.router.pools.get("demo").queue.expected_wait_s = lambda entry, now: None
     running, asked = await saturated(w, **{header: "100"})
     refused = await asked
     assert (refused.status_code, refused.json()["error"]["code"]) == (504, "deadline_exceeded")
@@ -108,7 +109,7 @@ async def test_a_deadline_that_the_queue_cannot_meet_is_refused_at_once_and_told
     running, waiting = await saturated(w)
     queue = w.router.pools.get("demo").queue
     await w.until(lambda: len(queue) == 1)
-    queue.expected_wait_s = lambda request_class, now: 30.0
+    queue.expected_wait_s = lambda entry, now: 30.0
     refused = await w.ask(headers={"x-weir-deadline-ms": "5000"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "deadline_unmeetable")
     assert refused.headers["retry-after"] == "30"
@@ -142,7 +143,7 @@ async def test_of_two_clients_in_the_queue_the_one_that_asks_less_is_not_made_to
         entry = queue.entry("warm", tenant, 10.0)
         await wait(queue, entry)
         order.append(tenant)
-        queue.admitted(entry, 0.0)
+        queue.admitted(entry)
         queue.wake()
 
     greedy = [asyncio.ensure_future(stand("greedy")) for _ in range(10)]

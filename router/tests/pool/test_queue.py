@@ -1,13 +1,12 @@
 """The queue: its order, that no request starves and no capacity is lost, whichever request leaves and when."""
 
 import asyncio
-import itertools
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.pool.admission_queue import IDLE_TENANTS, AdmissionQueue, DepartureRate, QueueFull
+from router.pool.admission_queue import IDLE_TENANTS, AdmissionQueue, QueueFull
 from router.tests.pool.waiting import wait
 
 CLASSES = ("warm", "medium", "heavy")
@@ -40,7 +39,7 @@ class Server:
         self.free -= 1
         self.served.append(name)
         if entry is not None:
-            self.queue.admitted(entry, 0.0)
+            self.queue.admitted(entry)
 
     def release(self, wake=True):
         self.free += 1
@@ -157,7 +156,7 @@ async def test_capacity_that_the_first_cannot_use_goes_to_the_next():
     async def easy():
         await wait(queue, second, 10)
         took.append("second")
-        queue.admitted(second, 0.0)
+        queue.admitted(second)
 
     waiting = [asyncio.ensure_future(picky()), asyncio.ensure_future(easy())]
     await settle()
@@ -251,29 +250,18 @@ async def play(steps):
     assert len(queue) == 0
 
 
-@settings(deadline=None)
-@given(st.lists(st.floats(0.01, 5.0), min_size=4, max_size=200))
-def test_the_departure_rate_lies_between_the_slowest_and_the_fastest(pauses):
-    departures, now = DepartureRate(), 0.0
-    for at in itertools.accumulate(pauses):
-        departures.left(at)
-        now = at
-    rate = departures.rate(now)
-    assert rate is None or rate > 0
-    if rate is not None:
-        assert rate <= (len(pauses)) / max(pauses[-1], 1e-3) * 10 + len(pauses) / min(pauses)
+async def order_of(look_again):
+    server = Server(AdmissionQueue())
+    server.queue.shares = {"warm": 1.0, "medium": 0.5, "heavy": 0.25}
+    await enqueue(server, *((f"warm{i}", "warm") for i in range(3)))
+    await serve(server, 1)
+    if look_again:
+        server.queue.look_again()
+        await settle()
+    await enqueue(server, ("medium", "medium"), ("heavy", "heavy"))
+    await serve(server, 4)
+    return server.served
 
 
-def test_a_steady_departure_rate_is_measured_as_it_is():
-    departures = DepartureRate()
-    assert departures.rate(0.0) is None
-    for i in range(200):
-        departures.left(i * 0.5)
-    assert departures.rate(99.5) == pytest.approx(2.0, rel=0.1)
-
-
-def test_a_queue_that_stood_still_has_no_departure_rate():
-    departures = DepartureRate()
-    for i in range(20):
-        departures.left(i * 0.1)
-    assert departures.rate(200.0) is None
+async def test_a_request_that_is_woken_in_vain_changes_no_order():
+    assert await order_of(look_again=True) == await order_of(look_again=False)

@@ -154,7 +154,7 @@ class TimedProxy(proxy.Proxy):
 
     async def _attempt(self, call: Call, decision: Any, *_: Any) -> bool:
         endpoint = call.pool.endpoints[decision.instance]
-        with endpoint.lease(decision.new_tokens, call.pool.queue.wake) as lease:
+        with call.pool.lease(endpoint, decision.new_tokens) as lease:
             self._sessions.sent(call, endpoint)
             self.admitted[call.id] = asyncio.get_running_loop().time()
             await asyncio.sleep(self.services[call.id])
@@ -170,6 +170,7 @@ def virtual_time() -> Iterator[VirtualLoop]:
         patch.setattr(proxy, "time", clock)
         patch.setattr(admit, "time", clock)
         patch.setattr(pool_module, "random", lambda: DRAW)
+        patch.setattr(pool_module, "perf_counter", loop.time)
         yield loop
     loop.close()
 
@@ -243,15 +244,15 @@ def test_a_scripted_scenario_ends_the_same_in_both() -> None:
     warm, heavy = 50, 400
     requests = scripted(
         (0.0, warm, 4.0, None),
-        (0.125, heavy, 1.0, None),
-        (0.25, warm, 1.0, None),
-        (0.375, warm, 1.0, 1.0),
+        (0.125, warm, 1.0, 1.0),
+        (0.25, heavy, 1.0, None),
+        (0.375, warm, 1.0, None),
         (0.5, warm, 1.0, None),
     )
     fates = same(requests, policy("least_requests", **NARROW))
-    assert [one.code for one in fates] == ["", "", "queue_timeout", "deadline_exceeded", "saturated"]
-    assert fates[1].queued_s == fates[0].over_s - requests[1].at_s
-    assert fates[2].queued_s == 2.5
+    assert [one.code for one in fates] == ["", "deadline_exceeded", "", "queue_timeout", "saturated"]
+    assert fates[2].queued_s == fates[0].over_s - requests[2].at_s
+    assert fates[3].queued_s == 2.5
 
 
 def test_a_deadline_that_the_queue_cannot_meet_is_refused_at_once_in_both() -> None:

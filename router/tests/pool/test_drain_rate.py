@@ -1,0 +1,203 @@
+"""What a waiting or refused request is told: how long the queue takes to its turn, by how fast slots become free."""
+
+import heapq
+import itertools
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.pool.admission_queue import MAX_WAIT_S, AdmissionQueue
+from router.pool.drain_rate import DrainRate
+
+CLASSES = ("warm", "medium", "heavy")
+EVENTS = st.lists(st.tuples(st.sampled_from(["began", "ended", "waits"]), st.floats(0.0, 5000.0)), max_size=60)
+
+
+def played(events, queue):
+    """The time after these events; nothing ends that has not begun."""
+    now, running = 0.0, 0
+    for what, pause in events:
+        now += pause
+        if what == "began":
+            queue.began(now)
+            running += 1
+        elif what == "ended" and running:
+            queue.ended(now)
+            running -= 1
+    return now
+
+
+def waiting(queue, request_class="warm", tenant="", cost=1.0):
+    entry = queue.entry(request_class, tenant, cost)
+    queue.join(entry, 10_000, lambda: None)
+    return entry
+
+
+@settings(deadline=None)
+@given(EVENTS, st.lists(st.tuples(st.sampled_from(CLASSES), st.sampled_from("ab"), st.floats(1.0, 1e6)), max_size=20))
+def test_an_expected_wait_is_finite_and_grows_with_the_queue(events, joining):
+    queue = AdmissionQueue()
+    now = played(events, queue)
+    asking = [queue.entry(name, tenant) for name in CLASSES for tenant in "ab"]
+    before = [queue.expected_wait_s(entry, now) for entry in asking]
+    for name, tenant, cost in joining:
+        waiting(queue, name, tenant, cost)
+        after = [queue.expected_wait_s(entry, now) for entry in asking]
+        for entry, old, new in zip(asking, before, after, strict=True):
+            assert (old is None) == (new is None)
+            assert new is None or (0.0 <= new <= MAX_WAIT_S and math.isfinite(new))
+            if new is not None and (entry.request_class, entry.tenant) == (name, tenant):
+                assert new >= old
+        before = after
+
+
+@settings(deadline=None)
+@given(st.integers(1, 64), st.floats(0.01, 60.0), st.floats(0.0, 1.0))
+def test_a_steady_drain_is_measured_within_a_factor_of_two(slots, held_s, jitter):
+    drain, numbers = DrainRate(), random.Random(1)
+    ends = []
+    for number in range(slots):
+        drain.began(0.0)
+        heapq.heappush(ends, held_s * (number + 1) / slots)
+    for _ in range(max(100, 5 * slots)):
+        now = heapq.heappop(ends)
+        drain.ended(now)
+        drain.began(now)
+        heapq.heappush(ends, now + held_s * numbers.uniform(1 - jitter, 1 + jitter))
+    assert held_s / slots / 2 <= drain.turn_s(now) <= held_s / slots * 2
+
+
+def test_nothing_is_known_before_a_request_was_in_flight():
+    assert DrainRate().turn_s(5.0) is None
+
+
+def test_before_any_request_has_ended_those_in_flight_are_taken_for_halfway():
+    drain = DrainRate()
+    for _ in range(4):
+        drain.began(10.0)
+    assert drain.turn_s(11.0) == pytest.approx(2.0 / 4)
+
+
+def test_the_wait_grows_with_the_silence_up_to_the_longest_that_is_told():
+    queue = AdmissionQueue()
+    played([("began", 0.0)] * 4 + [("ended", 0.5), ("began", 0.0)] * 40, queue)
+    waiting(queue)
+    told = [queue.expected_wait_s(queue.entry("warm"), 20.0 + silence) for silence in (0, 5, 20, 60, 1e4, 1e9)]
+    assert told == sorted(told)
+    assert told[0] == pytest.approx(2 * 0.5, rel=0.2)
+    assert told[-1] == MAX_WAIT_S
+
+
+def test_an_idle_hour_is_not_taken_for_a_slow_drain():
+    drain = DrainRate()
+    played([("began", 0.0), ("ended", 1.0)] * 20, drain)
+    drain.began(3600.0)
+    assert drain.turn_s(3600.0) == pytest.approx(1.0, rel=0.1)
+
+
+def test_twice_the_instances_halve_the_wait_at_once():
+    drain = DrainRate()
+    now = played([("began", 0.0)] * 8 + [("ended", 0.25), ("began", 0.0)] * 80, drain)
+    before = drain.turn_s(now)
+    for _ in range(8):
+        drain.began(now)
+    assert drain.turn_s(now) == pytest.approx(before / 2)
+
+
+def test_a_request_waits_for_what_its_share_lets_come_before_it():
+    queue = AdmissionQueue()
+    queue.shares = {"warm": 4.0, "medium": 2.0, "heavy": 1.0}
+    played([("began", 0.0), ("ended", 1.0), ("began", 0.0)], queue)
+    for _ in range(40):
+        waiting(queue, "warm")
+    told = {name: queue.expected_wait_s(queue.entry(name), 1.0) for name in CLASSES}
+    assert told == pytest.approx({"warm": 41.0, "medium": 1.0, "heavy": 1.0})
+    for _ in range(4):
+        waiting(queue, "heavy")
+    assert queue.expected_wait_s(queue.entry("heavy"), 1.0) == pytest.approx(4 + 16 + 1)
+
+
+def test_a_tenants_first_request_waits_for_no_other_tenants_thousand():
+    queue = AdmissionQueue()
+    played([("began", 0.0), ("ended", 0.1), ("began", 0.0)], queue)
+    for _ in range(1000):
+        waiting(queue, tenant="many")
+    assert queue.expected_wait_s(queue.entry("warm", "one"), 0.1) == pytest.approx(0.1)
+    assert queue.expected_wait_s(queue.entry("warm", "many"), 0.1) == pytest.approx(100.1)
+
+
+class Burst:
+    """Instances with so many slots, after a minute at a third of what they can do, asked eightfold within a second."""
+
+    def __init__(self, slots, held, limit, number):
+        self.queue, self.numbers = AdmissionQueue(), random.Random(number)
+        self.held, self.limit, self.free, self.turns = held, limit, slots, 0
+        self.told, self.ratios, self.waiting = {}, [], []
+        self.events, self.orders = [], itertools.count()
+        mean = sum(held(self.numbers) for _ in range(2000)) / 2000
+        for at in itertools.takewhile(lambda at: at < 60.0, itertools.accumulate(self._pauses(3 * mean / slots))):
+            self._post(at, "asks")
+        for _ in range(8 * slots):
+            self._post(60.0 + self.numbers.random(), "asks")
+
+    def _pauses(self, mean):
+        return iter(lambda: self.numbers.expovariate(1 / mean), None)
+
+    def _post(self, at, what):
+        heapq.heappush(self.events, (at, next(self.orders), what))
+
+    def _sends(self, now):
+        self.free -= 1
+        self.queue.began(now)
+        self._post(now + self.held(self.numbers), "ends")
+
+    def _asks(self, now):
+        if self.free and not self.waiting:
+            return self._sends(now)
+        entry = self.queue.entry("warm")
+        self.told.setdefault(self.turns + len(self.waiting) + 1, []).append(
+            (now, self.queue.expected_wait_s(entry, now))
+        )
+        if len(self.waiting) < self.limit:
+            self.queue.join(entry, self.limit, lambda: None)
+            self.waiting.append(entry)
+        return None
+
+    def _ends(self, now):
+        self.free, self.turns = self.free + 1, self.turns + 1
+        self.ratios += [self._ratio(told, now - at) for at, told in self.told.pop(self.turns, ())]
+        self.queue.ended(now)
+        if self.waiting:
+            entry = self.waiting.pop(0)
+            self.queue.resume(entry)
+            self.queue.admitted(entry)
+            self._sends(now)
+
+    def _ratio(self, told, real):
+        """In whole seconds, as they are told to clients."""
+        return max(1, math.ceil(told)) / min(MAX_WAIT_S, max(1, math.ceil(real)))
+
+    def run(self):
+        while self.events:
+            now, _, what = heapq.heappop(self.events)
+            (self._asks if what == "asks" else self._ends)(now)
+        return self.ratios
+
+
+@pytest.mark.parametrize("slots", [8, 64])
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param(lambda numbers: 3.0, id="all alike"),
+        pytest.param(lambda numbers: numbers.uniform(2.0, 4.0), id="between 2 and 4 s"),
+        pytest.param(lambda numbers: numbers.expovariate(1 / 3), id="exponential"),
+        pytest.param(lambda numbers: 0.3 * math.exp(numbers.gauss(0.0, 1.0)), id="lognormal"),
+    ],
+)
+def test_in_a_burst_nine_of_ten_are_told_a_wait_within_a_factor_of_two(slots, held):
+    ratios = [ratio for number in range(4) for ratio in Burst(slots, held, 4 * slots, number).run()]
+    assert len(ratios) > 4 * 5 * slots
+    assert sum(0.5 <= ratio <= 2.0 for ratio in ratios) >= 0.9 * len(ratios)
