@@ -147,7 +147,8 @@ class Proxy:
                 return True
             except PrefillFailed as error:
                 attempt.error = tried[_prefill_of(call)] = str(error)
-                return _another_prefill(call, error, tried, left)
+                _require_another_prefill(call, error, tried, left)
+                return False
             except UpstreamError as error:
                 attribute(pool, endpoint, error)
                 attempt.error = tried[endpoint.id] = str(error)
@@ -200,12 +201,11 @@ def _prefill_of(call: Call) -> str:
     return call.outcome.offload.prefill if call.outcome.offload is not None else ""
 
 
-def _another_prefill(call: Call, error: PrefillFailed, tried: dict[str, str], left: int) -> bool:
-    """False: another prefill instance and its decoder serve the request, where the policy allows to go on without the
-    first. Else ErrorResponse."""
+def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, str], left: int) -> None:
+    """Raises ErrorResponse unless another prefill instance and its decoder may serve the request."""
     allowed = call.rules["failure.offload_fallback"] == "local" and not isinstance(error, PromptRefused)
     if allowed and left > 0 and _able(call, tried):
-        return False
+        return
     code = "prefill_timeout" if error.timed_out else "prefill_failed"
     raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
 
