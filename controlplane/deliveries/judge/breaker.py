@@ -12,6 +12,7 @@ LEAST_ENDED = 20
 LEAST_FAILED = 5  # fewer may be one client that repeats itself
 LEAST_SHARE = 0.05
 TIMES_CONTROL = 3.0
+SETTLE_S = 5.0  # after a promotion, until every router has reported since
 
 
 def window(evidence: Evidence, now: float) -> EndedCounts:
@@ -49,13 +50,38 @@ def _is_broken(ended: int, failed: int, share: float, control: float) -> bool:
     return many and share >= LEAST_SHARE and share >= TIMES_CONTROL * control
 
 
-def after_promotion(errors: int, ended: int, before: float) -> GuardFinding:
-    """While the candidate bakes: it serves everybody. `before`: the share of errors in control, as last seen."""
-    share = errors / ended if ended else 0.0
+def at_promotion(known: EndedCounts | None, now: EndedCounts) -> EndedCounts:
+    """The routers' last minute as it was at promotion. `now` counts while routers may still report from before it."""
+    if known is None:
+        return now
+    settling = now.at - known.at < SETTLE_S
+    return EndedCounts(known.at, now.candidate, now.control) if settling else known
+
+
+def older(promoted: EndedCounts, now: float) -> int:
+    """The most failures in the routers' last minute that may be from before the promotion."""
+    return promoted.candidate[1] if now - promoted.at < SETTLE_S + KEPT_S else 0
+
+
+def share_of(counts: EndedCounts) -> float:
+    """Of the candidate's requests that failed; 0 where they are too few to say."""
+    ended, failed = counts.candidate
+    return failed / ended if ended >= LEAST_ENDED else 0.0
+
+
+def after_promotion(errors: int, ended: int, before: float, older: int = 0) -> GuardFinding:
+    """While the candidate bakes: it serves everybody. Errors and ended requests are those of the last minute.
+
+    `before`: the share of errors that was usual before. `older`: errors that may be from before the promotion, which
+    nobody can tell apart: they are not the candidate's.
+    """
+    failed = max(0, errors - older)
+    share = failed / ended if ended else 0.0
+    excuse = f", {min(older, errors)} of them perhaps before the promotion" if older else ""
     return GuardFinding(
         metric="breaker",
-        verdict="fail" if _is_broken(ended, errors, share, before) else "inconclusive",
-        text=f"{errors} of {ended} requests failed in the last minute",
+        verdict="fail" if _is_broken(ended, failed, share, before) else "inconclusive",
+        text=f"{errors} of {ended} requests failed in the last minute{excuse}",
         candidate=share,
         control=before,
         worse=max(LEAST_SHARE, TIMES_CONTROL * before),

@@ -36,6 +36,7 @@ class PoolMemory(Struct):
     blocks: list[Block] = field(default_factory=list)
     judged: list[int] = field(default_factory=list)  # numbers of pairs at which a switchback was judged: see `extend`
     behind: float | None = None  # s: since when a router is behind
+    promoted: EndedCounts | None = None  # the routers' last minute as it was when the candidate got all requests
 
 
 class Memory(Struct):

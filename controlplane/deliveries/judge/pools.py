@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from controlplane.deliveries.judge import breaker, look, pool_guards, rare, shadow, switchback, verdicts
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.look import Situation
-from controlplane.deliveries.judge.memory import Block, Memory, PoolMemory
+from controlplane.deliveries.judge.memory import Block, EndedCounts, Memory, PoolMemory
 from controlplane.deliveries.judge.sums import Evidence, gather
 from controlplane.deliveries.judge.traffic import Traffic
 from controlplane.deliveries.plan import CountGuard, PoolGuard, Shadow, Switchback
@@ -34,7 +34,7 @@ def findings_of(
 ) -> list[GuardFinding]:
     mine = kept.of(pool, looked.generation, now)
     if at.state is State.BAKING:
-        found = [_after_promotion(traffic, pool, kept.errors_before)]
+        found = [_after_promotion(at, traffic, pool, kept, now)]
     else:
         found = _of_split(at, looked, pool, traffic, kept, now)
     if at.state is not State.HOLDING:
@@ -126,6 +126,11 @@ def _of_pool(guard: PoolGuard, traffic: Traffic, pool: str, mine: PoolMemory, no
     return pool_guards.judge(guard, windows, mine.above.get(name), now)
 
 
-def _after_promotion(traffic: Traffic, pool: str, before: float) -> GuardFinding:
+def _after_promotion(at: Situation, traffic: Traffic, pool: str, kept: Memory, now: float) -> GuardFinding:
     windows = [window for name in CLASSES for window in traffic.windows(pool, name)]
-    return breaker.after_promotion(sum(each.error for each in windows), sum(each.n for each in windows), before)
+    ended, failed = sum(each.n for each in windows), sum(each.error for each in windows)
+    mine = kept.pools[pool]
+    mine.promoted = breaker.at_promotion(mine.promoted, EndedCounts(now, (ended, failed), (0, 0)))
+    # Without a step before, live's own last minute says how many errors are usual.
+    usual = kept.errors_before if at.step else breaker.share_of(mine.promoted)
+    return breaker.after_promotion(failed, ended, usual, breaker.older(mine.promoted, now))

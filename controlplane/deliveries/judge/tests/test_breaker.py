@@ -1,6 +1,6 @@
 import pytest
 
-from controlplane.deliveries.judge.breaker import after_promotion, breaker, kept, window
+from controlplane.deliveries.judge.breaker import after_promotion, at_promotion, breaker, kept, older, share_of, window
 from controlplane.deliveries.judge.memory import EndedCounts
 from controlplane.deliveries.judge.tests.traffic import evidence
 
@@ -60,3 +60,23 @@ def test_a_window_has_both_arms() -> None:
 )
 def test_after_promotion_the_usual_errors_are_the_measure(errors: int, ended: int, before: float, verdict: str) -> None:
     assert after_promotion(errors, ended, before).verdict == verdict
+
+
+def test_what_may_have_failed_before_the_promotion_is_not_the_candidates() -> None:
+    found = after_promotion(60, 500, 0.0, older=50)
+    assert (found.verdict, found.candidate) == ("inconclusive", 0.02)
+    assert found.text == "60 of 500 requests failed in the last minute, 50 of them perhaps before the promotion"
+    assert after_promotion(90, 500, 0.0, older=50).verdict == "fail"
+    assert after_promotion(20, 500, 0.0, older=50).text.endswith(", 20 of them perhaps before the promotion")
+
+
+def test_what_failed_before_the_promotion_is_forgotten_once_the_last_minute_lies_behind_it() -> None:
+    promoted = at_promotion(None, at(100, 400, 30))
+    promoted = at_promotion(promoted, at(104, 410, 40))
+    assert at_promotion(promoted, at(106, 420, 60)) == promoted
+    assert [older(promoted, now) for now in (104, 164, 165)] == [40, 40, 0]
+
+
+def test_the_usual_errors_are_those_of_enough_requests() -> None:
+    assert share_of(at(0, 40, 10)) == 0.25
+    assert share_of(at(0, 19, 19)) == 0.0

@@ -439,11 +439,21 @@ def test_a_pool_guard_does_what_the_plan_says(
 
 def test_errors_after_promotion_roll_it_back(canary: Delivery, fleet: Fleet) -> None:
     baking = services.advance(canary, OTTO, WHY)
-    fleet.windows = {"demo": {"warm": Window(n=100, ok=80, error=20)}}
-    fleet.alive(baking, "")
-    done = judge(baking, time.time())
+    for seconds, failed in ((0, 0), (20, 20)):
+        fleet.windows = {"demo": {"warm": Window(n=100, ok=100 - failed, error=failed)}}
+        fleet.alive(baking, "")
+        done = judge(baking, later(baking, seconds))
     assert (done.state, done.policy.live) == (State.ROLLED_BACK, 3)
     assert "20 of 100 requests failed" in done.why
+
+
+def test_errors_of_the_version_before_roll_nothing_back(canary: Delivery, fleet: Fleet) -> None:
+    baking = services.advance(canary, OTTO, WHY)
+    fleet.windows = {"demo": {"warm": Window(n=100, ok=80, error=20)}}
+    for seconds in (0, 20, 60):
+        fleet.alive(baking, "")
+        baking = judge(baking, later(baking, seconds))
+        assert baking.state == State.BAKING
 
 
 def test_limits_of_slow_come_from_lives_receipts(policy: Policy, pool: Pool, fleet: Fleet) -> None:
