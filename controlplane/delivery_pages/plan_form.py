@@ -24,6 +24,7 @@ from controlplane.deliveries.plan import (
 from controlplane.deliveries.timing.durations import parse as seconds_of
 from controlplane.deliveries.timing.durations import words
 from router.contract.problem import Problem
+from router.contract.typed import typed_number
 
 CANARIES = 4
 Unchecked = dict[str, object]  # a plan, or a part of one, as somebody wrote it
@@ -67,9 +68,10 @@ def share_of(text: str) -> float:
 
 
 def number_of(text: str) -> float:
-    if not re.fullmatch(r"\d+(\.\d+)?", text):
+    value = typed_number(text)
+    if isinstance(value, str):
         raise ValueError(f"{text[:40]!r} is not a number")
-    return float(text)
+    return value
 
 
 def whole_of(text: str) -> int:

@@ -1,6 +1,5 @@
 """The form that starts a tuning: its fields, and what is wrong with each of them."""
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from controlplane.tuning.models import HELD_OUT
 from controlplane.tuning.space import BadSpace, Range, by_default, searchable, space_of, suggested
 from router.contract.fields import number
 from router.contract.problem import Problem, by_path
+from router.contract.typed import typed_number
 from router.policy.schema.parameter import Parameter
 from router.policy.types import Policy as Document
 
@@ -180,8 +180,8 @@ class TuningForm:
         text = self._text(field).strip()
         if not text:
             return None
-        value = _number_of(text)
-        if value is None or not field.low <= value <= field.high or (field.whole and value % 1):
+        value = typed_number(text)
+        if isinstance(value, str) or not field.low <= value <= field.high or (field.whole and value % 1):
             self._refuse(field.name, text, "is not allowed", field.allowed)
             return None
         if field.unit != 1.0:
@@ -195,11 +195,13 @@ class TuningForm:
 
     def _number_at(self, name: str, path: str) -> float | None:
         text = self._bound(path, name).strip()
-        value = _number_of(text)
-        if text and value is None:
+        value = typed_number(text)
+        if not isinstance(value, str):
+            return value
+        if text:
             known = self._parameters.get(path)
             self._refuse(f"{name}:{path}", text, "is not a number", known.allowed if known else "")
-        return value
+        return None
 
     def _check(self, ranges: list[Range]) -> None:
         try:
@@ -217,12 +219,3 @@ class TuningForm:
         checked, place, name = self._checked(), int(found[1]), found[2]
         path = "parameters" if name == "path" else f"{'step' if name == 'log' else name}:{checked[place]}"
         return Problem(path, problem.value, problem.message, problem.allowed)
-
-
-def _number_of(text: str) -> float | None:
-    """Finite, with or without separators of thousands."""
-    try:
-        value = float(text.strip().replace(",", ""))
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from router.contract.fields import REQUIRED, Field
+from router.contract.typed import typed_flag, typed_number
 
 SWITCH = (("true", "on"), ("false", "off"))  # value, label
 
@@ -73,16 +74,6 @@ def typed_value(option: Field, text: str) -> Any:
     return _READERS[option.kind](text) if text else None
 
 
-def _number(kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        try:
-            return kind(text)
-        except ValueError:
-            return text  # the document check reports it
-
-    return read
-
-
 def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.split("\n") if line.strip()]
 
@@ -95,9 +86,9 @@ def _names(text: str) -> Any:
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
-    "int": _number(int),
-    "float": _number(float),
-    "bool": lambda text: {"true": True, "false": False}.get(text, text),
+    "int": typed_number,
+    "float": typed_number,
+    "bool": typed_flag,
     "text": str,
     "list": _lines,
     "map": _names,

@@ -112,7 +112,7 @@ def test_a_document_is_rendered_without_a_cluster(db: None, tmp_path: Path, caps
     ("fleet", "pods", "message"),
     [
         ("{", "", "fleet.yaml: line 2"),
-        (FLEET.replace("sim", "sin"), "", r"fleet.yaml: spec.pools\[0\].kind: must be one of"),
+        (FLEET.replace("sim", "sin"), "", r'fleet.yaml: spec.pools\[0\].kind: "sin" is not allowed'),
         (FLEET, "images: []", "pods.yaml: images: must be a mapping"),
         (FLEET.replace("sim", "mooncake-master").replace("2", "1"), "", "no image for the kind mooncake-master"),
     ],

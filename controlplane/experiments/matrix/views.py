@@ -20,13 +20,14 @@ from controlplane.experiments.models import Matrix
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.summarize import CLASSES
 from controlplane.experiments.services import InvalidExperiment
-from controlplane.experiments.start.views import arm_line, list_of, number_of, object_of
+from controlplane.experiments.start.views import arm_line, list_of, object_of
 from controlplane.input_errors import problems_of
 from controlplane.traces import library
 from fleet.jobs import ENDED
 from fleet.selectors import pools, store_pool
 from router.contract.json_value import JsonObject
 from router.contract.problem import by_path
+from router.contract.typed import typed_number
 
 LABELS = {
     "name": "Name",
@@ -116,8 +117,8 @@ def raw_body(request: HttpRequest) -> JsonObject:
 
     raw: JsonObject = {name: text(name) for name in ("name", "question", "pool") if text(name)}
     raw["traces"] = [*form.getlist("traces")]
-    raw |= {name: [number_of(word) for word in text(name).replace(",", " ").split()] for name in ("loads", "seeds")}
-    raw["duration_s"] = number_of(text("duration_s"))
+    raw |= {name: [typed_number(word) for word in text(name).replace(",", " ").split()] for name in ("loads", "seeds")}
+    raw["duration_s"] = typed_number(text("duration_s"))
     lines = [line.strip() for line in text("arms").splitlines() if line.strip()]
     raw["arms"] = [object_of(line) if line.startswith("{") else line for line in lines]
     return raw | {name: object_of(text(name)) for name in ("slo", "expect") if text(name)}

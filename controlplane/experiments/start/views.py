@@ -25,6 +25,7 @@ from controlplane.traces import library
 from fleet.selectors import pools
 from router.contract.json_value import Json, JsonObject
 from router.contract.problem import by_path
+from router.contract.typed import typed_number
 from router.policy.strategies import STRATEGIES
 
 TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
@@ -67,8 +68,8 @@ def curl(request: HttpRequest) -> HttpResponse:
 def raw_body(form: QueryDict) -> JsonObject:
     """The form as a body of the API. An unreadable value stays text, which the check rejects with its path."""
     raw: JsonObject = {name: text for name in TEXTS if (text := _text(form, name))}
-    raw |= {name: number_of(text) for name in NUMBERS if (text := _text(form, name))}
-    raw["seeds"] = [number_of(word) for word in _text(form, "seeds").replace(",", " ").split()]
+    raw |= {name: typed_number(text) for name in NUMBERS if (text := _text(form, name))}
+    raw["seeds"] = [typed_number(word) for word in _text(form, "seeds").replace(",", " ").split()]
     typed = [line.strip() for line in _text(form, "more_arms").splitlines() if line.strip()]
     raw["arms"] = [*form.getlist("arm"), *(_arm(line) for line in typed)]
     raw |= {name: object_of(text) for name in OBJECTS if (text := _text(form, name))}
@@ -77,17 +78,6 @@ def raw_body(form: QueryDict) -> JsonObject:
 
 def _text(form: QueryDict, name: str) -> str:
     return str(form.get(name, "")).strip()
-
-
-def number_of(text: str) -> Any:
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _arm(line: str) -> Any:

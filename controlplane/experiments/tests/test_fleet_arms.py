@@ -107,7 +107,7 @@ def test_an_arm_may_change_the_store_that_the_instances_share(ci, demo_pool, sen
     ("fleet", "mode", "message"),
     [
         ({"store": {"gb_per_s": 3}}, IN_TWIN, "the instances share no store"),
-        (STORE | {"store": {"gb_per_s": 0}}, IN_TWIN, "0.001 to 10000 GB/s"),
+        (STORE | {"store": {"gb_per_s": 0}}, IN_TWIN, "0.001 to 10,000 GB/s"),
         (STORE | {"store": {"colour": 1}}, IN_TWIN, "unknown"),
         (STORE | {"store": {"gb_per_s": 3}}, {}, "only the twin can change its options"),
     ],

@@ -1,7 +1,6 @@
 """The fields of the draft editor, and values as people read and type them. Pure."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ from controlplane.audit.differences import flatten
 from controlplane.policies.metrics import LiveMetric
 from fleet.counted import percent
 from router.contract.json_value import Json, JsonObject
+from router.contract.typed import typed_flag, typed_number
 from router.policy.schema.document import parameters_of
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import STRATEGY_NAME
@@ -16,8 +16,6 @@ from router.policy.strategies import STRATEGIES, Strategy
 
 SHARES = ("share",)
 BARE = ("share", "ratio")  # units that are not written after a value
-GROUPED = re.compile(r"[+-]?\d{1,3}([, \u202f\u00a0_]\d{3})+(\.\d+)?")
-WHOLE = re.compile(r"[+-]?\d{1,18}")
 SECTIONS = {
     "strategy": "Strategy",
     "classes": "Request classes",
@@ -193,19 +191,12 @@ def reading(value: float | None, unit: str) -> str:
 
 def typed(parameter: Parameter, text: str) -> Json:
     """Typed text as a value of the document. Text that is no number stays text: `parse` rejects it."""
-    text = text.strip()
     if parameter.kind == "bool":
-        return {"true": True, "false": False}.get(text, text)
+        return typed_flag(text)
     if parameter.kind == "choice":
+        text = text.strip()
         return next((choice for choice in parameter.choices if str(choice) == text), text)
-    if GROUPED.fullmatch(text):
-        text = re.sub(r"[, \u202f\u00a0_]", "", text)
-    if WHOLE.fullmatch(text):
-        return int(text)
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    return typed_number(text)
 
 
 def as_input(value: Json) -> str:

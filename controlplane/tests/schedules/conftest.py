@@ -1,7 +1,8 @@
 import logging
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 import redis
@@ -24,8 +25,8 @@ def threads(transactional_db: None, tmp_path: Path) -> Iterator[ThreadPoolExecut
         ThreadPoolExecutor(ACTORS + 2, initializer=seams.watch_statements) as pool,
     ):
         yield pool
-        for _ in range(ACTORS + 2):
-            pool.submit(connections.close_all)
+        idle = Barrier(ACTORS + 2)  # so that each thread closes its own
+        wait([pool.submit(lambda: (idle.wait(), connections.close_all())) for _ in range(ACTORS + 2)])
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ CHOSEN = {"parameters": [HEAVY], "objectives": ["ttft"], "trace": "agentic-demo"
         ),
         ({"objectives": [], "parameters": []}, ["Choose at least one objective", "Choose at least one parameter"]),
         ({f"low:{HEAVY}": "many", f"step:{HEAVY}": "nan"}, ["Is not a number; allowed: a whole number from 256"] * 2),
-        ({f"low:{HEAVY}": "1"}, ["1.0 is below 256"]),
+        ({f"low:{HEAVY}": "1"}, ["1 is below 256"]),
         ({f"low:{HEAVY}": "900", f"high:{HEAVY}": "800"}, ["Is not below the upper bound; allowed: below 800"]),
         ({f"step:{HEAVY}": "8", f"scale:{HEAVY}": "log"}, ["Cannot be combined with a logarithmic scale"]),
         ({"parameters": ["nonsense"]}, ["Cannot be tuned"]),
