@@ -9,7 +9,6 @@ from controlplane.dashboard import history
 from controlplane.dashboard.frame.attention import instance_link
 from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES, LatencyMetric
 from controlplane.dashboard.frame.slo import LOW_N, VERDICTS, verdict
-from controlplane.dashboard.frame.status import KV_SATURATED
 from controlplane.dashboard.frame.types import AttentionItem, ClassWindow, Frame, LivePolicy, ShownDelivery, ShownEvent
 from fleet.systems.prices import per_million
 from router.contract.redis import staleness
@@ -33,7 +32,7 @@ class Tile:
     matches: bool = False
     href: str = ""
     fill: float | None = None  # % of the bar
-    tick: int = round(KV_SATURATED * 100)
+    tick: int = 100  # % of the bar: the limit of the pool's policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,6 @@ CONSTANTS = {
     "percentiles": list(PERCENTILES),
     "counts": history.COUNTS,
     "lowN": LOW_N,
-    "kvThreshold": KV_SATURATED,
     "tilesShown": TILES_SHOWN,
     "certain": CERTAIN,
     "verdicts": VERDICTS,
@@ -148,8 +146,12 @@ TILE_COLUMNS = ("id", "status", "reason", "kv", "hit_rate", "running", "waiting"
 def tiles(frame: Frame, pool: str) -> list[Tile]:
     columns = frame["instances"]
     rows = zip(*(columns[name] for name in TILE_COLUMNS), strict=True)
-    shown = [Tile(*row) for of_pool, row in zip(columns["pool"], rows, strict=True) if pool in ("", of_pool)]
-    return [replace(tile, href=instance_link(tile.id), fill=round((tile.kv or 0) * 100, 1)) for tile in shown]
+    limits = {name: round(known["kv_limit"] * 100) for name, known in frame["pools"].items()}
+    return [
+        replace(tile, href=instance_link(tile.id), fill=round((tile.kv or 0) * 100, 1), tick=limits[of_pool])
+        for of_pool, tile in zip(columns["pool"], (Tile(*row) for row in rows), strict=True)
+        if pool in ("", of_pool)
+    ]
 
 
 def classes(frame: Frame, pool: str, slos: Mapping[str, Mapping[str, float]]) -> list[ClassPanel]:

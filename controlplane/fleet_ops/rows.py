@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import redis
 from django.utils import timezone
 
-from controlplane.dashboard.frame.status import ORDER, shown_status
+from controlplane.dashboard.frame.status import ORDER, kv_limit, shown_status
 from controlplane.policies.selectors import published_names
 from fleet import selectors
 from fleet.control import autoscaler
@@ -23,6 +23,7 @@ from fleet.redis import values_of
 from fleet.snapshot import desired_of_all, node_views, observed_of
 from router.contract.redis import redis_keys
 from router.contract.redis.fleet_status import ScalingAdvice
+from router.contract.redis.published import PolicyValue
 from router.contract.redis.sample import InstanceSample
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,11 @@ def samples(names: Sequence[str]) -> dict[str, InstanceSample] | None:
 def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
     found = list(instances)
     latest, now = samples([instance.name for instance in found]), timezone.now()
-    rows = [_instance_row(instance, (latest or {}).get(instance.name), now) for instance in found]
+    limits = _kv_limits(sorted({instance.pool.name for instance in found}))
+    rows = [
+        _instance_row(instance, (latest or {}).get(instance.name), now, limits[instance.pool.name])
+        for instance in found
+    ]
     return rows if latest is not None else [_unread(row) for row in rows]
 
 
@@ -111,10 +116,19 @@ def _unread(row: InstanceRow) -> InstanceRow:
     return replace(row, reason="no sample: Redis does not answer") if row.status == "unseen" else row
 
 
-def _instance_row(instance: Instance, sample: InstanceSample | None, now: dt.datetime) -> InstanceRow:
+def _kv_limits(pools: Sequence[str]) -> dict[str, float]:
+    """By pool; of a new policy without Redis."""
+    try:
+        live = values_of(PolicyValue, redis_keys.policy_key, pools)
+    except redis.RedisError:
+        live = {}
+    return {pool: kv_limit(live.get(pool)) for pool in pools}
+
+
+def _instance_row(instance: Instance, sample: InstanceSample | None, now: dt.datetime, kv_limit: float) -> InstanceRow:
     if sample is not None and (sample.epoch != instance.epoch or instance.state in _RESTING):
         sample = None  # of an earlier process
-    status, why = shown_status(instance.state, sample, now.timestamp())
+    status, why = shown_status(instance.state, sample, now.timestamp(), kv_limit)
     started = None if instance.state in _RESTING else instance.started_at
     waiting = selectors.waits_for_group(instance)
     return InstanceRow(

@@ -123,7 +123,7 @@ function runMap(canvas, run) {
   canvas.style.height = `${run.instances.length * Math.max(6, Math.min(18, ROWS_PX / run.instances.length)) + 20}px`;
   const output = canvas.parentElement.querySelector("[data-kv-read]");
   const map = new Heat(canvas, { most: run.instances.length, times: VIRTUAL, read: (text) => { output.textContent = text; } });
-  map.update(data, run.instances.map(({ id }) => ({ id, status: "ended" })), null, 0, data.to);
+  map.update(data, run.instances.map(({ id }) => ({ id, status: "ended" })), 0, data.to);
   return map;
 }
 

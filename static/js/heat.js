@@ -1,4 +1,4 @@
-// The KV heat map: instance × time on a canvas, with the threshold's contour and honest gaps.
+// The KV heat map: instance × time on a canvas, with a contour above the limit of each pool's policy and honest gaps.
 import { fit, line, scale, shortened, ticks, write } from "./canvas.js";
 import { table } from "./chart_table.js";
 import { NO_DATA, cell, heatRows } from "./heat_data.js";
@@ -31,10 +31,10 @@ export class Heat {
     if (read) this.listen();
   }
 
-  // threshold: share, or null for no contour
+  // instances: rows with their pool's kv_limit (a share); without one a row has no contour
 
-  update(data, instances, threshold, from, to) {
-    Object.assign(this, { data, threshold, from, to });
+  update(data, instances, from, to) {
+    Object.assign(this, { data, from, to });
     this.rows = heatRows(instances, this.most);
     this.draw();
   }
@@ -56,7 +56,7 @@ export class Heat {
     if (this.last < this.first) return;
     this.values = this.rows.map((row) => Array.from({ length: this.last - this.first + 1 }, (_, i) => cell(this.data, row, this.first + i)));
     this.paint(context);
-    if (this.threshold != null) this.contour(context);
+    this.contour(context);
     this.labels(context, size);
     this.axis(context, size);
     this.drawCursor(context);
@@ -116,10 +116,11 @@ export class Heat {
     context.restore();
   }
 
-  // Around everything at or above the threshold.
+  isAbove(row, value) { return value !== NO_DATA && this.rows[row].limit != null && value > this.rows[row].limit * 100; }
+
+  // Around everything above its limit.
   contour(context) {
-    const limit = this.threshold * 100;
-    const above = (row, column) => { const value = this.values[row]?.[column]; return value !== undefined && value !== NO_DATA && value >= limit; };
+    const above = (row, column) => { const value = this.values[row]?.[column]; return value !== undefined && this.isAbove(row, value); };
     context.beginPath();
     this.values.forEach((values, row) => values.forEach((_, column) => {
       if (!above(row, column)) return;
@@ -154,7 +155,7 @@ export class Heat {
 
   writeLatest(context, i, y, size) {
     const value = this.values[i].at(-1) ?? NO_DATA;
-    const above = value !== NO_DATA && value >= this.threshold * 100;
+    const above = this.isAbove(i, value);
     const text = value === NO_DATA ? "–" : `${value} %`;
     write(context, text, this.canvas.width, y, { ink: colour(above ? "saturated" : "text"), size, align: "end", weight: above ? 700 : 400 });
   }
@@ -211,10 +212,11 @@ export class Heat {
 
   // One sentence for a screen reader.
   summary() {
-    const newest = this.values?.map((line) => line.findLast((value) => value !== NO_DATA)).filter((value) => value !== undefined) ?? [];
+    const latest = this.values?.map((line) => line.findLast((value) => value !== NO_DATA) ?? NO_DATA) ?? [];
+    const newest = latest.filter((value) => value !== NO_DATA);
     if (!newest.length) return "KV usage by instance over time: no data";
-    const above = newest.filter((value) => value >= this.threshold * 100).length;
-    return `KV usage by instance over time: now ${Math.min(...newest)} to ${Math.max(...newest)} %, ${above} at or above ${Math.round(this.threshold * 100)} %`;
+    const above = latest.filter((value, row) => this.isAbove(row, value)).length;
+    return `KV usage by instance over time: now ${Math.min(...newest)} to ${Math.max(...newest)} %, ${above} above the limit of the policy`;
   }
 
   asTable() {

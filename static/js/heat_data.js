@@ -69,6 +69,7 @@ export function heatRows(instances, most) {
     ids: rows.map((row) => row.id),
     name: groupName(rows),
     status: worst(rows),
+    limit: rows[0].kv_limit ?? null,
     broken: BROKEN.has(rows[0].status),
   }));
 }

@@ -45,7 +45,6 @@ const panels = [...document.querySelectorAll(".class-panel")].map((panel) => ({
 }));
 const heat = new Heat(byId("heat"), { read: reads(byId("heat-reading")), open: openRow });
 const flow = new Flow(byId("flow"), (chosen) => { filter = chosen; keepFilter(); renderSoon(); });
-heatScale(byId("heat-scale"), settings.kvThreshold);
 
 function bounds() {
   if (settings.window) return settings.window;
@@ -116,7 +115,8 @@ function renderCharts() {
   for (const { name, chart } of strips) chart.update(series.at, classes[name], marks, from, to, slos[name]?.ttft);
   for (const { name, charts } of panels) for (const chart of charts) chart.update(series.at, classes[name], marks, from, to, slos[name]);
   const rows = filterRows(instanceRows(frame, settings.pool), filter, flows().links);
-  heat.update(heatData, rows, frame.kv_threshold, from, to);
+  heat.update(heatData, rows, from, to);
+  heatScale(byId("heat-scale"), byId("heat-limit"), rows.map((row) => row.kv_limit));
   text(byId("heat-note"), heat.rows.length < rows.length ? `${counted(rows.length, "instance")} in ${counted(heat.rows.length, "row")}` : counted(rows.length, "instance"));
   nameHeat();
   if (Date.now() - flowAt > FLOW_EVERY_MS || flow.filter !== filter) renderFlow();
@@ -230,7 +230,7 @@ byId("pause").addEventListener("click", pause);
 for (const id of ["heat-table", "flow-table"]) byId(id).addEventListener("toggle", () => { nameHeat(); renderFlow(); });
 customRange(byId("custom-form"), bounds);
 document.addEventListener("weir:zone", () => { for (const id of ["attention", "events"]) delete byId(id).dataset.key; renderSoon(); });
-document.addEventListener("weir:theme", () => { heatScale(byId("heat-scale"), settings.kvThreshold); renderSoon(); });
+document.addEventListener("weir:theme", renderSoon);
 document.addEventListener("visibilitychange", renderSoon);
 setInterval(tick, 500);
 render();

@@ -2,7 +2,8 @@
 
 export function instanceRows(frame, pool) {
   const columns = frame.instances;
-  const made = columns.id.map((_, i) => Object.fromEntries(Object.keys(columns).map((key) => [key, columns[key][i]])));
+  const row = (i) => Object.fromEntries(Object.keys(columns).map((key) => [key, columns[key][i]]));
+  const made = columns.id.map((_, i) => ({ ...row(i), kv_limit: frame.pools[columns.pool[i]]?.kv_limit }));
   return pool ? made.filter((row) => row.pool === pool) : made;
 }
 

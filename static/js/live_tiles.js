@@ -42,6 +42,7 @@ export class Tiles {
     set(tile, "waiting", count(row.waiting));
     set(tile, "hit", percent(row.hit_rate));
     attribute(tile.fill, "width", ((row.kv ?? 0) * 100).toFixed(1));
+    attribute(tile.tick, "d", `M${Math.round((row.kv_limit ?? 1) * 100)} 0v6`);
     if (tile.node.title !== row.reason) tile.node.title = row.reason;
     this.age(tile, row.age_s, row.status);
   }

@@ -43,7 +43,8 @@ function classPanel({ panel, name, chart }, window, slo) {
 function instances(seconds) {
   const rows = aged(instanceRows(frame, settings.pool), seconds, settings.sampleStaleS, settings.sampleOfflineS);
   counts(rows);
-  heat.update(heatData, rows, frame.kv_threshold, frame.at - series.seconds, frame.at);
+  heat.update(heatData, rows, frame.at - series.seconds, frame.at);
+  heatScale(byId("heat-scale"), byId("heat-limit"), rows.map((row) => row.kv_limit));
   text(byId("tile-note"), heat.rows.length < rows.length ? `${counted(rows.length, "instance")} in ${counted(heat.rows.length, "row")}` : counted(rows.length, "instance"));
   const summary = heat.summary();
   if (byId("heat").getAttribute("aria-label") !== summary) byId("heat").setAttribute("aria-label", summary);
@@ -117,6 +118,5 @@ addEventListener("keydown", (event) => { if (event.key === "Escape") location.as
 for (const event of ["weir:theme", "weir:zone"]) document.addEventListener(event, renderSoon);
 addEventListener("resize", renderSoon);
 setInterval(tick, 500);
-heatScale(byId("heat-scale"), settings.kvThreshold);
 render();
 tick();

@@ -25,7 +25,9 @@ class FrameOut(Schema):
     pools: dict[str, Any]
     ephemeral_pools: int = Field(description="Pools of running experiments, left out of this frame")
     counts: dict[str, int] = Field(description="Number of instances by status")
-    kv_threshold: float = Field(description="KV usage (0–1) from which an instance counts as saturated")
+    kv_threshold: float = Field(
+        description="The lowest `kv_limit` of the pools: KV usage (0–1) above which a policy sets an instance aside"
+    )
     instances: dict[str, list[Any]]
     classes: dict[str, dict[str, Any]] = Field(
         description="pool -> class -> figures over 60 s; ttft and tpot are [p50, p90, p99] in ms"

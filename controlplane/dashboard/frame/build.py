@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from msgspec import Struct, ValidationError, convert, structs
 
 from controlplane.dashboard.frame import attention, flow, latency, refusals, savings, slo, tiers
-from controlplane.dashboard.frame.status import KV_SATURATED, ORDER, shown_status
+from controlplane.dashboard.frame.status import ORDER, kv_limit, shown_status
 from controlplane.dashboard.frame.types import (
     Classes,
     ClassWindow,
@@ -70,7 +70,7 @@ def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, 
     pools = sorted(pool for pool in inputs.fleets if not is_ephemeral(pool))
     columns = _instances(now, inputs, pools, _by_id(previous))
     routers = _routers(now, inputs.routers)
-    summaries = {pool: _pool(inputs.fleets[pool]) for pool in pools}
+    summaries = {pool: _pool(inputs.fleets[pool], inputs.policies.get(pool)) for pool in pools}
     classes = _classes(now, inputs.routers, pools)
     frame: Frame = {
         "schema": SCHEMA,
@@ -79,7 +79,7 @@ def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, 
         "pools": summaries,
         "ephemeral_pools": sum(is_ephemeral(pool) for pool in inputs.fleets),
         "counts": _counts(columns["status"]),
-        "kv_threshold": KV_SATURATED,
+        "kv_threshold": min((pool["kv_limit"] for pool in summaries.values()), default=kv_limit(None)),
         "instances": columns,
         "classes": classes,
         "slo": slo.misses(now, summaries, classes, previous["slo"] if previous else {}),
@@ -107,7 +107,7 @@ def _tier_rows(now: float, inputs: FrameInputs, pool: str) -> list[tiers.TierRow
     return tiers.tier_rows(sample for sample in samples if now - sample.at <= SAMPLE_STALE_S)
 
 
-def _pool(fleet: FleetValue) -> PoolSummary:
+def _pool(fleet: FleetValue, live: PolicyValue | None) -> PoolSummary:
     return {
         "model": fleet.model,
         "wanted": len(fleet.instances),
@@ -116,6 +116,7 @@ def _pool(fleet: FleetValue) -> PoolSummary:
         "changed_at": fleet.at,
         "halted": fleet.halted,
         "slo": fleet.slo,
+        "kv_limit": kv_limit(live),
     }
 
 
@@ -186,8 +187,9 @@ class LastRow(NamedTuple):
 
 
 def _instances(now: float, inputs: FrameInputs, pools: Sequence[str], before: Mapping[str, LastRow]) -> Columns:
+    limits = {pool: kv_limit(inputs.policies.get(pool)) for pool in pools}
     rows = [
-        _instance(now, pool, instance, inputs.samples.get(instance.id), before.get(instance.id))
+        _instance(now, pool, instance, inputs.samples.get(instance.id), before.get(instance.id), limits[pool])
         for pool in pools
         for instance in inputs.fleets[pool].instances
     ]
@@ -196,11 +198,16 @@ def _instances(now: float, inputs: FrameInputs, pools: Sequence[str], before: Ma
 
 
 def _instance(
-    now: float, pool: str, instance: PublishedInstance, sample: InstanceSample | None, before: LastRow | None
+    now: float,
+    pool: str,
+    instance: PublishedInstance,
+    sample: InstanceSample | None,
+    before: LastRow | None,
+    kv_limit: float,
 ) -> FrameInstance:
     if instance.state in RESTING or (sample is not None and sample.epoch != instance.epoch):
         sample = None  # of the previous process
-    status, why = shown_status(instance.state, sample, now)
+    status, why = shown_status(instance.state, sample, now, kv_limit)
     metrics = sample or EngineMetrics()
     return FrameInstance(
         id=instance.id,

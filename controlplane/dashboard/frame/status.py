@@ -1,10 +1,15 @@
 """The displayed status of an instance: its state, corrected by its last sample. Pure."""
 
 from fleet.counted import percent
+from router.contract.fields import accept
+from router.contract.problem import Problem
+from router.contract.redis.published import PolicyValue
 from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_STALE_S
+from router.policy.schema.document import upgrade_if_known
+from router.policy.schema.parameters import PARAMETERS
 
-KV_SATURATED = 0.9  # share of KV blocks in use
+KV_USAGE_MAX = PARAMETERS["load.kv_usage_max"]
 WAITING_SATURATED = 16  # waiting requests of one engine
 
 # Every status, worst first; totals are listed in this order.
@@ -25,7 +30,15 @@ ORDER = (
 SERVING = ("ready", "draining")  # states in which a sample is expected every second
 
 
-def shown_status(state: str, sample: InstanceSample | None, now: float) -> tuple[str, str]:
+def kv_limit(live: PolicyValue | None) -> float:
+    """KV usage (0–1) above which the pool's policy sets an instance aside; that of a new policy where it says none."""
+    load = {} if live is None else upgrade_if_known(live.document).get("load")
+    limit = load.get("kv_usage_max") if isinstance(load, dict) else None
+    read = KV_USAGE_MAX.default if limit is None else accept(KV_USAGE_MAX, limit)
+    return float(KV_USAGE_MAX.default if isinstance(read, Problem) else read)
+
+
+def shown_status(state: str, sample: InstanceSample | None, now: float, kv_limit: float) -> tuple[str, str]:
     """(status, reason). `sample` is None without one or after it expired."""
     if state not in SERVING:
         return state, ""
@@ -39,14 +52,14 @@ def shown_status(state: str, sample: InstanceSample | None, now: float) -> tuple
     if age > SAMPLE_STALE_S:
         return "stale", f"last sample {age:.0f} s ago"
     if state == "ready":
-        return _load(sample)
+        return _load(sample, kv_limit)
     return state, ""
 
 
-def _load(sample: InstanceSample) -> tuple[str, str]:
+def _load(sample: InstanceSample, kv_limit: float) -> tuple[str, str]:
     kv, waiting = sample.kv_usage, sample.waiting
-    if kv is not None and kv >= KV_SATURATED:
-        return "saturated", f"KV usage {percent(kv)} (threshold {percent(KV_SATURATED)})"
+    if kv is not None and kv > kv_limit:
+        return "saturated", f"KV usage {percent(kv)} (limit of the policy {percent(kv_limit)})"
     if waiting is not None and waiting >= WAITING_SATURATED:
         return "saturated", f"{waiting:.0f} requests waiting (threshold {WAITING_SATURATED})"
     return "ready", ""

@@ -16,6 +16,7 @@ class PoolSummary(TypedDict):
     changed_at: float
     halted: str  # why a rollout stopped
     slo: dict[str, float]  # TTFT p90 in ms, by class
+    kv_limit: float  # KV usage (0–1) above which its policy sets an instance aside
 
 
 class ClassWindow(TypedDict):
@@ -133,7 +134,7 @@ class Frame(TypedDict):
     pools: dict[str, PoolSummary]
     ephemeral_pools: int
     counts: dict[str, int]
-    kv_threshold: float
+    kv_threshold: float  # the lowest kv_limit
     instances: Columns
     classes: dict[str, Classes]  # by pool, and of all pools
     slo: dict[str, dict[str, SloMiss]]  # by pool, and by class with an SLO

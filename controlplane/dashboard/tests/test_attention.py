@@ -133,14 +133,14 @@ def test_a_queue_is_growing_when_it_is_well_above_its_own_minute() -> None:
 
 def test_worst_comes_first_and_each_links_to_where_it_can_be_looked_at() -> None:
     names = [instance("demo-0"), instance("demo-1", "failed", "x")]
-    samples = {"demo-0": sample(kv_usage=0.95), "demo-1": sample()}
+    samples = {"demo-0": sample(kv_usage=0.96), "demo-1": sample()}
     found = frame_of(fleets={"demo": fleet(*names)}, samples=samples)["attention"]
     assert [(item["severity"], item["subject"]) for item in found] == [(3, "demo-1"), (2, "demo-0")]
     assert [item["href"] for item in found] == ["/fleet/instances/demo-1/", "/fleet/instances/demo-0/"]
 
 
 def test_since_is_kept_while_the_same_thing_lasts() -> None:
-    first = frame_of(samples={"demo-0": sample(kv_usage=0.95)})
+    first = frame_of(samples={"demo-0": sample(kv_usage=0.96)})
     later = Inputs(
         fleets={"demo": fleet(instance("demo-0"))}, samples={"demo-0": sample(NOW + 30, kv_usage=0.96)},
         routers={"r": router(NOW + 30)}, policies=LIVE, control_at=NOW + 30,

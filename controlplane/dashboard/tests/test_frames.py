@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec import convert
 
+from controlplane.dashboard import page
 from controlplane.dashboard.frame import latency
 from controlplane.dashboard.frame.build import FrameInputs, build_frame
 from router.contract import sketch
@@ -92,8 +93,8 @@ def test_instances_are_sorted_by_pool_and_by_number_not_by_text() -> None:
         ("ready", NOW - 3.1, {}, "stale"),
         ("ready", NOW - 15, {}, "stale"),
         ("ready", NOW - 15.1, {}, "offline"),
-        ("ready", NOW, {"kv_usage": 0.9}, "saturated"),
-        ("ready", NOW, {"kv_usage": 0.899}, "ready"),
+        ("ready", NOW, {"kv_usage": 0.951}, "saturated"),
+        ("ready", NOW, {"kv_usage": 0.95}, "ready"),
         ("ready", NOW, {"waiting": 16}, "saturated"),
         ("ready", NOW, {"kv_usage": None, "waiting": None}, "ready"),
         ("draining", NOW, {"kv_usage": 0.99}, "draining"),
@@ -109,6 +110,35 @@ def test_the_shown_status_is_the_state_corrected_by_the_sample(
 ) -> None:
     inputs = Inputs(fleets={"demo": fleet(instance("demo-0", state))}, samples={"demo-0": sample(at, **figures)})
     assert only(build_frame(NOW, inputs), "status") == status
+
+
+def under(limit: object) -> dict[str, Any]:
+    return {
+        "policy": "chat",
+        "version": 1,
+        "sha256": "",
+        "published_at": 1.0,
+        "document": {"load": {"kv_usage_max": limit}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("policies", "limit", "status"),
+    [
+        ({"demo": under(0.8)}, 0.8, "saturated"),
+        ({"demo": under(0.9)}, 0.9, "ready"),
+        ({"demo": under("full")}, 0.95, "ready"),
+        ({"demo": {**under(0.8), "document": {}}}, 0.95, "ready"),
+        ({"chat": under(0.8)}, 0.95, "ready"),
+    ],
+)
+def test_the_limit_of_kv_usage_is_the_one_of_the_pools_policy(
+    policies: dict[str, Any], limit: float, status: str
+) -> None:
+    samples = {"demo-0": sample(kv_usage=0.9)}
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet(instance("demo-0"))}, samples=samples, policies=policies))
+    assert (frame["pools"]["demo"]["kv_limit"], only(frame, "status")) == (limit, status)
+    assert [tile.tick for tile in page.tiles(frame, "")] == [round(limit * 100)]
 
 
 def test_totals_per_status_add_up_to_the_fleet() -> None:

@@ -26,7 +26,7 @@ def shown(client: Client, path: str) -> str:
 
 def test_the_first_paint_has_every_instance_and_figure(vera_client: Client, live_redis: redis.Redis) -> None:
     fleet = FakeFleet(live_redis)
-    fleet.kv["demo-3"] = 0.95
+    fleet.kv["demo-3"] = 0.97
     fleet.write(ahead())
     text = shown(vera_client, "/live")
     assert text.count('class="tile"') == 9  # eight and the template
