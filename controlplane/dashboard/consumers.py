@@ -20,7 +20,7 @@ from controlplane.permissions import has_scope
 
 SESSIONS = import_module(settings.SESSION_ENGINE)
 SIGN_IN_NEEDED = 4401
-SIGNED_IN_CHECK_S = 60.0
+SIGNED_IN_CHECK_S = 4.0
 LONGEST = 9  # digits of `seconds`
 
 

@@ -13,6 +13,7 @@ import redis
 from controlplane.dashboard import history
 from controlplane.dashboard.frame.build import EVENTS_SHOWN, SCHEMA, FrameInputs, build_frame
 from controlplane.dashboard.frame.types import Frame, HistoryRow
+from controlplane.dashboard.router_answers import router_answers
 from controlplane.schedule import reports
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys
@@ -147,6 +148,7 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
     fleets = reader.values(FleetValue, redis_keys.fleet_key, pools)
     lasting = [fleet for pool, fleet in fleets.items() if not is_ephemeral(pool)]
     instances = [instance.id for fleet in lasting for instance in fleet.instances]
+    routers = reader.values(RouterStatus, redis_keys.router_key, list(map(bytes.decode, raw_routers)))
     nodes = reader.decode(NodesValue, raw_nodes)
     deliveries = reader.decode(DeliveryLines, raw_deliveries)
     savings = reader.decode(SavingLines, raw_savings)
@@ -154,7 +156,8 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
     inputs = FrameInputs(
         fleets=fleets,
         samples=reader.values(InstanceSample, redis_keys.instance_key, instances),
-        routers=reader.values(RouterStatus, redis_keys.router_key, list(map(bytes.decode, raw_routers))),
+        routers=routers,
+        router_answers=router_answers(now, routers.values()),
         scaling=reader.values(ScalingAdvice, redis_keys.scaling_key, pools),
         deliveries=deliveries.lines if deliveries is not None else (),
         savings=savings.lines if savings is not None else (),

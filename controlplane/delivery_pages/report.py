@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from controlplane.deliveries import selectors
+from controlplane.deliveries import outcome, selectors
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.states import OPEN, State
 from controlplane.delivery_pages import reading
@@ -57,4 +57,5 @@ def _line(delivery: Delivery, now: datetime) -> DeliveryLine:
         next_at=line.next_at(facts),
         since=delivery.state_at.timestamp(),
         why=facts.why,
+        ended_by=delivery.by if outcome.status(delivery.state, delivery.what) == outcome.PERSON else "",
     )

@@ -1,27 +1,31 @@
-// Banners: one line per problem. A screen reader announces a problem once, without its countdown.
+// One banner, for the worst problem there is. A screen reader announces it once, without its countdown.
+const ORDER = ["panels", "signin", "signed-out", "connection", "redis", "router", "control", "node", "silent-nodes"];
 const region = document.getElementById("banners");
+const problems = new Map();
 
-export function show(kind, level, text, ticking = "") {
-  if (!region) return;
-  let banner = region.querySelector(`[data-kind="${kind}"]`);
-  if (!banner) {
-    banner = document.createElement("p");
-    banner.dataset.kind = kind;
-    banner.append(document.createElement("span"), document.createElement("span"));
-    banner.lastChild.setAttribute("aria-hidden", "true");
-    banner.lastChild.className = "number";
-    region.append(banner);
-  }
+function made(kind) {
+  const banner = document.createElement("p");
+  banner.dataset.kind = kind;
+  banner.append(document.createElement("span"), document.createElement("span"));
+  banner.lastChild.setAttribute("aria-hidden", "true");
+  banner.lastChild.className = "number";
+  region.replaceChildren(banner);
+  return banner;
+}
+
+function draw() {
+  const kind = ORDER.find((each) => problems.has(each));
+  if (!kind) { region.replaceChildren(); return; }
+  const { level, text, ticking } = problems.get(kind);
+  const banner = region.querySelector(`[data-kind="${kind}"]`) ?? made(kind);
   banner.className = `banner banner--${level}`;
   if (banner.firstChild.textContent !== text) banner.firstChild.textContent = text;
   banner.lastChild.textContent = ticking;
 }
 
-export function hide(kind) {
-  region?.querySelector(`[data-kind="${kind}"]`)?.remove();
-}
-
-export function toggle(wanted, kind, level, text, ticking) {
-  if (wanted) show(kind, level, text, ticking);
-  else hide(kind);
+export function toggle(wanted, kind, level, text, ticking = "") {
+  if (!region) return;
+  if (wanted) problems.set(kind, { level, text, ticking });
+  else problems.delete(kind);
+  draw();
 }

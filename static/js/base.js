@@ -1,5 +1,5 @@
 // Shared by all pages: the theme button, closing menus, forms that post once, times in the reader's zone.
-import { hide, show } from "./banners.js";
+import { toggle } from "./banners.js";
 import "./palette.js";
 import "./panels.js";
 import { localTimes, setZone, zone, zoneName } from "./times.js";
@@ -52,9 +52,9 @@ addEventListener("pageshow", () => {
 
 // The session has ended: the page keeps the typed text until the user signs in again in another tab.
 document.addEventListener("weir:signed-out", () => {
-  show("signed-out", "error", "You are signed out: this page is not saved or updated. Sign in again in another tab, then continue here.");
+  toggle(true, "signed-out", "error", "You are signed out: this page is not saved or updated. Sign in again in another tab, then continue here.");
 });
-document.addEventListener("htmx:afterSwap", () => hide("signed-out"));
+document.addEventListener("htmx:afterSwap", () => toggle(false, "signed-out"));
 
 // A new sign-in changes the CSRF token; an open page can read the new one only from the cookie.
 function csrfToken() {

@@ -7,7 +7,7 @@ import { HeatData } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
 import { aged, filterRows, instanceRows, poolOfClasses, slosOf } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
-import { attention, byId, classPanel, classStrip, countDowns, counts, events, policies, shownEvents, text, totals } from "./live_panels.js";
+import { attention, byId, classPanel, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown } from "./live_panels.js";
 import { settings } from "./live_settings.js";
 import { Tiles } from "./live_tiles.js";
 import { View } from "./live_view.js";
@@ -178,7 +178,7 @@ function tick() {
     text(byId("age-text"), `paused ${clockText} – ${counted(paused.behind, "frame")} behind`);
   } else {
     text(byId("age-text"), seconds == null ? "no data yet" : `updated ${age(seconds)} ago`);
-    if (old && frame) grow(seconds);
+    if (old && frame) { grow(seconds); verdictsUnknown(frame.at); }
   }
   countDowns();
 }

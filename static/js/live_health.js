@@ -1,8 +1,13 @@
 // Banners for missing processes: the problem, and the functions that still work.
-import { hide, show, toggle } from "./banners.js";
+import { toggle } from "./banners.js";
 import { settings } from "./live_settings.js";
 import { age } from "./times.js";
 
+const ROUTERS = {
+  late: ["warning", "No router reports. Requests may still be served; the numbers below are old."],
+  down: ["error", "The router is down: requests are not being served."],
+  none: ["error", "No router is running: requests are not being served."],
+};
 
 export function healthBanners(frame) {
   const health = frame.health;
@@ -20,15 +25,17 @@ export function healthBanners(frame) {
   toggle(missed.length > 0 && !silent, "silent-nodes", "warning",
     missed.map((node) => `Node ${node.name} does not report: the numbers of its ${node.there} instance${node.there === 1 ? "" : "s"} are old.`).join(" "),
     missed.map((node) => `last report ${age(node.seconds)} ago`).join(", "));
-  const known = Object.keys(frame.pools).length > 0;
-  toggle(known && health.routers_alive === 0, "router", "error",
-    health.routers_known ? "The router is down: requests are not being served." : "No router is running: requests are not being served.");
+  routerBanner(health, Object.keys(frame.pools).length > 0);
+}
+
+function routerBanner(health, pools) {
+  const [level, text] = ROUTERS[health.routers_state] ?? [];
+  toggle(pools && text !== undefined, "router", level, text, health.routers_age_s == null ? "" : `last report ${age(health.routers_age_s)} ago`);
 }
 
 export function connectionBanner(state, seconds) {
-  if (state === "live") { hide("connection"); hide("signin"); }
-  if (state === "disconnected") show("connection", "error", "Disconnected from the control plane. Requests are still routed; the numbers below are the last ones received.", `Retrying in ${seconds} s`);
-  if (state === "signin") { hide("connection"); show("signin", "error", "Sign-in needed: this session has ended. Reload the page to sign in; the numbers below are the last ones received."); }
+  toggle(state === "disconnected", "connection", "error", "Disconnected from the control plane: the numbers below are the last ones received. Routers go on without it.", `Retrying in ${seconds} s`);
+  toggle(state === "signin", "signin", "error", "Sign-in needed: this session has ended. Reload the page to sign in; the numbers below are the last ones received.");
 }
 
 export function redisBanner(down) {

@@ -181,6 +181,18 @@ function verdict(window, slo) {
   return value <= slo ? "SLO met" : "SLO missed";
 }
 
+// What old data said is no verdict any more. The next frame renders it again.
+export function verdictsUnknown(at) {
+  const words = `unknown since ${clock(at)}`;
+  for (const node of document.querySelectorAll('[data-part="verdict"]')) {
+    node.className = "status status--unseen";
+    text(node, words);
+    node.closest("[data-verdict]")?.setAttribute("data-verdict", "unknown");
+  }
+  text(byId("wanted"), byId("wanted")?.textContent.replace(/^[\d,]+/, "–"));
+  if (document.querySelector("#attention .attention-none")) renew(byId("attention"), words, () => [element("li", words, "muted")]);
+}
+
 // The TTFT of one class in a few numbers, with its SLO.
 export function classStrip(panel, window, slo) {
   const part = (name) => panel.querySelector(`[data-part="${name}"]`);

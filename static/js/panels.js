@@ -1,7 +1,7 @@
 // The state of a panel, said the same way on all pages: a word of the status vocabulary, a sentence, and how the
 // content looks. Parts that htmx refreshes are followed here. ?panels=STATE shows every panel of this one page in a
 // state, for tests and designers; it changes nothing but how the page looks to its reader.
-import { show } from "./banners.js";
+import { toggle } from "./banners.js";
 
 // words, and whether they replace the content
 const STATES = {
@@ -82,7 +82,7 @@ function follow() {
 if (forced) {
   for (const panel of document.querySelectorAll(PANELS)) say(panel, forced);
   document.addEventListener("htmx:afterSettle", () => { for (const panel of document.querySelectorAll(PANELS)) say(panel, forced); });
-  show("panels", "warning", `Every panel of this page is shown as “${forced}”, because its address ends in panels=${forced}. Nothing else is affected.`);
+  toggle(true, "panels", "warning", `Every panel of this page is shown as “${forced}”, because its address ends in panels=${forced}. Nothing else is affected.`);
 } else {
   follow();
 }

@@ -6,7 +6,7 @@ import { HeatData } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
 import { aged, instanceRows, poolOfClasses, slosOf } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
-import { attention, byId, classStrip, countDowns, counts, events, policies, shownEvents, text, totals } from "./live_panels.js";
+import { attention, byId, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown } from "./live_panels.js";
 import { settings } from "./live_settings.js";
 import { Series } from "./series.js";
 import { Timeline } from "./timeline.js";
@@ -93,7 +93,7 @@ function tick() {
   const state = old ? "old" : "live";
   if (document.body.dataset.data !== state) document.body.dataset.data = state;
   text(byId("age-text"), seconds == null ? "no data yet" : `updated ${age(seconds)} ago`);
-  if (old && frame) instances(seconds);
+  if (old && frame) { instances(seconds); verdictsUnknown(frame.at); }
   countDowns();
   text(byId("clock"), `${clock(Date.now() / 1000)} ${zoneName()}`);
 }

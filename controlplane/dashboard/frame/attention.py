@@ -174,9 +174,11 @@ def delivery_waits(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     """Ended ones are in the frame for a few minutes."""
     for line in frame["deliveries"]:
         if line["state"] in DELIVERY_SEVERITY:
-            reason = f"{line['word']}: {line['why']}" if line["why"] else line["word"]
+            by = f" by {line['ended_by']}" if line["ended_by"] else ""
+            reason = f"{line['word']}{by}: {line['why']}" if line["why"] else f"{line['word']}{by}"
             subject = f"{line['policy']} {line['base']} → {line['candidate']}"
-            severity, link = DELIVERY_SEVERITY[line["state"]], f"/deliveries/{line['delivery']}/"
+            severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # who ended it knows
+            link = f"/deliveries/{line['delivery']}/"
             yield AttentionEntry(severity, subject, reason, link, tuple(line["pools"]))
 
 

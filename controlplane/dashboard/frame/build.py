@@ -4,7 +4,7 @@ None means unknown and is never written as 0. Times are Unix seconds, latencies 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
@@ -22,6 +22,7 @@ from controlplane.dashboard.frame.types import (
     LivePolicy,
     PoolScaling,
     PoolSummary,
+    RouterAnswer,
     ShownDelivery,
     ShownEvent,
 )
@@ -35,7 +36,7 @@ from router.contract.redis.published import FleetValue, PolicyValue, PublishedIn
 from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
 from router.contract.redis.sample import EngineMetrics, InstanceSample
 from router.contract.redis.saving import SavingLine
-from router.contract.redis.staleness import ROUTER_GONE_S, SAMPLE_STALE_S
+from router.contract.redis.staleness import ROUTER_DOWN_S, ROUTER_GONE_S, SAMPLE_STALE_S
 from router.policy.schema.document import upgrade_if_known
 from router.policy.types import CLASSES
 
@@ -54,6 +55,7 @@ class FrameInputs:
     fleets: Mapping[str, FleetValue] = field(default_factory=dict)  # by pool
     samples: Mapping[str, InstanceSample] = field(default_factory=dict)  # by instance
     routers: Mapping[str, RouterStatus] = field(default_factory=dict)
+    router_answers: Collection[RouterAnswer] = ()  # where none reports
     policies: Mapping[str, PolicyValue] = field(default_factory=dict)  # by pool
     events: Sequence[FleetEvent] = ()  # newest first
     scaling: Mapping[str, ScalingAdvice] = field(default_factory=dict)  # by pool
@@ -392,9 +394,22 @@ def _health(now: float, inputs: FrameInputs, columns: Columns, routers: Columns)
         "control_age_s": None if inputs.control_at is None else round(max(0.0, now - inputs.control_at), 1),
         "routers_alive": routers["gone"].count(False),
         "routers_known": len(routers["gone"]),
+        "routers_age_s": min(routers["age_s"], default=None),
+        "routers_state": _routers_state(routers, inputs.router_answers),
         "unreadable": inputs.unreadable,
         "late_steps": [_late(now, name, step) for name, step in inputs.steps.items() if step.is_late(now)],
     }
+
+
+def _routers_state(routers: Columns, answers: Collection[RouterAnswer]) -> str:
+    """Silent in Redis is late; down only when none may answer a request."""
+    if False in routers["gone"]:
+        return "serving"
+    if not routers["id"]:
+        return "none"
+    if "answered" in answers or ("no answer" in answers and min(routers["age_s"]) <= ROUTER_DOWN_S):
+        return "late"
+    return "down"
 
 
 def _late(now: float, name: str, step: StepReport) -> LateStep:

@@ -1,7 +1,7 @@
 """A dashboard frame as it is published, kept and shown. Times are Unix seconds, latencies ms, KV shares 0–1; None is
 unknown."""
 
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from router.contract.json_value import Json
 
@@ -84,6 +84,7 @@ class ShownDelivery(TypedDict):
     state: str
     word: str
     why: str
+    ended_by: str
     pools: list[str]
     text: str
 
@@ -105,6 +106,9 @@ class LateStep(TypedDict):
     error: str  # of its latest run; empty: it ended well, or goes on
 
 
+RouterAnswer = Literal["answered", "no answer", "refused"]  # of a router that does not report
+
+
 class Health(TypedDict):
     """Ages that distinguish a dead worker from a dead router; None before the first report."""
 
@@ -113,6 +117,8 @@ class Health(TypedDict):
     control_age_s: float | None
     routers_alive: int
     routers_known: int
+    routers_age_s: float | None  # of the latest report of a router
+    routers_state: str  # "serving"; "late": none reports, and one answers or may; "down"; "none" is known
     unreadable: int
     late_steps: list[LateStep]  # of the control worker
 

@@ -191,6 +191,26 @@ def test_a_router_that_is_gone_counts_neither_for_latency_nor_for_acknowledgemen
     assert frame["routers"]["gone"].count(True) == 1
 
 
+@pytest.mark.parametrize(
+    ("ages", "answers", "state"),
+    [
+        ((1, 90), [], "serving"),
+        ((), [], "none"),
+        ((6, 30), ["refused", "answered"], "late"),
+        ((300,), ["answered"], "late"),
+        ((6, 30), ["no answer", "refused"], "late"),
+        ((16,), ["no answer"], "down"),
+        ((6,), ["refused"], "down"),
+    ],
+)
+def test_routers_are_down_when_neither_their_reports_nor_their_sockets_say_otherwise(
+    ages: tuple[float, ...], answers: list[str], state: str
+) -> None:
+    routers = {f"r{number}": router(NOW - age) for number, age in enumerate(ages)}
+    health = build_frame(NOW, Inputs(routers=routers, router_answers=answers))["health"]
+    assert (health["routers_state"], health["routers_age_s"]) == (state, min(ages, default=None))
+
+
 def test_without_any_router_class_figures_are_unknown() -> None:
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet()}))
     assert frame["classes"]["demo"] == {"warm": None, "medium": None, "heavy": None}

@@ -125,6 +125,7 @@ class DeliveryLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_at: float | None = None  # Unix s: the end of the step, of the bake
     since: float  # Unix s, start of the state
     why: str = ""
+    ended_by: str = ""  # the person who aborted or rolled it back; empty: a guard, a router or the time did
 
 
 class DeliveryLines(RedisValue, tag=1, frozen=True, kw_only=True):

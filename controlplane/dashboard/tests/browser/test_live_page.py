@@ -86,7 +86,8 @@ def test_old_data_are_called_stale_then_offline_and_their_age_counts_up(running:
     expect(page.locator("#counts")).to_have_text("8 stale")
     expect(page.locator("#wanted")).to_have_text("0 of 8")
     expect(page.locator('[data-kind="router"]')).to_contain_text("router is down")
-    expect(page.locator('[data-kind="node"]')).to_contain_text("node worker is down")
+    expect(page.locator("#banners .banner")).to_have_count(1)  # the node worker's is under Needs attention
+    expect(page.locator("#attention")).to_contain_text("no instance is sampled")
     expect(tile).to_have_attribute("data-status", "offline")
     page.locator("#heat").focus()
     page.keyboard.press("ArrowLeft")  # the newest column
@@ -106,8 +107,12 @@ def test_a_killed_web_process_is_announced_and_recovered_from_without_a_reload(
     expect(banner).to_contain_text("Retrying in")
     page.wait_for_function("() => Number.parseFloat(document.getElementById('age-text').textContent.slice(8)) > 3")
     expect(page.locator('[data-id="demo-0"]')).to_have_attribute("data-status", "stale")
+    expect(page.locator('[data-strip="heavy"] [data-part="verdict"]')).to_contain_text("unknown since")
+    expect(page.locator("#wanted")).to_have_text("– of 8")
     web.start()
     expect(banner).to_have_count(0)
+    expect(page.locator('[data-strip="heavy"] [data-part="verdict"]')).not_to_contain_text("unknown")
+    expect(page.locator("#wanted")).to_have_text("8 of 8")
     page.wait_for_function(UPDATED)
     assert page.evaluate("globalThis.sameDocument") is True
 
