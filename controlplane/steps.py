@@ -9,6 +9,7 @@ from django.utils import timezone
 from controlplane.dashboard import step as frames
 from controlplane.deliveries.judge import step as judge
 from controlplane.delivery_pages import report as delivery_lines
+from controlplane.fleet_ops import actions as pools
 from controlplane.jobs import expire
 from controlplane.keys import publishing as keys
 from controlplane.notices import step as notices
@@ -24,7 +25,7 @@ from fleet.redis import connect
 
 
 def reconcile() -> None:
-    reconcile_step(timezone.now(), tasks.send)
+    reconcile_step(timezone.now(), tasks.send, pools.roll_back_by_itself)
 
 
 @functools.cache

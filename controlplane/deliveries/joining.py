@@ -41,6 +41,7 @@ class Join:
     pool: str
     policy: str
     left: tuple[str, ...]  # the policies that decided its requests; empty: it takes nobody's
+    returns: bool = False  # to a configuration that worked there: a rollback
 
 
 def joins(present: Iterable[ServedPool], former: Iterable[ServedPool], wanted: Iterable[PoolSpec]) -> list[Join]:
@@ -85,16 +86,23 @@ def check_joins(found: Iterable[Join], actor: Actor, emergency: str) -> str:
 
 def _refusals(join: Join, actor: Actor, emergency: str) -> list[Refusal]:
     versions.hold(join.policy, *join.left)
+    of_joined, of_left = _ways(join)
     known = {policy.name: policy for policy in Policy.objects.filter(name__in=(join.policy, *join.left))}
     joined = known.pop(join.policy, None)
     if joined is None or not joined.versions.exists():
         return []  # nothing to route by yet: its first version comes from the control plane itself
     document = policies.live_version(joined).upgraded
-    way = Way.JOIN if join.left else Way.ADD_POOL
-    asked = [Change(way, joined, actor, document, emergency=emergency)]
-    asked += [Change(Way.LEAVE, left, actor, document, emergency=emergency) for left in known.values()]
+    asked = [Change(way, joined, actor, document, emergency=emergency) for way in of_joined]
+    asked += [Change(of_left, left, actor, document, emergency=emergency) for left in known.values()]
     texts: Mapping[str, Refusal] = {said(refusal): refusal for change in asked for refusal in refusals(change)}
     return list(texts.values())
+
+
+def _ways(join: Join) -> tuple[tuple[Way, ...], Way]:
+    """How it comes to the policy that it takes, and how it leaves the others. One that returns has its policy."""
+    if join.returns:
+        return (), Way.RETURN
+    return (Way.JOIN if join.left else Way.ADD_POOL,), Way.LEAVE
 
 
 def record_joins(found: Iterable[Join], actor: Actor, reason: str, emergency: str) -> None:

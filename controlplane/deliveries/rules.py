@@ -24,7 +24,7 @@ from controlplane.permissions import can_administer
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import Conflict, PolicyInvalid
-from controlplane.policies.models import Direct, Policy
+from controlplane.policies.models import Direct, Policy, PolicyVersion
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 
@@ -35,6 +35,7 @@ class Way(StrEnum):
     PUBLISH = "publish"  # a draft, at once
     JOIN = "join"  # a pool takes the policy; asked of the policy that it takes
     LEAVE = "leave"  # the same; asked of each policy whose requests it takes
+    RETURN = "return"  # a pool rolls back to a configuration that worked; asked of each policy whose requests it takes
     ADD_POOL = "add pool"  # a new pool that takes nobody's requests
     PROPOSE = "propose"
     START = "start"  # also at its time
@@ -57,6 +58,7 @@ class Change:
     again: str = ""  # why a document that failed before is tried again
     emergency: str = ""  # why an administrator goes past the rules
     at: datetime = field(default_factory=timezone.now)
+    target: PolicyVersion | None = None  # whose document comes back
 
 
 Refusal = PermissionDenied | Conflict | PolicyInvalid
@@ -78,7 +80,7 @@ def refusals(change: Change) -> list[Refusal]:
     return [refusal for rule in asked if (refusal := rule(change)) is not None]
 
 
-def said(refusal: Refusal) -> str:
+def said(refusal: Exception) -> str:
     """The refusal in one line."""
     problems = refusal.errors if isinstance(refusal, PolicyInvalid) else ()
     return "; ".join(problem.message for problem in problems) or str(refusal)
@@ -180,6 +182,17 @@ def _again(change: Change) -> Refusal | None:
     return None
 
 
+def _was_live(change: Change) -> Refusal | None:
+    """What never decided for everybody comes by a publication or a delivery, and their rules."""
+    if change.target is None:
+        raise ValueError(f"to {change.way} needs a version")
+    if change.target.live_since is not None:
+        return None
+    number = change.target.number
+    problem = Problem("to", number, f"v{number} was never live: only a delivery brings it there")
+    return PolicyInvalid("that version cannot come back", (problem,))
+
+
 def _delivery(change: Change) -> Delivery:
     if change.delivery is None:
         raise ValueError(f"to {change.way} needs a delivery")
@@ -195,17 +208,19 @@ RULES: Mapping[str, Callable[[Change], Refusal | None]] = {
     "evidence": _evidence,
     "freeze": _freeze,
     "again": _again,
+    "was live": _was_live,
 }
 ASKED: Mapping[Way, tuple[str, ...]] = {
     Way.PUBLISH: ("direct", "approvals", "freeze", "again"),  # an open delivery: `overtake`, in the transaction
     Way.JOIN: ("open", "direct", "approvals", "freeze"),
     Way.LEAVE: ("open", "direct", "approvals", "freeze", "again"),
+    Way.RETURN: ("open", "direct", "approvals", "again"),  # a freeze does not keep it from what worked
     Way.ADD_POOL: ("open",),
     Way.PROPOSE: ("least plan", "again"),  # an open delivery: one_open_delivery_per_policy
     Way.START: ("approved", "least plan", "freeze"),
     Way.RESUME: ("freeze",),
     Way.ADVANCE: ("evidence", "freeze"),
-    Way.ROLL_BACK: (),
+    Way.ROLL_BACK: ("was live",),
     Way.ABORT: (),
 }
 PASSED_IN_EMERGENCY = frozenset({"direct", "approvals", "approved", "least plan", "evidence", "freeze"})

@@ -1,15 +1,18 @@
 """Actions of an operator on the fleet, with audit entries, for pages, API and command line."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 
 from django.db import transaction
 from django.utils import timezone
 from msgspec import to_builtins
 
-from controlplane.audit.services import Actor, record
+from controlplane.audit.services import SYSTEM, Actor, record
 from controlplane.deliveries import joining
 from controlplane.deliveries.joining import Join, ServedPool
-from controlplane.policies import served
+from controlplane.deliveries.rules import said
+from controlplane.policies import served, versions
+from controlplane.policies.errors import RulesForbid
 from controlplane.policies.models import Policy
 from fleet import selectors, services
 from fleet.calibration import services as calibrations
@@ -158,15 +161,27 @@ def roll_back(pool_name: str, actor: Actor, reason: str, number: int | None = No
     """Pool.DoesNotExist, NotPossible or RulesForbid. `number`: the version; default: the latest other one that
     worked."""
     with transaction.atomic():
-        pools, before = services.current_spec().pools, to_builtins(config(pool_spec(selectors.pool(pool_name))))
+        pool = selectors.pool(pool_name)
+        versions.hold(pool.policy)
+        pools, before = services.current_spec().pools, to_builtins(config(pool_spec(pool)))
         made = rollback.rollback_pool(pool_name, actor.name, reason, number)
         if why := served.why_not_now(selectors.pool(pool_name)):
             raise NotPossible(f"{pool_name}: its policy cannot serve that configuration: {why}")
         after = [pool_spec(selectors.pool(pool_name))]  # an earlier version may have another model
-        joining.check_joins(_joins(pools, after), actor, "")
+        found = [replace(join, returns=made.proven_at is not None) for join in _joins(pools, after)]
+        joining.check_joins(found, actor, "")
         joining.remember(_left_behind(pools, after, ()), timezone.now())
+        joining.record_joins(found, actor, reason, "")
         record(actor, "pool.rollback", pool_name, reason, before, made.config)
     return made
+
+
+def roll_back_by_itself(pool_name: str, reason: str) -> PoolVersion:
+    """After a change that failed. NotPossible says which rule is against it."""
+    try:
+        return roll_back(pool_name, SYSTEM, reason)
+    except RulesForbid as error:
+        raise NotPossible("; ".join(map(said, error.refusals))) from None
 
 
 def resume(pool_name: str, actor: Actor, reason: str) -> Pool:

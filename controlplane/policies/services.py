@@ -30,14 +30,13 @@ from controlplane.policies.drafts.services import (
     patch_draft,
     save_draft,
 )
-from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
+from controlplane.policies.errors import Conflict, NothingToPublish
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.publication import Ack, AckWaiter, republish_missing
 from fleet import ordered_write
 from fleet.events import announce
 from fleet.redis import live_routers
 from router.contract.json_value import Json, JsonObject
-from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
 __all__ = [
@@ -189,7 +188,7 @@ def _publish(
 def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:
     """Publish the document of an earlier version as a new one. `if_match`: the etag of the live version seen.
 
-    Always allowed: it needs no approval, no freeze stops it, and an open delivery ends with it.
+    One that was live needs no approval, no freeze stops it, and an open delivery ends with it.
     """
     reason = check_reason(reason)
     live, target = selectors.live_version(policy), selectors.version(policy, to_number)
@@ -206,11 +205,8 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
     document = check_document(target.upgraded)
     if documents.values_of(document) == documents.values_of(live.upgraded):
         raise NothingToPublish(f"v{to_number} holds the same document as v{live.number}, which is live")
-    if target.live_since is None:
-        message = f"v{to_number} was never live: only a delivery brings it there"
-        raise PolicyInvalid("that version cannot come back", (Problem("to", to_number, message),))
     with publication.subscribed() as waiter:
-        change = deliveries.Change(deliveries.Way.ROLL_BACK, policy, actor)
+        change = deliveries.Change(deliveries.Way.ROLL_BACK, policy, actor, target=target)
         return _tell_routers(_store(change, live, document, reason, rollback_of=to_number), waiter)
 
 

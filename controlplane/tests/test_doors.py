@@ -12,6 +12,7 @@ from django.core.management import CommandError, call_command, get_commands
 from django.urls import get_resolver
 from django.utils import timezone
 
+from controlplane import steps
 from controlplane.api.api import api
 from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import Actor
@@ -29,7 +30,8 @@ from controlplane.testing import api_caller
 from controlplane.up import database
 from controlplane.up.plan import Options
 from fleet import services as fleet
-from fleet.models import Pool
+from fleet.models import Instance, Pool, PoolVersion, State
+from fleet.tries import RowsFailed
 
 CODE = Path(__file__).resolve().parents[2]
 ADA, OTTO = Actor("user", "ada", is_admin=True), Actor("user", "otto")
@@ -315,11 +317,52 @@ def test_a_dry_run_of_the_fleet_document_answers_as_the_application_does(world, 
     )  # fmt: skip
 
 
+# A pool goes back to the model that it served, whose requests the policy careful decides by now
+
+
+@pytest.fixture
+def changed(world):
+    """The pool taker worked with that model; one of its instances has failed with the next one."""
+    fleet_of = document(chat="careful", taker="loose")
+    actions.apply(fleet_of, ADA, reason=WHY)
+    PoolVersion.objects.filter(pool__name="taker").update(proven_at=timezone.now())
+    fleet_of["spec"]["pools"][1] |= {"model": "another", "update": {"on_failure": "rollback"}}
+    actions.apply(fleet_of, ADA, reason=WHY)
+    taker = Pool.objects.get(name="taker")
+    Instance.objects.create(
+        pool=taker, name="taker-0", ordinal=0, epoch=1, failures=1, state=State.FAILED, reason="no such model",
+        config_hash=taker.versions.first().config_hash,
+    )  # fmt: skip
+
+
+def by_itself(_who):
+    with contextlib.suppress(RowsFailed):  # Redis is away
+        steps.reconcile()
+
+
+RETURN = {
+    "page": lambda who: who.client.post("/fleet/pools/taker/rollback", {"version": "1", "reason": WHY}),
+    "REST": lambda who: who.api.post("/pools/taker/rollback", {"reason": WHY}),
+    "by itself": by_itself,
+}
+
+
+@pytest.mark.parametrize("row", [*ROWS, "none"])
+@pytest.mark.parametrize("door", RETURN)
+def test_a_pool_goes_back_to_what_worked_there_unless_a_rule_is_against_it(changed, otto_at, door, row):
+    ROWS.get(row, lambda: None)()
+    RETURN[door](otto_at)
+    back = row in ("none", "freeze")
+    assert Pool.objects.get(name="taker").model == (MODEL if back else "another")
+    assert AuditEntry.objects.filter(action="pool.rollback").count() == back
+    assert bool(Pool.objects.get(name="taker").halted) is (door == "by itself" and not back)
+
+
 # Back is always open
 
 BACK = {
-    "page": lambda who: who.client.post("/policies/careful/rollback", {"to": "1", "reason": WHY}),
-    "REST": lambda who: who.api.post("/policies/careful/rollback", {"to": 1, "reason": WHY}),
+    "page": lambda who, to=1: who.client.post("/policies/careful/rollback", {"to": str(to), "reason": WHY}),
+    "REST": lambda who, to=1: who.api.post("/policies/careful/rollback", {"to": to, "reason": WHY}),
 }
 
 
@@ -330,6 +373,22 @@ def test_an_operator_rolls_back_whatever_the_rules_are(world, otto_at, door):
     ruled(direct="never", approvals_needed=2)
     frozen()
     BACK[door](otto_at)
+    assert not is_harmful()
+
+
+CANDIDATES = {"that was not started": ("ready", None), "that a guard aborted": ("aborted", "fail")}
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES)
+@pytest.mark.parametrize("door", BACK)
+def test_nobody_rolls_back_to_a_version_that_was_never_live(world, ada_at, door, candidate):
+    state, what = CANDIDATES[candidate]
+    drafted()
+    made = deliveries.propose(Policy.objects.get(name="careful"), FULL, OTTO, WHY)
+    type(made).objects.filter(pk=made.pk).update(state=state, what=what or made.what)
+    answer = BACK[door](ada_at, made.candidate.number)
+    assert answer.status_code == 422
+    assert "v2 was never live: only a delivery brings it there" in answer.content.decode()
     assert not is_harmful()
 
 
@@ -357,14 +416,13 @@ def test_only_users_who_can_publish_directly_can_skip_a_step(world, otto_at, ada
 
 WALKED = {
     "publish_draft", "publish_document", "deliver_draft", "deliver_document", "start_delivery", "resume_delivery",
-    "advance_delivery", "put_fleet", "roll_back",
+    "advance_delivery", "put_fleet", "roll_back", "rollback_pool",
 }  # fmt: skip
 HARMLESS = {
     "act_on_instance", "act_on_node", "calibrate_instance", "cancel_calibration", "cancel_preview", "cancel_tuning",
     "check_fleet", "discard_draft", "draft_tuning", "edit_draft", "extend_delivery", "forget_node", "open_draft",
     "resume_pool", "resume_tuning", "scale_pool", "start_preview", "start_tuning", "withdraw_delivery",
     "create_policy",  # no pool has it yet
-    "rollback_pool",  # changes the model, not the policy: controlplane/deliveries/tests/test_joining.py
 }  # fmt: skip
 SCOPES = {"policy:write", "policy:publish", "fleet:write"}
 
@@ -381,10 +439,10 @@ def test_every_rest_operation_that_could_is_known():
 
 PAGES_WALKED = {
     "draft-publish", "draft-deliver", "delivery-act", "delivery-try", "fleet-apply", "fleet-new-pool",
-    "fleet-edit-pool", "policy-rollback",
+    "fleet-edit-pool", "fleet-rollback", "policy-rollback",
 }  # fmt: skip
 PAGES_HARMLESS = {
-    "fleet", "fleet-pool", "fleet-scale", "fleet-rollback", "fleet-resume", "fleet-nodes", "fleet-node",
+    "fleet", "fleet-pool", "fleet-scale", "fleet-resume", "fleet-nodes", "fleet-node",
     "fleet-node-forget", "fleet-node-act", "fleet-instance", "fleet-calibrate",
     "fleet-calibrate-from-traffic", "fleet-calibration-cancel",
     "fleet-act", "deliveries", "delivery", "delivery-live", "freezes", "freeze-remove", "delivery-rules", "policies",
@@ -458,6 +516,7 @@ def test_a_version_goes_live_and_a_pool_gets_its_policy_in_known_places_only():
     assert calls("apply_fleet") == {"controlplane/fleet_ops/actions.py:apply"}
     assert calls("_save_pool") == {"fleet/services.py:_write"}
     assert calls("_write") >= {"fleet/services.py:apply_fleet"}
+    assert calls("rollback_pool") == {"controlplane/fleet_ops/actions.py:roll_back"}
 
 
 # The table

@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from fleet import events
 from fleet.control.node_agent import in_seconds
 from fleet.control.publish import publish_fleet
-from fleet.control.rollback import halt_pool, rollback_failed
+from fleet.control.rollback import RollBack, halt_pool, rollback_failed
 from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.kinds.engine_config import EngineConfig
@@ -32,8 +32,8 @@ EVENTS_KEPT = dt.timedelta(days=30)
 Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch); orders: fleet/tasks.py
 
 
-def reconcile_step(now: dt.datetime, send: Send) -> tuple[Action, ...]:
-    """One step; returns the executed actions."""
+def reconcile_step(now: dt.datetime, send: Send, roll_back: RollBack) -> tuple[Action, ...]:
+    """One step; returns the executed actions. `roll_back`: returns a pool whose change failed, as the rules allow."""
     pools = {pool.name: pool for pool in Pool.objects.filter(kind__in=KINDS)}
     rows = {row.name: row for row in Instance.objects.select_related("pool")}
     desired = desired_of_all(pools.values(), now)
@@ -44,7 +44,7 @@ def reconcile_step(now: dt.datetime, send: Send) -> tuple[Action, ...]:
     with tries() as attempt:
         for action in actions:
             with attempt(f"{action.kind} {action.instance or action.pool}"):
-                if _APPLY[action.kind](_ActionStep(action, pools, rows, now, send)):
+                if _APPLY[action.kind](_ActionStep(action, pools, rows, now, send, roll_back)):
                     done.append(action)
         for name in sorted({action.pool for action in done if action.kind != "delete_pool"}):
             with attempt(f"publish pool {name}"):
@@ -64,13 +64,20 @@ class _ActionStep:
     """One action with its rows."""
 
     def __init__(
-        self, action: Action, pools: dict[str, Pool], rows: dict[str, Instance], now: dt.datetime, send: Send
+        self,
+        action: Action,
+        pools: dict[str, Pool],
+        rows: dict[str, Instance],
+        now: dt.datetime,
+        send: Send,
+        roll_back: RollBack,
     ) -> None:
         self.action = action
         self.pool = pools[action.pool]
         self.row = rows.get(action.instance)
         self.now = now
         self.send = send
+        self.roll_back = roll_back
 
     @property
     def instance(self) -> Instance:
@@ -228,7 +235,7 @@ _APPLY: dict[str, Callable[[_ActionStep], bool]] = {
     "keep": _keep,
     "complete": _complete,
     "halt": lambda order: halt_pool(order.pool, order.action.reason, order.now),
-    "rollback": lambda order: rollback_failed(order.pool, order.action.reason, order.now),
+    "rollback": lambda order: rollback_failed(order.pool, order.action.reason, order.now, order.roll_back),
     "sleep": lambda order: _send_order(order, "sleep"),
     "wake": lambda order: _send_order(order, "wake"),
 }

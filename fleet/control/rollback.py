@@ -1,6 +1,7 @@
 """Rollback of a pool's configuration, on request or after a failed change."""
 
 import datetime as dt
+from collections.abc import Callable
 
 from django.db import transaction
 
@@ -9,6 +10,9 @@ from fleet.models import Pool, PoolVersion
 from fleet.services import NotPossible
 from fleet.snapshot import pool_spec
 from fleet.spec import versions
+from fleet.spec.fleet_spec import config_hash
+
+RollBack = Callable[[str, str], PoolVersion]  # (pool, reason); NotPossible says what stands against it
 
 
 def rollback_pool(pool_name: str, actor: str, reason: str = "", number: int | None = None) -> PoolVersion:
@@ -20,7 +24,7 @@ def rollback_pool(pool_name: str, actor: str, reason: str = "", number: int | No
         pool = Pool.objects.get(name=pool_name, removed=False)
         target = versions.rollback_target(pool, number)
         if target is None:
-            which = "no other configuration" if number is None else f"no version {number}"
+            which = "no other configuration that worked" if number is None else f"no version {number}"
             raise NotPossible(f"{pool_name}: {which} is kept")
         made = _return_to(pool, target, actor, reason)
     if made is None:
@@ -55,27 +59,29 @@ def resume_pool(pool_name: str, actor: str, reason: str = "") -> Pool:
 
 def halt_pool(pool: Pool, reason: str, now: dt.datetime) -> bool:
     """Halt a failed change; unchanged instances stay."""
-    if not Pool.objects.filter(pk=pool.pk, halted="").update(halted=reason):
+    failed = _mark_failed(pool, reason)
+    if failed is None or not Pool.objects.filter(pk=pool.pk, halted="").update(halted=reason):
         return False
-    lasted = _mark_failed(pool, reason, now)
+    lasted = max(0.0, (now - failed.at).total_seconds())
     events.record_pool(pool, "halt", f"rollout halted: {reason}", seconds=lasted)
     return True
 
 
-def rollback_failed(pool: Pool, reason: str, now: dt.datetime) -> bool:
-    """Roll back automatically; without a target, halt the change."""
-    _mark_failed(pool, reason, now)
+def rollback_failed(pool: Pool, reason: str, now: dt.datetime, roll_back: RollBack) -> bool:
+    """Roll back automatically; where that is not possible, halt the change and say why."""
+    if _mark_failed(pool, reason) is None:
+        return False
     try:
-        rollback_pool(pool.name, "weir", reason)
-    except NotPossible:
-        return halt_pool(pool, reason, now)
+        roll_back(pool.name, reason)
+    except NotPossible as error:
+        return halt_pool(pool, f"{reason}; not rolled back: {error}", now)
     return True
 
 
-def _mark_failed(pool: Pool, reason: str, now: dt.datetime) -> float | None:
-    """Returns the seconds since the change began."""
+def _mark_failed(pool: Pool, reason: str) -> PoolVersion | None:
+    """None when the pool was changed after the plan was made: another configuration has not failed."""
     latest = pool.versions.first()
-    if latest is None:
+    if latest is None or latest.config_hash != config_hash(pool_spec(pool)):
         return None
     PoolVersion.objects.filter(pk=latest.pk).update(failed=reason)
-    return max(0.0, (now - latest.at).total_seconds())
+    return latest

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from django.db.models import Max
+from django.db.models import Max, QuerySet
 from django.utils import timezone
 from msgspec import to_builtins
 from msgspec.structs import asdict
@@ -53,7 +53,7 @@ def record_version(pool: Pool, before: PoolSpec | None, after: PoolSpec, actor: 
         return None
     _expire(pool)
     # A configuration that was proven once stays proven: a failed instance must not halt a rollback.
-    proven = pool.versions.filter(config_hash=digest, proven_at__isnull=False, failed="").exists()
+    proven = worked(pool).filter(config_hash=digest).exists()
     return _keep(pool, after, actor, reason, proven)
 
 
@@ -95,14 +95,18 @@ def prove(pool: Pool, now: dt.datetime) -> PoolVersion | None:
 
 
 def rollback_target(pool: Pool, number: int | None = None) -> PoolVersion | None:
-    """The target of a rollback: the given version, or the latest other one that worked (else the latest other one)."""
+    """The target of a rollback: the given version, or the latest other one that worked."""
     if number is not None:
         return pool.versions.filter(number=number).first()
     latest = pool.versions.first()
     if latest is None:
         return None
-    others = pool.versions.filter(failed="").exclude(config_hash=latest.config_hash)
-    return others.filter(proven_at__isnull=False).first() or others.first()
+    return worked(pool).exclude(config_hash=latest.config_hash).first()
+
+
+def worked(pool: Pool) -> QuerySet[PoolVersion]:
+    """Those with which every instance was ready, and that no change has failed with."""
+    return pool.versions.filter(proven_at__isnull=False, failed="")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from fleet.control import nodes
 from fleet.control.reconciler import reconcile_step
 from fleet.models import Node, State
 from fleet.tests.cluster import Cluster
-from fleet.tests.world import World, deliver
+from fleet.tests.world import World, deliver, roll_back
 
 NODE = "cluster"
 
@@ -24,7 +24,7 @@ class ClusterWorld(World):
     def tick(self) -> None:
         now = timezone.now()
         self.scraper.step(now, NODE)
-        reconcile_step(now, deliver)
+        reconcile_step(now, deliver, roll_back)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from fleet import services
 from fleet.control.publish import publish_step
 from fleet.control.reconciler import reconcile_step
 from fleet.models import Instance, Node, Pool
-from fleet.tests.world import document
+from fleet.tests.world import document, roll_back
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("fake_kind", "live_redis")]
 
@@ -25,7 +25,7 @@ def queries_for(pools: int) -> dict[str, int]:
     found = {}
     for kind in ("create", "start", "nothing"):
         with CaptureQueriesContext(connection) as queries:
-            done = reconcile_step(timezone.now(), lambda *order: None)
+            done = reconcile_step(timezone.now(), lambda *order: None, roll_back)
         assert {action.kind for action in done} == ({kind} if kind != "nothing" else set())
         assert len(done) == (pools if kind != "nothing" else 0)
         found[kind] = len(queries)

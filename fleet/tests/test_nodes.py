@@ -21,7 +21,7 @@ from fleet.control.reconciler import reconcile_step
 from fleet.models import Instance, InstanceEvent, Node, Pool, State
 from fleet.node import fencing, inventory, process
 from fleet.observe.failover_probe import FailoverProbe
-from fleet.tests.world import World, deliver, document
+from fleet.tests.world import World, deliver, document, roll_back
 
 # Inventory
 
@@ -99,7 +99,7 @@ def test_a_node_that_cannot_be_is_refused_at_once(words: list[str], message: str
 
 
 def step(orders: list[tuple[str, str, str, int]] | None = None) -> None:
-    reconcile_step(timezone.now(), lambda *order: orders.append(order) if orders is not None else None)
+    reconcile_step(timezone.now(), lambda *order: orders.append(order) if orders is not None else None, roll_back)
 
 
 def test_nothing_new_is_started_on_a_node_that_is_cordoned(db: None, live_redis: object, fake_kind: None) -> None:
@@ -246,7 +246,7 @@ def test_an_engine_that_answers_keeps_its_requests_though_its_worker_is_silent(w
     failover_probe = FailoverProbe()
     for _ in range(3):
         assert failover_probe.step(timezone.now()) == []
-        reconcile_step(timezone.now(), deliver)
+        reconcile_step(timezone.now(), deliver, roll_back)
     assert world.one().state == State.READY
     failover_probe.close()
 

@@ -1,15 +1,16 @@
 """A change that fails, with real processes: halted, gone on with, rolled back; versions and events tell the story."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from django.utils import timezone
 
 from fleet import services
-from fleet.control.rollback import resume_pool, rollback_pool
+from fleet.control.rollback import halt_pool, resume_pool, rollback_failed, rollback_pool
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.services import NotPossible
 from fleet.spec import versions
-from fleet.tests.world import World, document
+from fleet.tests.world import World, document, roll_back
 
 LAST_WORDS = "ModuleNotFoundError: No module named 'cuda'"
 
@@ -149,9 +150,32 @@ def test_only_the_latest_versions_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("_rows")
+def test_what_stands_against_an_automatic_rollback_halts_the_change_instead() -> None:
+    services.apply_fleet(document(1), "ada")
+
+    def refuses(pool: str, reason: str) -> NoReturn:
+        raise NotPossible("policy careful goes live by delivery only")
+
+    assert rollback_failed(pool(), "p-0 failed", timezone.now(), refuses)
+    assert pool().halted == "p-0 failed; not rolled back: policy careful goes live by delivery only"
+    assert pool().versions.get().failed
+
+
+@pytest.mark.usefixtures("_rows")
+def test_a_change_that_was_made_after_the_plan_has_not_failed() -> None:
+    services.apply_fleet(document(1), "ada")
+    planned = pool()
+    services.apply_fleet(document(1, flavour=1), "ada")
+    assert not rollback_failed(planned, "p-0 failed", timezone.now(), roll_back)
+    assert not halt_pool(planned, "p-0 failed", timezone.now())
+    assert (pool().halted, pool().versions.first().failed) == ("", "")
+
+
+@pytest.mark.usefixtures("_rows")
 def test_what_cannot_be_gone_back_to_is_said() -> None:
     services.apply_fleet(document(1), "ada")
-    with pytest.raises(NotPossible, match="no other configuration is kept"):
+    services.apply_fleet(document(1, flavour=1), "ada")
+    with pytest.raises(NotPossible, match="no other configuration that worked is kept"):
         rollback_pool("p", "ada")
     with pytest.raises(NotPossible, match="no version 7 is kept"):
         rollback_pool("p", "ada", number=7)

@@ -19,7 +19,7 @@ from fleet.node.ports import NoPort, is_free, ports_for
 from fleet.redis import connect
 from fleet.services import FleetChanged, NotPossible
 from fleet.spec.fleet_spec import InvalidFleet, config_hash
-from fleet.tests.world import document
+from fleet.tests.world import document, roll_back
 from router.contract.redis import redis_keys
 from router.tests.values import loaded, stored
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("db", "live_redis", "fake_kind")
 
 def step(now: dt.datetime | None = None) -> Orders:
     orders: Orders = []
-    reconcile_step(now or timezone.now(), lambda *order: orders.append(order))
+    reconcile_step(now or timezone.now(), lambda *order: orders.append(order), roll_back)
     return orders
 
 

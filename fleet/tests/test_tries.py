@@ -5,7 +5,7 @@ import pytest
 from fleet import services
 from fleet.control import autoscaler, publish, reconciler
 from fleet.models import Instance
-from fleet.tests.world import document
+from fleet.tests.world import document, roll_back
 from fleet.tries import RowsFailed, tries
 
 
@@ -56,7 +56,7 @@ def test_a_pool_that_cannot_be_reconciled_leaves_the_others_reconciled(
 
     monkeypatch.setitem(reconciler._APPLY, "create", fails)
     with pytest.raises(RowsFailed, match="create a-0: PermissionError"):
-        reconciler.reconcile_step(timezone.now(), lambda *_: None)
+        reconciler.reconcile_step(timezone.now(), lambda *_: None, roll_back)
     assert sorted(Instance.objects.values_list("pool__name", flat=True)) == ["b", "c"]
 
 

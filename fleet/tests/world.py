@@ -16,10 +16,11 @@ from fleet import selectors, services
 from fleet.control import node_agent, sleep
 from fleet.control.node_agent import in_seconds
 from fleet.control.reconciler import reconcile_step
+from fleet.control.rollback import rollback_pool
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
 from fleet.kinds.wire import Wire
-from fleet.models import Instance, State
+from fleet.models import Instance, PoolVersion, State
 from fleet.node import fencing, logs
 from fleet.node import process as launch
 from fleet.observe.scrape import Scraper
@@ -81,6 +82,11 @@ def deliver(order: str, node: str, instance: str, epoch: int) -> None:
         node_agent.signal_instance(instance, epoch, kill=order == "kill")
 
 
+def roll_back(pool: str, reason: str) -> PoolVersion:
+    """Without policies there are no rules to ask."""
+    return rollback_pool(pool, "weir", reason)
+
+
 class World:
     def __init__(self) -> None:
         self.scraper = Scraper()
@@ -91,7 +97,7 @@ class World:
     def tick(self) -> None:
         now = timezone.now()
         self.scraper.step(now)
-        reconcile_step(now, deliver)
+        reconcile_step(now, deliver, roll_back)
 
     def until(self, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
         end = time.monotonic() + limit_s

@@ -1,5 +1,6 @@
 """What a pool routes by is a publication: who may change its policy, and how."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -16,7 +17,9 @@ from controlplane.notices.models import Channel, Notice
 from controlplane.policies import services as policies
 from controlplane.policies.errors import RulesForbid
 from controlplane.policies.models import FormerPool, Policy
-from fleet.models import Pool
+from fleet.control.rollback import rollback_failed
+from fleet.models import Pool, PoolVersion
+from fleet.services import NotPossible
 from fleet.spec.fleet_spec import PoolSpec
 
 LLAMA, CHAT = "llama-3.1-8b", ServedPool("chat", "llama-3.1-8b", "careful")
@@ -147,14 +150,81 @@ def test_a_model_that_its_pool_has_left_is_not_taken_over_past_the_rules(careful
         actions.apply(document(taker="loose"), OTTO, reason=WHY)
 
 
-def test_nor_by_rolling_a_pool_back_to_that_model(redis_away, careful, loose):
-    actions.apply(of_model("mine", taker="loose"), OTTO, reason=WHY)
+# A pool that goes back to the model whose requests another policy has by now
+
+
+@pytest.fixture
+def taker(careful, loose):
+    """It served that model, and its change to another one has not worked yet."""
     actions.apply(document(taker="loose"), ADA, reason=WHY)
+    PoolVersion.objects.filter(pool__name="taker").update(proven_at=timezone.now())
     actions.apply(of_model("mine", taker="loose"), OTTO, reason=WHY)
-    services.set_rules(careful, ADA, WHY, direct="never")
-    with pytest.raises(RulesForbid, match="by delivery only"):
+
+
+def model():
+    return Pool.objects.get(name="taker").model
+
+
+def rolled_back_by_itself():
+    return rollback_failed(
+        Pool.objects.get(name="taker"), "taker-0 failed", timezone.now(), actions.roll_back_by_itself
+    )
+
+
+def freeze():
+    now = timezone.now()
+    start, end = (f"{now + timedelta(days=d):%Y-%m-%dT%H:%M}" for d in (-1, 1))
+    Freeze.objects.create(name="Christmas", start=start, end=end, zone="UTC", reason=WHY, created_by="ada")
+
+
+BACK = {"by a person": lambda: actions.roll_back("taker", OTTO, WHY), "by itself": rolled_back_by_itself}
+
+
+@pytest.mark.parametrize("back", BACK)
+def test_a_freeze_does_not_keep_a_pool_from_what_worked(taker, back):
+    freeze()
+    BACK[back]()
+    assert model() == LLAMA
+    assert AuditEntry.objects.get(action="pool.rollback").before["model"] == "mine"
+    assert AuditEntry.objects.filter(action="policy.join").first().before == {"policy": "careful"}
+
+
+def test_what_never_worked_there_comes_by_the_rules_of_a_publication(taker):
+    PoolVersion.objects.update(proven_at=None)
+    freeze()
+    with pytest.raises(NotPossible, match="no other configuration that worked is kept"):
         actions.roll_back("taker", OTTO, WHY)
-    assert Pool.objects.get(name="taker").model == "mine"
+    with pytest.raises(RulesForbid, match="freeze Christmas"):
+        actions.roll_back("taker", OTTO, WHY, 1)
+    rolled_back_by_itself()
+    assert model() == "mine"
+
+
+@pytest.mark.parametrize("text", RULES)
+def test_the_other_rules_are_asked_and_an_automatic_rollback_halts_instead(taker, careful, text):
+    services.set_rules(careful, ADA, WHY, **RULES[text])
+    with pytest.raises(RulesForbid, match=text):
+        actions.roll_back("taker", OTTO, WHY)
+    assert rolled_back_by_itself()
+    assert model() == "mine"
+    assert re.search(f"^taker-0 failed; not rolled back: .*{text}", Pool.objects.get(name="taker").halted)
+
+
+def test_an_automatic_rollback_takes_no_requests_from_a_policy_with_an_open_delivery(taker, careful):
+    proposed(careful, {"mode": "full"})
+    assert rolled_back_by_itself()
+    assert "careful v2 is being delivered" in Pool.objects.get(name="taker").halted
+
+
+def test_a_pool_returns_to_its_own_requests_whatever_the_rules_of_its_policy_are(careful):
+    PoolVersion.objects.update(proven_at=timezone.now())
+    actions.apply(of_model("mine", chat="careful"), OTTO, reason=WHY)
+    services.set_rules(careful, ADA, WHY, direct="never", approvals_needed=2)
+    freeze()
+    proposed(careful, {"mode": "canary", "share": 0.1, "for_s": 600})
+    rollback_failed(Pool.objects.get(name="chat"), "chat-0 failed", timezone.now(), actions.roll_back_by_itself)
+    assert Pool.objects.get(name="chat").model == LLAMA
+    assert AuditEntry.objects.get(action="pool.rollback").actor_name == "weir"
 
 
 def test_a_new_pool_for_a_new_model_needs_no_rule_but_waits_for_a_delivery(careful):

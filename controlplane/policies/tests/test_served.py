@@ -1,6 +1,7 @@
 """A policy that never offloads is refused where it would have to serve a pool of prefill and decode instances."""
 
 import pytest
+from django.utils import timezone
 
 from controlplane.audit.services import Actor
 from controlplane.deliveries.proposing import propose
@@ -8,7 +9,8 @@ from controlplane.fleet_ops import actions
 from controlplane.policies import services
 from controlplane.policies.errors import PolicyInvalid
 from controlplane.policies.models import Policy, PolicyVersion
-from fleet.models import Pool
+from fleet.control.rollback import rollback_failed
+from fleet.models import Pool, PoolVersion
 from fleet.services import NotPossible
 from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.json_value import JsonObject
@@ -107,3 +109,13 @@ def test_a_pool_does_not_go_back_to_a_configuration_that_its_policy_cannot_serve
     with pytest.raises(NotPossible, match="its policy cannot serve that configuration"):
         actions.roll_back("pd", ADA, WHY, 1)
     assert Pool.objects.get(name="pd").engine == {"kv": "nixl"}
+
+
+def test_nor_does_it_go_back_by_itself(policy: Policy) -> None:
+    actions.apply(fleet("chat", **PD), ADA)
+    PoolVersion.objects.update(proven_at=timezone.now())
+    actions.apply(fleet("default", kv="nixl"), ADA)
+    rollback_failed(Pool.objects.get(name="pd"), "pd-0 failed", timezone.now(), actions.roll_back_by_itself)
+    row = Pool.objects.get(name="pd")
+    assert row.engine == {"kv": "nixl"}
+    assert "not rolled back: pd: its policy cannot serve that configuration: 1 of its 3 instances" in row.halted
