@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.plan import PoolGuard
-from fleet.counted import percent
+from fleet.counted import counted, percent
 from router.contract import sketch
 from router.contract.redis.router_status import Window
 
@@ -76,7 +76,8 @@ def _sentence(guard: PoolGuard, measured: Measured, lasted: float) -> str:
     name = guard.metric.removeprefix("pool.").replace("_", " ").removesuffix(" ms")
     beyond = f", above for {lasted:.0f} of {guard.for_s} s" if is_above(guard, measured) else ""
     found, limit = _shown(guard, measured.value), _shown(guard, guard.above)
-    return f"{guard.request_class} {name} of the pool is {found}, limit {limit}{beyond}"
+    over = f"over {counted(measured.n, 'request')} of the last minute"
+    return f"{guard.request_class} {name} of the pool is {found} {over}, limit {limit}{beyond}"
 
 
 def _shown(guard: PoolGuard, value: float) -> str:

@@ -1,6 +1,7 @@
 """A router joins a shared port once it can serve."""
 
 import asyncio
+from collections import Counter
 
 import httpx
 import pytest
@@ -20,11 +21,11 @@ async def start(redis_url):
     """Call it with a name and a shared port: (router, its own URL)."""
     ends = []
 
-    async def begin(name, shared):
+    async def begin(name, shared, url_of_redis=redis_url):
         own, other = listen("127.0.0.1", 0), listen("127.0.0.1", shared, shared=True)
         url = f"http://127.0.0.1:{own.getsockname()[1]}"
         clients = ClientConnections()
-        router = Router(RedisSource(redis_url, name, url), clients)
+        router = Router(RedisSource(url_of_redis, name, url), clients)
         server = HttpServer(router, 0.1, clients)
         await server.start([own])
         ends.append((server, asyncio.create_task(joining.join(server, other, router.pools)), other))
@@ -70,6 +71,27 @@ async def test_without_a_fleet_it_does_not_listen_there_and_says_so(start, publi
             health = (await client.get(own + "/healthz")).json()
             assert "shared port" not in " ".join(health["degraded"])
             assert "no fleet" not in " ".join(health["degraded"])
+
+
+ASKED = 344
+
+
+async def test_no_request_on_a_shared_port_reaches_a_router_that_knows_no_pool(start, published):
+    shared = free_port()
+    published.policy()
+    async with engine() as made, httpx.AsyncClient(base_url=f"http://127.0.0.1:{shared}") as client:
+        published.fleet(entry("demo-0", made.url))
+        await start("router-1", shared)
+        await until(lambda: is_served(f"http://127.0.0.1:{shared}"))
+        other, own = await start("router-2", shared, f"redis://127.0.0.1:{free_port()}/0")
+        answers = Counter()
+        for _ in range(ASKED):
+            got = await client.post("/v1/completions", json={"prompt": "hi"}, headers={"connection": "close"})
+            answers[got.status_code] += 1
+        print(f"{answers[503]} of {ASKED} requests got 503")
+        assert answers == {200: ASKED}
+        assert not other.pools.known
+        assert (await client.get(own + "/healthz")).json()["status"] == "degraded"
 
 
 @pytest.mark.slow

@@ -53,9 +53,9 @@ def test_it_fails_once_it_has_been_above_for_long_enough(since: float | None, ve
 def test_the_sentence_has_value_limit_and_time() -> None:
     found = judge(guard(), [SLOW], 90.0, 100.0)
     assert found.text.startswith("warm ttft p90 of the pool is 9")
-    assert found.text.endswith("ms, limit 800 ms, above for 10 of 30 s")
+    assert found.text.endswith("ms over 100 requests of the last minute, limit 800 ms, above for 10 of 30 s")
     shares = judge(guard("pool.errors_share", 0.1), [SLOW], None, 100.0)
-    assert shares.text == "warm errors share of the pool is 5.0 %, limit 10.0 %"
+    assert shares.text == "warm errors share of the pool is 5.0 % over 100 requests of the last minute, limit 10.0 %"
 
 
 @pytest.mark.parametrize("windows", [[], [Window()]])
