@@ -30,7 +30,7 @@ test-slow: $(TESTS_STAMP)
 test-attacks: $(TESTS_STAMP)
 	$(call pytest,$(PYTEST),2,attacks)
 
-# The fast tests once more, on the servers that production has, and Weir as a whole on them.
+# The fast tests that use a database once more, on the servers that production has, and Weir as a whole on them.
 test-deploy: $(TESTS_STAMP)
 	@$(call install,requirements-deploy.txt)
 	$(call pytest,$(PY) -m controlplane.tests.on_postgres controlplane fleet,2,$(FAST))

@@ -25,6 +25,7 @@ os.environ["WEIR_DATA_DIR"] = str(_DATA)
 os.environ["REDIS_URL"] = f"unix://{_SOCKET}"
 os.environ["DATABASE_URL"] = os.environ.get("WEIR_TEST_DATABASE_URL", f"sqlite://{_DATA / 'weir.sqlite3'}")
 os.environ.pop("WEIR_CELERY_BROKER_URL", None)
+_POSTGRES = "WEIR_TEST_DATABASE_URL" in os.environ
 _SYSTEM_REDIS = bool(os.environ.pop("WEIR_SYSTEM_REDIS", ""))
 
 # How long an example takes is the machine's affair. The same examples each time: a change is judged by what it changed.
@@ -37,6 +38,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--second-chance", action="store_true", help="name at the end each test of this run, which failed before"
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On PostgreSQL only what uses a database: the rest is the same on every server."""
+    if _POSTGRES:
+        config.hook.pytest_deselected(items=[item for item in items if not uses_database(item)])
+        items[:] = filter(uses_database, items)
+
+
+def uses_database(item: pytest.Item) -> bool:
+    asked = {*getattr(item, "fixturenames", ())} & {"db", "transactional_db"}
+    return bool(asked) or item.get_closest_marker("django_db") is not None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
