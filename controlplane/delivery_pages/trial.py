@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from django.urls import reverse
+
 from controlplane.audit.services import Actor
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.models import Delivery
@@ -47,9 +49,17 @@ HARMFUL = "round_robin"
 
 
 @dataclass(frozen=True, slots=True)
+class InTheWay:
+    """Why no delivery can be started now, and the page that settles it."""
+
+    text: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrialOffer:
     policy: str
-    refusal: str  # why none can be started now
+    refusal: InTheWay | None
 
 
 def offered() -> TrialOffer | None:
@@ -63,21 +73,24 @@ def offered() -> TrialOffer | None:
     return None if policy is None else TrialOffer(policy.name, _refusal(policy))
 
 
-def _refusal(policy: Policy) -> str:
+def _refusal(policy: Policy) -> InTheWay | None:
+    """A draft that changes nothing is not in the way: a look into the editor opens one."""
     held = selectors.open_delivery(policy)
     if held is not None:
-        return f"{held.candidate.label} is being delivered: wait for its end, or abort it"
-    draft = policies.open_draft(policy)
-    if draft is not None:
-        return f"a draft of {draft.updated_by} is open: deliver or discard it first"
-    return ""
+        text = f"{held.candidate.label} is being delivered: wait for its end, or abort it"
+        return InTheWay(text, reverse("delivery", args=[held.pk]))
+    draft, live = policies.open_draft(policy), policies.live_version(policy)
+    if draft is None or (draft.based_on == live.number and draft.upgraded == live.upgraded):
+        return None
+    text = f"a draft of {draft.updated_by} is open: deliver or discard it first"
+    return InTheWay(text, reverse("draft", args=[policy.name]))
 
 
 def start(policy: Policy, kind: Candidate, actor: Actor) -> Delivery:
     """Propose the candidate and, where no approval is needed, start it."""
     refusal = _refusal(policy)
     if refusal:
-        raise Conflict(refusal, kind="open")
+        raise Conflict(refusal.text, kind="open")
     drafts.open_draft(policy, actor)
     draft = drafts.patch_draft(policy, _overrides(policy, kind), actor)
     again = AGAIN if selectors.failed_before(policy, draft.upgraded) else ""

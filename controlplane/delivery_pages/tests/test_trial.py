@@ -47,9 +47,16 @@ def test_where_the_policy_asks_for_approval_it_waits_for_it(policy):
 
 def test_nothing_is_started_beside_a_draft_or_a_delivery(policy):
     edit(policy, heavy_new_tokens=9_000)
-    assert "a draft of otto is open" in trial.offered().refusal
+    assert "a draft of otto is open" in trial.offered().refusal.text
+    assert trial.offered().refusal.href == f"/policies/{policy.name}/draft"
     with pytest.raises(Conflict, match="draft"):
         trial.start(policy, "good", OTTO)
+
+
+def test_a_draft_that_changes_nothing_is_not_in_the_way(policy):
+    edit(policy)
+    assert trial.offered().refusal is None
+    assert trial.start(policy, "good", OTTO).state == State.ARMING
 
 
 def test_real_engines_are_left_alone(policy):
