@@ -21,7 +21,7 @@ def test_only_the_hash_of_a_token_is_stored(otto, otto_client):
     token = re.search(rb"weir_[0-9a-f]{8}_[\w-]{43}", make(otto_client).content)[0].decode()
     row = ApiToken.objects.get()
     assert row.sha256 == digest(token)
-    assert token.rpartition("_")[2] not in str(vars(row))
+    assert token[-43:] not in str(vars(row))
 
 
 def test_making_and_revoking_are_in_the_audit_log(otto, otto_client):
