@@ -49,10 +49,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _watch_session(self) -> None:
         """Close when the session or token has been revoked or has expired."""
-        while True:
+        allowed = True
+        while allowed:
             await asyncio.sleep(SIGNED_IN_CHECK_S)
-            if not await may_look(await self._who()):
-                await self.close(code=SIGN_IN_NEEDED)
+            allowed = await may_look(await self._who())
+        await self.close(code=SIGN_IN_NEEDED)
 
     async def _who(self) -> Any:
         if "caller" in self.scope:

@@ -168,6 +168,7 @@ class Operator:
     def __init__(self, weir: RealUp) -> None:
         self._weir = weir
         self.saved: list[int] = []  # values of a parameter
+        self.kept: list[int | None] = []  # those found in the draft before it was changed again
         self.published: list[str] = []  # reasons
         self.experiment: int = api(weir, "/experiments", {**EXPERIMENT, "arms": ARMS})["id"]
         self._number = 10_000
@@ -183,7 +184,8 @@ class Operator:
         """One draft saved and published."""
         self._number += 1
         number, reason = self._number, f"number {self._number} of {id(self)}"
-        api(self._weir, "/policies/default/draft", {})
+        opened = api(self._weir, "/policies/default/draft", {})  # the one of before where its publishing failed
+        self.kept.append(_heavy(opened))
         overrides = {"classes.heavy_new_tokens": number}
         api(self._weir, "/policies/default/draft", {"overrides": overrides}, method="PATCH")
         self.saved.append(number)
@@ -214,8 +216,7 @@ class Operator:
         versions = _pages(self._weir, "/policies/default/versions?limit=100", None, "number")
         entries = _pages(self._weir, "/audit?limit=200", "entries", "id")
         reasons, audited = {one["reason"] for one in versions}, {one["reason"] for one in entries}
-        values = {one["document"].get("classes", {}).get("heavy_new_tokens") for one in versions}
-        values.add(_draft_value(self._weir))
+        values = {*map(_heavy, versions), *self.kept, _draft_value(self._weir)}
         return [
             *(f"version of {reason}" for reason in self.published if reason not in reasons),
             *(f"audit entry of {reason}" for reason in self.published if reason not in audited),
@@ -250,7 +251,12 @@ def _draft_value(weir: RealUp) -> int | None:
         draft = api(weir, "/policies/default/draft")
     except urllib.error.HTTPError:
         return None  # none is open
-    return draft["document"].get("classes", {}).get("heavy_new_tokens")
+    return _heavy(draft)
+
+
+def _heavy(stored: Mapping[str, Any]) -> int | None:
+    """The operator's parameter in a version or draft."""
+    return stored["document"].get("classes", {}).get("heavy_new_tokens")
 
 
 # A row

@@ -60,7 +60,8 @@ def test_what_is_missing_is_found():
 
     class Api(faults.Operator):
         def __init__(self):
-            self._weir, self.saved, self.published = None, [10_001, 10_002, 10_003], ["one", "two"]
+            self._weir, self.saved, self.published = None, [10_001, 10_002, 10_003, 10_004], ["one", "two"]
+            self.kept = [9_999, 10_003]  # 10_003 could not be published, and was overwritten
             self.experiment = 7
 
     version = {"number": 1, "reason": "one", "document": {"classes": {"heavy_new_tokens": 10_001}}}

@@ -185,6 +185,10 @@ async def test_an_ended_session_is_cut_off(live_redis: redis.Redis, monkeypatch:
     while message["type"] != "websocket.close":
         message = await socket.receive_output(timeout=30)
     assert message["code"] == 4401
+    for _ in range(3):
+        if await socket.receive_nothing(timeout=0.3):
+            break
+        assert (await socket.receive_output())["type"] == "websocket.send", "closed twice"
 
 
 async def test_without_redis_the_trouble_is_named(redis_away: None) -> None:
@@ -199,9 +203,14 @@ async def test_a_socket_that_hears_nothing_for_7_s_stays_open(
     vera_socket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """redis-py 8 cuts blocking reads after 5 s unless told otherwise."""
+
+    async def signed_in(scope: dict[str, Any]) -> Principal:
+        return VERA
+
+    monkeypatch.setattr(consumers, "get_user", signed_in)
     monkeypatch.setattr(bridges, "FRAME_EVERY_S", 9.0)
     while not await vera_socket.receive_nothing(timeout=7):
-        await vera_socket.receive_output()
+        assert (await vera_socket.receive_output())["type"] == "websocket.send"
     monkeypatch.setattr(bridges, "FRAME_EVERY_S", 0.5)
     assert (await received(vera_socket))["type"] == "frame"
 

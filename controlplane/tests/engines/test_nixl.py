@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import count
+from typing import NamedTuple
 
 import pytest
 
@@ -18,26 +19,43 @@ def fleet() -> Iterator[Fleet]:
         yield made
 
 
-def until_offloading(fleet: Fleet) -> None:
-    """The first transfer between two processes takes a handshake, for which a busy machine may not have the time."""
+class Answer(NamedTuple):
+    prompt: str
+    said: str
+    decoder: str
+    prompt_tokens: int
+    moved_tokens: float
+
+
+def offloaded(fleet: Fleet) -> Answer:
+    """The first of some prompts that is: a transfer between two processes begins with a handshake, for which a busy
+    machine may not have the time, and the router then asks one of them for all."""
     numbers = count()  # a prompt of its own each time: what is cached is not heavy
-    fleet.until(
-        lambda: fleet.ask(f"try {next(numbers)} " + LONG)[2]["x-weir-flow"] == "offload_nixl", "an offload", 120
-    )
+    found: list[Answer] = []
+
+    def is_offloaded() -> bool:
+        before = {name: fleet.metric(name, MOVED) for name in fleet.instances()}
+        prompt = f"move {next(numbers)} {LONG}"
+        said, usage, headers = fleet.ask(prompt)
+        if headers["x-weir-flow"] == "offload_nixl":
+            decoder = headers["x-weir-instance"]
+            moved = fleet.metric(decoder, MOVED) - before[decoder]
+            found.append(Answer(prompt, said, decoder, usage["prompt_tokens"], moved))
+        return bool(found)
+
+    fleet.until(is_offloaded, "an offload", 120)
+    return found[0]
 
 
 def test_an_offloaded_answer_is_the_one_that_a_single_engine_gives(fleet: Fleet) -> None:
-    until_offloading(fleet)
-    before = {name: fleet.metric(name, MOVED) for name in fleet.instances()}
-    said, usage, headers = fleet.ask("move " + LONG)
-    assert headers["x-weir-flow"] == "offload_nixl"
-    decoder = headers["x-weir-instance"]
-    assert fleet.metric(decoder, MOVED) - before[decoder] == usage["prompt_tokens"]
+    answer = offloaded(fleet)
+    decoder = answer.decoder
+    assert answer.moved_tokens == answer.prompt_tokens
     assert fleet.metric(decoder, "vllm:nixl_num_failed_transfers_total") == 0
     other = next(name for name in fleet.instances() if name != decoder)
-    alone, usage, _ = fleet.ask("move " + LONG, url=fleet.one(other)["url"])
+    alone, usage, _ = fleet.ask(answer.prompt, url=fleet.one(other)["url"])
     assert fleet.cached(usage) > 1500  # it computed the prompt
-    assert said == alone
+    assert answer.said == alone
     fleet.until(lambda: fleet.one(decoder)["sample"]["cached_by_source"].get("p2p", 0) > 1500, "the hits", 60)
     assert "Hits, p2p" in fleet.page(f"/fleet/instances/{decoder}/")
 
@@ -49,4 +67,4 @@ def test_without_the_instance_that_prefills_the_decoder_computes_the_prompt_itse
     assert len(said) == 16
     assert headers["x-weir-instance"] == "tiny-0"
     fleet.note("NIXL: kill -9 of one of the pair: replaced", fleet.until(fleet.is_replaced(name, epoch), "a new pair"))
-    until_offloading(fleet)
+    offloaded(fleet)
