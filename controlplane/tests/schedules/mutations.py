@@ -1,11 +1,15 @@
 """Mends taken out again, one at a time: what each kept from happening must be found by a machine."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from django.utils import timezone
 
+from controlplane.deliveries import approvals, rules
 from controlplane.deliveries import services as deliveries
+from controlplane.policies import services
 from fleet import jobs, ordered_write
 
 TakeOut = Callable[[pytest.MonkeyPatch], None]
@@ -34,12 +38,40 @@ def rules_not_asked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(deliveries, "check", lambda change: None)
 
 
+def rules_asked_early(patch: pytest.MonkeyPatch) -> None:
+    """A publication asks the rules before its transaction: they may be others by then."""
+
+    def store(change: rules.Change, *args: object, **options: object) -> object:
+        deliveries.check(change)
+        return real(replace(change, way=rules.Way.ROLL_BACK), *args, **options)
+
+    real: Any = services._store
+    patch.setattr(services, "_store", store)
+
+
+def own_approval_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(approvals, "refusal", lambda *people: "")
+
+
+def never_is_not_direct(patch: pytest.MonkeyPatch) -> None:
+    """`direct: never` is read as nothing."""
+    patch.setitem(cast(dict[str, Any], rules.RULES), "direct", lambda change: None)
+
+
+def freezes_pass(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(cast(dict[str, Any], rules.RULES), "freeze", lambda change: None)
+
+
 PUBLICATION: dict[str, TakeOut] = {
     each.__name__: each
     for each in (
         plain_set,
         read_before_order,
         rules_not_asked,
+        rules_asked_early,
+        own_approval_counts,
+        never_is_not_direct,
+        freezes_pass,
     )
 }
 

@@ -10,7 +10,7 @@ from django.db import DatabaseError
 from django.db.models import F
 from django.utils import timezone
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from controlplane.audit.services import Actor as Person
 from controlplane.deliveries import selectors as deliveries
@@ -48,6 +48,7 @@ EXPECTED = (PolicyError, PermissionDenied, redis.RedisError, DatabaseError)
 HEARD = ("", redis_keys.policy_key(POOL), redis_keys.policy_key(POOL), redis_keys.fleet_key(POOL), redis_keys.API_KEYS)
 DECIDING = ("publisher", "publisher", "rollback", "proposer", "approver", "steering", "judge")
 DIRECT = {1: Direct.NEVER, 4: Direct.ADMIN}  # by the choice of new rules
+HAPPENING = ("new_rules", "loses_redis", "new_rules", "saves_redis", "restarts")
 MOST_ACTORS = 5
 # Between two looks. No sum of them is within seconds of a time in the plan or the code, so that it does not matter how
 # long the schedule itself takes.
@@ -90,6 +91,12 @@ class PublicationMachine(RuleBasedStateMachine):
         changed = documents.apply_overrides(live.upgraded, {"classes.heavy_new_tokens": self.tokens})
         row = {"document": changed, "based_on": live.number, "opened_by": "otto", "updated_by": "otto"}
         Draft.objects.update_or_create(policy=self.world.policy, defaults=row)
+
+    @initialize(choice=st.sampled_from((0, 2, 0, 1, 0, 3)))
+    def begins_under(self, choice: int) -> None:
+        """These rules; others may follow."""
+        if choice:
+            self._new_rules(choice)
 
     # Who begins. `writes`: how many seams that write it comes to at once; 0: it runs to its end.
 
@@ -185,7 +192,7 @@ class PublicationMachine(RuleBasedStateMachine):
         if not actor.ended:
             self.scheduler.go_on(actor, order)
 
-    @rule(what=st.sampled_from(["loses_redis", "restarts", "new_rules"]), choice=st.integers(0, 5))
+    @rule(what=st.sampled_from(HAPPENING), choice=st.integers(0, 5))
     def happens(self, what: str, choice: int) -> None:
         getattr(self, f"_{what}")(choice)
 
@@ -197,6 +204,9 @@ class PublicationMachine(RuleBasedStateMachine):
 
     def _loses_redis(self, choice: int) -> None:
         self.world.lose_redis()
+
+    def _saves_redis(self, choice: int) -> None:
+        self.world.save_redis()
 
     def _new_rules(self, choice: int) -> None:
         rules = {"direct": DIRECT.get(choice, Direct.ALLOWED), "approvals_needed": int(choice == 2)}

@@ -1,7 +1,7 @@
 """The stage of the publications: one pool and its policy, two routers, what the database and Redis and routers say."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import redis
 
@@ -67,6 +67,7 @@ class World:
             router.restart()
         self.policies, self.fleets, self.keys = Timeline("the policy"), Timeline("the fleet"), Timeline("the keys")
         self.scheduler = Scheduler(stage.threads, self.look)
+        self.saved: dict[Any, Any] = {}  # by Redis
         self._make()
         seams.touched.clear()
         self.facts = Facts.read(self.policy)
@@ -153,9 +154,15 @@ class World:
 
     # Incidents
 
+    def save_redis(self) -> None:
+        """To its disk."""
+        self.saved = {key: self.client.dump(key) for key in self.client.keys()}
+
     def lose_redis(self) -> None:
-        """It comes back empty. What it held is forgotten with it."""
+        """It comes back with what it saved last, if it did. What it held since is forgotten with it."""
         self.client.flushdb()
+        for key, value in self.saved.items():
+            self.client.restore(key, 0, value)
         for timeline in (self.policies, self.fleets, self.keys):
             timeline.begins_anew(REDIS)
 
