@@ -87,10 +87,11 @@ class RealUp:
         self.until(lambda: text in self.output.read_text(), f"`{text}` in {self.output.read_text()}", patience_s)
 
     def until(self, holds, what, patience_s=PATIENCE_S):
+        """What `holds` returned when it held."""
         end = time.monotonic() + patience_s
         while time.monotonic() < end:
-            if holds():
-                return
+            if found := holds():
+                return found
             assert self.process.poll() is None, f"up ended: {self.output.read_text()}"
             time.sleep(0.1)
         raise AssertionError(f"waited in vain for {what}; {self.output.read_text()}")

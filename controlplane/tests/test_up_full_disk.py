@@ -36,7 +36,7 @@ def test_every_process_that_dies_on_a_full_disk_is_started_again_and_the_end_is_
     engines = sorted(weir.engines())
     filling = fill(weir.folder)
     for name in PROCESSES:
-        before = weir.child(name)
+        before = weir.until(lambda name=name: weir.child(name), name)  # what needs one that was killed may start again
         os.kill(before, signal.SIGKILL)
         weir.until(lambda name=name, before=before: weir.child(name) not in (before, None), f"another {name}")
     weir.until(lambda: completion(weir) == "200", "an answer of the router that was started on the full disk")

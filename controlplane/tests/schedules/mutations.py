@@ -39,11 +39,11 @@ def rules_not_asked(patch: pytest.MonkeyPatch) -> None:
 
 
 def rules_asked_early(patch: pytest.MonkeyPatch) -> None:
-    """A publication asks the rules before its transaction: they may be others by then."""
+    """A publication asks the rules before its transaction, where they may be others by then: none are asked there."""
 
     def store(change: rules.Change, *args: object, **options: object) -> object:
         deliveries.check(change)
-        return real(replace(change, way=rules.Way.ROLL_BACK), *args, **options)
+        return real(replace(change, way=rules.Way.ABORT), *args, **options)
 
     real: Any = services._store
     patch.setattr(services, "_store", store)

@@ -156,7 +156,7 @@ class World:
 
     def save_redis(self) -> None:
         """To its disk."""
-        self.saved = {key: self.client.dump(key) for key in self.client.keys()}
+        self.saved = {key: self.client.dump(key) for key in self.client.scan_iter()}
 
     def lose_redis(self) -> None:
         """It comes back with what it saved last, if it did. What it held since is forgotten with it."""

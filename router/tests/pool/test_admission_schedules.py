@@ -225,7 +225,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert not self.waiting, "a request starved"
         assert (len(self.queue), sum(self.queue.waiting.values()), self.queue._woken) == (0, 0, {})
         for each in self.queue._queues.values():
-            assert not (each._tenants or each._costs or each._clocks)
+            assert (each._tenants, each._costs, each._clocks) == ({}, {}, {})
 
 
 def test_no_schedule_loses_capacity_or_a_request_that_waits():
