@@ -7,6 +7,7 @@ A router alone before simulated engines. Every request comes at once, on a conne
 
 import argparse
 import asyncio
+import re
 import resource
 import subprocess
 import sys
@@ -27,7 +28,7 @@ PATIENCE_S = 60.0
 START_S = 30.0
 SHOWN = 160  # characters of a message
 
-Answer = tuple[int, str, bool, str, float]  # status, code, says when to come back, message, seconds
+Answer = tuple[int, str, int, str, float]  # status, code, s after which to come back (0: unsaid), message, seconds
 
 
 @contextmanager
@@ -62,14 +63,15 @@ async def ask(port: int, number: int, stream: bool, size: int, began: float) -> 
             answer = await reader.read()
             writer.close()
     except (OSError, TimeoutError) as error:
-        return 0, type(error).__name__, False, str(error), time.monotonic() - began
+        return 0, type(error).__name__, 0, str(error), time.monotonic() - began
     return read(answer, time.monotonic() - began)
 
 
 def read(answer: bytes, took: float) -> Answer:
     head, _, rest = answer.partition(b"\r\n\r\n")
     status = int(head.split()[1]) if head else 0
-    later = b"\r\nretry-after: " in head.lower()
+    said = re.search(rb"\r\nretry-after: (\d+)", head.lower())
+    later = int(said[1]) if said else 0
     if status == 200:
         return status, "", later, "", took
     try:
@@ -85,11 +87,12 @@ async def burst(port: int, requests: int, stream: bool, size: int) -> list[Answe
 
 
 def report(requests: int, answers: list[Answer]) -> None:
-    counts = Counter((status, code, later) for status, code, later, _, _ in answers)
+    counts = Counter((status, code, later > 0) for status, code, later, _, _ in answers)
     last = max(took for *_, took in answers)
-    for (status, code, later), count in sorted(counts.items()):
-        message = next(each[3] for each in answers if each[:3] == (status, code, later))
-        says = "yes" if later else "no"
+    for (status, code, says_when), count in sorted(counts.items()):
+        alike = [each for each in answers if (each[0], each[1], each[2] > 0) == (status, code, says_when)]
+        message, told = alike[0][3], sorted(each[2] for each in alike)
+        says = f"{told[0]} to {told[-1]} s, half up to {told[len(told) // 2]} s" if says_when else "no"
         print(
             f"| {requests:,} | {status or 'none'} | {code} | {count:,} | {says} | {last:.1f} | {message} |", flush=True
         )

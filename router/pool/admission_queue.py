@@ -185,9 +185,9 @@ class AdmissionQueue:
         """A request is sent to an instance, whether it has waited or not; `now` is any clock of seconds."""
         self._drain.began(now)
 
-    def ended(self, now: float) -> None:
-        """A request that began has ended, and its instance has capacity for another one."""
-        self._drain.ended(now)
+    def ended(self, now: float, began: float) -> None:
+        """A request that began then has ended, and its instance has capacity for another one."""
+        self._drain.ended(now, began)
         self.wake()
 
     def wake(self) -> None:

@@ -1,54 +1,47 @@
 """How fast requests leave the instances of one pool, and so how fast its queue drains. Pure: time is an argument.
 
-A slot, one request's share of the pool from its sending to its end, is held for the time that all requests were in
-flight together, divided by the number of those that ended. Those still in flight count with the time that they have
-taken so far, so the rate is known before the queue has moved, and falls while nothing ends. It follows the number of
-slots at once: an instance that comes or goes changes how many requests are in flight, not how long each of them takes.
+A slot is one request's share of the pool, from its sending to its end. How long one is held is told by the last
+requests that ended, and by those in flight with the time that they have taken so far; before any has ended, those are
+taken for halfway. So the rate is known before the queue has moved, and falls while nothing ends. It follows the number
+of slots at once: an instance that comes or goes changes how many requests are in flight, not how long each takes.
 """
 
-import math
-
-MEMORY_S = 10.0  # the shortest time constant of forgetting
-SLOTS = 3.0  # times as long as a slot is held: requests that were sent together end together
+LEAST = 16  # requests that ended are remembered at least
+SLOTS = 3.0  # times as many as are in flight: requests that were sent together end together
+LONGER = 1.5  # of the two ways to count those in flight, how far the one may exceed the other
 
 
 class DrainRate:
-    __slots__ = ("_at", "_busy_s", "_ended", "_running")
+    __slots__ = ("_began_s", "_ended", "_held_s", "_running")
 
     def __init__(self) -> None:
-        self._at = 0.0
         self._running = 0
-        self._busy_s = 0.0  # request-seconds in flight, fading
-        self._ended = 0.0  # requests, fading alike
+        self._began_s = 0.0  # sum of the times at which those in flight began
+        self._ended = 0.0  # requests, fading
+        self._held_s = 0.0  # request-seconds of those, fading alike
 
     def began(self, now: float) -> None:
-        self._advance(now)
         self._running += 1
+        self._began_s += now
 
-    def ended(self, now: float) -> None:
-        self._advance(now)
+    def ended(self, now: float, began: float) -> None:
+        kept = 1.0 - 1.0 / max(LEAST, SLOTS * self._running)
         self._running -= 1
-        self._ended += 1.0
+        self._began_s = self._began_s - began if self._running else 0.0
+        self._ended = self._ended * kept + 1.0
+        self._held_s = self._held_s * kept + max(0.0, now - began)
 
     def turn_s(self, now: float) -> float | None:
         """Seconds until the next slot is free, on average; None while nothing is known."""
-        self._advance(now)
-        slot_s = self._slot_s()
+        slot_s = self._slot_s(now)
         return slot_s / max(1, self._running) if slot_s > 0 else None
 
-    def _slot_s(self) -> float:
-        if self._ended:
-            return self._busy_s / self._ended
-        return 2.0 * self._busy_s / max(1, self._running)  # before the first has ended: they are halfway
-
-    def _advance(self, now: float) -> None:
-        passed_s, self._at = now - self._at, now
-        if passed_s <= 0 or not self._running:
-            return
-        if self._ended <= 1.0:  # the last one is not forgotten
-            self._busy_s += self._running * passed_s
-            return
-        memory_s = max(MEMORY_S, SLOTS * self._slot_s())
-        kept = math.exp(-passed_s / memory_s)
-        self._ended *= kept
-        self._busy_s = self._busy_s * kept + self._running * memory_s * (1.0 - kept)
+    def _slot_s(self, now: float) -> float:
+        so_far_s = max(0.0, self._running * now - self._began_s)
+        if not self._ended:
+            return 2.0 * so_far_s / max(1, self._running)
+        # Where ends come at random, all time in flight by the ends alone is right; of many that are alike and were sent
+        # together, at the first end it is as many times too long.
+        at_random_s = (self._held_s + so_far_s) / self._ended
+        alike_s = self._held_s / self._ended + so_far_s / (self._ended + self._running)
+        return min(at_random_s, LONGER * alike_s)

@@ -168,8 +168,9 @@ class Pool:
 
     def lease(self, endpoint: Endpoint, tokens: int) -> Lease:
         """`with` it, a request with this many new tokens counts as sent there, and as one that holds up the queue."""
-        self.queue.began(perf_counter())
-        return endpoint.lease(tokens, lambda: self.queue.ended(perf_counter()))
+        began = perf_counter()
+        self.queue.began(began)
+        return endpoint.lease(tokens, lambda: self.queue.ended(perf_counter(), began))
 
     def limit_index(self) -> None:
         """An instance holds no more chunks than its KV cache."""

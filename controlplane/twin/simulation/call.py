@@ -47,6 +47,7 @@ class SimCall:
     alone: bool = False  # no other request on its instance until its first token
     work: EngineRequest | None = None  # in the decoding engine
     media: Sequence[str] = ()  # of that engine's tiers below the GPU
+    slot_s: float = 0.0  # when it was sent to an instance
     ready_s: float = 0.0  # when the engine's API had passed it on
     pulled_s: tuple[float, float] | None = None  # when KV from the shared store was asked for, and came
     transfers: int = 0  # of KV, from another instance or the store

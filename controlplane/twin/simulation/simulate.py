@@ -170,10 +170,11 @@ class _Run:
         work = EngineRequest(
             str(request.index), request.input_tokens, request.output_tokens, self._chains.whole(request), owner=call
         )
-        self._sim_router.queue.began(self._now)
+        call.slot_s = self._now
+        self._sim_router.queue.began(call.slot_s)
         if not endpoint.fits(work):
             self._end(call, "error", "too_long")
-            self._sim_router.queue.ended(self._now)
+            self._sim_router.queue.ended(self._now, call.slot_s)
             return
         call.work, call.media = work, endpoint.media
         self._sim_router.sent(call, endpoint, self._now)
@@ -258,7 +259,7 @@ class _Run:
             involved.began(new_tokens)
             involved.ended()
         self._end(call, "error", "out_of_memory")
-        self._sim_router.queue.ended(self._now)
+        self._sim_router.queue.ended(self._now, call.slot_s)
 
     def _engine_result(self, endpoint: SimEndpoint, result: StepResult) -> None:
         for work in result.first:
@@ -270,7 +271,7 @@ class _Run:
             if work is call.work:
                 self._sim_router.answered(call, endpoint, work)
                 self._end(call, "ok")
-                self._sim_router.queue.ended(self._now)
+                self._sim_router.queue.ended(self._now, call.slot_s)
                 continue
             if call.handover is not None:
                 self._transfers.computed(call.handover, self._now)

@@ -87,6 +87,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert request.joined is not None or not self.waiting, "it overtook those that wait"
         self.free -= 1
         self.running.append(request)
+        request.began = self.now
         self.queue.began(self.now)
 
     def refused(self, request, refusal):
@@ -112,7 +113,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     def give_back(self, request):
         self.running.remove(request)
         self.free += 1
-        self.queue.ended(self.now)
+        self.queue.ended(self.now, request.began)
         self.somebody_is_asked()
 
     def somebody_is_asked(self):
