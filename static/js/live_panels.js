@@ -135,7 +135,7 @@ export function totals(rows, windows) {
     const key = node.dataset.total;
     if (node.dataset.cost != null) {
       text(node, significant(cost[key]));
-      node.parentElement.hidden = cost[key] == null;
+      node.closest("p").hidden = cost[key] == null;
       continue;
     }
     const known = (key === "rate" ? Object.values(windows) : rows).map((row) => row?.[key]).filter((value) => value != null);

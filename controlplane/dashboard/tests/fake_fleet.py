@@ -27,6 +27,7 @@ class FakeFleet:
         self.random = random.Random(seed)
         self.states: dict[str, tuple[str, str]] = {}  # instance -> state and reason, where it is not ready
         self.kv: dict[str, float] = {}  # instance -> KV use to show
+        self.busy = 0  # running requests of each instance, beside a few
         self.version = 3
         self.slo: dict[str, float] = {}  # TTFT p90 in ms, by class
         self.limits = {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000}
@@ -75,7 +76,8 @@ class FakeFleet:
         kv = self.kv.get(name, 0.5 + 0.35 * math.sin(at / 17 + i))
         return {
             "id": name, "pool": self.pool, "epoch": 1, "at": at, "kv_usage": kv, "kv_blocks": 27_000, "block_size": 16,
-            "running": 2 + (i + int(at)) % 5, "waiting": (i + int(at / 3)) % 3, "hit_rate": 0.6 + 0.02 * (i % 9),
+            "running": self.busy + 2 + (i + int(at)) % 5, "waiting": (i + int(at / 3)) % 3,
+            "hit_rate": 0.6 + 0.02 * (i % 9),
             "prompt_tokens_total": at * 900, "generation_tokens_total": (at % 1e6) * 120, "preemptions_total": 0,
             "prefix_queries_total": at * 900, "prefix_hits_total": at * 600, "cached_by_source": {},
         }  # fmt: skip

@@ -3,11 +3,14 @@
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing_browser import Web, browser, open_page, web  # noqa: F401
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.delivery import DeliveryLine, DeliveryLines
 
 
 class RunningFleet:
@@ -45,3 +48,14 @@ def running(web: Web) -> Iterator[RunningFleet]:  # noqa: F811
     fleet.start()
     yield fleet
     fleet.stop()
+
+
+def write_delivery(running: RunningFleet, **more: Any) -> None:
+    now = time.time()
+    line: dict[str, Any] = {
+        "delivery": 3, "policy": "default", "pools": ("demo",), "base": "v3", "candidate": "v4", "state": "step",
+        "word": "running", "step": "canary 25 %", "figure": "heavy × 1.04 (0.97–1.12)", "next_at": now + 250,
+        "since": now,
+    }  # fmt: skip
+    value = DeliveryLines(at=now, lines=(DeliveryLine(**{**line, **more}),))
+    running.fleet.client.set(redis_keys.DELIVERIES, codec.encode(value))

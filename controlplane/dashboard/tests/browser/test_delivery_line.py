@@ -8,28 +8,16 @@ import pytest
 from playwright.sync_api import expect
 
 from controlplane.dashboard import step
-from controlplane.dashboard.tests.browser.conftest import RunningFleet
+from controlplane.dashboard.tests.browser.conftest import RunningFleet, write_delivery
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.delivery import DeliveryLine, DeliveryLines
 from router.contract.redis.saving import SavingLine, SavingLines
 
 pytestmark = pytest.mark.browser
 
 
-def write(running: RunningFleet, **more: Any) -> None:
-    now = time.time()
-    line: dict[str, Any] = {
-        "delivery": 3, "policy": "default", "pools": ("demo",), "base": "v3", "candidate": "v4", "state": "step",
-        "word": "running", "step": "canary 25 %", "figure": "heavy × 1.04 (0.97–1.12)", "next_at": now + 250,
-        "since": now,
-    }  # fmt: skip
-    value = DeliveryLines(at=now, lines=(DeliveryLine(**{**line, **more}),))
-    running.fleet.client.set(redis_keys.DELIVERIES, codec.encode(value))
-
-
 @pytest.mark.parametrize("path", ["/live", "/wall"])
 def test_a_running_delivery_counts_down(running: RunningFleet, open_page: Any, path: str) -> None:
-    write(running)
+    write_delivery(running)
     opened = open_page("otto")
     page = opened.goto(path)
     line = page.locator(".delivery-line")
@@ -41,7 +29,7 @@ def test_a_running_delivery_counts_down(running: RunningFleet, open_page: Any, p
 
 @pytest.mark.parametrize("path", ["/live", "/wall"])
 def test_an_abort_is_red_and_needs_attention(running: RunningFleet, open_page: Any, path: str) -> None:
-    write(running, state="aborted", word="aborted", step="", figure="", next_at=None, why="heavy TTFT × 2")
+    write_delivery(running, state="aborted", word="aborted", step="", figure="", next_at=None, why="heavy TTFT × 2")
     page = open_page("otto").goto(path)
     expect(page.locator(".delivery-line[data-state=aborted]")).to_contain_text("v3 → v4 aborted")
     expect(page.locator("#attention [data-severity='3']")).to_contain_text("aborted: heavy TTFT × 2")
@@ -90,7 +78,7 @@ def test_the_tiers_of_a_pool_stand_beside_its_policy_and_follow_it(
 
 
 def test_only_users_with_the_right_are_offered_a_rollback(running: RunningFleet, open_page: Any) -> None:
-    write(running)
+    write_delivery(running)
     assert open_page("vera").goto("/live").locator("text=Roll back").count() == 0
     page = open_page("otto").goto("/live")
     expect(page.locator("#policies").get_by_text("Roll back")).to_have_attribute("href", "/policies/default/rollback")

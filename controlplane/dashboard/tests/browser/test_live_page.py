@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from controlplane.dashboard.tests.browser.conftest import RunningFleet
+from controlplane.dashboard.tests.browser.conftest import RunningFleet, write_delivery
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing_browser import Web
 
@@ -140,12 +140,34 @@ def test_pausing_holds_the_figures_and_counts_the_frames_behind(running: Running
     expect(page.locator('[data-id="demo-1"]')).to_have_attribute("data-status", "saturated")
 
 
-def test_updates_move_nothing(running: RunningFleet, open_page: Any) -> None:
-    page = open_page().goto("/live")
+TOPS = """() => ['.strip', '.live-main', '#heat', '.live-events']
+  .map((part) => document.querySelector(part).getBoundingClientRect().top)"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1920, 1080), (390, 844)])
+def test_a_drain_a_rollout_and_a_delivery_move_nothing(
+    running: RunningFleet, open_page: Any, width: int, height: int
+) -> None:
+    fleet = running.fleet
+    page = open_page("otto", width=width, height=height).goto("/live")
     page.wait_for_function(UPDATED)
     page.evaluate(LAYOUT_SHIFT)
-    page.wait_for_timeout(5_000)
-    assert page.evaluate("globalThis.shift") < 0.01
+    tops = page.evaluate(TOPS)
+    for states in (
+        {"demo-3": ("draining", "drained by ada")},
+        {"demo-0": ("stopping", ""), "demo-1": ("starting", ""), "demo-2": ("loading", ""), "demo-3": ("draining", "")},
+        {f"demo-{i}": ("failed", "its configuration changed and it ended with exit status 1") for i in range(6)},
+    ):
+        fleet.states = dict(states)
+        fleet.write_event(time.time(), f"demo: version {len(states)}: engine.seed 1 → 2", kind="update", pools=["demo"])
+        for state, _ in states.values():
+            expect(page.locator("#counts")).to_contain_text(state)
+    write_delivery(running)
+    expect(page.locator(".delivery-line")).to_be_attached()
+    fleet.busy = 5_000
+    expect(page.locator('[data-total="running"]')).to_have_text(re.compile(r"\d\d,\d{3}"))
+    assert page.evaluate(TOPS) == tops
+    assert page.evaluate("globalThis.shift") <= 0.02
 
 
 def test_the_url_alone_reproduces_the_view(running: RunningFleet, open_page: Any) -> None:
