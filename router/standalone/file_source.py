@@ -25,7 +25,7 @@ from router.serving.sessions import Sessions
 from router.standalone.api_keys import KeysFile, read_keys
 from router.standalone.files import PolicyFile, read_instances, read_policy
 from router.standalone.text import BadInput
-from router.standalone.watch import InstanceWatch, Watched
+from router.standalone.watch import PATIENCE_S, InstanceWatch, Watched
 from router.telemetry.receipts import receipt, whole
 from router.telemetry.recorder import Recorder
 
@@ -100,9 +100,7 @@ class FileSource:
 
     async def start(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_LOOK_S):
-                await self._look()
+        await self._look(FIRST_LOOK_S)
 
     def tasks(self) -> list[Awaitable[None]]:
         return [self._every(PROBE_S, self._look), self._every(COLLECT_S, self._collect)]
@@ -116,16 +114,17 @@ class FileSource:
 
     async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         while not self._ending.is_set():
+            due = time.monotonic() + seconds
             try:
                 await step()
             except Exception:
                 log.exception("step failed")
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(due - time.monotonic()):
                     await self._ending.wait()
 
-    async def _look(self) -> None:
-        await self._watch.step()
+    async def _look(self, patience_s: float = PATIENCE_S) -> None:
+        await self._watch.step(patience_s)
         await self.pools.auth.give_back()
         self.looked_at = time.time()
         self._pool.limit_index()

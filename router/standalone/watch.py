@@ -1,4 +1,4 @@
-"""Asks each listed instance once a second for its health, metrics and models."""
+"""Asks each listed instance once a second for its health, metrics and models; one that is slow delays no other."""
 
 import asyncio
 import time
@@ -16,7 +16,9 @@ from router.pool.pool import Pool
 from router.serving.pools import Pools
 from router.standalone.files import Listed
 
-TIMEOUT_S = 1.0
+TIMEOUT_S = 0.9  # of one answer: whoever hangs is asked again by the next look
+PATIENCE_S = 0.5  # of a look; later answers are taken by the next one
+AT_ONCE = 64  # instances
 MODELS_LARGEST = 1024 * 1024  # bytes
 MOST_MODELS = 1000
 LONGEST_NAME = 256  # characters
@@ -105,6 +107,8 @@ class InstanceWatch:
         self._model = model  # empty: the first model that an instance names
         self._adapters: set[str] = set()  # models that name another one as their parent
         self._prober = Prober()
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}  # whose answer was not taken yet
         self.watched: list[Watched] = []
         self._instances: tuple[PublishedInstance, ...] = ()
 
@@ -116,16 +120,24 @@ class InstanceWatch:
             watched.listed = each
         self._publish(time.time())
 
-    async def step(self) -> None:
-        asked = self.watched
-        answers = await asyncio.gather(*(self._ask(each) for each in asked))
-        now = time.time()
-        named = (answer.models[0] for answer in answers if answer is not None and answer.models)
-        self._model = self._model or next(named, "")
-        for watched, answer in zip(asked, answers, strict=True):
-            if answer is not None:
-                watched.take(answer, self._model, now)
-        self._publish(now)
+    async def step(self, patience_s: float = PATIENCE_S) -> None:
+        """Ask all but those that have yet to answer, and wait that long for the answers."""
+        self._take_answers()
+        begun = {each: asyncio.create_task(self._ask(each)) for each in self.watched if each not in self._asked}
+        self._asked |= begun
+        if begun:
+            await asyncio.wait(begun.values(), timeout=patience_s)
+        self._take_answers()
+
+    def _take_answers(self) -> None:
+        now, ended = time.time(), [each for each, task in self._asked.items() if task.done()]
+        answers = {each: self._asked.pop(each).result() for each in ended}
+        found = [(each, answer) for each in self.watched if (answer := answers.get(each)) is not None]
+        self._model = self._model or next((answer.models[0] for _, answer in found if answer.models), "")
+        for watched, answer in found:
+            watched.take(answer, self._model, now)
+        if found:
+            self._publish(now)
 
     def _publish(self, now: float) -> None:
         pool = self._pool
@@ -148,13 +160,14 @@ class InstanceWatch:
     async def _ask(self, watched: Watched) -> WatchedAnswer | None:
         """None when this router can open no connection to ask."""
         url = watched.listed.url
-        try:
-            (error, slow), metrics = await asyncio.gather(self._health(url), self._metrics(url))
-        except NotAsked:
-            return None
-        known = watched.models if watched.state == "ready" else None  # they do not change while it runs
-        models = known if error or known is not None else await self._models(url)
-        return WatchedAnswer(error, slow, metrics, models)
+        async with self._at_once:
+            try:
+                (error, slow), metrics = await asyncio.gather(self._health(url), self._metrics(url))
+            except NotAsked:
+                return None
+            known = watched.models if watched.state == "ready" else None  # they do not change while it runs
+            models = known if error or known is not None else await self._models(url)
+            return WatchedAnswer(error, slow, metrics, models)
 
     async def _health(self, url: str) -> tuple[str, bool]:
         try:
@@ -183,4 +196,6 @@ class InstanceWatch:
             return None
 
     def close(self) -> None:
+        for task in self._asked.values():
+            task.cancel()
         self._prober.keep_only(set())

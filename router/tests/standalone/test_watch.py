@@ -1,10 +1,14 @@
 """How a router alone sees its instances: by what they answer, look by look."""
 
+import asyncio
+from collections import Counter
+
 import pytest
 
 from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.probe import NotAsked
 from router.serving.pools import Pools
+from router.standalone import watch as watching
 from router.standalone.files import Listed
 from router.standalone.watch import InstanceWatch, Watched, WatchedAnswer
 from router.tests.engine import engine
@@ -152,3 +156,85 @@ async def test_a_router_that_can_open_no_connection_keeps_its_last_state(monkeyp
             await watch.step()
         assert [(each.state, each.failures) for each in watch.watched] == [("ready", 0)]
         watch.close()
+
+
+class Answers:
+    """Stands in for the prober: of each host, how often it was asked for its health; the hosts that hang do so until
+    they are let go."""
+
+    def __init__(self, *hanging):
+        self.hanging = hanging
+        self.go_on = asyncio.Event()
+        self.asked = Counter()
+        self.at_once, self.most = 0, 0
+
+    async def get(self, url, timeout_s, *sizes):
+        host, _, page = url.removeprefix("http://").partition("/")
+        self.asked[host] += page == "health"
+        self.at_once += page == "health"
+        self.most = max(self.most, self.at_once)
+        await (self.go_on.wait() if host in self.hanging else asyncio.sleep(0))
+        self.at_once -= page == "health"
+        return 200, b'{"data": [{"id": "llama"}]}' if page == "v1/models" else b""
+
+    def keep_only(self, urls):
+        self.go_on.set()
+
+
+@pytest.fixture
+def answered_by(monkeypatch):
+    def make(answers, *hosts):
+        monkeypatch.setattr(watching, "Prober", lambda: answers)
+        pools = Pools()
+        made = InstanceWatch(pools, pools.get_or_add("default"), "")
+        made.follow([Listed(host, f"http://{host}") for host in hosts])
+        return made
+
+    return make
+
+
+def states(watch):
+    return {each.listed.id: each.state for each in watch.watched}
+
+
+async def test_an_instance_that_hangs_delays_no_look_at_the_others(answered_by):
+    answers = Answers("hangs")
+    watch = answered_by(answers, "hangs", "good")
+    for _ in range(3):
+        await watch.step()
+    assert answers.asked == {"hangs": 1, "good": 3}
+    assert states(watch) == {"hangs": "loading", "good": "ready"}
+    watch.close()
+
+
+async def test_a_late_answer_is_taken_by_a_later_look(answered_by):
+    answers = Answers("slow")
+    watch = answered_by(answers, "slow", "good")
+    await watch.step()
+    answers.go_on.set()
+    await asyncio.gather(*watch._asked.values())
+    await watch.step()
+    assert states(watch) == {"slow": "ready", "good": "ready"}
+    assert answers.asked == {"slow": 2, "good": 2}
+    watch.close()
+
+
+async def test_the_answer_of_an_instance_that_is_no_longer_listed_is_dropped(answered_by):
+    answers = Answers("gone")
+    watch = answered_by(answers, "gone", "good")
+    await watch.step()
+    watch.follow([Listed("good", "http://good")])
+    answers.go_on.set()
+    await asyncio.gather(*watch._asked.values())
+    await watch.step()
+    assert (states(watch), watch._asked) == ({"good": "ready"}, {})
+    watch.close()
+
+
+async def test_only_so_many_instances_are_asked_at_once(answered_by, monkeypatch):
+    monkeypatch.setattr(watching, "AT_ONCE", 3)
+    answers = Answers()
+    watch = answered_by(answers, *(f"e{number}" for number in range(10)))
+    await watch.step()
+    assert (answers.most, set(states(watch).values())) == (3, {"ready"})
+    watch.close()
