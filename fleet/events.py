@@ -14,45 +14,65 @@ from router.contract.redis.fleet_status import FleetEvent
 from router.contract.secret_text import masked
 
 EVENTS_KEPT = 1_000  # on the ticker
+# Steps of every start, drain and stop: in the history, but the ticker names only what began them and what failed.
+ROUTINE = frozenset(
+    {"created", "retire", "keep", "deleted"}
+    | {State.STARTING, State.LOADING, State.DRAINING, State.STOPPING, State.STOPPED, State.READY}
+)
 log = logging.getLogger(__name__)
 
 
 def move(instance: Instance, to: State, reason: str, *, actor: str = "", **fields: Any) -> bool:
     """By a conditional UPDATE: of two concurrent attempts, one succeeds. False when the row no longer has the caller's
     state and epoch."""
-    before, now, reason = instance.since, timezone.now(), masked(reason)
+    was, before, now, reason = instance.state, instance.since, timezone.now(), masked(reason)
     changes: Changes = {"state": to, "reason": reason, "since": now, **fields}
     claimed = Instance.objects.filter(pk=instance.pk, state=instance.state, epoch=instance.epoch).update(**changes)
     if not claimed:
         return False
     for name, value in changes.items():
         setattr(instance, name, value)
-    record(instance, to, reason, actor, seconds=max(0.0, (now - before).total_seconds()))
+    back = to == State.READY and (was == State.UNREACHABLE or instance.failures > 0)
+    record(instance, to, reason, actor, seconds=max(0.0, (now - before).total_seconds()), announced=back)
     return True
 
 
 def record(
-    instance: Instance, kind: str, text: str, actor: str = "", reason: str = "", seconds: float | None = None
+    instance: Instance,
+    kind: str,
+    text: str,
+    actor: str = "",
+    reason: str = "",
+    seconds: float | None = None,
+    *,
+    announced: bool = False,
 ) -> InstanceEvent:
-    """`seconds`: duration of the state or change that this event ends."""
+    """`seconds`: duration of the state or change that it ends. `announced`: on the ticker although it is routine."""
     event = _recorded(
         kind, text, actor, reason, seconds, instance=instance.name, pool=instance.pool.name, epoch=instance.epoch
     )
     # The ticker shows the fleet, not the pools of experiments.
-    if not instance.pool.ephemeral_owner:
+    if not instance.pool.ephemeral_owner and (announced or kind not in ROUTINE):
         became = f" {kind}" if kind in State.values else ""
-        announce(
-            kind, instance.name, f"{instance.name}{became}: {text}", actor, event.at.timestamp(), (instance.pool.name,)
-        )
+        line = f"{instance.name}{became}: {text}{reason and f': {reason}'}"
+        announce(kind, instance.name, line, actor, event.at.timestamp(), (instance.pool.name,))
     return event
 
 
 def record_pool(
-    pool: Pool, kind: str, text: str, actor: str = "", reason: str = "", seconds: float | None = None
+    pool: Pool,
+    kind: str,
+    text: str,
+    actor: str = "",
+    reason: str = "",
+    seconds: float | None = None,
+    *,
+    version: int = 0,
 ) -> InstanceEvent:
+    """`version`: of its configuration, whose rollout this event begins or ends."""
     event = _recorded(kind, text, actor, reason, seconds, pool=pool.name)
     if not pool.ephemeral_owner:
-        announce(kind, pool.name, f"{pool.name}: {text}", actor, event.at.timestamp(), (pool.name,))
+        announce(kind, pool.name, f"{pool.name}: {text}", actor, event.at.timestamp(), (pool.name,), version)
     return event
 
 
@@ -70,9 +90,11 @@ def _recorded(kind: str, text: str, actor: str, reason: str, seconds: float | No
     )
 
 
-def announce(kind: str, subject: str, text: str, actor: str, at: float, pools: tuple[str, ...] = ()) -> None:
+def announce(
+    kind: str, subject: str, text: str, actor: str, at: float, pools: tuple[str, ...] = (), version: int = 0
+) -> None:
     """Add an entry to the ticker; without Redis there is no ticker."""
-    event = FleetEvent(at=at, kind=kind, subject=subject, text=text, actor=actor, pools=pools)
+    event = FleetEvent(at=at, kind=kind, subject=subject, text=text, actor=actor, pools=pools, version=version)
     try:
         connect().xadd(redis_keys.EVENTS, {"e": codec.encode(event)}, maxlen=EVENTS_KEPT, approximate=True)
     except redis.RedisError as error:

@@ -139,7 +139,8 @@ def _write(spec: FleetSpec, found: tuple[FleetChange, ...], actor: str, reason: 
         else:
             made = _save_pool(desired[change.pool], actor, reason)
         text = f"version {made.number}: {describe_change(change)}" if made is not None else describe_change(change)
-        events.record_pool(Pool.objects.get(name=change.pool), change.kind, text, actor, reason)
+        number = 0 if made is None else made.number
+        events.record_pool(Pool.objects.get(name=change.pool), change.kind, text, actor, reason, version=number)
 
 
 def _save_pool(spec: PoolSpec, actor: str, reason: str) -> PoolVersion | None:

@@ -9,6 +9,7 @@ from controlplane.dashboard import history
 from controlplane.dashboard.frame.attention import instance_link
 from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES, LatencyMetric
 from controlplane.dashboard.frame.slo import LOW_N, VERDICTS, verdict
+from controlplane.dashboard.frame.status import BROKEN
 from controlplane.dashboard.frame.types import AttentionItem, ClassWindow, Frame, LivePolicy, ShownDelivery, ShownEvent
 from fleet.systems.prices import per_million
 from router.contract.redis import staleness
@@ -16,7 +17,7 @@ from router.policy.types import CLASSES
 
 TILES_SHOWN = 128
 # Statuses in which an instance is as configured if its record says that. Others: unknown, or still on the way.
-CERTAIN = ("ready", "saturated", "draining", "stopped")
+CERTAIN = ("ready", "saturated", "draining", "drained", "stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +148,12 @@ def tiles(frame: Frame, pool: str) -> list[Tile]:
     columns = frame["instances"]
     rows = zip(*(columns[name] for name in TILE_COLUMNS), strict=True)
     limits = {name: round(known["kv_limit"] * 100) for name, known in frame["pools"].items()}
-    return [
+    shown = [
         replace(tile, href=instance_link(tile.id), fill=round((tile.kv or 0) * 100, 1), tick=limits[of_pool])
         for of_pool, tile in zip(columns["pool"], (Tile(*row) for row in rows), strict=True)
         if pool in ("", of_pool)
     ]
+    return sorted(shown, key=lambda tile: tile.status not in BROKEN)
 
 
 def classes(frame: Frame, pool: str, slos: Mapping[str, Mapping[str, float]]) -> list[ClassPanel]:

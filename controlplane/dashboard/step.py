@@ -11,7 +11,8 @@ import orjson
 import redis
 
 from controlplane.dashboard import history
-from controlplane.dashboard.frame.build import EVENTS_SHOWN, SCHEMA, FrameInputs, build_frame
+from controlplane.dashboard.frame import ticker
+from controlplane.dashboard.frame.build import SCHEMA, FrameInputs, build_frame
 from controlplane.dashboard.frame.types import Frame, HistoryRow
 from controlplane.dashboard.router_answers import router_answers
 from controlplane.schedule import reports
@@ -139,7 +140,7 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
         pipe.get(redis_keys.NODES)
         pipe.get(redis_keys.DELIVERIES)
         pipe.get(redis_keys.SAVINGS)
-        pipe.xrevrange(redis_keys.EVENTS, count=EVENTS_SHOWN)
+        pipe.xrevrange(redis_keys.EVENTS, count=ticker.READ)
         pipe.hgetall(redis_keys.STEPS)
         raw_pools, raw_routers, previous, control_at, raw_nodes, raw_deliveries, raw_savings, raw_events, raw_steps = (
             pipe.execute()

@@ -27,7 +27,7 @@ class NodeRow:
         if not self.reports:
             return "offline"
         if self.node.draining:
-            return "draining"
+            return "draining" if self.instances else "drained"
         return "warning" if self.node.cordoned or self.trouble else "ready"
 
     @property
@@ -35,6 +35,7 @@ class NodeRow:
         texts = {
             "offline": "no heartbeat",
             "draining": "draining",
+            "drained": "drained",
             "warning": "cordoned" if self.node.cordoned else "cannot start instances",
             "ready": "schedulable",
         }

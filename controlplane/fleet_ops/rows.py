@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import redis
 from django.utils import timezone
 
-from controlplane.dashboard.frame.status import ORDER, kv_limit, shown_status
+from controlplane.dashboard.frame.status import BROKEN, ORDER, kv_limit, shown_status
 from controlplane.policies.selectors import published_names
 from fleet import selectors
 from fleet.control import autoscaler
@@ -19,6 +19,7 @@ from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import differences
 from fleet.plan.placement import NodeView, refusal
 from fleet.plan.reconcile import waits_for
+from fleet.plan.state import beside
 from fleet.redis import values_of
 from fleet.snapshot import desired_of_all, node_views, observed_of
 from router.contract.redis import redis_keys
@@ -39,6 +40,15 @@ class InstanceRow:
     age_s: float | None  # of the sample
     uptime_s: float | None  # None: not running
     routable: bool
+    kv_limit: float  # KV usage (0–1) above which its policy counts it as overloaded
+
+    @property
+    def beside(self) -> str:
+        return beside(self.status, self.reason)
+
+    @property
+    def kv_limit_percent(self) -> int:
+        return round(self.kv_limit * 100)
 
     @property
     def kv_percent(self) -> float | None:
@@ -79,6 +89,10 @@ class PoolRow:
     advice: ScalingAdvice | None  # of its autoscaler
 
     @property
+    def shown(self) -> list[InstanceRow]:
+        return failures_first(self.instances)
+
+    @property
     def health(self) -> str:
         """A word of the status vocabulary."""
         if self.desired_count == 0:
@@ -90,6 +104,10 @@ class PoolRow:
     @property
     def health_text(self) -> str:
         return f"{self.ready} of {self.desired_count} ready"
+
+
+def failures_first(rows: Iterable[InstanceRow]) -> list[InstanceRow]:
+    return sorted(rows, key=lambda row: row.status not in BROKEN)
 
 
 def samples(names: Sequence[str]) -> dict[str, InstanceSample] | None:
@@ -139,6 +157,7 @@ def _instance_row(instance: Instance, sample: InstanceSample | None, now: dt.dat
         sample=sample,
         age_s=None if sample is None else max(0.0, now.timestamp() - sample.at),
         uptime_s=None if started is None else (now - started).total_seconds(),
+        kv_limit=kv_limit,
     )
 
 

@@ -51,8 +51,7 @@ class PoolTopology:
 def topology(pools: Iterable[PoolRow]) -> list[PoolTopology]:
     routers = live_statuses()
     return [
-        PoolTopology(row, _routers(row.pool.name, routers), _nodes(row.instances), _tiers(row.instances))
-        for row in pools
+        PoolTopology(row, _routers(row.pool.name, routers), _nodes(row.shown), _tiers(row.instances)) for row in pools
     ]
 
 

@@ -200,7 +200,7 @@ def _complete(order: _ActionStep) -> bool:
         return False
     lasted = (order.now - version.at).total_seconds()
     text = f"rollout of v{version.number} complete: {order.action.reason}"
-    events.record_pool(order.pool, "complete", text, seconds=max(0.0, lasted))
+    events.record_pool(order.pool, "complete", text, seconds=max(0.0, lasted), version=version.number)
     return True
 
 

@@ -42,7 +42,8 @@ def _return_to(pool: Pool, target: PoolVersion, actor: str, reason: str) -> Pool
     if made is None:
         return None
     pool.save(update_fields=["model", "kind", "engine", "halted"])
-    events.record_pool(pool, "rollback", f"back to the configuration of version {target.number}", actor, reason)
+    text = f"back to the configuration of version {target.number}"
+    events.record_pool(pool, "rollback", text, actor, reason, version=made.number)
     return made
 
 

@@ -112,6 +112,13 @@ _BUSY = "busy"
 _FULL = "the disk of its KV tier is full"
 
 
+def beside(status: str, reason: str) -> str:
+    """The reason as it stands beside the word of its status: drained, by ada. Nothing where all is well."""
+    if status == "ready":
+        return reason if reason.startswith((_BUSY, _FULL)) else ""
+    return reason.removeprefix("drained ") if status in ("draining", "drained") else reason
+
+
 def _is_busy(observation: Observation) -> bool:
     # A long prefill may delay /health; an error or a refused connection does not mean work.
     return observation.health == "slow" and observation.has_metrics

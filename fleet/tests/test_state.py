@@ -4,7 +4,17 @@ import dataclasses
 
 import pytest
 
-from fleet.plan.state import SILENT_S, STABLE_S, InstanceRecord, Move, Observation, backoff_s, is_stable, next_move
+from fleet.plan.state import (
+    SILENT_S,
+    STABLE_S,
+    InstanceRecord,
+    Move,
+    Observation,
+    backoff_s,
+    beside,
+    is_stable,
+    next_move,
+)
 
 SEEN = InstanceRecord(state="ready", reason="answers", desired="running", failing=False, failures=0, since=1000.0)
 WELL = Observation(
@@ -110,3 +120,21 @@ def test_stable_is_ready_for_a_minute() -> None:
     assert is_stable(SEEN, SEEN.since + STABLE_S)
     assert not is_stable(SEEN, SEEN.since + STABLE_S - 1)
     assert not is_stable(dataclasses.replace(SEEN, state="draining"), SEEN.since + STABLE_S)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "said"),
+    [
+        ("ready", "answers /health and serves the model", ""),
+        ("ready", "takes requests again", ""),
+        ("ready", "busy: /health is slow, but /metrics answers", "busy: /health is slow, but /metrics answers"),
+        ("draining", "drained by ada: a fan is loud", "by ada: a fan is loud"),
+        ("drained", "drained on request; the process stays", "on request; the process stays"),
+        ("draining", "its configuration changed", "its configuration changed"),
+        ("failed", "ended with exit status 1", "ended with exit status 1"),
+    ],
+)
+def test_a_reason_does_not_repeat_its_status_and_says_nothing_where_all_is_well(
+    status: str, reason: str, said: str
+) -> None:
+    assert beside(status, reason) == said

@@ -228,7 +228,23 @@ def test_the_ticker_carries_each_event(live_redis: redis.Redis) -> None:
     value = loaded(fields[b"e"])
     assert value is not None
     assert (value["kind"], value["subject"], value["actor"]) == ("restart", "p-0", "ada")
-    assert value["text"] == "p-0: restart asked by ada"
+    assert value["text"] == "p-0: restart asked by ada: leak"
+
+
+def test_the_steps_of_a_start_stay_off_the_ticker_until_one_fails(live_redis: redis.Redis) -> None:
+    row = declare(state=State.STOPPED, failures=0)
+    live_redis.delete(redis_keys.EVENTS)
+    steps = (State.STARTING, State.LOADING, State.READY, State.DRAINING, State.STOPPING, State.STOPPED, State.STARTING)
+    for state in steps:
+        assert events.move(row, state, "as desired")
+    assert events.move(row, State.FAILED, "ended with exit status 1", failures=1)
+    assert events.move(row, State.READY, "answers again")
+    told = [loaded(fields[b"e"]) for _, fields in live_redis.xrange(redis_keys.EVENTS)]
+    assert [value and value["text"] for value in told] == [
+        "p-0 failed: ended with exit status 1",
+        "p-0 ready: answers again",
+    ]
+    assert InstanceEvent.objects.filter(instance="p-0", kind__in=steps).count() >= len(steps)
 
 
 def test_the_pools_of_experiments_stay_off_the_ticker(live_redis: redis.Redis) -> None:
@@ -236,7 +252,7 @@ def test_the_pools_of_experiments_stay_off_the_ticker(live_redis: redis.Redis) -
     Pool.objects.update(ephemeral_owner="run 7")
     row = Instance.objects.select_related("pool").get(pk=row.pk)
     before = live_redis.xlen(redis_keys.EVENTS)
-    events.record(row, "stopped", "the pool is removed")
+    events.record(row, "failed", "the pool is removed")
     assert live_redis.xlen(redis_keys.EVENTS) == before
 
 

@@ -7,7 +7,7 @@ import { clock, hourMinute } from "./times.js";
 
 const TALLEST = 6; // rows of a few instances, in heights of their labels
 const LABEL_SHARE = 0.8; // of a label's size: from this height of a row on each row has its name
-const SHAPES = { failed: "■", unreachable: "✕", offline: "✕", stale: "◌", saturated: "▲", loading: "◔", starting: "◔", draining: "◑" };
+const SHAPES = { failed: "■", unreachable: "✕", offline: "✕", stale: "◌", saturated: "▲", loading: "◔", starting: "◔", draining: "◑", drained: "◑" };
 // Cividis: even steps of lightness, told apart with every colour vision (Nuñez, Anderton, Renslow, 2018).
 const STOPS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
 export const PALETTE = Array.from({ length: 101 }, (_, percent) => between(percent / 100 * (STOPS.length - 1)));
@@ -235,4 +235,4 @@ export class Heat {
 }
 
 const bounded = (value, most) => Math.min(most, Math.max(0, value));
-const tone = (status) => ({ failed: "failed", unreachable: "failed", saturated: "saturated", draining: "draining", loading: "loading", starting: "loading" })[status] ?? "absent";
+const tone = (status) => ({ failed: "failed", unreachable: "failed", saturated: "saturated", draining: "draining", drained: "draining", loading: "loading", starting: "loading" })[status] ?? "absent";

@@ -59,7 +59,7 @@ export class HeatData {
 }
 
 // Rows of the map: what failed comes first, each by itself; beyond `most` rows neighbours are one row.
-const BROKEN = new Set(["failed", "unreachable", "offline", "stale"]);
+export const BROKEN = new Set(["failed", "unreachable", "offline", "stale"]);
 export function heatRows(instances, most) {
   const broken = instances.filter((row) => BROKEN.has(row.status)).slice(0, Math.ceil(most / 4));
   const named = new Set(broken.map((row) => row.id));
@@ -92,7 +92,7 @@ function groups(rows, size) {
   return found;
 }
 
-const ORDER = ["failed", "unreachable", "offline", "stale", "saturated", "unseen", "starting", "loading", "draining", "stopping", "stopped", "ready"];
+const ORDER = ["failed", "unreachable", "offline", "stale", "saturated", "unseen", "starting", "loading", "draining", "drained", "stopping", "stopped", "ready"];
 const worst = (rows) => rows.map((row) => row.status).sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b))[0];
 
 // The highest cell of a group in one column.

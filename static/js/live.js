@@ -5,7 +5,7 @@ import { Flow } from "./flow.js";
 import { Heat } from "./heat.js";
 import { HeatData } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
-import { aged, filterRows, instanceRows, poolOfClasses, slosOf } from "./live_frame.js";
+import { aged, failuresFirst, filterRows, instanceRows, poolOfClasses, slosOf } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classPanel, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown } from "./live_panels.js";
 import { settings } from "./live_settings.js";
@@ -87,7 +87,7 @@ function render() {
   byId("no-redis")?.remove();
   byId("no-tiles").hidden = all.length > 0;
   text(byId("tile-note"), shown.length > settings.tilesShown ? `showing ${settings.tilesShown} of ${shown.length}` : counted(shown.length, "instance"));
-  tiles.update(shown);
+  tiles.update(failuresFirst(shown));
   counts(all);
   policies(frame, settings.pool);
   const pool = poolOfClasses(frame, settings.pool);

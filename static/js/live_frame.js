@@ -1,4 +1,5 @@
 // Reads a frame for the Live page and the wall; `pool` is the selected one, or empty for all.
+import { BROKEN } from "./heat_data.js";
 
 export function instanceRows(frame, pool) {
   const columns = frame.instances;
@@ -13,11 +14,14 @@ export function poolOfClasses(frame, pool) {
   return names.length === 1 ? names[0] : "*";
 }
 
+// What failed comes first, everything else stays in its order.
+export const failuresFirst = (rows) => rows.toSorted((a, b) => BROKEN.has(b.status) - BROKEN.has(a.status));
+
 // Whether an event or an entry of attention is shown for this pool.
 export const concerns = (pool) => (item) => !pool || !item.pools?.length || item.pools.includes(pool);
 
 // The rows as they are `elapsed` seconds after their frame: without new samples, statuses age.
-const AGEING = new Set(["ready", "saturated", "draining", "stale"]);
+const AGEING = new Set(["ready", "saturated", "draining", "drained", "stale"]);
 export function aged(rows, elapsed, staleS, offlineS) {
   return rows.map((row) => {
     const age = row.age_s == null ? null : row.age_s + elapsed;

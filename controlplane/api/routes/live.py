@@ -26,7 +26,7 @@ class FrameOut(Schema):
     ephemeral_pools: int = Field(description="Pools of running experiments, left out of this frame")
     counts: dict[str, int] = Field(description="Number of instances by status")
     kv_threshold: float = Field(
-        description="The lowest `kv_limit` of the pools: KV usage (0–1) above which a policy sets an instance aside"
+        description="The lowest `kv_limit` of the pools: KV usage (0–1) above which an instance is overloaded"
     )
     instances: dict[str, list[Any]]
     classes: dict[str, dict[str, Any]] = Field(

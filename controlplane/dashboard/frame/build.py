@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 from msgspec import Struct, ValidationError, convert, structs
 
-from controlplane.dashboard.frame import attention, flow, latency, refusals, savings, slo, tiers
+from controlplane.dashboard.frame import attention, flow, latency, refusals, savings, slo, ticker, tiers
 from controlplane.dashboard.frame.status import ORDER, kv_limit, shown_status
 from controlplane.dashboard.frame.types import (
     Classes,
@@ -24,10 +24,10 @@ from controlplane.dashboard.frame.types import (
     PoolSummary,
     RouterAnswer,
     ShownDelivery,
-    ShownEvent,
 )
 from fleet.counted import percent
 from fleet.kinds import KINDS
+from fleet.plan.state import beside
 from router.contract import sketch
 from router.contract.pools import is_ephemeral
 from router.contract.redis.delivery import DeliveryLine
@@ -42,7 +42,6 @@ from router.policy.types import CLASSES
 
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
 SCHEMA = 2
-EVENTS_SHOWN = 30
 RESTING = ("stopped", "failed", "starting")  # no process: a remaining sample is of the previous one
 STARTED_WINDOW_S = 10  # window of `started_10s` in a Window
 AVERAGE_S = 60.0  # time constant of the running average of waiting requests
@@ -91,7 +90,7 @@ def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, 
         "policies": {pool: _policy(now, pool, inputs) for pool in pools if pool in inputs.policies},
         "scaling": {pool: _scaling(inputs.scaling[pool]) for pool in pools if pool in inputs.scaling},
         "deliveries": [_delivery(line) for line in inputs.deliveries if not line.pools or {*line.pools} & {*pools}],
-        "events": [_event(event) for event in inputs.events[:EVENTS_SHOWN]],
+        "events": ticker.lines(inputs.events),
         "health": _health(now, inputs, columns, routers),
         "savings": {},
         "tiers": {pool: words for pool in pools if (words := tiers.in_words(_tier_rows(now, inputs, pool)))},
@@ -138,10 +137,6 @@ def _scaling(advice: ScalingAdvice) -> PoolScaling:
         "advised": advice.advised,
         "why": advice.why,
     }
-
-
-def _event(event: FleetEvent) -> ShownEvent:
-    return cast(ShownEvent, structs.asdict(event))
 
 
 def _counts(statuses: Iterable[str]) -> dict[str, int]:
@@ -216,7 +211,7 @@ def _instance(
         pool=pool,
         state=instance.state,
         status=status,
-        reason=why or instance.reason,
+        reason=beside(status, why or instance.reason),
         age_s=None if sample is None else round(max(0.0, now - sample.at), 1),
         kv=_rounded(metrics.kv_usage, 3),
         kv_blocks=metrics.kv_blocks or instance.kv_blocks,

@@ -23,15 +23,17 @@ ORDER = (
     "starting",
     "loading",
     "draining",
+    "drained",
     "stopping",
     "stopped",
     "ready",
 )
+BROKEN = ("failed", "unreachable", "offline", "stale")  # listed first wherever instances are listed
 SERVING = ("ready", "draining")  # states in which a sample is expected every second
 
 
 def kv_limit(live: PolicyValue | None) -> float:
-    """KV usage (0–1) above which the pool's policy sets an instance aside; that of a new policy where it says none."""
+    """KV usage (0–1) above which an instance is overloaded by its pool's policy; of a new policy where it says none."""
     load = {} if live is None else upgrade_if_known(live.document).get("load")
     limit = load.get("kv_usage_max") if isinstance(load, dict) else None
     read = KV_USAGE_MAX.default if limit is None else accept(KV_USAGE_MAX, limit)
@@ -53,7 +55,7 @@ def shown_status(state: str, sample: InstanceSample | None, now: float, kv_limit
         return "stale", f"last sample {age:.0f} s ago"
     if state == "ready":
         return _load(sample, kv_limit)
-    return state, ""
+    return ("drained" if sample.running == 0 and sample.waiting == 0 else state), ""
 
 
 def _load(sample: InstanceSample, kv_limit: float) -> tuple[str, str]:

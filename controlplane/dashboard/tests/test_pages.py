@@ -1,5 +1,6 @@
 """Live and the wall as the server writes them: whole before any script has run."""
 
+import re
 import time
 
 import pytest
@@ -34,6 +35,17 @@ def test_the_first_paint_has_every_instance_and_figure(vera_client: Client, live
     assert "20,000 new tokens or more" in text
     assert "default v3" in text
     assert " style=" not in text
+
+
+def test_what_failed_comes_first_and_the_others_stay_in_their_order(
+    vera_client: Client, live_redis: redis.Redis
+) -> None:
+    fleet = FakeFleet(live_redis, size=12)
+    fleet.states = {"demo-10": ("failed", "out of memory"), "demo-3": ("unreachable", "no answer")}
+    fleet.write(ahead())
+    named = re.findall('class="tile" data-id="(demo-[0-9]+)"', shown(vera_client, "/live"))
+    others = [f"demo-{i}" for i in range(12) if i not in (3, 10)]
+    assert named == ["demo-3", "demo-10", *others]
 
 
 def test_an_empty_fleet_says_what_to_do(vera_client: Client, live_redis: redis.Redis) -> None:

@@ -176,7 +176,7 @@ def test_the_nodes_have_a_page_and_one_each(operator: Client, pool: Pool) -> Non
     assert "No instances" in said
     answer = operator.post("/fleet/nodes/local/drain", {"reason": "new fan"}, follow=True)
     assert "Drain of local requested." in text_of(answer)
-    assert "draining" in text_of(answer)
+    assert "Status drained" in text_of(answer)
     assert "new fan" in text_of(answer)
     assert operator.get("/fleet/nodes/mars/").status_code == 404
     assert operator.post("/fleet/nodes/local/burn").status_code == 404

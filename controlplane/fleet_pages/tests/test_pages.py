@@ -33,7 +33,13 @@ def test_the_fleet_page_shows_health_and_being_as_declared_as_two_facts(viewer: 
 
 def test_the_instance_table_gives_the_figures_of_the_latest_sample(viewer: Client, fleet: World) -> None:
     said = text_of(viewer.get("/fleet/"))
-    assert "p-0 ready answers /health and serves the model local 25 % 0 0" in said
+    assert "p-0 ready local 25 % 0 0" in said
+
+
+def test_a_drained_instance_says_so_and_by_whom(viewer: Client, fleet: World) -> None:
+    Instance.objects.filter(name="p-1").update(state=State.DRAINING, reason="drained by ada: a fan is loud")
+    said = text_of(viewer.get("/fleet/pools/p/"))
+    assert re.search(r"p-1 (draining|drained) by ada: a fan is loud local", said)
 
 
 def test_without_redis_it_says_why_there_are_no_figures(

@@ -13,7 +13,7 @@ from router.contract.redis.sample import InstanceSample, TierSample
 def row(name: str, node: str = "gpu-1", **sample: Any) -> InstanceRow:
     instance = Instance(name=name, node=node, wire={"kv": {"bytes_per_token": 10}})
     known = InstanceSample(id=name, epoch=1, at=0.0, **sample) if sample else None
-    return InstanceRow(instance, "ready", "", known, None, None, routable=True)
+    return InstanceRow(instance, "ready", "", known, None, None, routable=True, kv_limit=0.95)
 
 
 def test_tiers_of_a_pool_are_added_up() -> None:

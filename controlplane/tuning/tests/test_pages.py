@@ -107,6 +107,7 @@ def test_without_optuna_the_page_says_how_to_install_it(policy, otto_client, mon
     shown = text(otto_client.get(LIST))
     assert ".venv/bin/pip install --require-hashes -r requirements-tune.txt" in shown
     assert "Start tuning" not in shown
+    assert "New tuning" not in shown
 
 
 def test_the_result_has_a_picture_winners_and_what_was_not_tested(done, otto_client, vera_client):

@@ -85,3 +85,4 @@ class FleetEvent(RedisValue, tag=1, frozen=True, kw_only=True):
     text: str
     actor: str = ""  # empty: the control plane itself
     pools: tuple[str, ...] = ()  # that it concerns; empty: the whole fleet
+    version: int = 0  # of a pool's configuration, whose rollout it begins or ends; 0: none

@@ -127,7 +127,7 @@ LOAD = (
     ),
     Parameter(
         name="load.kv_usage_max",
-        title="Set an instance aside above a KV usage of",
+        title="Overloaded above KV usage",
         unit="share",
         default=0.95,
         range=(0.05, 1.0),
@@ -135,7 +135,7 @@ LOAD = (
         help="Fuller instances still get new requests while emptier ones exist; at 1 KV usage does not matter.",
         metric="instance.kv_usage_max",
         up="looser: fuller instances still get requests",
-        down="stricter: instances are set aside when less full",
+        down="stricter: instances count as overloaded when less full",
     ),
 )
 

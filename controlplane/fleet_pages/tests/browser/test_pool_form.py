@@ -67,7 +67,7 @@ def test_a_pool_of_simulated_engines_goes_from_the_form_to_ready(web: Web, open_
     pool = page.locator("section", has=page.locator("#pool-night"))
     expect(pool).to_contain_text("1 of 1 ready", timeout=STARTED_MS)
     page.click("#to-night-0")
-    expect(page.locator(".timeline")).to_contain_text("answers /health and serves the model")
+    expect(page.locator(".timeline")).to_contain_text("ready")
     assert opened.faults == []
 
 

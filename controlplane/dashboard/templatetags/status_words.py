@@ -1,0 +1,12 @@
+"""What stands beside the word of a status."""
+
+from django import template
+
+from fleet.plan import state
+
+register = template.Library()
+
+
+@register.filter
+def beside(reason: str, status: str) -> str:
+    return state.beside(status, reason)
