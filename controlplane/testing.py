@@ -129,6 +129,23 @@ def live_redis(redis_url: str) -> Iterator[redis.Redis]:
     client.close()
 
 
+@pytest.fixture(autouse=True)
+def no_transaction_waits_for_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks Redis within a transaction fails the test: meanwhile nobody else could write to SQLite."""
+    from django.db import connection
+
+    asked: Any = redis.connection.AbstractConnection
+    send = asked.send_packed_command
+
+    def outside(*given: Any, **named: Any) -> None:
+        blocks: list[Any] = connection.atomic_blocks
+        if not all(block._from_testcase for block in blocks):
+            pytest.fail("Redis was asked within a transaction")
+        send(*given, **named)
+
+    monkeypatch.setattr(asked, "send_packed_command", outside)
+
+
 @pytest.fixture
 def data_dir(tmp_path: Path, settings: Any) -> Path:
     """A data folder for one test."""

@@ -2,9 +2,11 @@
 live ticker."""
 
 import logging
+from functools import partial
 from typing import Any
 
 import redis
+from django.db import transaction
 from django.utils import timezone
 
 from fleet.models import Changes, Instance, InstanceEvent, Pool, State
@@ -93,8 +95,14 @@ def _recorded(kind: str, text: str, actor: str, reason: str, seconds: float | No
 def announce(
     kind: str, subject: str, text: str, actor: str, at: float, pools: tuple[str, ...] = (), version: int = 0
 ) -> None:
-    """Add an entry to the ticker; without Redis there is no ticker."""
+    """Add an entry to the ticker once what it tells is committed: a transaction that waited for Redis would keep every
+    other writer of SQLite waiting, and may yet be undone."""
     event = FleetEvent(at=at, kind=kind, subject=subject, text=text, actor=actor, pools=pools, version=version)
+    transaction.on_commit(partial(_add_to_ticker, event))
+
+
+def _add_to_ticker(event: FleetEvent) -> None:
+    """Without Redis there is no ticker."""
     try:
         connect().xadd(redis_keys.EVENTS, {"e": codec.encode(event)}, maxlen=EVENTS_KEPT, approximate=True)
     except redis.RedisError as error:

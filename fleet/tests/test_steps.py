@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import redis
+from django.db import transaction
 from django.utils import timezone
 
 from fleet import events, selectors, services
@@ -221,9 +222,10 @@ def test_without_redis_the_fleet_is_kept_and_only_the_telling_fails(monkeypatch:
     assert publish_fleet("p") is False
 
 
-def test_the_ticker_carries_each_event(live_redis: redis.Redis) -> None:
+def test_the_ticker_carries_each_event(live_redis: redis.Redis, django_capture_on_commit_callbacks: Any) -> None:
     row = declare()
-    events.record(row, "restart", "restart asked by ada", "ada", "leak")
+    with django_capture_on_commit_callbacks(execute=True):
+        events.record(row, "restart", "restart asked by ada", "ada", "leak")
     _, fields = live_redis.xrevrange(redis_keys.EVENTS, count=1)[0]
     value = loaded(fields[b"e"])
     assert value is not None
@@ -231,14 +233,16 @@ def test_the_ticker_carries_each_event(live_redis: redis.Redis) -> None:
     assert value["text"] == "p-0: restart asked by ada: leak"
 
 
-def test_the_steps_of_a_start_stay_off_the_ticker_until_one_fails(live_redis: redis.Redis) -> None:
+def test_the_steps_of_a_start_stay_off_the_ticker_until_one_fails(
+    live_redis: redis.Redis, django_capture_on_commit_callbacks: Any
+) -> None:
     row = declare(state=State.STOPPED, failures=0)
-    live_redis.delete(redis_keys.EVENTS)
     steps = (State.STARTING, State.LOADING, State.READY, State.DRAINING, State.STOPPING, State.STOPPED, State.STARTING)
-    for state in steps:
-        assert events.move(row, state, "as desired")
-    assert events.move(row, State.FAILED, "ended with exit status 1", failures=1)
-    assert events.move(row, State.READY, "answers again")
+    with django_capture_on_commit_callbacks(execute=True):
+        for state in steps:
+            assert events.move(row, state, "as desired")
+        assert events.move(row, State.FAILED, "ended with exit status 1", failures=1)
+        assert events.move(row, State.READY, "answers again")
     told = [loaded(fields[b"e"]) for _, fields in live_redis.xrange(redis_keys.EVENTS)]
     assert [value and value["text"] for value in told] == [
         "p-0 failed: ended with exit status 1",
@@ -247,13 +251,25 @@ def test_the_steps_of_a_start_stay_off_the_ticker_until_one_fails(live_redis: re
     assert InstanceEvent.objects.filter(instance="p-0", kind__in=steps).count() >= len(steps)
 
 
-def test_the_pools_of_experiments_stay_off_the_ticker(live_redis: redis.Redis) -> None:
+def test_what_a_transaction_undoes_was_never_on_the_ticker(
+    live_redis: redis.Redis, django_capture_on_commit_callbacks: Any
+) -> None:
+    row = declare()
+    with django_capture_on_commit_callbacks(execute=True), transaction.atomic():
+        events.record(row, "restart", "restart asked by ada", "ada", "leak")
+        transaction.set_rollback(True)
+    assert live_redis.xlen(redis_keys.EVENTS) == 0
+
+
+def test_the_pools_of_experiments_stay_off_the_ticker(
+    live_redis: redis.Redis, django_capture_on_commit_callbacks: Any
+) -> None:
     row = declare()
     Pool.objects.update(ephemeral_owner="run 7")
     row = Instance.objects.select_related("pool").get(pk=row.pk)
-    before = live_redis.xlen(redis_keys.EVENTS)
-    events.record(row, "failed", "the pool is removed")
-    assert live_redis.xlen(redis_keys.EVENTS) == before
+    with django_capture_on_commit_callbacks(execute=True) as told:
+        events.record(row, "failed", "the pool is removed")
+    assert (told, live_redis.xlen(redis_keys.EVENTS)) == ([], 0)
 
 
 # Ports

@@ -76,10 +76,13 @@ def test_every_name_that_can_be_subscribed_matches_an_event() -> None:
     assert not matches([], "policy.published")
 
 
-def test_a_note_is_in_the_pools_history_on_the_charts_and_in_the_outbox(make_channel, live_redis) -> None:
+def test_a_note_is_in_the_pools_history_on_the_charts_and_in_the_outbox(
+    make_channel, live_redis, django_capture_on_commit_callbacks
+) -> None:
     pool = Pool.objects.create(name="chat")
     make_channel(events=["note.written"])
-    services.write_note(pool, "  we change the switch  ", OTTO)
+    with django_capture_on_commit_callbacks(execute=True):
+        services.write_note(pool, "  we change the switch  ", OTTO)
     event = InstanceEvent.objects.get()
     assert (event.pool, event.kind, event.text, event.actor) == ("chat", "note", "we change the switch", "otto")
     assert Notice.objects.get().text == "otto: we change the switch"

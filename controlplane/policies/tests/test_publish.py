@@ -80,8 +80,9 @@ def test_redis_gets_the_version_that_the_database_has(policy, pool, live_redis):
     assert value["rollout"] == {"mode": "full"}
 
 
-def test_it_is_announced(policy, pool, live_redis):
-    published(policy, heavy_new_tokens=9000)
+def test_it_is_announced(policy, pool, live_redis, django_capture_on_commit_callbacks):
+    with django_capture_on_commit_callbacks(execute=True):
+        published(policy, heavy_new_tokens=9000)
     ((_, fields),) = live_redis.xrange(redis_keys.EVENTS)
     assert b'"kind":"policy.published"' in fields[b"e"]
     assert WHY.encode() in fields[b"e"]
