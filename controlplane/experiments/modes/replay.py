@@ -81,8 +81,7 @@ def _watch(thread: ReplayThread, run: Run, arm: Arm, heartbeat: Heartbeat) -> No
     began = kept = time.monotonic()
     gpus = GpuUse(tuple(run.measured.nodes or ()), run.gpu_path)
     try:
-        while thread.alive:
-            time.sleep(LOOK_S)
+        while not thread.ended_within(LOOK_S):
             heartbeat.beat(step="replaying", done=thread.progress.done)
             with contextlib.suppress(DatabaseError, OSError):
                 gpus.look(time.monotonic() - began)

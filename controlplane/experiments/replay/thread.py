@@ -40,7 +40,7 @@ class ReplayFacts:
 
 
 class ReplayThread:
-    """`start`, watch `alive` and `progress`, `stop` if needed, then `finish`."""
+    """`start`, watch `progress` until it has `ended_within` a while, `stop` if needed, then `finish`."""
 
     def __init__(self, load: OfferedLoad, routers: Sequence[str], instances: Sequence[str], path: Path) -> None:
         self.progress = ReplayProgress()
@@ -54,9 +54,9 @@ class ReplayThread:
     def start(self) -> None:
         self._thread.start()
 
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
+    def ended_within(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def stop(self) -> None:
         """Stop; requests in flight are recorded as cancelled."""
