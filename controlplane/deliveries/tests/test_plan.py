@@ -176,6 +176,13 @@ def test_a_plan_is_refused_for(value: Any, path: str, text: str) -> None:
     assert text in found[path]
 
 
+@pytest.mark.parametrize("fine", [0.05, 0.1, 1.0])
+def test_fine_may_be_below_worse_at_it_or_above(fine: float) -> None:
+    """They bound two mistakes, and the default guards have it above."""
+    made = parse(changed(guards=[{**TTFT, "worse": 0.1, "fine": fine}]), pools=("chat",))
+    assert made.guards == (plans.ComparisonGuard("ttft", ("heavy",), worse=0.1, fine=fine),)
+
+
 # Where each number stands in a whole plan
 PLACES: dict[str, tuple[Any, ...]] = {
     "shadow.sample": ("steps", 0, "sample"),
