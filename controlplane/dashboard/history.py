@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from controlplane.dashboard import heat
 from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES
-from controlplane.dashboard.frame.types import ClassWindow, Frame, HistoryRow, KeptClasses
+from controlplane.dashboard.frame.types import ClassWindow, Columns, Frame, HistoryRow, KeptClasses
 from router.contract.redis.staleness import FRAME_GAP_S, SAMPLE_STALE_S
 
 POINTS = 300  # per line, a chart's resolution
@@ -47,13 +47,17 @@ def row(frame: Frame) -> HistoryRow:
             pool: {name: _figures(window) for name, window in classes.items() if window is not None}
             for pool, classes in frame["classes"].items()
         },
-        "kv": {name: _fresh(*seen) for name, *seen in zip(columns["id"], columns["kv"], columns["age_s"], strict=True)},
+        "kv": dict(zip(columns["id"], _fresh(columns, "kv"), strict=True)),
+        "running": _fresh(columns, "running"),
+        "waiting": _fresh(columns, "waiting"),
+        "hits": _fresh(columns, "hit_rate"),
     }
 
 
-def _fresh(kv: float | None, age_s: float | None) -> float | None:
+def _fresh(columns: Columns, name: str) -> list[float | None]:
     """A stale sample is no data."""
-    return kv if age_s is not None and age_s <= SAMPLE_STALE_S else None
+    seen = zip(columns[name], columns["age_s"], strict=True)
+    return [value if age_s is not None and age_s <= SAMPLE_STALE_S else None for value, age_s in seen]
 
 
 def _figures(window: ClassWindow) -> list[float | None]:
@@ -78,30 +82,34 @@ def charted(rows: Sequence[HistoryRow], now: float, seconds: int) -> ChartedHist
 
 def _columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> FrameHistory:
     """Percentiles already cover a sliding minute, so a bin's last row represents the rows left out."""
-    width = bin_seconds(seconds)
-    bins = {math.floor(item["at"] / width): item for item in rows if item["at"] > now - seconds}
-    points = _broken(bins, width)
-    chosen = [item for _, item in points]
+    binned = points(rows, now, seconds)
+    chosen = [item for _, item in binned]
     pools = _keys(_with_sum(item["classes"]) for item in chosen if item)
     return {
-        "bin_s": width,
+        "bin_s": bin_seconds(seconds),
         "gap_s": FRAME_GAP_S,
         "seconds": seconds,
-        "at": [at for at, _ in points],
-        "classes": {pool: _pool_columns(chosen, pool) for pool in pools},
+        "at": [at for at, _ in binned],
+        "classes": {pool: pool_columns(chosen, pool) for pool in pools},
     }
+
+
+def points(rows: Sequence[HistoryRow], now: float, seconds: int) -> list[tuple[float, HistoryRow | None]]:
+    """(time, row) of each bin with a row in the `seconds` before `now`, and None in gaps."""
+    width = bin_seconds(seconds)
+    return _broken({math.floor(item["at"] / width): item for item in rows if item["at"] > now - seconds}, width)
 
 
 def _broken(bins: Mapping[int, HistoryRow], width: int) -> list[tuple[float, HistoryRow | None]]:
     """Bins as (time, row), with an empty row in gaps of more than FRAME_GAP_S and more than one bin."""
-    points: list[tuple[float, HistoryRow | None]] = []
+    found: list[tuple[float, HistoryRow | None]] = []
     before: int | None = None
     for index in sorted(bins):
         if before is not None and index - before > 1 and (index - before) * width > FRAME_GAP_S:
-            points.append(((before + 1) * width, None))
-        points.append((index * width, bins[index]))
+            found.append(((before + 1) * width, None))
+        found.append((index * width, bins[index]))
         before = index
-    return points
+    return found
 
 
 def _with_sum(classes: KeptClasses) -> KeptClasses:
@@ -109,7 +117,7 @@ def _with_sum(classes: KeptClasses) -> KeptClasses:
     return {ALL_POOLS: next(iter(classes.values())), **classes} if len(classes) == 1 else classes
 
 
-def _pool_columns(chosen: Sequence[HistoryRow | None], pool: str) -> dict[str, dict[str, list[float | None]]]:
+def pool_columns(chosen: Sequence[HistoryRow | None], pool: str) -> dict[str, dict[str, list[float | None]]]:
     classes = [_with_sum(item["classes"]).get(pool, {}) if item else {} for item in chosen]
     empty = [None] * len(CLASS_KEYS)
     result: dict[str, dict[str, list[float | None]]] = {}

@@ -2,4 +2,8 @@ from django.urls import path
 
 from controlplane.dashboard import views
 
-urlpatterns = [path("live", views.live, name="live"), path("wall", views.wall, name="wall")]
+urlpatterns = [
+    path("live", views.live, name="live"),
+    path("live/series", views.load_series, name="load-series"),
+    path("wall", views.wall, name="wall"),
+]

@@ -5,12 +5,13 @@ from typing import TypedDict
 
 import redis
 import structlog
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from controlplane.dashboard import history, page
+from controlplane.dashboard import load_series as series
 from controlplane.dashboard.frame.latency import LATENCIES
 from controlplane.dashboard.frame.types import Frame
 from controlplane.dashboard.step import current, rows
@@ -41,10 +42,7 @@ def live(request: HttpRequest) -> HttpResponse:
     snapshot = read_snapshot(seconds, window[1] if window else None)
     frame = snapshot["frame"]
     context = {
-        "ranges": [
-            {"seconds": value, "label": label, "query": query(request, **{"range": value, "from": None, "to": None})}
-            for value, label in RANGES
-        ],
+        "ranges": ranges(request),
         "pools": [
             {"name": name, "label": name or "All pools", "query": query(request, pool=name or None)}
             for name in ("", *(frame["pools"] if frame else ()))
@@ -52,6 +50,26 @@ def live(request: HttpRequest) -> HttpResponse:
         **_panels(request, snapshot, seconds=seconds, window=window),
     }
     return render(request, "live/live.html", context)
+
+
+@require_GET
+@never_cache
+def load_series(request: HttpRequest) -> HttpResponse:
+    """?of=pool&name=demo&range=900: the charts on the page of an instance, a pool or a node."""
+    of, name = request.GET.get("of", ""), request.GET.get("name", "")
+    if of not in series.COLUMN:
+        raise Http404(f"of: {of} is none of {', '.join(series.COLUMN)}")
+    now, seconds = time.time(), asked_range(request)
+    try:
+        client = connect()
+        frame = current(client, now)
+        kept = rows(client, now, seconds)
+    except redis.RedisError as error:
+        log.warning("live.redis_down", error=str(error))
+        return JsonResponse({"trouble": "redis"}, status=503)
+    if frame is None:
+        return JsonResponse({"trouble": "no frame"}, status=503)
+    return JsonResponse(series.series(frame, series.chosen(frame, of, name), kept, now, seconds))
 
 
 @require_GET
@@ -101,6 +119,14 @@ def asked_window(request: HttpRequest, now: float) -> tuple[int, int] | None:
         return None
     begin, end = max(int(texts[0]), int(now) - history.RANGES_S[-1]), min(int(texts[1]), int(now))
     return (begin, end) if end - begin >= SHORTEST_S else None
+
+
+def ranges(request: HttpRequest) -> list[dict[str, object]]:
+    """The offered ones, as links."""
+    return [
+        {"seconds": value, "label": label, "query": query(request, **{"range": value, "from": None, "to": None})}
+        for value, label in RANGES
+    ]
 
 
 def asked_range(request: HttpRequest) -> int:

@@ -12,7 +12,7 @@ from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.node_rows import NodeRow, node_rows
 from controlplane.fleet_ops.rows import failures_first, instance_rows
 from controlplane.fleet_pages.lifecycle_views import reason_of
-from controlplane.fleet_pages.views import InstanceAction, render_part
+from controlplane.fleet_pages.views import InstanceAction, charts, render_part
 from controlplane.schedule.workers import control_workers
 from fleet import selectors
 from fleet.control import forget as forgetting
@@ -43,6 +43,7 @@ def node_page(request: HttpRequest, name: str) -> HttpResponse:
     return render_part(
         request,
         "node",
+        charts=charts(request, "node", name),
         row=row,
         instances=failures_first(instance_rows(row.instances)),
         verbs=_verbs(row.node),

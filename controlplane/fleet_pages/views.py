@@ -13,6 +13,8 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.dashboard.frame.tiers import tier_rows
+from controlplane.dashboard.page import CONSTANTS
+from controlplane.dashboard.views import asked_range, ranges
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.checks import start_of
 from controlplane.fleet_ops.indexes import indexes_of, refused_answers
@@ -40,6 +42,13 @@ LOG_LINES = 60
 EVENTS = 30
 POOL_EVENTS = 12
 VERSIONS = 8
+CHARTS = {
+    "kv": "KV usage",
+    "running": "Running requests",
+    "waiting": "Waiting requests",
+    "hits": "Cache hit rate",
+    "ttft": "TTFT p90",
+}
 SECTIONS = ("update", "placement", "schedule", "autoscale", "slo")
 
 
@@ -47,7 +56,12 @@ def render_part(request: HttpRequest, page: str, **context: object) -> HttpRespo
     """The whole page, or its live part for htmx."""
     moving = bool(request.headers.get("HX-Request"))
     template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
-    return render(request, template, {**context, "checked_at": timezone.now()})
+    return render(request, template, {**context, "settings": CONSTANTS, "checked_at": timezone.now()})
+
+
+def charts(request: HttpRequest, of: str, name: str) -> dict[str, object]:
+    """What static/js/fleet_series.js draws of an instance, a pool or a node."""
+    return {"of": of, "name": name, "seconds": asked_range(request), "ranges": ranges(request), "titles": CHARTS}
 
 
 @require_GET
@@ -74,6 +88,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
     return render_part(
         request,
         "pool",
+        charts=charts(request, "pool", name),
         row=row,
         tiers=tiers,
         tier_saving=tier_saving(pool, tiers),
@@ -122,6 +137,7 @@ def instance_page(request: HttpRequest, name: str) -> HttpResponse:
     return render_part(
         request,
         "instance",
+        charts=charts(request, "instance", name),
         row=row,
         group=group,
         instance=instance,

@@ -37,7 +37,7 @@ if (moving && button) {
     const log = moving.querySelector(".log");
     scrolled = log && { top: log.scrollTop, atEnd: log.scrollTop + log.clientHeight >= log.scrollHeight - 4 };
     // Do not swap in another page, such as a sign-in form or an error.
-    if (event.detail.xhr.status !== 200 || event.detail.xhr.responseURL !== location.href.split("#")[0]) event.detail.shouldSwap = false;
+    if (event.detail.xhr.status !== 200 || new URL(event.detail.xhr.responseURL).pathname !== location.pathname) event.detail.shouldSwap = false;
   });
   moving.addEventListener("htmx:afterSwap", () => {
     checkedAt = Date.now();

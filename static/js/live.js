@@ -1,5 +1,5 @@
 // The Live page: the first frame is in the page, the others come from the socket; the page waits for neither.
-import { LatencyChart } from "./live_chart.js";
+import { Chart } from "./live_chart.js";
 import { Feed } from "./feed.js";
 import { Flow } from "./flow.js";
 import { Heat } from "./heat.js";
@@ -13,7 +13,7 @@ import { Tiles } from "./live_tiles.js";
 import { View } from "./live_view.js";
 import { customRange } from "./live_custom.js";
 import { Series } from "./series.js";
-import { Timeline } from "./timeline.js";
+import { Timeline, latency } from "./timeline.js";
 import { age } from "./times.js";
 import { counted } from "./format.js";
 
@@ -37,11 +37,11 @@ const choose = ([from, to]) => view.choose(from, to);
 const reads = (node) => (line) => text(node, line);
 const strips = [...document.querySelectorAll(".class-strip")].map((panel) => ({
   panel, name: panel.dataset.strip,
-  chart: new Timeline(panel.querySelector("canvas"), "ttft", { read: reads(panel.querySelector("output")), chosen: choose }),
+  chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { read: reads(panel.querySelector("output")), chosen: choose }),
 }));
 const panels = [...document.querySelectorAll(".class-panel")].map((panel) => ({
   panel, name: panel.dataset.class,
-  charts: [...panel.querySelectorAll(".live-chart")].map((figure) => new LatencyChart(figure, panel.dataset.class, choose)),
+  charts: [...panel.querySelectorAll(".live-chart")].map((figure) => new Chart(figure, `${figure.dataset.chart.toUpperCase()} of ${panel.dataset.class} requests`, latency(figure.dataset.chart), choose)),
 }));
 const heat = new Heat(byId("heat"), { read: reads(byId("heat-reading")), open: openRow });
 const flow = new Flow(byId("flow"), (chosen) => { filter = chosen; keepFilter(); renderSoon(); });
@@ -113,7 +113,7 @@ function renderCharts() {
   const slos = slosOf(frame, settings.pool, settings.asked);
   const marks = shownEvents(frame);
   for (const { name, chart } of strips) chart.update(series.at, classes[name], marks, from, to, slos[name]?.ttft);
-  for (const { name, charts } of panels) for (const chart of charts) chart.update(series.at, classes[name], marks, from, to, slos[name]);
+  for (const { name, charts } of panels) for (const chart of charts) chart.update(series.at, classes[name], marks, from, to, slos[name]?.[chart.key]);
   const rows = filterRows(instanceRows(frame, settings.pool), filter, flows().links);
   heat.update(heatData, rows, from, to);
   heatScale(byId("heat-scale"), byId("heat-limit"), rows.map((row) => row.kv_limit));

@@ -1,4 +1,4 @@
-// A latency over time on a canvas: p50, p90, p99, the SLO and events, read by pointer or keyboard. Gaps stay gaps.
+// A quantity over time on a canvas: its lines, its limit and events, read by pointer or keyboard. Gaps stay gaps.
 import { fit, line, niceCeiling, scale, ticks, write } from "./canvas.js";
 import { ms } from "./format.js";
 import { settings } from "./live_settings.js";
@@ -6,32 +6,37 @@ import { colour, seriesColour } from "./theme_colours.js";
 import { clock, hourMinute } from "./times.js";
 
 const LINES = [["p50", [], 0], ["p90", [7, 5], 1], ["p99", [2, 3], 3]];
+// {write: a value as text, lines: (columns) => [{name, values, dash, ink}], top: of the axis where it is fixed}
+export const latency = (key) => ({
+  write: ms,
+  lines: (columns) => {
+    const n = columns?.n ?? [];
+    return LINES.map(([name, dash, ink]) => {
+      const values = columns?.[`${key}_${name}`] ?? [];
+      // A few measurements have no meaningful tail.
+      const shown = name === "p50" ? values : values.map((value, i) => (n[i] >= settings.lowN ? value : null));
+      return { name, values: shown, dash, ink };
+    });
+  },
+});
 const NEAR_PX = 6;
 const CLICK_PX = 4;
 
 export class Timeline {
   // read: shows the text of a reading; chosen: called with [from, to] in Unix s when a range was drawn
-  constructor(canvas, key, { read = () => {}, chosen = null, font = 11 } = {}) {
-    Object.assign(this, { canvas, key, read, chosen, font, top: 0, cursor: null });
+  constructor(canvas, quantity, { read = null, chosen = null, font = 11 } = {}) {
+    Object.assign(this, { canvas, quantity, read, chosen, font, top: 0, cursor: null });
     fit(canvas, () => this.draw());
-    if (chosen) this.listen();
+    if (read) this.listen();
   }
 
-  // columns: those of a class in Series; slo in ms or undefined
-  update(at, columns, events, from, to, slo) {
-    Object.assign(this, { at, columns, events, from, to, slo });
+  // columns: what the quantity's lines are made of; limit: its SLO or limit, or undefined
+  update(at, columns, events, from, to, limit) {
+    Object.assign(this, { at, columns, events, from, to, limit });
     this.draw();
   }
 
-  lines() {
-    const n = this.columns?.n ?? [];
-    return LINES.map(([name, dash, ink]) => {
-      const values = this.columns?.[`${this.key}_${name}`] ?? [];
-      // A few measurements have no meaningful tail.
-      const shown = name === "p50" ? values : values.map((value, i) => (n[i] >= settings.lowN ? value : null));
-      return { name, values: shown, dash, ink };
-    });
-  }
+  lines() { return this.quantity.lines(this.columns); }
 
   draw() {
     const { width, height } = this.canvas;
@@ -42,11 +47,11 @@ export class Timeline {
     this.rescale(lines);
     const size = (this.font || Number.parseFloat(getComputedStyle(this.canvas).fontSize)) * scale();
     context.font = `${size}px system-ui, sans-serif`;
-    const left = Math.max(...[this.top / 2, this.top].map((value) => context.measureText(ms(value)).width), size * 3) + size * 0.6;
+    const left = Math.max(...[this.top / 2, this.top].map((value) => context.measureText(this.quantity.write(value)).width), size * 3) + size * 0.6;
     this.box = { left, right: width - size * 0.5, top: size * 0.8, bottom: height - size * 1.7 };
     this.frame(context, size);
     for (const event of this.shownEvents()) this.mark(context, event, size);
-    if (this.slo) line(context, [[this.box.left, this.y(this.slo)], [this.box.right, this.y(this.slo)]], colour("failed"), size / 8, [size, size / 2]);
+    if (this.limit) line(context, [[this.box.left, this.y(this.limit)], [this.box.right, this.y(this.limit)]], colour("failed"), size / 8, [size, size / 2]);
     for (const { values, dash, ink } of lines) {
       line(context, values.map((value, i) => this.point(i, value)), seriesColour(ink), size / 6.5, dash.map((part) => part * size / 14));
     }
@@ -66,7 +71,8 @@ export class Timeline {
 
   // The axis changes only when data exceed it or shrink to a quarter of it.
   rescale(lines) {
-    let highest = Math.max(1, this.slo ?? 0);
+    if (this.quantity.top) { this.top = this.quantity.top; return; }
+    let highest = Math.max(1, this.limit ?? 0);
     for (const { values } of lines) values.forEach((value, i) => { if (value > highest && this.at[i] >= this.from && this.at[i] <= this.to) highest = value; });
     if (highest > this.top || highest < this.top / 4) this.top = niceCeiling(highest * 1.05);
   }
@@ -76,7 +82,7 @@ export class Timeline {
     const style = { ink: colour("muted"), size };
     for (const value of [0, this.top / 2, this.top]) {
       line(context, [[left, this.y(value)], [right, this.y(value)]], colour("rule"), scale());
-      if (value !== this.top / 2 || bottom - top > size * 5) write(context, value === 0 ? "0" : ms(value), left - size * 0.4, this.y(value), { ...style, align: "end" });
+      if (value !== this.top / 2 || bottom - top > size * 5) write(context, value === 0 ? "0" : this.quantity.write(value), left - size * 0.4, this.y(value), { ...style, align: "end" });
     }
     for (const at of ticks(this.from, this.to, Math.max(2, (right - left) / (size * 7)))) {
       const x = this.x(at);
@@ -113,7 +119,7 @@ export class Timeline {
   reading() {
     const i = this.nearest();
     const known = i >= 0 && this.lines().some(({ values }) => values[i] != null);
-    const values = known ? this.lines().map(({ name, values: line }) => `${name} ${ms(line[i])}`) : ["no data"];
+    const values = known ? this.lines().map(({ name, values: line }) => `${name} ${this.quantity.write(line[i])}`) : ["no data"];
     const event = this.shownEvents().find((each) => Math.abs(this.x(each.at) - this.x(this.cursor)) < NEAR_PX * scale());
     return [clock(this.cursor), ...values, ...(event ? [event.text] : [])].join(" · ");
   }
@@ -139,7 +145,7 @@ export class Timeline {
       this.range = begun == null ? null : [begun.at, this.cursor];
       this.draw();
     });
-    this.canvas.addEventListener("pointerdown", (event) => { if (this.box && event.button === 0) begun = { at: time(event), x: event.clientX }; });
+    this.canvas.addEventListener("pointerdown", (event) => { if (this.chosen && this.box && event.button === 0) begun = { at: time(event), x: event.clientX }; });
     this.canvas.addEventListener("pointerleave", () => { if (begun == null) this.clear(); });
     addEventListener("pointerup", (event) => {
       if (begun == null) return;

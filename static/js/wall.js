@@ -9,7 +9,7 @@ import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown } from "./live_panels.js";
 import { settings } from "./live_settings.js";
 import { Series } from "./series.js";
-import { Timeline } from "./timeline.js";
+import { Timeline, latency } from "./timeline.js";
 import { age, clock, zoneName } from "./times.js";
 
 const CURSOR_MS = 3000;
@@ -25,7 +25,7 @@ const series = new Series(snapshot.history);
 const heatData = new HeatData(snapshot.history?.heat);
 const heat = new Heat(byId("heat"), { font: 0, latest: true });
 const panels = [...document.querySelectorAll(".wall-class")].map((panel) => ({
-  panel, name: panel.dataset.class, chart: new Timeline(panel.querySelector("canvas"), "ttft", { font: 0 }),
+  panel, name: panel.dataset.class, chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { font: 0 }),
 }));
 
 function classPanel({ panel, name, chart }, window, slo) {

@@ -1,7 +1,7 @@
 """A dashboard frame as it is published, kept and shown. Times are Unix seconds, latencies ms, KV shares 0–1; None is
 unknown."""
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from router.contract.json_value import Json
 
@@ -166,3 +166,7 @@ class HistoryRow(TypedDict):
     at: float
     classes: KeptClasses
     kv: dict[str, float | None]  # by instance
+    # In the order of `kv`; rows of an earlier release have none of them.
+    running: NotRequired[list[float | None]]
+    waiting: NotRequired[list[float | None]]
+    hits: NotRequired[list[float | None]]  # cache hit rate, 0–1

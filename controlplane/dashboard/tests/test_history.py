@@ -73,5 +73,6 @@ def test_the_figures_of_the_only_pool_are_those_of_all_pools() -> None:
 
 def test_a_stale_sample_is_no_data() -> None:
     columns = {"id": ["a", "b", "c"], "kv": [0.5, 0.5, None], "age_s": [3.0, 3.1, None]}
+    columns |= {"running": [1, 2, None], "waiting": [0, 2, None], "hit_rate": [None, 0.5, None]}
     kept = history.row({"at": NOW, "instances": columns, "classes": {}})
     assert kept["kv"] == {"a": 0.5, "b": None, "c": None}

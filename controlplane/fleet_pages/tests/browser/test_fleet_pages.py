@@ -1,6 +1,7 @@
 """The fleet pages in a browser: they refresh themselves, show a plan before it is applied, and can be used by all."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from controlplane.dashboard.tests.browser.conftest import RunningFleet
+from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.fleet_pages.tests.browser.conftest import write_router, write_samples
 from controlplane.testing_browser import Web
 
@@ -169,10 +172,49 @@ def test_an_operator_drains_with_a_reason_and_a_viewer_cannot(changing_fleet: We
 def test_controls_stand_beside_the_state_on_a_wide_screen_and_above_it_on_a_narrow_one(
     fleet: Web, open_page: Any
 ) -> None:
-    where = """() => ['.fleet-controls', '#moving'].map((name) => document.querySelector(name).getBoundingClientRect())
+    where = """() => ['.fleet-controls', '.fleet-main']
+                      .map((name) => document.querySelector(name).getBoundingClientRect())
                       .map(({left, top}) => ({left, top}))"""
     controls, facts = open_page("otto", width=1440).goto("/fleet/instances/demo-0/").evaluate(where)
     assert controls["left"] > facts["left"]
     assert controls["top"] == facts["top"]
     controls, facts = open_page("otto", width=390).goto("/fleet/instances/demo-0/").evaluate(where)
     assert controls["top"] < facts["top"]
+
+
+@pytest.fixture
+def loaded(fleet: Web) -> Iterator[RunningFleet]:
+    running = RunningFleet(FakeFleet(fleet.redis, size=3))
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize(
+    ("path", "kv"),
+    [
+        ("/fleet/instances/demo-0/", r"KV usage of demo-0 over 5 min: latest KV usage \d+ %"),
+        ("/fleet/pools/demo/", r"KV usage of demo over 5 min: latest mean \d+ %, highest \d+ %"),
+        ("/fleet/nodes/local/", r"KV usage of local over 5 min: latest mean \d+ %, highest \d+ %"),
+    ],
+)
+def test_charts_show_the_load_over_the_ranges_of_live(loaded: RunningFleet, open_page: Any, path: str, kv: str) -> None:
+    opened = open_page("vera")
+    page = opened.goto(path)
+
+    def chart(key: str) -> Any:
+        return page.locator(f"[data-chart={key}] canvas")
+
+    expect(chart("kv")).to_have_attribute("aria-label", re.compile(kv))
+    expect(chart("running")).to_have_attribute("aria-label", re.compile(r"latest running \d+$"))
+    expect(chart("hits")).to_have_attribute("aria-label", re.compile(r"latest hits \d+ %$"))
+    expect(chart("ttft")).to_have_attribute("aria-label", re.compile(r"TTFT p90 of the pool .* latest warm [\d.]+ m?s"))
+    page.click("[data-range='900']")
+    expect(chart("kv")).to_have_attribute("aria-label", re.compile("over 15 min"))
+    expect(page).to_have_url(re.compile("range=900"))
+    with page.expect_response(lambda answer: "hx-request" in answer.request.headers):
+        pass
+    chart("waiting").focus()
+    page.keyboard.press("End")
+    expect(page.locator("[data-chart=waiting] output")).to_have_text(re.compile(r"waiting \d|no data"))
+    assert opened.faults == []

@@ -1,0 +1,92 @@
+"""What some instances did over time, as one line each: for the pages of an instance, a pool and a node. Pure."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, TypedDict
+
+from controlplane.dashboard import history, page
+from controlplane.dashboard.frame.slo import LOW_N
+from controlplane.dashboard.frame.types import Frame, HistoryRow, ShownEvent
+
+COLUMN = {"instance": "id", "pool": "pool", "node": "node"}  # of a frame, by what a page is about
+
+
+class LoadPoint(NamedTuple):
+    """Of all chosen instances together; None where none reported it."""
+
+    kv: float | None = None  # mean
+    kv_highest: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+    hits: float | None = None  # mean
+
+
+class LoadSeries(TypedDict):
+    until: float
+    bin_s: int
+    at: list[float]
+    load: dict[str, list[float | None]]  # by fields of LoadPoint
+    ttft: dict[str, list[float | None]]  # p90 in ms, by class of the pool
+    kv_limit: float | None  # of the pool's policy
+    events: list[ShownEvent]
+
+
+class Chosen(NamedTuple):
+    names: frozenset[str]  # of instances
+    pool: str  # theirs; empty: they have none, or several
+
+
+def chosen(frame: Frame, of: str, name: str) -> Chosen:
+    columns = frame["instances"]
+    places = [i for i, value in enumerate(columns[COLUMN[of]]) if value == name]
+    pools = {columns["pool"][i] for i in places}
+    return Chosen(frozenset(columns["id"][i] for i in places), pools.pop() if len(pools) == 1 else "")
+
+
+def series(frame: Frame, shown: Chosen, rows: Sequence[HistoryRow], now: float, seconds: int) -> LoadSeries:
+    points = history.points(rows, now, seconds)
+    kept = [row for _, row in points]
+    loads = [_load(row, shown.names) for row in kept]
+    pool = frame["pools"].get(shown.pool)
+    return {
+        "until": now,
+        "bin_s": history.bin_seconds(seconds),
+        "at": [at for at, _ in points],
+        "load": {key: [point[i] for point in loads] for i, key in enumerate(LoadPoint._fields)},
+        "ttft": _ttft(kept, shown.pool),
+        "kv_limit": pool["kv_limit"] if pool else None,
+        "events": [event for event in frame["events"] if page.concerns(event, shown.pool)],
+    }
+
+
+def _load(row: HistoryRow | None, names: Collection[str]) -> LoadPoint:
+    if row is None:
+        return LoadPoint()
+    places = [i for i, name in enumerate(row["kv"]) if name in names]
+    kv = _known(list(row["kv"].values()), places)
+    running, waiting, hits = (
+        _known(column, places) for column in (row.get("running"), row.get("waiting"), row.get("hits"))
+    )
+    return LoadPoint(_mean(kv), max(kv, default=None), _sum(running), _sum(waiting), _mean(hits))
+
+
+def _known(column: Sequence[float | None] | None, places: Sequence[int]) -> list[float]:
+    return [value for i in places if (value := column[i]) is not None] if column is not None else []
+
+
+def _sum(known: Sequence[float]) -> float | None:
+    return sum(known) if known else None
+
+
+def _mean(known: Sequence[float]) -> float | None:
+    return round(sum(known) / len(known), 4) if known else None
+
+
+def _ttft(rows: Sequence[HistoryRow | None], pool: str) -> dict[str, list[float | None]]:
+    """Of few requests there is no p90."""
+    return {
+        name: [
+            value if n is not None and n >= LOW_N else None
+            for value, n in zip(columns["ttft_p90"], columns["n"], strict=True)
+        ]
+        for name, columns in history.pool_columns(rows, pool).items()
+    }

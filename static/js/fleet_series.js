@@ -1,0 +1,68 @@
+// The charts on the page of an instance, a pool or a node: asked for again and again, drawn as those of Live.
+import { UNKNOWN, ms, significant } from "./format.js";
+import { Chart } from "./live_chart.js";
+
+const EVERY_MS = 2000;
+const root = document.getElementById("charts");
+const { of, name, href } = root.dataset;
+const percent = (value) => (value == null ? UNKNOWN : `${Math.round(value)} %`);
+const line = (title, key, ink = 0, dash = []) => ({ title, key, ink, dash });
+const drawn = (lines, write, top) => ({
+  write, top, lines: (columns) => lines.map(({ title, key, ink, dash }) => ({ name: title, values: columns?.[key] ?? [], ink, dash })),
+});
+const QUANTITIES = {
+  kv: drawn(of === "instance" ? [line("KV usage", "kv")] : [line("mean", "kv"), line("highest", "kv_highest", 1, [7, 5])], percent, 100),
+  running: drawn([line("running", "running")], significant),
+  waiting: drawn([line("waiting", "waiting")], significant),
+  hits: drawn([line("hits", "hits")], percent, 100),
+  ttft: drawn([line("warm", "warm"), line("medium", "medium", 2, [7, 5]), line("heavy", "heavy", 1, [2, 3])], ms),
+};
+const charts = [...root.querySelectorAll("[data-chart]")].map((figure) => ({
+  figure, chart: new Chart(figure, `${figure.querySelector("figcaption span").textContent} of ${name}`, QUANTITIES[figure.dataset.chart]),
+}));
+let seconds = Number(root.dataset.seconds);
+let waits = 0;
+
+const percents = (shares) => shares.map((share) => (share == null ? null : share * 100));
+
+function draw({ at, until, load, ttft, kv_limit, events }) {
+  const columns = { ...load, ...ttft, ...Object.fromEntries(["kv", "kv_highest", "hits"].map((key) => [key, percents(load[key])])) };
+  for (const { figure, chart } of charts) {
+    chart.update(at, columns, events, until - seconds, until, chart.key === "kv" && kv_limit != null ? kv_limit * 100 : undefined);
+    const lines = chart.timeline.lines();
+    figure.querySelector('[data-part="latest"]').textContent = lines.length === 1 ? chart.timeline.quantity.write(lines[0].values.at(-1)) : "";
+  }
+}
+
+const paused = () => document.hidden || document.getElementById("fleet-pause")?.getAttribute("aria-pressed") === "true";
+
+async function ask() {
+  const asked = seconds;
+  const answer = await fetch(`${href}?${new URLSearchParams({ of, name, range: asked })}`).catch(() => null);
+  const good = Boolean(answer?.ok && !answer.redirected);
+  root.dataset.state = good ? "live" : "stale";
+  if (!good) return EVERY_MS;
+  const found = await answer.json();
+  if (asked === seconds) draw(found);
+  return Math.max(EVERY_MS, found.bin_s * 1000);
+}
+
+async function again() {
+  clearTimeout(waits);
+  const wait = paused() ? EVERY_MS : await ask();
+  clearTimeout(waits);
+  waits = setTimeout(again, wait);
+}
+
+for (const link of root.querySelectorAll("[data-range]")) {
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    for (const other of root.querySelectorAll("[data-range]")) other.removeAttribute("aria-current");
+    link.setAttribute("aria-current", "true");
+    history.replaceState(null, "", link.href);
+    seconds = Number(link.dataset.range);
+    ask();
+  });
+}
+for (const kind of ["weir:theme", "weir:zone", "visibilitychange"]) document.addEventListener(kind, again);
+again();
