@@ -36,11 +36,12 @@ export function write(context, text, x, y, { ink, size, align = "start", baselin
   context.fillText(text, x, y);
 }
 
-// demo-…-17: what tells names apart is usually at both ends.
+// demo-…-17: what tells names apart is at their end.
+const ENDING = 8;
 export function shortened(context, text, width) {
   if (context.measureText(text).width <= width) return text;
   for (let kept = text.length - 1; kept > 2; kept--) {
-    const head = Math.ceil(kept / 2);
+    const head = Math.min(Math.ceil(kept / 2), Math.max(1, kept - ENDING));
     const short = `${text.slice(0, head)}…${text.slice(text.length - (kept - head))}`;
     if (context.measureText(short).width <= width) return short;
   }

@@ -6,7 +6,7 @@ import { colour } from "./theme_colours.js";
 import { clock, hourMinute } from "./times.js";
 
 const TALLEST = 6; // rows of a few instances, in heights of their labels
-const LABEL_SHARE = 0.8; // of a label's size: from this height of a row on each row has its name
+const LABEL_SHARE = 0.8; // of a label's size: the least height of a row, so that each has its name
 const SHAPES = { failed: "■", unreachable: "✕", offline: "✕", stale: "◌", saturated: "▲", loading: "◔", starting: "◔", draining: "◑", drained: "◑" };
 // Cividis: even steps of lightness, told apart with every colour vision (Nuñez, Anderton, Renslow, 2018).
 const STOPS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
@@ -21,7 +21,7 @@ function between(place) {
 const OF_THE_DAY = { tick: hourMinute, moment: clock };
 
 export class Heat {
-  // most: rows beyond which neighbours are one; font: px of labels, 0: of the canvas; latest: write the newest cell of
+  // most: rows beyond which neighbours are one, fewer where there is no room for their names; font: px of labels, 0: of the canvas; latest: write the newest cell of
   // each row beside it; times: of the axis and of a reading; read: shows the text of a reading; open: called with the
   // pressed row
   constructor(canvas, { most = 64, font = 11, latest = false, times = OF_THE_DAY, read = null, open = null } = {}) {
@@ -34,7 +34,7 @@ export class Heat {
   // instances: rows with their pool's kv_limit (a share); without one a row has no contour
 
   update(data, instances, from, to) {
-    Object.assign(this, { data, from, to });
+    Object.assign(this, { data, instances, from, to });
     this.rows = heatRows(instances, this.most);
     this.draw();
   }
@@ -44,9 +44,11 @@ export class Heat {
     if (!this.data || !width || !height) return;
     const context = this.canvas.getContext("2d");
     context.clearRect(0, 0, width, height);
-    if (!this.rows.length) return;
+    if (!this.instances.length) return;
     const size = (this.font || Number.parseFloat(getComputedStyle(this.canvas).fontSize)) * scale();
     context.font = `${size}px system-ui, sans-serif`;
+    this.least = size * (this.latest ? 1 : LABEL_SHARE);
+    this.rows = this.named(Math.floor((height - size * 1.6 - 1) / this.least));
     const longest = Math.max(...this.rows.map((row) => context.measureText(row.name).width));
     const left = Math.min(longest + size * 1.9, Math.max(width * 0.22, size * 7));
     this.box = { left, right: width - size * (this.latest ? 3.6 : 0.3), top: 1, bottom: height - size * 1.6 };
@@ -62,13 +64,21 @@ export class Heat {
     this.drawCursor(context);
   }
 
+  // At most as many rows as have room for a name each; instances of different pools are never one row.
+  named(room) {
+    let most = Math.min(this.most, Math.max(1, room));
+    let rows = heatRows(this.instances, most);
+    while (rows.length > room && most > 1) rows = heatRows(this.instances, --most);
+    return rows;
+  }
+
   // What failed keeps the height of its name, however many rows there are.
   layOut(size) {
     const room = this.box.bottom - this.box.top;
     this.broken = this.rows.filter((row) => row.broken).length;
     const even = room / this.rows.length;
-    const wide = this.broken ? Math.max(even, Math.min(size * 1.4, room / 2 / this.broken)) : 0;
     const others = this.rows.length - this.broken;
+    const wide = this.broken ? Math.max(even, Math.min(size * 1.4, (room - others * this.least) / this.broken)) : 0;
     this.high = Math.min(size * TALLEST, others ? (room - wide * this.broken) / others : even);
     this.brokenHigh = Math.min(size * TALLEST, wide);
     this.box.bottom = this.box.top + this.brokenHigh * this.broken + this.high * others;
@@ -136,14 +146,11 @@ export class Heat {
   }
 
   labels(context, size) {
-    // On the wall every label has its full size, so some rows have none.
-    const every = Math.max(1, Math.ceil((size * (this.latest ? 1 : LABEL_SHARE)) / this.high));
     this.rows.forEach((row, i) => {
       const marked = row.status in SHAPES;
       const y = this.y(i) + this.height(i) / 2;
-      const shown = Math.min(size, row.broken ? this.brokenHigh : this.high * every);
+      const shown = Math.min(size, this.height(i));
       if (marked) write(context, SHAPES[row.status], size * 0.1, y, { ink: colour(tone(row.status)), size: shown });
-      if (!row.broken && (i - this.broken) % every) return;
       context.font = `${shown}px system-ui, sans-serif`;
       const name = shortened(context, row.name, this.box.left - size * 1.7);
       write(context, name, size * 1.25, y, { ink: colour(row.broken ? "text" : "muted"), size: shown, weight: row.broken ? 600 : 400 });

@@ -4,6 +4,7 @@ import { count, percent } from "./format.js";
 import { settings } from "./live_settings.js";
 
 
+const ENDING = 8; // of a name, never cut: templates/live/tile.html
 export class Tiles {
   constructor(grid, template) {
     this.grid = grid;
@@ -31,7 +32,9 @@ export class Tiles {
     const node = this.template.content.firstElementChild.cloneNode(true);
     node.dataset.id = row.id;
     node.href = `/fleet/instances/${encodeURIComponent(row.id)}/`;
-    node.querySelector('[data-part="id"]').textContent = row.id;
+    const [first, ending] = node.querySelector('[data-part="id"]').children;
+    first.textContent = row.id.slice(0, -ENDING);
+    ending.textContent = row.id.slice(-ENDING);
     return node;
   }
 

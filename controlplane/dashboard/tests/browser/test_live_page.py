@@ -313,3 +313,24 @@ def test_no_target_is_smaller_than_24_px(running: RunningFleet, open_page: Any, 
              .map(([node, box]) => `${node.outerHTML.slice(0, 80)} ${box.width}×${box.height}`)"""
     )
     assert small == []
+
+
+def test_of_300_long_names_the_ends_are_shown_and_what_failed_is_first(running: RunningFleet, open_page: Any) -> None:
+    fleet = running.fleet
+    fleet.pool, fleet.size = "production-llama-3-1-70b-instruct", 300
+    fleet.states = {f"{fleet.pool}-217": ("failed", "ended with exit status 1")}
+    fleet.client.flushall()
+    fleet.write()
+    page = open_page().goto("/live")
+    page.wait_for_function(UPDATED)
+    first = page.locator(".tile [data-part=id]").first
+    expect(first).to_have_text(f"{fleet.pool}-217")
+    ends = first.evaluate(
+        "name => [name.children[1].getBoundingClientRect(), name.closest('.tile').getBoundingClientRect()]"
+        ".map((box) => box.right)"
+    )
+    assert ends[0] < ends[1]
+    assert first.locator("span").last.inner_text() == "ruct-217"
+    expect(page.locator("#heat-note")).to_have_text(re.compile(r"^300 instances in \d+ rows$"))
+    rows = int(page.locator("#heat-note").inner_text().split()[3])
+    assert rows * 8.8 <= page.evaluate("document.getElementById('heat').clientHeight")
