@@ -37,7 +37,7 @@ export function write(context, text, x, y, { ink, size, align = "start", baselin
 }
 
 // demo-…-17: what tells names apart is at their end.
-const ENDING = 8;
+const ENDING = 16; // -70b-105…111 (7)
 export function shortened(context, text, width) {
   if (context.measureText(text).width <= width) return text;
   for (let kept = text.length - 1; kept > 2; kept--) {

@@ -151,7 +151,7 @@ export class Heat {
       const y = this.y(i) + this.height(i) / 2;
       const shown = Math.min(size, this.height(i));
       if (marked) write(context, SHAPES[row.status], size * 0.1, y, { ink: colour(tone(row.status)), size: shown });
-      context.font = `${shown}px system-ui, sans-serif`;
+      context.font = `${row.broken ? 600 : 400} ${shown}px system-ui, sans-serif`;
       const name = shortened(context, row.name, this.box.left - size * 1.7);
       write(context, name, size * 1.25, y, { ink: colour(row.broken ? "text" : "muted"), size: shown, weight: row.broken ? 600 : 400 });
       if (row.broken) write(context, row.status, this.box.left + size * 0.5, y, { ink: colour("failed"), size: shown, weight: 700 });

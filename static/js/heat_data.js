@@ -92,7 +92,8 @@ function groups(rows, size) {
   return found;
 }
 
-const ORDER = ["failed", "unreachable", "offline", "stale", "saturated", "unseen", "starting", "loading", "draining", "drained", "stopping", "stopped", "ready"];
+// Worst first, as in controlplane/dashboard/frame/status.py.
+export const ORDER = ["failed", "unreachable", "offline", "stale", "saturated", "unseen", "starting", "loading", "draining", "drained", "stopping", "stopped", "ready"];
 const worst = (rows) => rows.map((row) => row.status).sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b))[0];
 
 // The highest cell of a group in one column.

@@ -1,6 +1,7 @@
 // The strip, the lists and the class tables: text updated in place.
 import { clock, dateAndClock } from "./times.js";
 import { count, countdown, ms, percent, significant } from "./format.js";
+import { ORDER } from "./heat_data.js";
 import { concerns } from "./live_frame.js";
 import { settings } from "./live_settings.js";
 
@@ -34,7 +35,7 @@ function renew(list, key, build) {
 export function counts(rows) {
   const found = {};
   for (const row of rows) found[row.status] = (found[row.status] ?? 0) + 1;
-  renew(byId("counts"), JSON.stringify(found), () => Object.entries(found).map(([word, number]) => {
+  renew(byId("counts"), JSON.stringify(found), () => Object.entries(found).toSorted(([a], [b]) => ORDER.indexOf(a) - ORDER.indexOf(b)).map(([word, number]) => {
     const label = element("span", "", `status status--${word}`);
     label.append(element("b", count(number), "number"), ` ${word}`);
     return element("li", label);

@@ -331,6 +331,12 @@ def test_of_300_long_names_the_ends_are_shown_and_what_failed_is_first(running: 
     )
     assert ends[0] < ends[1]
     assert first.locator("span").last.inner_text() == "ruct-217"
+    expect(page.locator("#counts li").first).to_contain_text("1 failed")
+    row = page.evaluate("""async () => {
+      const { shortened } = await import("/static/js/canvas.js");
+      return shortened(document.createElement("canvas").getContext("2d"), "production-llama-3-1-70b-105…111 (7)", 120);
+    }""")
+    assert re.fullmatch(r"p\S*….*105…111 \(7\)", row)
     expect(page.locator("#heat-note")).to_have_text(re.compile(r"^300 instances in \d+ rows$"))
     rows = int(page.locator("#heat-note").inner_text().split()[3])
     assert rows * 8.8 <= page.evaluate("document.getElementById('heat').clientHeight")
