@@ -70,10 +70,12 @@ class Leadership:
     def _mine(self) -> Any:
         return Lease.objects.filter(name=self.name, token=self.token)
 
-    def _is_free(self, row: Lease, now: float) -> bool:
+    def _is_free(self, row: Lease, began: float) -> bool:
+        """`began`: before the row was read. Its silence counts from after the first look until before this one: each
+        of them may have taken seconds."""
         if (row.token, row.beat) != self._seen:
-            self._seen, self._seen_at = (row.token, row.beat), now
-        silent = now - self._seen_at >= SILENT_S
+            self._seen, self._seen_at = (row.token, row.beat), self._clock()
+        silent = began - self._seen_at >= SILENT_S
         return silent or not row.holder or process_identity.is_gone(row.process)
 
     def _take(self, row: Lease, began: float) -> None:

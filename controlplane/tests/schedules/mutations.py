@@ -1,5 +1,6 @@
 """Mends taken out again, one at a time: what each kept from happening must be found by a machine."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -10,6 +11,9 @@ from django.utils import timezone
 from controlplane.deliveries import approvals, rules
 from controlplane.deliveries import services as deliveries
 from controlplane.policies import services
+from controlplane.schedule import lease
+from controlplane.schedule.lease import Leadership
+from controlplane.schedule.models import Lease
 from fleet import jobs, ordered_write
 
 TakeOut = Callable[[pytest.MonkeyPatch], None]
@@ -87,3 +91,113 @@ def unfenced_end(patch: pytest.MonkeyPatch) -> None:
 
 
 JOBS: dict[str, TakeOut] = {unfenced_end.__name__: unfenced_end}
+
+
+def steps_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    """Who leads when a step begins may write until its end."""
+    patch.setattr(Leadership, "fenced", lambda leadership: contextlib.nullcontext())
+
+
+def fence_not_compared(patch: pytest.MonkeyPatch) -> None:
+    """A step goes by its own worker's clock, and not by the token in the database."""
+    patch.setattr(Leadership, "_confirm", lambda leadership, token: None)
+
+
+def fence_compared_early(patch: pytest.MonkeyPatch) -> None:
+    """Before the transaction that writes, not in it."""
+    real = Leadership._confirm
+
+    def check(leadership: Leadership, token: int) -> None:
+        if not lease.connection.in_atomic_block:
+            real(leadership, token)
+
+    patch.setattr(Leadership, "_check", check)
+    patch.setattr(Leadership, "_confirm", lambda leadership, token: None)
+
+
+def renewal_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """Who wakes up takes the lease for its own, and looks no further."""
+
+    def step(leadership: Leadership) -> None:
+        if leadership.token == lease.NONE:
+            real(leadership)
+            return
+        leadership._mine().update(beat=lease.F("beat") + 1)
+        leadership._renewed_at = leadership._clock()
+
+    real = Leadership.step
+    patch.setattr(Leadership, "step", step)
+
+
+def seen_before_it_was_read(patch: pytest.MonkeyPatch) -> None:
+    """Who waits counts the silence from before its look, which may have taken long."""
+
+    def is_free(leadership: Leadership, row: Lease, began: float) -> bool:
+        clock, leadership._clock = leadership._clock, lambda: began
+        try:
+            return real(leadership, row, began)
+        finally:
+            leadership._clock = clock
+
+    real = Leadership._is_free
+    patch.setattr(Leadership, "_is_free", is_free)
+
+
+def not_renewed(patch: pytest.MonkeyPatch) -> None:
+    """Who leads only knows it, and writes nothing for the others to see."""
+    patch.setattr(lease, "F", lambda name: 0)
+
+
+def never_expires(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease, "SILENT_S", float("inf"))
+
+
+def held_for_too_long(patch: pytest.MonkeyPatch) -> None:
+    """A holder without a renewal goes on when another may have taken over."""
+    patch.setattr(lease, "HELD_S", 2 * lease.SILENT_S)
+
+
+def taken_by_whoever_comes(patch: pytest.MonkeyPatch) -> None:
+    """Who saw the silence takes the lease, whether or not another has taken it since."""
+
+    def take(leadership: Leadership, row: Lease, began: float) -> None:
+        taken = {"token": row.token + 1, "holder": leadership.worker, "process": lease.process_identity.own()}
+        Lease.objects.filter(name=row.name).update(**taken)
+        leadership.token, leadership._renewed_at = row.token + 1, began
+
+    patch.setattr(Leadership, "_take", take)
+
+
+def gone_is_not_known(patch: pytest.MonkeyPatch) -> None:
+    """Only its silence tells that a worker is gone."""
+
+    def is_free(leadership: Leadership, row: Lease, began: float) -> bool:
+        row.process = ""
+        return real(leadership, row, began)
+
+    real = Leadership._is_free
+
+    patch.setattr(Leadership, "_is_free", is_free)
+
+
+def not_given_back(patch: pytest.MonkeyPatch) -> None:
+    """A worker that ends leaves the lease to its silence."""
+    patch.setattr(Leadership, "release", lambda leadership: setattr(leadership, "token", lease.NONE))
+
+
+LEASE: dict[str, TakeOut] = {
+    each.__name__: each
+    for each in (
+        steps_not_fenced,
+        fence_not_compared,
+        fence_compared_early,
+        renewal_not_looked_at,
+        seen_before_it_was_read,
+        not_renewed,
+        never_expires,
+        held_for_too_long,
+        taken_by_whoever_comes,
+        gone_is_not_known,
+        not_given_back,
+    )
+}

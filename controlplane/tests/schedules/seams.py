@@ -108,6 +108,7 @@ def _begin(real: Any) -> Any:
     def enter(atomic: Any) -> Any:
         if here.actor is not None and not transaction.get_connection(atomic.using).in_atomic_block:
             stop("a transaction", True)
+            touched.add("database")
         return real(atomic)
 
     return enter

@@ -1,0 +1,34 @@
+import pytest
+
+from controlplane.schedule.lease import SILENT_S
+from controlplane.tests.schedules import mutations
+from controlplane.tests.schedules.lease_machine import LeaseMachine
+from controlplane.tests.schedules.stage import Stage
+from router.tests.trying import TIMES, schedules_until_broken, try_schedules
+
+
+def test_no_schedule_lets_two_workers_lead_or_nobody(stage: Stage) -> None:
+    try_schedules(lambda: LeaseMachine(stage), 15)
+
+
+def test_a_look_that_takes_long_is_no_silence_of_the_leader(stage: Stage) -> None:
+    state = LeaseMachine(stage)
+    state.looks_after_the_lease(which=0, writes=1)
+    state.all_stand_still(seconds=SILENT_S)
+    state.time_passes(beats=1, is_led=True)
+    state.teardown()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(1, 3))
+def test_none_of_many_schedules_lets_two_workers_lead_or_nobody(stage: Stage, number: int) -> None:
+    try_schedules(lambda: LeaseMachine(stage), 80 * TIMES, number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", mutations.LEASE)
+def test_without_one_of_its_mends_a_schedule_lets_two_workers_lead_or_nobody(
+    stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutations.LEASE[name](monkeypatch)
+    assert schedules_until_broken(lambda: LeaseMachine(stage), 400)
