@@ -141,7 +141,7 @@ def test_a_step_that_hangs_delays_no_other_lane(started: Any) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_that_ends_gives_the_lease_back(started: Any) -> None:
     ran = threading.Event()
-    started(a=Step(ran.set, 0.1, "x", "a")).leadership.step()
+    started(a=Step(ran.set, 0.1, "x", "a"))._keep_lease()
     assert ran.wait(PATIENCE_S)
     assert reports.workers() == ["control@a"]
     Schedule.stop(_first(started), 5.0)
