@@ -1,6 +1,9 @@
-from controlplane.deliveries import selectors
-from controlplane.deliveries.tests.conftest import OTTO, proposed
+import pytest
+
+from controlplane.deliveries import selectors, services
+from controlplane.deliveries.tests.conftest import ADA, OTTO, WHY, proposed
 from controlplane.policies import selectors as policies
+from controlplane.policies.errors import PolicyInvalid
 
 
 def test_a_proposal_makes_the_draft_the_candidate_and_leaves_the_live_version_alone(redis_away, policy, pool):
@@ -13,3 +16,25 @@ def test_a_proposal_makes_the_draft_the_candidate_and_leaves_the_live_version_al
 
 def test_a_policy_that_needs_approvals_has_them_asked_for(redis_away, policy, pool):
     assert proposed(policy, approvals={"needed": 1}).state == "proposed"
+
+
+@pytest.mark.parametrize(
+    ("share", "for_s", "bake_s", "lacks"),
+    [
+        (0.05, 600, 600, []),
+        (0.01, 600, 600, ["plan.steps"]),
+        (0.05, 60, 600, ["plan.steps"]),
+        (0.05, 600, 60, ["plan.steps[1].bake_s"]),
+    ],
+)
+def test_a_policy_that_never_goes_live_directly_asks_a_plan_for_its_least(
+    redis_away, policy, pool, share, for_s, bake_s, lacks
+):
+    services.set_rules(policy, ADA, WHY, direct="never", approvals_needed=0)
+    steps = {"mode": "canary", "share": share, "for_s": for_s}, {"mode": "full", "bake_s": bake_s}
+    try:
+        proposed(policies.policy(policy.name), *steps)
+        found = []
+    except PolicyInvalid as error:
+        found = [each.path for each in error.errors]
+    assert found == lacks
