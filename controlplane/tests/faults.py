@@ -59,6 +59,11 @@ class World:
         assert pid is not None, f"{name} does not run"
         return pid
 
+    def told(self) -> str:
+        """The last of what `up` and the routers said."""
+        logs = [self.weir.output, *sorted((self.weir.folder / "logs").glob("router-*"))]
+        return "\n".join(f"== {log.name}\n{log.read_text(errors='replace')[-3000:]}" for log in logs)
+
 
 Change = Callable[[World], None]
 

@@ -48,9 +48,10 @@ def worlds():
 @pytest.mark.parametrize("name", HELD, ids=" of ".join)
 def test_nothing_acknowledged_is_lost_and_no_request_either(worlds, name):
     row = ROWS[name]
-    found = faults.run(row, worlds(row.stage), LASTS_S)
+    world = worlds(row.stage)
+    found = faults.run(row, world, LASTS_S)
     assert found.missing == []
-    assert not found.lost, found.lost
+    assert not found.lost, f"{found.lost}\n{world.told()}"
     assert found.published, "nothing was published: the row tells nothing"
     assert found.whole_s is not None, "not whole again"
 

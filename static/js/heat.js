@@ -23,9 +23,9 @@ const OF_THE_DAY = { tick: hourMinute, moment: clock };
 export class Heat {
   // most: rows beyond which neighbours are one, fewer where there is no room for their names; font: px of labels, 0: of the canvas; latest: write the newest cell of
   // each row beside it; times: of the axis and of a reading; read: shows the text of a reading; open: called with the
-  // pressed row
-  constructor(canvas, { most = 64, font = 11, latest = false, times = OF_THE_DAY, read = null, open = null } = {}) {
-    Object.assign(this, { canvas, most, font, latest, times, read, open, rows: [], cursor: null });
+  // pressed row; drawn: called with the map when its rows may be others
+  constructor(canvas, { most = 64, font = 11, latest = false, times = OF_THE_DAY, read = null, open = null, drawn = null } = {}) {
+    Object.assign(this, { canvas, most, font, latest, times, read, open, drawn, rows: [], cursor: null });
     this.cells = document.createElement("canvas");
     fit(canvas, () => this.draw());
     if (read) this.listen();
@@ -49,6 +49,7 @@ export class Heat {
     context.font = `${size}px system-ui, sans-serif`;
     this.least = size * (this.latest ? 1 : LABEL_SHARE);
     this.rows = this.named(Math.floor((height - size * 1.6 - 1) / this.least));
+    this.drawn?.(this);
     const longest = Math.max(...this.rows.map((row) => context.measureText(row.name).width));
     const left = Math.min(longest + size * 1.9, Math.max(width * 0.22, size * 7));
     this.box = { left, right: width - size * (this.latest ? 3.6 : 0.3), top: 1, bottom: height - size * 1.6 };

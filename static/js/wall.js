@@ -23,7 +23,7 @@ let receivedAt = Date.now();
 let ageAtReceipt = frame ? Math.max(0, snapshot.sent_at - frame.at) : 0;
 const series = new Series(snapshot.history);
 const heatData = new HeatData(snapshot.history?.heat);
-const heat = new Heat(byId("heat"), { font: 0, latest: true });
+const heat = new Heat(byId("heat"), { font: 0, latest: true, drawn: tileNote });
 const panels = [...document.querySelectorAll(".wall-class")].map((panel) => ({
   panel, name: panel.dataset.class, chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { font: 0 }),
 }));
@@ -40,12 +40,16 @@ function classPanel({ panel, name, chart }, window, slo) {
   chart.update(series.at, columns, shownEvents(frame), frame.at - series.seconds, frame.at, slo);
 }
 
+function tileNote({ instances, rows }) {
+  const all = counted(instances.length, "instance");
+  text(byId("tile-note"), rows.length < instances.length ? `${all} in ${counted(rows.length, "row")}` : all);
+}
+
 function instances(seconds) {
   const rows = aged(instanceRows(frame, settings.pool), seconds, settings.sampleStaleS, settings.sampleOfflineS);
   counts(rows);
   heat.update(heatData, rows, frame.at - series.seconds, frame.at);
   heatScale(byId("heat-scale"), byId("heat-limit"), rows.map((row) => row.kv_limit));
-  text(byId("tile-note"), heat.rows.length < rows.length ? `${counted(rows.length, "instance")} in ${counted(heat.rows.length, "row")}` : counted(rows.length, "instance"));
   const summary = heat.summary();
   if (byId("heat").getAttribute("aria-label") !== summary) byId("heat").setAttribute("aria-label", summary);
 }

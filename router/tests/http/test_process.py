@@ -115,7 +115,8 @@ async def test_a_second_signal_ends_it_at_once(start, published, client):
         router = start("--grace", "60")
         await router.ready(client)
         async with client.stream("POST", router.url + "/v1/completions", json=BODY) as running:
-            await anext(running.aiter_raw())
+            chunks = running.aiter_raw()  # kept: an iterator that nobody holds closes the connection
+            await anext(chunks)
             router.process.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.5)
             router.process.send_signal(signal.SIGTERM)
