@@ -9,19 +9,19 @@ from controlplane.tests import faults
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 LASTS_S = 5.0
-ROWS = {
-    (row.fault.partition(" for 20 s")[0], row.subject): row for row in faults.ROWS if row.stage in ("one host", "clock")
-}
+ROWS = {(row.fault, row.subject): row for row in faults.ROWS if row.stage in ("one host", "clock")}
 HELD = [
     ("kill -9", "web"),
     ("kill -9", "redis"),
     ("SIGTERM", "control"),
     ("all values corrupted", "redis"),
-    ("disk full", "data folder"),
-    ("read-only", "data folder"),
-    ("an hour forward", "clock"),
-    ("an hour back", "clock"),
+    ("disk full for 20 s", "data folder"),
+    ("disk full for 20 s, router-1, web and control killed", "data folder"),
+    ("read-only for 20 s", "data folder"),
+    ("an hour forward for 20 s, then back", "clock"),
+    ("an hour back for 20 s, then forward", "clock"),
 ]
+CUT = {"RemoteDisconnected", "ConnectionResetError", "IncompleteRead"}  # a request in flight on a router that is killed
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,9 @@ def test_nothing_acknowledged_is_lost_and_no_request_either(worlds, name):
     world = worlds(row.stage)
     found = faults.run(row, world, LASTS_S)
     assert found.missing == []
-    assert not found.lost, f"{found.lost}\n{world.told()}"
+    in_flight = CUT if "router-1" in row.fault else set()
+    assert found.lost.keys() <= in_flight, f"{found.lost}\n{world.told()}"
+    assert found.lost.total() <= 0.1 * found.sent, found.lost
     assert found.published, "nothing was published: the row tells nothing"
     assert found.whole_s is not None, "not whole again"
 
