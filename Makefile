@@ -10,7 +10,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 ENGINES := .engines
 ENGINES_STAMP := $(ENGINES)/.installed
 
-.PHONY: run test test-slow test-attacks test-deploy test-browser test-engines engines lint lock bench findings screenshots sbom audit clean
+.PHONY: run test test-slow test-attacks test-deploy test-browser test-engines engines lint lock bench findings screenshots sbom audit release clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -104,6 +104,10 @@ $(ENGINES_STAMP): requirements-engines.txt examples/tiny_model.py
 	@$(ENGINES)/bin/python -c 'import vllm, nixl, mooncake.store' >/dev/null || { echo "the engines cannot be loaded; Debian: apt-get install libibverbs1 libnuma1 libcurl4" >&2; exit 1; }
 	@$(ENGINES)/bin/python examples/tiny_model.py $(ENGINES)/tiny-model
 	@touch $(ENGINES_STAMP)
+
+# The version is given to every file that states it, the changelog's "Unreleased" closed under it, committed and tagged.
+release:
+	@$(PYTHON) deploy/release.py $(VERSION)
 
 # The bill of materials (CycloneDX) of the packages that run Weir.
 sbom: $(STAMP)

@@ -3,9 +3,10 @@
 from typing import Any
 
 from fleet.kinds.option import option
+from router.contract.version import VERSION
 
 IMAGE = "image"
-WEIR_IMAGE = "weir:0.1.0"
+WEIR_IMAGE = f"weir:{VERSION}"
 
 
 def image_option() -> Any:
