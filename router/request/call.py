@@ -72,6 +72,8 @@ class Call:
     # `end`
     blocks: bytes = b""  # hashes that end a block of recorded traffic, eight bytes each
     token_ids: bool = False  # the prompt came as token ids
+    # telemetry/recorder.py
+    number: int = 0  # counts the requests of this router in the order in which they ended
 
     @property
     def instance(self) -> str:

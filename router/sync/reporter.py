@@ -38,21 +38,28 @@ SHORTEST_TTL_S = 60
 
 # One command per batch with all receipts in one value: building commands is the client's main cost, and two commands
 # per receipt would be the most expensive work of the router. ARGV: maximum receipts in the stream, TTL, maximum traffic
-# entries, their salt, then packed (key, receipt, decision inputs, pool, traffic entry or empty) for each; the script
-# joins receipt and inputs. A Redis that returns empty gets the salt of the first router to write.
+# entries, their salt, then packed (key, receipt, decision inputs, pool, traffic entry or empty, number) for each, in
+# the order of the numbers; the script joins receipt and inputs. A batch whose answer was lost is sent again: KEYS[4]
+# holds the number of this router's last receipt, and those up to it are there already. A Redis that returns empty gets
+# the salt of the first router to write.
 _KEEP_RECEIPTS = """
 redis.call('SET', KEYS[3], ARGV[4], 'NX')
 local salt = redis.call('GET', KEYS[3])
 local words = cmsgpack.unpack(ARGV[5])
-for i = 1, #words, 5 do
-  local brief, further = words[i + 1], words[i + 2]
-  local whole = further == '' and brief or string.sub(brief, 1, -2) .. ',' .. further
-  redis.call('SET', words[i], whole, 'EX', ARGV[2])
-  redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'r', brief)
-  if words[i + 4] ~= '' and salt == ARGV[4] then
-    redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'p', words[i + 3], 't', words[i + 4])
+local last = tonumber(redis.call('GET', KEYS[4]) or 0) or 0
+for i = 1, #words, 6 do
+  local brief, further, number = words[i + 1], words[i + 2], words[i + 5]
+  if number > last then
+    local whole = further == '' and brief or string.sub(brief, 1, -2) .. ',' .. further
+    redis.call('SET', words[i], whole, 'EX', ARGV[2])
+    redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'r', brief)
+    if words[i + 4] ~= '' and salt == ARGV[4] then
+      redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'p', words[i + 3], 't', words[i + 4])
+    end
+    last = number
   end
 end
+redis.call('SET', KEYS[4], last, 'EX', 3600)
 return salt
 """
 
@@ -169,7 +176,7 @@ class Reporter:
 
     async def _keep(self, batch: list[Call]) -> None:
         traffic = self._traffic
-        words: list[str | bytes] = []
+        words: list[str | bytes | int] = []
         entries, deciding_s = 0, 0.0
         for place, call in enumerate(list(batch)):
             deciding_s += self._decide_again(call)
@@ -184,8 +191,9 @@ class Reporter:
                 batch.remove(call)
                 continue
             entries += bool(entry)
-            words += (redis_keys.receipt_key(call.id), *written, call.pool.name, entry)
-        keys = (redis_keys.RECEIPTS, redis_keys.TRAFFIC, redis_keys.TRAFFIC_SALT)
+            words += (redis_keys.receipt_key(call.id), *written, call.pool.name, entry, call.number)
+        receipted = redis_keys.receipted_key(self._id, self.life)
+        keys = (redis_keys.RECEIPTS, redis_keys.TRAFFIC, redis_keys.TRAFFIC_SALT, receipted)
         limits = (redis_keys.RECEIPTS_KEPT, self._ttl_s(len(batch)), traffic.kept, traffic.salt)
         packed = msgpack.packb(words, use_bin_type=False)  # Redis' cmsgpack reads only the old format
         salt = await self._link.client.eval(_KEEP_RECEIPTS, len(keys), *keys, *limits, packed)

@@ -22,7 +22,7 @@ COMMANDS = 3  # per pool
 class SplitSignals:
     def __init__(self, link: RedisLink) -> None:
         self._link = link
-        self._stops: dict[str, StopValue] = {}  # by pool, not yet written
+        self._stops: dict[str, tuple[Pool, StopValue]] = {}  # by pool, not yet written
         self._sending: set[asyncio.Task[None]] = set()
         self.bad: dict[str, str] = {}  # why a value cannot be read, by key
         self.unreadable = 0
@@ -69,7 +69,8 @@ class SplitSignals:
     def tripped(self, pool: Pool, why: str, request_id: str) -> None:
         """The candidate could not decide the request: tell the other routers at once."""
         delivery = pool.split.rollout.delivery if pool.split is not None else 0
-        self._stops[pool.name] = StopValue(delivery=delivery, why=why, by="router", request=request_id, at=time.time())
+        stop = StopValue(delivery=delivery, why=why, by="router", request=request_id, at=time.time())
+        self._stops[pool.name] = pool, stop
         task = asyncio.get_running_loop().create_task(self._send_now())
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
@@ -81,11 +82,16 @@ class SplitSignals:
             self._link.failed(error)
 
     async def send_stops(self) -> None:
-        for name, stop in list(self._stops.items()):
-            key = redis_keys.stop_key(name)
-            async with self._link.client.pipeline(transaction=False) as pipe:
-                pipe.set(key, codec.encode(stop), ex=redis_keys.STOP_TTL_S)
-                pipe.publish(redis_keys.CHANGED, key)
-                await pipe.execute()
-            if self._stops.get(name) is stop:
+        for name, unsent in list(self._stops.items()):
+            pool, stop = unsent
+            if pool.split is not None and pool.split.rollout.delivery == stop.delivery:
+                await self._send(redis_keys.stop_key(name), stop)
+            # else Redis was away until another delivery began: it would write over a stop of that one
+            if self._stops.get(name) is unsent:
                 del self._stops[name]
+
+    async def _send(self, key: str, stop: StopValue) -> None:
+        async with self._link.client.pipeline(transaction=False) as pipe:
+            pipe.set(key, codec.encode(stop), ex=redis_keys.STOP_TTL_S)
+            pipe.publish(redis_keys.CHANGED, key)
+            await pipe.execute()

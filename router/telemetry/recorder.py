@@ -1,5 +1,6 @@
 """Results of requests: tallies per pool and class, counters for /metrics, receipts waiting for Redis."""
 
+import itertools
 from collections import Counter, defaultdict, deque
 from typing import Any
 
@@ -21,6 +22,7 @@ NO_CLASS = "unknown"  # request rejected before classification, or without model
 class Recorder:
     def __init__(self) -> None:
         self.pending: deque[Call] = deque()
+        self._numbers = itertools.count(1)
         self.lost = 0  # receipts dropped because Redis was unreachable
         self.unwritable = 0  # receipts dropped because they could not be encoded
         self.traffic: Counter[str] = Counter(written=0, dropped=0)  # entries of recorded traffic
@@ -84,6 +86,7 @@ class Recorder:
             self.errors[pool, outcome.code] += 1
         for attempt in outcome.attempts[:-1]:
             self.retries[pool, attempt.instance] += 1
+        call.number = next(self._numbers)
         self.pending.append(call)
         if len(self.pending) > PENDING:
             self.traffic["dropped"] += is_recorded(self.pending.popleft())

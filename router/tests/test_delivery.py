@@ -5,6 +5,7 @@ import json
 import time
 
 import pytest
+import redis
 
 from router.contract.redis import redis_keys
 from router.policy.schema import document
@@ -182,6 +183,29 @@ async def test_a_candidate_that_raises_is_stopped_everywhere_and_its_request_is_
     assert (stop["delivery"], stop["by"], stop["request"]) == (7, "router", answer.headers["x-request-id"])
     assert stop["why"] == "version 44 cannot decide: KeyError: 'strategy.nosuch'"
     assert 0 < w.published.client.ttl(redis_keys.stop_key("demo")) <= redis_keys.STOP_TTL_S
+
+
+async def test_a_stop_that_could_not_be_sent_writes_over_none_of_the_next_delivery(world, raising, monkeypatch):
+    w = await world(None)
+    await split(w, 1.0)
+    signals = w.router.source.live.signals
+    send, sent = signals._send, asyncio.Event()
+
+    async def unsent(key, stop):
+        sent.set()
+        raise redis.ConnectionError("Redis is away")
+
+    monkeypatch.setattr(signals, "_send", unsent)
+    await w.ask()
+    await sent.wait()
+    stop = {"delivery": 8, "why": "an operator pressed Abort", "by": "person", "at": time.time()}
+    w.published.client.set(redis_keys.stop_key("demo"), stored(stop))
+    put(w.published.client, rollout(2, 1.0, delivery=8))
+    await w.until(lambda: demo(w.router).generation == 2)
+    monkeypatch.setattr(signals, "_send", send)
+    await signals.send_stops()
+    assert loaded(w.published.client.get(redis_keys.stop_key("demo")))["delivery"] == 8
+    assert not signals._stops
 
 
 # What cannot be read

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+import redis
 from msgspec.structs import fields
 
 from router.contract.redis import redis_keys
@@ -11,6 +12,7 @@ from router.contract.redis.codec import read
 from router.contract.redis.receipt import Receipt
 from router.request.call import Call
 from router.request.outcome import Outcome
+from router.sync import reporter
 from router.telemetry import receipts
 from router.tests.engine import break_off, events, hang, hang_up, reply, write_head
 from router.tests.values import loaded
@@ -60,6 +62,35 @@ async def test_the_streams_copy_has_no_candidates(world):
     receipt = json.loads(listed[0][1][b"r"])
     assert receipt["request_id"] == "r1"
     assert not {"inputs", "candidates"} & set(receipt)
+
+
+async def test_receipts_whose_write_got_no_answer_are_written_once(world, monkeypatch):
+    w = await world(None)
+    client, lost = w.router.source.link.client, []
+    write = client.eval
+
+    async def without_answer(script, *words):
+        answer = await write(script, *words)
+        if script is reporter._KEEP_RECEIPTS and len(lost) < 3:
+            lost.append(answer)
+            raise redis.TimeoutError("no answer")
+        return answer
+
+    monkeypatch.setattr(client, "eval", without_answer)
+    wanted = [(await w.ask()).headers["x-request-id"]]
+    await w.until(lambda: len(lost) == 1)
+    wanted += [(await w.ask()).headers["x-request-id"] for _ in range(2)]  # they come with the next try
+    await w.until(lambda: not w.router.recorder.pending and w.router.recorder.traffic["written"] == 3)
+    written = w.published.client.xrange(redis_keys.RECEIPTS)
+    assert [json.loads(entry[b"r"])["request_id"] for _, entry in written] == wanted
+    assert w.published.client.xlen(redis_keys.TRAFFIC) == 3
+
+
+async def test_a_spoilt_mark_keeps_no_receipt_back(world):
+    w = await world(None)
+    await w.receipt(await w.ask())
+    w.published.client.set(redis_keys.receipted_key("router-1", w.router.source.reporter.life), "spoilt")
+    assert await w.receipt(await w.ask())
 
 
 async def test_but_for_them_the_two_are_the_same(world):

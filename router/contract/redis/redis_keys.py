@@ -95,6 +95,10 @@ def seen_key(router: str) -> str:
     return f"{router_key(router)}:seen"
 
 
+def receipted_key(router: str, life: str) -> str:
+    return f"{router_key(router)}:receipted:{life}"
+
+
 def affinity_key(pool: str, session: str) -> str:
     return f"{PREFIX}affinity:{pool}:{session}"
 
