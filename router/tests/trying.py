@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 Machine = Callable[[], RuleBasedStateMachine]
 TIMES = int(os.environ.get("WEIR_TEST_SCHEDULES_TIMES", "1"))  # as many in the slow tests: 10 for 10,000 of them
+LONGEST = 300 * TIMES  # s, of a test that tries many
 
 
 def try_schedules(

@@ -4,7 +4,9 @@ from controlplane.schedule.lease import SILENT_S
 from controlplane.tests.schedules import mutations
 from controlplane.tests.schedules.lease_machine import LeaseMachine
 from controlplane.tests.schedules.stage import Stage
-from router.tests.trying import TIMES, schedules_until_broken, try_schedules
+from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
+
+pytestmark = pytest.mark.timeout(LONGEST)
 
 
 def test_no_schedule_lets_two_workers_lead_or_nobody(stage: Stage) -> None:

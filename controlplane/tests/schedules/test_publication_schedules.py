@@ -3,7 +3,9 @@ import pytest
 from controlplane.tests.schedules import mutations
 from controlplane.tests.schedules.publication_machine import PublicationMachine
 from controlplane.tests.schedules.stage import Stage
-from router.tests.trying import TIMES, schedules_until_broken, try_schedules
+from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
+
+pytestmark = pytest.mark.timeout(LONGEST)
 
 
 def test_no_schedule_of_publications_breaks_a_promise(stage: Stage) -> None:

@@ -10,8 +10,9 @@ from router.policy.schema import document
 from router.policy.types import CLASSES, Decision
 from router.pool.admission import Admission, Refusal, Wait
 from router.pool.admission_queue import MAX_WAIT_S, AdmissionQueue
-from router.tests.trying import TIMES, schedules_until_broken, try_schedules
+from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
 
+pytestmark = pytest.mark.timeout(LONGEST)
 TENANTS = ("a", "b")
 STEPS = 40
 LONGEST_S = 60.0  # that a policy of these lets a request wait

@@ -6,9 +6,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from router.pool.endpoint import Endpoint, Lease
 from router.tests.conftest import instance
-from router.tests.trying import TIMES, schedules_until_broken, try_schedules
+from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
 from router.upstream.breaker import NO_PROBE, Breaker
 
+pytestmark = pytest.mark.timeout(LONGEST)
 OPEN_S = 5.0
 FAILURES = 2
 MOST = 4
