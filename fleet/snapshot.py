@@ -17,6 +17,7 @@ from fleet.redis import values_of
 from fleet.spec.fleet_spec import PoolSpec, config_hash
 from fleet.spec.sections import autoscale_of, placement_of, schedule_of, update_of
 from fleet.spec.versions import VersionStatus, version_statuses
+from fleet.tries import Try, log_failure
 from router.contract.redis import redis_keys
 from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import NODE_GONE_S
@@ -70,12 +71,21 @@ def scale_of(pool: Pool, now: dt.datetime) -> Scale:
     return scale if whole == scale.replicas else Scale(whole, "more would split a group, which serves only whole")
 
 
-def desired_of_all(pools: Iterable[Pool], now: dt.datetime) -> list[DesiredPool]:
-    """Needs pools of known kinds."""
-    found = list(pools)
-    hashes = {pool.name: config_hash(pool_spec(pool)) for pool in found}
-    status = version_statuses(found, hashes)
-    return [_desired_of(pool, now, hashes[pool.name], status.get(pool.name, VersionStatus())) for pool in found]
+def desired_of_all(pools: Iterable[Pool], now: dt.datetime, attempt: Try = log_failure) -> list[DesiredPool]:
+    """Needs pools of known kinds. `attempt`: around each pool, so that one that this release cannot read, after a
+    downgrade, is only left out."""
+    readable: dict[str, Pool] = {}
+    hashes: dict[str, str] = {}
+    for pool in pools:
+        with attempt(f"pool {pool.name}"):
+            hashes[pool.name] = config_hash(pool_spec(pool))
+            readable[pool.name] = pool
+    status = version_statuses(readable.values(), hashes)
+    found = []
+    for name, pool in readable.items():
+        with attempt(f"pool {name}"):
+            found.append(_desired_of(pool, now, hashes[name], status.get(name, VersionStatus())))
+    return found
 
 
 def _desired_of(pool: Pool, now: dt.datetime, digest: str, status: VersionStatus) -> DesiredPool:

@@ -19,6 +19,15 @@ class RowsFailed(Exception):
 
 
 @contextmanager
+def log_failure(name: object) -> Iterator[None]:
+    """A row of a reading that goes on without it."""
+    try:
+        yield
+    except Exception:
+        log.exception("%s", name)
+
+
+@contextmanager
 def tries() -> Iterator[Try]:
     """`with tries() as row:`, and around what is done for each one `with row(name):`. RowsFailed at the end."""
     failed: dict[str, Exception] = {}

@@ -69,7 +69,8 @@ def _fleet(pool: Pool) -> FleetValue | None:
     """Without order and time; None when routers do not serve it."""
     if pool.kind in KINDS and not KINDS[pool.kind].serves:
         return None
-    desired = desired_of_all([pool], timezone.now())[0] if pool.kind in KINDS else None
+    found = desired_of_all([pool], timezone.now()) if pool.kind in KINDS else []
+    desired = found[0] if found else None  # routing goes on where it cannot be read
     prices = selectors.prices()
     instances = tuple(_instance(pool, desired, row, prices) for row in pool.instances.order_by("ordinal"))
     return FleetValue(
@@ -78,9 +79,17 @@ def _fleet(pool: Pool) -> FleetValue | None:
         policy=pool.policy,
         at=0.0,
         halted=pool.halted,
-        slo=slo_of(pool.slo, pool.autoscale),
+        slo=_slo(pool),
         instances=instances,
     )
+
+
+def _slo(pool: Pool) -> dict[str, float]:
+    """None where it has options that are no longer known: routing goes on."""
+    try:
+        return slo_of(pool.slo, pool.autoscale)
+    except LookupError:
+        return {}
 
 
 def _instance(pool: Pool, desired: DesiredPool | None, row: Instance, prices: Prices) -> PublishedInstance:

@@ -36,13 +36,12 @@ def reconcile_step(now: dt.datetime, send: Send, roll_back: RollBack) -> tuple[A
     """One step; returns the executed actions. `roll_back`: returns a pool whose change failed, as the rules allow."""
     pools = {pool.name: pool for pool in Pool.objects.filter(kind__in=KINDS)}
     rows = {row.name: row for row in Instance.objects.select_related("pool")}
-    desired = desired_of_all(pools.values(), now)
-    samples = samples_of(_need_samples(rows.values(), desired))
-    observed = [observed_of(row, samples.get(row.name)) for row in rows.values()]
-    actions = plan(desired, observed, now.timestamp(), node_views(now))
     done = []
     with tries() as attempt:
-        for action in actions:
+        desired = desired_of_all(pools.values(), now, attempt)
+        samples = samples_of(_need_samples(rows.values(), desired))
+        observed = [observed_of(row, samples.get(row.name)) for row in rows.values()]
+        for action in plan(desired, observed, now.timestamp(), node_views(now)):
             with attempt(f"{action.kind} {action.instance or action.pool}"):
                 if _APPLY[action.kind](_ActionStep(action, pools, rows, now, send, roll_back)):
                     done.append(action)

@@ -260,7 +260,12 @@ def note_refused(known: InstanceMemory, refused: Mapping[str, int]) -> None:
 
 def _watched() -> Q:
     elsewhere = [name for name, kind in KINDS.items() if not kind.launched]
-    return Q(state__in=(*_PROBED, State.STOPPING)) & (Q(pid__isnull=False) | ~Q(pod="") | Q(pool__kind__in=elsewhere))
+    known = Q(pool__kind__in=KINDS)  # one that a newer release declared is left alone
+    return (
+        known
+        & Q(state__in=(*_PROBED, State.STOPPING))
+        & (Q(pid__isnull=False) | ~Q(pod="") | Q(pool__kind__in=elsewhere))
+    )
 
 
 def _paths(kind: Kind) -> tuple[str, ...]:

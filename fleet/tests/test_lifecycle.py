@@ -9,7 +9,7 @@ from django.db import OperationalError
 
 from fleet import services
 from fleet.control import node_agent
-from fleet.models import Instance, InstanceEvent, State
+from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.node import process
 from fleet.tests.test_launch import is_suspended
 from fleet.tests.world import World, document
@@ -24,6 +24,16 @@ def test_a_declared_instance_is_started_and_becomes_routable(world: World) -> No
     assert entries["p-0"]["url"] != entries["p-1"]["url"]
     assert entries["p-0"]["epoch"] == 1
     assert (entries["p-0"]["block_size"], entries["p-0"]["kv_blocks"]) == (16, 1024)
+
+
+def test_an_instance_of_a_kind_that_only_a_newer_release_knows_keeps_no_other_from_its_probes(world: World) -> None:
+    pool = Pool.objects.create(name="newer", model="m", kind="newer", policy="default", replicas=1)
+    Instance.objects.create(
+        pool=pool, name="newer-0", ordinal=0, node="local", state=State.READY, pod="newer-0", url="http://127.0.0.1:1"
+    )
+    world.apply(1)
+    world.until_ready(1)
+    assert world.one("newer-0").state == State.READY
 
 
 @pytest.mark.slow

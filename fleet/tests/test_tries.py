@@ -1,10 +1,12 @@
 """One row that fails keeps no other from its turn, in each step over many rows."""
 
 import pytest
+import redis
+from django.utils import timezone
 
 from fleet import services
 from fleet.control import autoscaler, publish, reconciler
-from fleet.models import Instance
+from fleet.models import Instance, Pool
 from fleet.tests.world import document, roll_back
 from fleet.tries import RowsFailed, tries
 
@@ -45,8 +47,6 @@ def pools(db: None, fake_kind: None) -> None:
 def test_a_pool_that_cannot_be_reconciled_leaves_the_others_reconciled(
     pools: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from django.utils import timezone
-
     create = reconciler._APPLY["create"]
 
     def fails(order: reconciler._ActionStep) -> bool:
@@ -58,6 +58,23 @@ def test_a_pool_that_cannot_be_reconciled_leaves_the_others_reconciled(
     with pytest.raises(RowsFailed, match="create a-0: PermissionError"):
         reconciler.reconcile_step(timezone.now(), lambda *_: None, roll_back)
     assert sorted(Instance.objects.values_list("pool__name", flat=True)) == ["b", "c"]
+
+
+UNREADABLE = [("engine", {"newer": 1}), ("update", {"newer": 1}), ("autoscale", {"newer": 1})]
+
+
+@pytest.mark.parametrize(("field", "value"), UNREADABLE, ids=[field for field, _ in UNREADABLE])
+def test_a_pool_that_a_newer_release_declared_keeps_its_instances_and_leaves_the_others_reconciled(
+    pools: None, live_redis: redis.Redis, field: str, value: object
+) -> None:
+    reconciler.reconcile_step(timezone.now(), lambda *_: None, roll_back)
+    Pool.objects.filter(name="a").update(**{field: value})
+    Pool.objects.filter(name="b").update(replicas=2)
+    with pytest.raises(RowsFailed, match="pool a: "):
+        reconciler.reconcile_step(timezone.now(), lambda *_: None, roll_back)
+    assert sorted(Instance.objects.values_list("name", flat=True)) == ["a-0", "b-0", "b-1", "c-0"]
+    live_redis.flushall()
+    assert publish.publish_step() == ["a", "b", "c"]
 
 
 def test_a_pool_that_cannot_be_published_leaves_the_others_published(
@@ -78,10 +95,6 @@ def test_a_pool_that_cannot_be_published_leaves_the_others_published(
 
 
 def test_a_pool_that_cannot_be_scaled_leaves_the_others_scaled(pools: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from django.utils import timezone
-
-    from fleet.models import Pool
-
     Pool.objects.update(autoscale={"min": 1, "max": 2})
     scaled = []
 
