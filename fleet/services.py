@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from fleet import events, selectors
@@ -90,6 +91,11 @@ def read_fleet(document: object) -> FleetSpec:
     return spec
 
 
+def hold_fleet() -> None:
+    """Until the transaction ends, no one else can change what the fleet should be."""
+    Fleet.objects.filter(pk=1).update(name=F("name"))
+
+
 def apply_fleet(
     document: Mapping[str, object] | str,
     actor: str,
@@ -101,6 +107,7 @@ def apply_fleet(
     """Make the document the desired state; FleetChanged unless the fleet still has the digest `expected`."""
     spec = read_fleet(documents.load(document) if isinstance(document, str) else document)
     with transaction.atomic():
+        hold_fleet()
         if expected is not None and expected != digest():
             raise FleetChanged("the fleet has changed since it was read; read it again and apply to that")
         before = current_spec()
@@ -257,8 +264,10 @@ def check_node_groups(node: str) -> None:
             )
 
 
+@transaction.atomic
 def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> Pool:
     """Set the replicas; an autoscaler continues from there. Pool.DoesNotExist; NotPossible beyond the limits."""
+    hold_fleet()
     pool = selectors.pool(pool_name)
     kind = KINDS[pool.kind]
     spec = build(kind.spec, pool.engine)

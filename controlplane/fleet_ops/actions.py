@@ -60,6 +60,7 @@ def apply(
     spec = services.read_fleet(read)
     _check_policies(spec)
     with transaction.atomic():
+        services.hold_fleet()
         before, pools = services.export(), services.current_spec().pools
         found = _joins(pools, spec.pools)
         emergency = joining.check_joins(found, actor, emergency)
@@ -151,6 +152,7 @@ def cancel_calibration(instance_name: str, actor: Actor) -> Calibration:
 def scale(pool_name: str, replicas: int, actor: Actor, reason: str) -> Pool:
     """Pool.DoesNotExist or NotPossible."""
     with transaction.atomic():
+        services.hold_fleet()
         before = {"replicas": selectors.pool(pool_name).replicas}
         pool = services.scale_pool(pool_name, replicas, actor.name, reason)
         record(actor, "pool.scale", pool_name, reason, before, {"replicas": pool.replicas})
@@ -161,6 +163,7 @@ def roll_back(pool_name: str, actor: Actor, reason: str, number: int | None = No
     """Pool.DoesNotExist, NotPossible or RulesForbid. `number`: the version; default: the latest other one that
     worked."""
     with transaction.atomic():
+        services.hold_fleet()
         pool = selectors.pool(pool_name)
         versions.hold(pool.policy)
         pools, before = services.current_spec().pools, to_builtins(config(pool_spec(pool)))

@@ -7,7 +7,7 @@ from django.db import transaction
 
 from fleet import events
 from fleet.models import Pool, PoolVersion
-from fleet.services import NotPossible
+from fleet.services import NotPossible, hold_fleet
 from fleet.snapshot import pool_spec
 from fleet.spec import versions
 from fleet.spec.fleet_spec import config_hash
@@ -21,6 +21,7 @@ def rollback_pool(pool_name: str, actor: str, reason: str = "", number: int | No
     Pool.DoesNotExist; NotPossible when the version does not exist or is current.
     """
     with transaction.atomic():
+        hold_fleet()
         pool = Pool.objects.get(name=pool_name, removed=False)
         target = versions.rollback_target(pool, number)
         if target is None:
