@@ -10,6 +10,7 @@ from controlplane.policies.models import Direct, Policy, PolicyVersion
 
 ADMINISTRATORS = frozenset({"ada"})
 WAITS = frozenset({State.PROPOSED, State.READY})
+STILL = frozenset({State.ARMING, State.HOLDING, State.WAITING, State.PAUSED})  # live decides every request
 GOING = frozenset({State.ARMING, State.STEP, State.HOLDING, State.WAITING, State.PAUSED, State.BAKING, State.DELIVERED})
 
 
@@ -26,18 +27,22 @@ class Facts:
     approvals_needed: int
     frozen: bool
     states: dict[int, str]  # of its deliveries
+    shares: dict[int, float]  # of the requests that their candidates get, in shadow too
 
     @classmethod
     def read(cls, policy: Policy) -> "Facts":
-        states = dict(policy.deliveries.values_list("pk", "state"))
+        rows = list(policy.deliveries.values_list("pk", "state", "share", "shadow"))
+        states = {pk: state for pk, state, _, _ in rows}
+        shares = {pk: max(share, shadow) for pk, _, share, shadow in rows}
         frozen = Freeze.objects.filter(removed_at=None, start__lt=f"{timezone.now():%Y-%m-%dT%H:%M}").exists()
-        return cls(policy.live, policy.direct, policy.approvals_needed, frozen, states)
+        return cls(policy.live, policy.direct, policy.approvals_needed, frozen, states, shares)
 
     def check(self, policy: Policy, before: "Facts") -> None:
         """What became live between two looks, by the rules: nobody changes those and goes live in one step."""
         if self.live != before.live:
             self._live(policy.versions.get(number=self.live))
         for pk, state in self.states.items():
+            self._demand(state not in STILL or not self.shares[pk], f"delivery {pk} stands still and splits requests")
             if state in GOING and before.states.get(pk, State.PROPOSED) in WAITS:
                 self._started(policy.deliveries.get(pk=pk))
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from django.utils import timezone
 
-from controlplane.deliveries import approvals, rules
+from controlplane.deliveries import approvals, rules, states
 from controlplane.deliveries import services as deliveries
 from controlplane.policies import services
 from controlplane.schedule import lease
@@ -66,6 +66,11 @@ def freezes_pass(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(cast(dict[str, Any], rules.RULES), "freeze", lambda change: None)
 
 
+def keeps_its_share(patch: pytest.MonkeyPatch) -> None:
+    """A delivery that stands still goes on as its step had it."""
+    patch.setattr(states, "STILL", frozenset())
+
+
 PUBLICATION: dict[str, TakeOut] = {
     each.__name__: each
     for each in (
@@ -76,6 +81,7 @@ PUBLICATION: dict[str, TakeOut] = {
         own_approval_counts,
         never_is_not_direct,
         freezes_pass,
+        keeps_its_share,
     )
 }
 
