@@ -57,6 +57,10 @@ class RouterCollector(Collector):
         )
         offloads = ("pool", "connector", "outcome")
         yield counter("offloads", "Prefills placed on another instance", offloads, record.offloads.items())
+        served = ("pool", "model", "outcome")
+        yield counter("model_requests", "Requests for a name of the document Models", served, record.models.items())
+        fell_back = ("pool", "model", "condition")
+        yield counter("fallbacks", "Fallbacks from a pool", fell_back, record.fallbacks.items())
         yield counter("tokens", "Tokens reported by engines, and predicted", ("pool", "kind"), record.tokens().items())
         for name, text, of in (
             ("time_to_first_token_seconds", "Time to the first byte of a streamed response", "ttft"),

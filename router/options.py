@@ -20,6 +20,7 @@ VARIABLES = {
     "WEIR_ROUTER_POLICY": "--policy",
     "WEIR_ROUTER_KEYS": "--keys",
     "WEIR_ROUTER_MODEL": "--model",
+    "WEIR_ROUTER_MODELS": "--models",
     "WEIR_ROUTER_ID": "--id",
     "WEIR_ROUTER_URL": "--url",
 }
@@ -70,6 +71,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--policy", type=Path, metavar="FILE", help="with --instances: the policy (JSON, or YAML)")
     parser.add_argument("--keys", type=Path, metavar="FILE", help="with --instances: hashes of API keys, their limits")
     parser.add_argument("--model", metavar="NAME", help="with --instances: their model (default: ask them)")
+    parser.add_argument("--models", type=Path, metavar="FILE", help="with --instances: the document Models")
     parser.add_argument("--require-keys", action="store_true", help="every pool requires an API key")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0 chooses a free one")
@@ -102,7 +104,7 @@ def _fault(options: argparse.Namespace) -> str:
         return "--require-keys goes with --redis only: with --instances, give --keys FILE"
     if options.instances is None:
         options.redis = options.redis or os.environ.get("REDIS_URL")
-        for name in ("policy", "model", "keys"):
+        for name in ("policy", "model", "models", "keys"):
             if getattr(options, name) is not None:
                 return f"--{name} goes with --instances only: with Redis, it is published there"
         if not options.redis:
@@ -139,7 +141,8 @@ def source(options: argparse.Namespace, url: str) -> PoolSource:
     if options.instances is not None:
         from router.standalone.file_source import FileSource
 
-        alone = FileSource(options.instances, options.policy, options.model or "", options.id, options.keys)
+        files = {"keys": options.keys, "models": options.models}
+        alone = FileSource(options.instances, options.policy, options.model or "", options.id, **files)
         alone.pools.auth.exposed = options.host not in LOOPBACK
         return alone
     from router.sync.redis_source import RedisSource  # half of the start-up time

@@ -134,6 +134,7 @@ def _another(call: Call, decoder: Endpoint, tried: Collection[str]) -> Endpoint 
         if one.connector == decoder.connector
         and one.role != "decode"
         and one.id not in tried
+        and (not call.adapter or call.adapter not in call.pool.adapters or call.adapter in one.adapters)
         and not one.refusal(now, open_s)
     ]
     return min(able, key=lambda one: one.view("").prefill_tokens, default=None)

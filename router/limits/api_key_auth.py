@@ -116,15 +116,27 @@ class ApiKeyAuth:
         if pools or ring.required_everywhere:
             raise _missing(f"the pool {pools[0]}" if len(pools) == 1 else "every pool")
 
+    def refusal(self, key: PublishedKey | None, pool: str) -> ErrorResponse | None:
+        """Why the request cannot use the pool; None when it can."""
+        if key is not None and not key.serves(pool):
+            return ErrorResponse(403, "pool_not_allowed", f"the API key {key.name} does not allow the pool {pool}")
+        if key is None and self.ring is not None and self.ring.requires(pool, is_ephemeral(pool)):
+            return _missing(f"the pool {pool}")
+        return None
+
     async def admit(self, call: Call) -> None:
         """Check access to the pool and charge the limits. Raises ErrorResponse."""
         key = call.key
         if key is None:
             self.require([call.pool.name])
             return
-        if not key.serves(call.pool.name):
-            message = f"the API key {key.name} does not allow the pool {call.pool.name}"
-            raise ErrorResponse(403, "pool_not_allowed", message)
+        refusal = self.refusal(key, call.pool.name)
+        if refusal is not None:
+            raise refusal
+        asked = call.alias.name if call.alias is not None else call.request.prompt.model
+        if not key.may_ask_for(asked):
+            message = f"the API key {key.name} does not allow the model {asked[:100]!r}"
+            raise ErrorResponse(403, "model_not_allowed", message)
         call.tenant = f"key {key.id}"
         meter = self._meter(key)
         meter.used_at = call.at

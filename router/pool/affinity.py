@@ -116,6 +116,12 @@ class Affinity:
         self._remember(last, session)
         return session
 
+    def continues(self, hashes: Sequence[int]) -> int:
+        """Chunks of the known conversation that this prompt continues; 0: none. Changes nothing."""
+        tails = self._tails
+        known = next((at for at in range(len(hashes), 0, -1) if hashes[at - 1] in tails), 0)
+        return known if known and tails[hashes[known - 1]] != CONTINUED else 0
+
     def _remember(self, tail: int, session: str) -> None:
         self._tails[tail] = session
         self._tails.move_to_end(tail)

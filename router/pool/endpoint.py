@@ -58,6 +58,7 @@ class Endpoint:
         self.role: Role = instance.role
         self.connector = instance.connector
         self.kv = instance.kv  # parameters of its connector
+        self.adapters = frozenset(instance.adapters)
         self.touch()
 
     def note_refused(self, reason: str) -> None:

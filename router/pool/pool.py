@@ -29,8 +29,8 @@ class Pool:
         self.name = name
         self.ephemeral = is_ephemeral(name)
         self.model = ""
-        self.aliases: tuple[str, ...] = ()  # further models that every instance serves
-        self.adapters: frozenset[str] = frozenset()  # the ones that are adapters of the model
+        self.adapters: frozenset[str] = frozenset()  # that an instance lists
+        self._homeless: dict[str, dict[str, str]] = {}  # by adapter, the instances that do not hold it, and the reason
         self.policy: Policy = document.parse(document.default())
         self.policy_name = ""
         self.version = 0  # 0: the built-in default
@@ -63,9 +63,16 @@ class Pool:
     def adapter(self, model: str) -> str:
         """The adapter that a request means by this model; empty for the base model. A name that is not known to be the
         base model's is taken for an adapter's: nothing is expected of the base model's cache then."""
-        if model in ("", self.model, self.name) or (model in self.aliases and model not in self.adapters):
-            return ""
-        return model
+        return "" if model in ("", self.model, self.name) else model
+
+    def without(self, adapter: str) -> Mapping[str, str]:
+        """The instances that do not hold the adapter, with the reason for which they take no request for it."""
+        found = self._homeless.get(adapter)
+        if found is None:
+            why = f"the adapter {adapter} is not loaded"
+            found = {one.id: why for one in self.endpoints.values() if adapter not in one.adapters}
+            self._homeless[adapter] = found
+        return found
 
     @property
     def ready(self) -> int:
@@ -147,6 +154,8 @@ class Pool:
         divided = any(one.role != "both" for one in endpoints.values())
         connectors = {one.connector for one in endpoints.values() if one.role == "decode"}
         self.decode_connectors = tuple(sorted(connectors)) if divided else None
+        self.adapters = frozenset().union(*(one.adapters for one in endpoints.values()))
+        self._homeless.clear()
         self.fleet_view.take(endpoints)
         for endpoint in before.values():
             now = endpoints.get(endpoint.id)

@@ -14,6 +14,7 @@ from router.pool.pool import Pool
 from router.pool.rollout import Assignment
 from router.prefix.exact.stretches import Tokens
 from router.prefix.forecast.cache_forecast import Sent
+from router.request.chosen import Chosen
 from router.request.outcome import Outcome
 from router.request.request import NOT_READ, ProxiedRequest
 
@@ -51,6 +52,8 @@ class Call:
     pool: Pool = NO_POOL
     request: ProxiedRequest = NOT_READ  # until the request has ended
     session: str | None = None  # as the client names it, else by its prompt (serving/sessions.py)
+    adapter: str = ""  # of the pool's model
+    alias: Chosen | None = None  # where the document Models sends it
     # limits/api_key_auth.py
     key: PublishedKey | None = None
     charged: float | None = None  # tokens that the key's limit was charged
@@ -83,6 +86,11 @@ class Call:
     def rules(self) -> Policy:
         """The policy that the request follows over all its attempts."""
         return self.candidate or self.pool.policy
+
+    def start_over(self) -> None:
+        """Forget what belongs to the pool that could not serve it: another one will."""
+        self.session_key = self.pause_s = self.assigned = self.candidate = self.shadow = self.decision = None
+        self.version, self.policy, self.prediction, self.outcome.offload = 0, "", Prediction(), None
 
     def end(self, now: float) -> None:
         """Compute the times and let go of what is large: the receipt is written later."""

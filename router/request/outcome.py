@@ -14,6 +14,7 @@ class Attempt:
     instance: str
     status: int | None = None  # None when it gave none
     error: str = ""
+    pool: str = ""
 
 
 @dataclass(slots=True)

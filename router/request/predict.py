@@ -8,7 +8,6 @@ from functools import cache
 
 from router.pool.endpoint import Endpoint
 from router.pool.kv_event_state import Outcomes
-from router.pool.pool import Pool
 from router.prefix.blocks import TOKEN_BYTES, extra_keys, linked
 from router.prefix.chain import CHUNK_BYTES
 from router.prefix.exact.index import NOTHING
@@ -54,7 +53,7 @@ def _hash_blocks(call: Call) -> None:
         state.untokenized += 1
         return
     call.prediction.prompt_tokens = length = len(tokens) // TOKEN_BYTES
-    adapter, salt, seed = *keyed_by(call.pool, call.request.prompt), state.index.seed
+    adapter, salt, seed = call.adapter, cache_salt(call.request.prompt), state.index.seed
     call.prediction.block_hashes = tuple(
         # An engine computes at least one prompt token, to produce the first new one.
         (size, linked(tokens[: whole * size * TOKEN_BYTES], size, seed, extra_keys(adapter, salt, whole)))
@@ -63,10 +62,10 @@ def _hash_blocks(call: Call) -> None:
     )
 
 
-def keyed_by(pool: Pool, prompt: Prompt) -> tuple[str, str]:
-    """What separates the caches of requests with equal tokens: the adapter, and the client's `cache_salt`."""
+def cache_salt(prompt: Prompt) -> str:
+    """The client's `cache_salt`: with the adapter it separates the caches of requests with equal tokens."""
     salt = prompt.document.get("cache_salt")
-    return pool.adapter(prompt.model), salt if isinstance(salt, str) else ""
+    return salt if isinstance(salt, str) else ""
 
 
 def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:

@@ -15,6 +15,7 @@ from router.http.errors import ErrorResponse
 from router.http.headers import request_id
 from router.metrics import render
 from router.pool.pool import Pool
+from router.serving.pools import ServedModel
 from router.tokenize.prompt import RENDERERS
 
 if TYPE_CHECKING:
@@ -66,15 +67,16 @@ class Pages:
         return JSON, special
 
     def _models(self) -> Page:
-        data = [_described(model, pool) for model, pool in self._pools.models().items()]
+        data = [_described(model) for model in self._pools.models()]
         return JSON, orjson.dumps({"object": "list", "data": data})
 
     def _model(self, model: str) -> Page:
-        pool = self._pools.models().get(model)
-        if pool is None:
-            known = ", ".join(self._pools.models()) or "none"
+        there = self._pools.models()
+        found = next((one for one in there if one.id == model), None)
+        if found is None:
+            known = ", ".join(one.id for one in there) or "none"
             raise ErrorResponse(404, "model_not_found", f"there is no model {model[:100]!r}; known: {known}")
-        return JSON, orjson.dumps(_described(model, pool))
+        return JSON, orjson.dumps(_described(found))
 
     def _healthz(self) -> Page:
         """Always 200 while it serves: a balancer must not take out a router because Redis is away."""
@@ -99,6 +101,7 @@ class Pages:
                 "id": self._source.id,
                 "weir": VERSION,
                 "degraded": degraded,
+                "models": self._pools.models_version,
                 "warnings": self._pools.auth.warnings(),
                 **self._source.health(),
                 "pools": pools,
@@ -135,5 +138,12 @@ def _split(pool: Pool) -> JsonObject | None:
     }
 
 
-def _described(model: str, pool: Pool) -> JsonObject:
-    return {"id": model, "object": "model", "created": int(pool.fleet_at or 0), "owned_by": "weir"}
+def _described(model: ServedModel) -> JsonObject:
+    return {
+        "id": model.id,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "weir",
+        "root": model.root,
+        "parent": model.parent,
+    }

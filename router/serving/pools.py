@@ -1,8 +1,13 @@
 """The pools that this router serves, and the choice of a request's pool."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+from router.contract import models
+from router.contract.models import Models, Target
 from router.contract.redis.api_keys import PublishedKey
+from router.contract.redis.codec import Unreadable
+from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import Load
 from router.http.errors import ErrorResponse
 from router.limits.api_key_auth import ApiKeyAuth
@@ -11,10 +16,25 @@ from router.pool.pool import Pool
 NAMES_SHOWN = 20
 
 
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A line of GET /v1/models. What engines call `root` is a folder of theirs, which is nobody's business."""
+
+    id: str
+    created: int  # Unix s
+    root: str
+    parent: str | None  # the base model of an adapter
+
+
 class Pools:
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
         self._by_name_or_model: dict[str, Pool] = {}
+        self.aliases: Models = {}  # the two below together
+        self._document: Models = {}  # the document Models
+        self._listed: Models = {}  # further names that the engines list themselves
+        self.models_version = 0  # of that document; 0: there is none
+        self._models_sha256 = ""
         self.auth = ApiKeyAuth()
 
     def all(self) -> Iterable[Pool]:
@@ -53,16 +73,62 @@ class Pools:
     def changed(self) -> None:
         """Call after a pool was added, removed or serves another model."""
         lasting = sorted((pool for pool in self._pools.values() if not pool.ephemeral), key=lambda pool: pool.name)
-        by_alias = {alias: pool for pool in reversed(lasting) for alias in pool.aliases}
         by_model = {pool.model: pool for pool in reversed(lasting) if pool.model}
-        self._by_name_or_model = by_alias | by_model | {pool.name: pool for pool in lasting}
+        self._by_name_or_model = by_model | {pool.name: pool for pool in lasting}
 
-    def models(self) -> dict[str, Pool]:
-        return {
-            name: pool
-            for name, pool in sorted(self._by_name_or_model.items())
-            if name == pool.model or name in pool.aliases
-        }
+    def take_models(self, value: ModelsValue) -> bool:
+        """Put the published document into force; False when it is already. Raises Unreadable: the old one stays."""
+        version = (value.version, value.sha256)
+        if version == (self.models_version, self._models_sha256):
+            return False
+        try:
+            found = models.parse(value.document)
+        except models.InvalidModels as error:
+            raise Unreadable(f"version {value.version}: {error}") from None
+        if models.sha256(value.document) != value.sha256:
+            raise Unreadable(f"version {value.version}: the document does not match its sha256")
+        self._document = found
+        self._put_aliases()
+        self.models_version, self._models_sha256 = version
+        return True
+
+    def take_listed(self, listed: Models) -> None:
+        """Further names that the engines of a standalone router list; the document goes before them."""
+        if listed != self._listed:
+            self._listed = listed
+            self._put_aliases()
+
+    def _put_aliases(self) -> None:
+        self.aliases = {**self._listed, **self._document}
+
+    def barred(self, key: PublishedKey | None, pool: str) -> ErrorResponse | None:
+        """Why a request with the key cannot use the pool."""
+        if pool not in self._pools:
+            return ErrorResponse(503, "no_instance_ready", f"there is no pool {pool}: retry in 5 s", retry_after_s=5)
+        return self.auth.refusal(key, pool)
+
+    def troubles(self) -> list[str]:
+        """Targets of the document Models whose pool is not there."""
+        gone = (
+            (name, sorted({one.pool for one in self.aliases[name].targets} - self._pools.keys()))
+            for name in sorted(self.aliases)
+        )
+        return [f"model {name}: there is no pool {', '.join(pools)}" for name, pools in gone if pools]
+
+    def models(self) -> list[ServedModel]:
+        """What clients may ask for, by name: the document's names, then the pools' own models."""
+        own = {pool.model: pool for pool in self._by_name_or_model.values() if pool.model}
+        found = {name: _own(pool) for name, pool in own.items() if self._by_name_or_model.get(name) is pool}
+        found |= {name: self._alias(name, alias.split[0]) for name, alias in self.aliases.items()}
+        return [found[name] for name in sorted(found)]
+
+    def _alias(self, name: str, target: Target) -> ServedModel:
+        pool = self._pools.get(target.pool)
+        base = pool.model if pool is not None else ""
+        created = int(pool.fleet_at or 0) if pool is not None else 0
+        if target.adapter is not None:
+            return ServedModel(name, created, _no_path(target.adapter.name, name), _no_path(base, "") or None)
+        return ServedModel(name, created, _no_path(target.model or base, name), None)
 
     def require_key(self, key: PublishedKey | None, headers: Mapping[bytes, bytes]) -> None:
         """ErrorResponse when the request has no key and each pool that it may name requires one.
@@ -97,10 +163,18 @@ class Pools:
         return pool
 
     def _unknown(self, model: str) -> str:
-        known = _listed(self.models())
+        known = _listed(model.id for model in self.models())
         if not model:
             return f"model: the body names none; known: {known}"
         return f"model: there is no {model[:100]!r}; known: {known}"
+
+
+def _own(pool: Pool) -> ServedModel:
+    return ServedModel(pool.model, int(pool.fleet_at or 0), pool.model, None)
+
+
+def _no_path(name: str, instead: str) -> str:
+    return instead if name.startswith(("/", ".", "~")) else name
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -4,13 +4,17 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
+from router.contract.models import Alias, Target
 from router.http import headers
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
+from router.pool.pool import Pool
 from router.prefix.blocks import chain_salt
 from router.request import predict
 from router.request.call import Call
+from router.request.chosen import Chosen
 from router.request.request import ProxiedRequest
+from router.serving import aliases
 from router.serving.pools import Pools
 from router.tokenize import prompt
 from router.tokenize.prompt import InvalidBody, Prompt
@@ -37,22 +41,75 @@ def prepare(
     call: Call, incoming: IncomingRequest, own: dict[bytes, bytes], read: Prompt, body: bytes, pools: Pools
 ) -> None:
     """Set the call's pool and request; `own` is the request's headers by name. Raises ErrorResponse."""
-    named = own.get(b"x-weir-pool")
-    pool = call.pool = pools.pick(named.decode("latin-1") if named is not None else None, read.model)
+    header = own.get(b"x-weir-pool")
+    named = header.decode("latin-1") if header is not None else None
+    session = headers.session(own) or read.session
+    alias = pools.aliases.get(read.model)
+    if alias is not None:
+        call.alias = _chosen(call, alias, named, session, read, body, pools)
+    target = call.api_path.encode() + (b"?" + incoming.query if incoming.query else b"")
+    forwarded = headers.forwarded(incoming.headers, own, call.id)
+    if call.alias is not None:
+        _aim(call, call.alias, target, forwarded, session, pools)
+        return
+    pool = pools.pick(named, read.model)
+    call.adapter = pool.adapter(read.model)
+    _set(call, pool, target, forwarded, session, read, body)
+
+
+def _chosen(
+    call: Call, alias: Alias, named: str | None, session: str | None, read: Prompt, body: bytes, pools: Pools
+) -> Chosen | None:
+    if named is not None:
+        return aliases.in_pool(read.model, alias, read, body, named)
+
+    def known(target: Target) -> int:
+        pool, adapter = pools.get(target.pool), target.adapter.name if target.adapter is not None else ""
+        chunks = pool.chains.hashes(read.rendered, _salt(adapter, read)) if pool is not None else ()
+        return pool.affinity.continues(chunks) if pool is not None else 0
+
+    draw = aliases.drawing(session, call.id, known)
+    return aliases.choose(read.model, alias, read, body, lambda pool: pools.barred(call.key, pool), draw)
+
+
+def falls_back(call: Call, refusal: ErrorResponse, pools: Pools) -> bool:
+    """Aim the request at the next target of its alias; False when the refusal stands."""
+    chosen, request = call.alias, call.request
+    if chosen is None or call.outcome.begun or not aliases.fall_back(chosen, refusal):
+        return False
+    call.start_over()
+    _aim(call, chosen, request.target, request.forwarded, request.session, pools)
+    return True
+
+
+def _aim(call: Call, chosen: Chosen, target: bytes, forwarded: bytes, session: str | None, pools: Pools) -> None:
+    adapter = chosen.target.adapter
+    call.adapter = adapter.name if adapter is not None else ""
+    pool = pools.get(chosen.target.pool)
+    if pool is None:  # it was removed meanwhile
+        raise ErrorResponse(503, "no_instance_ready", f"there is no pool {chosen.target.pool}", retry_after_s=5)
+    try:
+        read, body = aliases.aimed(chosen, pool.model)
+    except InvalidBody as error:
+        raise ErrorResponse(400, error.code, str(error)) from None
+    _set(call, pool, target, forwarded, session, read, body)
+
+
+def _set(
+    call: Call, pool: Pool, target: bytes, forwarded: bytes, session: str | None, read: Prompt, body: bytes
+) -> None:
+    call.pool = pool
     turn, pool.turn = pool.turn, pool.turn + 1
-    call.request = ProxiedRequest(
-        call.api_path.encode() + (b"?" + incoming.query if incoming.query else b""),
-        headers.forwarded(incoming.headers, own, call.id),
-        body,
-        read,
-        pool.chains.hashes(read.rendered, chain_salt(*predict.keyed_by(pool, read))),
-        headers.session(own) or read.session,
-        turn,
-        strips_usage(read, call.api_path),
-    )
-    call.session = call.request.session
+    chunks = pool.chains.hashes(read.rendered, _salt(call.adapter, read))
+    strips = strips_usage(read, call.api_path)
+    call.request = ProxiedRequest(target, forwarded, body, read, chunks, session, turn, strips)
+    call.session = session
     ids = read.token_ids
     call.prediction.prompt_tokens = ids if ids is not None else pool.tokens.estimate(len(read.rendered))
+
+
+def _salt(adapter: str, read: Prompt) -> int:
+    return chain_salt(adapter, predict.cache_salt(read))
 
 
 def strips_usage(read: Prompt, api_path: str) -> bool:

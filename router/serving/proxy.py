@@ -3,8 +3,10 @@
 import asyncio
 import random
 import time
+from collections.abc import Mapping
 from math import ceil
 
+from router.contract.models import Condition
 from router.flows import serve
 from router.http import body, errors, headers
 from router.http.body import ClientGone
@@ -19,6 +21,7 @@ from router.request.call import Call
 from router.request.offload import PrefillFailed, PromptRefused
 from router.request.outcome import Attempt
 from router.serving import admit, delivery, prepare, relay
+from router.serving.aliases import may_fall_back
 from router.serving.division import division
 from router.serving.learning import learn
 from router.serving.pools import Pools
@@ -31,7 +34,12 @@ from router.upstream.response import EngineResponse
 from router.upstream.stalls import Stalls
 
 BACK_PRESSURE = (429, 503)
-REFUSED = (*CODES, "keys_unknown", "keys_unreadable")  # codes that count as refused, whatever their status
+REFUSED = (
+    *CODES,
+    "adapter_not_loaded",
+    "keys_unknown",
+    "keys_unreadable",
+)  # codes that count as refused, whatever their status
 JITTER_S = 0.02  # the longest wait before the first retry; doubles with each
 
 
@@ -57,9 +65,7 @@ class Proxy:
             if not predict.read_tokens(call):
                 await predict.read_slowly(call)
             await self._pools.auth.admit(call)
-            if self._sessions.bind(call):
-                await self._sessions.look_up(call)
-            await self._answer(call, client)
+            await self._serve(call, client)
         except ErrorResponse as refusal:
             _refuse(call, refusal, client)
         except UpstreamError as error:  # after the first byte: the relay has sent an error event
@@ -75,6 +81,19 @@ class Proxy:
             call.end(time.perf_counter())
             self._pools.auth.settle(call)
             self._recorder.ended(call)
+
+    async def _serve(self, call: Call, client: ClientConnection) -> None:
+        """By the pool of the call; then, for a name of the document Models, by those that it falls back to."""
+        while True:
+            try:
+                if self._sessions.bind(call):
+                    await self._sessions.look_up(call)
+                return await self._answer(call, client)
+            except ErrorResponse as refusal:
+                if not prepare.falls_back(call, refusal, self._pools):
+                    raise
+            if not predict.read_tokens(call):
+                await predict.read_slowly(call)
 
     async def _answer(self, call: Call, client: ClientConnection) -> None:
         """Try instances until an answer can be passed on."""
@@ -105,20 +124,22 @@ class Proxy:
     def _decide(self, call: Call, tried: dict[str, str]) -> Decision:
         pool = call.pool
         request, now = self._sessions.request(call), asyncio.get_running_loop().time()
+        out = _out(call, tried)
         if call.assigned is None:
-            decision, call.version = pool.decide(request, tried, now), pool.version
+            decision, call.version = pool.decide(request, out, now), pool.version
         else:
-            decision = delivery.decide(call, call.assigned, request, tried, now)
+            decision = delivery.decide(call, call.assigned, request, out, now)
         if call.decision is None:
             self._recorder.decided(call, decision)
         call.decision, call.policy = decision, pool.policy_name
         return decision
 
     async def _wait(self, call: Call, admission: Admission, wait: Wait) -> Refusal | None:
+        before = call.outcome.queued_s - admission.queued_s  # in the queue of a pool that could not serve it
         try:
             return await admit.until_woken(admission, wait)
         finally:
-            call.outcome.queued_s = admission.queued_s
+            call.outcome.queued_s = before + admission.queued_s
 
     async def _attempt(
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
@@ -126,7 +147,7 @@ class Proxy:
         """True when the client has its answer; False to try another instance."""
         pool = call.pool
         endpoint = pool.endpoints[decision.instance]
-        attempt, outcome = Attempt(endpoint.id), call.outcome
+        attempt, outcome = Attempt(endpoint.id, pool=pool.name), call.outcome
         outcome.attempts.append(attempt)
         with pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens) as lease:
             self._sessions.sent(call, endpoint)
@@ -174,6 +195,9 @@ class Proxy:
         attempt.error = f"answered {status}"
         refused = {**tried, endpoint.id: attempt.error}
         if left <= 0 or not _able(call, refused):
+            condition: Condition = "saturated" if status in BACK_PRESSURE else "upstream_failed"
+            if may_fall_back(call.alias, condition):
+                raise ErrorResponse(status, condition, f"{endpoint.id} answered {status}")
             return False  # the client gets the engine's own answer
         tried[endpoint.id] = attempt.error
         return True
@@ -191,10 +215,21 @@ class Proxy:
             outcome.error = f"{endpoint.id} answered {status}"
 
 
-def _able(call: Call, tried: dict[str, str]) -> bool:
+def _out(call: Call, tried: Mapping[str, str]) -> Mapping[str, str]:
+    """The instances that cannot take the request: those that failed, and those without its adapter."""
+    adapter = call.adapter
+    if not adapter or (call.alias is None and adapter not in call.pool.adapters):
+        return tried
+    if adapter not in call.pool.adapters:
+        message = f"no instance of the pool {call.pool.name} holds the adapter {adapter} yet: retry in 5 s"
+        raise ErrorResponse(503, "adapter_not_loaded", message, retry_after_s=5)
+    return {**call.pool.without(adapter), **tried}
+
+
+def _able(call: Call, tried: Mapping[str, str]) -> bool:
     indivisible, generates = division(call)
     request = RoutingRequest(0, indivisible=indivisible, generates=generates)
-    return call.pool.able(request, tried, asyncio.get_running_loop().time(), call.rules)
+    return call.pool.able(request, _out(call, tried), asyncio.get_running_loop().time(), call.rules)
 
 
 def _prefill_of(call: Call) -> str:

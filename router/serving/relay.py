@@ -8,6 +8,7 @@ from router.http import errors, headers
 from router.http.client import ClientConnection
 from router.limits import charge
 from router.request.call import Call
+from router.serving import renaming
 from router.upstream import usage
 from router.upstream.errors import ProtocolError, UpstreamError
 from router.upstream.response import EngineResponse
@@ -48,17 +49,20 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
     outcome.streamed, outcome.status = answer.streams, status
     strip = usage.Strip() if answer.streams and call.request.strip_usage and status == 200 else None
     outcome.begun = True
-    lines = headers.returned(connection.headers, without_length=strip is not None)
+    chosen = call.alias
+    rename = renaming.Rename(chosen.serves, chosen.name) if chosen is not None and chosen.renames else None
+    lines = headers.returned(connection.headers, without_length=strip is not None or rename is not None)
     if status in NOT_NOW:
         lines = errors.saying_when(status, lines)
     client.start(status, lines + own_lines(call))
-    passing = (_Relay if call.charged is None else _CountingRelay)(call, client, strip)
+    passing = (_Relay if call.charged is None else _CountingRelay)(call, client, strip, rename)
     if answer.body and not connection.done:
         passing.take(answer.body)
         answer.body = b""
     client.on_room = connection.resume
     try:
-        as_it_came = passing.take_event if answer.streams and client.takes_chunks else None
+        unchanged = answer.streams and client.takes_chunks and rename is None
+        as_it_came = passing.take_event if unchanged else None
         rest = await connection.pour(passing.take, as_it_came)
     except UpstreamError as error:
         passing.over()
@@ -74,12 +78,15 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
 class _Relay:
     """Passes one answer on and finds its usage."""
 
-    __slots__ = ("_call", "_client", "_first", "_in_event", "_strip", "_tail")
+    __slots__ = ("_call", "_client", "_first", "_in_event", "_rename", "_strip", "_tail")
 
-    def __init__(self, call: Call, client: ClientConnection, strip: usage.Strip | None) -> None:
+    def __init__(
+        self, call: Call, client: ClientConnection, strip: usage.Strip | None, rename: renaming.Rename | None
+    ) -> None:
         self._call = call
         self._client = client
         self._strip = strip
+        self._rename = rename
         self._first = b""  # of a stream whose usage begins there
         self._in_event = False
         self._tail = usage.Tail()
@@ -90,6 +97,8 @@ class _Relay:
             self._first = data[: usage.TAIL]
         self._tail.add(data)
         self._in_event = not data.endswith(b"\n\n")
+        if self._rename is not None:
+            data = self._rename.feed(data)
         if self._strip is not None:
             data = self._strip.feed(data)
         return self._client.write(data) if data else False
@@ -103,6 +112,8 @@ class _Relay:
     def finish(self, data: bytes) -> None:
         self._tail.add(data)
         self.over()  # before the client can request the receipt
+        if self._rename is not None:
+            data = self._rename.feed(data) + self._rename.finish()
         if self._strip is not None:
             data = self._strip.feed(data) + self._strip.finish()
         self._client.end(data)
@@ -121,8 +132,10 @@ class _CountingRelay(_Relay):
 
     __slots__ = ("_several",)
 
-    def __init__(self, call: Call, client: ClientConnection, strip: usage.Strip | None) -> None:
-        super().__init__(call, client, strip)
+    def __init__(
+        self, call: Call, client: ClientConnection, strip: usage.Strip | None, rename: renaming.Rename | None
+    ) -> None:
+        super().__init__(call, client, strip, rename)
         self._several = charge.answers(call.request.prompt.document) > 1
 
     def take(self, data: bytes) -> bool:

@@ -13,7 +13,7 @@ from router.standalone.text import BadInput, structure
 FLAG = "--keys"
 LIMIT_MAX = 1_000_000_000  # a minute
 NAME_MAX = 80
-FIELDS = ("name", "sha256", "requests_per_min", "tokens_per_min", "expires_at")
+FIELDS = ("name", "sha256", "requests_per_min", "tokens_per_min", "models", "expires_at")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -80,6 +80,7 @@ def _entry(where: str, given: Any) -> PublishedKey:
         id=name,
         name=name,
         sha256=sha256,
+        models=_models(f"{where}.models", given.get("models")),
         requests_per_min=_limit(f"{where}.requests_per_min", given.get("requests_per_min")),
         tokens_per_min=_limit(f"{where}.tokens_per_min", given.get("tokens_per_min")),
         expires_at=expires_at,
@@ -92,6 +93,12 @@ def _sha256(where: str, given: Any) -> str:
     if not isinstance(given, str) or not _SHA256.fullmatch(given.lower()):
         raise _Wrong(where, given, "not a hash", "64 hexadecimal digits: printf %s KEY | sha256sum")
     return given.lower()
+
+
+def _models(where: str, given: Any) -> frozenset[str]:
+    if given is None or (isinstance(given, list) and all(isinstance(name, str) and name for name in given)):
+        return frozenset(given or ())
+    raise _Wrong(where, given, "not a list of models", "names that its requests may ask for; none: every one")
 
 
 def _limit(where: str, given: Any) -> int | None:

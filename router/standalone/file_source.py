@@ -16,14 +16,14 @@ import orjson
 from prometheus_client.core import Metric
 
 from router.contract.json_value import JsonObject
-from router.contract.redis.published import PolicyValue
+from router.contract.redis.published import ModelsValue, PolicyValue
 from router.limits.local_buckets import LocalBuckets
 from router.metrics import of_files
 from router.request.call import Call
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
 from router.standalone.api_keys import KeysFile, read_keys
-from router.standalone.files import PolicyFile, read_instances, read_policy
+from router.standalone.files import ModelsFile, PolicyFile, read_instances, read_models, read_policy
 from router.standalone.text import BadInput
 from router.standalone.watch import PATIENCE_S, InstanceWatch, Watched
 from router.telemetry.receipts import receipt, whole
@@ -44,7 +44,13 @@ class FileSource:
     """`instances`: URLs or @FILE; `model`: empty to ask the instances. Raises BadInput."""
 
     def __init__(
-        self, instances: str, policy: Path | None, model: str, router_id: str, keys: Path | None = None
+        self,
+        instances: str,
+        policy: Path | None,
+        model: str,
+        router_id: str,
+        keys: Path | None = None,
+        models: Path | None = None,
     ) -> None:
         self.id = router_id
         self.pools = Pools()
@@ -54,12 +60,14 @@ class FileSource:
         self._instances = instances
         self._policy = policy
         self._keys = keys
+        self._models = models
         self._pool = self.pools.get_or_add(POOL)
         self._watch = InstanceWatch(self.pools, self._pool, model)
         self._ending = asyncio.Event()
         self._receipts: deque[Call] = deque(maxlen=RECEIPTS_KEPT)
         self._in_force: PolicyFile | None = None
         self._keys_in_force: KeysFile | None = None
+        self._models_in_force: ModelsFile | None = None
         self._buckets = LocalBuckets()
         self.pools.auth.bucket_store = self._buckets if keys is not None else None
         self._refused = ""  # why the last reload was refused
@@ -71,6 +79,12 @@ class FileSource:
         listed = read_instances(self._instances)
         policy = read_policy(self._policy) if self._policy is not None else None
         keys = read_keys(self._keys) if self._keys is not None else None
+        models = read_models(self._models, POOL) if self._models is not None else None
+        if models is not None:
+            version = self.pools.models_version
+            version += self._models_in_force is None or models.sha256 != self._models_in_force.sha256
+            self.pools.take_models(ModelsValue(version=version, sha256=models.sha256, document=models.document))
+            self._models_in_force = models
         if policy is not None and (self._in_force is None or policy.sha256 != self._in_force.sha256):
             version = self._pool.version + 1
             value = PolicyValue(
@@ -141,9 +155,10 @@ class FileSource:
         return refused + self._pool.troubles(time.time())
 
     def health(self) -> JsonObject:
-        policy, keys = self._in_force, self._keys_in_force
+        policy, keys, models = self._in_force, self._keys_in_force, self._models_in_force
         return {
             "keys_file": {"path": keys.path, "modified_at": keys.modified_at, "keys": keys.count} if keys else None,
+            "models_file": {"path": models.path, "modified_at": models.modified_at} if models else None,
             "policy_file": {
                 "path": policy.path if policy else None,
                 "modified_at": policy.modified_at if policy else None,

@@ -1,6 +1,7 @@
 """Reads the instances of a standalone router, from an option or a file, and its policy file."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast, get_args
@@ -8,6 +9,7 @@ from urllib.parse import urlsplit
 
 from msgspec import ValidationError, convert
 
+from router.contract import models
 from router.contract.connectors import CONNECTORS
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
@@ -57,10 +59,41 @@ def read_policy(path: Path) -> PolicyFile:
     try:
         document.parse(made)
     except document.InvalidDocument as error:
-        shown = [f"{problem.path or 'document'}: {problem.text}" for problem in error.errors[:_PROBLEMS_SHOWN]]
-        more = len(error.errors) - len(shown)
-        raise BadInput(f"--policy {path}", f"{'; '.join(shown)}{f'; and {more} more' if more else ''}") from None
+        raise BadInput(f"--policy {path}", _shown(error.errors)) from None
     return PolicyFile(str(path), path.stat().st_mtime, document.sha256(made), made)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsFile:
+    path: str
+    modified_at: float  # s, Unix
+    sha256: str
+    document: JsonObject
+
+
+def read_models(path: Path, pool: str) -> ModelsFile:
+    """`pool`: the only one of this router."""
+    made = structure("--models", path)
+    try:
+        read = models.parse(made)
+        errors = [
+            Problem(f"{where}.pool", target.pool, "there is no such pool", f"{pool}, the only one of this router")
+            for where, _, target in models.placed(read)
+            if target.pool != pool
+        ]
+        if errors:
+            raise models.InvalidModels(errors)
+    except models.InvalidModels as error:
+        raise BadInput(f"--models {path}", _shown(error.errors)) from None
+    document = models.dump(read)
+    return ModelsFile(str(path), path.stat().st_mtime, models.sha256(document), document)
+
+
+def _shown(errors: Sequence[Problem]) -> str:
+    """The first problems in one line."""
+    more = len(errors) - _PROBLEMS_SHOWN
+    shown = "; ".join(f"{problem.path or 'document'}: {problem.text}" for problem in errors[:_PROBLEMS_SHOWN])
+    return f"{shown}; and {more} more" if more > 0 else shown
 
 
 def _instances(items: list[tuple[str, str]], path: str = "") -> list[Listed]:

@@ -9,6 +9,7 @@ import orjson
 
 from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.metrics_page import LARGEST
+from router.contract.models import Adapter, Alias, Models, Target
 from router.contract.probe import NotAsked, ProbeError, Prober, Slow
 from router.contract.redis.published import FleetValue, PublishedInstance
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
@@ -23,6 +24,7 @@ MODELS_LARGEST = 1024 * 1024  # bytes
 MOST_MODELS = 1000
 LONGEST_NAME = 256  # characters
 NAMES_SHOWN = 5
+MODELS_S = 5.0  # between two questions for the models: adapters come and go
 FAILURES_ALLOWED = 2  # in a row until a ready instance is out; its failed requests are retried elsewhere
 
 
@@ -32,6 +34,7 @@ class WatchedAnswer:
     slow: bool = False  # no answer in time
     metrics: EngineMetrics | None = None
     models: tuple[str, ...] | None = None  # None: unknown
+    adapters: frozenset[str] = frozenset()  # of them, those that name another one as their parent
 
 
 class Watched:
@@ -42,6 +45,8 @@ class Watched:
         self.reason = "it has not been asked yet"
         self.failures = 0  # rounds in a row
         self.models: tuple[str, ...] | None = None
+        self.adapters: frozenset[str] = frozenset()
+        self.models_at = float("-inf")  # s, monotonic, of the last question for them
         self.metrics: EngineMetrics | None = None
         self.sampled_at = 0.0  # s, Unix
 
@@ -51,7 +56,7 @@ class Watched:
             self._take_metrics(answer.metrics, now)
         if not answer.error:
             self.failures = 0
-            self.models = answer.models
+            self.models, self.adapters = answer.models, answer.adapters
             self.state, self.reason = _serving(answer.models, model)
             return
         # A slow instance with fresh metrics is busy. Until it counts as unreachable, the breaker protects requests.
@@ -81,6 +86,7 @@ class Watched:
             kv=self.listed.kv,
             events=self.listed.events,
             tokenizer=self.listed.tokenizer,
+            adapters=tuple(sorted(self.adapters)),
         )
 
     def sample(self, pool: str) -> InstanceSample | None:
@@ -105,7 +111,6 @@ class InstanceWatch:
         self._pools = pools
         self._pool = pool
         self._model = model  # empty: the first model that an instance names
-        self._adapters: set[str] = set()  # models that name another one as their parent
         self._prober = Prober()
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}  # whose answer was not taken yet
@@ -145,17 +150,23 @@ class InstanceWatch:
         if instances != self._instances:
             self._instances = instances
             pool.take_fleet(FleetValue(pool=pool.name, model=self._model, at=now, instances=instances))
-            pool.aliases, pool.adapters = self._other_names(), frozenset(self._adapters)
             self._pools.changed()
+        self._pools.take_listed(self._other_names())
         for each in self.watched:
             sample = each.sample(pool.name)
             if sample is not None:
                 pool.endpoints[each.listed.id].take_sample(sample, now)
 
-    def _other_names(self) -> tuple[str, ...]:
-        """Further models (adapters, aliases) that every ready instance serves."""
-        served = [set(each.models) for each in self.watched if each.state == "ready" and each.models]
-        return tuple(sorted(set.intersection(*served) - {self._model})) if served else ()
+    def _other_names(self) -> Models:
+        """Adapters that an instance lists, and further names that every ready instance serves."""
+        ready = [each for each in self.watched if each.state == "ready" and each.models]
+        adapters = frozenset[str]().union(*(each.adapters for each in ready))
+        shared = set.intersection(*(set(each.models or ()) for each in ready)) if ready else set()
+        pool = self._pool.name
+        of_adapters = {name: Alias((Target(pool, adapter=Adapter(name)),)) for name in sorted(adapters)}
+        return {
+            name: Alias((Target(pool, model=name),)) for name in sorted(shared - adapters - {self._model})
+        } | of_adapters
 
     async def _ask(self, watched: Watched) -> WatchedAnswer | None:
         """None when this router can open no connection to ask."""
@@ -165,9 +176,13 @@ class InstanceWatch:
                 (error, slow), metrics = await asyncio.gather(self._health(url), self._metrics(url))
             except NotAsked:
                 return None
-            known = watched.models if watched.state == "ready" else None  # they do not change while it runs
-            models = known if error or known is not None else await self._models(url)
-            return WatchedAnswer(error, slow, metrics, models)
+            known = (watched.models, watched.adapters) if watched.state == "ready" else (None, watched.adapters)
+            due = known[0] is None or time.monotonic() - watched.models_at > MODELS_S
+            if due and not error:
+                watched.models_at = time.monotonic()
+                found = await self._models(url)
+                known = known if found[0] is None else found
+            return WatchedAnswer(error, slow, metrics, *known)
 
     async def _health(self, url: str) -> tuple[str, bool]:
         try:
@@ -186,14 +201,14 @@ class InstanceWatch:
             return None
         return parse_metrics(page, VLLM_SCRAPE) if status == 200 else None
 
-    async def _models(self, url: str) -> tuple[str, ...] | None:
+    async def _models(self, url: str) -> tuple[tuple[str, ...] | None, frozenset[str]]:
         try:
             status, body = await self._prober.get(f"{url}/v1/models", TIMEOUT_S, MODELS_LARGEST)
-            found = orjson.loads(body)["data"] if status == 200 else None
-            self._adapters |= {str(each["id"])[:LONGEST_NAME] for each in found or () if each.get("parent")}
-            return tuple(str(each["id"])[:LONGEST_NAME] for each in found[:MOST_MODELS]) if found is not None else None
+            found = orjson.loads(body)["data"][:MOST_MODELS] if status == 200 else None
+            adapters = frozenset(str(each["id"])[:LONGEST_NAME] for each in found or () if each.get("parent"))
+            return tuple(str(each["id"])[:LONGEST_NAME] for each in found) if found is not None else None, adapters
         except (ProbeError, ValueError, LookupError, TypeError, AttributeError):
-            return None
+            return None, frozenset()
 
     def close(self) -> None:
         for task in self._asked.values():

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.api_keys import ApiKeysValue
 from router.contract.redis.ordered import OrderedValue
-from router.contract.redis.published import FleetValue, PolicyValue
+from router.contract.redis.published import FleetValue, ModelsValue, PolicyValue
 from router.contract.redis.sample import InstanceSample
 from router.pool.pool import Pool
 from router.serving.pools import Pools
@@ -42,10 +42,12 @@ class LiveState:
         self._bad: dict[str, str] = {}  # reason of rejection by key
         self._warned: set[str] = set()
         self._to_acknowledge: dict[str, Pool] = {}
+        self._models_taken = False  # and not acknowledged
         self.signals = SplitSignals(link)
         self._unreadable = 0
         self.polled_at: float | None = None  # s, Unix
         self.on_version: Callable[[Pool], Awaitable[None]] | None = None
+        self.on_models: Callable[[], Awaitable[None]] | None = None
         self.on_removed: Callable[[str], None] | None = None
 
     @property
@@ -69,6 +71,7 @@ class LiveState:
         if self._pools.auth.closed:
             reasons.append(f"{self._pools.auth.closed}: every request is answered 503")
         reasons += [*self._bad.values(), *self.signals.bad.values()]
+        reasons += self._pools.troubles() if self._pools.known else []
         now = time.time()
         for pool in self._pools.all():
             if not pool.version and redis_keys.policy_key(pool.name) not in self._bad:
@@ -91,6 +94,7 @@ class LiveState:
             # Fleet before policy: a policy is acknowledged when applied, and the pool needs its instances by then.
             keys = [
                 redis_keys.API_KEYS,
+                redis_keys.MODELS,
                 *(key for name in names for key in (redis_keys.fleet_key(name), redis_keys.policy_key(name))),
             ]
             values = await self._link.mget(keys)
@@ -108,6 +112,9 @@ class LiveState:
             if self.on_version is not None:
                 await self.on_version(pool)
             del self._to_acknowledge[name]
+        if self._models_taken and self.on_models is not None:
+            await self.on_models()
+        self._models_taken = False
 
     async def _listed(self) -> tuple[bool, set[str]]:
         """Whether Redis has lost its data since the last call, and its list of pools; read atomically."""
@@ -132,7 +139,7 @@ class LiveState:
                 pool = self._pools.get(key.split(":", 2)[2])
                 await self._look_at_splits([pool] if pool is not None else [])
                 return
-            if key != redis_keys.API_KEYS and not redis_keys.pool_of(key):
+            if key not in (redis_keys.API_KEYS, redis_keys.MODELS) and not redis_keys.pool_of(key):
                 return
             raw = await self._link.get(key)
             if raw is None and key.startswith(redis_keys.fleet_key("")):
@@ -214,6 +221,9 @@ class LiveState:
             self._pools.auth.take(value)
             self._warn()
             return
+        if isinstance(value, ModelsValue):
+            self._models_taken |= self._pools.take_models(value)
+            return
         pool = self._pools.get_or_add(redis_keys.pool_of(key))
         if isinstance(value, FleetValue):
             pool.take_fleet(value)
@@ -258,6 +268,7 @@ _KINDS: dict[str, tuple[type[OrderedValue], str]] = {
     redis_keys.policy_key(""): (PolicyValue, "policy"),
     redis_keys.fleet_key(""): (FleetValue, "fleet"),
     redis_keys.API_KEYS: (ApiKeysValue, "API keys"),
+    redis_keys.MODELS: (ModelsValue, "the document Models"),
 }
 
 

@@ -91,6 +91,7 @@ class Reporter:
         self._shadow = ShadowDecider()
         self.deliveries = DeliveryReports(router_id, self.life, link, pools, recorder, self._shadow)
         live.on_version = self.acknowledge
+        live.on_models = self.acknowledge_models
         live.on_removed = recorder.forget_pool
 
     async def report(self) -> None:
@@ -121,6 +122,12 @@ class Reporter:
         )
         await self._link.client.publish(redis_keys.ACKS, codec.encode(ack))
 
+    async def acknowledge_models(self) -> None:
+        """As `acknowledge`, for the document Models, which belongs to no pool."""
+        await self.report()
+        ack = PolicyAck(router=self._id, pool="", version=self._pools.models_version, at=time.time())
+        await self._link.client.publish(redis_keys.ACKS, codec.encode(ack))
+
     def status(self, now: float) -> RouterStatus:
         return RouterStatus(
             id=self._id,
@@ -140,6 +147,7 @@ class Reporter:
                 for pool in self._pools.all()
             },
             indexes=indexes(self._pools.all()),
+            models=self._pools.models_version,
         )
 
     async def flush(self) -> None:

@@ -74,6 +74,10 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         made["predicted_tiers"] = call.prediction.tiers
     if usage.cached_tiers is not None:
         made["cached_tiers"] = usage.cached_tiers
+    if call.adapter:
+        made["adapter"] = call.adapter
+    if call.alias is not None:
+        made |= {"model": call.alias.serves, "alias": call.alias.name, "target_reason": call.alias.why}
     if call.assigned is not None:
         made |= {"delivery": call.assigned.delivery, "arm": call.assigned.arm}
         if call.shadow is not None:

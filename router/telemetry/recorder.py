@@ -32,6 +32,8 @@ class Recorder:
         self.estimates: defaultdict[str, RateEstimates] = defaultdict(RateEstimates)  # by pool
         self.offloads: Counter[tuple[str, str, str]] = Counter()  # (pool, connector, outcome)
         self.decisions: Counter[tuple[str, str, str]] = Counter()  # (pool, instance, rule)
+        self.models: Counter[tuple[str, str, str]] = Counter()  # (pool, name of the document Models, outcome)
+        self.fallbacks: Counter[tuple[str, str, str]] = Counter()  # (pool that failed, name, condition)
         self.deliveries: dict[str, DeliveryTallies] = {}  # by pool, of the newest generation
         self.closed: defaultdict[str, list[DeliveryTallies]] = defaultdict(
             list
@@ -85,12 +87,20 @@ class Recorder:
         if outcome.code:
             self.errors[pool, outcome.code] += 1
         for attempt in outcome.attempts[:-1]:
-            self.retries[pool, attempt.instance] += 1
+            self.retries[attempt.pool or pool, attempt.instance] += 1
+        self._ended_by_name(call)
         call.number = next(self._numbers)
         self.pending.append(call)
         if len(self.pending) > PENDING:
             self.traffic["dropped"] += is_recorded(self.pending.popleft())
             self.lost += 1
+
+    def _ended_by_name(self, call: Call) -> None:
+        if call.alias is None:
+            return
+        self.models[call.pool.name, call.alias.name, call.outcome.label] += 1
+        for failed, condition in call.alias.fell_back:
+            self.fallbacks[failed, call.alias.name, condition] += 1
 
     def _ended_in_delivery(self, call: Call) -> None:
         """Count the ended request in the generation that decided it."""
@@ -123,7 +133,9 @@ class Recorder:
 
     def forget_pool(self, pool: str) -> None:
         """Drop the counters of a deleted pool; otherwise labels of experiment pools would accumulate."""
-        tables: list[dict[Any, Any]] = [self.tallies, self.retries, self.errors, self.decisions, self.offloads]
+        tables: list[dict[Any, Any]] = [
+            *(self.tallies, self.retries, self.errors, self.decisions, self.offloads, self.models, self.fallbacks)
+        ]
         for table in tables:
             for key in [key for key in table if key[0] == pool]:
                 del table[key]

@@ -38,7 +38,7 @@ def test_a_body_without_a_model_needs_one_where_there_are_several_pools():
 def test_pools_of_experiments_are_taken_by_header_only():
     made = pools(demo="llama", exp_1="llama-exp")
     assert made.pick("exp-1", "llama").name == "exp-1"
-    assert list(made.models()) == ["llama"]
+    assert [model.id for model in made.models()] == ["llama"]
     with pytest.raises(ErrorResponse, match="model: there is no 'llama-exp'"):
         made.pick(None, "llama-exp")
     with pytest.raises(ErrorResponse):

@@ -1,6 +1,8 @@
 """Reads a request's body: model, prompt, session, stream options. Pure."""
 
 import array
+import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +88,23 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
     except orjson.JSONEncodeError:
         raise TooComplex(TOO_DEEP) from None
 
+
+def renamed(body: bytes, name: str, model: str) -> bytes:
+    """The body with `model` in the place of `name`: spliced in where possible, else written anew.
+
+    A quote within a JSON text is escaped, so that what is found is a key and its value.
+    """
+    found = [*itertools.islice(re.finditer(_MODEL % re.escape(orjson.dumps(name)), body), 2)]
+    if len(found) == 1:
+        start, end = found[0].span(1)
+        return b"%b%b%b" % (body[:start], orjson.dumps(model), body[end:])
+    try:
+        return orjson.dumps({**orjson.loads(body), "model": model})
+    except orjson.JSONEncodeError:
+        raise TooComplex(TOO_DEEP) from None
+
+
+_MODEL = rb'"model"\s*:\s*(%b)'
 
 Rendered = tuple[bytes, int | None]  # the prompt, and the number of its token ids if it has any
 

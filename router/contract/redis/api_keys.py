@@ -23,12 +23,16 @@ class PublishedKey(Struct, frozen=True, kw_only=True):
     name: str
     sha256: Sha256  # of the secret
     pools: frozenset[str] = frozenset()  # empty: every pool
+    models: frozenset[str] = frozenset()  # names that its requests may ask for; empty: every one
     requests_per_min: PerMinute | None = None  # None: no limit
     tokens_per_min: PerMinute | None = None
     expires_at: float | None = None  # Unix s
 
     def serves(self, pool: str) -> bool:
         return not self.pools or pool in self.pools
+
+    def may_ask_for(self, model: str) -> bool:
+        return not self.models or model in self.models
 
 
 class ApiKeysValue(OrderedValue, tag=1, frozen=True, kw_only=True):

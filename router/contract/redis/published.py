@@ -64,8 +64,23 @@ class PolicyValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     published_at: UnixTime | None = None
 
 
+class ModelsValue(OrderedValue, tag=1, frozen=True, kw_only=True):
+    """weir:models, written by web and Celery: the published version of the document Models.
+
+    Unreadable unless `sha256` is that of the document (router/contract/models.py).
+    """
+
+    TIME: ClassVar[str] = "published_at"
+
+    version: Count
+    sha256: str
+    document: dict[str, Any]
+    published_at: UnixTime | None = None
+
+
 class PolicyAck(RedisValue, tag=1, frozen=True, kw_only=True):
-    """Channel weir:acks, sent by a router once for each version and generation that it puts into force."""
+    """Channel weir:acks, sent by a router once for each version and generation that it puts into force. Of no pool:
+    of the document Models."""
 
     router: str
     pool: str
@@ -105,6 +120,7 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kv: KvFacts = KvFacts()
     events: str = ""  # base URL that serves GET /kv_event_sources
     tokenizer: str = ""  # folder of the served model, or "sim"
+    adapters: tuple[str, ...] = ()  # LoRA adapters that it lists
     gpus: Count = 0  # that it spans, or that a simulated one stands for
     dollars_per_hour: Dollars | None = None  # of them and of its memory for KV; None: it spans no GPU
 

@@ -46,7 +46,10 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     at: float  # Unix s, of the arrival
     router: str | None = None
     pool: str | None = None
-    model: str | None = None
+    model: str | None = None  # of the pool, as its engines serve it
+    alias: str | None = None  # the name that the client asked for, in the document Models
+    adapter: str | None = None  # LoRA adapter of the model
+    target_reason: str | None = None  # why this target of the alias
     endpoint: str | None = None  # HTTP path
     policy: str | None = None
     version: int | None = None

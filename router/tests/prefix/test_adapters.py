@@ -10,7 +10,7 @@ from router.pool.pool import Pool
 from router.prefix.blocks import chain_salt, extra_keys, linked
 from router.prefix.chain import PromptChains, chunk_hashes
 from router.prefix.exact.index import ExactIndex
-from router.request.predict import keyed_by
+from router.request.predict import cache_salt
 from router.tokenize.prompt import read
 
 SIZE, SEED = 4, 7
@@ -84,16 +84,16 @@ def test_the_approximate_index_keeps_them_apart_too() -> None:
 
 @pytest.mark.parametrize(
     ("model", "adapter"),
-    [("", ""), ("llama", ""), ("demo", ""), ("llama-short", ""), ("sql", "sql"), ("unheard-of", "unheard-of")],
+    [("", ""), ("llama", ""), ("demo", ""), ("unheard-of", "unheard-of")],
 )
 def test_a_model_that_is_not_known_to_be_the_base_counts_as_an_adapter(model: str, adapter: str) -> None:
     pool = Pool("demo")
-    pool.model, pool.aliases, pool.adapters = "llama", ("llama-short", "sql"), frozenset({"sql"})
+    pool.model = "llama"
     assert pool.adapter(model) == adapter
 
 
 def test_the_salt_is_the_clients() -> None:
     body = b'{"model":"sql","prompt":"x","cache_salt":"tenant"}'
-    assert keyed_by(Pool("demo"), read(body, "/v1/completions")) == ("sql", "tenant")
+    assert cache_salt(read(body, "/v1/completions")) == "tenant"
     odd = b'{"model":"sql","prompt":"x","cache_salt":7}'
-    assert keyed_by(Pool("demo"), read(odd, "/v1/completions")) == ("sql", "")
+    assert cache_salt(read(odd, "/v1/completions")) == ""

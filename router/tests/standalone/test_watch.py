@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
+from router.contract.models import Alias, Target
 from router.contract.probe import NotAsked
 from router.serving.pools import Pools
 from router.standalone import watch as watching
@@ -81,7 +82,7 @@ async def test_a_look_fills_the_pool_with_state_figures_and_models(watch):
         made, pools = watch(one, two)
         await made.step()
         pool = pools.get("default")
-        assert (pool.model, pool.ready, pool.aliases) == ("llama", 2, ())
+        assert (pool.model, pool.ready, dict(pools.aliases)) == ("llama", 2, {})
         endpoint = pool.endpoints["e0"]
         assert (endpoint.kv_usage, endpoint.waiting, endpoint.block_size, endpoint.kv_tokens) == (0.25, 3, 32, 16_000)
         made.close()
@@ -92,8 +93,8 @@ async def test_further_models_that_all_serve_are_routed_too(watch):
     async with engine(plain(models=both)) as one, engine(plain(models=both)) as two:
         made, pools = watch(one, two)
         await made.step()
-        assert list(pools.models()) == ["adapter-1", "llama"]
-        assert pools.pick(None, "adapter-1") is pools.get("default")
+        assert [model.id for model in pools.models()] == ["adapter-1", "llama"]
+        assert pools.aliases["adapter-1"] == Alias((Target("default", model="adapter-1"),))
         made.close()
 
 

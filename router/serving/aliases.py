@@ -1,0 +1,102 @@
+"""The target of a request whose model is a name of the document Models: by its session, then by the fallbacks.
+
+A conversation without a session id stays where the router knows it; its first request is drawn by its id. Targets that
+the request's key may not use, and pools that are no more, take no share of a split.
+"""
+
+from collections.abc import Callable, Mapping
+
+from router.contract.models import Alias, Condition, Target
+from router.http.errors import ErrorResponse
+from router.policy.value import replace
+from router.pool.rollout import SHARES, hashed
+from router.request.chosen import Chosen
+from router.tokenize.prompt import Prompt, renamed
+
+CODES: dict[str, Condition] = {
+    **dict.fromkeys(("no_instance_ready", "adapter_not_loaded"), "no_instance_ready"),
+    **dict.fromkeys(("saturated", "queue_timeout", "deadline_unmeetable", "over_ttft_limit"), "saturated"),
+    **dict.fromkeys(("upstream_failed", "upstream_timeout", "prefill_failed", "prefill_timeout"), "upstream_failed"),
+}
+
+Barred = Callable[[str], ErrorResponse | None]  # pool → why the request cannot use it
+Known = Callable[[Target], int]  # how much of the conversation its pool knows
+
+
+def choose(name: str, alias: Alias, read: Prompt, body: bytes, barred: Barred, draw: "Draw") -> Chosen:
+    """Raises ErrorResponse when no target is left."""
+    refused = {target.pool: refusal for target in alias.targets if (refusal := barred(target.pool)) is not None}
+    split = [target for target in alias.split if target.weight and target.pool not in refused]
+    spare = tuple(target for target in alias.fallback if target.pool not in refused)
+    if split:
+        target, why = (split[0], _only(alias, refused)) if len(split) == 1 else draw(name, split)
+        return Chosen(name, alias, read, body, target, why, spare)
+    first = next(refused[target.pool] for target in alias.split if target.pool in refused)
+    if spare and CODES.get(first.code) in alias.on:
+        return Chosen(name, alias, read, body, spare[0], f"fallback: {first.message}", spare[1:])
+    raise first
+
+
+def _only(alias: Alias, refused: Mapping[str, ErrorResponse]) -> str:
+    out = [refused[target.pool].message for target in alias.split if target.pool in refused]
+    return f"the only one left: {'; '.join(out)}" if out else "the only target"
+
+
+Draw = Callable[[str, list[Target]], tuple[Target, str]]
+
+
+def drawing(session: str | None, request_id: str, known: Known) -> Draw:
+    def draw(name: str, split: list[Target]) -> tuple[Target, str]:
+        if session is None:
+            told = [known(target) for target in split]
+            if any(told):
+                return split[told.index(max(told))], "continues a conversation there"
+        target = by_weight(hashed(name, session or request_id), split)
+        total = sum(one.weight for one in split)
+        return target, f"{target.weight} of {total} by its {'id' if session is None else 'session'}"
+
+    return draw
+
+
+def by_weight(key: int, split: list[Target]) -> Target:
+    """A growing weight of the last target never moves a session from it."""
+    place, total = key >> 32, sum(target.weight for target in split)
+    upto = 0
+    for target in split:
+        upto += target.weight
+        if place * total < upto * SHARES:
+            return target
+    return split[-1]
+
+
+def in_pool(name: str, alias: Alias, read: Prompt, body: bytes, pool: str) -> Chosen | None:
+    """The target in the pool that the request's header names; None: the name goes there as it is."""
+    target = next((one for one in alias.targets if one.pool == pool), None)
+    return Chosen(name, alias, read, body, target, "x-weir-pool") if target is not None else None
+
+
+def may_fall_back(chosen: Chosen | None, condition: Condition) -> bool:
+    return chosen is not None and bool(chosen.left) and condition in chosen.alias.on
+
+
+def fall_back(chosen: Chosen, refusal: ErrorResponse) -> bool:
+    """Go on to the next target; False when the refusal stands."""
+    condition = CODES.get(refusal.code)
+    not_the_clients = refusal.status >= 500 or refusal.status == 429
+    if condition is None or not not_the_clients or not may_fall_back(chosen, condition):
+        return False
+    chosen.fell_back.append((chosen.target.pool, condition))
+    chosen.why = f"fallback: {condition} of {chosen.target.words}"
+    chosen.target, *left = chosen.left
+    chosen.left = tuple(left)
+    return True
+
+
+def aimed(chosen: Chosen, pool_model: str) -> tuple[Prompt, bytes]:
+    """The prompt and the body for the engines of the target."""
+    target = chosen.target
+    chosen.serves = target.adapter.name if target.adapter is not None else target.model or pool_model or chosen.name
+    if not chosen.renames:
+        return chosen.prompt, chosen.body
+    document = {**chosen.prompt.document, "model": chosen.serves}
+    return replace(chosen.prompt, document=document), renamed(chosen.body, chosen.name, chosen.serves)

@@ -1,0 +1,59 @@
+"""An answer names the model as its client does, however its bytes arrive."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.serving.renaming import LONGEST, Rename
+
+
+def passed(served, asked, *parts):
+    rename = Rename(served, asked)
+    return b"".join([*map(rename.feed, parts), rename.finish()])
+
+
+def cut(data, places):
+    ends = sorted({min(place, len(data)) for place in places})
+    return [data[start:end] for start, end in zip([0, *ends], [*ends, len(data)], strict=True)]
+
+
+EVENT = b'data: {"id":"x","model":"llama","choices":[{"delta":{"content":"hi"}}]}\n\n'
+
+
+@given(st.lists(st.integers(0, 3 * len(EVENT)), max_size=12))
+def test_every_event_is_renamed_wherever_the_stream_is_cut(places):
+    assert passed("llama", "chat-large", *cut(EVENT * 3, places)) == EVENT.replace(b"llama", b"chat-large") * 3
+
+
+@pytest.mark.parametrize(
+    ("body", "renamed"),
+    [
+        (b'{"model": "llama", "x": 1}', b'{"model": "chat", "x": 1}'),
+        (b'{"message":{"model":"llama"}}', b'{"message":{"model":"chat"}}'),
+        (b'{"model":"other"}', b'{"model":"other"}'),
+        (b'{"model":"llama-2"}', b'{"model":"llama-2"}'),
+        (b'{"model":null}', b'{"model":null}'),
+    ],
+)
+def test_only_the_key_with_the_served_name_is_renamed(body, renamed):
+    assert passed("llama", "chat", body) == renamed
+
+
+def test_text_of_the_model_stays():
+    said = json.dumps({"content": '{"model":"llama"}', "model": "llama"}).encode()
+    assert json.loads(passed("llama", "chat", said)) == {"content": '{"model":"llama"}', "model": "chat"}
+
+
+@pytest.mark.parametrize("served", ["org/llama", "modell-ü", 'a"b'])
+def test_names_are_found_as_any_writer_escapes_them(served):
+    for text in (json.dumps(served), json.dumps(served, ensure_ascii=False), json.dumps(served).replace("/", "\\/")):
+        body = b'{"model":%b}' % text.encode()
+        assert json.loads(passed(served, "chat", body)) == {"model": "chat"}
+
+
+def test_nothing_is_held_back_for_long():
+    rename = Rename("llama", "chat")
+    assert rename.feed(EVENT).endswith(b"\n\n")
+    assert rename.feed(b'{"model":"' + b"x" * 2 * LONGEST)
