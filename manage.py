@@ -16,7 +16,7 @@ def main() -> None:
 def run() -> None:
     from django.core.management import execute_from_command_line
 
-    from controlplane.env import BadSetting
+    from controlplane.process.env import BadSetting
 
     try:
         if sys.argv[1:2] == ["up"]:

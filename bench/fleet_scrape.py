@@ -139,7 +139,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
     setup()
     from django.core.management import call_command
 
-    from controlplane import redis_server
+    from controlplane.process import redis_server
 
     server = redis_server.arguments(redis_server.find_server(), folder / "redis.sock")
     with subprocess.Popen(server, stdout=subprocess.DEVNULL) as store:

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import httpx
 import redis
 
-from controlplane import redis_server
 from controlplane.experiments.replay.prompts import PromptWriter
+from controlplane.process import redis_server
 from controlplane.traces.formats import coding_agent
 from controlplane.traces.types import TraceRequest
 from router.contract.redis import redis_keys

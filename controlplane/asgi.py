@@ -15,9 +15,9 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import path  # noqa: E402
 
-from controlplane import migrated, urls  # noqa: E402, F401 - every page is imported before the first request
 from controlplane.api.sockets import Handshake, LiveHandshake, OwnOrigins  # noqa: E402
 from controlplane.dashboard.consumers import LiveConsumer  # noqa: E402
+from controlplane.process import migrated  # noqa: E402 - every page is imported before the first request
 from controlplane.web.bodies import BoundedBodies  # noqa: E402
 
 sockets = URLRouter([path("ws/live", LiveHandshake(LiveConsumer.as_asgi()))])  # type: ignore[arg-type]  # no view

@@ -14,8 +14,8 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from controlplane import private_files
 from controlplane.fleet_ops.checks import StartPreview, check
+from controlplane.process import private_files
 from controlplane.schedule import reports
 from controlplane.schedule.lease import lead
 from controlplane.up.plan import Options

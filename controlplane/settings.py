@@ -4,7 +4,7 @@ import secrets
 from pathlib import Path
 from urllib.parse import quote
 
-from controlplane import env, logs, private_files
+from controlplane.process import env, logs, private_files
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.text("WEIR_DATA_DIR", str(BASE_DIR / "var"))).resolve()

@@ -79,7 +79,7 @@ def second_chances(stats: dict[str, list[Any]]) -> list[str]:
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """URL of a Redis server that lives as long as this test process; every test begins with it empty."""
-    from controlplane import redis_server
+    from controlplane.process import redis_server
 
     _SOCKET.parent.mkdir(parents=True, exist_ok=True)
     command = redis_server.arguments(redis_server.find_server(_SYSTEM_REDIS), _SOCKET)
@@ -95,7 +95,7 @@ def redis_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def start_redis() -> Callable[[Path], "subprocess.Popen[bytes]"]:
     """Starts a Redis server of the test's own on a socket, and returns once it answers; the test ends it."""
-    from controlplane import redis_server
+    from controlplane.process import redis_server
 
     def start(socket: Path) -> "subprocess.Popen[bytes]":
         command = redis_server.arguments(redis_server.find_server(_SYSTEM_REDIS), socket)

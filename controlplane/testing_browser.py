@@ -74,7 +74,7 @@ class Web:
         return redis.Redis.from_url(self.environment["REDIS_URL"], socket_timeout=30)
 
     def start_redis(self) -> None:
-        from controlplane import redis_server
+        from controlplane.process import redis_server
 
         path = Path(self.environment["REDIS_URL"].removeprefix("unix://"))
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @signals.worker_init.connect
 def wait_for_database(**_: Any) -> None:
-    from controlplane import migrated
+    from controlplane.process import migrated
 
     try:
         migrated.wait(migrated.LIMIT_S)

@@ -54,7 +54,7 @@ class Fleet(models.Model):
 
 
 class PublicationOrder(models.Model):
-    """The order of the latest value that was read for routers, in a single row (fleet/ordered_write.py)."""
+    """The order of the latest value that was read for routers, in a single row (fleet/redis/ordered_write.py)."""
 
     last = models.BigIntegerField(default=0)
 

@@ -18,11 +18,11 @@ from django.db import DatabaseError, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from controlplane import env
 from controlplane.accounts.models import ApiToken, digest
 from controlplane.audit import services as audit
 from controlplane.audit.services import SYSTEM, Actor
 from controlplane.permissions import ROLES, SCOPES
+from controlplane.process import env
 
 log = structlog.get_logger(__name__)
 ADMIN = "admin"

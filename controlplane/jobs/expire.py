@@ -1,4 +1,4 @@
-"""Fails jobs whose worker died, sends jobs whose message got lost. The life of a job is in fleet/jobs.py."""
+"""Fails jobs whose worker died, sends jobs whose message got lost. The life of a job is in fleet/jobs."""
 
 from datetime import datetime
 

@@ -8,9 +8,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.keys.models import ApiKey, KeyedPool
-from fleet import ordered_write
-from fleet.ordered_write import Published
-from fleet.redis import connect, drop_unless
+from fleet.redis import connect, drop_unless, ordered_write
+from fleet.redis.ordered_write import Published
 from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import ApiKeysValue, PublishedKey
 

@@ -20,10 +20,9 @@ from controlplane.policies import selectors
 from controlplane.policies.drafts.editor import strategy_of
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.selectors import Scope
-from fleet import ordered_write
 from fleet.models import Pool
-from fleet.ordered_write import Published
-from fleet.redis import connect, drop_unless, live_routers, values_of
+from fleet.redis import connect, drop_unless, live_routers, ordered_write, values_of
+from fleet.redis.ordered_write import Published
 from fleet.tries import tries
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys

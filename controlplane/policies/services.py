@@ -33,9 +33,8 @@ from controlplane.policies.drafts.services import (
 from controlplane.policies.errors import Conflict, NothingToPublish
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.publication import Ack, AckWaiter, republish_missing
-from fleet import ordered_write
 from fleet.events import announce
-from fleet.redis import live_routers
+from fleet.redis import live_routers, ordered_write
 from router.contract.json_value import Json, JsonObject
 from router.policy.schema import document as documents
 

@@ -17,7 +17,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from controlplane.schedule.models import Lease
-from fleet import process_identity
+from fleet.jobs import process_identity
 
 NONE = 0  # the token of nobody
 BEAT_S = 1.0  # between two renewals, and between two looks of one who waits

@@ -10,7 +10,7 @@ class Lease(models.Model):
     token = models.PositiveBigIntegerField(default=0)  # grows with each holder
     beat = models.PositiveBigIntegerField(default=0)  # grows while the holder is there
     holder = models.CharField(max_length=200, blank=True)  # the worker's name; empty: it was given back
-    process = models.CharField(max_length=200, blank=True)  # fleet/process_identity.py
+    process = models.CharField(max_length=200, blank=True)  # fleet/jobs/process_identity.py
     taken_at = models.DateTimeField(null=True, blank=True)  # for people; no decision compares the clocks of hosts
 
     class Meta:

@@ -4,7 +4,7 @@ import logging
 import pytest
 import structlog
 
-from controlplane import logs
+from controlplane.process import logs
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ WRITER = f"""
 import json
 from django.db import transaction
 from django.utils import timezone
-from fleet import ordered_write
+from fleet.redis import ordered_write
 from fleet.models import Instance, InstanceEvent, Pool, State
 orders, claims = [], 0
 for turn in range({TURNS}):

@@ -7,7 +7,8 @@ import pytest
 from django.db import DatabaseError
 from django.db.migrations.recorder import MigrationRecorder
 
-from controlplane import migrated, worker
+from controlplane import worker
+from controlplane.process import migrated
 
 UNKNOWN = ("fleet", "9999_of_tomorrow")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import doctor, private_files
+from controlplane import doctor
+from controlplane.process import private_files
 from controlplane.up import preflight
 
 

@@ -23,8 +23,8 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 
-from controlplane import env
 from controlplane.audit.services import Actor, record
+from controlplane.process import env
 from controlplane.traces import generated, recorded_traffic
 from controlplane.traces.formats import registry
 from controlplane.traces.models import Trace

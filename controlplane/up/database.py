@@ -10,12 +10,12 @@ from django.core.management import call_command
 from django.db import connections
 from django.db.utils import DatabaseError
 
-from controlplane import env, migrated
 from controlplane.accounts.services import ensure_admin
 from controlplane.audit.services import on_host
 from controlplane.fleet_ops import actions
 from controlplane.policies.errors import RulesForbid
 from controlplane.policies.services import ensure_default_policy, ensure_offload_policy
+from controlplane.process import env, migrated
 from controlplane.up import CannotStart
 from controlplane.up.console import say
 from controlplane.up.plan import Options

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import IO
 
-from controlplane import private_files
+from controlplane.process import private_files
 from controlplane.up import CannotStart
 from controlplane.up.console import say
 from controlplane.up.plan import Options

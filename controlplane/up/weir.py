@@ -108,7 +108,7 @@ def _load() -> None:
 
 def _prepare(options: Options) -> tuple[str, sqlite3.Connection | None]:
     _load()
-    from controlplane import migrated
+    from controlplane.process import migrated
     from controlplane.up import database
 
     return database.prepare(options), migrated.hold_open()

@@ -4,7 +4,7 @@ import argparse
 
 import uvicorn
 
-from controlplane import env, private_files
+from controlplane.process import env, private_files
 from controlplane.web.protocol import BoundedProtocol
 
 MAX_WEBSOCKET_MESSAGE = 4096  # bytes; browsers send none

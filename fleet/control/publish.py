@@ -6,14 +6,15 @@ from collections.abc import Collection
 import redis
 from django.utils import timezone
 
-from fleet import ordered_write, selectors
+from fleet import selectors
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Hardware, hardware_of
 from fleet.kinds.option import build
 from fleet.models import Instance, Pool, State
-from fleet.ordered_write import Published
 from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import difference
+from fleet.redis import ordered_write
+from fleet.redis.ordered_write import Published
 from fleet.snapshot import desired_of_all, observed_of
 from fleet.spec.sections import slo_of
 from fleet.systems.prices import Prices

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from fleet import ordered_write
-from fleet.ordered_write import Published
+from fleet.redis import ordered_write
+from fleet.redis.ordered_write import Published
 
 
 @contextmanager

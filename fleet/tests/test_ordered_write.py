@@ -12,9 +12,10 @@ import redis
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from fleet import ordered_write, services
+from fleet import services
 from fleet.control.publish import publish_fleet, publish_step
 from fleet.models import Instance, Pool, PublicationOrder, State
+from fleet.redis import ordered_write
 from fleet.tests.interleaved import between_reading_and_writing
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.ordered import LARGEST_ORDER

@@ -5,12 +5,12 @@ from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.db import connections
 
-from controlplane import migrated
 from controlplane.accounts.models import ApiToken
 from controlplane.accounts.services import ensure_admin
 from controlplane.audit.models import AuditEntry
-from controlplane.env import BadSetting
 from controlplane.permissions import SCOPES, role_of
+from controlplane.process import migrated
+from controlplane.process.env import BadSetting
 from controlplane.testing import ApiCaller
 from controlplane.up import CannotStart
 from controlplane.up.database import prepare

@@ -16,9 +16,9 @@ from controlplane.policies import publication
 from controlplane.policies import services as policies
 from controlplane.policies.models import Policy
 from controlplane.policies.tests.conftest import edit
-from fleet import ordered_write
 from fleet.models import Pool
-from fleet.ordered_write import Published
+from fleet.redis import ordered_write
+from fleet.redis.ordered_write import Published
 from fleet.tries import RowsFailed
 from router.contract.redis import redis_keys
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import redis
 
-from controlplane import redis_server
+from controlplane.process import redis_server
 from controlplane.up.plan import celery
 from router.contract.redis import redis_keys
 from router.tests.values import loaded

@@ -11,9 +11,9 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
-from controlplane import private_files
 from controlplane.accounts.services import ensure_admin
 from controlplane.policies.services import ensure_default_policy, ensure_offload_policy
+from controlplane.process import private_files
 from controlplane.up import plan
 from controlplane.up.plan import Options, Surroundings
 

@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from controlplane import env, redis_server
+from controlplane.process import env, redis_server
 from controlplane.up import CannotStart, plan, preflight
 from controlplane.up.console import complain, say
 from controlplane.up.plan import Options, Surroundings

@@ -5,9 +5,9 @@ import pytest
 from controlplane.policies import publication, services
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, of_an_arm, published
 from controlplane.steps import STEPS
-from fleet import ordered_write
 from fleet.control.publish import publish_fleet
 from fleet.models import Pool
+from fleet.redis import ordered_write
 from fleet.tests.interleaved import between_reading_and_writing
 from fleet.tests.test_ordered_write import a_router_refuses
 from router.contract.redis import redis_keys

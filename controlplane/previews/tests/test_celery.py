@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import redis_server
+from controlplane.process import redis_server
 from controlplane.up.plan import celery
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from django.db import IntegrityError, connection, transaction
 
 from controlplane.schedule.lease import HELD_S, SILENT_S, Leadership, LeaseLost, limit_idle_transactions
 from controlplane.schedule.models import Lease
-from fleet import process_identity
+from fleet.jobs import process_identity
 from fleet.models import Node
 
 

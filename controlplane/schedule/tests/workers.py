@@ -11,7 +11,7 @@ from pathlib import Path
 
 import redis
 
-from controlplane import redis_server
+from controlplane.process import redis_server
 from controlplane.schedule import reports
 from controlplane.up.plan import celery
 

@@ -14,7 +14,8 @@ from controlplane.policies import services
 from controlplane.schedule import lease
 from controlplane.schedule.lease import Leadership
 from controlplane.schedule.models import Lease
-from fleet import jobs, ordered_write
+from fleet import jobs
+from fleet.redis import ordered_write
 
 TakeOut = Callable[[pytest.MonkeyPatch], None]
 

@@ -22,7 +22,7 @@ from django.db import connection, models
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from fleet import process_identity
+from fleet.jobs import process_identity
 from fleet.tries import Try
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = STATUSES = ("queued", "running", "done", "failed", "cancelled")
@@ -46,7 +46,7 @@ class Job(models.Model):
     sent_at = models.DateTimeField(default=timezone.now)  # when its task was last put on the queue
     started_at = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
-    worker = models.CharField(max_length=200, blank=True, default="", db_default="")  # fleet/process_identity.py
+    worker = models.CharField(max_length=200, blank=True, default="", db_default="")  # fleet/jobs/process_identity.py
     ended_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
