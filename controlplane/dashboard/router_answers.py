@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import httpx
 
 from controlplane.dashboard.frame.types import RouterAnswer
-from router.contract.addresses import ENGINES
-from router.contract.pinned_http import PinnedTransport
+from router.contract.net.addresses import ENGINES
+from router.contract.net.pinned_http import PinnedTransport
 from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.staleness import ROUTER_GONE_S
 

@@ -13,11 +13,11 @@ from django.utils import timezone
 
 from controlplane.audit.services import SYSTEM, Actor
 from controlplane.deliveries import selectors, stored_plan
+from controlplane.deliveries.going_live.rules import REFUSALS, Change, Refusal, Way, check, refusals, said
 from controlplane.deliveries.judge.look import Proposal
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell
 from controlplane.deliveries.plan import Full, Plan, Shadow
-from controlplane.deliveries.rules import REFUSALS, Change, Refusal, Way, check, refusals, said
 from controlplane.deliveries.states import FREEZE, SPLIT, By, Hold, State, What
 from controlplane.deliveries.timing import freezes, schedules
 from controlplane.policies import publication

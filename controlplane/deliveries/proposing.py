@@ -10,10 +10,10 @@ from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors
+from controlplane.deliveries.going_live.rules import Change, Way, check, open_conflict, record_emergency
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.moving import tell
 from controlplane.deliveries.plan import InvalidPlan, Plan, Start
-from controlplane.deliveries.rules import Change, Way, check, open_conflict, record_emergency
 from controlplane.deliveries.states import State
 from controlplane.deliveries.timing import schedules
 from controlplane.policies import selectors as policies

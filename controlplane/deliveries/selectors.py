@@ -5,7 +5,7 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
-from controlplane.deliveries import approvals
+from controlplane.deliveries.going_live import approvals
 from controlplane.deliveries.models import Delivery, Freeze
 from controlplane.deliveries.states import OPEN, State, What
 from controlplane.deliveries.timing import freezes

@@ -9,13 +9,8 @@ from django.db import IntegrityError, transaction
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.deliveries import selectors, stored_plan
-from controlplane.deliveries.judging import judge_step, stopped, tick
-from controlplane.deliveries.models import Approval, Delivery
-from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell, moved, tell
-from controlplane.deliveries.plan_reader import NUMBERS
-from controlplane.deliveries.proposing import check_plan, propose
-from controlplane.deliveries.rule_setting import set_rules, strictest
-from controlplane.deliveries.rules import (
+from controlplane.deliveries.going_live.rule_setting import set_rules, strictest
+from controlplane.deliveries.going_live.rules import (
     Change,
     Way,
     check,
@@ -25,6 +20,11 @@ from controlplane.deliveries.rules import (
     refusals,
     said,
 )
+from controlplane.deliveries.judging import judge_step, stopped, tick
+from controlplane.deliveries.models import Approval, Delivery
+from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell, moved, tell
+from controlplane.deliveries.plan_reader import NUMBERS
+from controlplane.deliveries.proposing import check_plan, propose
 from controlplane.deliveries.states import By, State, What
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services as drafts

@@ -8,9 +8,9 @@ from django.utils import timezone
 from msgspec import to_builtins
 
 from controlplane.audit.services import SYSTEM, Actor, record
-from controlplane.deliveries import joining
-from controlplane.deliveries.joining import Join, ServedPool
-from controlplane.deliveries.rules import said
+from controlplane.deliveries.going_live import joining
+from controlplane.deliveries.going_live.joining import Join, ServedPool
+from controlplane.deliveries.going_live.rules import said
 from controlplane.policies import served, versions
 from controlplane.policies.errors import RulesForbid
 from controlplane.policies.models import Policy

@@ -20,8 +20,8 @@ from controlplane.cli.tests.conftest import network  # noqa: F401  (a fixture)
 from controlplane.cli.weir import main as weir
 from controlplane.cli.weir.main import ACTIONS
 from controlplane.deliveries import services as deliveries
+from controlplane.deliveries.going_live.rules import ASKED, RULES, Way
 from controlplane.deliveries.models import Freeze
-from controlplane.deliveries.rules import ASKED, RULES, Way
 from controlplane.fleet_ops import actions
 from controlplane.notices.models import Channel, Notice
 from controlplane.policies import services as policies

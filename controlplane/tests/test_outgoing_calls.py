@@ -1,4 +1,4 @@
-"""Every connection that Weir makes passes router/contract/outgoing.py, which knows what its caller may reach."""
+"""Every connection that Weir makes passes router/contract/net/outgoing.py, which knows what its caller may reach."""
 
 import ast
 from pathlib import Path
@@ -14,7 +14,7 @@ VERBS = ("get", "post", "put", "patch", "delete", "head", "options", "request", 
 OF_HTTPX = {f"httpx.{verb}" for verb in VERBS}
 # Where they may stand, and why
 ALLOWED = {
-    "router/contract/outgoing.py": "the door itself",
+    "router/contract/net/outgoing.py": "the door itself",
     "router/serving/joining.py": "the router's own port",
     "controlplane/up/ready.py": "the ports of processes that `up` started",
     "controlplane/cli/weir/api.py": "the user's own machine, to the server that the user names",
@@ -47,7 +47,7 @@ def test_modules_open_connections_through_the_one_door():
         for line, name in openers(ast.parse(path.read_text())):
             found.setdefault(str(path.relative_to(ROOT)), []).append(f"{line}: {name}")
     others = {path: calls for path, calls in found.items() if path not in ALLOWED}
-    assert not others, f"{others}: call router.contract.outgoing.connect or use PinnedTransport"
+    assert not others, f"{others}: call router.contract.net.outgoing.connect or use PinnedTransport"
     assert not ALLOWED.keys() - found.keys(), "they open no connection any more: take them off the list"
 
 

@@ -23,8 +23,8 @@ from fleet.calibration.sweep import Sweep
 from fleet.calibration.traffic_fit import fit_traffic
 from fleet.counted import percent
 from fleet.kinds.kind import Kind
-from router.contract.addresses import ENGINES
-from router.contract.pinned_http import PinnedTransport
+from router.contract.net.addresses import ENGINES
+from router.contract.net.pinned_http import PinnedTransport
 from router.contract.redis.receipt import Receipt
 
 SILENCE_S = 60.0  # longest pause between two bytes

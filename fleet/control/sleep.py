@@ -15,8 +15,8 @@ import httpx
 from fleet import events
 from fleet.control.publish import publish_fleet
 from fleet.models import Instance, State
-from router.contract.addresses import ENGINES
-from router.contract.pinned_http import PinnedTransport
+from router.contract.net.addresses import ENGINES
+from router.contract.net.pinned_http import PinnedTransport
 
 TIMEOUT_S = 600.0  # of one call in all; weights are read from disk or move between GPU and host
 LARGEST = 4096  # bytes of an answer

@@ -13,9 +13,9 @@ from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, ROLES, role_of
 from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.wire import KvFacts, Wire
-from router.contract.addresses import ENGINES, literal, refusal
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
+from router.contract.net.addresses import ENGINES, literal, refusal
 
 METADATA_NAMES = ("metadata.google.internal", "metadata", "instance-data")
 _LEGACY_IPV4 = re.compile(r"[0-9a-fx.]*[0-9a-f]")
@@ -79,7 +79,7 @@ def _is_url(given: str) -> bool:
 
 def _is_metadata(host: str) -> bool:
     """Whether requests would go to the services of the host or its cloud. A name may resolve to them: each connection
-    is checked again (router/contract/outgoing.py)."""
+    is checked again (router/contract/net/outgoing.py)."""
     name = host.rstrip(".").lower()
     try:
         packed = socket.inet_aton(name) if _LEGACY_IPV4.fullmatch(name) else b""  # also 0xa9.254.1 and 2852039166

@@ -16,7 +16,7 @@ from fleet.kinds import KINDS
 from fleet.models import Instance, State
 from fleet.observe.scrape import advance_each, apply_move, record_of
 from fleet.plan.state import Health, Observation, next_move
-from router.contract.probe import NotAsked, ProbeError, Prober, Slow
+from router.contract.net.probe import NotAsked, ProbeError, Prober, Slow
 
 PROBE_S = 2.0
 # Out of routing after this long without an answer: remote probes are less reliable than the node's own.

@@ -12,7 +12,8 @@ from fleet.node import logs, process
 from fleet.observe import scrape
 from fleet.redis import connect
 from fleet.tests.world import World
-from router.contract import http_client, metrics_page, probe
+from router.contract import metrics_page
+from router.contract.net import http_client, probe
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.sample import InstanceSample
 from router.kv_events import batch, feed, inbox, sequence, sources

@@ -5,7 +5,7 @@ In a fixed pair (`kv.pair` of the decoder names its prefill instance, `kv.peer` 
 the engines know each other and the id is the same for both.
 """
 
-from router.contract.http_client import Headers
+from router.contract.net.http_client import Headers
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.first_token import Without, chunks, first_token

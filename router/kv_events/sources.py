@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from router.contract.addresses import ENGINES
 from router.contract.json_value import JsonObject
-from router.contract.outgoing import resolve
+from router.contract.net.addresses import ENGINES
+from router.contract.net.outgoing import resolve
 from router.upstream.errors import UpstreamError
 from router.upstream.fetch import get
 

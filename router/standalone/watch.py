@@ -10,7 +10,7 @@ import orjson
 from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.metrics_page import LARGEST
 from router.contract.models import Adapter, Alias, Models, Target
-from router.contract.probe import NotAsked, ProbeError, Prober, Slow
+from router.contract.net.probe import NotAsked, ProbeError, Prober, Slow
 from router.contract.redis.published import FleetValue, PublishedInstance
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 from router.pool.pool import Pool

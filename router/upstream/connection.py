@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from router.contract.http_client import MAX_HEAD, HttpClientProtocol
+from router.contract.net.http_client import MAX_HEAD, HttpClientProtocol
 from router.timers import Deadlines
 from router.upstream import host_liveness
 from router.upstream.errors import (

@@ -6,9 +6,9 @@ from functools import cached_property
 from math import inf
 from urllib.parse import urlsplit
 
-from router.contract.addresses import ENGINES
-from router.contract.exhaustion import is_exhausted
-from router.contract.outgoing import connect
+from router.contract.net.addresses import ENGINES
+from router.contract.net.exhaustion import is_exhausted
+from router.contract.net.outgoing import connect
 from router.timers import Deadlines
 from router.upstream.connection import Connection
 from router.upstream.errors import ConnectFailed, ConnectionBroken, RouterExhausted

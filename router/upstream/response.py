@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from router.contract.http_client import Headers
+from router.contract.net.http_client import Headers
 from router.upstream.connection import EventSink, Sink
 
 

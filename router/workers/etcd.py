@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from router.contract.addresses import ENGINES
+from router.contract.net.addresses import ENGINES
 from router.contract.redis.published import InstanceRole
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Registry:
         """Runs until cancelled."""
         import httpx  # imported only with an etcd: a quarter of the router's imports
 
-        from router.contract.pinned_http import PinnedTransport
+        from router.contract.net.pinned_http import PinnedTransport
 
         transport = PinnedTransport(ENGINES)
         async with httpx.AsyncClient(base_url=self.url, timeout=ANSWER_S, transport=transport) as client:

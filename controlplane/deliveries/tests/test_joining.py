@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from controlplane.audit.models import AuditEntry
 from controlplane.deliveries import services
-from controlplane.deliveries.joining import Join, ServedPool, joins
+from controlplane.deliveries.going_live.joining import Join, ServedPool, joins
 from controlplane.deliveries.models import Freeze
 from controlplane.deliveries.tests.conftest import ADA, OTTO, WHY, edit, plan, proposed
 from controlplane.fleet_ops import actions

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert
 
-from controlplane.deliveries import approvals
+from controlplane.deliveries.going_live import approvals
 from controlplane.deliveries.timing import freezes, schedules
 from controlplane.deliveries.timing.freezes import (
     HORIZON,

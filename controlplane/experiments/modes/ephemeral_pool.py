@@ -19,8 +19,8 @@ from fleet.kinds import KINDS
 from fleet.models import Instance, Pool, State
 from fleet.redis import connect, live_routers, values_of
 from fleet.tries import tries
-from router.contract.addresses import ENGINES
-from router.contract.pinned_http import PinnedTransport
+from router.contract.net.addresses import ENGINES
+from router.contract.net.pinned_http import PinnedTransport
 from router.contract.pools import of_experiment
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.published import FleetValue, PolicyValue

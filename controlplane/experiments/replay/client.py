@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from router.contract.addresses import ENGINES
-from router.contract.http_client import HttpClientProtocol
-from router.contract.outgoing import connect
+from router.contract.net.addresses import ENGINES
+from router.contract.net.http_client import HttpClientProtocol
+from router.contract.net.outgoing import connect
 
 KEEP_BYTES = 4_096  # at the end of a response: a stream's usage chunk or an error's JSON
 FIRST_TOKEN = b"data: {"  # a stream may begin with comments

@@ -2,7 +2,7 @@
 
 from django.conf import settings
 
-from router.contract.addresses import Reach
+from router.contract.net.addresses import Reach
 
 
 def reach() -> Reach:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from controlplane.notices.errors import InvalidInput, Unsendable
 from controlplane.notices.senders.addresses import reach
-from router.contract.outgoing import BeyondReach, resolve
+from router.contract.net.outgoing import BeyondReach, resolve
 
 # These post to any address (a webhook channel does that with a signature and bounds) or act on this machine.
 REFUSED = frozenset({"json", "xml", "form", "dbus", "glib", "gnome", "kde", "qt", "macosx", "windows", "syslog"})

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 from controlplane.notices.errors import InvalidInput
 from controlplane.notices.senders.addresses import reach
-from router.contract.addresses import literal, refusal
+from router.contract.net.addresses import literal, refusal
 
 URL_MAX = 2_000
 

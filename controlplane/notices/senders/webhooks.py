@@ -9,7 +9,7 @@ from controlplane.notices.errors import Unsendable
 from controlplane.notices.senders import signing
 from controlplane.notices.senders.addresses import reach
 from router.contract.json_value import JsonObject
-from router.contract.pinned_http import PinnedTransport
+from router.contract.net.pinned_http import PinnedTransport
 
 ANSWER_MAX = 64_000  # bytes of an answer that are read; its content is not used
 AGENT = "weir"

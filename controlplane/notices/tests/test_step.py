@@ -123,7 +123,7 @@ def test_a_private_address_is_never_connected_to(notice, receiver, settings) -> 
 
 def test_the_resolved_address_is_the_one_connected_to(notice, receiver, monkeypatch) -> None:
     """A name that changes its address after the check cannot lead elsewhere: it is looked up once."""
-    from router.contract import pinned_http
+    from router.contract.net import pinned_http
 
     asked = []
 

@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from router.contract.addresses import ENGINES, Reach, literal, refusal
+from router.contract.net.addresses import ENGINES, Reach, literal, refusal
 
 PUBLIC = Reach()
 SERVICES = [

@@ -6,11 +6,11 @@ import socket
 import httpx
 import pytest
 
-from router.contract import addresses
-from router.contract.addresses import ENGINES, Reach
-from router.contract.outgoing import BeyondReach, connect, resolve
-from router.contract.pinned_http import PinnedTransport
-from router.contract.probe import ConnectionRefused, Prober
+from router.contract.net import addresses
+from router.contract.net.addresses import ENGINES, Reach
+from router.contract.net.outgoing import BeyondReach, connect, resolve
+from router.contract.net.pinned_http import PinnedTransport
+from router.contract.net.probe import ConnectionRefused, Prober
 from router.kv_events.sources import NoEvents, discover
 from router.tests.engine import engine, reply
 
@@ -19,7 +19,7 @@ from router.tests.engine import engine, reply
 def local_is_a_cloud(monkeypatch):
     """As though names led to the metadata service."""
     monkeypatch.setattr(addresses, "is_own_service", lambda address: address.is_loopback)
-    from router.contract import outgoing
+    from router.contract.net import outgoing
 
     outgoing._refusal_of_literal.cache_clear()
     yield

@@ -7,7 +7,7 @@ import pytest
 
 from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.models import Alias, Target
-from router.contract.probe import NotAsked
+from router.contract.net.probe import NotAsked
 from router.serving.pools import Pools
 from router.standalone import watch as watching
 from router.standalone.files import Listed

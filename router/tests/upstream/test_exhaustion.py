@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from router.contract.exhaustion import is_exhausted
-from router.contract.probe import ConnectionRefused, NotAsked, Prober
+from router.contract.net.exhaustion import is_exhausted
+from router.contract.net.probe import ConnectionRefused, NotAsked, Prober
 from router.tests.http.test_own_errors import code_of
 
 

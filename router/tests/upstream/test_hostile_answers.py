@@ -9,7 +9,7 @@ import tracemalloc
 
 import pytest
 
-from router.contract.http_client import MAX_HEAD, MAX_HEADERS
+from router.contract.net.http_client import MAX_HEAD, MAX_HEADERS
 from router.pool.endpoint import MOST_REASONS
 from router.telemetry.prefix_metrics import indexes
 from router.tests.engine import events, reply, stream

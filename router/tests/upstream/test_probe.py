@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from router.contract.http_client import MAX_HEADERS
-from router.contract.probe import AnswerRefused, ConnectionRefused, Prober, Slow
+from router.contract.net.http_client import MAX_HEADERS
+from router.contract.net.probe import AnswerRefused, ConnectionRefused, Prober, Slow
 
 Serve = Callable[[Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]], Awaitable[str]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

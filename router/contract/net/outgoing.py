@@ -12,7 +12,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import TypeVar
 
-from router.contract.addresses import Reach, literal, refusal
+from router.contract.net.addresses import Reach, literal, refusal
 
 Made = TypeVar("Made", bound=asyncio.BaseProtocol)
 

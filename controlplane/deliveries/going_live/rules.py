@@ -16,7 +16,7 @@ from django.utils import timezone
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.deliveries import selectors, stored_plan
-from controlplane.deliveries.least_plan import evidence_missing, problems_of
+from controlplane.deliveries.going_live.least_plan import evidence_missing, problems_of
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.plan import Full, Plan
 from controlplane.notices.services import notify

@@ -13,10 +13,10 @@ import asyncio
 import ssl
 from urllib.parse import SplitResult, urlsplit
 
-from router.contract.addresses import ENGINES
-from router.contract.exhaustion import is_exhausted
-from router.contract.http_client import MAX_HEAD, HttpClientProtocol
-from router.contract.outgoing import connect
+from router.contract.net.addresses import ENGINES
+from router.contract.net.exhaustion import is_exhausted
+from router.contract.net.http_client import MAX_HEAD, HttpClientProtocol
+from router.contract.net.outgoing import connect
 
 
 class ProbeError(Exception):

@@ -2,8 +2,8 @@
 
 import httpx
 
-from router.contract.addresses import Reach
-from router.contract.outgoing import resolve
+from router.contract.net.addresses import Reach
+from router.contract.net.outgoing import resolve
 
 
 class PinnedTransport(httpx.AsyncHTTPTransport):

@@ -11,7 +11,15 @@ from datetime import datetime, timedelta
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
-from controlplane.deliveries.rules import Change, Refusal, Way, check_emergency, record_emergency, refusals, said
+from controlplane.deliveries.going_live.rules import (
+    Change,
+    Refusal,
+    Way,
+    check_emergency,
+    record_emergency,
+    refusals,
+    said,
+)
 from controlplane.notices.services import notify
 from controlplane.policies import selectors as policies
 from controlplane.policies import versions

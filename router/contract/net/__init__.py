@@ -1,0 +1,1 @@
+"""Connections to other processes: which addresses are allowed, names resolved once, HTTP clients."""
