@@ -132,7 +132,7 @@ def test_a_lost_worker_that_comes_back_does_not_end_the_job_of_its_successor(mak
 
 
 def ended_process() -> str:
-    code = "from fleet import process_identity; print(process_identity.own())"
+    code = "import runpy; print(runpy.run_path('fleet/jobs/process_identity.py')['own']())"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 

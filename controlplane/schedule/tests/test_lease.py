@@ -89,7 +89,7 @@ def test_a_lease_that_was_given_back_is_taken_at_the_next_look(first: Leadership
 
 
 def test_the_lease_of_a_process_that_is_gone_is_taken_at_the_next_look(first: Leadership, second: Leadership) -> None:
-    code = "from fleet import process_identity; print(process_identity.own())"
+    code = "import runpy; print(runpy.run_path('fleet/jobs/process_identity.py')['own']())"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     Lease.objects.update(process=ended)
     second.step()
