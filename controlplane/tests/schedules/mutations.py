@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from django.utils import timezone
 
-from controlplane.deliveries import states
 from controlplane.deliveries import services as deliveries
+from controlplane.deliveries import states
 from controlplane.deliveries.going_live import approvals, rules
 from controlplane.policies import services
 from controlplane.schedule import lease
