@@ -1,5 +1,9 @@
 """One instance: its engine, and its load as the router knows it."""
 
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Any
+
 from controlplane.twin.simulation.types import Use
 from fleet.engine.engine import Engine
 from fleet.engine.engine_model import EngineModel
@@ -12,6 +16,7 @@ class SimEndpoint:
     __slots__ = (
         "_samples",
         "_view",
+        "changes",
         "decodes",
         "due_s",
         "engine",
@@ -56,16 +61,13 @@ class SimEndpoint:
         self.waiting = 0
         self._samples: tuple[list[float], list[int], list[int], list[int]] = [], [], [], []  # as in Use
         self._view: InstanceState | None = None
+        self.changes: set[SimEndpoint] = set()  # of its fleet: those that changed since the router looked
 
     def fits(self, request: EngineRequest) -> bool:
         """Prompt and answer fit into the empty KV cache and the model's window."""
         tokens = request.prompt_tokens + request.output_tokens
         capacity = self.engine.pool.total * self.engine.limits.block_size
         return tokens <= capacity and (self.model.window is None or tokens <= self.model.window)
-
-    @property
-    def is_changed(self) -> bool:
-        return self._view is None
 
     def view(self) -> InstanceState:
         """This endpoint as the policy sees it; rebuilt after a change."""
@@ -91,33 +93,54 @@ class SimEndpoint:
     def sent(self, new_tokens: int) -> None:
         self.requests += 1
         self.prefill_tokens += new_tokens
-        self._view = None
+        self._touch()
 
     def began(self, new_tokens: int) -> None:
         """The first token of a request with this many new tokens."""
         self.prefill_tokens -= new_tokens
         self.decodes += 1
-        self._view = None
+        self._touch()
 
     def ended(self) -> None:
         """A request ended after its first token."""
         self.requests -= 1
         self.decodes -= 1
-        self._view = None
+        self._touch()
 
-    def sample(self, now: float) -> None:
-        """Read the engine's metrics."""
+    def _touch(self) -> None:
+        """Mark a change that the policy can see."""
+        self._view = None
+        self.changes.add(self)
+
+    @property
+    def is_settled(self) -> bool:
+        """Its metrics stay as they are until something happens to it."""
+        return self.due_s is None and self.model.tiers is None
+
+    def sample(self, now: float, number: int) -> None:
+        """Read the engine's metrics, for the sample of that number, from 0; those left out before are like the last."""
         engine = self.engine
         usage, waiting = round(engine.usage_at(now), 6), engine.waiting
         if usage != self.kv_usage or waiting != self.waiting:
-            self.kv_usage, self.waiting, self._view = usage, waiting, None
+            self.kv_usage, self.waiting = usage, waiting
+            self._touch()
         samples = self._samples
+        if len(samples[0]) < number:
+            self._repeat(number)
         samples[0].append(usage)
         samples[1].append(engine.running)
         samples[2].append(waiting)
         samples[3].append(engine.transferring)
 
-    def use(self) -> Use:
+    def _repeat(self, count: int) -> None:
+        """The last sample until there are so many."""
+        every: Iterable[list[Any]] = self._samples
+        for samples in every:
+            samples.extend(repeat(samples[-1] if samples else 0, count - len(samples)))
+
+    def use(self, count: int) -> Use:
+        """`count`: of the samples taken."""
+        self._repeat(count)
         usage, running, waiting, transferring = self._samples
         stats = self.engine.stats()
         moving = tuple(transferring)

@@ -29,7 +29,6 @@ class SimRouter:
         shadow: Policy | None,
         arms: Arms | None = None,
     ) -> None:
-        self._endpoints = endpoints
         self._index = index
         self._policy = policy
         self._arms = arms
@@ -39,6 +38,9 @@ class SimRouter:
         self._pace = Pace()
         self._rates = UNKNOWN
         self._fleet = FleetColumns(endpoint.view() for endpoint in endpoints)
+        self._changes: set[SimEndpoint] = set()
+        for endpoint in endpoints:
+            endpoint.changes = self._changes
         self.queue = AdmissionQueue()
         self.queue.shares = {name: policy[f"admission.share_{name}"] for name in CLASSES}
 
@@ -63,9 +65,9 @@ class SimRouter:
     def decide(self, call: SimCall, now: float) -> Decision:
         """Decide now; the shadow policy decides the same without effect."""
         request = self._request(call, now)
-        for endpoint in self._endpoints:
-            if endpoint.is_changed:
-                self._fleet.replace(endpoint.position, endpoint.view())
+        for endpoint in self._changes:
+            self._fleet.replace(endpoint.position, endpoint.view())
+        self._changes.clear()
         if self._shadow is not None:
             call.shadow = decide(request, self._fleet, self._shadow, call.draw)
         call.decision = decide(request, self._fleet, self.policy_of(call), call.draw)

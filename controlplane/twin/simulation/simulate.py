@@ -81,6 +81,8 @@ class _Run:
             SimEndpoint(name, position, model, self._chains.scaled(model), self._store)
             for position, (name, model) in enumerate(fleet.instances.items())
         ]
+        self._unsettled = dict.fromkeys(self._endpoints)  # only these are sampled: of many engines few are busy
+        self._samples = 0  # of each
         self._by_name = {endpoint.name: endpoint for endpoint in self._endpoints}
         index = index_of(self._endpoints, self._chains.block_size)
         self._sim_router = SimRouter(self._endpoints, index, policy, shadow, arms)
@@ -104,7 +106,8 @@ class _Run:
             self._now, _, call, given = heappop(heap)
             call(given)
         self._over.sort(key=lambda one: one.index)
-        use, left_out = {endpoint.name: endpoint.use() for endpoint in self._endpoints}, tuple(self._not_modelled)
+        use = {endpoint.name: endpoint.use(self._samples) for endpoint in self._endpoints}
+        left_out = tuple(self._not_modelled)
         store = self._store.stats() if self._store is not None else None
         return TwinOutcome(tuple(self._over), use, self._ended_s, left_out, store)
 
@@ -188,6 +191,7 @@ class _Run:
             self._prefill(call, call.handover)
             if transfers.together:
                 self._transfers.ask(call.handover, self._now)
+                self._unsettled[endpoint] = None
             return
         if decision.prefill:
             self._not_modelled[OFFLOADS] = None
@@ -214,6 +218,7 @@ class _Run:
 
     def _schedule(self, endpoint: SimEndpoint) -> None:
         """Schedule the engine's next event after a change."""
+        self._unsettled[endpoint] = None
         due_s = endpoint.engine.next_turn_s()
         if due_s is not None and due_s < self._now:
             due_s = self._now
@@ -293,8 +298,10 @@ class _Run:
             self._sim_router.moved(handover, self._now)
 
     def _sample(self, _: None) -> None:
-        for endpoint in self._endpoints:
-            endpoint.sample(self._now)
+        for endpoint in self._unsettled:
+            endpoint.sample(self._now, self._samples)
+        self._samples += 1
+        self._unsettled = dict.fromkeys(endpoint for endpoint in self._unsettled if not endpoint.is_settled)
         self._post(self._now + SAMPLED_EVERY_S, self._sample, None)
 
     def _post(self, at: float, call: Callable[[Any], None], given: Any) -> None:

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.traces.types import TraceRequest
+from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.tests.builders import asks, fleet, play, policy
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.engine.engine_model import TransferModel
@@ -83,6 +85,20 @@ def test_nothing_begins_before_its_time(plan: Any, way: Any) -> None:
 def test_the_same_arguments_give_the_same_outcome(plan: Any, way: Any, seed: int) -> None:
     requests, options = trace(plan), given_of(way)
     assert play(requests, seed=seed, **options) == play(requests, seed=seed, **options)
+
+
+@settings(max_examples=40, deadline=None)
+@given(plans, ways, st.booleans())
+def test_engines_that_are_not_sampled_would_say_what_they_said_last(plan: Any, way: Any, offloads: bool) -> None:
+    requests, options = trace(plan), given_of(way)
+    if offloads:
+        moved = TransferModel(bytes_per_token=1e5, hold_s=0.7)
+        options["fleet"] = fleet(3, kv_blocks=way["kv_blocks"], transfers=moved, connector="nixl")
+        options["policy"] = policy("adaptive_offload", classes__heavy_new_tokens=2_000, classes__warm_new_tokens=100)
+    few = play(requests, **options)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SimEndpoint, "is_settled", False)
+        assert play(requests, **options) == few
 
 
 @settings(max_examples=40, deadline=None)
