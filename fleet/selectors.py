@@ -3,18 +3,43 @@
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from fleet.engine.law import law_from
+from fleet.jobs import DONE
 from fleet.kinds import KINDS
+from fleet.kinds.kind import Launch
 from fleet.kinds.option import build
 from fleet.kinds.sim_store import SIM_STORE
-from fleet.models import DesiredState, Fleet, Instance, InstanceEvent, Pool, State
+from fleet.models import Calibration, DesiredState, Fleet, Instance, InstanceEvent, Pool, State
 from fleet.node import logs
-from fleet.snapshot import scale_of
+from fleet.snapshot import pool_spec, scale_of
+from fleet.spec.fleet_spec import config_hash
 from fleet.systems.prices import Prices
 
 
 def pools(include_ephemeral: bool = False) -> QuerySet[Pool]:
     found = Pool.objects.filter(removed=False)
     return found if include_ephemeral else found.filter(ephemeral_owner="")
+
+
+def calibration_of(pool: Pool) -> Calibration | None:
+    """The newest calibration of the pool's kind, model and settings, else the newest with any settings."""
+    found = Calibration.objects.filter(pool=pool.name, kind=pool.kind, model=pool.model, status=DONE)
+    return found.filter(config_hash=config_hash(pool_spec(pool))).first() or found.first()
+
+
+def context_cost(pool: Pool) -> float:
+    """`Law.context_cost` of the pool's engines: as measured, else as their kind knows it; 0: not known."""
+    kind = KINDS.get(pool.kind)
+    measured = calibration_of(pool) if kind is not None and not kind.simulated else None
+    if measured is not None:
+        return law_from(measured.constants).context_cost
+    if kind is None or kind.twin_model is None:
+        return 0.0
+    launch = Launch(f"{pool.name}-0", pool.model, "127.0.0.1", dict.fromkeys(kind.ports, 0), "python", 0)
+    try:
+        return kind.twin_model(build(kind.spec, pool.engine), launch).engine.law.context_cost
+    except LookupError:  # options or a model that are no longer known: routing goes on
+        return 0.0
 
 
 def store_pool() -> str:

@@ -11,9 +11,10 @@ from controlplane.twin import expected_error
 from controlplane.twin.expected_error import ExpectedError
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
-from fleet.calibration.describe import API, TOKENIZING, law_of
+from fleet.calibration.describe import API, TOKENIZING
 from fleet.counted import percent
 from fleet.engine.engine_model import EngineModel, TransferLink
+from fleet.engine.law import law_from
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM, Limits
@@ -172,7 +173,7 @@ def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> Engine
     kv = kind.twin_kv(spec, launch)
     sizes = limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]
     return EngineModel(
-        law=law_of(row.constants),
+        law=law_from(row.constants),
         kv_blocks=limits["kv_blocks"],
         limits=Limits(*sizes, batching, async_scheduling=is_async),
         api_s=row.constants[API],

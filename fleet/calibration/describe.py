@@ -8,7 +8,7 @@ from msgspec import convert
 from fleet.calibration.fit import tpot_s, ttft_s
 from fleet.calibration.point import CalibrationPoint
 from fleet.counted import percent
-from fleet.engine.law import Law
+from fleet.engine.law import Law, law_from
 
 API, TOKENIZING = "api_s", "api_s_per_token"  # constants that are not part of the law
 
@@ -24,10 +24,6 @@ class FittedLoad:
     ttft_fitted_ms: float | None
     tpot_ms: float | None
     tpot_fitted_ms: float | None
-
-
-def law_of(constants: Mapping[str, float]) -> Law:
-    return Law(**{name: value for name, value in constants.items() if name not in (API, TOKENIZING)})
 
 
 def describe_constants(constants: Mapping[str, float]) -> list[tuple[str, str]]:
@@ -57,7 +53,7 @@ def describe_held_out(errors: Mapping[str, float | None]) -> list[tuple[str, str
 
 def fitted_loads(points: Iterable[object], constants: Mapping[str, float], chunk_tokens: int) -> list[FittedLoad]:
     """`points` and `constants` as stored; `chunk_tokens`: the engine's max_num_batched_tokens."""
-    law = law_of(constants)
+    law = law_from(constants)
     return [_load(convert(values, CalibrationPoint), law, constants[API], chunk_tokens) for values in points]
 
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from fleet.jobs import DONE
 from fleet.kinds import KINDS
 from fleet.models import Calibration, Pool
+from fleet.selectors import calibration_of
 from fleet.snapshot import pool_spec
 from fleet.spec.fleet_spec import config_hash
 
@@ -21,10 +22,7 @@ def last_asked(instance_name: str) -> Calibration | None:
     return Calibration.objects.filter(instance=instance_name).first()
 
 
-def of_pool(pool: Pool) -> Calibration | None:
-    """The newest calibration of the pool's kind, model and settings, else the newest with any settings."""
-    found = Calibration.objects.filter(pool=pool.name, kind=pool.kind, model=pool.model, status=DONE)
-    return found.filter(config_hash=config_hash(pool_spec(pool))).first() or found.first()
+of_pool = calibration_of
 
 
 def stale(calibration: Calibration, pool: Pool | None, now: datetime) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import redis
 from django.db import IntegrityError, transaction
 
 from fleet import events, jobs, selectors
-from fleet.calibration.describe import API, TOKENIZING, law_of
+from fleet.calibration.describe import API, TOKENIZING
 from fleet.calibration.fit import TooFewPoints
 from fleet.calibration.limits import NoCache
 from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure, measure_traffic
@@ -23,6 +23,7 @@ from fleet.calibration.replayed import EngineConstants
 from fleet.calibration.streamed_request import RequestFailed
 from fleet.calibration.traffic_fit import TooFewRequests
 from fleet.counted import percent
+from fleet.engine.law import law_from
 from fleet.kinds import KINDS
 from fleet.models import Calibration, Instance, State
 from fleet.services import NotPossible
@@ -123,7 +124,7 @@ def _starts(row: Calibration) -> list[EngineConstants]:
     if before is None:
         return []
     known = before.constants
-    return [EngineConstants(law_of(known), known[API], known.get(TOKENIZING, 0.0))]
+    return [EngineConstants(law_from(known), known[API], known.get(TOKENIZING, 0.0))]
 
 
 def _beside(measuring: Coroutine[Any, Any, Calibrated], beat: Callable[[], None]) -> Calibrated:

@@ -81,6 +81,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
         at=0.0,
         halted=pool.halted,
         slo=_slo(pool),
+        context_cost=selectors.context_cost(pool),
         instances=instances,
     )
 

@@ -12,7 +12,8 @@ All times in seconds. The terms and the constants in profiles.py were fitted tog
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from fleet.engine.profiles import Profile
@@ -42,6 +43,12 @@ class Law:
     experts_s: float = 0.0  # one read of all experts
     expert_share: float = 0.0  # 0–1 share of the experts that one token uses
     decode_s: float = 0.0  # per decoding sequence, besides its arithmetic
+
+    @property
+    def context_cost(self) -> float:
+        """What a decode step pays to read one token of context, in tokens of prefill; 0: prompts cost nothing."""
+        prefill_s = self.compute_s_per_token + self.allreduce_s_per_token
+        return self.kv_s_per_token / prefill_s if prefill_s else 0.0
 
     def linear_s(self, tokens: int) -> float:
         """[(2·P·N/(tp·F·e_gemm))^4 + (W/(BW·e_w))^4]^(1/4): arithmetic or reading the weights."""
@@ -73,6 +80,11 @@ class Law:
             n = min(chunk, new_tokens - start)
             total += self.step_s(n, chunk_pairs(n, cached_tokens + start), 0, 0)
         return total
+
+
+def law_from(constants: Mapping[str, float]) -> Law:
+    """From its constants by name, among others: as a calibration stores them."""
+    return Law(**{field.name: constants[field.name] for field in fields(Law) if field.name in constants})
 
 
 def chunk_pairs(new_tokens: int, before: int) -> float:

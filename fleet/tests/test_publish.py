@@ -5,7 +5,9 @@ import redis
 
 from fleet import services
 from fleet.control.publish import publish_step
-from fleet.models import Pool
+from fleet.jobs import DONE
+from fleet.models import Calibration, Pool
+from fleet.selectors import context_cost
 from fleet.tests.world import document
 from router.contract.redis import redis_keys
 from router.tests.values import loaded
@@ -37,3 +39,32 @@ def test_a_key_of_another_type_is_replaced(pool: Pool, live_redis: redis.Redis, 
     assert publish_step() == ["p"]
     assert loaded(live_redis.get(KEY))["model"] == "m"
     assert live_redis.smembers(redis_keys.POOLS) == {b"p"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "cost"),
+    [
+        ({"gpu": "h100_sxm", "model_profile": "Qwen3-32B", "tp": 2}, 0.34 / 345),
+        ({"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B"}, 0.86 / 345),
+    ],
+)
+def test_a_pool_says_what_context_costs_its_engines(engine: dict[str, object], cost: float) -> None:
+    assert context_cost(Pool(name="p", kind="sim", model="m", engine=engine)) == pytest.approx(cost, rel=0.02)
+
+
+def test_a_measured_law_comes_before_the_one_of_the_kind(db: None) -> None:
+    pool = Pool(name="p", kind="vllm", model="m", engine={})
+    assert context_cost(pool) == 0.0
+    names = ("fixed_s", "weights_s", "attention_s_per_pair", "api_s")
+    constants = dict.fromkeys(names, 0.0) | {
+        "compute_s_per_token": 4e-5,
+        "allreduce_s_per_token": 1e-5,
+        "kv_s_per_token": 1e-7,
+    }
+    Calibration.objects.create(pool="p", kind="vllm", model="m", status=DONE, constants=constants, seconds=60)
+    assert context_cost(pool) == pytest.approx(0.002)
+
+
+@pytest.mark.parametrize("pool", [{"kind": "gone"}, {"kind": "sim", "engine": {"model_profile": "gone"}}])
+def test_a_law_that_is_not_known_stops_no_routing(pool: dict[str, object]) -> None:
+    assert context_cost(Pool(name="p", model="m", **pool)) == 0.0

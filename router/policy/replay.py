@@ -10,7 +10,7 @@ from router.policy.types import Candidate, Decision, InstanceState, Policy, Rate
 if TYPE_CHECKING:
     from router.contract.redis.receipt import Receipt
 
-RATES = len(fields(Rates))  # older receipts have one more, always 0
+RATES = len(fields(Rates))  # older receipts have four, or a fifth that is always 0
 
 
 class NotReplayable(ValueError):

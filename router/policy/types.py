@@ -21,6 +21,7 @@ class Rates:
     kv_bytes_per_token: float = 0.0
     transfer_bytes_per_s: float = 0.0  # of one KV transfer between instances, under the present load
     transfer_setup_s: float = 0.0  # t0: of a transfer, however small
+    context_cost: float = 0.0  # of the engines' law: a decode step reads a context of one token / prefill of one token
 
 
 UNKNOWN = Rates()

@@ -1,5 +1,6 @@
 """A pool: its policy, its instances, and what was learned about prompts and sessions."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from random import random
 from time import perf_counter
@@ -10,7 +11,7 @@ from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 from router.policy.decide import decide
 from router.policy.schema import document
 from router.policy.serves import able
-from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RequestClass, RoutingRequest
+from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, Rates, RequestClass, RoutingRequest
 from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
 from router.pool.endpoint import Endpoint, Lease
@@ -57,7 +58,7 @@ class Pool:
         self.queue = AdmissionQueue()
         self.queue.shares = _shares(self.policy)
         self.tokens = TokenRatio()
-        self.rates = UNKNOWN  # measured (router/telemetry/rates.py)
+        self.rates = self._measured = UNKNOWN  # measured: by router/telemetry/rates.py; the rest comes with the fleet
         self.turn = 0
 
     def adapter(self, model: str) -> str:
@@ -142,6 +143,8 @@ class Pool:
     def take_fleet(self, value: FleetValue) -> None:
         """Replace the instances. Those that restarted or left lose their connections and index entries."""
         self.fleet_at, self.published, self.model = value.at, value.instances, value.model
+        if value.context_cost != self.rates.context_cost:
+            self.rates = dataclasses.replace(self.rates, context_cost=value.context_cost)
         self.amend_again()
 
     def amend_again(self) -> None:
@@ -180,6 +183,11 @@ class Pool:
         began = perf_counter()
         self.queue.began(began)
         return endpoint.lease(tokens, lambda: self.queue.ended(perf_counter(), began))
+
+    def measured(self, rates: Rates) -> None:
+        """Take the rates as measured by now; what the fleet said of the engines' law stays."""
+        if rates is not self._measured:
+            self._measured, self.rates = rates, dataclasses.replace(rates, context_cost=self.rates.context_cost)
 
     def limit_index(self) -> None:
         """An instance holds no more chunks than its KV cache."""

@@ -81,7 +81,7 @@ class Recorder:
             self.decisions[pool, decision.instance, decision.rule] += 1
         self._ended_in_delivery(call)
         if pool:
-            call.pool.rates = self.estimates[pool].ended(call)
+            call.pool.measured(self.estimates[pool].ended(call))
         if outcome.offload is not None:
             self.offloads[pool, outcome.offload.connector, outcome.offload.outcome or "cancelled"] += 1
         if outcome.code:

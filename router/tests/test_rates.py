@@ -2,6 +2,8 @@
 
 import pytest
 
+from router.contract.redis.published import FleetValue
+from router.policy.types import Rates
 from router.pool.pace import FORGET, PROMPTS, LinearFit
 from router.pool.pool import Pool
 from router.request.call import Call
@@ -111,3 +113,12 @@ def test_what_did_not_move_tells_nothing_of_transfers(outcome: str) -> None:
     seen = RateEstimates()
     seen.ended(moved(1_000_000, 0.1, outcome))
     assert seen.rates.transfer_bytes_per_s == 0
+
+
+def test_what_the_fleet_says_of_context_stays_beside_what_is_measured() -> None:
+    pool = Pool("demo")
+    pool.take_fleet(FleetValue(pool="demo", model="m", at=1.0, instances=(), context_cost=0.002))
+    pool.measured(Rates(20_000.0, 100.0))
+    assert pool.rates == Rates(20_000.0, 100.0, context_cost=0.002)
+    pool.take_fleet(FleetValue(pool="demo", model="m", at=2.0, instances=(), context_cost=0.001))
+    assert pool.rates == Rates(20_000.0, 100.0, context_cost=0.001)

@@ -10,9 +10,8 @@ from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.tests.builders import asks, policy
 from fleet.calibration import services
-from fleet.calibration.describe import law_of as law_of_constants
 from fleet.engine import profiles
-from fleet.engine.law import law_of
+from fleet.engine.law import law_from, law_of
 from fleet.engine.scheduler import Limits
 from fleet.models import Calibration, DesiredState, Instance, Pool
 from fleet.tests.calibration.rows import age, instance, measure_well
@@ -154,7 +153,7 @@ def test_a_pool_of_real_engines_computes_as_one_of_them_was_measured(calibrated:
         r"calibrated on chat-0 on \d{4}-\d\d-\d\d \d\d:\d\d UTC, error \d % TTFT, \d % TPOT, n = 48", made.about
     )
     assert made.cautions == ()
-    assert (model.law, model.api_s) == (law_of_constants(row.constants), row.constants["api_s"])
+    assert (model.law, model.api_s) == (law_from(row.constants), row.constants["api_s"])
     assert (model.kv_blocks, model.limits, model.window) == (1024, Limits(32, 128, 8192), 16_384)
     assert (model.kv_events, model.role, model.connector) == (True, "both", "")
 

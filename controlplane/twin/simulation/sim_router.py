@@ -1,6 +1,8 @@
 """The router in the twin: its sessions, prefix index and load, and its own `decide`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
 
 from controlplane.twin.simulation.call import Handover, SimCall
 from controlplane.twin.simulation.index import Index
@@ -36,7 +38,9 @@ class SimRouter:
         self._ttl_s: int = policy["affinity.ttl_s"]
         self._affinity = Affinity()
         self._pace = Pace()
-        self._rates = UNKNOWN
+        costs = [endpoint.model.law.context_cost for endpoint in endpoints]
+        self._context_cost = fmean(costs) if costs else 0.0
+        self._rates = replace(UNKNOWN, context_cost=self._context_cost)
         self._fleet = FleetColumns(endpoint.view() for endpoint in endpoints)
         self._changes: set[SimEndpoint] = set()
         for endpoint in endpoints:
@@ -99,7 +103,10 @@ class SimRouter:
         """The first token of an answer, maybe after a KV transfer."""
         if handover.size:
             self._pace.transfer(handover.size, now - handover.sent_s)
-            self._rates = self._pace.rates(handover.transfers.bytes_per_token)
+            self._measured(handover.transfers.bytes_per_token)
+
+    def _measured(self, bytes_per_token: float) -> None:
+        self._rates = replace(self._pace.rates(bytes_per_token), context_cost=self._context_cost)
 
     def answered(self, call: SimCall, endpoint: SimEndpoint, work: Work) -> None:
         """Learn from the answer's `usage` and times."""
@@ -107,7 +114,7 @@ class SimRouter:
         if call.alone and self._pace.prefill(
             request.input_tokens - work.cached_tokens, work.first_token_s - call.sent_s
         ):
-            self._rates = self._pace.rates(self._rates.kv_bytes_per_token)
+            self._measured(self._rates.kv_bytes_per_token)
         if call.session is not None:
             self._affinity.answered(call.session, request.input_tokens + request.output_tokens)
         self._index.answered(call, endpoint.name, work)

@@ -134,4 +134,5 @@ class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     at: UnixTime
     halted: str = ""  # why a change of its configuration stopped
     slo: dict[str, float] = {}  # TTFT p90 in ms, by class
+    context_cost: float = 0.0  # Rates.context_cost in router/policy/types.py; 0: the engines' law is not known
     instances: tuple[PublishedInstance, ...]

@@ -33,7 +33,7 @@ def prefiller(view: View, decoder: InstanceState) -> tuple[InstanceState | None,
 def prefiller_in_turn(view: View, decoder: InstanceState) -> tuple[InstanceState | None, str]:
     """Like `prefiller`, but round robin, whatever the instances' work."""
     whole = view if view.instances is view.fleet else view.of(view.fleet)
-    able = [position for position, one in enumerate(_able(whole, decoder)) if one]
+    able = [position for position, one in enumerate(able_to_prefill(whole, decoder)) if one]
     if not able:
         return None, _alone(decoder)
     turn = view.request.turn
@@ -54,14 +54,16 @@ def _connected(view: View, decoder: InstanceState) -> tuple[View, list[float]]:
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     fleet = whole.instances
     if decoder.pair or doubtful(fleet, view.policy) or fleet.connector.count(decoder.connector) < len(fleet):
-        able = _able(whole, decoder)
+        able = able_to_prefill(whole, decoder)
         return whole, [work if one else inf for work, one in zip(whole.work, able, strict=True)]
     scores = whole.work.copy()
     scores[fleet.position(decoder.id) or 0] = inf
     return whole, scores
 
 
-def _able(view: View, decoder: InstanceState) -> list[bool]:
+def able_to_prefill(view: View, decoder: InstanceState) -> list[bool]:
+    """Of each instance, whether it can compute the prompt for the decoder; those with a full KV cache only if no other
+    can."""
     limit = view.policy["admission.max_inflight_per_instance"]
     able = [sends_to(one, decoder) and prefills(one, limit) for one in view.instances]
     below_limit = [

@@ -29,7 +29,7 @@ def _judge(view: View, decoder: InstanceState, helper: InstanceState) -> tuple[b
     free = (1 - decoder.kv_usage) * decoder.kv_tokens
     if decoder.kv_tokens and free < view.request.prompt_tokens:
         return False, f"no offload: {decoder.id} has KV room for {free:,.0f} of {view.request.prompt_tokens:,} tokens"
-    rates = _assumed(view)
+    rates = assumed_rates(view)
     if not (rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s):
         return False, f"no offload: {_unknown(rates)} is not known yet"
     balance = _balance(view, decoder, helper, rates)
@@ -62,7 +62,7 @@ def _balance(view: View, decoder: InstanceState, helper: InstanceState, rates: R
     return OffloadGain(stalled / rate, before / rate, rates.transfer_setup_s + moved_s)
 
 
-def _assumed(view: View) -> Rates:
+def assumed_rates(view: View) -> Rates:
     """What was measured, else what the policy assumes, so that a first transfer can be measured at all."""
     rates, policy = view.request.rates, view.policy
     return Rates(

@@ -12,7 +12,7 @@ from router.policy.view import Pick, View, least
 def rank(view: View) -> Pick:
     """cost = n + n·(L − n/2)/L_eq; load_i = PP_i + cost_i. The session's instance when it holds more than half of the
     history and load_i/rate ≤ slack · (base + per_1k · L/1000), or no instance meets that; else argmin load_i · R_i."""
-    loads = list(map(add, view.instances.prefill_tokens, _costs(view)))
+    loads = list(map(add, view.instances.prefill_tokens, prefill_costs(view)))
     home = view.instances.position(view.request.bound_to)
     if home is not None:
         stays, why = _stays(view, loads, home)
@@ -25,12 +25,17 @@ def rank(view: View) -> Pick:
     return _least_product(view, loads, reasons)
 
 
-def _costs(view: View) -> list[float]:
-    """Costs in tokens: attention makes a new token dearer with its context; at L_eq it doubles the cost."""
-    prompt, equal = view.request.prompt_tokens, view.policy["strategy.equal_cost_tokens"]
+def prefill_costs(view: View) -> list[float]:
+    """w_i, in tokens."""
     # Of many instances only a few hold something else of the prompt than the others do.
-    costs = {new: new + new * (prompt - new / 2) / equal for new in set(view.new)}
+    costs = {new: prefill_cost(view, new) for new in set(view.new)}
     return [costs[new] for new in view.new]
+
+
+def prefill_cost(view: View, new: int) -> float:
+    """In tokens: attention makes a new token dearer with its context; at L_eq it doubles the cost."""
+    equal: int = view.policy["strategy.equal_cost_tokens"]
+    return new + new * (view.request.prompt_tokens - new / 2) / equal
 
 
 def _stays(view: View, loads: list[float], home: int) -> tuple[bool, str]:

@@ -1,0 +1,172 @@
+"""The least price: what a request waits for on an instance, and what the others there wait for because of it.
+
+Everything is in tokens of prefill, so that no rate needs to be known, only two ratios of the engines' step-time law:
+how much dearer attention makes a token, and how much of a prefill token it costs a decode step to read a token of
+context. docs/policies.md derives each term.
+"""
+
+from collections.abc import Sequence
+from math import inf
+
+from router.policy.rules.classify import class_by_cache
+from router.policy.rules.offload import able_to_prefill
+from router.policy.schema.parameter import Parameter
+from router.policy.strategies.conditional_offload import ASSUMED_KV, ASSUMED_TRANSFER, assumed_rates
+from router.policy.strategies.smetric import EQUAL_COST_TOKENS, prefill_cost, prefill_costs
+from router.policy.strategies.strategy import Strategy
+from router.policy.types import InstanceState, Rates
+from router.policy.value import replace
+from router.policy.view import Pick, View, least
+
+CONTEXT_COST = 0.001  # of engines whose law is not known; Qwen3-32B on two H100 has 0.00098, Llama-3.1-8B on one 0.0025
+
+Helpers = Sequence[InstanceState | None]  # of each instance, the one that computes the prompt if it is another
+
+
+def rank(view: View) -> Pick:
+    """argmin PP_i + w_i + a·[R_i·w_i + c·(R_i·L + u_i·KV_i + PP_i)], ties by R_i. An offload from p to d has the same
+    terms, those of the prefill on p and those of the decode on d, and its transfer."""
+    prices = _Prices(view)
+    scores, helpers = prices.offloaded(prices.colocated())
+    position = least(view, scores, lambda: view.instances.running)
+    instance, helper = view.instances[position], helpers[position] if helpers else None
+    reasons = (f"least price: {scores[position]:,.0f} tokens of prefill", *prices.terms(position, helper))
+    return Pick(instance, class_by_cache(view), "least_price", reasons, view.instances, scores, helper)
+
+
+class _Prices:
+    """Of one request."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        policy, fleet = view.policy, view.instances
+        self.costs = prefill_costs(view)
+        queued = fleet.prefill_tokens
+        if "decode" in fleet.role:  # what computes no prompt at all says nothing about how many wait for one
+            queued = [tokens for role, tokens in zip(fleet.role, queued, strict=True) if role != "decode"] or [0]
+        self.free, self.of = queued.count(0), len(queued)
+        # Decodes advance only while no prompt is computed: where one mostly is, a stall takes more of their time.
+        self.stall = min(1.0, policy["strategy.stall_weight"] * self.of / self.free) if self.free else 1.0
+        self.context: float = policy["strategy.answer_tokens"] * (view.request.rates.context_cost or CONTEXT_COST)
+
+    def colocated(self) -> list[float]:
+        """Infinite where no prompt is computed."""
+        fleet, stall, context = self.view.instances, self.stall, self.stall * self.context
+        beside = context * self.view.request.prompt_tokens
+        # Every instance at each decision: the terms are ordered for speed.
+        columns = zip(fleet.prefill_tokens, self.costs, fleet.running, fleet.column(_context), strict=True)
+        prices = [
+            queued + cost + requests * (stall * cost + beside) + context * held
+            for queued, cost, requests, held in columns
+        ]
+        if "decode" not in fleet.role:
+            return prices
+        return [inf if role == "decode" else price for role, price in zip(fleet.role, prices, strict=True)]
+
+    def offloaded(self, colocated: list[float]) -> tuple[list[float], Helpers]:
+        """The prices with those of offloads where they are less; no helpers where nothing may be offloaded."""
+        view, rates = self.view, assumed_rates(self.view)
+        known = rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s
+        optional = known and not view.request.indivisible and class_by_cache(view) == "heavy"
+        if not optional and "decode" not in view.instances.role:
+            return colocated, ()
+        helpers: list[InstanceState | None] = [None] * len(colocated)
+        senders: dict[tuple[str, str], tuple[InstanceState | None, float]] = {}
+        for position, decoder in enumerate(view.instances):
+            if not decoder.connector or (decoder.role != "decode" and not optional):
+                continue
+            group = decoder.connector, decoder.pair
+            if group not in senders:
+                senders[group] = self._sender(decoder)
+            helper, price = senders[group]
+            price += self._beside(decoder) + self._transfer(position, rates)
+            # Where the decoder is the cheapest to prefill, too, nothing has to move.
+            if helper is not None and helper.id != decoder.id and price < colocated[position]:
+                colocated[position], helpers[position] = price, helper
+        return colocated, helpers
+
+    def _sender(self, decoder: InstanceState) -> tuple[InstanceState | None, float]:
+        """The cheapest to compute the prompt for the decoder, itself included, and the price of that."""
+        whole = self.view.of(self.view.fleet)
+        able = able_to_prefill(whole, replace(decoder, id=""))
+        prices = [
+            self._prefill(one, prefill_cost(whole, new)) if can else inf
+            for one, new, can in zip(whole.instances, whole.new, able, strict=True)
+        ]
+        position = least(whole, prices, lambda: whole.instances.running)
+        return (None, inf) if prices[position] == inf else (whole.instances[position], prices[position])
+
+    def _prefill(self, instance: InstanceState, cost: float) -> float:
+        return instance.prefill_tokens + cost + self.stall * _stalled(instance) * cost
+
+    def _beside(self, instance: InstanceState) -> float:
+        beside = instance.running * self.view.request.prompt_tokens + _context(instance)
+        return self.stall * self.context * beside
+
+    def _transfer(self, position: int, rates: Rates) -> float:
+        """0 where it is not known yet: an offload that the roles demand has it on every way."""
+        if not rates.transfer_bytes_per_s:
+            return 0.0
+        moved_s = self.view.new[position] * rates.kv_bytes_per_token / rates.transfer_bytes_per_s
+        return rates.prefill_tokens_per_s * (rates.transfer_setup_s + moved_s)
+
+    def terms(self, position: int, helper: InstanceState | None) -> tuple[str, ...]:
+        view, decoder = self.view, self.view.instances[position]
+        instance = helper or decoder
+        new = view.request.prompt_tokens - view.cached_on(instance)
+        cost, stalled = prefill_cost(view, new), _stalled(instance)
+        moved = "" if helper is None else f", {self._transfer(position, assumed_rates(view)):,.0f} for the transfer"
+        return (
+            f"its own wait on {instance.id}: {instance.prefill_tokens:,} queued, {cost:,.0f} for {new:,} new{moved}",
+            f"a prefill stalls {stalled} requests: {self.stall:.2f} · {stalled * cost:,.0f}",
+            f"decoding beside {decoder.running} requests and {_context(decoder):,.0f} tokens of context: "
+            f"{self._beside(decoder):,.0f}",
+            f"a stall weighs {self.stall:.2f}: {self.free} of {self.of} compute no prompt",
+        )
+
+
+def _context(instance: InstanceState) -> float:
+    """u_i·KV_i + PP_i: tokens that decodes read there, now and once what is queued has been computed."""
+    return instance.kv_usage * instance.kv_tokens + instance.prefill_tokens
+
+
+def _stalled(instance: InstanceState) -> int:
+    """Requests that would decode meanwhile: of those queued ahead all, by then."""
+    return 0 if instance.role == "prefill" else instance.running
+
+
+STALL_WEIGHT = Parameter(
+    name="strategy.stall_weight",
+    title="Weight of stalls",
+    unit="ratio",
+    default=0.07,
+    range=(0.0, 1.0),
+    step=0.01,
+    help="Requests avoid instances with many others more, and wait longer for their own first token.",
+    metric="ttft_p99_ms",
+    up="answers are stalled less, first tokens come later",
+    down="first tokens come sooner, answers are stalled more",
+)
+ANSWER_TOKENS = Parameter(
+    name="strategy.answer_tokens",
+    title="Length of a typical answer",
+    unit="tokens",
+    default=350,
+    range=(0, 100_000),
+    step=50,
+    help="Requests avoid instances with much context more.",
+    up="contexts are spread more evenly",
+    down="contexts count less",
+)
+
+STRATEGY = Strategy(
+    "priced",
+    "Priced",
+    "The least price: the request's own wait for its first token, and what it makes the other requests there wait for, "
+    "in tokens of prefill.",
+    "argmin PP_i + w_i + a · [R_i · w_i + c · (R_i · L + u_i · KV_i + PP_i)]; w_i = n_i + n_i · (L − n_i/2) / "
+    "equal_cost_tokens; a = min(1, stall_weight / share of instances with PP = 0)",
+    rank,
+    parameters=(EQUAL_COST_TOKENS, STALL_WEIGHT, ANSWER_TOKENS, ASSUMED_TRANSFER, ASSUMED_KV),
+    offloads=True,
+)
