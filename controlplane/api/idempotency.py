@@ -81,7 +81,9 @@ def _keep(claim: IdempotentAnswer, answer: HttpResponseBase) -> None:
     if "no-store" not in answer.headers.get("Cache-Control", ""):  # secrets are not stored
         claim.headers = {name: answer.headers[name] for name in HEADERS if name in answer.headers}
         claim.body = answer.content.decode()
-    claim.save(update_fields=["status", "headers", "body"])
+    # Not `save`: a claim without an answer for GIVEN_UP is another request's by now, and this one has succeeded.
+    values = {"status": claim.status, "headers": claim.headers, "body": claim.body}
+    IdempotentAnswer.objects.filter(pk=claim.pk).update(**values)
 
 
 def _replay(request: HttpRequest, kept: IdempotentAnswer | None, sha256: str) -> HttpResponse:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import redis
+from django.db import transaction
 from django.utils import timezone
 
 from controlplane.experiments.start import fleets
@@ -105,6 +106,7 @@ def _inputs(tuning: Tuning, twin: Modelled, part: TrafficPart) -> TuningInputs:
 
 def _keep(tuning: Tuning, heartbeat: Heartbeat, tried: Tried) -> None:
     tuning.done = tried.number
-    heartbeat.write(timezone.now(), {"done": tuning.done})
     values = {"values": tried.values, "goals": tried.goals.as_dict()}
-    Trial.objects.update_or_create(tuning=tuning, number=tried.number, defaults=values)
+    with transaction.atomic():  # with the heartbeat, which a worker that was taken for lost cannot write
+        heartbeat.write(timezone.now(), {"done": tuning.done})
+        Trial.objects.update_or_create(tuning=tuning, number=tried.number, defaults=values)

@@ -4,6 +4,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.accounts.models import ApiToken
+from controlplane.api import idempotency
 from controlplane.api.idempotency import forget_old
 from controlplane.api.models import IdempotentAnswer
 from controlplane.audit.models import AuditEntry
@@ -60,6 +61,17 @@ def test_a_claim_of_a_process_that_died_is_given_up(policy, ci):
     ci.post("/policies/default/draft", Idempotency_Key="k1")
     IdempotentAnswer.objects.update(status=0, created_at=timezone.now() - timedelta(minutes=3))
     assert ci.post("/policies/default/draft", Idempotency_Key="k1").status_code == 200
+
+
+def test_a_request_that_outlasts_its_claim_gets_its_answer(policy, ci, monkeypatch):
+    keep = idempotency._keep
+
+    def late(claim, answer):
+        IdempotentAnswer.objects.all().delete()  # the same request came again, two minutes after the first
+        keep(claim, answer)
+
+    monkeypatch.setattr(idempotency, "_keep", late)
+    assert ci.post("/policies", NIGHT, Idempotency_Key="k1").status_code == 201
 
 
 def test_a_refusal_for_want_of_a_scope_is_not_kept(policy, otto):
