@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
 
+import httpx
 import structlog
 from django.db import transaction
 from django.db.models import F, Max
@@ -24,7 +25,7 @@ from router.contract.pools import is_ephemeral
 
 log = structlog.get_logger(__name__)
 
-PER_CHANNEL = 5  # notices of one step, one after the other; channels do not wait for each other
+PER_CHANNEL = 20  # notices of one step, one after the other; channels do not wait for each other
 HOLDS = 3  # failed attempts for which later notices of the channel wait; then they pass
 SEND_S = 10.0  # limit of one attempt
 CLAIM = timedelta(seconds=30)  # longer than two of SEND_S
@@ -136,29 +137,30 @@ async def _send_in_order(messages: list[Message], now: datetime, outcomes: dict[
     """One after the other, until one fails; none is begun after SEND_S, so all end within the claim."""
     loop = asyncio.get_running_loop()
     end = loop.time() + SEND_S
-    for message in messages:
-        try:
-            outcomes[message.pk] = await _bounded(message, now)
-        except Exception as error:
-            outcomes[message.pk] = error
-        if isinstance(outcomes[message.pk], Exception) or loop.time() > end:
-            return
+    async with webhooks.client() as client:
+        for message in messages:
+            try:
+                outcomes[message.pk] = await _bounded(client, message, now)
+            except Exception as error:
+                outcomes[message.pk] = error
+            if isinstance(outcomes[message.pk], Exception) or loop.time() > end:
+                return
 
 
-async def _bounded(message: Message, now: datetime) -> str:
+async def _bounded(client: httpx.AsyncClient, message: Message, now: datetime) -> str:
     try:
         async with asyncio.timeout(SEND_S):
-            return await _send(message, now)
+            return await _send(client, message, now)
     except TimeoutError:
         raise Unsendable(f"no answer within {SEND_S:g} s") from None
 
 
-async def _send(message: Message, now: datetime) -> str:
+async def _send(client: httpx.AsyncClient, message: Message, now: datetime) -> str:
     if message.kind == ChannelKind.APPRISE:
         return await apprise_urls.send(message.url, f"{message.event}: {message.subject}", message.text)
     at = message.at.isoformat()
     body = webhooks.body_of(message.pk, message.event, message.subject, message.text, message.facts, at)
-    return await webhooks.post(message.url, message.message_id, body, message.keys, int(now.timestamp()))
+    return await webhooks.post(client, message.url, message.message_id, body, message.keys, int(now.timestamp()))
 
 
 def store(pk: int, outcome: str | Exception, now: datetime) -> None:

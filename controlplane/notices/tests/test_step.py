@@ -173,7 +173,7 @@ def test_a_first_attempt_is_made_even_after_a_day_without_a_worker(notice, recei
 
 
 def test_one_channel_takes_a_part_of_a_step_only(channel, make_channel, receiver) -> None:
-    for _ in range(8):
+    for _ in range(step.PER_CHANNEL + 3):
         services.notify("delivery.aborted", "s", TEXT)
     make_channel("second", url=receiver.url, events=["policy.*"])
     services.notify("policy.published", "s", TEXT)
@@ -191,7 +191,8 @@ def written(*names: str) -> None:
         services.notify("delivery.aborted", "s", name)
 
 
-def test_notices_of_a_channel_arrive_in_their_order(channel, receiver) -> None:
+def test_notices_of_a_channel_arrive_in_their_order(channel, receiver, monkeypatch) -> None:
+    monkeypatch.setattr(step, "PER_CHANNEL", 5)
     written(*"abcdefg")
     assert [send(), send()] == [5, 2]
     assert texts(receiver) == list("abcdefg")
