@@ -115,7 +115,7 @@ def waits_for_group(instance: Instance) -> str:
         return ""
     ready = set(instance.pool.instances.filter(state=State.READY).values_list("ordinal", flat=True))
     missing = [f"{instance.pool.name}-{ordinal}" for ordinal in group if ordinal not in ready]
-    return f"its DWDP group serves only whole, not ready: {', '.join(missing)}" if missing else ""
+    return f"its group serves only whole, not ready: {', '.join(missing)}" if missing else ""
 
 
 def group(instance: Instance) -> list[Instance]:

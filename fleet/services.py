@@ -247,7 +247,7 @@ def check_group(instance: Instance, verb: str) -> None:
     if any(one.desired != _LEADS_TO.get(verb) for one in others):
         names = ", ".join(one.name for one in others)
         raise NotPossible(
-            f"{instance.name} serves only together with the others of its DWDP group, {names}: "
+            f"{instance.name} serves only together with the others of its group, {names}: "
             f'{verb} the whole group, over REST with "group": true'
         )
 
@@ -259,7 +259,7 @@ def check_node_groups(node: str) -> None:
         if others:
             where = ", ".join(f"{one.name} on {one.node}" for one in others)
             raise NotPossible(
-                f"{instance.name} serves only together with the others of its DWDP group, of which {where}: "
+                f"{instance.name} serves only together with the others of its group, of which {where}: "
                 "stop the whole group, drain the node, then start the group, which is placed on other nodes"
             )
 

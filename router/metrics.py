@@ -14,8 +14,9 @@ from router.http.clients import ClientConnections
 from router.pool import affinity
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
+from router.pool.ranks import RANK_REFUSED
 from router.telemetry import delivery_metrics, prefix_metrics
-from router.telemetry.families import PREFIX, counter, gauge, histogram
+from router.telemetry.families import PREFIX, counter, gauge, histogram, placed
 from router.telemetry.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ class RouterCollector(Collector):
     def _traffic(self) -> Iterator[Metric]:
         record = self._recorder
         yield counter("requests", "Requests by outcome", ("pool", "class", "outcome"), record.outcomes().items())
-        yield counter("retries", "Attempts that failed and were repeated", ("pool", "instance"), record.retries.items())
+        retries = [(placed(*key), count) for key, count in record.retries.items()]
+        yield counter("retries", "Attempts that failed and were repeated", ("pool", "instance", "rank"), retries)
         yield counter("errors", "Errors returned to clients", ("pool", "code"), record.errors.items())
-        yield counter(
-            "decisions", "Decisions by instance and rule", ("pool", "instance", "rule"), record.decisions.items()
-        )
+        decisions = [(placed(*key), count) for key, count in record.decisions.items()]
+        yield counter("decisions", "Decisions by instance and rule", ("pool", "instance", "rule", "rank"), decisions)
         offloads = ("pool", "connector", "outcome")
         yield counter("offloads", "Prefills placed on another instance", offloads, record.offloads.items())
         served = ("pool", "model", "outcome")
@@ -93,10 +94,13 @@ class RouterCollector(Collector):
         yield counter("key_tokens", "Tokens reported by engines for an API key", ("key",), tokens.items())
 
     def _instances(self) -> Iterator[Metric]:
-        labels = ("pool", "instance")
+        labels = ("pool", "instance", "rank")
         found = [
-            ((pool.name, endpoint.id), endpoint) for pool in self._pools.all() for endpoint in pool.endpoints.values()
+            (placed(pool.name, endpoint.id), endpoint)
+            for pool in self._pools.all()
+            for endpoint in pool.endpoints.values()
         ]
+        instances = [(key[:2], endpoint) for key, endpoint in found if endpoint is endpoint.ranks.endpoints[0]]
 
         def each(name: str, text: str, value: Callable[[Endpoint], float]) -> Metric:
             return gauge(name, text, labels, ((key, value(endpoint)) for key, endpoint in found))
@@ -106,10 +110,15 @@ class RouterCollector(Collector):
             "inflight_prefill_tokens", "New tokens of requests without a first byte", lambda one: one.prefill_tokens
         )
         yield each("inflight_decodes", "Streams past their first byte", lambda one: one.decodes)
-        yield each("breaker_open", "1 while the breaker is not closed", lambda one: one.breaker.state != "closed")
-        connections = "Connections to the engine, including idle ones"
-        yield each("upstream_connections", connections, lambda one: len(one.upstream.connections))
-        chunks = [((pool.name, name), pool.index.chunks(name)) for pool in self._pools.all() for name in pool.endpoints]
+        breakers = [(key, float(one.breaker.state != "closed")) for key, one in instances]
+        yield gauge("breaker_open", "1 while the breaker is not closed", labels, breakers)
+        connections = [(key, len(one.upstream.connections)) for key, one in instances]
+        yield gauge("upstream_connections", "Connections to the engine, including idle ones", labels, connections)
+        refused = [(key, one.refused[RANK_REFUSED]) for key, one in found if one.rank is not None]
+        yield counter("rank_refusals", "Requests sent again without the rank that the engine refused", labels, refused)
+        chunks = [
+            (placed(pool.name, name), pool.index.chunks(name)) for pool in self._pools.all() for name in pool.endpoints
+        ]
         yield gauge("prefix_chunks", "Prompt chunks expected in the instance's cache", labels, chunks)
 
     def _pools_state(self) -> Iterator[Metric]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import redis
 
 from fleet.redis import live_routers, values_of
+from router.contract import ranks
 from router.contract.redis import redis_keys
 from router.contract.redis.router_status import IndexStatus, RouterStatus
 from router.contract.redis.sample import InstanceSample
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 class KnownIndex:
     router: str
     status: IndexStatus
+    rank: str = ""  # data-parallel, of the instance; empty: it has one
 
     @property
     def share(self) -> float | None:
@@ -40,11 +42,12 @@ def live_statuses() -> dict[str, RouterStatus]:
 
 
 def indexes_of(instance: str) -> list[KnownIndex]:
-    """One per live router that knows the instance."""
+    """One per live router that knows the instance, and per rank."""
     return [
-        KnownIndex(name, router.indexes[instance])
+        KnownIndex(name, status, ranks.split(endpoint)[1])
         for name, router in live_statuses().items()
-        if instance in router.indexes
+        for endpoint, status in router.indexes.items()
+        if ranks.instance_of(endpoint) == instance
     ]
 
 

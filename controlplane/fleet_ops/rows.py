@@ -55,19 +55,26 @@ class InstanceRow:
         return None if self.sample is None or self.sample.kv_usage is None else self.sample.kv_usage * 100
 
     @property
-    def kv_used_blocks(self) -> int | None:
-        sample = self.sample
-        if sample is None or sample.kv_usage is None or sample.kv_blocks is None:
+    def kv_blocks(self) -> int | None:
+        """Of all its data-parallel ranks."""
+        if self.sample is None or self.sample.kv_blocks is None:
             return None
-        return round(sample.kv_usage * sample.kv_blocks)
+        return self.sample.kv_blocks * self.instance.facts.dp.ranks
+
+    @property
+    def kv_used_blocks(self) -> int | None:
+        sample, blocks = self.sample, self.kv_blocks
+        if sample is None or sample.kv_usage is None or blocks is None:
+            return None
+        return round(sample.kv_usage * blocks)
 
     @property
     def kv_capacity_bytes(self) -> float | None:
         """Size of its whole KV cache, if the size of a token is known."""
         size = self.instance.facts.kv.bytes_per_token
-        if self.sample is None or not (size and self.sample.kv_blocks and self.sample.block_size):
+        if self.sample is None or not (size and self.kv_blocks and self.sample.block_size):
             return None
-        return float(self.sample.kv_blocks * self.sample.block_size * size)
+        return float(self.kv_blocks * self.sample.block_size * size)
 
     @property
     def hit_percent(self) -> float | None:

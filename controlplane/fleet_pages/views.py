@@ -17,8 +17,9 @@ from controlplane.dashboard.page import CONSTANTS
 from controlplane.dashboard.views import asked_range, ranges
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.checks import start_of
-from controlplane.fleet_ops.indexes import indexes_of, refused_answers
+from controlplane.fleet_ops.indexes import indexes_of, live_statuses, refused_answers
 from controlplane.fleet_ops.node_rows import node_rows
+from controlplane.fleet_ops.ranks import rank_rows
 from controlplane.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
 from controlplane.fleet_ops.tier_saving import tier_saving
 from controlplane.fleet_ops.topology import topology
@@ -145,6 +146,7 @@ def instance_page(request: HttpRequest, name: str) -> HttpResponse:
         ports=instance.ports.order_by("number"),
         events=selectors.events(instance.name, EVENTS),
         indexes=indexes,
+        ranks=rank_rows(instance.name, instance.facts.dp, row.sample, live_statuses().values()),
         tiers=tier_rows([row.sample]),
         refused=refused_answers(instance.node, row.sample, indexes),
         calibration=shown(instance),

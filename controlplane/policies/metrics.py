@@ -8,10 +8,10 @@ from typing import Any
 import redis
 
 from fleet.redis import connect, values_of
-from router.contract import sketch
+from router.contract import ranks, sketch
 from router.contract.redis import redis_keys, staleness
 from router.contract.redis.published import FleetValue
-from router.contract.redis.router_status import WINDOW_S, Load, RouterStatus, Window
+from router.contract.redis.router_status import NO_LOAD, WINDOW_S, Load, RouterStatus, Window, added
 from router.contract.redis.sample import InstanceSample
 
 FEW = 20  # fewer observations than this are marked
@@ -36,7 +36,7 @@ class LiveMetrics:
     """What Redis says about some pools right now."""
 
     windows: tuple[Window, ...]  # one per router, pool and class
-    inflight: dict[str, Load]  # by instance, sent by all routers
+    inflight: dict[str, Load]  # by instance, or data-parallel rank, sent by all routers
     queued: int | None  # requests that wait in the routers; None: no router
     samples: tuple[InstanceSample, ...]  # of the pools' instances, none older than SAMPLE_OFFLINE_S
 
@@ -74,11 +74,11 @@ def _queued(routers: Collection[RouterStatus], pools: Iterable[str]) -> int | No
 def _sent(routers: Collection[RouterStatus], instances: set[str]) -> dict[str, Load]:
     total: dict[str, Load] = dict.fromkeys(instances, (0, 0, 0)) if routers else {}
     for router in routers:
-        for name, (requests, prefill, decodes) in router.inflight.items():
-            if name in instances:
-                r, p, d = total.get(name, (0, 0, 0))
-                total[name] = (r + requests, p + prefill, d + decodes)
-    return total
+        for name, load in {**router.inflight, **router.ranks}.items():
+            if ranks.instance_of(name) in instances:
+                total[name] = added(total.get(name, NO_LOAD), load)
+    of_ranks = {ranks.instance_of(name) for name in total if ranks.SEPARATOR in name}
+    return {name: load for name, load in total.items() if name not in of_ranks}
 
 
 def _quantile(live: LiveMetrics, name: str, share: float, label: str, unit: str, scale: float = 1.0) -> LiveMetric:

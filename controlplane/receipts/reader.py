@@ -7,6 +7,7 @@ from typing import Any
 
 import redis
 
+from router.contract import ranks
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode
 from router.contract.redis.receipt import Receipt
@@ -28,7 +29,13 @@ class ReceiptFilters:
     arm: str = ""  # of the delivery: candidate or control
 
     def match(self, receipt: Receipt) -> bool:
-        return all(not wanted or str(getattr(receipt, key)) == wanted for key, wanted in asdict(self).items())
+        return all(not wanted or wanted in _values(receipt, key) for key, wanted in asdict(self).items())
+
+
+def _values(receipt: Receipt, key: str) -> tuple[str, ...]:
+    """An instance is found by its own name and by that of its rank."""
+    value = str(getattr(receipt, key))
+    return (value, ranks.instance_of(value)) if key == "instance" else (value,)
 
 
 def recent(client: redis.Redis, filters: ReceiptFilters, limit: int) -> list[Receipt]:

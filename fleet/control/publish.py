@@ -118,6 +118,7 @@ def _instance(pool: Pool, desired: DesiredPool | None, row: Instance, prices: Pr
         kv=facts.kv,
         events=facts.events,
         tokenizer=facts.tokenizer,
+        dp=facts.dp,
     )
 
 

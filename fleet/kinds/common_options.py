@@ -3,6 +3,7 @@
 from typing import Any
 
 from fleet.kinds.option import option
+from router.contract.redis.published import MOST_RANKS
 from router.contract.version import VERSION
 
 IMAGE = "image"
@@ -38,6 +39,21 @@ def arguments_option() -> Any:
 def environment_option() -> Any:
     return option(
         None, title="Environment", kind="map", help="Environment variables of the process; they override Weir's."
+    )
+
+
+def data_parallel_size_option(help: str) -> Any:
+    return option(1, title="Data parallel", unit="ranks", minimum=1, maximum=MOST_RANKS, help=help)
+
+
+def data_parallel_size_local_option() -> Any:
+    return option(
+        None,
+        title="Data parallel, local",
+        unit="ranks",
+        minimum=1,
+        maximum=MOST_RANKS,
+        help="Of one instance, if several share a group of data_parallel_size (hybrid load balancing); left out: all.",
     )
 
 

@@ -6,13 +6,13 @@ import socket
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from fleet.kinds.common_options import prefill_instances_option
+from fleet.kinds.common_options import data_parallel_size_option, prefill_instances_option
 from fleet.kinds.kind import Kind, Launch
-from fleet.kinds.kv_size import sizes_of
+from fleet.kinds.kv_size import is_moe, sizes_of
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, ROLES, role_of
 from fleet.kinds.twin_kv import TwinKv
-from fleet.kinds.wire import KvFacts, Wire
+from fleet.kinds.wire import DataParallel, KvFacts, Wire
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
 from router.contract.net.addresses import ENGINES, literal, refusal
@@ -34,6 +34,9 @@ class ExternalSpec:
     bootstraps: tuple[str, ...] = option(
         (), title="Bootstrap URLs", help="With the connector mooncake_p2p: one per URL, in the same order."
     )
+    data_parallel_size: int = data_parallel_size_option(
+        "Ranks behind each URL; routers choose the rank of each request."
+    )
     kv_events: bool = option(
         False, title="KV events", help="The engines publish KV events and answer GET /kv_event_sources."
     )
@@ -53,7 +56,12 @@ def wire(spec: ExternalSpec, launch: Launch) -> Wire:
         kv=KvFacts(bootstrap=spec.bootstraps[launch.ordinal] if spec.bootstraps else ""),
         events=url(spec, launch) if spec.kv_events else "",
         tokenizer=launch.path(spec.tokenizer) if spec.tokenizer else "",
+        dp=DataParallel(spec.data_parallel_size, together=launch.instance if _is_moe(spec, launch) else ""),
     )
+
+
+def _is_moe(spec: ExternalSpec, launch: Launch) -> bool:
+    return spec.data_parallel_size > 1 and is_moe(launch.path(spec.tokenizer or launch.model))
 
 
 def refuse(spec: ExternalSpec) -> dict[str, str]:

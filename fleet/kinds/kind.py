@@ -71,6 +71,7 @@ class Kind:
     title: str
     spec: type[Any]  # frozen dataclass of options (fleet/kinds/option.py)
     ports: tuple[str, ...]  # uses; "http" is where requests go
+    port_spans: Callable[[Any], Mapping[str, int]] = lambda spec: {}  # use → consecutive ports; left out: one; 0: none
     command: Callable[[Any, Launch], list[str]]
     environment: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}
     health_path: str = "/health"

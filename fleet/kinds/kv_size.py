@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from fleet.engine.profiles import MODELS, ModelProfile
+from fleet.systems.dwdp.known_models import experts_of
 
 _BYTES = {"float32": 4, "float": 4}  # all others: 2, also `auto` for a float32 model
 # Layer types that keep a fixed-size state instead of KV per token
@@ -24,6 +25,9 @@ class ModelConfig(msgspec.Struct, frozen=True):
     kv_lora_rank: int | None = None
     qk_rope_head_dim: int | None = None
     layer_types: list[str] | None = None
+    num_local_experts: int | None = None
+    num_experts: int | None = None
+    n_routed_experts: int | None = None
     text_config: "ModelConfig | None" = None  # of a model that reads images, too
 
 
@@ -52,6 +56,14 @@ def heads_of(model: str) -> int | None:
     if config is None:
         return None if sizes is None else sizes.q_heads
     return config.num_attention_heads
+
+
+def is_moe(model: str) -> bool:
+    """A mixture of experts: a folder, or a name that holds that of a known model."""
+    config = _config(model)
+    if config is None:
+        return experts_of(model) is not None
+    return max(config.num_local_experts or 0, config.num_experts or 0, config.n_routed_experts or 0) > 1
 
 
 def _named(model: str) -> ModelProfile | None:

@@ -3,13 +3,20 @@
 from dataclasses import dataclass, fields, replace
 
 from fleet.engine import profiles
-from fleet.kinds.common_options import WEIR_IMAGE, image_option
+from fleet.kinds import data_parallel
+from fleet.kinds.common_options import (
+    WEIR_IMAGE,
+    data_parallel_size_local_option,
+    data_parallel_size_option,
+    image_option,
+)
 from fleet.kinds.kind import Hardware, Kind, Launch, TwinModel
 from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, pair_of, role_of
 from fleet.kinds.wire import KvFacts, Wire
 from fleet.simengine import tokens
 from fleet.simengine.model import SSD_ACCESS, TIER_LOADS, TIER_WRITES, SimOptions, model_of
+from fleet.systems.dwdp.known_models import experts_of
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
 from router.contract.redis.published import InstanceRole
@@ -33,6 +40,10 @@ class SimSpec:
         maximum=64,
         help="GPUs per instance: 1, 2, 4 or 8; left out: the smallest number that the model was fitted for or fits on.",
     )
+    data_parallel_size: int = data_parallel_size_option(
+        "Engines behind one address, each with a KV cache of its own; routers choose the rank. 1 unless kv is none."
+    )
+    data_parallel_size_local: int | None = data_parallel_size_local_option()
     time_scale: float = option(
         1.0, title="Time scale", minimum=0.01, maximum=1000, help="10: ten times faster than real time."
     )
@@ -200,6 +211,7 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "kv-store": f"http://{store}" if spec.store_pool is not None else None,
         "kv-blocks": spec.kv_blocks,
         "tp": spec.tp,
+        **_data_parallel(spec, launch),
         "kv": spec.kv if moves else None,
         "role": role(spec, launch) if moves else None,
         "kv-peer": _peer(spec, launch),
@@ -211,6 +223,13 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "kv-connect-ms": spec.kv_connect_ms if moves and spec.kv_connect_ms else None,
     }
     return [launch.python, "-m", "fleet.simengine", *flags(given | _tier_flags(spec))]
+
+
+def _data_parallel(spec: SimSpec, launch: Launch) -> dict[str, object]:
+    if spec.data_parallel_size == 1:
+        return {}
+    first = data_parallel.first(spec, launch.ordinal)
+    return {"data-parallel-size": data_parallel.local(spec), "data-parallel-start-rank": first or None}
 
 
 def _of_role(spec: SimSpec, launch: Launch) -> SimSpec:
@@ -258,13 +277,16 @@ def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
 def hardware(spec: SimSpec, role_: str) -> Hardware:
     """The GPUs that it stands for."""
     tp = spec.prefill_tp or spec.tp if role_ == PREFILL else spec.tp
-    return Hardware(profiles.profile(spec.gpu, spec.model_profile, tp).tp, spec.dram_gb, spec.ssd_gb)
+    gpus = profiles.profile(spec.gpu, spec.model_profile, tp).tp
+    ranks = data_parallel.local(spec)
+    return Hardware(gpus * ranks, spec.dram_gb * ranks, spec.ssd_gb * ranks)
 
 
 def wire(spec: SimSpec, launch: Launch) -> Wire:
     url = base_url(launch)
     if spec.kv == NONE or (spec.kv == NEURON and not spec.prefill_instances):
-        return Wire(role(spec, launch), events=url, tokenizer="sim")
+        dp = data_parallel.published(spec, launch, moe=experts_of(spec.model_profile) is not None)
+        return Wire(role(spec, launch), events=url, tokenizer="sim", dp=dp)
     kv = KvFacts(
         bootstrap=url if CONNECTORS[spec.kv].needs_bootstrap else "",
         bytes_per_token=profiles.MODELS[spec.model_profile].kv_bytes_per_token,
@@ -289,7 +311,9 @@ def refuse(spec: SimSpec) -> dict[str, str]:
         return {
             "tier_prefetch": "must be false unless dram_gb and ssd_gb are more than 0: it reads from one to the other"
         }
-    return _refuse_neuron(spec) or _refuse_profiles(spec)
+    if spec.data_parallel_size > 1 and spec.kv != NONE:
+        return {"data_parallel_size": "must be 1 unless kv is none: simulated ranks move no KV"}
+    return data_parallel.refuse(spec) or _refuse_neuron(spec) or _refuse_profiles(spec)
 
 
 def _refuse_neuron(spec: SimSpec) -> dict[str, str]:
@@ -318,6 +342,8 @@ SIM = Kind(
     title="Simulated engine",
     spec=SimSpec,
     ports=("http", "events", "replay"),
+    port_spans=lambda spec: data_parallel.spans(spec, ("events", "replay")),
+    group=lambda spec, ordinal: data_parallel.group(spec, ordinal),
     command=command,
     scrape=VLLM_SCRAPE,
     load_timeout_s=60,
@@ -327,6 +353,7 @@ SIM = Kind(
     wire=wire,
     pair=pair,
     max_replicas=lambda spec: 2 * spec.prefill_instances if spec.pairs == FIXED else None,
+    numbered=lambda spec: bool(spec.prefill_instances) or data_parallel.is_shared(spec),
     can_sleep=lambda spec: True,
     needs=lambda spec: (spec.store_pool,) if spec.store_pool else (),
     image=WEIR_IMAGE,

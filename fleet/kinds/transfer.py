@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fleet.kinds import data_parallel
 from fleet.kinds.kind import Launch
 from fleet.kinds.serving import BOTH, PREFILL, address, role_of
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
@@ -36,6 +37,14 @@ class Transfer:
     metrics_folder: str = ""  # emptied at each start
 
 
+def rank_0(port: int, spec: "VllmSpec", launch: Launch) -> int | str:
+    """The port of rank 0 of the group, from that of the instance's first rank: vLLM adds the rank to it."""
+    first = data_parallel.first(spec, launch.ordinal)
+    if not first:
+        return port
+    return port - first if isinstance(port, int) else f"{port} - {first}"  # a preview has names in place of ports
+
+
 def none(spec: "VllmSpec", launch: Launch) -> Transfer:
     return Transfer()
 
@@ -44,7 +53,7 @@ def nixl(spec: "VllmSpec", launch: Launch) -> Transfer:
     config = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
     side = {
         "VLLM_NIXL_SIDE_CHANNEL_HOST": launch.host,
-        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(launch.ports["side"]),
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(rank_0(launch.ports["side"], spec, launch)),
     }
     return Transfer(
         config | ({"kv_buffer_device": "cpu"} if spec.device == "cpu" else {}),

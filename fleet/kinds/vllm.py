@@ -4,12 +4,13 @@ from collections.abc import Mapping
 
 from fleet.engine.tiers.devices import DRAM, SSD, SSD_GDS, TierDevice
 from fleet.engine.tiers.model import TierModel
-from fleet.kinds import kv_size
+from fleet.kinds import data_parallel, kv_size
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.kv_size import heads_of, sizes_of
 from fleet.kinds.serving import (
     BOTH,
     NVIDIA,
+    address,
     base_url,
     compact,
     flags,
@@ -18,7 +19,7 @@ from fleet.kinds.serving import (
     role_of,
     visible,
 )
-from fleet.kinds.transfer import GIB, MODES, Transfer
+from fleet.kinds.transfer import GIB, MODES, Transfer, rank_0
 from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.vllm_spec import VllmSpec
 from fleet.kinds.wire import KvFacts, Wire
@@ -45,6 +46,7 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
         "model": model_of(spec, launch),
         "served-model-name": launch.model,
         "tensor-parallel-size": spec.tensor_parallel,
+        **_data_parallel(spec, launch),
         "max-model-len": spec.max_model_len,
         "gpu-memory-utilization": spec.gpu_memory_utilization if spec.device == "cuda" else None,
         "dtype": spec.dtype,
@@ -60,20 +62,40 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
     if spec.sleep_mode:
         argv.append("--enable-sleep-mode")
     if spec.kv_events:
-        argv += ["--kv-events-config", compact(_events(launch))]
+        argv += ["--kv-events-config", compact(_events(spec, launch))]
     connector = transfer(spec, launch).connector
     if connector:
         argv += ["--kv-transfer-config", compact(connector)]
     return [*argv, *spec.arguments]
 
 
-def _events(launch: Launch) -> dict[str, bool | str]:
+def _data_parallel(spec: VllmSpec, launch: Launch) -> dict[str, object]:
+    """Every start has an RPC port of its own: vLLM's usual one would be the same for all engines of a host."""
+    if spec.data_parallel_size == 1:
+        return {}
+    given: dict[str, object] = {"data-parallel-size": spec.data_parallel_size}
+    if not data_parallel.is_shared(spec):
+        return given | {"data-parallel-rpc-port": launch.ports["rpc"]}
+    leader = data_parallel.leader(spec, launch.ordinal)
+    name = launch.sibling(leader) if leader is not None else ""
+    place = launch.peers.get(name, f"<address of {name}>:<rpc port>") if name else address(launch, "rpc")
+    host, _, port = place.rpartition(":")
+    return given | {
+        "data-parallel-size-local": data_parallel.local(spec),
+        "data-parallel-start-rank": data_parallel.first(spec, launch.ordinal),
+        "data-parallel-address": host,
+        "data-parallel-rpc-port": port,
+        "data-parallel-hybrid-lb": True,
+    }
+
+
+def _events(spec: VllmSpec, launch: Launch) -> dict[str, bool | str]:
     return {
         "enable_kv_cache_events": True,
         "publisher": "zmq",
         # With a concrete address vLLM connects instead of listening.
-        "endpoint": f"tcp://*:{launch.ports['events']}",
-        "replay_endpoint": f"tcp://{launch.host}:{launch.ports['replay']}",
+        "endpoint": f"tcp://*:{rank_0(launch.ports['events'], spec, launch)}",
+        "replay_endpoint": f"tcp://{launch.host}:{rank_0(launch.ports['replay'], spec, launch)}",
         "topic": "kv",
     }
 
@@ -86,8 +108,12 @@ def environment(spec: VllmSpec, launch: Launch) -> dict[str, str]:
         found["VLLM_CPU_KVCACHE_SPACE"] = str(spec.cpu_kv_gib)
     if spec.sleep_mode:
         found["VLLM_SERVER_DEV_MODE"] = "1"  # enables POST /sleep
-    found |= visible(gpus_of(spec.gpus, spec.tensor_parallel, launch))
+    found |= visible(gpus_of(spec.gpus, _gpus(spec), launch))
     return found | transfer(spec, launch).environment | dict(spec.environment or {})
+
+
+def _gpus(spec: VllmSpec) -> int:
+    return spec.tensor_parallel * data_parallel.local(spec)
 
 
 def files(spec: VllmSpec, launch: Launch) -> dict[str, str]:
@@ -102,6 +128,7 @@ def wire(spec: VllmSpec, launch: Launch) -> Wire:
         kv=KvFacts(moved.bootstrap, kv_size.of_model(model, spec.dtype, spec.arguments)),
         events=base_url(launch) if spec.kv_events else "",
         tokenizer=model,
+        dp=data_parallel.published(spec, launch, moe=kv_size.is_moe(model)),
     )
 
 
@@ -114,7 +141,7 @@ def requires(spec: VllmSpec, launch: Launch) -> tuple[Requirement, ...]:
         found.append(Requirement("folder", launch.path(spec.model), advice="set engine.model to the model's folder"))
     if moved.volume:
         found.append(Requirement("folder", moved.volume, need_gb=spec.disk_gib, advice="free space or set engine.disk"))
-    ids = gpus_of(spec.gpus, spec.tensor_parallel, launch) if spec.device == "cuda" else ()
+    ids = gpus_of(spec.gpus, _gpus(spec), launch) if spec.device == "cuda" else ()
     advice = "free the GPU, or lower engine.gpu_memory_utilization"
     found += [Requirement("gpu", name, python, need_gb=1.0, advice=advice) for name in ids]
     return tuple(found)
@@ -136,8 +163,17 @@ def refuse(spec: VllmSpec) -> dict[str, str]:
         "prefill_instances": spec.prefill_instances
         and spec.role != BOTH
         and "needs the role both: prefill_instances assigns the roles",
+        "data_parallel_size": _ranks_problem(spec),
     }
-    return {name: str(problem) for name, problem in problems.items() if problem}
+    return {name: str(problem) for name, problem in problems.items() if problem} | data_parallel.refuse(spec)
+
+
+def _ranks_problem(spec: VllmSpec) -> str:
+    if spec.data_parallel_size > 1 and spec.kv == "mooncake-store":
+        return "must be 1 with kv mooncake-store: every rank would listen on the same lookup_rpc_port"
+    if data_parallel.is_shared(spec) and spec.prefill_instances:
+        return "must be data_parallel_size_local with prefill_instances: a group has one role"
+    return ""
 
 
 def _master_problem(spec: VllmSpec) -> str:
@@ -149,13 +185,21 @@ def _master_problem(spec: VllmSpec) -> str:
 def refuse_for(spec: VllmSpec, model: str) -> dict[str, str]:
     """Each GPU of an instance computes as many of the model's attention heads."""
     size, gpus, heads = spec.tensor_parallel, len(spec.gpus), heads_of(spec.model or model)
-    if gpus and size > gpus:
-        return {"tensor_parallel": f"must not be more than the ids in gpus; allowed: 1 to {gpus}"}
+    ranks = data_parallel.local(spec)
+    if gpus and size * ranks > gpus:
+        if size > gpus // ranks > 0 or ranks == 1:
+            allowed = f"1 to {gpus // ranks}"
+            return {"tensor_parallel": f"must not be more than the ids in gpus{_each(ranks)}; allowed: {allowed}"}
+        return {"data_parallel_size": f"must not be more than the ids in gpus; allowed: 1 to {gpus // size}"}
     if heads and heads % size:
         allowed = ", ".join(str(each) for each in range(1, min(heads, 64) + 1) if heads % each == 0)
         rule = f"must divide the {heads} attention heads of {spec.model or model}"
         return {"tensor_parallel": f"{rule}; allowed: {allowed}"}
     return {}
+
+
+def _each(ranks: int) -> str:
+    return f" for each of {ranks} ranks" if ranks > 1 else ""
 
 
 def needs(spec: VllmSpec) -> tuple[str, ...]:
@@ -184,7 +228,13 @@ VLLM = Kind(
     name="vllm",
     title="vLLM",
     spec=VllmSpec,
-    ports=("http", "events", "replay", "side"),
+    ports=("http", "events", "replay", "side", "rpc"),
+    port_spans=lambda spec: (
+        data_parallel.spans(spec, ("events", "replay", "side")) | {"rpc": spec.data_parallel_size > 1}
+    ),
+    pair=lambda spec, ordinal: data_parallel.leader(spec, ordinal),
+    pair_port="rpc",
+    group=lambda spec, ordinal: data_parallel.group(spec, ordinal),
     command=command,
     environment=environment,
     scrape=VLLM_SCRAPE,
@@ -196,14 +246,15 @@ VLLM = Kind(
     needs=needs,
     can_sleep=lambda spec: bool(spec.sleep_mode),
     wire=wire,
-    max_replicas=lambda spec: replicas_for(spec.gpus, spec.tensor_parallel),
+    max_replicas=lambda spec: replicas_for(spec.gpus, _gpus(spec)),
+    numbered=lambda spec: bool(spec.prefill_instances) or data_parallel.is_shared(spec),
     files=files,
     requires=requires,
     volume=lambda spec, launch: transfer(spec, launch).volume,
     metrics_folder=lambda spec, launch: transfer(spec, launch).metrics_folder,
     image="vllm/vllm-openai:v0.32.0",
     device=NVIDIA,
-    devices=lambda spec, role: spec.tensor_parallel if spec.device == "cuda" else 0,
+    devices=lambda spec, role: _gpus(spec) if spec.device == "cuda" else 0,
     connectors=(NIXL, MOONCAKE_P2P, MOONCAKE_STORE),
     twin_kv=twin_kv,
 )

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from fleet.kinds.common_options import (
     arguments_option,
+    data_parallel_size_local_option,
+    data_parallel_size_option,
     environment_option,
     image_option,
     model_option,
@@ -24,7 +26,9 @@ class VllmSpec:
     python: str = python_option("vLLM's environment")
     device: str = option("cuda", title="Device", choices=("cuda", "cpu"), help="The build of vLLM.")
     gpus: tuple[str, ...] = option(
-        (), title="GPUs", help="Ids, assigned to the instances in order, tensor_parallel each; empty: all are visible."
+        (),
+        title="GPUs",
+        help="Ids, assigned to the instances in order, tensor_parallel for each rank; empty: all are visible.",
     )
     tensor_parallel: int = option(
         1,
@@ -32,8 +36,12 @@ class VllmSpec:
         unit="GPUs",
         minimum=1,
         maximum=64,
-        help="GPUs per instance; a divisor of the model's attention heads.",
+        help="GPUs per instance, or per rank; a divisor of the model's attention heads.",
     )
+    data_parallel_size: int = data_parallel_size_option(
+        "Copies of the engine behind one address, each with its GPUs and KV cache; routers choose the rank."
+    )
+    data_parallel_size_local: int | None = data_parallel_size_local_option()
     max_model_len: int | None = option(
         None,
         title="Longest request",

@@ -1,8 +1,9 @@
 """What routers must know of one start of an instance, besides its address: part of its entry in weir:fleet. Pure."""
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
+from router.contract.redis.published import DataParallel as DataParallel
 from router.contract.redis.published import InstanceRole
 from router.contract.redis.published import KvFacts as KvFacts
 
@@ -13,10 +14,11 @@ class Wire(Struct, frozen=True):
     kv: KvFacts = KvFacts()
     events: str = ""  # base URL that serves GET /kv_event_sources
     tokenizer: str = ""  # folder of the served model, or "sim"
+    dp: DataParallel = DataParallel()
 
     def stored(self) -> dict[str, object]:
         """Without defaults, as Instance.wire and annotations of Pods keep it."""
-        given = {**asdict(self), "kv": self.kv_stored()}
+        given = {**asdict(self), "kv": self.kv_stored(), "dp": to_builtins(self.dp)}
         return {name: value for name, value in given.items() if value and value != "both"}
 
     def kv_stored(self) -> dict[str, object]:

@@ -18,7 +18,7 @@ def start_of(instance: Instance) -> manifests.PodStart:
 
 def described(instance: Instance, config: EngineConfig, peers: dict[str, str], born: str) -> manifests.PodStart:
     kind, config = KINDS[config.kind], replace(config, engine=manifests.in_image(config.engine))
-    ports = in_pod(kind.ports)
+    ports = in_pod(kind.ports, kind.port_spans(config.options()))
     return manifests.PodStart(
         instance=instance.name,
         pool=instance.pool.name,

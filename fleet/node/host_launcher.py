@@ -36,7 +36,8 @@ class Processes:
 
     def start(self, instance: Instance) -> StartedInstance:
         given = instance.started_from
-        ports = ports_for(instance, KINDS[given.kind].ports)
+        kind = KINDS[given.kind]
+        ports = ports_for(instance, kind.ports, kind.port_spans(given.options()))
         prepared = prepare(given, instance, ports, peers_of(instance))
         user = engine_user.current()
         write_files(prepared, folder_of(instance.name), user)

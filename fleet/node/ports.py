@@ -1,8 +1,11 @@
-"""Ports of a node: recorded in the database, and checked before each start."""
+"""Ports of a node: recorded in the database, and checked before each start.
+
+A use may span consecutive ports, one for each data-parallel rank: the further ones are recorded as `events+1`, ….
+"""
 
 import random
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -16,42 +19,68 @@ class NoPort(Exception):
     """No port is free in the range."""
 
 
-def in_pod(uses: Iterable[str]) -> dict[str, int]:
-    return {use: POD_PORT + index for index, use in enumerate(uses)}
+NO_SPANS: Mapping[str, int] = {}
 
 
-def ports_for(instance: Instance, uses: Iterable[str]) -> dict[str, int]:
-    """One free port for each use, if possible the previous one."""
-    wanted = tuple(uses)
+def in_pod(uses: Iterable[str], spans: Mapping[str, int] = NO_SPANS) -> dict[str, int]:
+    found, number = {}, POD_PORT
+    for use in uses:
+        if span := spans.get(use, 1):
+            found[use], number = number, number + span
+    return found
+
+
+def ports_for(instance: Instance, uses: Iterable[str], spans: Mapping[str, int] = NO_SPANS) -> dict[str, int]:
+    """The first free port for each use, if possible the previous one."""
+    wanted = _names(uses, spans)
     held = {port.use: port for port in instance.ports.all()}
-    for use in wanted:
-        port = held.get(use)
-        if port is not None and (port.node != instance.node or not is_free(port.number)):
-            port.delete()
-            del held[use]
-    return {use: held[use].number if use in held else _take(instance, use) for use in wanted}
+    for name in held.keys() - {name for names in wanted.values() for name in names}:
+        if "+" in name:
+            held[name].delete()
+    return {use: _kept(instance, names, held) or _take(instance, names) for use, names in wanted.items()}
 
 
-def _take(instance: Instance, use: str) -> int:
+def _names(uses: Iterable[str], spans: Mapping[str, int]) -> dict[str, list[str]]:
+    """Each use with the names that its ports are recorded by."""
+    counts = {use: spans.get(use, 1) for use in uses}
+    return {use: [use, *(f"{use}+{more}" for more in range(1, n))] for use, n in counts.items() if n}
+
+
+def _kept(instance: Instance, names: list[str], held: Mapping[str, Port]) -> int | None:
+    """The ports that it holds, when they are still free and follow each other; else it holds them no more."""
+    ports = [held[name] for name in names if name in held]
+    numbers = [port.number for port in ports]
+    fits = len(ports) == len(names) and numbers == list(range(numbers[0], numbers[0] + len(names)))
+    if fits and all(port.node == instance.node and is_free(port.number) for port in ports):
+        return numbers[0]
+    for port in ports:
+        port.delete()
+    return None
+
+
+def _take(instance: Instance, names: list[str]) -> int:
     first, last = settings.ENGINE_PORTS
     taken = set(Port.objects.filter(node=instance.node).values_list("number", flat=True))
-    for number in _shuffled_from(first, last):
-        if number not in taken and is_free(number) and _claim(instance, use, number):
+    for number in _shuffled_from(first, last - len(names) + 1):
+        wanted = range(number, number + len(names))
+        if taken.isdisjoint(wanted) and all(map(is_free, wanted)) and _claim(instance, names, number):
             return number
-    raise NoPort(f"no free port between {first} and {last} on node {instance.node} (WEIR_ENGINE_PORTS)")
+    several = f"{len(names)} free ports in a row" if len(names) > 1 else "free port"
+    raise NoPort(f"no {several} between {first} and {last} on node {instance.node} (WEIR_ENGINE_PORTS)")
 
 
 def _shuffled_from(first: int, last: int) -> list[int]:
     # In order, two fleets that start together on one host would compete for each port.
     numbers = list(range(first, last + 1))
-    begin = random.randrange(len(numbers))  # noqa: S311 - not a secret
+    begin = random.randrange(max(len(numbers), 1))  # noqa: S311 - not a secret
     return numbers[begin:] + numbers[:begin]
 
 
-def _claim(instance: Instance, use: str, number: int) -> bool:
+def _claim(instance: Instance, names: list[str], first: int) -> bool:
     try:
         with transaction.atomic():
-            Port.objects.create(instance=instance, node=instance.node, use=use, number=number)
+            for number, name in enumerate(names, first):
+                Port.objects.create(instance=instance, node=instance.node, use=name, number=number)
     except IntegrityError:
         return False
     return True

@@ -153,7 +153,8 @@ def _service(pool: str) -> str:
 
 def _port(row: Instance, use: str) -> int | None:
     if row.pod:
-        return in_pod(KINDS[row.pool.kind].ports).get(use)
+        kind = KINDS[row.pool.kind]
+        return in_pod(kind.ports, kind.port_spans(row.started_from.options())).get(use)
     return row.ports.filter(use=use).values_list("number", flat=True).first()
 
 

@@ -16,6 +16,7 @@ from fleet.simengine.http.server import EngineCannotStart, listen, serve
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo
 from fleet.simengine.model import model_of
+from fleet.simengine.ranks import Ranks
 from fleet.simengine.registration import registered
 from fleet.simengine.service import Connect, Service
 from router.contract.connectors import CONNECTORS
@@ -33,38 +34,40 @@ def main() -> int:
 
 async def run(arguments: Arguments) -> None:
     listening = listen(arguments.host, arguments.port)
-    publisher = _publisher(arguments)
-    service = _service(arguments, listening.getsockname()[1], publisher)
     port = listening.getsockname()[1]
-    print(f"simengine: {_described(arguments, service.about)}{port}", flush=True)
+    services = [
+        _service(arguments, port, _publisher(arguments, place), arguments.data_parallel_start_rank + place)
+        for place in range(arguments.data_parallel_size)
+    ]
+    print(f"simengine: {_described(arguments, services[0].about)}{port}", flush=True)
     async with registered(arguments.etcd, arguments.role, arguments.host, port):
-        await serve(App(service), listening)
+        await serve(App(*services), listening)
     print("simengine: stopped", flush=True)
-    await service.close()
-    if publisher is not None:
-        publisher.close()
+    await Ranks(services).close()
 
 
-def _publisher(arguments: Arguments) -> Publisher | None:
+def _publisher(arguments: Arguments, place: int) -> Publisher | None:
+    """Of the rank at this place among those behind the address; its ports follow those of the one before."""
     if arguments.events_port is None or arguments.replay_port is None:
         return None
-    events, replay = arguments.events_port, arguments.replay_port
+    events, replay = (port and port + place for port in (arguments.events_port, arguments.replay_port))
     try:
-        return Publisher(arguments.host, events, replay, arguments.block_size)
+        rank = arguments.data_parallel_start_rank + place
+        return Publisher(arguments.host, events, replay, arguments.block_size, rank)
     except zmq.ZMQError as error:
         raise EngineCannotStart(
             f"cannot publish on {arguments.host}, ports {events} and {replay}: {error.strerror}"
         ) from None
 
 
-def _service(arguments: Arguments, port: int, publisher: Publisher | None) -> Service:
+def _service(arguments: Arguments, port: int, publisher: Publisher | None, rank: int) -> Service:
     model = model_of(arguments, arguments.role)
     size, blocks = model.limits.block_size, model.kv_blocks
     engine = Engine(model.law, blocks, model.limits, record_events=publisher is not None, tiers=model.tiers)
     pulls_as, connect = _connection(arguments, port, model.transfers)
     window, caches = model.window or model.kv_tokens, model.limits.batching == VLLM
     media = tuple(tier.device.medium for tier in model.tiers.tiers) if model.tiers is not None else ()
-    about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, window, caches, media, pulls_as)
+    about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, window, caches, media, rank, pulls_as)
     return Service(engine, about, arguments.seed, publisher, connect, recomputes=arguments.kv_failure == "recompute")
 
 

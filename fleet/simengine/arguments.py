@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL
 from fleet.simengine.model import SSD_ACCESS, TIER_LOADS, TIER_WRITES, SimOptions
 from router.contract.connectors import CONNECTOR_CHOICES, MOONCAKE_STORE, NONE
+from router.contract.redis.published import MOST_RANKS
 
 MAX_MODEL_LEN = 131_072
 ROLES = ("both", "prefill", "decode")
@@ -27,6 +28,8 @@ class Arguments(SimOptions):
     kv_store: str | None
     etcd: str | None
     kv_failure: str
+    data_parallel_size: int
+    data_parallel_start_rank: int
 
 
 def parse_arguments(words: list[str]) -> Arguments:
@@ -50,6 +53,11 @@ def parse_arguments(words: list[str]) -> Arguments:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--events-port", type=port, help="KV events (ZMQ PUB), with --replay-port; 0 takes a free one")
     parser.add_argument("--replay-port", type=port, help="replay of KV events (ZMQ ROUTER)")
+    ranks = _between(1, MOST_RANKS)
+    parser.add_argument("--data-parallel-size", type=ranks, default=1, help="ranks behind this address, numbered …")
+    parser.add_argument(
+        "--data-parallel-start-rank", type=_between(0, MOST_RANKS), default=0, help="… from this number on"
+    )
     _add_transfers(parser)
     _add_tiers(parser)
     found = parser.parse_args(words)
@@ -57,6 +65,8 @@ def parse_arguments(words: list[str]) -> Arguments:
         parser.error(f"--kv {MOONCAKE_STORE} needs --kv-store URL")
     if (found.events_port is None) != (found.replay_port is None):
         parser.error("--events-port and --replay-port come together")
+    if found.data_parallel_size > 1 and found.kv != NONE:
+        parser.error("--data-parallel-size of more than 1 needs --kv none")
     return Arguments(**vars(found))
 
 

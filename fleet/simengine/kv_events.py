@@ -56,7 +56,9 @@ class EventBatch:
 class Publisher:
     """Bound sockets on the running loop. Raises zmq.ZMQError for a port in use."""
 
-    def __init__(self, host: str, events_port: int, replay_port: int, block_size: int) -> None:
+    def __init__(self, host: str, events_port: int, replay_port: int, block_size: int, rank: int = 0) -> None:
+        """`rank`: data-parallel, in its group."""
+        self.rank = rank
         self._block_size = block_size
         self._context = zmq.Context()
         self._subscriptions = 0
@@ -67,9 +69,9 @@ class Publisher:
         self._events = self._bind(zmq.XPUB, host, events_port, self._count_subscriptions)
         self._replay = self._bind(zmq.ROUTER, host, replay_port, self._serve)
 
-    def sources(self) -> bytes:
-        """JSON: vLLM's KVEventsConfig per data-parallel rank."""
-        config = {
+    def source(self) -> dict[str, object]:
+        """vLLM's KVEventsConfig."""
+        return {
             "enable_kv_cache_events": True,
             "publisher": "zmq",
             "endpoint": self._events.get_string(zmq.LAST_ENDPOINT),
@@ -79,7 +81,6 @@ class Publisher:
             "max_queue_size": HIGH_WATER_MARK,
             "topic": TOPIC,
         }
-        return msgspec.json.encode({"0": config})
 
     def publish(self, events: list[Event]) -> None:
         width = self._block_size * tokens.BYTES_PER_TOKEN
@@ -141,7 +142,7 @@ class Publisher:
 
     def _packed(self, batch: EventBatch) -> bytes:
         events = [self._map(event, data) for event, data in batch.events]
-        return msgspec.msgpack.encode([batch.at, events, 0])
+        return msgspec.msgpack.encode([batch.at, events, self.rank])
 
     def _map(self, event: Event, data: bytes) -> BlockStored | BlockRemoved | AllBlocksCleared:
         if isinstance(event, Stored):

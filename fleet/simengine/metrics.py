@@ -39,13 +39,14 @@ class EngineInfo:
     window: int  # tokens
     caches_prefixes: bool = True
     media: tuple[str, ...] = ()  # of its tiers below the GPU, as in KV events
+    rank: int = 0  # data-parallel, in its group
     pulls_as: str = ""  # `source` of transferred KV in counters; empty: no connector
 
 
 class Metrics:
     def __init__(self, about: EngineInfo) -> None:
         self._about = about
-        self._labels = f'model_name="{_escaped(about.model)}",engine="0"'
+        self._labels = f'model_name="{_escaped(about.model)}",engine="{about.rank}"'
         lengths = _one_two_five(about.window)
         self._histograms = {
             "time_to_first_token_seconds": Histogram(FIRST_TOKEN_S),
@@ -169,7 +170,7 @@ class Metrics:
         caching = f'block_size="{about.block_size}",enable_prefix_caching="{about.caches_prefixes}"'
         config = f'{caching},num_gpu_blocks="{about.blocks}"'
         name = "vllm:cache_config_info"
-        lines += [f"# TYPE {name} gauge", f'{name}{{{config},cache_dtype="auto",engine="0"}} 1.0']
+        lines += [f"# TYPE {name} gauge", f'{name}{{{config},cache_dtype="auto",engine="{about.rank}"}} 1.0']
 
     def _counters(self, lines: list[str], stats: Stats) -> None:
         computed = self._prompt_tokens - self._cached_tokens

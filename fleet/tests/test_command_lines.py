@@ -1,6 +1,7 @@
 """Command lines, environments and files of the kinds that start real engines."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,76 @@ def test_gpus_are_dealt_out_in_order() -> None:
     kind = KINDS["vllm"]
     assert kind.max_replicas(build(kind.spec, given)) == 2
     assert kind.max_replicas(build(kind.spec, {})) is None
+
+
+def test_ranks_behind_one_address_have_their_gpus_and_an_rpc_port_of_the_instance() -> None:
+    given = {"gpus": [str(gpu) for gpu in range(9)], "tensor_parallel": 2, "data_parallel_size": 2}
+    line, env, wire = made("vllm", given, launch(1))
+    assert "--tensor-parallel-size 2 --data-parallel-size 2 --data-parallel-rpc-port 18104 " in line
+    assert "hybrid" not in line
+    assert env["CUDA_VISIBLE_DEVICES"] == "4,5,6,7"
+    assert wire.stored()["dp"] == {"ranks": 2}
+    kind, spec = KINDS["vllm"], build(KINDS["vllm"].spec, given)
+    assert (kind.max_replicas(spec), kind.devices(spec, "both")) == (2, 4)
+    assert kind.port_spans(spec) == {"events": 2, "replay": 2, "side": 2, "rpc": 1}
+    assert kind.port_spans(build(kind.spec, {}))["rpc"] == 0
+
+
+def test_the_instances_of_a_group_number_their_ranks_one_after_the_other() -> None:
+    given = {**CPU, "kv": "nixl", "data_parallel_size": 8, "data_parallel_size_local": 4}
+    lines = [made("vllm", given, launch(ordinal, **{"p-2": "10.0.0.3:29600"})) for ordinal in (2, 3)]
+    shared = "--data-parallel-size 8 --data-parallel-size-local 4 --data-parallel-start-rank"
+    assert (
+        f"{shared} 0 --data-parallel-address 127.0.0.1 --data-parallel-rpc-port 18104 --data-parallel-hybrid-lb"
+        in lines[0][0]
+    )
+    assert (
+        f"{shared} 4 --data-parallel-address 10.0.0.3 --data-parallel-rpc-port 29600 --data-parallel-hybrid-lb"
+        in lines[1][0]
+    )
+    assert [wire.stored()["dp"] for _, _, wire in lines] == [{"ranks": 4}, {"ranks": 4, "first": 4}]
+    # vLLM adds the rank in its group to each of these ports
+    assert '"endpoint":"tcp://*:18097","replay_endpoint":"tcp://127.0.0.1:18098"' in lines[1][0]
+    assert [env["VLLM_NIXL_SIDE_CHANNEL_PORT"] for _, env, _ in lines] == ["18103", "18099"]
+    kind, spec = KINDS["vllm"], build(KINDS["vllm"].spec, given)
+    assert [kind.group(spec, ordinal) for ordinal in range(4)] == [(0, 1), (0, 1), (2, 3), (2, 3)]
+    assert [kind.pair(spec, ordinal) for ordinal in range(4)] == [None, 0, None, 2]
+
+
+@pytest.mark.parametrize(
+    ("model", "together"),
+    [("deepseek-ai/DeepSeek-V3", "p-0"), ("Qwen/Qwen3-30B-A3B", "p-0"), ("meta-llama/Llama-3.3-70B", "")],
+)
+def test_the_ranks_of_a_mixture_of_experts_step_together(model: str, together: str) -> None:
+    given = {"model": model, "data_parallel_size": 2, "data_parallel_size_local": 1}
+    assert made("vllm", given, launch(1))[2].dp.together == together
+
+
+def test_a_mixture_of_experts_is_known_by_its_configuration(tmp_path: Path) -> None:
+    for experts, together in ((8, "p-0"), (1, "")):
+        (tmp_path / "config.json").write_text(json.dumps({"num_local_experts": experts}))
+        assert made("vllm", {"model": str(tmp_path), "data_parallel_size": 2})[2].dp.together == together
+
+
+SIZE, LOCAL = "data_parallel_size", "data_parallel_size_local"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "option", "why"),
+    [
+        ("vllm", {SIZE: 8, LOCAL: 3}, LOCAL, "allowed: 1, 2, 4, 8"),
+        ("vllm", {SIZE: 4, "gpus": ["0", "1"]}, SIZE, "allowed: 1 to 2"),
+        ("vllm", {SIZE: 2, "gpus": ["0", "1"], "tensor_parallel": 2}, "tensor_parallel", "allowed: 1 to 1"),
+        ("vllm", {SIZE: 2, "kv": "mooncake-store", "master": "m"}, SIZE, "must be 1 with kv"),
+        ("sim", {SIZE: 2, "kv": "nixl"}, SIZE, "must be 1 unless kv is none"),
+        ("sim", {SIZE: 600}, SIZE, "512"),
+        ("external", {SIZE: 0, "urls": ["http://h:1"]}, SIZE, "1 to 512"),
+    ],
+)  # fmt: skip
+def test_ranks_that_cannot_be_are_refused(name: str, given: dict[str, Any], option: str, why: str) -> None:
+    problems = check_engine(KINDS[name], given, "engine")
+    assert [problem.path for problem in problems] == [f"engine.{option}"]
+    assert why in str(problems[0])
 
 
 def test_a_sleeping_engine_needs_the_developers_endpoints() -> None:

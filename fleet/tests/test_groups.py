@@ -47,7 +47,7 @@ def test_an_incomplete_group_gets_no_requests_and_names_its_missing_servers(
     value = codec.decode(FleetValue, live_redis.get(redis_keys.fleet_key("r1")))
     assert value is not None
     assert [one.routable for one in value.instances] == [False, False, True, True, True]
-    why = "its DWDP group serves only whole, not ready: r1-1"
+    why = "its group serves only whole, not ready: r1-1"
     assert value.instances[0].reason == why
     assert [(row.routable, why in row.reason) for row in instance_rows(pool.instances.order_by("ordinal"))] == [
         (False, True), (False, False), (True, False), (True, False), (True, False),
@@ -79,7 +79,7 @@ def test_a_pool_is_scaled_to_whole_groups_only(pool: Pool) -> None:
 def test_one_server_of_a_group_is_not_taken_out_alone(pool: Pool, verb: str) -> None:
     with pytest.raises(NotPossible) as refused:
         actions.act(verb, "r1-2", ADA, "")
-    why = f'its DWDP group, r1-3: {verb} the whole group, over REST with "group": true'
+    why = f'its group, r1-3: {verb} the whole group, over REST with "group": true'
     assert str(refused.value) == f"r1-2 serves only together with the others of {why}"
     assert not pool.instances.exclude(desired="running", restart_asked="").exists()
     done = actions.act(verb, "r1-2", ADA, "fan", group=True)
@@ -95,7 +95,7 @@ def test_a_node_with_a_part_of_a_group_is_drained_once_the_group_is_stopped(
         Node.objects.create(name=name, hostname=name)
     pool.instances.filter(ordinal__in=(0, 1, 2)).update(node="gpu-1")
     pool.instances.filter(ordinal__in=(3, 4)).update(node="gpu-2")
-    why = "r1-2 serves only together with the others of its DWDP group, of which r1-3 on gpu-2: stop the whole group"
+    why = "r1-2 serves only together with the others of its group, of which r1-3 on gpu-2: stop the whole group"
     refused = api_caller(otto).post("/nodes/gpu-1/drain", {})
     assert (refused.status_code, why in refused.json()["detail"]) == (409, True)
     assert why in otto_client.post("/fleet/nodes/gpu-1/drain", follow=True).content.decode()

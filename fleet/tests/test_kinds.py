@@ -90,6 +90,17 @@ def test_each_decoder_of_a_fixed_pair_knows_its_prefill_instance() -> None:
     assert SIM.max_replicas(spec) == 4
 
 
+def test_the_engine_understands_its_ranks() -> None:
+    given = {"data_parallel_size": 4, "data_parallel_size_local": 2}
+    spec, second = build(SimSpec, given), replace(LAUNCH, instance="demo-1", ordinal=1)
+    understood = parse_arguments(SIM.command(spec, second)[3:])
+    assert (understood.data_parallel_size, understood.data_parallel_start_rank) == (2, 2)
+    assert SIM.wire(spec, second).stored()["dp"] == {"ranks": 2, "first": 2}
+    assert SIM.hardware is not None
+    assert SIM.hardware(spec, "both").gpus == 2
+    assert "--data-parallel-size" not in SIM.command(SimSpec(), LAUNCH)
+
+
 def test_workers_of_neuron_register_in_etcd() -> None:
     spec = build(SimSpec, {"kv": "neuron", "prefill_instances": 1, "etcd": "h:2379"})
     assert parse_arguments(SIM.command(spec, LAUNCH)[3:]).etcd == "h:2379"

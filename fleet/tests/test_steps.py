@@ -304,6 +304,36 @@ def test_ports_of_another_node_are_given_back() -> None:
     assert not Port.objects.filter(node="local", number=port).exists()
 
 
+def test_ranks_get_ports_in_a_row_that_no_neighbour_takes(settings: Any) -> None:
+    row, other = declare(2), selectors.instance("p-1")
+    first = ports_for(row, ("http", "events", "replay"), {"events": 4, "replay": 4})
+    held = dict(Port.objects.filter(instance=row).values_list("use", "number"))
+    assert [held[use] for use in ("events", "events+1", "events+2", "events+3")] == [
+        *range(first["events"], first["events"] + 4)
+    ]
+    assert len(set(held.values())) == 9
+    neighbour = ports_for(other, ("http", "events"), {"events": 4})
+    assert not set(held.values()) & set(range(neighbour["events"], neighbour["events"] + 4))
+    assert ports_for(row, ("http", "events", "replay"), {"events": 4, "replay": 4}) == first
+
+
+def test_ports_in_a_row_are_taken_anew_when_one_of_them_is_lost_or_another_number_is_needed(settings: Any) -> None:
+    row = declare()
+    first = ports_for(row, ("events",), {"events": 3})["events"]
+    Port.objects.filter(instance=row, use="events+1").delete()
+    again = ports_for(row, ("events",), {"events": 3})["events"]
+    assert [port.number for port in row.ports.order_by("number")] == [again, again + 1, again + 2]
+    assert ports_for(row, ("events",)) == {"events": again}
+    assert [port.use for port in row.ports.all()] == ["events"]
+    assert first
+
+
+def test_a_range_without_so_many_ports_in_a_row_is_named(settings: Any) -> None:
+    settings.ENGINE_PORTS = (45_901, 45_903)
+    with pytest.raises(NoPort, match="no 4 free ports in a row between 45901 and 45903 on node local"):
+        ports_for(declare(), ("events",), {"events": 4})
+
+
 def test_a_range_that_is_used_up_is_named(settings: Any) -> None:
     row = declare(2)
     settings.ENGINE_PORTS = (45_901, 45_901)

@@ -4,7 +4,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from router.contract.metrics_page import MetricsPage, Refused
-from router.contract.redis.sample import EngineMetrics
+from router.contract.ranks import LABEL
+from router.contract.redis.published import MOST_RANKS
+from router.contract.redis.sample import EngineMetrics, RankSample
 from router.contract.tier_metrics import (
     LMCACHE_TIERS,
     MOONCAKE_CLIENT_TIERS,
@@ -121,7 +123,27 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
         kv_tiers=tiers,
         prompt_by_source=read.by_source(names.prompt_by_source),
         transfers=_transfers(read, names),
+        ranks=_ranks(read, names),
     )
+
+
+def _ranks(page: MetricsPage, names: Scrape) -> dict[str, RankSample]:
+    """By the number of the data-parallel rank; empty where there is one."""
+    running = page.by_label(names.running, LABEL)
+    if len(running) < 2:
+        return {}
+    usage, waiting = page.by_label(names.kv_usage, LABEL), page.by_label(names.waiting, LABEL)
+    queries, hits = page.by_label(names.prefix_queries, LABEL), page.by_label(names.prefix_hits, LABEL)
+    return {
+        rank: RankSample(
+            kv_usage=share if (share := usage.get(rank)) is not None and share <= 1 else None,
+            running=running[rank],
+            waiting=waiting.get(rank),
+            prefix_queries_total=queries.get(rank),
+            prefix_hits_total=hits.get(rank),
+        )
+        for rank in sorted(running, key=int)[:MOST_RANKS]
+    }
 
 
 def _transfers(page: MetricsPage, names: Scrape) -> dict[str, float]:

@@ -85,6 +85,16 @@ class MetricsPage:
             return None
         return sum(values) / len(values) if values else None
 
+    def by_label(self, name: str, label: bytes) -> dict[str, float]:
+        """Sums by a label whose values are whole numbers; lines without it are left out."""
+        wanted = re.compile(rb'[{,]%b="([0-9]{1,4})"' % label)
+        found: dict[str, float] = {}
+        for labels, value in self.series(name):
+            if (number := wanted.search(labels)) is not None:
+                key = number[1].decode()
+                found[key] = found.get(key, 0.0) + value
+        return found
+
     def by_source(self, name: str) -> dict[str, float]:
         found: dict[str, float] = {}
         for labels, value in self.series(name):

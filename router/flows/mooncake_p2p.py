@@ -45,10 +45,10 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 
 
 async def _engine_id(endpoint: Endpoint, bootstrap: str) -> str:
-    """The engine id of the first data-parallel rank."""
+    """The engine id of the data-parallel rank."""
     try:
         _, raw = await get(bootstrap, "/query", QUERY_S, LARGEST)
-        return str(orjson.loads(raw[:LARGEST])["0"]["engine_id"])[:LONGEST_ID]
+        return str(orjson.loads(raw[:LARGEST])[str(endpoint.rank or 0)]["engine_id"])[:LONGEST_ID]
     except (TimeoutError, UpstreamError, ValueError, KeyError, TypeError) as error:
         raise PrefillFailed(
             f"{endpoint.id}: its bootstrap server {bootstrap} did not return an engine id: {error}"

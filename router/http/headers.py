@@ -4,6 +4,8 @@ import random
 import re
 from collections.abc import Iterable
 
+from router.contract import ranks
+
 Headers = Iterable[tuple[bytes, bytes]]
 
 _HOP_BY_HOP = {
@@ -18,10 +20,11 @@ _HOP_BY_HOP = {
     b"upgrade",
 }
 # accept-encoding: a compressed answer would hide its usage. content-encoding: the body has been decompressed.
-# expect: the server has answered it.
+# expect: the server has answered it. x-data-parallel-rank: the router names the rank.
 _NOT_FORWARDED = frozenset(
     _HOP_BY_HOP
     | {b"host", b"content-length", b"accept-encoding", b"content-encoding", b"expect", b"x-request-id", b"x-weir-pool"}
+    | {ranks.HEADER}
 )
 _OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", b"x-weir-flow"}
 _NOT_RETURNED = frozenset(_HOP_BY_HOP | _OWN)

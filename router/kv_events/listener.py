@@ -1,4 +1,4 @@
-"""Runs one feed per instance that publishes KV events, selects the index to trust for each instance, and loads the
+"""Runs one feed per endpoint that publishes KV events, selects the index to trust for each instance, and loads the
 tokenizer of a pool's prompts: the one that its instances name, once."""
 
 import asyncio
@@ -13,7 +13,7 @@ from random import getrandbits
 import zmq
 
 from router.kv_events.feed import Feed
-from router.kv_events.sources import discover
+from router.kv_events.sources import WHOLE, RankPlace, discover
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.prefix.belief import believe
@@ -69,7 +69,7 @@ class Listener:
             self._context = None
 
     def _follow(self, pool: Pool) -> None:
-        """One feed per endpoint, that is per epoch of an instance."""
+        """One feed per endpoint, that is per epoch of an instance and per data-parallel rank."""
         state = pool.kv_event_state
         for endpoint in pool.endpoints.values():
             if not _publishes(endpoint) or endpoint.feed in self._tasks:
@@ -78,7 +78,8 @@ class Listener:
                 self._context = zmq.Context()
             if state.index is None:
                 state.index = ExactIndex(getrandbits(64))
-            feed = endpoint.feed = Feed(endpoint.id, partial(discover, endpoint.events_url), state.index, self._context)
+            find = partial(discover, endpoint.events_url, _place(endpoint))
+            feed = endpoint.feed = Feed(endpoint.id, find, state.index, self._context)
             self._tasks[feed] = asyncio.create_task(feed.run())
 
     async def _end(self, feed: Feed) -> None:
@@ -157,3 +158,8 @@ async def _sweep(pool: Pool) -> None:
 
 def _publishes(endpoint: Endpoint) -> bool:
     return bool(endpoint.events_url) and endpoint.state not in RESTING
+
+
+def _place(endpoint: Endpoint) -> RankPlace:
+    dp, number = endpoint.ranks.dp, endpoint.rank
+    return WHOLE if number is None else RankPlace(number, number - dp.first, dp.ranks)

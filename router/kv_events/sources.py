@@ -1,6 +1,7 @@
 """Asks an engine for its `GET /kv_event_sources`, the addresses of its KV events.
 
-The response is a list of sources, one per data-parallel rank, or a map by rank.
+The response is a list of sources, one per data-parallel rank, or a map by rank. Each rank has an address of its own;
+where all name the same one, the ranks' ports follow each other from there.
 """
 
 import re
@@ -20,6 +21,7 @@ _EVERYWHERE = ("*", "0.0.0.0", "[::]", "")  # noqa: S104 - what engines say when
 
 _TCP = re.compile(r"tcp://([\w.*-]{0,253}|\[[0-9a-fA-F:.]{0,45}\]):[0-9]{1,5}", re.ASCII)
 _IPC = re.compile(r"ipc:///[ -~]{1,106}")  # a unix socket's path has room for 107 bytes
+_RANK = re.compile(r"[0-9]{1,4}")
 LONGEST_TOPIC = 256  # characters
 TIMEOUT_S = 5.0  # for the whole response
 LONGEST = 1 << 20  # bytes of a response
@@ -36,7 +38,19 @@ class KvEventSource:
     topic: str
 
 
-async def discover(url: str) -> KvEventSource:
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Which of an instance's data-parallel ranks."""
+
+    number: int = 0
+    position: int = 0  # among those behind the address
+    ranks: int = 1  # behind the address
+
+
+WHOLE = RankPlace()
+
+
+async def discover(url: str, place: RankPlace = WHOLE) -> KvEventSource:
     """Raises NoEvents."""
     try:
         status, body = await get(url, "/kv_event_sources", TIMEOUT_S, LONGEST)
@@ -48,7 +62,7 @@ async def discover(url: str) -> KvEventSource:
         raise NoEvents(f"it publishes no KV events: /kv_event_sources answered {status}")
     if len(body) > LONGEST:
         raise NoEvents(f"its /kv_event_sources is larger than {LONGEST} bytes")
-    found = parse(body, url)
+    found = parse(body, url, place)
     try:
         return replace(found, endpoint=await _pinned(found.endpoint), replay=await _pinned(found.replay))
     except OSError as error:
@@ -67,20 +81,52 @@ async def _pinned(endpoint: Endpoint) -> Endpoint:
     return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
 
 
-def parse(raw: bytes, url: str) -> KvEventSource:
+def parse(raw: bytes, url: str, place: RankPlace = WHOLE) -> KvEventSource:
     """`url`: the engine's address, which replaces wildcard addresses in its response. Raises NoEvents."""
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError:
         raise NoEvents("its /kv_event_sources is not JSON") from None
-    listed = list(found.values()) if isinstance(found, dict) else found
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        raise NoEvents("its /kv_event_sources lists no sources")
+    listed = _by_rank(found.get("sources", found) if isinstance(found, dict) else found)
     if not listed:
         raise NoEvents("it publishes no KV events")
-    if len(listed) > 1:  # each rank has a separate cache, and the router cannot choose the rank of a request
-        raise NoEvents(f"it has {len(listed)} data-parallel caches behind one address")
-    return _source(listed[0], urlsplit(url).hostname or "127.0.0.1")
+    if len(listed) != place.ranks and (place.ranks == 1 or place.number not in listed):
+        raise NoEvents(
+            f"it has {len(listed)} data-parallel caches behind its address, and data_parallel_size is {place.ranks}"
+        )
+    number = place.number if place.number in listed else sorted(listed)[place.position]
+    host = urlsplit(url).hostname or "127.0.0.1"
+    source = _source(listed[number], host)
+    shared = len(listed) > 1 and len({str(each.get("endpoint")) for each in listed.values()}) == 1
+    return _following(source, number) if shared else source
+
+
+def _by_rank(found: object) -> dict[int, JsonObject]:
+    if isinstance(found, dict):
+        pairs = list(found.items())
+    elif isinstance(found, list):
+        pairs = [(_rank_of(one, at), one) for at, one in enumerate(found)]
+    else:
+        pairs = [("", found)]
+    if any(not isinstance(one, dict) or not _RANK.fullmatch(str(rank)) for rank, one in pairs):
+        raise NoEvents("its /kv_event_sources lists no sources")
+    by_rank = {int(rank): one for rank, one in pairs}
+    return by_rank if len(by_rank) == len(pairs) else dict(enumerate(one for _, one in pairs))
+
+
+def _rank_of(source: object, position: int) -> object:
+    return source.get("data_parallel_rank", position) if isinstance(source, dict) else position
+
+
+def _following(source: KvEventSource, number: int) -> KvEventSource:
+    """Of a rank, where every rank names the addresses of rank 0."""
+
+    def moved(endpoint: str) -> str:
+        address, _, port = endpoint.rpartition(":")
+        return f"{address}:{int(port) + number}" if endpoint.startswith("tcp://") else endpoint
+
+    replay = moved(source.replay) if source.replay is not None else None
+    return replace(source, endpoint=moved(source.endpoint), replay=replay)
 
 
 def _source(given: JsonObject, host: str) -> KvEventSource:

@@ -1,20 +1,21 @@
-"""One instance as the router knows it: its address, its load, its health."""
+"""One instance, or one of its data-parallel ranks, as the router knows it: its address, its load, its health."""
 
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from router.contract import ranks
 from router.contract.redis.published import PublishedInstance
-from router.contract.redis.sample import InstanceSample
+from router.contract.redis.sample import InstanceSample, RankSample
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 from router.policy.types import InstanceState, Role
+from router.pool.ranks import InstanceRanks
 from router.prefix.accuracy import Accuracy
 from router.prefix.belief import GUESS
-from router.upstream.breaker import Breaker
-from router.upstream.connection_pool import ConnectionPool
 
 if TYPE_CHECKING:
     from router.kv_events.feed import Feed
+    from router.pool.ranks import StepGroup
 
 
 MOST_REASONS = 20  # of refused answers
@@ -22,11 +23,17 @@ DEFAULT_BLOCK_SIZE = 16  # tokens, of an instance that reports none
 
 
 class Endpoint:
-    def __init__(self, instance: PublishedInstance) -> None:
-        self.id = instance.id
+    def __init__(self, instance: PublishedInstance, shared: InstanceRanks | None = None) -> None:
+        """`shared` with the instance's other ranks; without it this is the only one."""
+        self.ranks = shared = shared or InstanceRanks(instance)
+        self.instance = instance.id
+        self.rank = shared.dp.first + len(shared.endpoints) if shared.dp.ranks > 1 else None  # None: the only one
+        self.id = instance.id if self.rank is None else ranks.named(instance.id, self.rank)
+        self.rank_line = b""  # header of its requests
+        self.step_group: StepGroup | None = None  # of ranks that step together
         self.epoch = instance.epoch
-        self.upstream = ConnectionPool(instance.url)
-        self.breaker = Breaker()
+        self.upstream = shared.upstream
+        self.breaker = shared.breaker
         self.requests = 0  # of this router, in flight
         self.prefill_tokens = 0  # new tokens of requests without a first byte
         self.decodes = 0  # in flight after their first byte
@@ -44,6 +51,7 @@ class Endpoint:
         self.belief = GUESS
         self.changes: set[str] = set()  # of its pool: ids of changed instances
         self._view: InstanceState | None = None
+        shared.add(self)
         self.update(instance)
 
     def update(self, instance: PublishedInstance) -> None:
@@ -81,7 +89,7 @@ class Endpoint:
                 0,  # cached tokens: the request has them
                 self.requests + requests,
                 self.waiting,
-                self.decodes + decodes,
+                self.decodes + decodes if self.step_group is None else self.step_group.decodes,
                 self.prefill_tokens + prefill_tokens,
                 self.kv_usage,
                 self.kv_tokens,
@@ -103,8 +111,9 @@ class Endpoint:
         if sample.epoch != self.epoch or now - sample.at > SAMPLE_OFFLINE_S:
             self.kv_usage, self.waiting = 0.0, 0
         else:
-            self.kv_usage = round(sample.kv_usage or 0.0, 6)  # receipts write it unrounded
-            self.waiting = int(sample.waiting or 0)
+            mine = sample if self.rank is None else sample.ranks.get(str(self.rank), RankSample())
+            self.kv_usage = round(mine.kv_usage or 0.0, 6)  # receipts write it unrounded
+            self.waiting = int(mine.waiting or 0)
             if not self.kv_tokens:
                 self.kv_tokens = (sample.kv_blocks or 0) * (sample.block_size or self.block_size)
         self.sampled_at = sample.at
@@ -113,7 +122,13 @@ class Endpoint:
     def take_others(self, load: tuple[int, int, int]) -> None:
         if load != self.others:
             self.others = load
+            self._decodes_changed()
+
+    def _decodes_changed(self) -> None:
+        if self.step_group is None:
             self.touch()
+        else:
+            self.step_group.changed()
 
     def lease(self, tokens: int, given_back: Callable[[], None]) -> "Lease":
         """`with` it, a request with this many new tokens counts as sent here; `given_back` is called at its end."""
@@ -158,7 +173,7 @@ class Lease:
             self.alone = self.alone and endpoint.requests == 1
             endpoint.prefill_tokens -= self._tokens
             endpoint.decodes += 1
-            endpoint.touch()
+            endpoint._decodes_changed()
 
     def end(self) -> None:
         """Once; further calls change nothing."""
@@ -169,7 +184,8 @@ class Lease:
         endpoint.requests -= 1
         if self._decoding:
             endpoint.decodes -= 1
+            endpoint._decodes_changed()
         else:
             endpoint.prefill_tokens -= self._tokens
-        endpoint.touch()
+            endpoint.touch()
         self._given_back()

@@ -28,11 +28,18 @@ def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
     # Each further request to a dead host would wait as long.
     failed(pool, endpoint, 1 if isinstance(error, HostSilent) else None)
     if isinstance(error, ConnectFailed):
-        pool.index.purge(endpoint.id)
+        for rank in endpoint.ranks.endpoints:
+            pool.index.purge(rank.id)
+
+
+def failed_with(endpoint: Endpoint, error: UpstreamError) -> list[str]:
+    """Endpoints that the request need not try any more: an answer is late on one rank, a connection is all ranks'."""
+    late = isinstance(error, FirstByteTimeout)
+    return [endpoint.id] if late else [rank.id for rank in endpoint.ranks.endpoints]
 
 
 def failed(pool: Pool, endpoint: Endpoint, enough: int | None = None) -> None:
     """`enough`: failures in a row that open its breaker; else as the policy says."""
     limit = enough or pool.policy["failure.breaker_failures"]
     endpoint.breaker.failed(asyncio.get_running_loop().time(), limit)
-    endpoint.touch()
+    endpoint.ranks.touch()

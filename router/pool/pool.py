@@ -1,10 +1,12 @@
 """A pool: its policy, its instances, and what was learned about prompts and sessions."""
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from random import random
 from time import perf_counter
 
+from router.contract import ranks
 from router.contract.pools import is_ephemeral
 from router.contract.redis.published import FleetValue, FullRollout, PolicyValue, PublishedInstance, Rollout
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S
@@ -17,6 +19,7 @@ from router.pool.affinity import Affinity
 from router.pool.endpoint import Endpoint, Lease
 from router.pool.fleet_view import FleetView
 from router.pool.kv_event_state import KvEventState
+from router.pool.ranks import InstanceRanks, StepGroup
 from router.pool.rollout import SplitState, read_candidate, read_version
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, PromptChains
@@ -77,15 +80,18 @@ class Pool:
 
     @property
     def ready(self) -> int:
-        return sum(endpoint.routable for endpoint in self.endpoints.values())
+        """Instances that may take requests."""
+        return len({endpoint.instance for endpoint in self.endpoints.values() if endpoint.routable})
 
     def troubles(self, now: float) -> list[str]:
         """What keeps the pool from serving or its samples from being fresh; `now` is Unix time."""
-        found = [] if self.ready else [f"pool {self.name}: none of {len(self.endpoints)} instances is ready"]
+        found = [] if self.ready else [f"pool {self.name}: none of {len(self.published)} instances is ready"]
         if self.trouble:
             found.append(f"pool {self.name}: {self.trouble}")
         if now - self.exhaustion[0] < EXHAUSTED_S:
             found.append(f"pool {self.name}: the router could not open a connection: {self.exhaustion[1]}")
+        of_ranks = {endpoint.ranks.trouble: None for endpoint in self.endpoints.values() if endpoint.ranks.trouble}
+        found += [f"pool {self.name}: {why}" for why in of_ranks]
         ages = [
             now - endpoint.sampled_at
             for endpoint in self.endpoints.values()
@@ -150,7 +156,7 @@ class Pool:
     def amend_again(self) -> None:
         """The published instances, as the worker registry amends them now."""
         instances = self.amend(self.published) if self.amend is not None else self.published
-        self._replace({instance.id: self._endpoint(instance) for instance in instances})
+        self._replace({endpoint.id: endpoint for instance in instances for endpoint in self._endpoints_of(instance)})
 
     def _replace(self, endpoints: dict[str, Endpoint]) -> None:
         before, self.endpoints = self.endpoints, endpoints
@@ -160,6 +166,7 @@ class Pool:
         self.adapters = frozenset().union(*(one.adapters for one in endpoints.values()))
         self._homeless.clear()
         self.fleet_view.take(endpoints)
+        self._step_together()
         for endpoint in before.values():
             now = endpoints.get(endpoint.id)
             if now is not endpoint:
@@ -171,12 +178,33 @@ class Pool:
         self.limit_index()
         self.queue.wake_all()
 
-    def _endpoint(self, instance: PublishedInstance) -> Endpoint:
-        known = self.endpoints.get(instance.id)
-        if known is not None and known.epoch == instance.epoch and known.upstream.url == instance.url:
-            known.update(instance)
-            return known
-        return Endpoint(instance)
+    def _endpoints_of(self, instance: PublishedInstance) -> list[Endpoint]:
+        """One for each of its data-parallel ranks, the same as before unless it is another process."""
+        dp = instance.dp
+        known = self.endpoints.get(ranks.named(instance.id, dp.first) if dp.ranks > 1 else instance.id)
+        if (
+            known is not None
+            and (known.epoch, known.upstream.url) == (instance.epoch, instance.url)
+            and known.ranks.dp == dp
+        ):
+            for endpoint in known.ranks.endpoints:
+                endpoint.update(instance)
+            return known.ranks.endpoints
+        shared = InstanceRanks(instance)
+        return [Endpoint(instance, shared) for _ in range(dp.ranks)]
+
+    def endpoints_of(self, instance: str) -> list[Endpoint]:
+        """One, or one for each data-parallel rank."""
+        return [endpoint for endpoint in self.endpoints.values() if endpoint.instance == instance]
+
+    def _step_together(self) -> None:
+        groups: defaultdict[str, list[Endpoint]] = defaultdict(list)
+        for endpoint in self.endpoints.values():
+            endpoint.step_group = None
+            if name := endpoint.ranks.dp.together:
+                groups[name].append(endpoint)
+        for endpoints in groups.values():
+            StepGroup(endpoints)
 
     def lease(self, endpoint: Endpoint, tokens: int) -> Lease:
         """`with` it, a request with this many new tokens counts as sent there, and as one that holds up the queue."""

@@ -91,7 +91,7 @@ class Pages:
                 "fleet_age_s": round(now - looked_at, 3) if looked_at is not None else None,
                 "fleet_at": pool.fleet_at,
                 "ready": pool.ready,
-                "instances": len(pool.endpoints),
+                "instances": len({endpoint.instance for endpoint in pool.endpoints.values()}),
             }
             for pool in self._pools.all()
         }

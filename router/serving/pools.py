@@ -8,7 +8,7 @@ from router.contract.models import Models, Target
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.codec import Unreadable
 from router.contract.redis.published import ModelsValue
-from router.contract.redis.router_status import Load
+from router.contract.redis.router_status import NO_LOAD, Load, added
 from router.http.errors import ErrorResponse
 from router.limits.api_key_auth import ApiKeyAuth
 from router.pool.pool import Pool
@@ -48,14 +48,21 @@ class Pools:
     def get(self, name: str) -> Pool | None:
         return self._pools.get(name)
 
-    def inflight(self) -> dict[str, Load]:
-        """Requests in flight by instance, for instances that have any from this router."""
-        return {
-            endpoint.id: (endpoint.requests, endpoint.prefill_tokens, endpoint.decodes)
-            for pool in self._pools.values()
-            for endpoint in pool.endpoints.values()
-            if endpoint.requests
-        }
+    def inflight(self) -> tuple[dict[str, Load], dict[str, Load]]:
+        """Requests in flight from this router, of those that have any: by instance, and by data-parallel rank."""
+        by_instance: dict[str, Load] = {}
+        by_rank: dict[str, Load] = {}
+        for pool in self._pools.values():
+            for endpoint in pool.endpoints.values():
+                if not endpoint.requests:
+                    continue
+                load = (endpoint.requests, endpoint.prefill_tokens, endpoint.decodes)
+                if endpoint.rank is None:
+                    by_instance[endpoint.id] = load
+                else:
+                    by_rank[endpoint.id] = load
+                    by_instance[endpoint.instance] = added(by_instance.get(endpoint.instance, NO_LOAD), load)
+        return by_instance, by_rank
 
     def get_or_add(self, name: str) -> Pool:
         pool = self._pools.get(name)

@@ -15,7 +15,7 @@ from router.http.errors import ErrorResponse
 from router.policy.types import Decision, RoutingRequest
 from router.pool.admission import CODES, Admission, Refusal, Wait
 from router.pool.endpoint import Endpoint
-from router.pool.failure_attribution import attribute, failed
+from router.pool.failure_attribution import attribute, failed, failed_with
 from router.request import predict
 from router.request.call import Call
 from router.request.offload import PrefillFailed, PromptRefused
@@ -172,7 +172,8 @@ class Proxy:
                 return False
             except UpstreamError as error:
                 attribute(pool, endpoint, error)
-                attempt.error = tried[endpoint.id] = str(error)
+                attempt.error = str(error)
+                tried |= dict.fromkeys(failed_with(endpoint, error), attempt.error)
                 if outcome.begun:
                     raise
                 if left <= 0 or not _able(call, tried):

@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 from prometheus_client.core import Metric
 
-from router.contract.json_value import JsonObject
+from router.contract.json_value import Json, JsonObject
 from router.contract.redis.published import ModelsValue, PolicyValue
 from router.limits.local_buckets import LocalBuckets
 from router.metrics import of_files
@@ -170,7 +170,9 @@ class FileSource:
         }
 
     def _described(self, each: Watched) -> JsonObject:
-        belief = self._pool.endpoints[each.listed.id].belief
+        beliefs = [(endpoint.rank, endpoint.belief) for endpoint in self._pool.endpoints_of(each.listed.id)]
+        _, belief = min(beliefs, key=lambda one: one[1].index == "exact")  # of several ranks, the least able
+        of_ranks: list[Json] = [{"rank": rank, "index": one.index, "index_reason": one.why} for rank, one in beliefs]
         return {
             "id": each.listed.id,
             "url": each.listed.url,
@@ -179,6 +181,7 @@ class FileSource:
             "models": list(each.models) if each.models is not None else None,
             "index": belief.index,
             "index_reason": belief.why,
+            **({"ranks": of_ranks} if len(of_ranks) > 1 else {}),
         }
 
     def metrics(self) -> Iterable[Metric]:

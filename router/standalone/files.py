@@ -13,12 +13,12 @@ from router.contract import models
 from router.contract.connectors import CONNECTORS
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
-from router.contract.redis.published import KvFacts
+from router.contract.redis.published import MOST_RANKS, KvFacts
 from router.policy.schema import document
 from router.policy.types import Role
 from router.standalone.text import BadInput, structure, text
 
-KEYS = ("id", "role", "connector", "events", "tokenizer", "kv.NAME")
+KEYS = ("id", "role", "connector", "events", "tokenizer", "ranks", "kv.NAME")
 _ID = re.compile(r"[A-Za-z0-9._:\[\]-]{1,100}")
 _PROBLEMS_SHOWN = 3
 
@@ -32,6 +32,7 @@ class Listed:
     kv: KvFacts = field(default_factory=KvFacts)
     events: str = ""
     tokenizer: str = ""
+    ranks: int = 1  # data-parallel, behind the URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,14 @@ def _instance(where: str, item: str) -> Listed:
         kv=_kv(where, {key.removeprefix("kv."): value for key, value in given.items() if key.startswith("kv.")}),
         events=given.get("events", ""),
         tokenizer=given.get("tokenizer", ""),
+        ranks=_ranks(where, given.get("ranks", "1")),
     )
+
+
+def _ranks(where: str, given: str) -> int:
+    if not given.isdecimal() or len(given) > 4 or not 1 <= int(given) <= MOST_RANKS:
+        raise BadInput(where, Problem("ranks", given, "not a number of ranks", f"1 to {MOST_RANKS}"))
+    return int(given)
 
 
 def _authority(where: str, url: str) -> str:

@@ -11,7 +11,7 @@ from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.metrics_page import LARGEST
 from router.contract.models import Adapter, Alias, Models, Target
 from router.contract.net.probe import NotAsked, ProbeError, Prober, Slow
-from router.contract.redis.published import FleetValue, PublishedInstance
+from router.contract.redis.published import DataParallel, FleetValue, PublishedInstance
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 from router.pool.pool import Pool
 from router.serving.pools import Pools
@@ -87,6 +87,7 @@ class Watched:
             events=self.listed.events,
             tokenizer=self.listed.tokenizer,
             adapters=tuple(sorted(self.adapters)),
+            dp=DataParallel(ranks=self.listed.ranks),
         )
 
     def sample(self, pool: str) -> InstanceSample | None:
@@ -155,7 +156,8 @@ class InstanceWatch:
         for each in self.watched:
             sample = each.sample(pool.name)
             if sample is not None:
-                pool.endpoints[each.listed.id].take_sample(sample, now)
+                for endpoint in pool.endpoints_of(each.listed.id):
+                    endpoint.take_sample(sample, now)
 
     def _other_names(self) -> Models:
         """Adapters that an instance lists, and further names that every ready instance serves."""

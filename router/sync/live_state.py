@@ -155,17 +155,24 @@ class LiveState:
         endpoints = [endpoint for pool in self._pools.all() for endpoint in pool.endpoints.values()]
         if not endpoints:
             return
-        raws = await self._link.mget([redis_keys.instance_key(endpoint.id) for endpoint in endpoints])
+        names = list(dict.fromkeys(endpoint.instance for endpoint in endpoints))
+        raws = await self._link.mget([redis_keys.instance_key(name) for name in names])
+        samples = {name: self._sample(name, raw) for name, raw in zip(names, raws, strict=True)}
         now = time.time()
-        for endpoint, raw in zip(endpoints, raws, strict=True):
-            key = redis_keys.instance_key(endpoint.id)
-            try:
-                if raw is not None:
-                    endpoint.take_sample(codec.read(InstanceSample, raw), now)
-                self._bad.pop(key, None)
-            except codec.Unreadable as error:
-                self._unreadable += 1
-                self._refuse(key, f"sample of {endpoint.id}: {error}")
+        for endpoint in endpoints:
+            if (sample := samples[endpoint.instance]) is not None:
+                endpoint.take_sample(sample, now)
+
+    def _sample(self, instance: str, raw: str | None) -> InstanceSample | None:
+        key = redis_keys.instance_key(instance)
+        try:
+            sample = codec.read(InstanceSample, raw) if raw is not None else None
+            self._bad.pop(key, None)
+        except codec.Unreadable as error:
+            self._unreadable += 1
+            self._refuse(key, f"sample of {instance}: {error}")
+            return None
+        return sample
 
     async def listen(self) -> None:
         """Follow `weir:changed` for as long as the connection holds."""

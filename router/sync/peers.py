@@ -16,8 +16,9 @@ from typing import Any, cast
 
 from redis.typing import EncodableT, FieldT
 
+from router.contract import ranks
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.router_status import Load, RouterLoad, SentPrompt, SentPrompts
+from router.contract.redis.router_status import NO_LOAD, Load, RouterLoad, SentPrompt, SentPrompts, added
 from router.contract.redis.staleness import PEER_GONE_S
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
@@ -44,10 +45,10 @@ class RouterPeers:
         # A restarted router reads its earlier entries like those of others.
         self._life = f"{router_id}:{os.urandom(8).hex()}"
         # By router: time of its last message (monotonic s), its load
-        self._others: dict[str, tuple[float, dict[str, Load]]] = {}
+        self._others: dict[str, tuple[float, RouterLoad]] = {}
         self._pending: deque[SentPrompt] = deque()
         self._pending_bytes = 0  # of hashes
-        self._sent_loads: dict[str, Load] = {}
+        self._sent_loads: tuple[dict[str, Load], dict[str, Load]] = ({}, {})
         self._sent_loads_at = float("-inf")
         self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # stream: last id
         self.untold = 0  # prompts dropped because Redis was unreachable or too slow
@@ -65,7 +66,8 @@ class RouterPeers:
         if not self._others:
             return
         hashes = array("Q", call.request.chunks).tobytes()
-        self._pending.append(SentPrompt(call.pool.name, endpoint.id, endpoint.epoch, call.session, hashes))
+        instance, rank = ranks.split(endpoint.id)
+        self._pending.append(SentPrompt(call.pool.name, instance, endpoint.epoch, call.session, hashes, rank))
         self._pending_bytes += len(hashes)
         while self._pending_bytes > PENDING_HASHES * HASH_BYTES:
             self._pending_bytes -= len(self._pending.popleft().hashes)
@@ -83,11 +85,11 @@ class RouterPeers:
         await self._link.client.xadd(stream, fields, maxlen=kept, approximate=True)
 
     async def _tell_load(self, now: float, *, last: bool = False) -> None:
-        load = {} if last else self._pools.inflight()
+        load: tuple[dict[str, Load], dict[str, Load]] = ({}, {}) if last else self._pools.inflight()
         if load == self._sent_loads and now - self._sent_loads_at < HEARTBEAT_S and not last:
             return
         self._sent_loads, self._sent_loads_at = load, now
-        value = RouterLoad(id=self._id, gone=last, inflight=load)
+        value = RouterLoad(id=self._id, gone=last, inflight=load[0], ranks=load[1])
         await self._write(redis_keys.LOADS, "l", value, redis_keys.LOADS_KEPT)
 
     def _next_prompts(self) -> tuple[SentPrompt, ...]:
@@ -136,17 +138,18 @@ class RouterPeers:
         if value.gone:
             self._others.pop(value.id, None)
         else:
-            self._others[value.id] = (time.monotonic(), value.inflight)
+            self._others[value.id] = (time.monotonic(), value)
 
     def _take_sent(self, raw: bytes) -> None:
         for prompt in codec.read(SentPrompts, raw).sent:
             pool = self._pools.get(prompt.pool)
-            endpoint = pool.endpoints.get(prompt.instance) if pool is not None else None
+            name = ranks.named(prompt.instance, int(prompt.rank)) if prompt.rank else prompt.instance
+            endpoint = pool.endpoints.get(name) if pool is not None else None
             if pool is None or endpoint is None or endpoint.epoch != prompt.epoch:
                 continue
             hashes = array("Q", prompt.hashes)
-            pool.index.insert(prompt.instance, prompt.epoch, hashes)
-            pool.affinity.heard(prompt.session, prompt.instance, hashes, time.time())
+            pool.index.insert(name, prompt.epoch, hashes)
+            pool.affinity.heard(prompt.session, name, hashes, time.time())
             self.taken += 1
 
     def _forget_silent(self, now: float) -> None:
@@ -158,14 +161,32 @@ class RouterPeers:
 
     def _share_out(self) -> None:
         """Give each endpoint the load that the other routers put on it."""
-        total: dict[str, Load] = {}
-        for _, load in self._others.values():
-            for instance, (requests, prefill, decodes) in load.items():
-                before = total.get(instance, (0, 0, 0))
-                total[instance] = (before[0] + requests, before[1] + prefill, before[2] + decodes)
+        whole: dict[str, Load] = {}  # by instance
+        by_rank: dict[str, Load] = {}
+        unnamed: dict[str, Load] = {}  # by instance: sent by routers that do not name its ranks
+        for _, other in self._others.values():
+            named = {ranks.instance_of(name) for name in other.ranks}
+            for name, load in other.ranks.items():
+                by_rank[name] = added(by_rank.get(name, NO_LOAD), load)
+            for name, load in other.inflight.items():
+                whole[name] = added(whole.get(name, NO_LOAD), load)
+                if name not in named:
+                    unnamed[name] = added(unnamed.get(name, NO_LOAD), load)
         for pool in self._pools.all():
             for endpoint in pool.endpoints.values():
-                endpoint.take_others(total.get(endpoint.id, (0, 0, 0)))
+                if endpoint.rank is None:
+                    endpoint.take_others(whole.get(endpoint.id, NO_LOAD))
+                else:
+                    spread = _part(unnamed.get(endpoint.instance, NO_LOAD), endpoint)
+                    endpoint.take_others(added(by_rank.get(endpoint.id, NO_LOAD), spread))
 
     def tasks(self) -> list[Awaitable[None]]:
         return [self._link.every(AGAIN_S, self.hear), self._link.every(TELL_S, self.tell)]
+
+
+def _part(load: Load, endpoint: Endpoint) -> Load:
+    """A rank's part of a load that the engine spreads over all of them."""
+    dp = endpoint.ranks.dp
+    place = (endpoint.rank or 0) - dp.first
+    requests, prefill, decodes = ((count + dp.ranks - 1 - place) // dp.ranks for count in load)
+    return requests, prefill, decodes

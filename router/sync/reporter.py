@@ -129,6 +129,7 @@ class Reporter:
         await self._link.client.publish(redis_keys.ACKS, codec.encode(ack))
 
     def status(self, now: float) -> RouterStatus:
+        inflight, by_rank = self._pools.inflight()
         return RouterStatus(
             id=self._id,
             at=now,
@@ -140,7 +141,8 @@ class Reporter:
             degraded=tuple(self._live.degraded()),
             unreadable=self._live.unreadable,
             refused=dict(self._live.in_force.refused),
-            inflight=self._pools.inflight(),
+            inflight=inflight,
+            ranks=by_rank,
             classes=self._recorder.classes(now),
             queued={
                 pool.name: {str(name): count for name, count in pool.queue.waiting.items() if count}

@@ -4,11 +4,18 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from router.contract import ranks
 from router.contract.metrics_page import Histogram
 
 PREFIX = "weir_router_"
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
+
+
+def placed(pool: str, endpoint: str, *more: str) -> tuple[str, ...]:
+    """Values of the labels pool, instance, those of `more`, and rank, which a whole instance has not."""
+    instance, rank = ranks.split(endpoint)
+    return (pool, instance, *more, rank) if rank else (pool, instance, *more)
 
 
 def counter(name: str, text: str, labels: Sequence[str], samples: Samples, prefix: str = PREFIX) -> CounterMetricFamily:

@@ -10,13 +10,14 @@ from router.contract.redis.router_status import IndexStatus
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.prefix.exact.index import TIERS
-from router.telemetry.families import counter, gauge, histogram
+from router.telemetry.families import counter, gauge, histogram, placed
 
 _INSTANCE = ("pool", "instance")
+_RANK = (*_INSTANCE, "rank")
 
 
 def indexes(pools: Iterable[Pool]) -> dict[str, IndexStatus]:
-    """By instance, for instances with followed KV events or answered requests, refused ones included."""
+    """By endpoint, for those with followed KV events or answered requests, refused ones included."""
     now = time.time()
     return {
         endpoint.id: _status(pool, endpoint, now)
@@ -78,20 +79,20 @@ def _of_pools(pools: list[Pool]) -> Iterator[Metric]:
 
 def _of_instances(pools: list[Pool]) -> Iterator[Metric]:
     now, endpoints = time.time(), [(pool, endpoint) for pool in pools for endpoint in pool.endpoints.values()]
-    believed = [((pool.name, endpoint.id, endpoint.belief.index), 1) for pool, endpoint in endpoints]
+    believed = [(placed(pool.name, endpoint.id, endpoint.belief.index), 1) for pool, endpoint in endpoints]
     followed = [
         ((pool.name, endpoint.id), endpoint.feed, index.blocks(endpoint.id))
         for pool, endpoint in endpoints
         if endpoint.feed is not None and (index := pool.kv_event_state.index) is not None
     ]
-    blocks = [((*key, tier), n) for key, _, counts in followed for tier, n in zip(TIERS, counts, strict=True)]
-    ages = [(key, now - feed.confirmed_at) for key, feed, _ in followed if feed.confirmed_at is not None]
-    yield gauge("index_believed", "1 for the index in use", (*_INSTANCE, "index"), believed)
-    yield gauge("index_blocks", "KV blocks according to events", (*_INSTANCE, "tier"), blocks)
-    yield gauge("index_age_seconds", "Time since the index was last known to be up to date", _INSTANCE, ages)
-    gaps = [(key, feed.gaps) for key, feed, _ in followed]
-    replayed = [(key, feed.replayed) for key, feed, _ in followed]
-    purges = [(key, feed.purges) for key, feed, _ in followed]
-    yield counter("index_gaps", "Gaps in the instance's events", _INSTANCE, gaps)
-    yield counter("index_replayed_batches", "Batches of events replayed", _INSTANCE, replayed)
-    yield counter("index_purges", "Times that the instance's part was cleared", _INSTANCE, purges)
+    blocks = [(placed(*key, tier), n) for key, _, counts in followed for tier, n in zip(TIERS, counts, strict=True)]
+    ages = [(placed(*key), now - feed.confirmed_at) for key, feed, _ in followed if feed.confirmed_at is not None]
+    yield gauge("index_believed", "1 for the index in use", (*_INSTANCE, "index", "rank"), believed)
+    yield gauge("index_blocks", "KV blocks according to events", (*_INSTANCE, "tier", "rank"), blocks)
+    yield gauge("index_age_seconds", "Time since the index was last known to be up to date", _RANK, ages)
+    gaps = [(placed(*key), feed.gaps) for key, feed, _ in followed]
+    replayed = [(placed(*key), feed.replayed) for key, feed, _ in followed]
+    purges = [(placed(*key), feed.purges) for key, feed, _ in followed]
+    yield counter("index_gaps", "Gaps in the instance's events", _RANK, gaps)
+    yield counter("index_replayed_batches", "Batches of events replayed", _RANK, replayed)
+    yield counter("index_purges", "Times that the instance's part was cleared", _RANK, purges)

@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any
 
-from router.contract import sketch
+from router.contract import ranks, sketch
 from router.contract.redis.router_status import WINDOW_S, HitShare, Moved, Window
 from router.policy.types import Decision
 from router.request.call import Call
@@ -120,15 +120,15 @@ def _chosen(slots: Iterable[_Slot]) -> dict[str, dict[str, int]]:
     total: dict[str, Counter[str]] = {}
     for slot in slots:
         for (rule, instance), n in slot.chosen.items():
-            total.setdefault(rule, Counter())[instance] += n
+            total.setdefault(rule, Counter())[ranks.instance_of(instance)] += n
     return {rule: dict(counts) for rule, counts in total.items()}
 
 
 def _moved(slots: Iterable[_Slot]) -> dict[str, dict[str, Moved]]:
     total: dict[tuple[str, str], list[int]] = {}
     for slot in slots:
-        for pair, (n, size) in slot.moved.items():
-            known = total.setdefault(pair, [0, 0])
+        for (prefill, decode), (n, size) in slot.moved.items():
+            known = total.setdefault((ranks.instance_of(prefill), ranks.instance_of(decode)), [0, 0])
             known[0] += n
             known[1] += size
     arcs: dict[str, dict[str, Moved]] = {}

@@ -101,6 +101,14 @@ class Connection(HttpClientProtocol):
         """The bytes that came and were not read yet; they stay."""
         return b"".join(self._chunks)
 
+    async def peek_whole(self, largest: int) -> bytes:
+        """As `peek`, once the response is whole or more than `largest` bytes of it came."""
+        while not self._complete and sum(map(len, self._chunks)) <= largest:
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+        return self.peek()
+
     async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes:
         """Pass bytes to `sink` as they come, with no task in between; return the last ones of the response.
 

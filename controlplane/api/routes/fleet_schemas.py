@@ -149,7 +149,9 @@ class ReasonIn(Body):
 class ActIn(ReasonIn):
     level: Literal[1, 2] = Field(1, description="Sleep level: 1 keeps the weights in host memory, 2 drops them")
     group: bool = Field(
-        False, description="All instances of its DWDP group: one of them alone cannot be drained, stopped or restarted"
+        False,
+        description="All instances of its group (DWDP, or data-parallel ranks): one of them alone cannot be drained, "
+        "stopped or restarted",
     )
 
 

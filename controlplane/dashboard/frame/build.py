@@ -206,6 +206,7 @@ def _instance(
         sample = None  # of the previous process
     status, why = shown_status(instance.state, sample, now, kv_limit)
     metrics = sample or EngineMetrics()
+    blocks = metrics.kv_blocks or instance.kv_blocks
     return FrameInstance(
         id=instance.id,
         pool=pool,
@@ -214,7 +215,7 @@ def _instance(
         reason=beside(status, why or instance.reason),
         age_s=None if sample is None else round(max(0.0, now - sample.at), 1),
         kv=_rounded(metrics.kv_usage, 3),
-        kv_blocks=metrics.kv_blocks or instance.kv_blocks,
+        kv_blocks=None if blocks is None else blocks * instance.dp.ranks,
         running=metrics.running,
         waiting=metrics.waiting,
         waiting_avg=_average(metrics.waiting, before),

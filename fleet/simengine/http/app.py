@@ -1,4 +1,4 @@
-"""The ASGI application: vLLM's HTTP API over a Service."""
+"""The ASGI application: vLLM's HTTP API over the services of its data-parallel ranks, usually one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -19,6 +19,7 @@ from fleet.simengine.http.formats.format import ApiFormat
 from fleet.simengine.http.formats.openai import error_body, model_of
 from fleet.simengine.http.formats.responses import RESPONSES
 from fleet.simengine.job import EngineJob
+from fleet.simengine.ranks import Ranks
 from fleet.simengine.service import Service
 
 Message = dict[str, Any]
@@ -47,31 +48,32 @@ Query = Mapping[str, list[str]]
 
 
 class App:
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, *services: Service) -> None:
+        self._ranks = ranks = Ranks(services)
+        self._service = service = services[0]  # what concerns no rank in particular
         self._reads: dict[str, Callable[[], tuple[bytes, tuple[bytes, bytes]]]] = {
             "/health": lambda: (b"", _JSON),
             "/ping": lambda: (b"", _JSON),
             "/version": lambda: (orjson.dumps({"version": VERSION}), _JSON),
-            "/load": lambda: (orjson.dumps({"server_load": service.load}), _JSON),
+            "/load": lambda: (orjson.dumps({"server_load": ranks.load}), _JSON),
             "/v1/models": lambda: (self._models(), _JSON),
             "/is_sleeping": lambda: (orjson.dumps({"is_sleeping": service.sleep_mode.is_sleeping}), _JSON),
-            "/kv_event_sources": lambda: (service.publisher.sources() if service.publisher else b"{}", _JSON),
-            "/metrics": lambda: (service.metrics_page(), _PAGE),
+            "/kv_event_sources": lambda: (ranks.sources(), _JSON),
+            "/metrics": lambda: (ranks.metrics_page(), _PAGE),
         }
         for path, read in service.connector_reads.items():
             self._reads[path] = partial(lambda read: (read(), _JSON), read)
         self._writes: dict[str, Callable[[bytes], bytes]] = {
             "/tokenize": self._tokenize,
             "/detokenize": self._detokenize,
-            "/reset_prefix_cache": lambda raw: orjson.dumps({"success": service.reset_cache()}),
+            "/reset_prefix_cache": lambda raw: orjson.dumps({"success": ranks.reset_cache()}),
             "/v1/embeddings": self._embed,
             "/collective_rpc": self._collective_rpc,
         }
         # As vLLM with --enable-sleep-mode, by their query
         self._orders: dict[str, Callable[[Query], None]] = {
-            "/sleep": lambda query: service.sleep(_level(query)),
-            "/wake_up": lambda query: service.sleep_mode.wake(query.get("tags", [])),
+            "/sleep": lambda query: ranks.sleep(_level(query)),
+            "/wake_up": lambda query: ranks.wake(query.get("tags", [])),
         }
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -100,9 +102,10 @@ class App:
         try:
             raw = await read_body(receive)
             # Parsing and hashing count as part of the API time of the law.
-            arrived_s = self._service.now_s()
+            service = self._ranks.chosen(scope["headers"])
+            arrived_s = service.now_s()
             params = shape.parse(parse(raw))
-            job = self._service.start(params, self._id(shape, scope["headers"]), arrived_s)
+            job = service.start(params, self._id(shape, scope["headers"]), arrived_s)
         except ClientDisconnected:
             return
         except ApiError as error:
@@ -113,7 +116,7 @@ class App:
             await (_stream if job.params.stream else _whole)(shape, job, send)
         finally:
             watch.cancel()
-            self._service.finish(job)
+            service.finish(job)
 
     async def _write(self, make: Callable[[bytes], bytes], receive: Receive, send: Send) -> None:
         try:
@@ -129,7 +132,7 @@ class App:
         method = parse(raw).get("method")
         if method != "reload_weights":
             raise bad_sleep(f"method must be reload_weights, not {method!r:.40}")
-        self._service.sleep_mode.reload_weights()
+        self._ranks.reload_weights()
         return b'{"results":[null]}'
 
     async def _exchange(self, path: str, receive: Receive, send: Send) -> None:

@@ -14,6 +14,10 @@ def unknown_model(name: str) -> ApiError:
     return ApiError(404, f"The model `{name}` does not exist.", kind="NotFoundError", param="model")
 
 
+def unknown_rank(rank: int, ranks: int) -> ApiError:
+    return ApiError(400, f"data_parallel_rank {rank} is out of range [0, {ranks}).")
+
+
 def asleep() -> ApiError:
     return ApiError(503, "The engine is asleep; POST /wake_up first.", kind="ServiceUnavailableError")
 

@@ -78,7 +78,7 @@ def start(**flags: object) -> Sim:
     assert line, "the engine did not start"
     url = f"http://{line.split()[-1]}"
     client = httpx.Client(base_url=url, timeout=20)
-    source = client.get("/kv_event_sources").json()["0"]
+    source = next(iter(client.get("/kv_event_sources").json().values()))
     return Sim(process, client, url, source["endpoint"], source["replay_endpoint"])
 
 

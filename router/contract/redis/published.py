@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from router.contract.redis.codec import RedisValue
 from router.contract.redis.ordered import OrderedValue
 
+MOST_RANKS = 512
 InstanceRole = Literal["prefill", "decode", "both"]
 # JSON numbers have no bounds, their readers do: a larger one would end up in pages that cannot write it.
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -100,6 +101,14 @@ class KvFacts(Struct, frozen=True, omit_defaults=True):
     peer: str = ""  # address of that one, where no fleet declares it
 
 
+class DataParallel(Struct, frozen=True, omit_defaults=True):
+    """The data-parallel ranks behind one address, each with a KV cache of its own."""
+
+    ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS)] = 1
+    first: Annotated[int, Meta(ge=0, le=MOST_RANKS)] = 0  # number of the first: 0 unless instances share a group
+    together: str = ""  # the group whose ranks wait in each step for the slowest (MoE); empty: each for itself
+
+
 class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One instance as routers get it. What follows `matches` depends on its kind."""
 
@@ -113,11 +122,12 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str = ""
     node: str = ""
     block_size: Count | None = None  # tokens
-    kv_blocks: Count | None = None
+    kv_blocks: Count | None = None  # of one rank
     matches: bool | None = None  # the declared configuration; None: not known
     role: InstanceRole = "both"  # "prefill" never decodes, "decode" computes no long prompt
     connector: str = ""  # that moves KV blocks: nixl, mooncake_store, mooncake_p2p, neuron; empty: none
     kv: KvFacts = KvFacts()
+    dp: DataParallel = DataParallel()
     events: str = ""  # base URL that serves GET /kv_event_sources
     tokenizer: str = ""  # folder of the served model, or "sim"
     adapters: tuple[str, ...] = ()  # LoRA adapters that it lists

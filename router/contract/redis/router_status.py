@@ -10,6 +10,11 @@ from router.contract.sketch import Sketch
 WINDOW_S = 60  # that a Window covers
 
 Load = tuple[int, int, int]  # requests, new prompt tokens without a first byte, decodes
+NO_LOAD: Load = (0, 0, 0)
+
+
+def added(one: Load, other: Load) -> Load:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
 class HitShare(Struct, frozen=True, kw_only=True):
@@ -57,7 +62,7 @@ class ServedPool(Struct, frozen=True, kw_only=True):
 
 
 class IndexStatus(Struct, frozen=True, kw_only=True):
-    """The prefix index of one instance. Token counts are sums over the last n answers, 1,000 at most."""
+    """The prefix index of an instance, or of one rank. Token counts are sums over the last n answers, 1,000 at most."""
 
     index: str  # in force: exact, approximate or none
     why: str = ""  # a better one is not
@@ -89,9 +94,10 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     unreadable: int = 0  # values in Redis
     refused: dict[str, Order] = {}  # order in force of each key for which Redis holds an older value
     inflight: dict[str, Load] = {}  # by instance
+    ranks: dict[str, Load] = {}  # of that, by data-parallel rank
     classes: dict[str, dict[str, Window]] = {}  # by pool and class
     queued: dict[str, dict[str, int]] = {}  # waiting requests, by pool and class
-    indexes: dict[str, IndexStatus] = {}  # by instance
+    indexes: dict[str, IndexStatus] = {}  # by instance, or data-parallel rank
     models: int = 0  # version of the document Models in force; 0: none
 
 
@@ -101,6 +107,7 @@ class RouterLoad(RedisValue, tag=1, frozen=True, kw_only=True):
     id: str
     gone: bool = False  # it stops
     inflight: dict[str, Load] = {}  # by instance
+    ranks: dict[str, Load] = {}  # of that, by data-parallel rank; an older router tells none
 
 
 class SentPrompt(Struct, frozen=True, array_like=True):
@@ -109,6 +116,7 @@ class SentPrompt(Struct, frozen=True, array_like=True):
     epoch: int
     session: str | None
     hashes: bytes  # of the prompt's chunks, 8 bytes each; base64 on the wire
+    rank: str = ""  # of the instance; empty: it has one, or an older router sent it there
 
 
 class SentPrompts(RedisValue, tag=1, frozen=True, kw_only=True):

@@ -37,11 +37,21 @@ class TierSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
+class RankSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One data-parallel rank; None where the engine does not report a number. Totals only grow."""
+
+    kv_usage: float | None = None  # 0–1 share of KV blocks
+    running: float | None = None  # requests
+    waiting: float | None = None  # requests
+    prefix_queries_total: float | None = None  # tokens
+    prefix_hits_total: float | None = None  # tokens
+
+
 class EngineMetrics(Struct, frozen=True, kw_only=True):
     """One reading of a metrics page; None where the engine does not report a number. Totals only grow."""
 
     kv_usage: float | None = None  # 0–1 share of KV blocks
-    kv_blocks: int | None = None
+    kv_blocks: int | None = None  # of one rank
     block_size: int | None = None  # tokens
     running: float | None = None  # requests
     waiting: float | None = None  # requests
@@ -55,6 +65,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     transfers: dict[str, float] = {}  # of KV blocks since its start: n, seconds, bytes, failed
     tiers: dict[str, tuple[float, float]] = {}  # bytes used and of capacity; for readers that do not know kv_tiers
     kv_tiers: dict[str, TierSample] = {}  # host, disk, remote, or as the engine names it
+    ranks: dict[str, RankSample] = {}  # by number; empty: there is one
 
 
 class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True):

@@ -1,0 +1,68 @@
+"""Data-parallel ranks: how many an instance has behind its address, and which instances share a group of them. Pure.
+
+An instance with fewer ranks than the group makes it with the instances after it (vLLM's hybrid load balancing): each
+routes to its own ranks, and they serve only together.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from fleet.kinds.kind import Launch
+from router.contract.redis.published import DataParallel
+
+
+class Ranked(Protocol):
+    @property
+    def data_parallel_size(self) -> int: ...
+    @property
+    def data_parallel_size_local(self) -> int | None: ...
+
+
+def local(spec: Ranked) -> int:
+    """Ranks of one instance."""
+    return spec.data_parallel_size_local or spec.data_parallel_size
+
+
+def is_shared(spec: Ranked) -> bool:
+    """Several instances make one group."""
+    return local(spec) < spec.data_parallel_size
+
+
+def first(spec: Ranked, ordinal: int) -> int:
+    """Number of the instance's first rank in its group."""
+    return ordinal * local(spec) % spec.data_parallel_size
+
+
+def group(spec: Ranked, ordinal: int) -> tuple[int, ...]:
+    """Ordinals of the instances of a group; empty: the instance is one by itself."""
+    size = spec.data_parallel_size // local(spec)
+    begin = ordinal - ordinal % size
+    return tuple(range(begin, begin + size)) if size > 1 else ()
+
+
+def leader(spec: Ranked, ordinal: int) -> int | None:
+    """The first of the group, which the others are started with; None: it is that itself."""
+    ordinals = group(spec, ordinal)
+    return ordinals[0] if ordinals and ordinals[0] != ordinal else None
+
+
+def spans(spec: Ranked, uses: Iterable[str]) -> dict[str, int]:
+    """Consecutive ports for these uses: a rank listens at the first one + its place."""
+    return dict.fromkeys(uses, local(spec))
+
+
+def refuse(spec: Ranked) -> dict[str, str]:
+    size, own = spec.data_parallel_size, spec.data_parallel_size_local
+    if own is None or size % own == 0:
+        return {}
+    allowed = ", ".join(str(each) for each in range(1, size + 1) if size % each == 0)
+    return {"data_parallel_size_local": f"must divide data_parallel_size, {size}; allowed: {allowed}"}
+
+
+def published(spec: Ranked, launch: Launch, *, moe: bool) -> DataParallel:
+    """`moe`: the ranks compute each layer's experts together, and so wait for each other in every step."""
+    if spec.data_parallel_size == 1:
+        return DataParallel()
+    ordinals = group(spec, launch.ordinal)
+    name = launch.sibling(ordinals[0]) if ordinals else launch.instance
+    return DataParallel(local(spec), first(spec, launch.ordinal), name if moe else "")

@@ -1,0 +1,81 @@
+"""The data-parallel ranks behind one address: each an engine with a cache of its own, as vLLM runs them."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from fleet.simengine.http.errors import unknown_rank
+from fleet.simengine.service import Service
+from router.contract.ranks import HEADER
+
+
+class Ranks:
+    def __init__(self, services: Sequence[Service]) -> None:
+        self.services = services
+        self._turn = 0
+
+    def chosen(self, headers: Iterable[tuple[bytes, bytes]]) -> Service:
+        """Where a request is computed: on the rank that it names, counted from 0 behind this address, else on the one
+        with the fewest requests. Raises ApiError."""
+        named = next((value for name, value in headers if name == HEADER), b"")
+        try:
+            rank = int(named)
+        except ValueError:  # none is named, as vLLM takes it
+            return self._least_loaded()
+        if not 0 <= rank < len(self.services):
+            raise unknown_rank(rank, len(self.services))
+        return self.services[rank]
+
+    @property
+    def load(self) -> int:
+        return sum(service.load for service in self.services)
+
+    def sources(self) -> bytes:
+        """JSON: where each rank publishes its KV events."""
+        publishers = [service.publisher for service in self.services if service.publisher is not None]
+        return msgspec.json.encode({str(publisher.rank): publisher.source() for publisher in publishers})
+
+    def metrics_page(self) -> bytes:
+        """Every rank's series, each name's together."""
+        pages = [service.metrics_page() for service in self.services]
+        return pages[0] if len(pages) == 1 else _joined(pages)
+
+    def reset_cache(self) -> bool:
+        return all([service.reset_cache() for service in self.services])
+
+    def sleep(self, level: int) -> None:
+        for service in self.services:
+            service.sleep(level)
+
+    def wake(self, tags: Sequence[str]) -> None:
+        for service in self.services:
+            service.sleep_mode.wake(tags)
+
+    def reload_weights(self) -> None:
+        for service in self.services:
+            service.sleep_mode.reload_weights()
+
+    async def close(self) -> None:
+        for service in self.services:
+            await service.close()
+            if service.publisher is not None:
+                service.publisher.close()
+
+    def _least_loaded(self) -> Service:
+        if len(self.services) == 1:
+            return self.services[0]
+        self._turn = (self._turn + 1) % len(self.services)
+        turned = [*self.services[self._turn :], *self.services[: self._turn]]
+        return min(turned, key=lambda service: service.load)
+
+
+def _joined(pages: Iterable[bytes]) -> bytes:
+    families: dict[bytes, list[bytes]] = {}
+    for page in pages:
+        family: list[bytes] = []
+        for line in page.splitlines():
+            if line.startswith(b"# TYPE "):
+                family = families.setdefault(line, [])
+            else:
+                family.append(line)
+    return b"".join(b"%b\n" % line for head, lines in families.items() for line in (head, *lines))

@@ -1,0 +1,69 @@
+"""Data-parallel ranks behind one address, as vLLM serves them."""
+
+import pytest
+
+from fleet.tests.simengine.conftest import Sim, StartSim
+
+pytestmark = pytest.mark.slow
+
+PROMPT = "sixteen tokens of four bytes each, so one block holds 64 bytes. " * 8  # 128 tokens
+ASKED = {"prompt": PROMPT + "and more", "max_tokens": 1, "ignore_eos": True}
+HEADER = "X-data-parallel-rank"
+
+
+def test_each_rank_has_a_cache_metrics_and_events_of_its_own(start_sim: StartSim) -> None:
+    sim = start_sim(**{"data-parallel-size": 3, "data-parallel-start-rank": 3})
+
+    def cached(rank: str) -> int:
+        answer = sim.http.post("/v1/completions", json=ASKED, headers={HEADER: rank})
+        assert answer.status_code == 200, answer.text
+        return int((answer.json()["usage"]["prompt_tokens_details"] or {}).get("cached_tokens", 0))
+
+    assert [cached(rank) for rank in ("0", "0", "2", "0", "2")] == [0, 128, 0, 128, 128]
+    page = sim.http.get("/metrics").text
+    lines = [line for line in page.splitlines() if line.startswith("vllm:prompt_tokens_total")]
+    assert [(line.partition('engine="')[2][:1], line.split()[-1]) for line in lines] == [
+        ("3", "390.0"), ("4", "0.0"), ("5", "260.0"),
+    ]  # fmt: skip
+    assert page.count("# TYPE vllm:prompt_tokens_total counter") == 1
+    sources = sim.http.get("/kv_event_sources").json()
+    assert list(sources) == ["3", "4", "5"]  # as vLLM: numbers of the group, where the header counts its own
+    assert len({source["endpoint"] for source in sources.values()}) == 3
+
+
+def test_a_rank_out_of_range_is_refused_in_vllms_words(start_sim: StartSim) -> None:
+    sim = start_sim(**{"data-parallel-size": 2})
+    for rank in ("2", "-1"):
+        answer = sim.http.post("/v1/completions", json=ASKED, headers={HEADER: rank})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["message"] == f"data_parallel_rank {rank} is out of range [0, 2)."
+    assert sim.http.post("/v1/completions", json=ASKED, headers={HEADER: "first"}).status_code == 200
+
+
+def test_without_the_header_the_engine_spreads_requests(start_sim: StartSim) -> None:
+    sim = start_sim(**{"data-parallel-size": 2})
+    for _ in range(6):
+        assert sim.http.post("/v1/completions", json=ASKED).status_code == 200
+    lines = [line for line in sim.http.get("/metrics").text.splitlines() if line.startswith("vllm:prompt_tokens_total")]
+    assert [line.split()[-1] for line in lines] == ["390.0", "390.0"]
+
+
+def statuses(sim: Sim) -> list[int]:
+    return [sim.http.post("/v1/completions", json=ASKED, headers={HEADER: rank}).status_code for rank in "01"]
+
+
+def test_all_ranks_sleep_and_forget_together(start_sim: StartSim) -> None:
+    sim = start_sim(**{"data-parallel-size": 2})
+    assert sim.http.post("/sleep?level=2").status_code == 200
+    assert [sim.http.post("/v1/completions", json=ASKED, headers={HEADER: rank}).status_code for rank in "01"] == [
+        503,
+        503,
+    ]
+    sim.http.post("/wake_up?tags=weights")
+    sim.http.post("/collective_rpc", json={"method": "reload_weights"})
+    sim.http.post("/wake_up")
+    assert [sim.http.post("/v1/completions", json=ASKED, headers={HEADER: rank}).status_code for rank in "01"] == [
+        200,
+        200,
+    ]
+    assert sim.http.post("/reset_prefix_cache", content=b"").json() == {"success": True}

@@ -1,0 +1,80 @@
+"""What the data-parallel ranks of an instance share: its connections, its breaker, and how requests name a rank.
+
+Under hybrid load balancing the ranks of several instances make one group, numbered from 0 over all of them. vLLM's
+Python front end counts in a request's header the ranks of its own instance, from 0, its Rust one those of the group:
+which of the two is asked of the engine (router/upstream/rank_numbering.py), once in each epoch. Where an instance has
+the group's first ranks, both are the same.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from router.contract import ranks
+from router.contract.redis.published import PublishedInstance
+from router.upstream.breaker import Breaker
+from router.upstream.connection_pool import ConnectionPool
+
+if TYPE_CHECKING:
+    from router.pool.endpoint import Endpoint
+
+RANK_REFUSED = "requests that name a data-parallel rank"  # as an endpoint counts them
+LONGEST_REASON = 200  # characters of an engine's answer
+
+
+class InstanceRanks:
+    def __init__(self, instance: PublishedInstance) -> None:
+        self.instance = instance.id
+        self.dp = instance.dp
+        self.upstream = ConnectionPool(instance.url)
+        self.breaker = Breaker()
+        self.endpoints: list[Endpoint] = []
+        self.trouble = ""  # why requests do not name their rank
+        self.is_numbered = self.dp.ranks > 1 and not self.dp.first  # requests name their rank
+
+    def add(self, endpoint: "Endpoint") -> None:
+        self.endpoints.append(endpoint)
+        if self.is_numbered:
+            self._name(endpoint, of_group=False)
+
+    def numbered(self, *, of_group: bool) -> None:
+        """The engine has told whether it counts the ranks of the group, or its own."""
+        self.is_numbered, self.trouble = True, ""
+        for endpoint in self.endpoints:
+            self._name(endpoint, of_group=of_group)
+
+    def refused(self, endpoint: "Endpoint", why: str) -> None:
+        """The engine knows no such rank: it gets no more requests that name it, until it starts again."""
+        self.trouble = f"{endpoint.id} is sent requests without its rank: {why[:LONGEST_REASON]}"
+        endpoint.rank_line = b""
+        endpoint.note_refused(RANK_REFUSED)
+
+    def touch(self) -> None:
+        """The breaker changed, which is that of every rank."""
+        for endpoint in self.endpoints:
+            endpoint.touch()
+
+    def _name(self, endpoint: "Endpoint", *, of_group: bool) -> None:
+        number = (endpoint.rank or 0) if of_group else (endpoint.rank or 0) - self.dp.first
+        endpoint.rank_line = b"%b: %d\r\n" % (ranks.HEADER, number)
+
+
+class StepGroup:
+    """Ranks that step together, as those of MoE models do: a prompt on one of them holds up the decodes of all."""
+
+    def __init__(self, endpoints: Iterable["Endpoint"]) -> None:
+        self._endpoints = tuple(endpoints)
+        self._decodes: int | None = None  # of all routers; None: to be counted
+        for endpoint in self._endpoints:
+            endpoint.step_group = self
+            endpoint.touch()
+
+    @property
+    def decodes(self) -> int:
+        if self._decodes is None:
+            self._decodes = sum(endpoint.decodes + endpoint.others[2] for endpoint in self._endpoints)
+        return self._decodes
+
+    def changed(self) -> None:
+        self._decodes = None
+        for endpoint in self._endpoints:
+            endpoint.touch()

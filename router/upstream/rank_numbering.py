@@ -1,0 +1,57 @@
+"""How an engine counts its data-parallel ranks in the header of a request, and whether it knows the one named there."""
+
+import asyncio
+
+import orjson
+
+from router.contract import ranks
+from router.upstream.connection import Connection
+from router.upstream.connection_pool import ConnectionPool
+from router.upstream.errors import UpstreamError
+from router.upstream.fetch import whole
+
+LARGEST = 64 * 1024  # bytes of an answer that may refuse a rank
+TIMEOUT_S = 30.0  # of a probe: it computes a token
+_NAMED = b"data_parallel_rank", b"data-parallel-rank", b"data parallel rank"
+
+
+async def rank_refusal(connection: Connection, limit_s: float) -> str:
+    """The engine's answer when it refuses the rank that the request names; empty when it does not. The answer stays
+    unread. Raises UpstreamError.
+
+    vLLM answers 400, a stream may have begun with 200 by then.
+    """
+    if connection.status == 200 and not connection.peek().startswith(b'data: {"error"'):
+        return ""
+    if connection.status not in (200, 400):
+        return ""
+    try:
+        async with asyncio.timeout(limit_s):
+            answer = await connection.peek_whole(LARGEST)
+    except TimeoutError:
+        return ""
+    lower = answer[:LARGEST].lower()
+    return answer[:LARGEST].decode("utf-8", "replace").strip() if any(name in lower for name in _NAMED) else ""
+
+
+async def counts_group(upstream: ConnectionPool, model: str, last: int) -> bool | None:
+    """Whether the engine counts the ranks of its group, or only its own; None when it does not say.
+
+    `last`: the number of its last rank in the group, which is more than it has ranks itself. A prompt of one token,
+    and an answer of one.
+    """
+    body = orjson.dumps({"model": model, "prompt": "1", "max_tokens": 1})
+    lines = b"%b: %d\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % (ranks.HEADER, last, len(body))
+    asked = b"POST /v1/completions HTTP/1.1\r\nhost: %b\r\n%b\r\n%b" % (upstream.authority, lines, body)
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            connection = await upstream.open(asked, connect_timeout_s=TIMEOUT_S, first_byte_timeout_s=TIMEOUT_S)
+            try:
+                if await rank_refusal(connection, TIMEOUT_S):
+                    return False
+                await whole(connection, LARGEST)
+                return True if connection.status == 200 else None
+            finally:
+                connection.release()
+    except (UpstreamError, TimeoutError):
+        return None
