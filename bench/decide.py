@@ -13,6 +13,9 @@ changed before each decision:
     + candidates      all of them written out, as a receipt does
     take up           what the chosen instance will hold, and where the session is
 
+With `--ranks 4` every four candidates are ranks of one instance that step together, and one of them has begun or ended
+a decode before each decision; with `--unequal` every other instance is half as fast.
+
 Before that the index's memory. After it whether look-up and decision together keep to the goals, ≤ 100 µs (median) at
 100 instances and ≤ 1000 µs at 1000, for every strategy.
 """
@@ -27,7 +30,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from router.contract.redis.published import FleetValue, PublishedInstance
+from router.contract.redis.published import DataParallel, FleetValue, PublishedInstance
 from router.contract.redis.sample import InstanceSample
 from router.policy.schema import document
 from router.policy.strategies import STRATEGIES
@@ -61,16 +64,18 @@ class Taken(NamedTuple):
 class Bench:
     """A pool under load, and requests of sessions of which every other one is bound to the instance it lives on."""
 
-    def __init__(self, size: int, seed: int) -> None:
+    def __init__(self, size: int, seed: int, ranks: int = 1, *, unequal: bool = False) -> None:
         self.rng = random.Random(seed)
         self.sessions = Sessions()
         self.pool = Pool("demo")
         self.pool.rates = RATES
-        instances = tuple(_instance(number) for number in range(size))
+        instances = tuple(_instance(number, ranks) for number in range(size // ranks))
         self.pool.take_fleet(FleetValue(pool="bench", model="bench", at=1.0, instances=instances))
         self.endpoints = list(self.pool.endpoints.values())
         for endpoint in self.endpoints:
             self.load(endpoint)
+        for endpoint in self.endpoints[1::2] if unequal else ():
+            endpoint.take_pace(0.5)
         system = self.rng.randbytes(8_192)
         for endpoint in self.endpoints[: size // 2]:
             self.pool.index.insert(endpoint.id, 1, chunk_hashes(system))
@@ -100,7 +105,7 @@ class Bench:
         return call
 
     def decide(self, request: RoutingRequest) -> Decision:
-        self.endpoints[self.rng.randrange(len(self.endpoints))].touch()
+        self.endpoints[self.rng.randrange(len(self.endpoints))].decodes_changed()
         return self.pool.decide(request, {}, 0.0)
 
     def decided(self, number: int) -> Decision:
@@ -110,7 +115,7 @@ class Bench:
         self.sessions.sent(self.calls[number % SESSIONS], self.endpoints[number // SESSIONS % len(self.endpoints)])
 
 
-def _instance(number: int) -> PublishedInstance:
+def _instance(number: int, ranks: int) -> PublishedInstance:
     return PublishedInstance(
         id=f"demo-{number}",
         epoch=1,
@@ -120,6 +125,7 @@ def _instance(number: int) -> PublishedInstance:
         block_size=16,
         kv_blocks=25_000,
         connector="nixl",
+        dp=DataParallel(ranks, together=f"demo-{number}" if ranks > 1 else ""),
     )
 
 
@@ -201,7 +207,7 @@ def verdict(medians: dict[tuple[str, int], float]) -> None:
 
 def timed_at(size: int, options: argparse.Namespace) -> Iterator[tuple[str, str, Taken, int]]:
     """(strategy, part, times, rounds) of every part."""
-    bench = Bench(size, options.seed)
+    bench = Bench(size, options.seed, options.ranks, unequal=options.unequal)
     rounds = max(options.rounds * 8 // (8 + size // 50), 100)
     for part, call in of_every_strategy(bench).items():
         yield "any", part, measure(call, rounds), rounds
@@ -216,6 +222,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Cost of a decision")
     parser.add_argument("--rounds", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--unequal", action="store_true")
     parser.add_argument("--strategy", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES))
     parser.add_argument("--instances", nargs="+", type=int, default=list(SIZES))
     options = parser.parse_args()

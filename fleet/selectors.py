@@ -1,5 +1,7 @@
 """Reading the fleet."""
 
+from collections.abc import Iterable
+
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -9,7 +11,7 @@ from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
 from fleet.kinds.option import build
 from fleet.kinds.sim_store import SIM_STORE
-from fleet.models import Calibration, DesiredState, Fleet, Instance, InstanceEvent, Pool, State
+from fleet.models import Calibration, DesiredState, Fleet, Instance, InstanceEvent, Node, Pool, State
 from fleet.node import logs
 from fleet.snapshot import pool_spec, scale_of
 from fleet.spec.fleet_spec import config_hash
@@ -133,3 +135,10 @@ def _group_of(instance: Instance) -> tuple[int, ...]:
         return kind.group(build(kind.spec, instance.pool.engine), instance.ordinal)
     except LookupError:
         return ()
+
+
+def gpus_of_nodes(names: Iterable[str]) -> dict[str, str]:
+    """The GPU of each node; one with several kinds, or whose GPUs are not known, is left out."""
+    nodes = Node.objects.filter(name__in=names)
+    found = {node.name: {gpu.name for gpu in node.resources.gpus or ()} for node in nodes}
+    return {name: kinds.pop() for name, kinds in found.items() if len(kinds) == 1}

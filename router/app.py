@@ -17,6 +17,7 @@ from router.source import PoolSource
 from router.tokenize.prompt import RENDERERS
 from router.upstream.stalls import CHECK_S
 from router.workers.discovery import Discovery
+from router.workers.pace_probes import PaceProbes
 from router.workers.rank_numbers import RankNumbers
 
 log = logging.getLogger("weir.router")
@@ -35,6 +36,7 @@ class Router:
         self._listener = Listener()
         self._discovery = Discovery(source.pools.all)
         self._rank_numbers = RankNumbers(source.pools.all)
+        self._pace_probes = PaceProbes(source.pools.all, source.recorder.computed)
         self._listening: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []  # the last one looks after connections
 
@@ -57,7 +59,12 @@ class Router:
         await self.source.start()
         loops = [*self.source.tasks(), self._look_after_connections()]
         self._tasks = [asyncio.ensure_future(loop) for loop in loops]
-        followers = (self._listener.run(self.pools.all()), self._discovery.run(), self._rank_numbers.run())
+        followers = (
+            self._listener.run(self.pools.all()),
+            self._discovery.run(),
+            self._rank_numbers.run(),
+            self._pace_probes.run(),
+        )
         self._listening = [asyncio.ensure_future(follower) for follower in followers]
 
     async def stop(self) -> None:

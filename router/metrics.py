@@ -110,6 +110,7 @@ class RouterCollector(Collector):
             "inflight_prefill_tokens", "New tokens of requests without a first byte", lambda one: one.prefill_tokens
         )
         yield each("inflight_decodes", "Streams past their first byte", lambda one: one.decodes)
+        yield each("pace", "Speed of computing prompts, against the pool's median instance", lambda one: one.pace)
         breakers = [(key, float(one.breaker.state != "closed")) for key, one in instances]
         yield gauge("breaker_open", "1 while the breaker is not closed", labels, breakers)
         connections = [(key, len(one.upstream.connections)) for key, one in instances]

@@ -24,6 +24,7 @@ from fleet.kinds.kind import Kind, Launch, TwinModel
 from fleet.kinds.option import build
 from fleet.kinds.twin_kv import STORE_LINK
 from fleet.models import Calibration, DesiredState, Pool, State
+from router.contract import ranks
 from router.contract.json_value import JsonObject
 
 
@@ -91,7 +92,7 @@ def _known(
     shared = _one_of(stores.values())
     basis = "transferred" if any(model.transferred for model in models.values()) else "profile"
     wrong = expected_error.cautions([model.engine for model in models.values()])
-    left_out = (*first.not_modelled, *lost, *wrong)
+    left_out = (*first.not_modelled, *lost, *wrong, *_stepping(fleet))
     return Modelled(replace(fleet, store=shared), basis, first.source, left_out, expected_error.BUILT_IN[basis])
 
 
@@ -138,6 +139,7 @@ def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
         *row.notes,
         *_left_out(spec, fleet),
         *_published(fleet),
+        *_stepping(fleet),
         *expected_error.cautions(list(models.values())),
     )
     return Modelled(fleet, "calibrated", about(row), cautions, expected_error.of_calibration(row))
@@ -204,6 +206,12 @@ def _left_out(spec: Any, fleet: TwinFleet) -> tuple[str, ...]:
     return tuple(text for text, holds in found.items() if holds)
 
 
+def _stepping(fleet: TwinFleet) -> tuple[str, ...]:
+    together = any(engine.together for engine in fleet.instances.values())
+    text = "data-parallel ranks of this model wait in each step for the slowest of their group, in the twin for none"
+    return (text,) if together else ()
+
+
 def _published(fleet: TwinFleet) -> tuple[str, ...]:
     """Rates that a calibration does not measure."""
     texts = []
@@ -222,6 +230,14 @@ def _rates(link: TransferLink) -> str:
 
 
 def _fleet(pool: Pool, models: dict[int, EngineModel]) -> TwinFleet:
-    """Equal instances share one model."""
+    """Equal instances share one model. Each data-parallel rank is an engine of its own."""
     shared: dict[EngineModel, EngineModel] = {}
-    return TwinFleet({f"{pool.name}-{at}": shared.setdefault(model, model) for at, model in models.items()})
+    kind, instances = KINDS[pool.kind], dict[str, EngineModel]()
+    spec = build(kind.spec, pool.engine)
+    for ordinal, model in models.items():
+        launch = _launch(pool, kind, ordinal)
+        dp = kind.wire(spec, launch).dp
+        model = replace(model, together=dp.together)
+        names = [ranks.named(launch.instance, dp.first + place) for place in range(dp.ranks)]
+        instances |= dict.fromkeys(names if dp.ranks > 1 else [launch.instance], shared.setdefault(model, model))
+    return TwinFleet(instances)

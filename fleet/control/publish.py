@@ -1,7 +1,7 @@
 """The fleet as routers read it: weir:fleet:<pool>, written on change and when Redis has lost it."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import redis
 from django.utils import timezone
@@ -73,7 +73,9 @@ def _fleet(pool: Pool) -> FleetValue | None:
     found = desired_of_all([pool], timezone.now()) if pool.kind in KINDS else []
     desired = found[0] if found else None  # routing goes on where it cannot be read
     prices = selectors.prices()
-    instances = tuple(_instance(pool, desired, row, prices) for row in pool.instances.order_by("ordinal"))
+    rows = list(pool.instances.order_by("ordinal"))
+    gpus = selectors.gpus_of_nodes({row.node for row in rows})
+    instances = tuple(_instance(pool, desired, row, prices, gpus) for row in rows)
     return FleetValue(
         pool=pool.name,
         model=pool.model,
@@ -94,7 +96,22 @@ def _slo(pool: Pool) -> dict[str, float]:
         return {}
 
 
-def _instance(pool: Pool, desired: DesiredPool | None, row: Instance, prices: Prices) -> PublishedInstance:
+def _speed(row: Instance, gpus: Mapping[str, str]) -> str:
+    """Its speed group: instances of one kind with equal GPUs, parallelism and role. `gpus`: by node, where the options
+    do not name them."""
+    given = row.started_from
+    try:
+        kind, spec = KINDS[given.kind], given.options()
+    except LookupError:
+        return ""
+    gpu = getattr(spec, "gpu", "") or gpus.get(row.node, "")
+    size = getattr(spec, "tp", None) or getattr(spec, "tensor_parallel", None)
+    return ", ".join(filter(None, (kind.name, gpu, f"tp {size}" if size else "", row.facts.role)))
+
+
+def _instance(
+    pool: Pool, desired: DesiredPool | None, row: Instance, prices: Prices, gpus: Mapping[str, str]
+) -> PublishedInstance:
     hardware = _hardware(pool, row)
     dollars = prices.per_hour(hardware.gpus, hardware.dram_gb, hardware.ssd_gb)
     facts, waiting = row.facts, selectors.waits_for_group(row)
@@ -111,6 +128,7 @@ def _instance(pool: Pool, desired: DesiredPool | None, row: Instance, prices: Pr
         block_size=row.block_size,
         kv_blocks=row.kv_blocks,
         matches=desired is not None and not difference(desired, observed_of(row, None)),
+        speed=_speed(row, gpus),
         gpus=hardware.gpus,
         dollars_per_hour=round(dollars, 6) if hardware.gpus else None,
         role=facts.role,

@@ -51,6 +51,7 @@ class EngineModel:
     kv_events: bool = False  # published: the router knows what the instance holds instead of guessing
     role: Role = "both"
     pair: str = ""  # name of the only instance that prefills for it; empty: any with the connector
+    together: str = ""  # group of data-parallel ranks that step together; empty: it steps for itself
     connector: str = ""  # router/contract/connectors.py; empty: KV does not move
     tiers: TiersModel | None = None  # KV below HBM
     transfers: TransferModel | None = None  # None: no KV arrives, offloaded prompts are computed where they decode

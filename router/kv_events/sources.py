@@ -1,7 +1,6 @@
 """Asks an engine for its `GET /kv_event_sources`, the addresses of its KV events.
 
-The response is a list of sources, one per data-parallel rank, or a map by rank. Each rank has an address of its own;
-where all name the same one, the ranks' ports follow each other from there.
+The response is a list of sources, one per data-parallel rank, or a map by rank.
 """
 
 import re
@@ -95,10 +94,7 @@ def parse(raw: bytes, url: str, place: RankPlace = WHOLE) -> KvEventSource:
             f"it has {len(listed)} data-parallel caches behind its address, and data_parallel_size is {place.ranks}"
         )
     number = place.number if place.number in listed else sorted(listed)[place.position]
-    host = urlsplit(url).hostname or "127.0.0.1"
-    source = _source(listed[number], host)
-    shared = len(listed) > 1 and len({str(each.get("endpoint")) for each in listed.values()}) == 1
-    return _following(source, number) if shared else source
+    return _source(listed[number], urlsplit(url).hostname or "127.0.0.1")
 
 
 def _by_rank(found: object) -> dict[int, JsonObject]:
@@ -116,17 +112,6 @@ def _by_rank(found: object) -> dict[int, JsonObject]:
 
 def _rank_of(source: object, position: int) -> object:
     return source.get("data_parallel_rank", position) if isinstance(source, dict) else position
-
-
-def _following(source: KvEventSource, number: int) -> KvEventSource:
-    """Of a rank, where every rank names the addresses of rank 0."""
-
-    def moved(endpoint: str) -> str:
-        address, _, port = endpoint.rpartition(":")
-        return f"{address}:{int(port) + number}" if endpoint.startswith("tcp://") else endpoint
-
-    replay = moved(source.replay) if source.replay is not None else None
-    return replace(source, endpoint=moved(source.endpoint), replay=replay)
 
 
 def _source(given: JsonObject, host: str) -> KvEventSource:

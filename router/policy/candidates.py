@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any, overload
 
-from router.policy.columns import columns
+from router.policy.columns import PACE, columns
 from router.policy.fleet import FleetColumns
 from router.policy.types import UNKNOWN, Candidate, InstanceState, RoutingRequest
 from router.policy.view import Pick, cached_tokens
@@ -13,7 +13,7 @@ from router.policy.view import Pick, cached_tokens
 class Candidates(Sequence[Candidate]):
     """The candidates, in the order of the instances. Equal to any sequence of equal candidates."""
 
-    __slots__ = ("_draw", "_instances", "_made", "_prefill", "_ranked", "_refusals", "_request", "_scores")
+    __slots__ = ("_draw", "_instances", "_made", "_paced", "_prefill", "_ranked", "_refusals", "_request", "_scores")
 
     def __init__(
         self,
@@ -26,6 +26,7 @@ class Candidates(Sequence[Candidate]):
         self._draw = draw
         self._request = request
         self._instances = fleet.instances.copy()
+        self._paced = fleet.is_paced
         self._refusals = refusals
         ranked: Sequence[InstanceState] = pick.ranked if pick is not None else ()
         self._ranked = self._instances if ranked is fleet else list(ranked)
@@ -86,6 +87,8 @@ class Candidates(Sequence[Candidate]):
     def columns(self) -> dict[str, Any]:
         """The columns of a receipt (columns.py), made without candidates."""
         made = columns(self._request, self._instances, self._in_order(), self._refusals)
+        if self._paced:
+            made[PACE] = [instance.pace for instance in self._instances]
         if self._prefill:
             made["prefill"] = self._prefill
         return made

@@ -4,8 +4,8 @@ Candidates are one list per field, or a single value where all are equal: {id: [
 disk] or null each; when the request had them), running, waiting, decodes, prefill_tokens, kv_usage, kv_tokens,
 block_size, role, connector, pair (absent when none has one), score (null where the strategy did not compare; absent
 when it compared none), refused: {index: reason}, aside: {index: reason}}. `refused` are instances that could not take
-the request, `aside` those that the policy's filters left out. Those of a decision add prefill: the instance that
-computes the prompt for another.
+the request, `aside` those that the policy's filters left out. Those of a decision add prefill, the instance that
+computes the prompt for another, and pace, absent when it is 1 for all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +27,7 @@ FIELDS = (
     "connector",
     "pair",
 )
+PACE = "pace"
 _NAMES = ("cached", *FIELDS)
 _WRITE = attrgetter("id", "cached_tokens", *FIELDS)  # several at once: the cheapest way through many instances
 
@@ -78,7 +79,7 @@ class RecordedColumns:
 
     def instances(self) -> list[InstanceState]:
         """The instances as the decision saw them, without their cached tokens (`held`)."""
-        by_field = {name: self.column(name) for name in FIELDS if name in self._made}
+        by_field = {name: self.column(name) for name in (*FIELDS, PACE) if name in self._made}
         return [
             InstanceState(
                 id=name,

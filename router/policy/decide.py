@@ -27,7 +27,8 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     if len(refused) == len(fleet):
         return _no_instance(request, fleet, policy, refused, draw)
     able = fleet.only([position not in refused for position in range(len(fleet))]) if refused else fleet
-    view = View(request, able, policy, draw, fleet)
+    paced = fleet.is_paced and (strategy.by_pace or policy["load.by_pace"] == "on")
+    view = View(request, able, policy, draw, fleet, paced)
     pick = strategy.rank(view)
     if pick.prefill is None and (pick.instance.role == "decode" or (by_policy and pick.request_class == "heavy")):
         pick = offloaded(view, pick)  # an instance that only decodes implies it; the filters see to who can prefill

@@ -17,7 +17,7 @@ InstanceValue = Callable[..., Any]  # of an instance and further arguments
 
 
 class FleetColumns(Sequence[InstanceState]):
-    __slots__ = ("_columns", "_kept", "_order", "_positions", "_whole", "instances")
+    __slots__ = ("_columns", "_kept", "_order", "_paced", "_positions", "_whole", "instances")
 
     def __init__(self, instances: Iterable[InstanceState]) -> None:
         self.instances = list(instances)
@@ -25,6 +25,7 @@ class FleetColumns(Sequence[InstanceState]):
         self._kept: list[tuple[list[Any], InstanceValue]] = []  # each column with its function
         self._positions: dict[str, int] | None = None
         self._order: list[int] | None = None
+        self._paced: bool | None = None
         self._whole: tuple[FleetColumns, Callable[[list[Any]], list[Any]]] | None = None
 
     @overload
@@ -46,6 +47,14 @@ class FleetColumns(Sequence[InstanceState]):
         if self._order is None:
             self._order = sorted(range(len(self.instances)), key=self.ids.__getitem__)
         return self._order
+
+    @property
+    def is_paced(self) -> bool:
+        """Some are faster than others."""
+        if self._paced is None:
+            whole = self._whole
+            self._paced = whole[0].is_paced if whole is not None else any(one.pace != 1.0 for one in self.instances)
+        return self._paced
 
     def position(self, name: str | None) -> int | None:
         if name is None:
@@ -73,6 +82,8 @@ class FleetColumns(Sequence[InstanceState]):
 
     def replace(self, position: int, instance: InstanceState) -> None:
         """What has become of the instance there."""
+        if instance.pace != self.instances[position].pace:
+            self._paced = None
         self.instances[position] = instance
         if len(self._columns) > COLUMNS_KEPT:
             self._columns.clear()
@@ -122,6 +133,10 @@ class FleetColumns(Sequence[InstanceState]):
         return self._columns.get(_PREFILL) or self._make(_PREFILL)
 
     @property
+    def pace(self) -> list[float]:
+        return self._columns.get(_PACE) or self._make(_PACE)
+
+    @property
     def block_size(self) -> list[int]:
         """B_i"""
         return self._columns.get(_BLOCK_SIZE) or self._make(_BLOCK_SIZE)
@@ -149,6 +164,7 @@ _RUNNING = (attrgetter("running"),)
 _WAITING = (attrgetter("waiting"),)
 _DECODES = (attrgetter("decodes"),)
 _PREFILL = (attrgetter("prefill_tokens"),)
+_PACE = (attrgetter("pace"),)
 _BLOCK_SIZE = (attrgetter("block_size"),)
 _ROLE = (attrgetter("role"),)
 _CONNECTOR = (attrgetter("connector"),)

@@ -61,6 +61,7 @@ class InstanceState(Value, frozen=True):
     role: Role = "both"  # "prefill" never decodes, "decode" computes no prompt
     connector: str = ""  # how KV blocks leave and reach it, a key of router.flows.OFFLOADS; empty when they cannot
     pair: str = ""  # id of the only instance that can prefill for it; empty: any with the connector
+    pace: float = 1.0  # how fast it computes prompts, against the pool's median instance
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from operator import add
+from operator import add, truediv
 from typing import Any, Generic, TypeVar
 
 from router.policy.fleet import FleetColumns, dropped
@@ -34,6 +34,7 @@ class View:
     policy: Policy
     draw: float  # [0, 1): decides between instances that are equally good
     fleet: FleetColumns  # every instance, including those that cannot take the request: they can prefill for others
+    paced: bool = False  # some instances are faster than others, and the policy takes it into account
 
     @kept
     def cached(self) -> Sequence[int]:
@@ -64,8 +65,16 @@ class View:
 
     @kept
     def work(self) -> list[float]:
-        """n_i + ongoing_i: what the instance has to do with this request on it. Losing the cache counts as work."""
-        return list(map(add, self.new, self.ongoing))
+        """(n_i + ongoing_i)/pace_i: what the instance has to do with this request on it, in tokens of the pool's median
+        instance. Losing the cache counts as work."""
+        return self.at_pace(list(map(add, self.new, self.ongoing)))
+
+    def at_pace(self, tokens: list[Any]) -> list[Any]:
+        """Tokens to compute on each instance, as many as the pool's median instance would compute in that time."""
+        return list(map(truediv, tokens, self.instances.pace)) if self.paced else tokens
+
+    def pace_of(self, instance: InstanceState) -> float:
+        return instance.pace if self.paced else 1.0
 
     def cached_on(self, instance: InstanceState) -> int:
         """h_i of one instance."""
@@ -92,7 +101,7 @@ class View:
         return self.of(self.instances.only(stays))
 
     def of(self, instances: FleetColumns) -> "View":
-        return View(self.request, instances, self.policy, self.draw, self.fleet)
+        return View(self.request, instances, self.policy, self.draw, self.fleet, self.paced)
 
 
 class Pick(Value, frozen=True):

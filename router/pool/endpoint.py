@@ -50,6 +50,8 @@ class Endpoint:
         self.approximate = Accuracy()
         self.belief = GUESS
         self.changes: set[str] = set()  # of its pool: ids of changed instances
+        self.pace = 1.0  # against the pool's median instance (router/telemetry/rates.py)
+        self.measured_at = 0.0  # s, Unix: when it last computed a long prompt alone
         self._view: InstanceState | None = None
         shared.add(self)
         self.update(instance)
@@ -67,6 +69,7 @@ class Endpoint:
         self.connector = instance.connector
         self.kv = instance.kv  # parameters of its connector
         self.adapters = frozenset(instance.adapters)
+        self.speed = instance.speed
         self.touch()
 
     def note_refused(self, reason: str) -> None:
@@ -98,6 +101,7 @@ class Endpoint:
                 self.role,
                 self.connector,
                 self.kv.pair,
+                self.pace,
             )
         return view
 
@@ -119,12 +123,17 @@ class Endpoint:
         self.sampled_at = sample.at
         self.touch()
 
+    def take_pace(self, pace: float) -> None:
+        if pace != self.pace:
+            self.pace = pace
+            self.touch()
+
     def take_others(self, load: tuple[int, int, int]) -> None:
         if load != self.others:
             self.others = load
-            self._decodes_changed()
+            self.decodes_changed()
 
-    def _decodes_changed(self) -> None:
+    def decodes_changed(self) -> None:
         if self.step_group is None:
             self.touch()
         else:
@@ -173,7 +182,7 @@ class Lease:
             self.alone = self.alone and endpoint.requests == 1
             endpoint.prefill_tokens -= self._tokens
             endpoint.decodes += 1
-            endpoint._decodes_changed()
+            endpoint.decodes_changed()
 
     def end(self) -> None:
         """Once; further calls change nothing."""
@@ -184,7 +193,7 @@ class Lease:
         endpoint.requests -= 1
         if self._decoding:
             endpoint.decodes -= 1
-            endpoint._decodes_changed()
+            endpoint.decodes_changed()
         else:
             endpoint.prefill_tokens -= self._tokens
             endpoint.touch()

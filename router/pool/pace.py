@@ -3,17 +3,25 @@
 Prefill rate: the median over the last answers of new tokens / time to first byte, for long prompts on an instance
 without other requests of this router. The median, not the mean: the load from other routers is not known exactly.
 
+Pace of an instance: its rate over that of the pool's median instance. Its rate is that of its speed group (equal GPUs,
+parallelism and role), corrected by its own prompts once there are OWN_PROMPTS of them.
+
 Transfers: seconds = t0 + bytes / rate, by least squares over the offloads, each weighing FORGET times the next one.
 The seconds are those from sending the decode request to its first byte, so t0 includes the API and one step.
 """
 
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Mapping
 from statistics import median
 
 from router.policy.types import Rates
 
 PROMPTS = 33  # latest prefills in the median
 SHORTEST = 512  # new tokens; with fewer the engine's API takes most of the time
+OWN_PROMPTS = 20  # of an instance, before they correct the rate of its group
+SLOWEST, FASTEST = 0.25, 4.0  # correction of a group's rate at most
+EVEN = 0.1  # relative: a correction or a pace nearer to 1 is noise, and no decision pays for it
+PACES_S = 1.0  # between two times that the paces are computed: of a large pool that is work
 FORGET = 0.95  # weight of an offload against the one after it
 SPREAD = 0.05  # of sizes, relative, below which setup and rate cannot be separated
 
@@ -21,14 +29,32 @@ SPREAD = 0.05  # of sizes, relative, below which setup and rate cannot be separa
 class Pace:
     def __init__(self) -> None:
         self._prefills: deque[float] = deque(maxlen=PROMPTS)  # tokens/s
+        self._by_group: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=PROMPTS))
+        self._by_instance: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=PROMPTS))
         self._transfers = LinearFit()
 
-    def prefill(self, tokens: int, seconds: float) -> bool:
-        """Add a prompt that was computed alone; False when it is too short to count."""
+    def prefill(self, tokens: int, seconds: float, instance: str = "", group: str = "") -> bool:
+        """Add a prompt that the instance computed alone; False when it is too short to count."""
         if tokens < SHORTEST or seconds <= 0:
             return False
-        self._prefills.append(tokens / seconds)
+        for kept in (self._prefills, self._by_group[group], self._by_instance[instance]):
+            kept.append(tokens / seconds)
         return True
+
+    def paces(self, groups: Mapping[str, str]) -> dict[str, float]:
+        """Pace of each instance, given with its speed group; one whose group has no prompt yet has pace 1."""
+        for gone in self._by_instance.keys() - groups.keys():
+            del self._by_instance[gone]
+        usual = {group: median(rates) for group, rates in self._by_group.items()}
+        rates = {name: self._rate(name, usual[group]) for name, group in groups.items() if group in usual}
+        middle = median(rates.values()) if rates else 1.0
+        paces = {name: round(rates[name] / middle, 2) if name in rates else 1.0 for name in groups}
+        return {name: 1.0 if _is_even(pace) else pace for name, pace in paces.items()}
+
+    def _rate(self, instance: str, usual: float) -> float:
+        own = self._by_instance.get(instance, ())
+        correction = median(own) / usual if len(own) >= OWN_PROMPTS else 1.0
+        return usual if _is_even(correction) else usual * min(max(correction, SLOWEST), FASTEST)
 
     def transfer(self, size: int, seconds: float) -> None:
         """`size`: bytes."""
@@ -42,6 +68,10 @@ class Pace:
             transfer_bytes_per_s=bytes_per_s,
             transfer_setup_s=setup_s,
         )
+
+
+def _is_even(ratio: float) -> bool:
+    return abs(ratio - 1) < EVEN
 
 
 class LinearFit:

@@ -48,6 +48,7 @@ class Pool:
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
         self.endpoints: dict[str, Endpoint] = {}
+        self.is_mixed = False  # of several speed groups
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
         self.decode_connectors: tuple[str, ...] | None = None  # of those that only decode; None: all do both
@@ -167,6 +168,7 @@ class Pool:
         self._homeless.clear()
         self.fleet_view.take(endpoints)
         self._step_together()
+        self.is_mixed = len({endpoint.speed for endpoint in endpoints.values()}) > 1
         for endpoint in before.values():
             now = endpoints.get(endpoint.id)
             if now is not endpoint:

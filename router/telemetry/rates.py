@@ -1,7 +1,8 @@
 """Speed of a pool's engines, estimated from finished requests (router/pool/pace.py)."""
 
 from router.policy.types import UNKNOWN, Rates
-from router.pool.pace import Pace
+from router.pool.pace import PACES_S, Pace
+from router.pool.pool import Pool
 from router.request.call import Call
 from router.request.offload import Offload
 
@@ -10,16 +11,41 @@ class RateEstimates:
     def __init__(self) -> None:
         self.rates = UNKNOWN
         self._pace = Pace()
+        self._paced_at = 0.0  # s, Unix
 
     def ended(self, call: Call) -> Rates:
         """Learn from a finished request; returns the current estimates."""
-        learned = self._pace.prefill(*lone_prefill(call))
+        tokens, seconds = lone_prefill(call)
+        learned = bool(tokens) and self._computed(call.pool, computed_on(call), tokens, seconds, call.at)
         if call.outcome.offload is not None:
             learned |= self._transfer(call.outcome.offload)
         if learned:
-            sizes = (endpoint.kv.bytes_per_token for endpoint in call.pool.endpoints.values())
-            self.rates = self._pace.rates(next((float(size) for size in sizes if size is not None), 0.0))
+            self._estimate(call.pool)
         return self.rates
+
+    def probed(self, pool: Pool, name: str, tokens: int, seconds: float, now: float) -> Rates:
+        """As `ended`, of a prompt that this endpoint computed alone. `now` is Unix time."""
+        if self._computed(pool, name, tokens, seconds, now):
+            self._estimate(pool)
+        return self.rates
+
+    def _computed(self, pool: Pool, name: str, tokens: int, seconds: float, now: float) -> bool:
+        """False when the prompt is too short to say anything."""
+        endpoint = pool.endpoints.get(name)
+        if not self._pace.prefill(tokens, seconds, name, endpoint.speed if endpoint is not None else ""):
+            return False
+        if endpoint is not None:
+            endpoint.measured_at = now
+        if not 0 <= now - self._paced_at < PACES_S:
+            self._paced_at = now
+            paces = self._pace.paces({endpoint.id: endpoint.speed for endpoint in pool.endpoints.values()})
+            for endpoint_name, pace in paces.items():
+                pool.endpoints[endpoint_name].take_pace(pace)
+        return True
+
+    def _estimate(self, pool: Pool) -> None:
+        sizes = (endpoint.kv.bytes_per_token for endpoint in pool.endpoints.values())
+        self.rates = self._pace.rates(next((float(size) for size in sizes if size is not None), 0.0))
 
     def _transfer(self, offload: Offload) -> bool:
         if offload.outcome != "ok" or offload.transfer_ms is None or not offload.transfer_bytes:
@@ -40,3 +66,9 @@ def lone_prefill(call: Call) -> tuple[int, float]:
     if not outcome.alone or outcome.ttft_ms is None or usage is None or usage.prompt_tokens is None:
         return 0, 0.0
     return usage.prompt_tokens - (usage.cached_tokens or 0), outcome.ttft_ms / 1000
+
+
+def computed_on(call: Call) -> str:
+    """The endpoint of that prompt."""
+    offload = call.outcome.offload
+    return offload.prefill if offload is not None and offload.outcome == "ok" else call.instance

@@ -102,6 +102,10 @@ class Recorder:
         for failed, condition in call.alias.fell_back:
             self.fallbacks[failed, call.alias.name, condition] += 1
 
+    def computed(self, pool: Pool, endpoint: str, tokens: int, seconds: float, now: float) -> None:
+        """A prompt of the router's own, which the endpoint computed alone; `now` is Unix time."""
+        pool.measured(self.estimates[pool.name].probed(pool, endpoint, tokens, seconds, now))
+
     def _ended_in_delivery(self, call: Call) -> None:
         """Count the ended request in the generation that decided it."""
         pool = call.pool.name

@@ -1,6 +1,6 @@
 """One instance: its engine, and its load as the router knows it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -20,15 +20,18 @@ class SimEndpoint:
         "decodes",
         "due_s",
         "engine",
+        "group",
         "kv_usage",
         "media",
         "model",
         "moving",
         "name",
+        "pace",
         "position",
         "prefill_tokens",
         "pulls",
         "requests",
+        "speed",
         "waiting",
     )
 
@@ -51,6 +54,9 @@ class SimEndpoint:
         self.pulls = model.transfers is not None or store is not None
         self.media = tuple(tier.device.medium for tier in model.tiers.tiers) if model.tiers is not None else ()
         self.due_s: float | None = None  # next event of the engine
+        self.speed = ""  # its speed group
+        self.pace = 1.0  # against the fleet's median instance
+        self.group: Sequence[SimEndpoint] = (self,)  # of ranks that step together
         # In flight, as the router counts
         self.requests = 0
         self.prefill_tokens = 0  # new tokens of those without a first token yet
@@ -78,7 +84,7 @@ class SimEndpoint:
                 0,
                 self.requests,
                 self.waiting,
-                self.decodes,
+                sum(one.decodes for one in self.group) if len(self.group) > 1 else self.decodes,
                 self.prefill_tokens,
                 self.kv_usage,
                 model.kv_tokens,
@@ -87,6 +93,7 @@ class SimEndpoint:
                 model.role,
                 model.connector,
                 model.pair,
+                self.pace,
             )
         return self._view
 
@@ -99,13 +106,22 @@ class SimEndpoint:
         """The first token of a request with this many new tokens."""
         self.prefill_tokens -= new_tokens
         self.decodes += 1
-        self._touch()
+        self._decodes_changed()
 
     def ended(self) -> None:
         """A request ended after its first token."""
         self.requests -= 1
         self.decodes -= 1
-        self._touch()
+        self._decodes_changed()
+
+    def _decodes_changed(self) -> None:
+        for one in self.group:
+            one._touch()
+
+    def take_pace(self, pace: float) -> None:
+        if pace != self.pace:
+            self.pace = pace
+            self._touch()
 
     def _touch(self) -> None:
         """Mark a change that the policy can see."""

@@ -1,5 +1,6 @@
 """The router in the twin: its sessions, prefix index and load, and its own `decide`."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -16,7 +17,7 @@ from router.policy.serves import ANY, able
 from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RoutingRequest
 from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
-from router.pool.pace import Pace
+from router.pool.pace import PACES_S, Pace
 
 PREFIX_TOKENS = 256  # 1,024 bytes
 SPREAD = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio (Knuth, volume 3, 6.4)
@@ -38,6 +39,9 @@ class SimRouter:
         self._ttl_s: int = policy["affinity.ttl_s"]
         self._affinity = Affinity()
         self._pace = Pace()
+        self._paced_at = -PACES_S
+        self._endpoints = endpoints
+        _group(endpoints)
         costs = [endpoint.model.law.context_cost for endpoint in endpoints]
         self._context_cost = fmean(costs) if costs else 0.0
         self._rates = replace(UNKNOWN, context_cost=self._context_cost)
@@ -111,13 +115,34 @@ class SimRouter:
     def answered(self, call: SimCall, endpoint: SimEndpoint, work: Work) -> None:
         """Learn from the answer's `usage` and times."""
         request = call.request
-        if call.alone and self._pace.prefill(
-            request.input_tokens - work.cached_tokens, work.first_token_s - call.sent_s
-        ):
+        tokens, seconds = request.input_tokens - work.cached_tokens, work.first_token_s - call.sent_s
+        if call.alone and self._pace.prefill(tokens, seconds, endpoint.name, endpoint.speed):
             self._measured(self._rates.kv_bytes_per_token)
+            if work.finished_s - self._paced_at >= PACES_S:
+                self._paced_at = work.finished_s
+                self._take_paces()
         if call.session is not None:
             self._affinity.answered(call.session, request.input_tokens + request.output_tokens)
         self._index.answered(call, endpoint.name, work)
+
+    def _take_paces(self) -> None:
+        paces = self._pace.paces({endpoint.name: endpoint.speed for endpoint in self._endpoints})
+        for endpoint in self._endpoints:
+            endpoint.take_pace(paces[endpoint.name])
+
+
+def _group(endpoints: Sequence[SimEndpoint]) -> None:
+    """By speed, which equal laws and roles have in common, and by the ranks that step together."""
+    speeds: dict[tuple[object, str], str] = {}
+    together: defaultdict[str, list[SimEndpoint]] = defaultdict(list)
+    for endpoint in endpoints:
+        model = endpoint.model
+        endpoint.speed = speeds.setdefault((model.law, model.role), str(len(speeds)))
+        if model.together:
+            together[model.together].append(endpoint)
+    for group in together.values():
+        for endpoint in group:
+            endpoint.group = group
 
 
 def _prefix_key(call: SimCall) -> int:

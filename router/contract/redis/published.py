@@ -131,6 +131,7 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     events: str = ""  # base URL that serves GET /kv_event_sources
     tokenizer: str = ""  # folder of the served model, or "sim"
     adapters: tuple[str, ...] = ()  # LoRA adapters that it lists
+    speed: str = ""  # its speed group: instances with the same kind, GPU, parallelism and role
     gpus: Count = 0  # that it spans, or that a simulated one stands for
     dollars_per_hour: Dollars | None = None  # of them and of its memory for KV; None: it spans no GPU
 

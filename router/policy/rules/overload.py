@@ -29,4 +29,4 @@ def most_work(view: View) -> float:
 
 def _work_on(view: View, instance: InstanceState) -> float:
     weight: float = view.policy["load.request_tokens"]
-    return view.request.prompt_tokens - view.cached_on(instance) + ongoing(instance, weight)
+    return (view.request.prompt_tokens - view.cached_on(instance) + ongoing(instance, weight)) / view.pace_of(instance)

@@ -38,7 +38,7 @@ def decodes(view: View) -> list[float]:
 
 def prefill(view: View) -> list[float]:
     """The same of PP_i + n_i."""
-    return few(list(map(add, view.instances.prefill_tokens, view.new)))
+    return few(view.at_pace(list(map(add, view.instances.prefill_tokens, view.new))))
 
 
 def session(view: View) -> list[float]:

@@ -5,6 +5,8 @@ from router.policy.schema.parameter import Parameter
 from router.policy.strategies import STRATEGIES
 
 _KEEPS_SESSIONS = tuple(name for name, strategy in STRATEGIES.items() if strategy.affinity)
+# With tokens to compute in their rule; those of this project always count them by pace (Strategy.by_pace)
+_AS_PUBLISHED = ("dynamo", "lmetric", "lpwl", "mooncake_conductor", "ppd", "smetric", "weighted")
 _LEAVES_FLOW = tuple(name for name, strategy in STRATEGIES.items() if not strategy.offloads)
 
 STRATEGY_NAME = Parameter(
@@ -139,6 +141,15 @@ LOAD = (
     ),
 )
 
+BY_PACE = Parameter(
+    name="load.by_pace",
+    title="Unequal instances",
+    default="off",
+    choices=("off", "on"),
+    help="on: tokens to compute on an instance count less, the faster it computes prompts; off: as published.",
+    strategies=_AS_PUBLISHED,
+)
+
 CACHE = (_tier("host", "in host memory", 0.8), _tier("disk", "on disk", 0.5))
 
 FLOW = (
@@ -240,7 +251,7 @@ ADMISSION = (
     ),
 )
 
-COMMON = (*CLASSES, *AFFINITY, *LOAD, *CACHE, *FLOW, *FAILURE, *ADMISSION)
+COMMON = (*CLASSES, *AFFINITY, *LOAD, BY_PACE, *CACHE, *FLOW, *FAILURE, *ADMISSION)
 
 PARAMETERS: dict[str, Parameter] = {
     parameter.path: parameter

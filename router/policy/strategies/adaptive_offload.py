@@ -29,5 +29,6 @@ STRATEGY = Strategy(
     rank,
     parameters=(ORDER, HEAVY_CACHE_LOSS_MAX),
     affinity=True,
+    by_pace=True,
     offloads=True,
 )

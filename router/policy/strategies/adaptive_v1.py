@@ -36,7 +36,7 @@ def least_decode(view: View, home: InstanceState, reasons: tuple[str, ...]) -> P
     """A long prefill slows every decode beside it, so it goes where the fewest are; of equals where most is cached."""
     near, left_out = _not_overloaded(*_near_the_cache(view))
     scores = near.instances.decodes
-    position = least(near, scores, lambda: near.instances.prefill_tokens, lambda: near.new)
+    position = least(near, scores, lambda: near.at_pace(near.instances.prefill_tokens), lambda: near.at_pace(near.new))
     instance = near.instances[position]
     why = (
         f"heavy: {view.request.prompt_tokens - view.cached_on(home):,} new tokens on {home.id}",
@@ -67,8 +67,8 @@ def _not_overloaded(view: View, reasons: tuple[str, ...]) -> tuple[View, tuple[s
 
 
 def best_by_cache(view: View) -> InstanceState:
-    """Least n_i, of equals the one with the least work."""
-    return view.instances[least(view, view.new, lambda: view.work)]
+    """Least n_i/pace_i, of equals the one with the least work."""
+    return view.instances[least(view, view.at_pace(view.new), lambda: view.work)]
 
 
 def cache_or_load(view: View, home: InstanceState, request_class: RequestClass, reasons: tuple[str, ...]) -> Pick:
@@ -79,7 +79,7 @@ def cache_or_load(view: View, home: InstanceState, request_class: RequestClass, 
         why = f"{home.id} holds most of the prompt and is passed over: {busy}"
     else:
         chosen = f"best by cache: {cached:,} tokens cached"
-        return Pick(home, request_class, "cache", (*reasons, chosen), view.instances, view.new)
+        return Pick(home, request_class, "cache", (*reasons, chosen), view.instances, view.at_pace(view.new))
     view = serving(view)
     position = least(view, view.work)
     least_work = f"least work: {view.work[position]:,.0f} tokens"
@@ -115,8 +115,10 @@ STRATEGY = Strategy(
     "Adaptive",
     "Heavy requests go to the instance with the fewest decodes, then the least prefill; others to the session's "
     "instance, else to the best by cache; none to one that is overloaded.",
-    "heavy: argmin D_i, then PP_i; else the session's instance; else argmin n_i; overloaded: argmin work_i",
+    "heavy: argmin D_i, then PP_i / pace_i; else the session's instance; else argmin n_i / pace_i; overloaded: argmin "
+    "work_i",
     rank,
     parameters=(ORDER, HEAVY_CACHE_LOSS_MAX),
     affinity=True,
+    by_pace=True,
 )

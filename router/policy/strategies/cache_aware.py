@@ -8,12 +8,12 @@ from router.policy.view import Pick, View, least
 
 
 def rank(view: View) -> Pick:
-    """The session's instance unless overloaded; else argmin hit_weight · n_i + load_weight · ongoing_i."""
+    """The session's instance unless overloaded; else argmin (hit_weight · n_i + load_weight · ongoing_i)/pace_i."""
     bound = binding(view)
     if bound.instance is not None:
         return Pick(bound.instance, class_on(view, bound.instance), "session", bound.reasons)
     hit, load = view.policy["strategy.hit_weight"], view.policy["strategy.load_weight"]
-    scores = [hit * new + load * ongoing for new, ongoing in zip(view.new, view.ongoing, strict=True)]
+    scores = view.at_pace([hit * new + load * ongoing for new, ongoing in zip(view.new, view.ongoing, strict=True)])
     position = least(view, scores, lambda: view.instances.running)
     reason = f"least sum of new and ongoing tokens: {scores[position]:,.0f}"
     request_class = class_by_cache(view.without(bound.left))
@@ -49,8 +49,9 @@ STRATEGY = Strategy(
     "cache_aware",
     "Cache aware",
     "The session's instance unless it is overloaded; else the least weighted sum of new tokens and ongoing tokens.",
-    "session's instance, else argmin hit_weight · n_i + load_weight · (PP_i + request_tokens · R_i)",
+    "session's instance, else argmin (hit_weight · n_i + load_weight · (PP_i + request_tokens · R_i)) / pace_i",
     rank,
     parameters=(HIT_WEIGHT, LOAD_WEIGHT),
     affinity=True,
+    by_pace=True,
 )

@@ -56,8 +56,10 @@ class OffloadGain:
 def _balance(view: View, decoder: InstanceState, helper: InstanceState, rates: Rates) -> OffloadGain:
     prompt, rate = view.request.prompt_tokens, rates.prefill_tokens_per_s
     own, other = prompt - view.cached_on(decoder), prompt - view.cached_on(helper)
-    stalled = decoder.decodes * own - helper.decodes * other  # the decodes beside the helper are held up instead
-    before = decoder.prefill_tokens + own - helper.prefill_tokens - other
+    here, there = view.pace_of(decoder), view.pace_of(helper)
+    # The decodes beside the helper are held up instead
+    stalled = decoder.decodes * own / here - helper.decodes * other / there
+    before = (decoder.prefill_tokens + own) / here - (helper.prefill_tokens + other) / there
     moved_s = own * rates.kv_bytes_per_token / rates.transfer_bytes_per_s
     return OffloadGain(stalled / rate, before / rate, rates.transfer_setup_s + moved_s)
 
@@ -114,5 +116,6 @@ STRATEGY = Strategy(
     rank,
     parameters=(ORDER, HEAVY_CACHE_LOSS_MAX, ASSUMED_TRANSFER, ASSUMED_KV),
     affinity=True,
+    by_pace=True,
     offloads=True,
 )

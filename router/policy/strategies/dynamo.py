@@ -1,5 +1,7 @@
 """Prefill blocks that the tiers do not give back, plus decode blocks (NVIDIA Dynamo's KV router, temperature 0)."""
 
+from operator import add
+
 from router.policy.rules.classify import class_by_cache
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.strategy import Strategy
@@ -11,11 +13,11 @@ def rank(view: View) -> Pick:
     """argmin max(PP_i/B + L/B − credit_i/B, 0) + decode_blocks_i, in blocks of B_i tokens."""
     prompt = view.request.prompt_tokens
     fleet = view.instances
-    loads = zip(fleet.prefill_tokens, _credits(view), fleet.block_size, _decode_blocks(view), strict=True)
-    scores = [
-        (left / size if (left := prefill + prompt - credit) > 0 else 0.0) + decode
-        for prefill, credit, size, decode in loads
-    ]
+    loads = zip(fleet.prefill_tokens, _credits(view), fleet.block_size, strict=True)
+    blocks = view.at_pace(
+        [left / size if (left := prefill + prompt - credit) > 0 else 0.0 for prefill, credit, size in loads]
+    )
+    scores = list(map(add, blocks, _decode_blocks(view)))
     position = least(view, scores)
     reason = f"least blocks: {scores[position]:,.1f} to prefill and held by decodes"
     return Pick(view.instances[position], class_by_cache(view), "least_blocks", (reason,), view.instances, scores)

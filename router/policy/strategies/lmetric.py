@@ -9,11 +9,11 @@ from router.policy.view import Pick, View, least
 
 def rank(view: View) -> Pick:
     """argmin (PP_i + n_i) · R_i (arXiv 2603.15202); several idle instances all score 0, so ties go by PP_i + n_i."""
-    work = list(map(add, view.instances.prefill_tokens, view.new))
+    work = view.at_pace(list(map(add, view.instances.prefill_tokens, view.new)))
     scores = list(map(mul, work, view.instances.running))
     position = least(view, scores, lambda: work)
     instance = view.instances[position]
-    reason = f"least product: {work[position]:,} prefill tokens times {instance.running} requests"
+    reason = f"least product: {work[position]:,.0f} prefill tokens times {instance.running} requests"
     return Pick(instance, class_by_cache(view), "least_product", (reason,), view.instances, scores)
 
 

@@ -9,13 +9,13 @@ from router.policy.view import Pick, View, by_turn
 
 def rank(view: View) -> Pick:
     """argmin PP_i + n_i, ties by R_i, then round robin."""
-    scores = list(map(add, view.instances.prefill_tokens, view.new))
+    scores = view.at_pace(list(map(add, view.instances.prefill_tokens, view.new)))
     best, running = min(scores), view.instances.running
     tied = [position for position, score in enumerate(scores) if score == best]
     fewest = min(running[position] for position in tied)
     tied = [position for position in tied if running[position] == fewest]
     instance = view.instances[by_turn(view, tied, view.request.turn)]
-    reason = f"least prefill work: {best:,} tokens with this request"
+    reason = f"least prefill work: {best:,.0f} tokens with this request"
     return Pick(instance, class_by_cache(view), "least_prefill", (reason,), view.instances, scores)
 
 

@@ -17,13 +17,13 @@ def rank(view: View) -> Pick:
     rate = view.request.rates.prefill_tokens_per_s
     prefixes = _prefixes(view)
     prompt = view.request.prompt_tokens
-    tokens = [
-        prefill + prompt - prefix for prefill, prefix in zip(view.instances.prefill_tokens, prefixes, strict=True)
-    ]
+    tokens = view.at_pace(
+        [prefill + prompt - prefix for prefill, prefix in zip(view.instances.prefill_tokens, prefixes, strict=True)]
+    )
     request_class = class_by_cache(view)
     if not rate:
         position = least(view, tokens)
-        reason = f"least prefill work, {tokens[position]:,} tokens: how fast prompts are computed is not known yet"
+        reason = f"least prefill work, {tokens[position]:,.0f} tokens: how fast prompts are computed is not known yet"
         return Pick(view.instances[position], request_class, "least_ttft", (reason,), view.instances, tokens)
     scores = [work / rate for work in tokens]
     if prefixes is not view.cached:

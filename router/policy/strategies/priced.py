@@ -55,10 +55,12 @@ class _Prices:
         beside = context * self.view.request.prompt_tokens
         # Every instance at each decision: the terms are ordered for speed.
         columns = zip(fleet.prefill_tokens, self.costs, fleet.running, fleet.column(_context), strict=True)
-        prices = [
-            queued + cost + requests * (stall * cost + beside) + context * held
-            for queued, cost, requests, held in columns
-        ]
+        prices = self.view.at_pace(
+            [
+                queued + cost + requests * (stall * cost + beside) + context * held
+                for queued, cost, requests, held in columns
+            ]
+        )
         if "decode" not in fleet.role:
             return prices
         return [inf if role == "decode" else price for role, price in zip(fleet.role, prices, strict=True)]
@@ -90,7 +92,7 @@ class _Prices:
         whole = self.view.of(self.view.fleet)
         able = able_to_prefill(whole, replace(decoder, id=""))
         prices = [
-            self._prefill(one, prefill_cost(whole, new)) if can else inf
+            self._prefill(one, prefill_cost(whole, new)) / whole.pace_of(one) if can else inf
             for one, new, can in zip(whole.instances, whole.new, able, strict=True)
         ]
         position = least(whole, prices, lambda: whole.instances.running)
@@ -101,7 +103,7 @@ class _Prices:
 
     def _beside(self, instance: InstanceState) -> float:
         beside = instance.running * self.view.request.prompt_tokens + _context(instance)
-        return self.stall * self.context * beside
+        return self.stall * self.context * beside / self.view.pace_of(instance)
 
     def _transfer(self, position: int, rates: Rates) -> float:
         """0 where it is not known yet: an offload that the roles demand has it on every way."""
@@ -168,5 +170,6 @@ STRATEGY = Strategy(
     "equal_cost_tokens; a = min(1, stall_weight / share of instances with PP = 0)",
     rank,
     parameters=(EQUAL_COST_TOKENS, STALL_WEIGHT, ANSWER_TOKENS, ASSUMED_TRANSFER, ASSUMED_KV),
+    by_pace=True,
     offloads=True,
 )

@@ -36,4 +36,5 @@ STRATEGY = Strategy(
     "the session's instance while work_i ≤ break_ratio · min work; new: argmin hash(session, i); else argmin R_i",
     rank,
     affinity=True,
+    by_pace=True,
 )

@@ -12,7 +12,7 @@ from router.policy.view import Pick, View, least
 def rank(view: View) -> Pick:
     """cost = n + n·(L − n/2)/L_eq; load_i = PP_i + cost_i. The session's instance when it holds more than half of the
     history and load_i/rate ≤ slack · (base + per_1k · L/1000), or no instance meets that; else argmin load_i · R_i."""
-    loads = list(map(add, view.instances.prefill_tokens, prefill_costs(view)))
+    loads = view.at_pace(list(map(add, view.instances.prefill_tokens, prefill_costs(view))))
     home = view.instances.position(view.request.bound_to)
     if home is not None:
         stays, why = _stays(view, loads, home)

@@ -18,4 +18,5 @@ class Strategy:
     rank: Callable[[View], Pick]
     parameters: tuple[Parameter, ...] = ()  # its own, each with a path "strategy.…"
     affinity: bool = False  # keeps sessions on their instance
+    by_pace: bool = False  # always takes into account that instances are unequally fast; else `load.by_pace` says so
     offloads: bool = False  # chooses the prefill instance itself; otherwise `flow.heavy` applies

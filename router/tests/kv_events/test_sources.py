@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from router.kv_events.sources import KvEventSource, NoEvents, parse
+from router.kv_events.sources import KvEventSource, NoEvents, RankPlace, parse
 
 URL = "http://10.0.0.7:8000"
 ONE = {"data_parallel_rank": 0, "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558", "topic": "kv"}
@@ -33,7 +33,7 @@ def test_an_address_of_its_own_is_kept() -> None:
         ([], "publishes no KV events"),
         (None, "lists no sources"),
         (["tcp://*:1"], "lists no sources"),
-        ([ONE, ONE], "2 data-parallel caches behind one address"),
+        ([ONE, ONE], "2 data-parallel caches behind its address"),
         ([{"topic": "kv"}], "names no endpoint"),
         ([{**ONE, "publisher": "null"}], "no KV events over ZMQ"),
         ([{**ONE, "enable_kv_cache_events": False}], "no KV events over ZMQ"),
@@ -47,3 +47,33 @@ def test_what_cannot_be_followed_says_why(value: object, why: str) -> None:
 def test_what_is_not_json_says_so() -> None:
     with pytest.raises(NoEvents, match="not JSON"):
         parse(b"<html>", URL)
+
+
+RANKS = {str(rank): {**ONE, "endpoint": f"tcp://*:{5_600 + rank}", "replay_endpoint": None} for rank in (4, 5, 6, 7)}
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "port"),
+    [
+        (RANKS, RankPlace(6, 2, 4), 5_606),  # the numbers of the group
+        ([{**one, "data_parallel_rank": int(rank)} for rank, one in RANKS.items()], RankPlace(6, 2, 4), 5_606),
+        ({"sources": list(RANKS.values())}, RankPlace(6, 2, 4), 5_606),  # all have rank 0: in their order
+        ({str(place): one for place, one in enumerate(RANKS.values())}, RankPlace(6, 2, 4), 5_606),  # its own numbers
+        (RANKS, RankPlace(4, 0, 2), 5_604),  # it has more than are declared, and this one is there
+    ],
+)
+def test_each_rank_has_its_own_source(value: object, place: RankPlace, port: int) -> None:
+    assert parse(json.dumps(value).encode(), URL, place).endpoint == f"tcp://10.0.0.7:{port}"
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "why"),
+    [
+        ({"0": ONE, "1": ONE}, RankPlace(), "2 data-parallel caches behind its address, and data_parallel_size is 1"),
+        ({"0": ONE, "1": ONE}, RankPlace(3, 3, 4), "2 data-parallel caches behind its address, .* is 4"),
+        ({"first": ONE}, RankPlace(), "lists no sources"),
+    ],
+)
+def test_another_number_of_ranks_than_declared_is_named(value: object, place: RankPlace, why: str) -> None:
+    with pytest.raises(NoEvents, match=why):
+        parse(json.dumps(value).encode(), URL, place)

@@ -1,0 +1,174 @@
+"""How fast instances compute prompts, against the pool's median one; and what a pool of equal ones is spared."""
+
+from typing import Any
+
+import pytest
+
+from router.policy.decide import decide
+from router.policy.fleet import FleetColumns
+from router.policy.replay import situation
+from router.policy.schema import document
+from router.policy.schema.parameters import PARAMETERS
+from router.policy.strategies import STRATEGIES
+from router.policy.types import InstanceState, RoutingRequest
+from router.pool.pace import OWN_PROMPTS, Pace
+from router.pool.pool import Pool
+from router.telemetry.rates import RateEstimates
+from router.tests.conftest import Published, entry, fleet, instance, running
+from router.tests.engine import engine, reply
+from router.tests.test_rates import answered
+from router.tests.values import receipt_of
+from router.workers import pace_probes
+from router.workers.pace_probes import PaceProbes
+
+GROUPS = {"h-0": "h100", "h-1": "h100", "h-2": "h100", "a-0": "a100"}
+
+
+def measured(**rates: tuple[float, int]) -> Pace:
+    """Tokens/s and how many prompts, by instance (a dash is an underscore)."""
+    pace = Pace()
+    for name, (rate, prompts) in rates.items():
+        for _ in range(prompts):
+            assert pace.prefill(1_000, 1_000 / rate, name.replace("_", "-"), GROUPS[name.replace("_", "-")])
+    return pace
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert Pace().paces(GROUPS) == dict.fromkeys(GROUPS, 1.0)
+
+
+def test_a_group_has_the_pace_of_those_that_were_measured() -> None:
+    assert measured(h_0=(30_000, 1), a_0=(10_000, 1)).paces(GROUPS) == {"h-0": 1, "h-1": 1, "h-2": 1, "a-0": 0.33}
+
+
+def test_an_instance_of_a_group_that_was_never_measured_counts_as_usual() -> None:
+    assert measured(h_0=(30_000, 1)).paces(GROUPS) == dict.fromkeys(GROUPS, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "prompts", "pace"),
+    [
+        (15_000, OWN_PROMPTS - 1, 1.0),  # too few of its own
+        (15_000, OWN_PROMPTS, 0.5),
+        (28_000, OWN_PROMPTS, 1.0),  # noise
+        (1_000, OWN_PROMPTS, 0.25),  # the limits
+        (600_000, OWN_PROMPTS, 4.0),
+    ],
+)
+def test_an_instance_corrects_its_groups_rate_by_its_own_prompts(rate: float, prompts: int, pace: float) -> None:
+    made = measured(h_1=(rate, prompts), h_0=(30_000, 33))  # the group's median is over its last 33
+    assert made.paces({name: group for name, group in GROUPS.items() if group == "h100"})["h-1"] == pace
+
+
+def test_instances_that_left_are_forgotten() -> None:
+    pace = measured(h_1=(15_000, OWN_PROMPTS), h_0=(30_000, 33))
+    assert pace.paces({"h-0": "h100"}) == {"h-0": 1.0}
+    assert pace.paces({"h-0": "h100", "h-1": "h100", "h-2": "h100"})["h-1"] == 1.0
+
+
+def mixed() -> Pool:
+    pool = Pool("demo")
+    url = "http://127.0.0.1:1"
+    pool.take_fleet(fleet(*(instance(name, url, speed=group) for name, group in GROUPS.items())))
+    return pool
+
+
+def test_answers_give_the_instances_their_pace() -> None:
+    pool, seen = mixed(), RateEstimates()
+    for at, name, ttft_ms in ((1.0, "h-0", 100), (3.0, "a-0", 400)):
+        call = answered(3_000, ttft_ms)
+        call.pool, call.at = pool, at
+        call.decision = decide(RoutingRequest(1), [InstanceState(name)], document.parse(document.default()), 0.0)
+        seen.ended(call)
+    assert {name: one.pace for name, one in pool.endpoints.items()} == {"h-0": 1, "h-1": 1, "h-2": 1, "a-0": 0.25}
+    assert pool.endpoints["a-0"].view("").pace == 0.25
+    assert [pool.endpoints[name].measured_at for name in ("h-0", "h-1", "a-0")] == [1.0, 0.0, 3.0]
+
+
+def policy(strategy: str, **changed: Any) -> Any:
+    given = {path.replace("__", "."): value for path, value in changed.items()}
+    return document.parse(document.apply_overrides(document.default(strategy), given))
+
+
+@pytest.mark.parametrize("strategy", sorted(PARAMETERS["load.by_pace"].strategies))
+def test_a_published_strategy_takes_pace_into_account_only_where_the_policy_says_so(strategy: str) -> None:
+    request = RoutingRequest(8_000)
+    even = [InstanceState("a", prefill_tokens=4_000, running=2), InstanceState("b", prefill_tokens=3_000, running=1)]
+    unequal = [
+        InstanceState("a", prefill_tokens=4_000, running=2, pace=8.0),
+        InstanceState("b", prefill_tokens=3_000, running=1, pace=0.25),
+    ]
+    own = {"strategy__weight_prefill": 1.0, "strategy__weight_requests": 0.0} if strategy == "weighted" else {}
+    published = policy(strategy, **own)
+    before, now = decide(request, even, published, 0.5), decide(request, unequal, published, 0.5)
+    assert (now.instance, now.reasons) == (before.instance, before.reasons)
+    assert list(now.candidates) == list(before.candidates)
+    paced = decide(request, unequal, policy(strategy, load__by_pace="on", **own), 0.5)
+    assert [one.score for one in paced.candidates] != [one.score for one in now.candidates] or strategy == "ppd"
+
+
+def test_every_strategy_either_always_counts_by_pace_or_reads_the_parameter_or_counts_no_tokens() -> None:
+    always = {name for name, strategy in STRATEGIES.items() if strategy.by_pace}
+    asks = set(PARAMETERS["load.by_pace"].strategies)
+    assert not always & asks
+    count_none = "round_robin random least_requests power_of_two prefix_hash sglang_cache_aware llm_d round_robin_pd"
+    assert set(STRATEGIES) - always - asks == set(count_none.split())
+
+
+def test_a_receipt_has_the_paces_where_they_differ_and_is_decided_again_with_them() -> None:
+    request = RoutingRequest(8_000, held={})
+    unequal = [InstanceState("a", pace=0.5), InstanceState("b", pace=2.0)]
+    own = policy("cache_aware")
+    decision = decide(request, unequal, own, 0.5)
+    columns, inputs = decision.candidates.columns(), decision.candidates.inputs()  # type: ignore[attr-defined]
+    assert columns["pace"] == [0.5, 2.0]
+    receipt = receipt_of({"rule": "score", "prompt_tokens": 8_000, "inputs": inputs, "candidates": columns})
+    assert situation(receipt).decide(own).instance == decision.instance == "b"
+    even = decide(request, [InstanceState("a"), InstanceState("b")], own, 0.5)
+    assert "pace" not in even.candidates.columns()  # type: ignore[attr-defined]
+
+
+def test_a_fleet_knows_whether_its_instances_are_equal() -> None:
+    columns = FleetColumns([InstanceState("a"), InstanceState("b")])
+    assert not columns.is_paced
+    columns.replace(1, InstanceState("b", pace=2.0))
+    assert columns.is_paced
+    assert columns.only([True, False]).is_paced  # of the whole fleet
+    columns.replace(1, InstanceState("b"))
+    assert not columns.is_paced
+
+
+async def test_an_idle_instance_that_traffic_does_not_measure_is_asked(
+    published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace_probes, "STEP_S", 0.01)
+    asked = {"choices": [], "usage": {"prompt_tokens": 4_000, "completion_tokens": 1}}
+    async with engine(reply(asked)) as fast, engine(reply(asked)) as slow:
+        published.policy()
+        published.fleet(entry("h-0", fast.url, speed="h100"), entry("a-0", slow.url, speed="a100"))
+        async with running(redis_url) as (router, client):
+            pool = router.pools.get_or_add("demo")
+            for _ in range(1_000):
+                if pool.endpoints and all(one.measured_at for one in pool.endpoints.values()):
+                    break
+                await client.get("/healthz")
+            assert [one.measured_at > 0 for one in pool.endpoints.values()] == [True, True]
+            assert [len(each.received) for each in (fast, slow)] == [1, 1]  # and no more for ten minutes
+            assert slow.received[0].document["max_tokens"] == 1
+            assert not any(one.requests for one in pool.endpoints.values())
+            page = (await client.get("/metrics")).text
+            assert 'weir_router_pace{instance="a-0",pool="demo"}' in page
+
+
+@pytest.mark.parametrize("change", [{}, {"requests": 1}, {"routable": False}, {"role": "decode"}])
+async def test_nobody_else_is_asked(change: dict[str, Any]) -> None:
+    """Not in a pool of equal instances; not one that is at work, out of routing, or computes no prompts."""
+    pool = mixed()
+    if not change:
+        pool.take_fleet(fleet(instance("h-0", "http://127.0.0.1:1", speed="h100")))
+    for endpoint in pool.endpoints.values():
+        for name, value in change.items():
+            setattr(endpoint, name, value)
+    probes = PaceProbes(lambda: [pool], lambda *_: None)
+    probes.step(1_000.0)
+    assert not probes._asked

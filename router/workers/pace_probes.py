@@ -1,0 +1,100 @@
+"""Measures instances that traffic does not: a slow one is sent short prompts, which say nothing of its pace.
+
+Only in a pool of several speed groups; an idle instance whose last long prompt is older than MEASURED_S computes one of
+its own, that no cache holds, and answers with one token. One at a time in each pool.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable
+
+import orjson
+
+from router.pool.endpoint import Endpoint
+from router.pool.pool import Pool
+from router.upstream import usage
+from router.upstream.errors import UpstreamError
+from router.upstream.fetch import whole
+
+log = logging.getLogger("weir.router")
+
+STEP_S = 1.0
+MEASURED_S = 600.0  # a pace counts for so long
+TIMEOUT_S = 30.0
+WORDS = 1_500  # of the prompt: more than pace.SHORTEST tokens, whatever the tokenizer
+LARGEST = 1024 * 1024  # bytes of an answer
+
+
+# Learns: of which pool, which endpoint computed so many tokens in so many seconds, and when (s, Unix)
+Computed = Callable[[Pool, str, int, float, float], object]
+
+
+class PaceProbes:
+    def __init__(self, pools: Callable[[], Iterable[Pool]], computed: Computed) -> None:
+        self._pools = pools
+        self._computed = computed
+        self._asked: dict[str, asyncio.Task[None]] = {}  # by pool
+        self._tried_at: dict[tuple[str, int], float] = {}  # by endpoint and epoch, s, Unix
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        try:
+            while True:
+                self.step(time.time())
+                await asyncio.sleep(STEP_S)
+        finally:
+            for task in self._asked.values():
+                task.cancel()
+
+    def step(self, now: float) -> None:
+        for name in [name for name, task in self._asked.items() if task.done()]:
+            del self._asked[name]
+        self._tried_at = {key: at for key, at in self._tried_at.items() if now - at < MEASURED_S}
+        for pool in self._pools():
+            endpoint = self._unmeasured(pool, now) if pool.name not in self._asked else None
+            if endpoint is not None:
+                self._tried_at[endpoint.id, endpoint.epoch] = now
+                self._asked[pool.name] = asyncio.get_running_loop().create_task(self._measure(pool, endpoint))
+
+    def _unmeasured(self, pool: Pool, now: float) -> Endpoint | None:
+        endpoints = pool.endpoints.values()
+        if not pool.is_mixed:
+            return None
+        return next((one for one in endpoints if now - one.measured_at > MEASURED_S and self._is_idle(one)), None)
+
+    def _is_idle(self, endpoint: Endpoint) -> bool:
+        able = endpoint.routable and endpoint.role != "decode" and endpoint.breaker.state == "closed"
+        idle = not endpoint.requests and not endpoint.others[0] and not endpoint.waiting
+        return able and idle and (endpoint.id, endpoint.epoch) not in self._tried_at
+
+    async def _measure(self, pool: Pool, endpoint: Endpoint) -> None:
+        with endpoint.lease(WORDS, pool.queue.wake) as lease:
+            began = time.perf_counter()
+            tokens = await _compute(endpoint, pool.model)
+            seconds = time.perf_counter() - began
+            if tokens and lease.alone and endpoint.requests == 1:
+                self._computed(pool, endpoint.id, tokens, seconds, time.time())
+
+
+async def _compute(endpoint: Endpoint, model: str) -> int:
+    """New tokens of a prompt that the engine computed; 0 when it did not."""
+    draw = random.Random()  # noqa: S311 - no secret
+    prompt = " ".join(str(draw.randrange(1_000, 10_000)) for _ in range(WORDS))
+    body = orjson.dumps({"model": model, "prompt": prompt, "max_tokens": 1})
+    lines = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n" % (endpoint.rank_line, len(body))
+    asked = b"POST /v1/completions HTTP/1.1\r\nhost: %b\r\n%b\r\n%b" % (endpoint.upstream.authority, lines, body)
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            connection = await endpoint.upstream.open(
+                asked, connect_timeout_s=TIMEOUT_S, first_byte_timeout_s=TIMEOUT_S
+            )
+            try:
+                found = usage.find(await whole(connection, LARGEST)) if connection.status == 200 else None
+            finally:
+                connection.release()
+    except (UpstreamError, TimeoutError) as error:
+        log.info("%s: its pace was not measured: %s", endpoint.id, error or "no answer in time")
+        return 0
+    return (found.prompt_tokens or 0) - (found.cached_tokens or 0) if found is not None else 0
