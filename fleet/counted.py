@@ -21,6 +21,11 @@ def significant(value: float | str | None, decimals: int = 3) -> str:
     return f"{value:.{min(digits, decimals)}f}".rstrip("0").rstrip(".")
 
 
+def times(ratio: float) -> str:
+    """1.04×: how many times as much."""
+    return f"{ratio:.2f}×"
+
+
 def percent(share: float | None, digits: str = ".0f") -> str:
     if share is None:
         return UNKNOWN

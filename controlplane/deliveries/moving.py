@@ -4,9 +4,10 @@ Redis is written afterwards: what is lost there, republish_missing brings back.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import msgspec
 import structlog
@@ -28,6 +29,7 @@ from controlplane.policies import publication, versions
 from controlplane.policies.errors import Conflict
 from controlplane.policies.models import Draft
 from controlplane.policies.selectors import pools_of
+from fleet.counted import percent
 from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
 
@@ -265,13 +267,21 @@ def tell(delivery: Delivery, event: str, step: int, why: str, actor: Actor) -> N
     notify(f"delivery.{event}", delivery.subject, text, facts, actor.name, _mark(delivery, event, step, why))
 
 
+STATE_WORDS = {"arming": "waiting for routers", "baking": "watching", "holding": "on hold"}
+
+
 def _mark(delivery: Delivery, event: str, step: int, why: str) -> str:
     """One line of the wall: the first of the reasons, and none for a step, which the line of the delivery shows."""
     name = f"{delivery.policy.name} v{delivery.candidate.number}"
     if event == State.STEP:
-        return f"{name}: step {step + 1} of {len(delivery.plan['steps'])}"
+        return f"{name}: {_step_words(delivery.plan['steps'][step])}"
     first = why.partition(";")[0]
-    return f"{name}: {event.replace('_', ' ')}{first and f': {first}'}"
+    return f"{name}: {STATE_WORDS.get(event, event.replace('_', ' '))}{first and f': {first}'}"
+
+
+def _step_words(step: Mapping[str, Any]) -> str:
+    """canary 5 %"""
+    return f"canary {percent(step['share'], '.3g')}" if step["mode"] == "canary" else str(step["mode"])
 
 
 def moved(delivery: Delivery) -> Conflict:

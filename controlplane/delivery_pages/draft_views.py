@@ -259,6 +259,15 @@ RULE_FIELDS: dict[str, Callable[[str], object]] = {
     "least_bake_s": seconds_of,
 }
 
+RULE_TITLES = {  # as on the form
+    "direct": "Publish at once",
+    "approvals_needed": "Approvals of a delivery",
+    "least_share": "Canary of at least",
+    "least_for_s": "For at least",
+    "least_bake_s": "Then watched for at least",
+    "reason": "Reason",
+}
+
 
 def _read(kind: Callable[[str], object], text: str) -> object:
     """What cannot be read stays text, which no rule takes."""
@@ -279,7 +288,7 @@ def rules(request: HttpRequest, name: str) -> HttpResponse:
         services.set_rules(policy, actor_of(request), request.POST.get("reason", ""), **read)
     except PolicyInvalid as error:
         for problem in error.errors:
-            messages.error(request, f"Not changed: {problem.path}: {problem.text}.")
+            messages.error(request, f"Not changed: {RULE_TITLES.get(problem.path, problem.path)}: {problem.text}.")
         return redirect("policy", name=name)
     messages.success(request, "The delivery rules are changed.")
     return redirect("policy", name=name)

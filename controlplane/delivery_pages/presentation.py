@@ -124,5 +124,5 @@ def _notice(facts: Facts) -> str:
 def _progress(facts: Facts, count: int) -> str:
     at = steps.position(facts)
     if 0 <= at < count:
-        return f"step {at + 1} of {count}"
+        return steps.title(facts.plan.steps[at])
     return "not started" if at < 0 else f"all {count} passed"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.utils import timezone
 from msgspec import convert
@@ -16,7 +17,7 @@ from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.plan import NEEDED, Canary, ComparisonGuard, Plan, Switchback
 from controlplane.deliveries.states import State
 from controlplane.deliveries.timing import freezes
-from controlplane.delivery_pages.display import sentences
+from controlplane.delivery_pages.display import over_time, sentences
 from controlplane.delivery_pages.display.evidence import title_of, undecided
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.timeline import Entry, StepReached, entry
@@ -26,6 +27,7 @@ from router.contract.json_value import JsonObject
 from router.policy.schema.parameters import belongs_to_pool
 
 TIMELINE = 100  # entries on the page
+CHARTED = 300  # looks in a chart, evenly among all of them
 
 
 def staged_changes(live: JsonObject, candidate: JsonObject) -> list[ShownChange]:
@@ -111,6 +113,33 @@ def shown_of(delivery: Delivery, now: datetime) -> Shown:
     look = latest_look(delivery)
     findings = look.found if look else ()
     return shown(facts_of(delivery, findings, now), findings)
+
+
+def charts(delivery: Delivery) -> tuple[over_time.Chart, ...]:
+    """None of a plan that never compares."""
+    plan = stored_plan.read(delivery.plan)
+    return over_time.charts(plan) if _comparing(plan) else ()
+
+
+def _comparing(plan: Plan) -> list[int]:
+    """Steps in which both versions serve."""
+    return [at for at, step in enumerate(plan.steps) if isinstance(step, Canary | Switchback)]
+
+
+def series(delivery: Delivery, now: datetime) -> dict[str, Any]:
+    """The charts' columns, until now or until the delivery has ended, and what happened at which time."""
+    steps = _comparing(stored_plan.read(delivery.plan))
+    every = list(delivery.looks.filter(state=State.STEP, step__in=steps).order_by("pk").values_list("pk", flat=True))
+    stride = -(-len(every) // CHARTED) or 1
+    kept = [every[place] for place in range(len(every) - 1, -1, -stride)]  # the newest is among them
+    rows = delivery.looks.filter(pk__in=kept).order_by("pk")
+    looks = [over_time.SeenLook(each.at.timestamp(), each.step, each.found) for each in rows]
+    return {
+        "at": [each.at for each in looks],
+        "until": (delivery.ended_at or now).timestamp(),
+        "series": {each.key: over_time.series(each, looks) for each in charts(delivery)},
+        "events": [{"at": each.at.timestamp(), "text": each.what} for each in reversed(timeline(delivery))],
+    }
 
 
 def timeline(delivery: Delivery) -> list[Entry]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -14,6 +14,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.decorators import RoleMissing, operator_required
 from controlplane.audit.services import actor_of
+from controlplane.dashboard.page import CONSTANTS
 from controlplane.deliveries import selectors
 from controlplane.deliveries.foresight import foresee
 from controlplane.deliveries.models import Delivery
@@ -89,6 +90,13 @@ def delivery_live(request: HttpRequest, number: int) -> HttpResponse:
     return _page(request, delivery, template="deliveries/_refreshed.html", oob=changed)
 
 
+@require_GET
+@never_cache
+def delivery_series(request: HttpRequest, number: int) -> HttpResponse:
+    """Both arms of each comparison over time."""
+    return JsonResponse(reading.series(find(number), timezone.now()))
+
+
 @dataclass(frozen=True, slots=True)
 class ActionRefusal:
     """Why an action was not done."""
@@ -113,6 +121,8 @@ def _page(
         "number": str(delivery.pk),
         "shown": reading.shown_of(delivery, timezone.now()),
         "look": reading.latest_look(delivery),
+        "charts": reading.charts(delivery),
+        "settings": CONSTANTS,
         "timeline": reading.timeline(delivery),
         "approvals": list(delivery.approvals.all()),
         "changes": reading.staged_changes(delivery.base.upgraded, delivery.candidate.upgraded),

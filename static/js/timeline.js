@@ -53,7 +53,7 @@ export class Timeline {
     for (const event of this.shownEvents()) this.mark(context, event, size);
     if (this.limit) line(context, [[this.box.left, this.y(this.limit)], [this.box.right, this.y(this.limit)]], colour("failed"), size / 8, [size, size / 2]);
     for (const { values, dash, ink } of lines) {
-      line(context, values.map((value, i) => this.point(i, value)), seriesColour(ink), size / 6.5, dash.map((part) => part * size / 14));
+      line(context, values.map((value, i) => this.point(i, value)), typeof ink === "string" ? colour(ink) : seriesColour(ink), size / 6.5, dash.map((part) => part * size / 14));
     }
     this.drawCursor(context, size);
   }

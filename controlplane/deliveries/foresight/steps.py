@@ -16,7 +16,7 @@ from controlplane.deliveries.judge.verdicts import OCCURS_FROM, UNITS, levels_of
 from controlplane.deliveries.plan import CLASSES, NEEDED, OCCURS, RARE, Canary, ComparisonGuard, Plan, Switchback
 from controlplane.deliveries.plan_reader import NUMBERS
 from controlplane.deliveries.timing.durations import words
-from fleet.counted import percent
+from fleet.counted import percent, times
 
 ENOUGH = 0.9  # chance
 LEAST_SPREAD = 0.01  # pairs that hardly differed may differ more the next time
@@ -204,7 +204,7 @@ def _power(plan: Plan, step: Switchback, worse: float, fine: float, known: float
         return power.passes(pairs, spread, fine, levels.fine)
 
     def harm(pairs: int) -> str:
-        return f"× {power.fails_from(pairs, spread, worse, levels.fail):.2f}"
+        return times(power.fails_from(pairs, spread, worse, levels.fail))
 
     passing = f"{percent(chance(step.pairs))} of equal candidates pass each comparison"
     more = range(step.pairs + 1, int(NUMBERS["switchback.pairs"].range[1]) + 1) if chance(step.pairs) < ENOUGH else ()

@@ -98,7 +98,7 @@ def without_data(findings: Findings) -> list[GuardFinding]:
 def _after_shadow(at: Situation, step: Shadow, findings: Findings) -> Proposal:
     if at.clock_s < step.for_s or without_data(findings):
         return Proposal(What.STAY)
-    return Proposal(What.PASS, f"shadow for {step.for_s} s: nothing speaks against it")
+    return Proposal(What.PASS, f"shadow for {step.for_s} s: no problem found")
 
 
 def _after_canary(at: Situation, step: Canary, findings: Findings) -> Proposal:

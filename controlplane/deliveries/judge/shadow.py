@@ -27,7 +27,7 @@ def judge(tally: ShadowTally, previewed: Interval | None) -> list[GuardFinding]:
 
 
 def raised(tally: ShadowTally) -> GuardFinding:
-    text = f"the candidate could not decide {tally.raised} of {tally.n} requests"
+    text = f"the candidate could not decide {tally.raised} of {tally.n} requests" if tally.raised else ""
     return GuardFinding(metric="shadow.raised", verdict="fail" if tally.raised else "fine", text=text, n=(tally.n, 0))
 
 

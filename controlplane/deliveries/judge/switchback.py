@@ -15,7 +15,7 @@ from controlplane.deliveries.judge.memory import Block
 from controlplane.deliveries.judge.rare import left_out
 from controlplane.deliveries.judge.statistics import comparisons, student
 from controlplane.deliveries.judge.sums import Evidence, added, added_arm
-from controlplane.deliveries.judge.verdicts import UNITS, Levels, in_unit, levels_of
+from controlplane.deliveries.judge.verdicts import Levels, in_unit, levels_of, sentence
 from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, Plan
 from fleet.counted import percent
 from router.contract.redis.delivery import Arm, CellTally, DeliveryTally
@@ -145,7 +145,7 @@ def _judged(finding: GuardFinding, guard: ComparisonGuard, found: Sequence[float
             mean + se * student.quantile(1 - levels.fine, count - 1),
         )
     )
-    text = f"{count} pairs of blocks: {finding.request_class} {_shown(guard.metric, low, middle, high)}"
+    text = f"{count} pairs of blocks: {sentence(guard, finding.request_class, low, middle, high)}"
     return replace(finding, verdict=_verdict(guard, low, high), text=text, estimate=middle, lower=low, upper=high)
 
 
@@ -153,9 +153,3 @@ def _verdict(guard: ComparisonGuard, low: float, high: float) -> Verdict:
     if low > guard.worse:
         return "fail"
     return "fine" if guard.fine is not None and high <= guard.fine else "inconclusive"
-
-
-def _shown(metric: str, low: float, middle: float, high: float) -> str:
-    if metric in NEEDED:
-        return f"{UNITS[metric]} × {1 + middle:.2f} ({1 + low:.2f}–{1 + high:.2f})"
-    return f"slow {100 * middle:+.1f} points, at least {100 * low:+.1f}"

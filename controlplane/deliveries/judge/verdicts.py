@@ -10,7 +10,7 @@ from controlplane.deliveries.judge.statistics.comparisons import Estimate
 from controlplane.deliveries.judge.statistics.counts import Counted
 from controlplane.deliveries.judge.sums import Evidence
 from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, Count, CountGuard, Plan
-from fleet.counted import percent
+from fleet.counted import percent, times
 from router.contract.redis.delivery import Arm
 
 ARMS: tuple[Arm, Arm] = ("candidate", "control")
@@ -81,7 +81,7 @@ def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Level
     middle, control = in_unit(guard.metric, estimate.difference), _level(guard.metric, estimate.control)
     return finding(
         verdict=_verdict(low, high, guard),
-        text=_sentence(guard, name, middle, low, high),
+        text=sentence(guard, name, low, middle, high),
         estimate=middle,
         lower=low,
         upper=high,
@@ -135,13 +135,17 @@ def _too_few(estimate: Estimate | None) -> str:
 
 def shown(metric: str, name: str, middle: float) -> str:
     """`middle`: the estimate, in the unit of the metric."""
-    value = f" × {1 + middle:.2f}" if metric in NEEDED else f": {100 * middle:+.1f} points"
-    return SUBJECTS[metric].format(name) + value
+    value = times(1 + middle) if metric in NEEDED else f"{100 * middle:+.1f} points"
+    return f"{SUBJECTS[metric].format(name)} {value}"
 
 
-def _sentence(guard: ComparisonGuard, name: str, middle: float, low: float, high: float) -> str:
+def sentence(guard: ComparisonGuard, name: str, low: float, middle: float, high: float) -> str:
+    """warm TTFT 2.99× slower (1.68–5.01×, limit 1.25×); `low`, `middle`, `high`: in the unit of the metric."""
     said = shown(guard.metric, name, middle)
-    return f"{said} ({1 + low:.2f}–{1 + high:.2f})" if guard.metric in NEEDED else f"{said}, at least {100 * low:+.1f}"
+    if guard.metric not in NEEDED:
+        return f"{said} (at least {100 * low:+.1f}, limit {100 * guard.worse:+.3g})"
+    slower = " slower" if low > 0 else ""
+    return f"{said}{slower} ({1 + low:.2f}–{times(1 + high)}, limit {times(1 + guard.worse)})"
 
 
 # Counts
@@ -187,7 +191,7 @@ def sizes(evidence: Evidence, share: float) -> GuardFinding:
     half = comparisons.half_width(se, total * share * (1 - share), SIZES_ALPHA / 2)
     return finding(
         verdict="error" if abs(found - share) > half else "fine",
-        text=f"the candidate has {percent(found, '.1f')} of {total} sessions, meant are {percent(share, '.1f')}",
+        text=f"the candidate has {percent(found, '.1f')} of {total} sessions, expected {percent(share, '.3g')}",
         estimate=found,
         lower=max(0.0, found - half),
         upper=min(1.0, found + half),

@@ -51,7 +51,7 @@ def test_its_marks_on_the_charts_are_short(policy, monkeypatch, django_capture_o
                 What.FAIL, By.JUDGE, why="heavy TTFT × 1.52 (1.30–1.77); slow heavy requests: +9.1 points"
             ),
         )
-    assert marks[2:] == ["default v2: step 1 of 4", "default v2: aborted: heavy TTFT × 1.52 (1.30–1.77)"]
+    assert marks[2:] == ["default v2: shadow", "default v2: aborted: heavy TTFT × 1.52 (1.30–1.77)"]
 
 
 def test_an_emergency_has_a_notice_of_its_own(policy) -> None:

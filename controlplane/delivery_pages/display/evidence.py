@@ -11,11 +11,10 @@ from controlplane.delivery_pages.display.interval import (
     RatioAxis,
     points_axis,
     ratio_axis,
-    signed_percent,
     signed_points,
 )
 from controlplane.policies.selectors import listed
-from fleet.counted import percent
+from fleet.counted import percent, times
 
 METRICS: Mapping[str, str] = {
     "ttft": "TTFT",
@@ -53,9 +52,9 @@ VERDICTS: Mapping[str, tuple[str, str]] = {  # words, status shape
 @dataclass(frozen=True, slots=True)
 class EvidenceRow:
     title: str  # heavy TTFT
-    estimate: str  # × 1.04
-    interval: str  # 0.97 to 1.12
-    limits: str  # fails above +10 %, fine below +25 %
+    estimate: str  # 1.04×
+    interval: str  # 0.97 to 1.12×
+    limits: str  # fails above 1.10×, fine below 1.25×
     n: str
     cells: str
     verdict: str
@@ -135,7 +134,7 @@ def _numbers(finding: GuardFinding) -> tuple[str, str, str, RatioAxis | None]:
         return _points(finding, estimate)
     if metric in COUNTS and finding.candidate is not None and finding.control is not None:
         rates = f"{_share(finding.candidate)} against {_share(finding.control)}"
-        return rates, "", f"fails above × {finding.worse:g}", None
+        return rates, "", f"fails above {finding.worse:g}×", None
     if estimate is not None:
         return _level(finding, estimate)
     return "", "", "", None
@@ -156,17 +155,13 @@ def _share(share: float) -> str:
 
 def _ratio(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
     worse, fine, low, high = finding.worse or 0.0, finding.fine or 0.0, *_bounds(finding)
-    limits = f"fails above {signed_percent(worse)}, fine below {signed_percent(fine)}"
+    limits = f"fails above {times(1 + worse)}, fine below {times(1 + fine)}"
     axis = ratio_axis(1 + estimate, 1 + low, 1 + high, worse, fine)
-    return times(estimate), f"{factor(low)} to {factor(high)}", limits, axis
+    return times(1 + estimate), f"{factor(low)} to {factor(high, '×')}", limits, axis
 
 
-def factor(difference: float) -> str:
-    return "any" if math.isinf(difference) and difference > 0 else f"{max(0.0, 1 + difference):.2f}"
-
-
-def times(difference: float) -> str:
-    return f"× {1 + difference:.2f}"
+def factor(difference: float, unit: str = "") -> str:
+    return "any" if math.isinf(difference) and difference > 0 else f"{max(0.0, 1 + difference):.2f}{unit}"
 
 
 def _points(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:

@@ -7,6 +7,8 @@ give plain numbers thousands separators.
 import math
 from dataclasses import dataclass
 
+from fleet.counted import times
+
 WIDTH = 240.0  # of the viewBox
 EDGE = 8.0  # left free on both sides for the arrows of a cut interval
 RATIO_ENDS = (0.6, 1.6)  # the least that the axis of a ratio shows
@@ -17,8 +19,7 @@ BEYOND = 1.6  # the axis reaches this far beyond its outermost mark
 @dataclass(frozen=True, slots=True)
 class Mark:
     at: str  # x in the viewBox
-    beyond: str  # width from there to the end
-    label: str  # "+10 %"
+    label: str  # 1.10×, or +5 points
     anchor: str  # of the label: marks that stand close together keep theirs apart
 
 
@@ -32,6 +33,8 @@ class RatioAxis:
     high: str
     cut_low: bool  # the interval continues beyond the axis
     cut_high: bool
+    outside: str  # x of the outermost limit, from which on the axis is red; empty without a limit
+    outside_width: str
 
 
 def ratio_axis(
@@ -40,7 +43,7 @@ def ratio_axis(
     """`estimate`, `lower`, `upper` are ratios, 1 meaning equal; `worse` and `fine` are relative differences."""
     outermost = max(1.0 + (worse or 0.0), 1.0 + (fine or 0.0))
     ends = (math.log(RATIO_ENDS[0]), max(math.log(RATIO_ENDS[1]), BEYOND * math.log(outermost)))
-    marks = [None if share is None else (math.log1p(share), signed_percent(share)) for share in (worse, fine)]
+    marks = [None if share is None else (math.log1p(share), times(1 + share)) for share in (worse, fine)]
     return _axis(ends, tuple(map(_log, (estimate, lower, upper))), marks)
 
 
@@ -61,16 +64,14 @@ def _axis(ends: tuple[float, float], values: tuple[float, ...], marks: list[tupl
 
     def mark(at: float, label: str) -> Mark:
         right = any(other is not None and other[0] < at for other in marks)
-        return Mark(f"{place(at):.1f}", f"{WIDTH - place(at):.1f}", label, "start" if right else "end")
+        return Mark(f"{place(at):.1f}", label, "start" if right else "end")
 
     estimate, lower, upper = values
     worse, fine = (None if each is None else mark(*each) for each in marks)
     same, at, low, high = (f"{place(value):.1f}" for value in (0.0, estimate, lower, upper))
-    return RatioAxis(same, worse, fine, at, low, high, lower < ends[0], upper > ends[1])
-
-
-def signed_percent(share: float) -> str:
-    return _signed(share, " %")
+    begins = max((each[0] for each in marks if each is not None), default=None)
+    outside = ("", "") if begins is None else (f"{place(begins):.1f}", f"{WIDTH - place(begins):.1f}")
+    return RatioAxis(same, worse, fine, at, low, high, lower < ends[0], upper > ends[1], *outside)
 
 
 def signed_points(share: float) -> str:

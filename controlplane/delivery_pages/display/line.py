@@ -1,6 +1,6 @@
 """A delivery in one line, for Live and the wall. Pure.
 
-v43 → v44 canary 25 % · heavy × 1.04 (0.97–1.12) · 4:10
+v43 → v44 canary 25 % · heavy 1.04× (0.97–1.12×) · 4:10
 """
 
 import math
@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.plan import Switchback
 from controlplane.deliveries.states import IN_STEP, State
-from controlplane.delivery_pages.display.evidence import name, times
+from controlplane.delivery_pages.display.evidence import name
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.steps import length_s, title
+from fleet.counted import times
 
 
 def step_words(facts: Facts) -> str:
@@ -33,9 +34,9 @@ def figure(findings: Sequence[GuardFinding]) -> str:
     if not known:
         return ""
     worst = max(known, key=lambda each: (each.verdict == "fail", _low(each)))
-    low, high = (times(each)[2:] if each is not None else "?" for each in (worst.lower, worst.upper))
+    low, high = ("?" if each is None else f"{1 + each:.2f}" for each in (worst.lower, worst.upper))
     metric = "" if worst.metric == "ttft" else f" {name(worst).split()[-1]}"
-    return f"{worst.request_class}{metric} {times(worst.estimate or 0.0)} ({low}–{high})"
+    return f"{worst.request_class}{metric} {times(1 + (worst.estimate or 0.0))} ({low}–{high}×)"
 
 
 def _low(finding: GuardFinding) -> float:

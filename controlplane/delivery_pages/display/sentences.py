@@ -30,12 +30,12 @@ class Next:
 WORDS: Mapping[State, tuple[str, str]] = {  # word, status shape
     State.PROPOSED: ("waits for approval", "unseen"),
     State.READY: ("ready to start", "unseen"),
-    State.ARMING: ("starting", "loading"),
+    State.ARMING: ("waiting for routers", "loading"),
     State.STEP: ("running", "running"),
     State.HOLDING: ("on hold", "warning"),
     State.WAITING: ("asks to go on", "warning"),
     State.PAUSED: ("paused", "paused"),
-    State.BAKING: ("live, still watched", "running"),
+    State.BAKING: ("live, watching", "running"),
     State.DELIVERED: ("delivered", "done"),
     State.FINISHED: ("finished", "done"),
     State.ABORTED: ("aborted", "failed"),
@@ -196,8 +196,8 @@ def stopping(facts: Facts) -> str:
 
 
 ENDED_BY: Mapping[str, str] = {
-    What.FAIL: "A guard stopped it",
-    What.TRIP: "A router stopped it",
+    What.FAIL: "Stopped by guard",
+    What.TRIP: "Stopped by router",
     What.GIVE_UP: "It was paused for too long",
     What.OVERTAKE: "Another publication ended it",
 }

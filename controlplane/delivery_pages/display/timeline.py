@@ -27,13 +27,14 @@ WORDS: Mapping[str, str] = {
     "extend": "Extended by pairs of blocks",
     "give_up": "Aborted after a day's pause",
     "abort": "Aborted",
-    "fail": "Aborted by a guard",
-    "trip": "Aborted by a router",
+    "fail": "Stopped by guard",
+    "trip": "Stopped by router",
     "overtake": "Aborted by another publication",
     "roll_back": "Rolled back",
     "deliver": "Delivered",
     "explain": "Reason added",
 }
+NAMED = ("fail", "trip")  # their words say who did it
 ENTERS = ("armed", "pass", "advance")  # transitions that begin a step
 
 
@@ -41,7 +42,7 @@ ENTERS = ("armed", "pass", "advance")  # transitions that begin a step
 class Entry:
     at: datetime
     what: str
-    who: str
+    who: str  # empty where `what` says it
     why: str
 
 
@@ -53,13 +54,14 @@ class StepReached(Struct, frozen=True):
 
 
 def entry(at: datetime, action: str, who: str, why: str, after: StepReached, plan: Plan) -> Entry:
-    return Entry(at, _what(action.removeprefix("delivery."), after, plan), who, why)
+    verb = action.removeprefix("delivery.")
+    return Entry(at, _what(verb, after, plan), "" if verb in NAMED else who, why)
 
 
 def _what(verb: str, after: StepReached, plan: Plan) -> str:
     state = after.state
     if verb in ("fail", "abort") and state == "rolled_back":
-        return "Rolled back by a guard" if verb == "fail" else "Rolled back"
+        return "Rolled back by guard" if verb == "fail" else "Rolled back"
     if verb in ENTERS:
         return {
             "waiting": "Passed; asks to go on",

@@ -5,15 +5,15 @@ import pytest
 from controlplane.deliveries import results
 from controlplane.deliveries.states import State, What
 from controlplane.delivery_pages import presentation
-from controlplane.delivery_pages.display import evidence, line
+from controlplane.delivery_pages.display import evidence, line, over_time
 from controlplane.delivery_pages.display.interval import WIDTH, points_axis, ratio_axis
-from controlplane.delivery_pages.tests.values import NOW, facts, finding
+from controlplane.delivery_pages.tests.values import NOW, facts, finding, plan
 
 
 def test_a_comparison_shows_estimate_interval_limits_and_verdict():
     row = evidence.rows([finding()])[0]
-    assert (row.title, row.estimate, row.interval) == ("heavy TTFT", "× 1.04", "0.97 to 1.12")
-    assert row.limits == "fails above +10 %, fine below +25 %"
+    assert (row.title, row.estimate, row.interval) == ("heavy TTFT", "1.04×", "0.97 to 1.12×")
+    assert row.limits == "fails above 1.10×, fine below 1.25×"
     assert (row.n, row.cells, row.verdict) == ("204", "31", "not decided yet")
 
 
@@ -24,7 +24,7 @@ def test_a_guard_that_can_only_fail_has_found_nothing():
 
 def test_counts_show_both_rates():
     row = evidence.rows([finding("errors", "", estimate=None, candidate=0.02, control=0.01, worse=1.5)])[0]
-    assert (row.title, row.estimate, row.limits, row.axis) == ("Errors", "2 % against 1 %", "fails above × 1.5", None)
+    assert (row.title, row.estimate, row.limits, row.axis) == ("Errors", "2 % against 1 %", "fails above 1.5×", None)
     assert row.text == "one sentence"
 
 
@@ -70,6 +70,8 @@ def test_marks_and_interval_stand_in_order_on_the_axis():
     places = [float(x) for x in (axis.low, axis.same, axis.at, axis.worse.at, axis.high, axis.fine.at)]
     assert places == sorted(places)
     assert (axis.worse.anchor, axis.fine.anchor) == ("end", "start")
+    assert axis.outside == axis.fine.at  # what is fine never lies in the red
+    assert (axis.worse.label, axis.fine.label) == ("1.10×", "1.25×")
     assert places[0] > 0
     assert places[-1] < WIDTH
 
@@ -83,8 +85,8 @@ def test_an_interval_that_leaves_the_axis_is_cut_at_its_edge():
 def test_the_line_of_the_wall():
     now = facts(State.STEP, step=2, share=0.25, clock_s=650)
     assert line.step_words(now) == "canary 25 %"
-    assert line.figure([finding(verdict="fine", lower=-0.2), finding()]) == "heavy × 1.04 (0.97–1.12)"
-    assert line.figure([finding("tpot", "warm")]) == "warm TPOT × 1.04 (0.97–1.12)"
+    assert line.figure([finding(verdict="fine", lower=-0.2), finding()]) == "heavy 1.04× (0.97–1.12×)"
+    assert line.figure([finding("tpot", "warm")]) == "warm TPOT 1.04× (0.97–1.12×)"
     assert line.figure([finding("slow")]) == ""
     assert line.next_at(now) == NOW + 250
 
@@ -97,7 +99,7 @@ def test_a_standing_clock_counts_nothing_down(state):
 def test_the_whole_page_as_one_value():
     shown = presentation.shown(facts(State.STEP, step=2, share=0.25, clock_s=650), [finding()])
     assert shown.bar == presentation.Bar("25.0", "25 %", "75 %")
-    assert (shown.next.in_text, shown.next.in_s, shown.progress) == ("4:10", 250, "step 3 of 5")
+    assert (shown.next.in_text, shown.next.in_s, shown.progress) == ("4:10", 250, "Canary 25 %")
     assert shown.said.startswith("The delivery is running. v44 decides 25 %")
     assert [word for _, word in shown.steps] == ["done", "done", "now", "next", ""]
 
@@ -120,7 +122,7 @@ def test_what_keeps_it_from_going_on_is_a_notice():
     assert "asks whether to go on" in presentation.shown(facts(State.WAITING)).notice
     assert presentation.shown(facts(State.ABORTED, what="abort", by="otto")).why == "By otto: no reason was given"
     failed = facts(State.ABORTED, what="fail", by="judge", why="warm TTFT × 4")
-    assert presentation.shown(failed).why == "A guard stopped it: warm TTFT × 4"
+    assert presentation.shown(failed).why == "Stopped by guard: warm TTFT × 4"
     assert presentation.shown(facts(State.BAKING, step=4)).bar == presentation.Bar("100", "100 %", "0 %")
     assert presentation.shown(facts(State.READY)).progress == "not started"
     assert presentation.shown(facts(State.DELIVERED)).progress == "all 5 passed"
@@ -149,3 +151,24 @@ def test_what_fails_comes_first_and_checks_of_the_sums_last():
         "heavy slow requests",
         "Size of the candidate's share",
     ]
+
+
+def test_a_chart_has_both_arms_and_the_limit_and_a_gap_where_a_step_has_no_level_yet():
+    slow = over_time.Chart("slow", "warm", "warm slow requests")
+    ttft = over_time.Chart("ttft", "heavy", "heavy TTFT")
+    levels = (finding(candidate=520.0, control=500.0), finding("slow", "warm", candidate=0.12, control=0.1))
+    looks = [over_time.SeenLook(NOW, 1, levels), over_time.SeenLook(NOW + 5, 2, (finding(verdict="no_data"),))]
+    assert over_time.series(ttft, looks) == {
+        "candidate": [520.0, None],
+        "control": [500.0, None],
+        "limit": [pytest.approx(550.0), None],
+    }
+    assert over_time.series(slow, looks)["limit"] == [pytest.approx(20.0), None]
+
+
+def test_each_class_of_a_comparison_has_a_chart():
+    guards = [
+        {"metric": "ttft", "classes": ["warm", "heavy"], "worse": 0.1, "fine": 0.25},
+        {"metric": "errors", "ratio": 1.5},
+    ]
+    assert [chart.title for chart in over_time.charts(plan(guards=guards))] == ["warm TTFT", "heavy TTFT"]

@@ -46,7 +46,7 @@ def test_the_line_is_in_redis_and_expires(live_redis, running):
         "v1",
         "v2",
         "canary 5 %",
-        "heavy × 1.04 (0.97–1.12)",
+        "heavy 1.04× (0.97–1.12×)",
     )
     assert 0 < live_redis.ttl(redis_keys.DELIVERIES) <= redis_keys.DELIVERIES_TTL_S
 
@@ -57,7 +57,7 @@ def frame(value):
 
 
 def test_the_frame_has_its_text(running):
-    assert frame(report(timezone.now()))["deliveries"][0]["text"] == ("v1 → v2 canary 5 % · heavy × 1.04 (0.97–1.12)")
+    assert frame(report(timezone.now()))["deliveries"][0]["text"] == ("v1 → v2 canary 5 % · heavy 1.04× (0.97–1.12×)")
 
 
 def test_an_abort_stays_for_ten_minutes_and_needs_attention(running):

@@ -54,7 +54,7 @@ def write_delivery(running: RunningFleet, **more: Any) -> None:
     now = time.time()
     line: dict[str, Any] = {
         "delivery": 3, "policy": "default", "pools": ("demo",), "base": "v3", "candidate": "v4", "state": "step",
-        "word": "running", "step": "canary 25 %", "figure": "heavy × 1.04 (0.97–1.12)", "next_at": now + 250,
+        "word": "running", "step": "canary 25 %", "figure": "heavy 1.04× (0.97–1.12×)", "next_at": now + 250,
         "since": now,
     }  # fmt: skip
     value = DeliveryLines(at=now, lines=(DeliveryLine(**{**line, **more}),))

@@ -21,7 +21,7 @@ def test_a_running_delivery_counts_down(running: RunningFleet, open_page: Any, p
     opened = open_page("otto")
     page = opened.goto(path)
     line = page.locator(".delivery-line")
-    expect(line).to_contain_text("v3 → v4 canary 25 % · heavy × 1.04 (0.97–1.12) · 4:")
+    expect(line).to_contain_text("v3 → v4 canary 25 % · heavy 1.04× (0.97–1.12×) · 4:")
     first = line.inner_text()
     expect(line).not_to_have_text(first)
     assert opened.faults == []

@@ -106,7 +106,7 @@ def test_a_switchback_says_what_it_can_show_and_with_how_many_pairs() -> None:
     steps = (TWENTIETH, HALF, {**BACK, "pairs": 4})
     assert said(plan(*steps), None) == [
         "step 3 · switchback: TTFT and TPOT, 4 pairs: 58 % of equal candidates pass each comparison, harm fails from "
-        "× 2.05 on; with 6 pairs 94 % and × 1.45 (pairs that differ by 10 %, assumed)"
+        "2.05× on; with 6 pairs 94 % and 1.45× (pairs that differ by 10 %, assumed)"
     ]
     known = said(plan(*steps), None, {("ttft", "warm"): 0.03, ("tpot", "warm"): 0.03})
     assert len(known) == 1

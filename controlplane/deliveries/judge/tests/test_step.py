@@ -147,7 +147,7 @@ def test_a_fine_canary_passes_after_its_time(canary: Delivery, fleet: Fleet) -> 
     fleet.write(canary, cells(12_000))
     done = judge(canary, later(canary, 61))
     assert (done.state, done.share) == (State.BAKING, 0.0)
-    assert done.why.startswith("10 % for 61 s: demo: warm TTFT × ")
+    assert done.why.startswith("10 % for 61 s: demo: warm TTFT ")
     assert done.memory["pools"] == {}
 
 

@@ -59,7 +59,7 @@ def test_what_is_worse_beyond_doubt_fails() -> None:
     assert found.verdict == "fail"
     assert found.lower is not None
     assert found.lower > 0.10
-    assert found.text.startswith("heavy TTFT × ")
+    assert found.text.startswith("heavy TTFT ")
 
 
 def test_what_is_worse_within_doubt_does_not() -> None:

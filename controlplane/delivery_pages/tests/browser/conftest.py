@@ -30,8 +30,8 @@ delivery = Delivery.objects.get(policy__name="{name}")
 for what, by in {moves}:
     delivery = move(delivery, TransitionRequest(What(what), By(by)))
 Look.objects.create(delivery=delivery, state=delivery.state, step=delivery.step, generation=delivery.generation,
-                    findings=[finding(verdict="fine").as_dict(), finding("slow").as_dict(),
-                              finding("tpot", "warm").as_dict()])
+                    findings=[finding(verdict="fine", candidate=520.0, control=500.0).as_dict(),
+                              finding("slow").as_dict(), finding("tpot", "warm").as_dict()])
 """
 
 

@@ -1,10 +1,13 @@
 """A delivery as an operator meets it: from the draft's form over its page to the abort."""
 
+import re
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
+
+from controlplane.testing_browser import MOST_WORDS, read_words
 
 pytestmark = pytest.mark.browser
 WHY = "less prefill on warm instances"
@@ -73,8 +76,27 @@ def test_abort_is_one_press_and_asks_for_the_reason_afterwards(open_page, way):
     expect(page.locator(".delivery-facts")).to_contain_text("heavy requests looked slow")
 
 
+def test_both_arms_are_drawn_over_time_with_the_limit_and_no_mark_of_what_is_fine_lies_in_the_red(open_page, way):
+    page = deliver(open_page, way)
+    expect(page.locator("#delivery-charts")).to_be_hidden()
+    way.to_canary()
+    figure = page.locator("#delivery-charts [data-chart=ttft-heavy]")
+    expect(figure.locator("canvas")).to_have_attribute("aria-label", re.compile("Heavy TTFT .* v2 520 ms, v1 500 ms"))
+    figure.locator("summary").click()
+    expect(figure.locator("tbody tr")).to_have_text(re.compile(r"520 ms\s*500 ms\s*550 ms"))
+    inside = """pictures => pictures.flatMap((svg) => {
+      const red = svg.querySelector('.interval-beyond').getBoundingClientRect();
+      return [...svg.querySelectorAll('.interval-fine')].filter((mark) => mark.getBoundingClientRect().x > red.x + 2);
+    }).length"""
+    assert page.locator(".interval").evaluate_all(inside) == 0
+    evidence = page.locator("table.evidence")
+    expect(evidence).to_contain_text("fails above 1.10×, fine below 1.25×")
+    expect(evidence.locator("tbody tr").first).not_to_contain_text("%")
+
+
 def test_another_person_approves(open_page, way):
     page = form(open_page, way)
+    page.click("#plan-start > summary")
     page.fill("#p-approvals", "1")
     page.fill("#reason", WHY)
     page.click("button:has-text('Deliver v2')")
@@ -124,3 +146,18 @@ def test_pages_are_accessible_in_both_themes_and_narrow(open_page, way):
         narrow = open_page("ada", width=320, height=700).goto(path)
         assert narrow.evaluate("document.documentElement.scrollWidth") <= 320, path
     assert opened.faults == []
+
+
+def test_pages_are_read_in_450_words(open_page, way):
+    page = form(open_page, way)
+    assert read_words(page) <= MOST_WORDS
+    for path in ("/policies/", f"/policies/{way.name}/", f"/policies/{way.name}/draft"):
+        page.goto(way.web.url + path)
+        assert read_words(page) <= MOST_WORDS, path
+    page = deliver(open_page, way)
+    way.to_canary()
+    expect(page.locator("[data-place=now]")).to_contain_text("Canary 5 %")
+    assert read_words(page) <= MOST_WORDS
+    for path in ("/deliveries/", "/freezes/"):
+        page.goto(way.web.url + path)
+        assert read_words(page) <= MOST_WORDS, path
