@@ -13,6 +13,7 @@ from fleet.jobs import ENDED
 from router.contract.fields import number
 from router.contract.json_value import Json, JsonObject
 from router.policy.schema import document as documents
+from router.policy.schema.parameters import PARAMETERS
 
 WIDTH, HEIGHT, MARGIN = 960, 400, 60  # of the picture, px
 
@@ -55,7 +56,7 @@ class AxisRange:
 class ShownTrial:
     number: int
     kind: str  # trial, front or winner
-    values: JsonObject  # by path of the parameter
+    values: JsonObject  # by title of the parameter
     goals: GoalValues
 
 
@@ -63,7 +64,7 @@ class ShownTrial:
 class ShownWinner:
     trial: int
     reasons: str
-    changes: list[tuple[str, Json, Json]]  # path, live, tuned
+    changes: list[tuple[str, Json, Json]]  # title of the parameter, live, tuned
     lines: list[tuple[str, str]]  # verdict, text
 
 
@@ -99,7 +100,7 @@ def shown(tuning: Tuning) -> ShownTuning:
     winners: dict[int, Winner] = {each["trial"]: each for each in result.get("winners", ())}
     kinds = dict.fromkeys(result.get("front", ()), "front") | dict.fromkeys(winners, "winner")
     trials = [
-        ShownTrial(each.number, kinds.get(each.number, "trial"), each.values, each.goals)
+        ShownTrial(each.number, kinds.get(each.number, "trial"), _titled(each.values), each.goals)
         for each in tuning.trials.all()
     ]
     return ShownTuning(
@@ -123,20 +124,29 @@ def _is_better(winner: Winner) -> bool:
     return any(row["verdict"] == "better" for row in winner["effect"])
 
 
+def _named(path: str) -> str:
+    return PARAMETERS[path].title if path in PARAMETERS else path
+
+
+def _titled(values: JsonObject) -> JsonObject:
+    return {_named(path): value for path, value in values.items()}
+
+
 def _bounds(dimension: Dimension) -> str:
-    """`classes.heavy_new_tokens: 5,000 to 80,000, logarithmic`"""
+    """Heavy threshold: 5,000 to 80,000, logarithmic"""
+    name = _named(dimension.path)
     if dimension.choices:
-        return f"{dimension.path}: {', '.join(map(str, dimension.choices))}"
+        return f"{name}: {', '.join(map(str, dimension.choices))}"
     step = f", step {number(dimension.step)}" if dimension.step else ""
     scale = ", logarithmic" if dimension.log else ""
-    return f"{dimension.path}: {number(dimension.low)} to {number(dimension.high)}{step}{scale}"
+    return f"{name}: {number(dimension.low)} to {number(dimension.high)}{step}{scale}"
 
 
 def _winner(winner: Winner, live: JsonObject) -> ShownWinner:
     return ShownWinner(
         winner["trial"],
         reasons=", ".join(evidence.REASONS[reason] for reason in winner["reasons"]),
-        changes=[(path, live[path], value) for path, value in winner["values"].items() if live[path] != value],
+        changes=[(_named(path), live[path], value) for path, value in winner["values"].items() if live[path] != value],
         lines=[(row["verdict"], evidence.effect_text(row)) for row in winner["effect"]],
     )
 

@@ -26,14 +26,12 @@ from router.contract.problem import Problem
 API_VERSION = "weir/v1"
 MAX_POOLS = 200
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_NAME_RULE = "lower-case letters, digits and dashes, 1 to 63 of them, no dash at either end"
+_NAME_RULE = "1–63 lower-case letters, digits or dashes, no dash at either end"
 
 
 def _name(name: str, title: str = "", default: Any = REQUIRED, help: str = "") -> Field:
     """A field that names something."""
-    return Field(
-        name=name, title=title, default=default, kind="text", help=help, fits=_is_name, words=f"a name: {_NAME_RULE}"
-    )
+    return Field(name=name, title=title, default=default, kind="text", help=help, fits=_is_name, words=_NAME_RULE)
 
 
 def _is_name(text: str) -> bool:

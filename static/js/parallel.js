@@ -1,4 +1,4 @@
-// Arms across metrics: an axis for each row of the comparison, a line for each arm. Better is up until an axis is turned.
+// Arms across metrics: an axis for each row of the comparison, a line for each arm. Up is better; an axis can be turned.
 import { significant } from "./format.js";
 import { make } from "./threshold_plot.js";
 

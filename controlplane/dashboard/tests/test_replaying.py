@@ -129,7 +129,7 @@ def test_the_command_says_when_redis_is_away(db: None, redis_away: None) -> None
 def test_the_page_decides_again_by_the_same_version(vera_client: Client, kept: FakeFleet) -> None:
     page = vera_client.get("/requests/req-1/").content.decode()
     assert "Replay" in page
-    assert "default v1 decides as it did" in page
+    assert "default v1 makes the same choice" in page
     assert '<option value="other:1">other v1</option>' in page
 
 

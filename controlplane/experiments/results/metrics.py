@@ -156,6 +156,6 @@ _ALL = (
     Metric("balance", "Balance (busiest ÷ mean instance, prompt tokens)", "×", "lower"),
     Metric("output_tokens_per_s", "Output tokens per second", "tokens/s", "higher"),
     Metric("tokens_per_gpu_s", "Output tokens per GPU-second", "tokens/s", "higher"),
-    Metric("dollars_per_million", "Cost of a million output tokens", "$", "lower"),
+    Metric("dollars_per_million", "Cost", "$ / M output tokens", "lower"),
 )
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}

@@ -54,7 +54,7 @@ def _refused(error: documents.InvalidDocument) -> PolicyInvalid:
 
 def check_name(name: str) -> str:
     if not NAME.fullmatch(name) or name in RESERVED:
-        message = "a name has 1 to 50 characters: small letters, digits and hyphens, a letter or digit first"
+        message = "use 1–50 lower-case letters, digits or dashes, a letter or digit first"
         raise PolicyInvalid("the name is not usable", (Problem("name", name, message),))
     return name
 

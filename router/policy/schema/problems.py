@@ -48,11 +48,11 @@ def crossed(values: Policy) -> Iterator[Problem]:
     warm, heavy = values.get("classes.warm_new_tokens"), values.get("classes.heavy_new_tokens")
     if warm is not None and heavy is not None and warm >= heavy:
         low, high = number(warm), number(heavy)
-        yield Problem("classes.warm_new_tokens", warm, f"{low} must be below heavy_new_tokens, {high}")
-        yield Problem("classes.heavy_new_tokens", heavy, f"{high} must be above warm_new_tokens, {low}")
+        yield Problem("classes.warm_new_tokens", warm, f"must be below the heavy threshold ({high})")
+        yield Problem("classes.heavy_new_tokens", heavy, f"must be above the warm threshold ({low})")
     for paths in _WEIGHTS:
         if all(values.get(path) == 0 for path in paths):
-            names = " and ".join(path.partition(".")[2] for path in paths)
+            names = " and ".join(PARAMETERS[path].title for path in paths)
             message = f"{names} cannot {'both' if len(paths) == 2 else 'all'} be 0: every instance would score alike"
             yield from (Problem(path, 0.0, message) for path in paths)
 

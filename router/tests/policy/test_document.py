@@ -110,8 +110,8 @@ def test_all_faults_are_reported_at_once_with_path_value_and_range() -> None:
 def test_crossed_thresholds_are_reported_at_both_fields(warm: int, heavy: int) -> None:
     found = faults({"classes": {"warm_new_tokens": warm, "heavy_new_tokens": heavy}})
     assert found == {
-        "classes.warm_new_tokens": f"{warm:,} must be below heavy_new_tokens, {heavy:,}",
-        "classes.heavy_new_tokens": f"{heavy:,} must be above warm_new_tokens, {warm:,}",
+        "classes.warm_new_tokens": f"must be below the heavy threshold ({heavy:,})",
+        "classes.heavy_new_tokens": f"must be above the warm threshold ({warm:,})",
     }
 
 

@@ -51,7 +51,7 @@ def test_a_decision_is_made_again_by_the_version_chosen(running: RunningFleet, o
     running.fleet.write_receipt("req-1", time.time(), policy="", version=0)
     opened = open_page()
     page = opened.goto("/requests/req-1/")
-    expect(page.locator("#replay [role=status]")).to_contain_text("the built-in default decides as it did")
+    expect(page.locator("#replay [role=status]")).to_contain_text("the built-in default makes the same choice")
     page.select_option("#replay-by", "replayed:1")
     expect(page.locator("#replay [role=status]")).to_contain_text("replayed v1 would have sent it to demo-0")
     assert opened.faults == []

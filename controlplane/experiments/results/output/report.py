@@ -25,6 +25,8 @@ def shown(value: float | int | str | None, unit: str = "") -> str:
         return value
     if math.isinf(value):
         return "unanswered"  # a quantile that falls on requests without an answer
+    if unit.startswith("$"):  # $8.21 / M output tokens
+        return f"{'−' * (value < 0)}${significant(abs(value), decimals=9)}{unit[1:]}"
     text = significant(value * 100 if unit == "%" else value, decimals=9)
     return f"{text} {unit}".strip().replace("-", "−")
 

@@ -4,6 +4,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from controlplane.testing_browser import MOST_WORDS, read_words
 from router.policy.schema import document as documents
 
 pytestmark = pytest.mark.browser
@@ -16,6 +17,8 @@ def test_a_tuning_is_started_watched_and_its_winner_opened_as_a_draft(open_page,
     opened = open_page("otto")
     page = opened.goto("/policies/searched/tunings/")
     expect(page.locator(HEAVY.format("low"))).to_have_value(f"{LIVE // 4:,}")
+    page.click("text=Trials, time, requests and limits")
+    page.click("summary:has-text('Parameters to search')")
     page.select_option("#trace", "agentic-demo")
     page.fill("#trials", "3")
     page.fill("#workers", "1")
@@ -37,6 +40,7 @@ def test_a_tuning_is_started_watched_and_its_winner_opened_as_a_draft(open_page,
     expect(page.locator("#winners-title")).to_be_visible(timeout=15_000)
     expect(page.locator(".tuning-point--live")).to_have_count(1)
     expect(page.locator("#untested-title")).to_be_visible()
+    assert read_words(page) <= MOST_WORDS
     assert Axe().run(page).response["violations"] == []
     page.click("button:has-text('Open as draft') >> nth=0")
     page.wait_for_url("**/policies/searched/draft")
