@@ -226,7 +226,8 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
     baseline = baseline if baseline in names else names[0]
     request_class = request.GET.get("class", "")
     request_class = request_class if request_class in results["classes"] else "all"
-    looks = display.arm_looks(arms, {arm["name"]: arm["partial"] for arm in results["arms"]})
+    rows, n = display.common_n(display.comparison_rows(results, request_class, baseline))
+    looks = display.arm_looks(arms, {arm["name"]: arm["partial"] for arm in results["arms"]}, n)
     title = f"Difference from {baseline}, class {request_class}"
     settings = display.settings_of([arm.document for arm in arms])
     fleet_settings = display.fleet_settings_of([provenance.fleet_of(experiment, name) for name in names])
@@ -243,7 +244,7 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
         "baseline": baseline,
         "request_class": request_class,
         "classes": display.class_counts(results),
-        "rows": display.comparison_rows(results, request_class, baseline),
+        "rows": rows,
         "low_n": any(0 < (arm["classes"][request_class]["ok"] or 0) < 20 for arm in results["arms"]),
         "has_results": any(arm["classes"]["all"]["n"] for arm in results["arms"]),
         "note": COMPARISONS_NOTE if results["differences"] else "",

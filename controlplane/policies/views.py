@@ -22,10 +22,17 @@ from controlplane.policies.metrics import policy_metrics
 from controlplane.policies.models import Direct, Policy, PolicyVersion
 from controlplane.policies.publication import acknowledgement
 from controlplane.policies.selectors import scope_of
+from fleet.counted import counted
 from router.contract.json_value import JsonObject
 from router.policy.schema.diff import ParameterChange, diff
+from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import STRATEGIES
 
+RULES_LINE = {
+    Direct.ALLOWED: "operators and administrators may publish at once",
+    Direct.ADMIN: "only administrators may publish at once",
+    Direct.NEVER: "nobody may publish at once",
+}
 HISTORY = 100  # versions on the policy's page; older ones by number
 
 
@@ -72,8 +79,13 @@ class PublishRefusal:
 
 def refusal_of(error: PolicyInvalid) -> PublishRefusal:
     reason = [fault.text for fault in error.errors if fault.path == "reason"]
-    others = [f"{fault.path}: {fault.text}" for fault in error.errors if fault.path != "reason"]
+    others = [f"{named(fault.path)}: {fault.text}" for fault in error.errors if fault.path != "reason"]
     return PublishRefusal(others if reason or others else [str(error)], "; ".join(reason))
+
+
+def named(path: str) -> str:
+    """A parameter as on the form."""
+    return PARAMETERS[path].title if path in PARAMETERS else path
 
 
 @require_GET
@@ -114,6 +126,8 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
     state = publication.state_of(policy)
     live, scope = state.live, state.scope
     target = selectors.rollback_target(live)
+    shown_sections = sections(live.upgraded, live.upgraded, policy_metrics(scope.pools))
+    approvals = f"; a delivery needs {counted(policy.approvals_needed, 'approval')}" if policy.approvals_needed else ""
     context = {
         "policy": policy,
         "live": live,
@@ -123,7 +137,9 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
         "may_rule": can_administer(request.user),
         "scope": scope,
         "strategy": state.strategy,
-        "sections": sections(live.upgraded, live.upgraded, policy_metrics(scope.pools)),
+        "sections": shown_sections,
+        "unusual": [field for each in shown_sections for field in each.fields if field.live != field.default],
+        "rules_line": RULES_LINE[Direct(policy.direct)] + approvals,
         "draft": state.draft,
         "ack": state.ack,
         "history": _history(policy),
@@ -167,6 +183,7 @@ def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "live": live,
         "is_live": version.number == live.number,
         "before": before,
+        "target": selectors.rollback_target(live),
         "changes": changes(before.upgraded, version.upgraded) if before else [],
         "raw": pretty(version.document),
         "scope": scope,

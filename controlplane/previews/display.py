@@ -26,6 +26,7 @@ from controlplane.previews.analysis.types import (
     ValuePair,
 )
 from controlplane.twin.expected_error import described
+from fleet.counted import counted as number_of
 
 SIGNS = {"better": "▼", "worse": "▲", "not distinguishable": "≈"}
 NO_VERDICT = "◌"
@@ -273,7 +274,7 @@ def shown(preview: PreviewView, status: PreviewStatus) -> ShownPreview:
     first = _first(preview["trace"], result) if result and not preview["result"] else ""
     summary = sentence(result) if result else ""
     doubts = tuple(each["text"] for each in preview["trust"] if each["code"] != OF_A_CLASS)
-    warned = f"Reasons not to rely on it: {len(doubts)}." if result and doubts else ""
+    warned = f"{number_of(len(doubts), 'caveat')}." if result and doubts else ""
     base = ShownPreview(
         active=preview["status"] in ACTIVE,
         done=str(preview["done"]),

@@ -36,7 +36,7 @@ function mark(errors) {
   for (const input of form.querySelectorAll("[name][aria-describedby]")) {
     const text = errors[input.name] ?? "";
     const place = document.getElementById(`${input.id}-error`);
-    place.textContent = text;
+    place.textContent = text && text[0].toUpperCase() + text.slice(1);
     place.hidden = !text;
     if (text) input.setAttribute("aria-invalid", "true"); else input.removeAttribute("aria-invalid");
     if (text) input.closest("details")?.setAttribute("open", "");

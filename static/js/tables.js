@@ -1,5 +1,5 @@
 // Tools of the tables inside [data-tools]: sort by a heading, filter the rows, and save what is shown as CSV or JSON.
-// data-axis="columns": the headings of the rows sort the columns.
+// data-axis="columns": the headings of the rows sort the columns. Rows without data-main, where some have it, are shown on request.
 const SCALES = { ms: 0.001, s: 1, min: 60, h: 3600, "%": 0.01, k: 1e3, M: 1e6 };
 
 // The words of a cell, those of neighbouring elements apart.
@@ -43,6 +43,7 @@ class Tools {
     this.root = root;
     this.sorted = null; // {table, place, down}: its number, and that of the column or row
     this.words = [];
+    this.all = !root.querySelector("tr[data-main]");
     root.before(this.bar());
     document.addEventListener("htmx:afterSwap", (event) => { if (event.target === root || root.contains(event.target)) this.apply(); });
     this.apply();
@@ -62,7 +63,8 @@ class Tools {
     this.found = document.createElement("span");
     this.found.className = "small muted";
     this.found.setAttribute("role", "status");
-    bar.append(field, this.found, this.button("CSV as shown", () => this.save("csv", "text/csv", csv(this.shown()))), this.button("JSON as shown", () => this.save("json", "application/json", this.json())));
+    const more = this.button(`All ${this.root.querySelectorAll("tbody tr").length} rows`, () => { this.all = true; more.remove(); this.apply(); });
+    bar.append(field, this.found, ...(this.all ? [] : [more]), this.button("CSV as shown", () => this.save("csv", "text/csv", csv(this.shown()))), this.button("JSON as shown", () => this.save("json", "application/json", this.json())));
     return bar;
   }
 
@@ -80,7 +82,8 @@ class Tools {
   apply() {
     this.tables.forEach((table, number) => { this.offer(table, number); this.sort(table, number); });
     const rows = this.tables.flatMap((table) => [...table.tBodies].flatMap((body) => [...body.rows]));
-    for (const row of rows) row.hidden = !this.words.every((word) => row.textContent.toLowerCase().includes(word));
+    const every = this.all || this.words.length > 0;
+    for (const row of rows) row.hidden = !(every || "main" in row.dataset) || !this.words.every((word) => row.textContent.toLowerCase().includes(word));
     const text = this.words.length ? `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows` : "";
     if (this.found.textContent !== text) this.found.textContent = text;
   }

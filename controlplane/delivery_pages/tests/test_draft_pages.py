@@ -148,4 +148,4 @@ def test_only_administrators_change_the_rules(otto_client, ada_client, policy):
     policy.refresh_from_db()
     assert (policy.direct, policy.approvals_needed) == ("admin", 2)
     shown = ada_client.post("/policies/default/delivery-rules", {**sent, "approvals_needed": "many"}, follow=True)
-    assert "Not changed: approvals_needed: " in shown.content.decode()
+    assert "Not changed: Approvals of a delivery: " in shown.content.decode()

@@ -143,7 +143,7 @@ def test_warnings_stand_beside_the_comparison_that_they_are_about(otto_client, e
     experiment = ended()
     experiment.runs.filter(arm="round_robin").update(warnings=["the machine's CPU was 100 % busy during the run"])
     page = otto_client.get(f"/experiments/{experiment.pk}/").content.decode()
-    assert "1 warning<" in page
+    assert "1 caveat<" in page
     assert "round_robin: the machine&#x27;s CPU was 100 % busy" in page
 
 

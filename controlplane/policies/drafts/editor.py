@@ -16,9 +16,9 @@ from router.policy.strategies import STRATEGIES, Strategy
 
 SHARES = ("share",)
 BARE = ("share", "ratio")  # units that are not written after a value
-SECTIONS = {
-    "strategy": "Strategy",
+SECTIONS = {  # in this order
     "classes": "Request classes",
+    "strategy": "Strategy",
     "affinity": "Session affinity",
     "load": "Load",
     "cache": "Cache below the GPU",
@@ -28,11 +28,10 @@ SECTIONS = {
 }
 
 
-# Parameters of the strategy and these are always in view; the others are folded until they differ from live.
+# What is always in view; the others are folded until they differ from live.
 BASIC = {
     *("classes.heavy_new_tokens", "classes.warm_hit_share", "classes.warm_new_tokens"),
-    *("affinity.ttl_s", "affinity.break_ratio", "load.kv_usage_max", "flow.heavy"),
-    *("failure.retries", "admission.max_inflight_per_instance"),
+    *(STRATEGY_NAME.path, "load.kv_usage_max"),
 }
 
 
@@ -59,7 +58,7 @@ class PolicyField:
 
     @property
     def in_view(self) -> bool:
-        return self.path in BASIC or self.path.startswith("strategy.") or self.changed or bool(self.error)
+        return self.path in BASIC or self.changed or bool(self.error)
 
     @property
     def id(self) -> str:
@@ -68,6 +67,11 @@ class PolicyField:
     @property
     def default(self) -> str:
         return _named(self.path, self.parameter.default, self.parameter.unit)
+
+    @property
+    def allowed(self) -> str:
+        """256 to 1,000,000 tokens: the field takes nothing but numbers."""
+        return self.parameter.allowed.removeprefix("a whole number from ").removeprefix("a number from ")
 
     @property
     def metric(self) -> str:
@@ -149,7 +153,8 @@ def sections(
             measured=metrics.get(parameter.metric),
         )
         grouped.setdefault(path.partition(".")[0], []).append(field)
-    return tuple(_section(name, tuple(fields), STRATEGIES[strategy_of(draft)]) for name, fields in grouped.items())
+    strategy = STRATEGIES[strategy_of(draft)]
+    return tuple(_section(name, tuple(grouped[name]), strategy) for name in SECTIONS if name in grouped)
 
 
 def _section(name: str, fields: tuple[PolicyField, ...], strategy: Strategy) -> Section:

@@ -311,7 +311,7 @@ def test_the_review_without_any_preview_says_not_previewed(draft, otto_client):
 
 def test_the_review_does_not_hide_what_speaks_against_it(draft, otto_client):
     preview_of(draft, trust=[FEW])
-    assert "1 reason not to rely on it" in page(otto_client, f"{DRAFT}/review")
+    assert "1 caveat" in page(otto_client, f"{DRAFT}/review")
 
 
 def test_a_published_version_keeps_what_was_foreseen_of_it(redis_away, draft, vera_client):

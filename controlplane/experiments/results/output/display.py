@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from controlplane.experiments.models import Arm
 from controlplane.experiments.record import RecordedFleet
 from controlplane.experiments.results.metrics import METRICS, Metric
+from controlplane.experiments.results.output.forest import PLOTTED
 from controlplane.experiments.results.output.report import compared_n, shown, signed
 from controlplane.experiments.results.summarize import levels, value_of
 from controlplane.experiments.results.types import DifferenceRow, Results
@@ -46,6 +47,7 @@ class ResultRow:
     title: str
     better: str
     cells: tuple[Cell, ...]
+    is_main: bool  # among those of the forest plot: in view before the others
 
 
 def comparison_rows(results: Results, request_class: str, baseline: str) -> list[ResultRow]:
@@ -62,10 +64,21 @@ def comparison_rows(results: Results, request_class: str, baseline: str) -> list
             metric.title,
             metric.better,
             tuple(_cell(arm["name"], found[arm["name"], metric.key], metric, best, against) for arm in results["arms"]),
+            metric.key in PLOTTED,
         )
         for metric in METRICS.values()
         if (metric.per_class or request_class == "all") and _is_known(metric, results, request_class)
     ]
+
+
+def common_n(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], dict[str, str]]:
+    """By arm how many requests its differences are over, where that is one number; and the rows without it."""
+    numbers: dict[str, set[str]] = {}
+    for cell in (cell for row in rows for cell in row.cells if cell.n):
+        numbers.setdefault(cell.arm, set()).add(cell.n)
+    common = {arm: found.pop() for arm, found in numbers.items() if len(found) == 1}
+    cells = [tuple(replace(cell, n="") if cell.arm in common else cell for cell in row.cells) for row in rows]
+    return [replace(row, cells=each) for row, each in zip(rows, cells, strict=True)], common
 
 
 def _is_known(metric: Metric, results: Results, request_class: str) -> bool:
@@ -118,9 +131,10 @@ class ArmLook:
     marker: str
     policy: str  # in words
     partial: bool
+    n: str = ""  # requests that its differences are over, where it is one number
 
 
-def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool]) -> list[ArmLook]:
+def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool], n: Mapping[str, str] | None = None) -> list[ArmLook]:
     return [
         ArmLook(
             number=index % len(SIGNS) + 1,
@@ -130,6 +144,7 @@ def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool]) -> list[ArmLook]
             marker=MARKERS[index % len(MARKERS)],
             policy=policy_of(arm),
             partial=partial.get(arm.name, False),
+            n=(n or {}).get(arm.name, ""),
         )
         for index, arm in enumerate(arms)
     ]
@@ -139,7 +154,9 @@ def policy_of(arm: Arm) -> str:
     base = f"{arm.policy} v{arm.version}" if arm.policy else f"default document of {arm.strategy}"
     given = {**arm.overrides, **arm.fleet.engine, **_of_store(arm.fleet.store)}
     given |= {"instances": arm.fleet.replicas} if arm.fleet.replicas else {}
-    changes = ", ".join(f"{path} = {value}" for path, value in given.items())
+    changes = ", ".join(
+        f"{PARAMETERS[path].title if path in PARAMETERS else path} = {value}" for path, value in given.items()
+    )
     return f"{base}; {changes}" if changes else base
 
 

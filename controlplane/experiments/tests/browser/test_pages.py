@@ -1,11 +1,14 @@
 """What only a browser shows of experiments: charts, live parts, the command that follows the form, axe."""
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
+
+from controlplane.testing_browser import MOST_WORDS, read_words
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("made")]
 PAGES = (
@@ -119,6 +122,7 @@ def test_without_javascript_the_twin_says_what_to_do_about_the_time_scale(open_p
 
 def test_the_page_of_a_simulation_says_what_it_is_made_from(open_page: Any) -> None:
     page = open_page("vera").goto("/experiments/4/")
+    page.click("#about > summary")
     expect(page.get_by_text("in the twin, constants of h100_sxm, Llama-3.1-8B; no engine was started")).to_be_visible()
     expect(page.get_by_role("columnheader", name="KV used, peak")).to_be_visible()
     expect(page.get_by_role("columnheader", name="Client late p99")).to_have_count(0)
@@ -197,3 +201,40 @@ def test_a_panel_that_cannot_be_refreshed_says_so_and_recovers(open_page: Any) -
     expect(note).to_contain_text("the error 500; the last values stay. Trying again. Quote the request abc.")
     page.unroute("**/experiments/table*")
     expect(note).to_have_count(0)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_read_in_450_words(open_page: Any, path: str) -> None:
+    assert read_words(open_page("otto").drawn(path)) <= MOST_WORDS
+
+
+@pytest.mark.parametrize("path", ["/experiments/1/", "/experiments/1/?class=heavy&baseline=cache_aware"])
+def test_each_difference_has_the_sign_of_its_levels(open_page: Any, path: str) -> None:
+    """What a reader subtracts: the shown level of the arm less that of the baseline."""
+    page = open_page("vera").drawn(path)
+    page.get_by_role("button", name=re.compile("^All ")).click()
+    rows = page.locator(".comparison tbody tr").evaluate_all(
+        """rows => rows.map((row) => [...row.querySelectorAll('td')].map((cell) => (
+             [cell.dataset.value, cell.querySelectorAll('.number')[1]?.textContent ?? ''])))"""
+    )
+    compared = [
+        (Decimal(value) - Decimal(level), difference)
+        for row in rows
+        for level in [value for value, difference in row if value and not difference]
+        for value, difference in row
+        if value and difference and not difference.startswith("falls")
+    ]
+    assert len(compared) >= 10
+    for expected, difference in compared:
+        assert difference[0] == ("+" if expected > 0 else "−" if expected < 0 else "0"), (expected, difference)
+
+
+def test_the_comparison_scrolls_with_the_page_and_its_heading_stays(open_page: Any) -> None:
+    page = open_page("vera", width=1440, height=900).drawn("/experiments/1/")
+    page.get_by_role("button", name=re.compile("^All ")).click()
+    table = page.locator(".comparison")
+    assert table.evaluate("node => node.scrollHeight <= node.clientHeight + 1 && node.scrollWidth <= node.clientWidth")
+    table.locator("tbody tr").last.evaluate("row => row.scrollIntoView({ block: 'center' })")
+    bar = page.locator(".topbar").bounding_box()
+    heading = table.locator("thead th").first.bounding_box()
+    assert abs(heading["y"] - bar["y"] - bar["height"]) <= 2

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 NAMES = (f"night-{number}" for number in itertools.count(1))
 HEAVY = "#f-classes-heavy-new-tokens"
-RETRIES = "#f-failure-retries"
+USAGE = "#f-load-kv-usage-max"
 STATE = "#draft-state"
 LIVE = documents.default()
 WHY = "less prefill on warm instances"
@@ -35,6 +35,7 @@ def policy(open_page: Any) -> str:
     """A policy of the test's own, made by otto on the list."""
     name = next(NAMES)
     page = open_page("otto").goto("/policies/")
+    page.click("#new > summary")
     page.fill("#new-name", name)
     page.fill("#new-reason", "for one browser test")
     page.click("text=Create policy")
@@ -83,6 +84,21 @@ def test_a_wrong_value_is_marked_at_its_field_and_kept(open_page, policy):
     expect(page.locator(STATE)).to_contain_text("Draft saved")
 
 
+def test_the_distribution_of_requests_comes_first_and_nothing_lies_over_it(web, open_page, policy):
+    fleet = FakeFleet(web.redis)
+    for number in range(40):
+        fleet.write_receipt(f"first-{number}", time.time())
+    page = editor(open_page, policy, width=1440, height=900)
+    assert page.locator(".draft-section h2").first.inner_text() == "Request classes"
+    picture = page.locator("#class-shares [data-plots]").bounding_box()
+    bar = page.locator(".policy-actions").bounding_box()
+    assert picture["height"] > 100
+    assert picture["y"] + picture["height"] <= bar["y"]
+    expect(page.locator(".strategy-formula code")).to_be_hidden()
+    page.click("text=How it decides")
+    expect(page.locator(".strategy-formula code")).to_be_visible()
+
+
 def test_parameters_are_found_by_words_and_by_their_change(open_page, policy):
     page = editor(open_page, policy)
     timeout = page.locator("#f-failure-connect-timeout-s")
@@ -106,13 +122,13 @@ def test_parameters_are_found_by_words_and_by_their_change(open_page, policy):
 def test_corrected_fields_leave_the_summary_of_errors(open_page, policy):
     page = editor(open_page, policy)
     page.fill(HEAVY, "7")
-    page.fill(RETRIES, "many")
+    page.fill(USAGE, "much")
     page.click("button:has-text('Review changes')")
     expect(page.locator("#error-summary")).to_contain_text("2 errors to fix")
     page.wait_for_load_state()  # the scripts that save run from then on
     put(page, HEAVY, "12000")
     expect(page.locator("#error-summary")).to_contain_text("1 error to fix")
-    put(page, RETRIES, "2")
+    put(page, USAGE, "0.8")
     expect(page.locator("#error-summary")).to_have_count(0)
 
 
@@ -159,14 +175,14 @@ def test_another_route_shows_its_own_fields(open_page, policy):
 
 def test_two_authors_get_a_conflict_and_settle_it_field_by_field(open_page, policy):
     otto, ada = editor(open_page, policy), editor(open_page, policy, "ada")
-    put(ada, RETRIES, "5")
+    put(ada, USAGE, "0.8")
     expect(ada.locator(STATE)).to_contain_text("1 change")
     expect(otto.locator("#draft-watch")).to_contain_text("ada saved this draft")
     put(otto, HEAVY, "12000")
     expect(otto.locator(STATE)).to_contain_text("saved by ada meanwhile")
     otto.click("text=Review changes")
     expect(otto.locator("h1")).to_have_text("Resolve conflicts")
-    expect(otto.locator("[name='choose-failure.retries'][value=theirs]")).to_be_checked()
+    expect(otto.locator("[name='choose-load.kv_usage_max'][value=theirs]")).to_be_checked()
     mine = otto.locator("[name='choose-classes.heavy_new_tokens'][value=mine]")
     expect(mine).to_be_checked()
     otto.set_viewport_size({"width": 390, "height": 844})
@@ -174,7 +190,7 @@ def test_two_authors_get_a_conflict_and_settle_it_field_by_field(open_page, poli
     assert box["x"] + box["width"] <= 390
     otto.click("text=Save and review")
     expect(otto.locator("main")).to_contain_text("12,000 tokens")
-    expect(otto.locator("main")).to_contain_text("5 retries")
+    expect(otto.locator("main")).to_contain_text("0.8")
 
 
 def test_an_ended_session_leaves_the_page_and_what_was_typed_and_a_new_one_saves_it(web, open_page, policy):
@@ -195,7 +211,7 @@ def test_an_ended_session_leaves_the_page_and_what_was_typed_and_a_new_one_saves
     with page.expect_navigation():
         page.click("text=Save draft")
     expect(page.locator(HEAVY)).to_have_value("12000")
-    put(page, RETRIES, "5")
+    put(page, USAGE, "0.8")
     expect(page.locator(STATE)).to_contain_text("2 changes against what is live")
     expect(page.locator("#banners")).to_be_empty()
 
@@ -225,6 +241,10 @@ def test_without_javascript_a_threshold_is_edited_published_and_rolled_back(open
     page.click("a:has-text('Roll back to v1')")
     page.click("button:has-text('Publish v3')")
     expect(page.locator("h1")).to_contain_text(f"{policy} v3")
+    taken_back = page.locator(".page-head").get_by_text("Roll back to v2")
+    expect(taken_back).to_have_count(0)
+    page.goto(page.url.partition("/versions/")[0] + "/")
+    expect(taken_back).to_have_count(0)
 
 
 def test_a_viewer_finds_controls_disabled_and_why(open_page, policy):

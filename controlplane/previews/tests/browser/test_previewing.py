@@ -6,6 +6,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from controlplane.testing_browser import MOST_WORDS, read_words
+
 pytestmark = pytest.mark.browser
 
 HEAVY = "#f-classes-heavy-new-tokens"
@@ -41,7 +43,7 @@ def test_a_change_is_previewed_read_and_published(open_page, shell, policy):
     shell(f"worker_computes({policy!r})")
     expect(page.locator(".preview-first")).to_have_count(0)
     expect(page.locator(".preview-sentence")).to_contain_text("differently")
-    expect(page.locator("#preview-said")).to_contain_text("Preview done. Reasons not to rely on it")
+    expect(page.locator("#preview-said")).to_contain_text("Preview done. 1 caveat.")
     expect(page.locator("#preview")).to_contain_text("is not traffic of pool")
     page.click("text=Review changes")
     expect(page.locator(".preview-line")).to_contain_text("differently")
@@ -95,6 +97,7 @@ def test_a_change_after_the_preview_greys_it_and_taking_it_back_brings_it_back(o
     shell(f"previewed({policy!r})")
     page = editor(open_page, policy)
     expect(page.locator(".preview-sentence")).to_be_visible()
+    page.click("#preview-more > summary")
     page.click("#preview-class-medium > summary")
     put(page, HEAVY, "8000")
     expect(page.locator(STATE)).to_contain_text("of revision 2, and the draft is now revision 3")
@@ -237,3 +240,10 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(open_page, shell, policy):
         opened_everything(page)
         widths[path] = page.evaluate("document.documentElement.scrollWidth")
     assert {path: width for path, width in widths.items() if width > 320} == {}
+
+
+def test_a_draft_with_its_preview_is_read_in_450_words(open_page, shell, policy):
+    shell(f"previewed({policy!r})")
+    page = editor(open_page, policy)
+    expect(page.locator(".preview-sentence")).to_be_visible()
+    assert read_words(page) <= MOST_WORDS

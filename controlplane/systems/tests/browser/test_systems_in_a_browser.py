@@ -8,6 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from controlplane.systems.registry import SYSTEMS
+from controlplane.testing_browser import MOST_WORDS, read_words
 
 pytestmark = pytest.mark.browser
 PAGES = ("/systems/", *(f"/systems/{slug}/" for slug in SYSTEMS))
@@ -52,3 +53,8 @@ def test_axe_finds_nothing_serious(open_page: Any, path: str, theme: str) -> Non
 def test_a_narrow_screen_needs_no_sideways_scrolling(open_page: Any, path: str) -> None:
     page = open_page("vera", width=320, height=700).drawn(path)
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_read_in_450_words(open_page: Any, path: str) -> None:
+    assert read_words(open_page("vera").drawn(path)) <= MOST_WORDS
