@@ -39,13 +39,17 @@ def watch_silent() -> None:
 
 
 def publish_fleet() -> None:
-    publish_step()
-    expire_step(timezone.now())
+    try:
+        publish_step()
+    finally:
+        expire_step(timezone.now())
 
 
 def republish_keys() -> None:
-    keys.republish()
-    keys.take_last_uses()
+    try:
+        keys.republish()
+    finally:
+        keys.take_last_uses()
 
 
 def build_frame() -> None:

@@ -55,8 +55,15 @@ class Message:
 
 
 def step(now: datetime) -> int:
-    """The number of notices that an attempt was made for."""
-    collect_fleet_events(now)
+    """The number of notices that an attempt was made for. A fleet event that cannot be told keeps none of them back."""
+    try:
+        collect_fleet_events(now)
+    finally:
+        tried = send_due(now)
+    return tried
+
+
+def send_due(now: datetime) -> int:
     messages = claim(now)
     outcomes = asyncio.run(send_all(messages, now)) if messages else {}
     for message in messages:

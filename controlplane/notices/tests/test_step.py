@@ -61,6 +61,16 @@ def test_both_secrets_sign_while_they_rotate(channel, receiver) -> None:
     assert " " not in later["webhook-signature"]
 
 
+def test_a_fleet_event_that_cannot_be_told_keeps_no_other_notice(notice, receiver, monkeypatch) -> None:
+    def fails(now):
+        raise ValueError("strange")
+
+    monkeypatch.setattr(step, "collect_fleet_events", fails)
+    with pytest.raises(ValueError, match="strange"):
+        send()
+    assert state(notice).status == Status.SENT
+
+
 def test_a_failure_is_retried_later_with_the_same_id(notice, receiver) -> None:
     receiver.status = 503
     send()

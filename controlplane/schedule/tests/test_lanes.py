@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import redis
 
+from controlplane import steps
 from controlplane.schedule import reports
 from controlplane.schedule.lanes import FIRST_RARE_S, Lane, Schedule, Step
 from controlplane.schedule.lease import Leadership
 from controlplane.schedule.models import Lease
 from controlplane.schedule.tests.test_lease import Clock
 from controlplane.steps import STEPS
+from fleet.tries import RowsFailed
 
 PATIENCE_S = 30.0
 
@@ -163,3 +165,26 @@ def test_a_new_leader_forgets_steps_of_another_release(
 
 def test_reconciling_shares_its_lane_with_nothing() -> None:
     assert [name for name, step in STEPS.items() if step.lane == STEPS["fleet.reconcile"].lane] == ["fleet.reconcile"]
+
+
+@pytest.mark.parametrize(
+    ("step", "owner", "first", "second"),
+    [
+        (steps.publish_fleet, steps, "publish_step", "expire_step"),
+        (steps.republish_keys, steps.keys, "republish", "take_last_uses"),
+    ],
+    ids=["fleet", "keys"],
+)
+def test_the_second_half_of_a_step_has_its_turn_when_the_first_fails(
+    step: Any, owner: Any, first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+
+    def fails(*_: object) -> None:
+        raise RowsFailed({"pool a": ValueError("strange")})
+
+    monkeypatch.setattr(owner, first, fails)
+    monkeypatch.setattr(owner, second, lambda *_: done.append(second))
+    with pytest.raises(RowsFailed):
+        step()
+    assert done == [second]
