@@ -145,10 +145,12 @@ def traffic(world: World, key: str, receipts: Receipts, name: str, asks: list[st
     ]
     for thread in threads:
         thread.start()
-    yield half
-    ended.set()
-    for thread in threads:
-        thread.join()
+    try:
+        yield half
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
     until(world, lambda: not in_flight(world), "nothing is in flight")
     time.sleep(3 * FLUSHED_S)
     receipts.read()
