@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from controlplane.dashboard.templatetags.figures import ms, percent, whole
+from fleet.counted import counted, significant
 from router.contract.redis.receipt import Receipt
 from router.policy.columns import RecordedColumns
 from router.policy.types import Candidate, InstanceState
@@ -167,18 +168,78 @@ class Waterfall:
     typical: list[TimelinePhase]  # the median of each phase's end; empty when there are too few others
     n: int  # requests behind it
     typical_ms: float
+    sentence: str  # where the time went; empty when nothing is known
 
 
 def waterfall(receipt: Receipt, others: Sequence[Receipt]) -> Waterfall:
     """`others`: recent requests of its pool and class."""
     own = _ends(receipt)
     names = [name for name, _, _ in own]
-    alike = [ends for ends in map(_ends, others) if [name for name, _, _ in ends] == names]
+    laid_others = ((other, _ends(other)) for other in others)
+    alike = [(other, ends) for other, ends in laid_others if [name for name, _, _ in ends] == names]
     if not own or len(alike) < FEW:
-        return Waterfall(phases(receipt), [], len(alike), 0.0)
-    middle = [(name, median(ends[i][1] for ends in alike), "") for i, name in enumerate(names)]
+        laid = phases(receipt)
+        return Waterfall(laid, [], len(alike), 0.0, _longest(receipt, laid))
+    middle = [(name, median(ends[i][1] for _, ends in alike), "") for i, name in enumerate(names)]
     scale = max(own[-1][1], middle[-1][1])
-    return Waterfall(_laid_out(own, scale), _laid_out(middle, scale), len(alike), middle[-1][1])
+    laid, typical = _laid_out(own, scale), _laid_out(middle, scale)
+    sentence = _beside_typical(receipt, laid, typical, [other for other, _ in alike])
+    return Waterfall(laid, typical, len(alike), middle[-1][1], sentence)
+
+
+DOING = {
+    "queue": "waiting in the router's queue",
+    "prefill": "waiting for the first token",
+    "transfer": "moving its KV",
+    "decode": "decoding",
+    "engine": "waiting for the engine",
+}
+# The tokens that a phase's time goes with: the field of a receipt, and what they are
+TOKENS = {"prefill": ("new_tokens", "new token"), "decode": ("output_tokens", "output token")}
+ALIKE = 1.25  # times the median, or a part of it, is about the median
+
+
+def _longest(receipt: Receipt, own: Sequence[TimelinePhase]) -> str:
+    if not own:
+        return ""
+    took, total = _took(receipt), sum(phase.ms for phase in own)
+    phase = max(own, key=lambda phase: phase.ms)
+    return f"{took}; {_share(phase, total)}."
+
+
+def _beside_typical(
+    receipt: Receipt, own: Sequence[TimelinePhase], typical: Sequence[TimelinePhase], others: Sequence[Receipt]
+) -> str:
+    total, usual = (sum(phase.ms for phase in laid) for laid in (own, typical))
+    ratio = total / usual if usual else float("inf")
+    median_of = f"the median of {counted(len(others), f'recent {receipt.request_class} request')} ({ms(usual)})"
+    took = _took(receipt)
+    longer, its = max(zip(own, typical, strict=True), key=lambda pair: pair[0].ms - pair[1].ms)
+    here, there = _tokens(longer.name, receipt, others)
+    excess = f"{ms(longer.ms)}{here} instead of {ms(its.ms)}{there}"
+    if ratio > ALIKE:
+        part = "the difference" if longer.ms - its.ms >= 0.9 * (total - usual) else "most of the difference"
+        return f"{took}, {significant(ratio, 1)} times {median_of}; {part} is {DOING[longer.name]}: {excess}."
+    beside = "about" if ratio >= 1 / ALIKE else "less than"
+    if longer.ms > ALIKE * its.ms and longer.ms - its.ms > 0.2 * usual:
+        return f"{took}, {beside} {median_of}, but spent longer {DOING[longer.name]}: {excess}."
+    return f"{took}, {beside} {median_of}; {_share(max(own, key=lambda phase: phase.ms), total)}."
+
+
+def _tokens(phase: str, receipt: Receipt, others: Sequence[Receipt]) -> tuple[str, str]:
+    """What a phase's time was for, here and in the median; both empty where one is unknown."""
+    field, noun = TOKENS.get(phase, ("", ""))
+    mine = getattr(receipt, field, None)
+    theirs = [tokens for other in others if (tokens := getattr(other, field, None)) is not None]
+    return (f" for {counted(mine, noun)}", f" for {whole(median(theirs))}") if mine is not None and theirs else ("", "")
+
+
+def _took(receipt: Receipt) -> str:
+    return f"It {'took' if receipt.outcome == 'ok' else 'ended after'} {ms(receipt.e2e_ms)}"
+
+
+def _share(phase: TimelinePhase, total_ms: float) -> str:
+    return f"{ms(phase.ms)} ({percent(phase.ms / total_ms)}) went into {DOING[phase.name]}"
 
 
 def recorded(receipt: Receipt) -> list[tuple[Candidate, InstanceState]]:

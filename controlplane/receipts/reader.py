@@ -1,53 +1,41 @@
-"""Receipts in Redis: the recent ones, filtered, and one by its request id."""
+"""Receipts in Redis: those that a query matches, and one by its request id."""
 
+import heapq
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
 import redis
 
-from router.contract import ranks
+from controlplane.receipts.query import SLOWEST, ReceiptQuery
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode
 from router.contract.redis.receipt import Receipt
 
 PAGE = 500
 LIMIT_MAX = 500
-OUTCOMES = ("ok", "error", "refused", "cancelled")
+ALIKE_SEARCHED = 1_000  # newest receipts, for those like one
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptFilters:
-    """Empty matches everything."""
-
-    pool: str = ""
-    request_class: str = ""
-    instance: str = ""
-    outcome: str = ""
-    delivery: str = ""
-    arm: str = ""  # of the delivery: candidate or control
-
-    def match(self, receipt: Receipt) -> bool:
-        return all(not wanted or wanted in _values(receipt, key) for key, wanted in asdict(self).items())
+def search(client: redis.Redis, query: ReceiptQuery, limit: int) -> list[Receipt]:
+    """At most `limit` receipts (without candidates), in the asked order. Only a sorted list reads all that are kept."""
+    matching = filter(query.matcher(), newest_receipts(client))
+    if query.sort == "newest":
+        return list(islice(matching, limit))
+    name = SLOWEST[query.sort]
+    return heapq.nlargest(limit, matching, key=lambda receipt: _known(getattr(receipt, name)))
 
 
-def _values(receipt: Receipt, key: str) -> tuple[str, ...]:
-    """An instance is found by its own name and by that of its rank."""
-    value = str(getattr(receipt, key))
-    return (value, ranks.instance_of(value)) if key == "instance" else (value,)
+def _known(value: float | None) -> float:
+    return -1.0 if value is None else value
 
 
-def recent(client: redis.Redis, filters: ReceiptFilters, limit: int) -> list[Receipt]:
-    """At most `limit` receipts (without candidates), newest first."""
-    return list(islice(filter(filters.match, newest_receipts(client)), limit))
-
-
-def newer_than(client: redis.Redis, filters: ReceiptFilters, at: float, limit: int = LIMIT_MAX) -> int:
+def newer_than(client: redis.Redis, query: ReceiptQuery, at: float, limit: int = LIMIT_MAX) -> int:
     """How many matching receipts were written since Unix time `at`; counts up to `limit`."""
     since = f"({int(at * 1000)}-18446744073709551615"
     entries: Any = client.xrange(redis_keys.RECEIPTS, min=since, count=limit)
-    return sum(filters.match(receipt) for _, fields in entries if (receipt := decode(Receipt, fields.get(b"r"))))
+    matches = query.matcher()
+    return sum(matches(receipt) for _, fields in entries if (receipt := decode(Receipt, fields.get(b"r"))))
 
 
 def written_at(client: redis.Redis) -> float:
@@ -60,6 +48,17 @@ def find(client: redis.Redis, request_id: str) -> Receipt | None:
     """The whole receipt with its candidates; None when there is none or it has expired (redis_keys.RECEIPT_TTL_S)."""
     value: Any = client.get(redis_keys.receipt_key(request_id))
     return decode(Receipt, value)
+
+
+def alike(client: redis.Redis, receipt: Receipt) -> list[Receipt]:
+    """Recent answers of the same pool and class, without this one."""
+    same = (receipt.pool, receipt.request_class, "ok")
+    newest = islice(newest_receipts(client), ALIKE_SEARCHED)
+    return [
+        one
+        for one in newest
+        if (one.pool, one.request_class, one.outcome) == same and one.request_id != receipt.request_id
+    ]
 
 
 def newest_receipts(client: Any) -> Iterator[Receipt]:

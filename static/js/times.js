@@ -25,6 +25,14 @@ export const clock = (seconds) => write(seconds, { timeStyle: "medium" });
 export const hourMinute = (seconds) => write(seconds, { timeStyle: "short" });
 export const dateAndClock = (seconds) => write(seconds, { dateStyle: "medium", timeStyle: "medium" });
 
+// A field of date and time, "2026-11-22T14:02:10", is in the selected zone.
+export const timeOfField = (text) => new Date(zone() ? `${text}Z` : text).getTime() / 1000;
+
+export function fieldTime(seconds) {
+  const shift = zone() ? 0 : new Date(seconds * 1000).getTimezoneOffset() * 60;
+  return new Date((seconds - shift) * 1000).toISOString().slice(0, 19);
+}
+
 export function age(seconds) {
   if (seconds == null) return "never";
   if (seconds < 10) return `${Math.max(0, seconds).toFixed(1)} s`;

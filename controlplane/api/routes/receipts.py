@@ -9,25 +9,24 @@ import redis
 from django.http import HttpRequest
 from msgspec import to_builtins
 from ninja import Field, Router, Schema
+from ninja import Query as QueryOf
 from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
 from controlplane.api.openapi import ROW_MAX
 from controlplane.api.problems import ApiProblem, errors
-from controlplane.receipts import explain
-from controlplane.receipts import reader as receipts
+from controlplane.receipts import explain, reader
+from controlplane.receipts.query import ReceiptQuery
 from controlplane.receipts.replay import asked_rules, compare
 from fleet.redis import connect
 from router.contract.redis.receipt import Receipt
 from router.contract.redis.redis_keys import RECEIPT_TTL_S
 from router.policy.columns import FIELDS
 from router.policy.replay import NotReplayable, ReplayedDecision
-from router.policy.types import CLASSES, Candidate, InstanceState
+from router.policy.types import Candidate, InstanceState
 
 router = Router(tags=["receipts"])
-CLASS_OR_ALL = f"^({'|'.join(CLASSES)})?$"
 CLASS = {"request_class": "class"}
-OUTCOME_OR_ALL = f"^({'|'.join(receipts.OUTCOMES)})?$"
 
 
 class DecidedOut(Schema):
@@ -87,7 +86,10 @@ class ReceiptOut(Schema):
         None, description="ok, fallback, ineligible, failed or cancelled; null without an offload"
     )
     offload_reason: str | None = None
+    delivery: int | None = Field(None, description="Under way when the request was assigned")
+    arm: str | None = Field(None, description="Of that delivery: candidate or control")
     session: str | None = Field(None, description="A hash: the same for requests of one session")
+    key: str | None = Field(None, description="Name of the API key")
     prompt_tokens: int | None = Field(None, description="Estimate on arrival")
     predicted_cached: int | None = None
     predicted_tiers: list[int] | None = Field(
@@ -129,9 +131,25 @@ class InputsOut(Schema):
     )
 
 
+class PhaseOut(Schema):
+    name: str = Field(description="queue, prefill, transfer, decode; engine when its first token is not known")
+    ms: float
+    typical_ms: float | None = Field(description="Null when too few others are alike")
+
+
+class TimeOut(Schema):
+    """Where the time of a request went, beside recent answers of its pool and class with the same phases."""
+
+    sentence: str = Field(description="Empty when too little is known")
+    phases: list[PhaseOut]
+    typical_ms: float | None = Field(description="Median of the whole request; null when too few others are alike")
+    n: int = Field(description="Requests behind the typical times")
+
+
 class WholeReceiptOut(ReceiptOut):
     inputs: InputsOut | None = Field(None, description="Null without a decision")
     candidates: list[CandidateOut] = []
+    time: TimeOut
 
 
 class OutcomeOut(Schema):
@@ -162,7 +180,7 @@ class ExplanationOut(Schema):
 
 
 class ReceiptsOut(Schema):
-    receipts: list[ReceiptOut] = Field(description="Receipts, newest first, without candidates")
+    receipts: list[ReceiptOut] = Field(description="Without candidates, in the asked order")
 
 
 @contextmanager
@@ -175,24 +193,21 @@ def readable() -> Iterator[None]:
 
 @router.get("", response={200: ReceiptsOut, **errors(503)}, by_alias=True, auth=needs("receipts:read"))
 def list_receipts(
-    request: HttpRequest,
-    limit: int = Query(50, ge=1, le=receipts.LIMIT_MAX),
-    pool: str = Query("", max_length=200),
-    request_class: str = Query("", alias="class", pattern=CLASS_OR_ALL),
-    instance: str = Query("", max_length=200),
-    outcome: str = Query("", pattern=OUTCOME_OR_ALL),
+    request: HttpRequest, query: QueryOf[ReceiptQuery], limit: int = Query(50, ge=1, le=reader.LIMIT_MAX)
 ) -> Any:
-    """Recent receipts, newest first"""
+    """Recent receipts: the newest, or the slowest"""
     with readable():
-        filters = receipts.ReceiptFilters(pool, request_class, instance, outcome)
-        return {"receipts": to_builtins(receipts.recent(connect(), filters, limit))}
+        return {"receipts": to_builtins(reader.search(connect(), query, limit))}
 
 
 @router.get("/{request_id}", response={200: WholeReceiptOut, **errors(503)}, by_alias=True, auth=needs("receipts:read"))
 def get_receipt(request: HttpRequest, request_id: str) -> Any:
-    """One receipt with its candidates"""
+    """One receipt with its candidates, and where its time went"""
     found = _found(request_id)
-    return {**to_builtins(found), "candidates": [_candidate(*each) for each in explain.recorded(found)]}
+    with readable():
+        spent = explain.waterfall(found, reader.alike(connect(), found))
+    candidates = [_candidate(*each) for each in explain.recorded(found)]
+    return {**to_builtins(found), "candidates": candidates, "time": _time(spent)}
 
 
 @router.get(
@@ -230,7 +245,7 @@ def explain_receipt(
 
 def _found(request_id: str) -> Receipt:
     with readable():
-        found = receipts.find(connect(), request_id)
+        found = reader.find(connect(), request_id)
     if found is None:
         detail = f"no receipt is kept under {request_id!r}; receipts are kept for {RECEIPT_TTL_S // 60} minutes"
         raise ApiProblem(404, detail=detail)
@@ -239,6 +254,18 @@ def _found(request_id: str) -> Receipt:
 
 def _candidate(one: Candidate, state: InstanceState) -> CandidateOut:
     return CandidateOut(**asdict(one), **{name: getattr(state, name) for name in FIELDS})
+
+
+def _time(spent: explain.Waterfall) -> dict[str, Any]:
+    typical: list[float | None] = [phase.ms for phase in spent.typical] or [None] * len(spent.own)
+    return {
+        "sentence": spent.sentence,
+        "phases": [
+            {"name": own.name, "ms": own.ms, "typical_ms": usual} for own, usual in zip(spent.own, typical, strict=True)
+        ],
+        "typical_ms": spent.typical_ms if spent.typical else None,
+        "n": spent.n,
+    }
 
 
 def _outcome(outcome: ReplayedDecision) -> dict[str, Any]:

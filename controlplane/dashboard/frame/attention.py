@@ -64,8 +64,8 @@ def pool_link(name: str) -> str:
     return f"/fleet/pools/{quote(name)}/"
 
 
-def requests_link(pool: str, name: str) -> str:
-    return f"/requests/?pool={quote(pool)}&class={name}"
+def requests_link(pool: str, name: str, which: str) -> str:
+    return f"/requests/?pool={quote(pool)}&class={name}&{which}"
 
 
 def worker_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
@@ -210,13 +210,17 @@ def class_failing(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def _shares(pool: str, name: str, window: ClassWindow) -> Iterator[AttentionEntry]:
-    for count, word, severity in ((window["errors"], "failed", 3), (window["refused"], "were refused", 2)):
+    for count, outcome, word, severity in (
+        (window["errors"], "error", "failed", 3),
+        (window["refused"], "refused", "were refused", 2),
+    ):
         if window["n"] >= ERRORS_FROM and count > ERROR_SHARE * window["n"]:
             share = count / window["n"]
             reason = (
                 f"{percent(share)} of {name} requests {word} in the last {window['window_s']} s (n = {window['n']})"
             )
-            yield AttentionEntry(severity, f"{pool} · {name}", reason, requests_link(pool, name), (pool,))
+            link = requests_link(pool, name, f"outcome={outcome}")
+            yield AttentionEntry(severity, f"{pool} · {name}", reason, link, (pool,))
 
 
 def slo_missed(now: float, frame: Frame) -> Iterator[AttentionEntry]:
@@ -225,7 +229,8 @@ def slo_missed(now: float, frame: Frame) -> Iterator[AttentionEntry]:
             if miss["listed"]:
                 limit, window = frame["pools"][pool]["slo"][name], frame["classes"][pool].get(name)
                 reason = _slo_reason(name, window, limit)
-                yield AttentionEntry(2, f"{pool} · {name}", reason, requests_link(pool, name), (pool,))
+                slow = requests_link(pool, name, "slower_than_slo=true&sort=ttft")
+                yield AttentionEntry(2, f"{pool} · {name}", reason, slow, (pool,))
 
 
 def _slo_reason(name: str, window: ClassWindow | None, limit: float) -> str:

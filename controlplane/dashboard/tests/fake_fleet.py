@@ -114,6 +114,7 @@ class FakeFleet:
             "endpoint": "/v1/chat/completions", "policy": "default", "version": self.version, "strategy": "adaptive_v1",
             "class": "warm", "flow": "colocated", "instance": "demo-1", "rule": "session",
             "reasons": ["the session is bound to demo-1"], "session": "9f3a11c2",
+            "key": None, "delivery": None, "arm": None,
             "prompt_tokens": 12_345, "predicted_cached": 8_192, "new_tokens": 4_153, "cached_tokens": 8_192,
             "predicted_tiers": None, "cached_tiers": None,
             "actual_prompt_tokens": 12_345, "output_tokens": 180, "retries": 0,
@@ -124,9 +125,9 @@ class FakeFleet:
             "tpot_ms": 14.2, "e2e_ms": 2_950.0, **changes,
         }  # fmt: skip
 
-    def write_receipt(self, request_id: str, at: float, **changes: Any) -> None:
+    def write_receipt(self, request_id: str, at: float, ended: float | None = None, **changes: Any) -> None:
         brief = self.receipt(request_id, at, **changes)
-        self.client.xadd(redis_keys.RECEIPTS, {"r": stored(brief)}, id=f"{int(at * 1000)}-*")
+        self.client.xadd(redis_keys.RECEIPTS, {"r": stored(brief)}, id=f"{int((ended or at) * 1000)}-*")
         whole = stored({**brief, **self.made_from(brief)})
         self.client.set(redis_keys.receipt_key(request_id), whole, ex=redis_keys.RECEIPT_TTL_S)
 

@@ -2,6 +2,7 @@
 
 import re
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from django.test import Client
 
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.receipts import explain
-from controlplane.receipts.reader import ReceiptFilters, newer_than, recent, written_at
+from controlplane.receipts.query import ReceiptQuery
+from controlplane.receipts.reader import newer_than, search, written_at
 from controlplane.testing import ApiCaller
+from fleet.models import Pool
 from router.contract.redis import redis_keys
 from router.contract.redis.receipt import Receipt
 from router.tests.values import receipt_of
@@ -38,18 +41,18 @@ def ids(rows: list[Receipt]) -> list[str]:
 @pytest.mark.parametrize(
     ("filters", "found"),
     [
-        (ReceiptFilters(), ["req-failed", "req-heavy", "req-warm"]),
-        (ReceiptFilters(request_class="heavy"), ["req-heavy"]),
-        (ReceiptFilters(instance="demo-2"), ["req-heavy"]),
-        (ReceiptFilters(outcome="error"), ["req-failed"]),
-        (ReceiptFilters(pool="demo", request_class="warm"), ["req-failed", "req-warm"]),
-        (ReceiptFilters(pool="other"), []),
+        (ReceiptQuery(), ["req-failed", "req-heavy", "req-warm"]),
+        (ReceiptQuery(request_class="heavy"), ["req-heavy"]),
+        (ReceiptQuery(instance="demo-2"), ["req-heavy"]),
+        (ReceiptQuery(outcome="error"), ["req-failed"]),
+        (ReceiptQuery(pool="demo", request_class="warm"), ["req-failed", "req-warm"]),
+        (ReceiptQuery(pool="other"), []),
     ],
 )
 def test_recent_receipts_come_newest_first_and_filtered(
-    written: FakeFleet, live_redis: redis.Redis, filters: ReceiptFilters, found: list[str]
+    written: FakeFleet, live_redis: redis.Redis, filters: ReceiptQuery, found: list[str]
 ) -> None:
-    assert ids(recent(live_redis, filters, 10)) == found
+    assert ids(search(live_redis, filters, 10)) == found
 
 
 def test_receipts_of_one_arm_of_a_delivery(
@@ -57,8 +60,8 @@ def test_receipts_of_one_arm_of_a_delivery(
 ) -> None:
     written.write_receipt("req-new", NOW, delivery=3, arm="candidate")
     written.write_receipt("req-old", NOW, delivery=3, arm="control")
-    assert ids(recent(live_redis, ReceiptFilters(delivery="3"), 10)) == ["req-old", "req-new"]
-    assert ids(recent(live_redis, ReceiptFilters(delivery="3", arm="candidate"), 10)) == ["req-new"]
+    assert ids(search(live_redis, ReceiptQuery(delivery="3"), 10)) == ["req-old", "req-new"]
+    assert ids(search(live_redis, ReceiptQuery(delivery="3", arm="candidate"), 10)) == ["req-new"]
     page = vera_client.get("/requests/?delivery=3&arm=candidate").content.decode()
     assert "req-new" in page
     assert "req-old" not in page
@@ -83,12 +86,12 @@ def test_a_receipt_names_its_delivery_and_what_the_shadow_would_do(
 
 
 def test_no_more_than_asked_for_are_read(written: FakeFleet, live_redis: redis.Redis) -> None:
-    assert ids(recent(live_redis, ReceiptFilters(), 2)) == ["req-failed", "req-heavy"]
+    assert ids(search(live_redis, ReceiptQuery(), 2)) == ["req-failed", "req-heavy"]
 
 
 def test_an_unreadable_receipt_is_passed_over(written: FakeFleet, live_redis: redis.Redis) -> None:
     live_redis.xadd(redis_keys.RECEIPTS, {"r": "broken"})
-    assert len(recent(live_redis, ReceiptFilters(), 10)) == 3
+    assert len(search(live_redis, ReceiptQuery(), 10)) == 3
 
 
 def test_many_receipts_are_read_page_by_page(live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,15 +99,72 @@ def test_many_receipts_are_read_page_by_page(live_redis: redis.Redis, monkeypatc
     fleet = FakeFleet(live_redis)
     for i in range(5):
         fleet.write_receipt(f"req-{i}", NOW - 5 + i)
-    assert ids(recent(live_redis, ReceiptFilters(), 10)) == ["req-4", "req-3", "req-2", "req-1", "req-0"]
+    assert ids(search(live_redis, ReceiptQuery(), 10)) == ["req-4", "req-3", "req-2", "req-1", "req-0"]
 
 
 def test_what_is_newer_than_a_list_is_counted_once(written: FakeFleet, live_redis: redis.Redis) -> None:
     made = written_at(live_redis)
-    assert newer_than(live_redis, ReceiptFilters(), made) == 0
+    assert newer_than(live_redis, ReceiptQuery(), made) == 0
     written.write_receipt("req-new", NOW, **{"class": "heavy"})
-    assert newer_than(live_redis, ReceiptFilters(), made) == 1
-    assert newer_than(live_redis, ReceiptFilters(request_class="warm"), made) == 0
+    assert newer_than(live_redis, ReceiptQuery(), made) == 1
+    assert newer_than(live_redis, ReceiptQuery(request_class="warm"), made) == 0
+
+
+@pytest.fixture
+def slow(written: FakeFleet, db: None) -> None:
+    """Beside those of `written`, whose TTFT is 405 ms: a slow one of a key, one that ended fast, one not streamed."""
+    slo = {"ttft_p90_ms": {"warm": 1_000, "heavy": 300}}
+    Pool.objects.create(name="demo", model="m", kind="sim", policy="default", replicas=1, slo=slo)
+    written.write_receipt("req-slow", NOW - 600, ended=NOW, ttft_ms=1_200.0, e2e_ms=9_000.0, key="batch")
+    written.write_receipt("req-whole", NOW, ttft_ms=None, e2e_ms=4_000.0, stream=False)
+
+
+def at(seconds: float) -> str:
+    return datetime.fromtimestamp(NOW - seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("sort=ttft&class=warm", ["req-slow", "req-failed", "req-warm", "req-whole"]),
+        ("sort=e2e&e2e_over_ms=2950", ["req-slow", "req-whole"]),
+        ("ttft_over_ms=405", ["req-slow"]),
+        ("slower_than_slo=true", ["req-slow", "req-heavy"]),
+        ("slower_than_slo=true&sort=ttft", ["req-slow", "req-heavy"]),
+        ("slower_than_slo=true&pool=other", []),
+        ("key=batch", ["req-slow"]),
+        ("since=60&outcome=ok", ["req-whole", "req-heavy", "req-warm"]),
+        ("until=60", ["req-slow"]),
+        ("since=900&until=300", ["req-slow"]),
+    ],
+)
+def test_page_and_api_find_the_same_slow_requests(
+    slow: None, vera_client: Client, ci: ApiCaller, query: str, found: list[str]
+) -> None:
+    query = re.sub(r"(since|until)=(\d+)", lambda ago: f"{ago[1]}={at(float(ago[2]))}", query)
+    answer = ci.get(f"/receipts?{query}").json()
+    assert [row["request_id"] for row in answer["receipts"]] == found
+    page = vera_client.get(f"/requests/?{query}").content.decode()
+    assert re.findall(r'title="(req-\w+)"', page) == found
+
+
+def test_the_page_names_a_wrong_filter_and_lists_without_it(slow: None, vera_client: Client) -> None:
+    page = vera_client.get("/requests/?ttft_over_ms=fast&key=batch").content.decode()
+    assert "<strong>TTFT over</strong><span>Must be a number." in page
+    assert re.findall(r'title="(req-\w+)"', page) == ["req-slow"]
+
+
+def test_the_page_takes_a_time_without_a_zone_as_utc_and_a_span_up_to_now(slow: None, vera_client: Client) -> None:
+    for query in (f"since={at(900)[:-1]}&until={at(300)[:-1]}", "last=900&key=batch"):
+        assert "req-slow" in vera_client.get(f"/requests/?{query}").content.decode()
+    assert "req-slow" not in vera_client.get("/requests/?last=300").content.decode()
+
+
+def test_a_request_slower_than_its_slo_is_marked(slow: None, vera_client: Client) -> None:
+    listed = vera_client.get("/requests/?key=batch").content.decode()
+    assert 'title="Slower than the SLO of 1 s">▲ 1.2 s' in listed
+    assert "above the SLO of 1 s" in vera_client.get("/requests/req-slow/").content.decode()
+    assert "▲" not in vera_client.get("/requests/req-warm/").content.decode()
 
 
 def test_a_receipt_is_described_in_words(written: FakeFleet) -> None:
@@ -194,6 +254,45 @@ def test_a_request_stands_beside_the_typical_one_of_its_class_on_one_scale(writt
     assert explain.waterfall(receipt_of(refused), others).typical == []  # it has other phases
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"queue_ms": 2_003.0, "ttft_ms": 2_405.0, "e2e_ms": 4_950.0},
+            "It took 4.95 s, 1.7 times the median of 20 recent warm requests (2.95 s); the difference is waiting in "
+            "the router's queue: 2 s instead of 3 ms.",
+        ),
+        (
+            {"ttft_ms": 2_405.0, "e2e_ms": 4_950.0, "new_tokens": 20_000},
+            "It took 4.95 s, 1.7 times the median of 20 recent warm requests (2.95 s); the difference is waiting for "
+            "the first token: 2.4 s for 20,000 new tokens instead of 402 ms for 4,153.",
+        ),
+        (
+            {"ttft_ms": 2_405.0, "output_tokens": 1},
+            "It took 2.95 s, about the median of 20 recent warm requests (2.95 s), but spent longer waiting for the "
+            "first token: 2.4 s for 4,153 new tokens instead of 402 ms for 4,153.",
+        ),
+        (
+            {"e2e_ms": 3_000.0},
+            "It took 3 s, about the median of 20 recent warm requests (2.95 s); 2.6 s (86 %) went into decoding.",
+        ),
+        (
+            {"e2e_ms": 1_000.0},
+            "It took 1 s, less than the median of 20 recent warm requests (2.95 s); 595 ms (60 %) went into decoding.",
+        ),
+        ({"ttft_ms": None, "first_byte_ms": None}, "It took 2.95 s; 2.95 s (100 %) went into waiting for the engine."),
+        (
+            {"instance": None, "outcome": "refused", "e2e_ms": 5_000.0},
+            "It ended after 5 s; 5 s (100 %) went into waiting in the router's queue.",
+        ),
+        ({"e2e_ms": None}, ""),
+    ],
+)
+def test_one_sentence_says_where_the_time_went(written: FakeFleet, changes: dict[str, Any], said: str) -> None:
+    others = [receipt_of(written.receipt(f"req-{i}", NOW)) for i in range(explain.FEW)]
+    assert explain.waterfall(receipt_of(written.receipt("req-1", NOW, **changes)), others).sentence == said
+
+
 def test_an_instance_that_was_not_scored_was_passed_over(written: FakeFleet) -> None:
     made = {"id": ["demo-0", "demo-1", "demo-2"], "cached": 0, "score": [1.0, None, 4.0]}
     why = "demo-1 is left: 90,000 tokens of work there, 100 on the least loaded"
@@ -280,12 +379,16 @@ def test_the_api_gives_all_that_a_router_wrote(ci: ApiCaller, live_redis: redis.
         **fleet.receipt("req-1", NOW),
         "inputs": one["inputs"],
         "candidates": one["candidates"],
+        "time": one["time"],
     }
+    assert one["time"]["sentence"] == "It took 2.95 s; 2.54 s (86 %) went into decoding."
     assert (one["inputs"]["bound_to"], one["candidates"][1]["running"]) == ("demo-1", 3)
     assert ci.get("/receipts").json()["receipts"] == [fleet.receipt("req-1", NOW)]
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=501", "class=huge", "outcome=lost"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=501", "class=huge", "outcome=lost", "sort=slow", "since=today", "ttft_over_ms=-1"]
+)
 def test_the_api_refuses_what_is_out_of_range(ci: ApiCaller, live_redis: redis.Redis, query: str) -> None:
     assert ci.get(f"/receipts?{query}").status_code == 422
 

@@ -9,7 +9,7 @@ from django.test import Client
 from controlplane.fleet_ops.indexes import indexes_of
 from controlplane.fleet_ops.rows import instance_rows
 from controlplane.policies.metrics import _sent
-from controlplane.receipts.reader import ReceiptFilters
+from controlplane.receipts.query import ReceiptQuery
 from fleet.models import Instance, Pool, State
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.router_status import IndexStatus, RouterStatus
@@ -91,4 +91,4 @@ def test_the_load_that_a_policy_is_compared_with_is_that_of_a_rank() -> None:
     ("wanted", "found"), [("chat-0", True), ("chat-0#2", True), ("chat-0#1", False), ("chat", False)]
 )
 def test_receipts_are_found_by_the_instance_and_by_the_rank(wanted: str, found: bool) -> None:
-    assert ReceiptFilters(instance=wanted).match(receipt_of({"instance": "chat-0#2"})) is found
+    assert ReceiptQuery(instance=wanted).matcher()(receipt_of({"instance": "chat-0#2"})) is found

@@ -31,12 +31,37 @@ def test_filters_go_into_the_url_and_new_requests_wait_to_be_shown(running: Runn
     assert opened.faults == []
 
 
+def test_the_slowest_requests_are_found_and_say_where_their_time_went(running: RunningFleet, open_page: Any) -> None:
+    now = time.time()
+    for i in range(20):
+        running.fleet.write_receipt(f"req-{i}", now - 30 + i)
+    running.fleet.write_receipt("req-slow", now - 40, ended=now, queue_ms=2_003.0, ttft_ms=2_405.0, e2e_ms=4_950.0)
+    opened = open_page()
+    page = opened.goto("/requests/")
+    first = page.locator(".receipts tbody tr").first
+    page.click(".receipts th button:has-text('E2E')")
+    expect(first).to_contain_text("req-slow")
+    expect(page.locator("th[aria-sort='descending']")).to_have_text("E2E")
+    page.click("text=Latency and time")
+    page.fill("#f-ttft_over_ms", "1000")
+    page.press("#f-ttft_over_ms", "Tab")
+    expect(page.locator(".receipts tbody tr")).to_have_count(1)
+    expect(page).to_have_url(re.compile(r"sort=e2e.*ttft_over_ms=1000"))
+    page.fill("#f-since", "2026-01-01T00:00:00")
+    page.press("#f-since", "Tab")
+    expect(page).to_have_url(re.compile(r"since=20\d\d-\d\d-\d\dT\d\d%3A\d\d%3A\d\dZ"))
+    page.click("text=req-slow")
+    expect(page.get_by_text("the difference is waiting in the router's queue: 2 s instead of 3 ms")).to_be_visible()
+    expect(page.locator(".phases")).to_have_count(2)
+    assert opened.faults == []
+
+
 def test_a_receipt_is_explained_from_the_list(running: RunningFleet, open_page: Any) -> None:
     running.fleet.write_receipt("req-1", time.time())
     opened = open_page()
     page = opened.goto("/requests/")
     page.click("text=req-1")
-    expect(page.locator("h2").first).to_have_text("Why demo-1")
+    expect(page.locator("#why")).to_have_text("Why demo-1")
     expect(page.locator(".phase--prefill")).to_have_count(2)
     assert opened.faults == []
 
