@@ -59,6 +59,11 @@ class View:
         return [prompt - cached for cached in self.cached]
 
     @kept
+    def new_at_pace(self) -> list[float]:
+        """n_i/pace_i"""
+        return self.at_pace(self.new)
+
+    @kept
     def ongoing(self) -> list[float]:
         """PP_i + request_tokens · R_i: prefill still to be computed, and each request as if it were so many tokens."""
         return self.instances.column(ongoing, self.policy["load.request_tokens"])
@@ -92,7 +97,7 @@ class View:
         if position is None:
             return self
         rest = self.of(self.instances.without(position))
-        for name in ("cached", "new", "ongoing", "work"):  # keep the columns that are already computed
+        for name in ("cached", "new", "new_at_pace", "ongoing", "work"):  # keep the columns that are already computed
             if name in self.__dict__:
                 rest.__dict__[name] = dropped(self.__dict__[name], position)
         return rest

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import Struct, convert
 
 from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.redis import codec, redis_keys
@@ -241,10 +242,18 @@ async def test_routers_tell_each_other_on_which_rank_a_prompt_is(world: Callable
     assert (index.chunks("demo-0#0"), index.chunks("demo-0")) == (0, 0)
 
 
+class OlderPrompt(Struct, frozen=True, array_like=True):
+    pool: str
+    instance: str
+    epoch: int
+    session: str | None
+    hashes: bytes
+
+
 def test_an_older_router_reads_what_a_newer_one_tells() -> None:
     """It knows the fields before the rank, and the load of whole instances."""
     sent = json.loads(codec.encode(SentPrompts(sent=(SentPrompt("demo", "demo-0", 1, None, b"", "3"),))))
-    assert sent["sent"][0][:3] == ["demo", "demo-0", 1]
+    assert convert(sent["sent"][0], OlderPrompt) == OlderPrompt("demo", "demo-0", 1, None, b"")
     before = stored({"sent": [["demo", "demo-0", 1, None, ""]]})
     assert codec.read(SentPrompts, before).sent[0].rank == ""
 

@@ -68,7 +68,7 @@ def _not_overloaded(view: View, reasons: tuple[str, ...]) -> tuple[View, tuple[s
 
 def best_by_cache(view: View) -> InstanceState:
     """Least n_i/pace_i, of equals the one with the least work."""
-    return view.instances[least(view, view.at_pace(view.new), lambda: view.work)]
+    return view.instances[least(view, view.new_at_pace, lambda: view.work)]
 
 
 def cache_or_load(view: View, home: InstanceState, request_class: RequestClass, reasons: tuple[str, ...]) -> Pick:
@@ -79,7 +79,7 @@ def cache_or_load(view: View, home: InstanceState, request_class: RequestClass, 
         why = f"{home.id} holds most of the prompt and is passed over: {busy}"
     else:
         chosen = f"best by cache: {cached:,} tokens cached"
-        return Pick(home, request_class, "cache", (*reasons, chosen), view.instances, view.at_pace(view.new))
+        return Pick(home, request_class, "cache", (*reasons, chosen), view.instances, view.new_at_pace)
     view = serving(view)
     position = least(view, view.work)
     least_work = f"least work: {view.work[position]:,.0f} tokens"
