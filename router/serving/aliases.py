@@ -48,9 +48,9 @@ Draw = Callable[[str, list[Target]], tuple[Target, str]]
 def drawing(session: str | None, request_id: str, known: Known) -> Draw:
     def draw(name: str, split: list[Target]) -> tuple[Target, str]:
         if session is None:
-            told = [known(target) for target in split]
-            if any(told):
-                return split[told.index(max(told))], "continues a conversation there"
+            tokens = [known(target) for target in split]
+            if any(tokens):
+                return split[tokens.index(max(tokens))], "continues a conversation there"
         target = by_weight(hashed(name, session or request_id), split)
         total = sum(one.weight for one in split)
         return target, f"{target.weight} of {total} by its {'id' if session is None else 'session'}"

@@ -87,7 +87,9 @@ def test_a_wrong_value_is_marked_at_its_field_and_kept(open_page, policy):
 def test_the_distribution_of_requests_comes_first_and_nothing_lies_over_it(web, open_page, policy):
     fleet = FakeFleet(web.redis)
     for number in range(40):
-        fleet.write_receipt(f"first-{number}", time.time())
+        fleet.write_receipt(f"first-{number}", time.time(), pool=policy)
+    made = f"Pool.objects.create(name='{policy}', model='m', kind='sim', policy='{policy}', replicas=1)"
+    web.manage("shell", "--verbosity", "0", "-c", f"from fleet.models import Pool; {made}")
     page = editor(open_page, policy, width=1440, height=900)
     assert page.locator(".draft-section h2").first.inner_text() == "Request classes"
     picture = page.locator("#class-shares [data-plots]").bounding_box()
