@@ -7,8 +7,9 @@ from django.contrib.auth import get_user_model
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-Role = Literal["viewer", "operator", "admin"]
-ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
+from controlplane.process.roles import ROLES as ROLES
+from controlplane.process.roles import Role as Role
+
 ROLE_SUMMARY: dict[str, str] = {
     "viewer": "sees everything, changes nothing",
     "operator": "also edits and publishes policies, applies fleets and starts experiments",

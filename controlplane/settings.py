@@ -4,7 +4,7 @@ import secrets
 from pathlib import Path
 from urllib.parse import quote
 
-from controlplane.process import env, logs, private_files
+from controlplane.process import env, logs, oidc_settings, private_files
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.text("WEIR_DATA_DIR", str(BASE_DIR / "var"))).resolve()
@@ -144,6 +144,8 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+OIDC = oidc_settings.read()  # sign-in with the company's identity; None: passwords only
+LOCAL_SIGN_IN = env.flag("WEIR_LOCAL_SIGN_IN", True)
 SESSION_ENGINE = "controlplane.accounts.sessions"
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/live"

@@ -1,4 +1,4 @@
-"""API tokens. Users, groups and sessions are Django's own."""
+"""API tokens, identities of a provider, and links to sign in once. Users, groups and sessions are Django's own."""
 
 import hashlib
 import secrets
@@ -63,3 +63,47 @@ class ApiToken(Revocable, models.Model):
             user=user, name=name, prefix=prefix, sha256=digest(token), scopes=sorted(set(scopes)), expires_at=expires_at
         )
         return row, token
+
+
+class OidcIdentity(models.Model):
+    """An account at the identity provider, and the user that it signs in. Never found by name or e-mail address."""
+
+    issuer = models.CharField(max_length=255)
+    subject = models.CharField(max_length=255)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="oidc_identities")
+    created_at = models.DateTimeField(default=timezone.now)
+    signed_in_at = models.DateTimeField(default=timezone.now)
+    role_unknown_since = models.DateTimeField(null=True, blank=True)  # the provider has not told the role since then
+
+    class Meta:
+        # each sign-in looks for the pair
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="one_user_per_identity")]
+
+    def __str__(self) -> str:
+        return f"{self.subject} of {self.issuer}"
+
+
+class OidcSession(models.Model):
+    """A session that began at the provider, which may end it (back-channel logout)."""
+
+    identity = models.ForeignKey(OidcIdentity, on_delete=models.CASCADE, related_name="sessions")
+    session_key = models.CharField(max_length=40, unique=True)  # hashed, as in Django's table
+    sid = models.CharField(max_length=255, blank=True)  # of the provider's session
+
+    class Meta:
+        indexes = [models.Index(fields=["sid"])]  # a logout token names one
+
+    def __str__(self) -> str:
+        return f"session of {self.identity}"
+
+
+class SignInLink(models.Model):
+    """A link that signs a user in once, made on the host (`manage.py sign_in_link`)."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    sha256 = models.CharField(max_length=64, unique=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"link for {self.user}"

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import structlog
@@ -16,9 +16,10 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError, transaction
 from django.db.models import Q, QuerySet
+from django.urls import reverse
 from django.utils import timezone
 
-from controlplane.accounts.models import ApiToken, digest
+from controlplane.accounts.models import ApiToken, OidcIdentity, SignInLink, digest
 from controlplane.audit import services as audit
 from controlplane.audit.services import SYSTEM, Actor
 from controlplane.permissions import ROLES, SCOPES
@@ -26,11 +27,20 @@ from controlplane.process import env
 
 log = structlog.get_logger(__name__)
 ADMIN = "admin"
+LINK_FOR = timedelta(minutes=5)
 LOCAL_TOKEN = "local scripts"  # noqa: S105  (a name)
 
 
-class LastAdmin(Exception):
+class NotChanged(Exception):
+    """The account stays as it was; the message says why and what can be done."""
+
+
+class LastAdmin(NotChanged):
     """The change would leave no administrator."""
+
+
+class FromProvider(NotChanged):
+    """The identity provider says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +123,7 @@ def _keeping_an_admin(user: User) -> Iterator[None]:
         had = _admins().exists()
         yield
         if had and not _admins().exists():
-            raise LastAdmin(f"{user.username} is the last administrator")
+            raise LastAdmin(f"{user.username} is the last administrator. Make another user administrator first")
 
 
 def _admins() -> QuerySet[User]:
@@ -121,14 +131,18 @@ def _admins() -> QuerySet[User]:
 
 
 def set_role(user: User, role: str, actor: Actor) -> None:
+    if OidcIdentity.objects.filter(user=user).exists():
+        raise FromProvider(f"the role of {user.username} comes from the identity provider at each sign-in")
     with _keeping_an_admin(user):
-        _set_role(user, role, actor)
+        give_role(user, role, actor)
 
 
-def _set_role(user: User, role: str, actor: Actor) -> None:
+def give_role(user: User, role: str, actor: Actor) -> None:
+    """Set the role, empty for none, whoever is left as an administrator: what the identity provider says holds."""
     before = sorted(set(user.groups.values_list("name", flat=True)) & set(ROLES))
     user.groups.remove(*Group.objects.filter(name__in=ROLES))
-    user.groups.add(Group.objects.get(name=role))
+    if role:
+        user.groups.add(Group.objects.get(name=role))
     audit.record(actor, "user.set_role", f"user {user.username}", "", {"role": ", ".join(before)}, {"role": role})
 
 
@@ -144,6 +158,8 @@ def set_active(user: User, active: bool, actor: Actor) -> None:
 @transaction.atomic
 def reset_password(user: User, actor: Actor) -> str:
     """Set a random password and return it, to be shown once. The user's sessions and API tokens end."""
+    if OidcIdentity.objects.filter(user=user).exists() and not user.has_usable_password():
+        raise FromProvider(f"{user.username} signs in with the identity provider and has no password here")
     password = secrets.token_urlsafe(12)
     user.set_password(password)
     user.save(update_fields=["password"])
@@ -191,3 +207,29 @@ def revoke_token(row: ApiToken, actor: Actor) -> bool:
         return False
     audit.record(actor, "token.revoke", f"token {row.name} ({row.user.username})")
     return True
+
+
+# Links to sign in once
+
+
+@transaction.atomic
+def make_sign_in_link(username: str, actor: Actor) -> str:
+    """The path of a page that signs the user in once, for 5 minutes. User.DoesNotExist: no active user has the name."""
+    user = get_user_model().objects.get(username=username, is_active=True)
+    token = secrets.token_urlsafe(32)
+    SignInLink.objects.create(user=user, sha256=digest(token), expires_at=timezone.now() + LINK_FOR)
+    audit.record(actor, "user.sign_in_link", f"user {username}")
+    return reverse("sign-in-link", args=[token])
+
+
+@transaction.atomic
+def user_of_link(token: str, *, use: bool) -> User | None:
+    """The user that a link signs in; None when it has expired or was used. `use` uses it up: once, of two at once."""
+    now = timezone.now()
+    rows = SignInLink.objects.filter(sha256=digest(token), used_at=None, expires_at__gt=now, user__is_active=True)
+    link = rows.select_related("user").first()
+    if link is None or (use and not rows.update(used_at=now)):
+        return None
+    if use:
+        audit.record(Actor("user", link.user.username), "user.sign_in", f"user {link.user.username}", "by a link")
+    return link.user

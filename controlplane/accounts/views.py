@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate, get_user_model, login, logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
@@ -9,7 +10,6 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
@@ -17,11 +17,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 from controlplane.accounts import services, throttle
 from controlplane.accounts.decorators import admin_required
 from controlplane.accounts.forms import PasswordForm, TokenForm, UserForm
-from controlplane.accounts.models import ApiToken
+from controlplane.accounts.models import ApiToken, OidcIdentity
+from controlplane.accounts.oidc import views as oidc
+from controlplane.accounts.sign_in_page import page_after_sign_in, sign_in_page
 from controlplane.audit.services import actor_of
 from controlplane.permissions import ROLE_SUMMARY, ROLES, can_administer, role_of, scopes_of
-
-HOME = "/live"
 
 
 @login_not_required
@@ -29,44 +29,51 @@ HOME = "/live"
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
-    target = _target(request)
+    target = page_after_sign_in(request)
     if request.user.is_authenticated:
         return redirect(target)
-    if request.method == "GET":
-        return render(request, "accounts/login.html", {"next": target, "username": ""})
-    return _attempt(request, target)
+    return sign_in_page(request, target) if request.method == "GET" else _attempt(request, target)
 
 
 def _attempt(request: HttpRequest, target: str) -> HttpResponse:
+    if not settings.LOCAL_SIGN_IN:
+        return sign_in_page(request, target, status=403)
     username, address = request.POST.get("username", "")[:150], request.META.get("REMOTE_ADDR", "")
-    context = {"next": target, "username": username}
     wait = throttle.attempt(username, address)
     if wait:
-        minutes = -(-wait // 60)
-        response = render(request, "accounts/login.html", {**context, "wait_minutes": minutes}, status=429)
+        response = sign_in_page(request, target, status=429, username=username, wait_minutes=-(-wait // 60))
         response.headers["Retry-After"] = str(wait)
         return response
     user = authenticate(request, username=username, password=request.POST.get("password", ""))
     if user is None:
         services.record_failed_sign_in(username, address)
-        return render(request, "accounts/login.html", {**context, "wrong": True}, status=422)
+        return sign_in_page(request, target, status=422, username=username, wrong=True)
     throttle.succeeded(username, address)
     login(request, user)
     return redirect(target)
 
 
-def _target(request: HttpRequest) -> str:
-    """The page to open after sign-in, if it is on this host."""
-    wanted = request.POST.get("next") or request.GET.get("next") or HOME
-    safe = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
-    return wanted if safe else HOME
-
-
 @login_not_required
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
+    """Here first; then at the identity provider, where the session began there."""
+    url = oidc.sign_out_url(request)
     logout(request)
-    return redirect("/login")
+    return oidc.leaving(request, url) if url else redirect("login")
+
+
+@login_not_required
+@never_cache
+@require_http_methods(["GET", "POST"])
+def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
+    """A link from the host, for once. The button uses it up: programs that look at links before people do, do not."""
+    user = services.user_of_link(token, use=request.method == "POST")
+    if user is None:
+        return render(request, "accounts/sign_in_link.html", {"spent": True}, status=404)
+    if request.method == "GET":
+        return render(request, "accounts/sign_in_link.html", {"person": user})
+    login(request, user, backend=oidc.BACKEND)
+    return redirect(settings.LOGIN_REDIRECT_URL)
 
 
 @never_cache
@@ -83,9 +90,17 @@ def password(request: HttpRequest) -> HttpResponse:
         services.change_password(user, form.cleaned_data["new"], actor_of(request))
         update_session_auth_hash(request, user)
         messages.success(request, "Password changed. Your other sessions are signed out.")
-        return redirect(HOME)
-    context = {"form": form, "wait_minutes": -(-wait // 60)}
+        return redirect(settings.LOGIN_REDIRECT_URL)
+    context = {"form": form, "wait_minutes": -(-wait // 60), **_identity(user)}
     return render(request, "accounts/own_password.html", context, status=429 if wait else 422 if form.errors else 200)
+
+
+def _identity(user: User) -> dict[str, object]:
+    """What the page of the own account says of the identity provider."""
+    identity = OidcIdentity.objects.filter(user=user).first()
+    may_link = settings.OIDC is not None and identity is None and user.username != services.ADMIN
+    provider = settings.OIDC.name if settings.OIDC else ""
+    return {"identity": identity, "may_link": may_link, "provider": provider, "local": user.has_usable_password()}
 
 
 # Tokens
@@ -143,8 +158,12 @@ def users(request: HttpRequest) -> HttpResponse:
         messages.success(request, f"User {data['username']} created with the role {data['role']}.")
         return redirect("users")
     people = [
-        {"user": user, "role": role_of(user) or next(iter(user.groups.values_list("name", flat=True)), "")}
-        for user in get_user_model().objects.order_by("username").prefetch_related("groups")
+        {
+            "user": user,
+            "role": role_of(user) or next(iter(user.groups.values_list("name", flat=True)), ""),
+            "identity": next(iter(user.oidc_identities.all()), None),
+        }
+        for user in get_user_model().objects.order_by("username").prefetch_related("groups", "oidc_identities")
     ]
     context = {"form": form, "people": people, "roles": ROLES, "summaries": ROLE_SUMMARY}
     return render(request, "accounts/users.html", context, status=422 if form.errors else 200)
@@ -169,6 +188,6 @@ def change_user(request: HttpRequest, pk: int) -> HttpResponse:
             response = render(request, "accounts/password.html", {"person": user, "password": password})
             response.headers["Cache-Control"] = "no-store"
             return response
-    except services.LastAdmin as error:
-        messages.error(request, f"Not changed: {error}. Make another user administrator first.")
+    except services.NotChanged as error:
+        messages.error(request, f"Not changed: {error}.")
     return redirect(reverse("users"))

@@ -11,6 +11,7 @@ from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
 from controlplane.accounts.models import TOKEN_MARK, ApiToken, digest
+from controlplane.accounts.oidc.identities import tokens_stopped
 from controlplane.api.problems import ApiProblem
 from controlplane.permissions import ROLE_SCOPES, Principal, role_of, scopes_of, who_can
 
@@ -35,7 +36,7 @@ def principal_by_token(header: str) -> Principal | None:
     if scheme.lower() != "bearer" or not token.startswith(f"{TOKEN_MARK}_"):
         return None
     row = ApiToken.objects.select_related("user").filter(sha256=digest(token.strip())).first()
-    if row is None or not row.is_usable(timezone.now()) or not row.user.is_active:
+    if row is None or not row.is_usable(timezone.now()) or not row.user.is_active or tokens_stopped(row.user_id):
         return None
     _touch(row)
     allowed = ROLE_SCOPES.get(role_of(row.user), frozenset())

@@ -24,6 +24,13 @@ def text(name: str, default: str = "") -> str:
     return os.environ.get(name) or default  # empty counts as not set
 
 
+def needed(name: str, why: str) -> str:
+    value = text(name)
+    if not value:
+        raise BadSetting(f"{name}: not set; {why}")
+    return value
+
+
 def flag(name: str, default: bool = False) -> bool:
     value = text(name).lower()
     if not value:

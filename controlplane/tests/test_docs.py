@@ -14,7 +14,7 @@ from router.tests.contract import every_kind
 CODE = Path(__file__).resolve().parents[2]
 OWN = ("controlplane", "fleet", "router")
 READS = re.compile(
-    r"""\benv\.(?:text|flag|words|pairs|choice|span|networks|database|allowed|folders|seconds)\(\s*"([A-Z_]+)"|environ(?:\.get\(|\[)\s*"([A-Z_]+)\""""
+    r"""\benv\.(?:text|flag|words|pairs|choice|span|networks|database|allowed|folders|seconds|needed)\(\s*"([A-Z_]+)"|environ(?:\.get\(|\[)\s*"([A-Z_]+)\""""
     r'|"(WEIR_ROUTER_[A-Z_]+)"'
 )
 PAGES = ["README.md", "CONTRIBUTING.md", "bench/README.md"]
@@ -123,7 +123,7 @@ def test_anchors_in_documents_are_headings(path):
 
 
 def test_every_document_is_in_the_index():
-    listed = set(re.findall(r"\]\((\w+\.md)\)", read("docs/README.md"))) | {"README.md"}
+    listed = set(re.findall(r"\]\(([\w-]+\.md)\)", read("docs/README.md"))) | {"README.md"}
     assert {path.name for path in (CODE / "docs").glob("*.md")} == listed
 
 

@@ -1,0 +1,51 @@
+"""Why a sign-in with the provider failed.
+
+ProviderError
+├── ProviderAway   it did not answer, or answered with a fault of its own: try again
+└── Refused        what it sent, or the person, is not accepted; `code` stands in the audit log
+"""
+
+
+class ProviderError(Exception):
+    pass
+
+
+class ProviderAway(ProviderError):
+    pass
+
+
+class Refused(ProviderError):
+    """`code` is one of REASONS."""
+
+    def __init__(self, code: str, detail: str = "") -> None:
+        self.code, self.detail = code, detail
+        super().__init__(f"{code}: {detail}" if detail else code)
+
+    @property
+    def sentence(self) -> str:
+        return REASONS[self.code]
+
+
+# Code: the sentence that the person reads.
+REASONS = {
+    "not_started_here": "This sign-in was not started in this browser, or more than 10 minutes ago. Start again.",
+    "provider_refused": "The identity provider did not sign you in.",
+    "code_refused": "The identity provider did not accept the answer that it had sent. Start again.",
+    "token_malformed": "The identity provider sent a token that cannot be read.",
+    "algorithm": "The identity provider's token is signed in a way that is not accepted.",
+    "unknown_key": "The identity provider's token is signed with a key that it does not publish.",
+    "signature": "The signature of the identity provider's token is wrong.",
+    "issuer": "The token was issued by another identity provider.",
+    "audience": "The token was issued for another application.",
+    "authorized_party": "The token was issued to another application.",
+    "expired": "The token has expired. Check the clocks of Weir's host and of the identity provider.",
+    "issued_later": "The token was issued in the future. Check the clocks of Weir's host and of the identity provider.",
+    "nonce": "The token belongs to another sign-in. Start again.",
+    "subject": "The identity provider does not say which account it is.",
+    "not_a_logout": "The token is not a logout token.",
+    "no_role": "Your account has no role in Weir. An administrator of your identity provider can give you one.",
+    "role_unknown": "The identity provider does not tell your role in Weir, and you have not signed in before.",
+    "deactivated": "Your account is deactivated in Weir. An administrator of Weir can activate it.",
+    "already_linked": "This identity belongs to another user of Weir.",
+    "stays_local": "The user admin keeps its password: it is the way in without the identity provider.",
+}
