@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, TypedDict
 
-from controlplane.dashboard import history, page
+from controlplane.dashboard import history
 from controlplane.dashboard.frame.slo import LOW_N
 from controlplane.dashboard.frame.types import Frame, HistoryRow, ShownEvent
 
@@ -54,7 +54,9 @@ def series(frame: Frame, shown: Chosen, rows: Sequence[HistoryRow], now: float, 
         "load": {key: [point[i] for point in loads] for i, key in enumerate(LoadPoint._fields)},
         "ttft": _ttft(kept, shown.pool),
         "kv_limit": pool["kv_limit"] if pool else None,
-        "events": [event for event in frame["events"] if page.concerns(event, shown.pool)],
+        "events": [
+            event for event in frame["events"] if not event["pools"] or not shown.pool or shown.pool in event["pools"]
+        ],
     }
 
 

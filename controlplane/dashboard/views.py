@@ -1,4 +1,4 @@
-"""Live and the wall: first paint from the newest frame; the socket delivers the following ones."""
+"""Live and the wall: the newest frame comes in the page, the following ones by the socket; static/js draws them all."""
 
 import time
 from typing import TypedDict
@@ -18,6 +18,7 @@ from controlplane.dashboard.step import current, rows
 from controlplane.permissions import can_operate
 from fleet import selectors
 from fleet.redis import connect
+from router.policy.types import CLASSES
 
 log = structlog.get_logger(__name__)
 RANGES = ((300, "5 min"), (900, "15 min"), (3600, "1 h"), (21_600, "6 h"))
@@ -84,18 +85,19 @@ def wall(request: HttpRequest) -> HttpResponse:
 
 def _panels(request: HttpRequest, snapshot: Snapshot, **settings: object) -> dict[str, object]:
     """`settings`: of the page, for static/js."""
-    frame, asked = snapshot["frame"], asked_slo(request)
-    pool = asked_pool(request, frame)
+    frame = snapshot["frame"]
     return {
         "snapshot": snapshot,
         "settings": {
             **settings,
-            "pool": pool,
-            "asked": asked,
+            "pool": asked_pool(request, frame),
+            "asked": asked_slo(request),
             "mayRollBack": can_operate(request.user),
             **page.CONSTANTS,
         },
-        **page.panels(frame, pool, page.slo(frame, pool, asked))._asdict(),
+        "frame": frame,
+        "classes": CLASSES,
+        "latencies": LATENCIES,
     }
 
 

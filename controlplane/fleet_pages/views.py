@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
@@ -62,7 +63,14 @@ def render_part(request: HttpRequest, page: str, **context: object) -> HttpRespo
 
 def charts(request: HttpRequest, of: str, name: str) -> dict[str, object]:
     """What static/js/fleet_series.js draws of an instance, a pool or a node."""
-    return {"of": of, "name": name, "seconds": asked_range(request), "ranges": ranges(request), "titles": CHARTS}
+    return {
+        "of": of,
+        "name": name,
+        "href": reverse("load-series"),
+        "seconds": asked_range(request),
+        "ranges": ranges(request),
+        "titles": CHARTS,
+    }
 
 
 @require_GET

@@ -1,4 +1,4 @@
-// The charts on the page of an instance, a pool or a node: asked for again and again, drawn as those of Live.
+// The charts on the page of an instance, a pool, a node or an API key: asked for again and again, drawn as those of Live.
 import { UNKNOWN, ms, significant } from "./format.js";
 import { Chart } from "./live_chart.js";
 
@@ -15,6 +15,8 @@ const QUANTITIES = {
   running: drawn([line("running", "running")], significant),
   waiting: drawn([line("waiting", "waiting")], significant),
   hits: drawn([line("hits", "hits")], percent, 100),
+  requests: drawn([line("served", "served"), line("refused", "refused", 1, [7, 5]), line("failed", "failed", 3, [2, 3])], significant),
+  tokens: drawn([line("prompt", "prompt"), line("output", "output", 1, [7, 5])], significant),
   ttft: drawn([line("warm", "warm"), line("medium", "medium", 2, [7, 5]), line("heavy", "heavy", 1, [2, 3])], ms),
 };
 const charts = [...root.querySelectorAll("[data-chart]")].map((figure) => ({
@@ -25,10 +27,12 @@ let waits = 0;
 
 const percents = (shares) => shares.map((share) => (share == null ? null : share * 100));
 
-function draw({ at, until, load, ttft, kv_limit, events }) {
-  const columns = { ...load, ...ttft, ...Object.fromEntries(["kv", "kv_highest", "hits"].map((key) => [key, percents(load[key])])) };
+function draw({ at, until, load, ttft, kv_limit, limits, events }) {
+  const shares = ["kv", "kv_highest", "hits"].filter((key) => key in load);
+  const columns = { ...load, ...ttft, ...Object.fromEntries(shares.map((key) => [key, percents(load[key])])) };
+  const drawnLimits = limits ?? { kv: kv_limit == null ? null : kv_limit * 100 };
   for (const { figure, chart } of charts) {
-    chart.update(at, columns, events, until - seconds, until, chart.key === "kv" && kv_limit != null ? kv_limit * 100 : undefined);
+    chart.update(at, columns, events ?? [], until - seconds, until, drawnLimits[chart.key] ?? undefined);
     const lines = chart.timeline.lines();
     figure.querySelector('[data-part="latest"]').textContent = lines.length === 1 ? chart.timeline.quantity.write(lines[0].values.at(-1)) : "";
   }

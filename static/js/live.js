@@ -1,4 +1,4 @@
-// The Live page: the first frame is in the page, the others come from the socket; the page waits for neither.
+// The Live page: the first frame is in the page, the others come from the socket; all of them are drawn here.
 import { Chart } from "./live_chart.js";
 import { Feed } from "./feed.js";
 import { Flow } from "./flow.js";
@@ -9,7 +9,7 @@ import { aged, failuresFirst, filterRows, instanceRows, poolOfClasses, slosOf } 
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classPanel, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown } from "./live_panels.js";
 import { settings } from "./live_settings.js";
-import { Tiles } from "./live_tiles.js";
+import { SHOWN, Tiles } from "./live_tiles.js";
 import { View } from "./live_view.js";
 import { customRange } from "./live_custom.js";
 import { Series } from "./series.js";
@@ -86,13 +86,13 @@ function render() {
   byId("no-frame")?.remove();
   byId("no-redis")?.remove();
   byId("no-tiles").hidden = all.length > 0;
-  text(byId("tile-note"), shown.length > settings.tilesShown ? `showing ${settings.tilesShown} of ${shown.length}` : counted(shown.length, "instance"));
+  text(byId("tile-note"), shown.length > SHOWN ? `showing ${SHOWN} of ${shown.length}` : counted(shown.length, "instance"));
   tiles.update(failuresFirst(shown));
   counts(all);
   policies(frame, settings.pool);
   const pool = poolOfClasses(frame, settings.pool);
   const windows = frame.classes[pool] ?? {};
-  totals(all, windows);
+  totals(frame);
   attention(frame);
   events(frame);
   const means = frame.policies[pool]?.means ?? {};

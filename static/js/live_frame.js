@@ -1,5 +1,8 @@
 // Reads a frame for the Live page and the wall; `pool` is the selected one, or empty for all.
 import { BROKEN } from "./heat_data.js";
+import { settings } from "./live_settings.js";
+
+export const ALL_POOLS = "*"; // the key of sums over all pools
 
 export function instanceRows(frame, pool) {
   const columns = frame.instances;
@@ -11,7 +14,7 @@ export function instanceRows(frame, pool) {
 export function poolOfClasses(frame, pool) {
   if (pool) return pool;
   const names = Object.keys(frame.pools);
-  return names.length === 1 ? names[0] : "*";
+  return names.length === 1 ? names[0] : ALL_POOLS;
 }
 
 // What failed comes first, everything else stays in its order.
@@ -41,11 +44,20 @@ export function filterRows(rows, filter, links) {
   return rows.filter((row) => named.has(row.id) || !shown.has(row.id));
 }
 
-// As controlplane/dashboard/page.py has it: by class and metric, in ms; of all pools, what those with an SLO agree on.
+// SLOs by class and metric, in ms; of all pools the limits on which those with an SLO agree. `asked`: by the address.
 export function slosOf(frame, pool, asked) {
   const shown = Object.entries(frame.pools).filter(([name]) => !pool || name === pool).map(([, known]) => known.slo ?? {});
-  return Object.fromEntries(["warm", "medium", "heavy"].map((name) => {
+  return Object.fromEntries(settings.classes.map((name) => {
     const limits = new Set(shown.filter((slo) => name in slo).map((slo) => slo[name]));
     return [name, { ...(limits.size === 1 ? { ttft: [...limits][0] } : {}), ...asked }];
   }));
+}
+
+// On a class, of TTFT p90 against its SLO.
+export function verdict(window, slo) {
+  if (window && !window.n && !window.rate) return "idle";
+  if (slo == null) return "no SLO";
+  const value = window?.ttft?.[1];
+  if (value == null || window.ttft_n < settings.lowN) return "too few requests";
+  return value <= slo ? "SLO met" : "SLO missed";
 }

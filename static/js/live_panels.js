@@ -2,8 +2,13 @@
 import { clock, dateAndClock } from "./times.js";
 import { count, countdown, ms, percent, significant } from "./format.js";
 import { ORDER } from "./heat_data.js";
-import { concerns } from "./live_frame.js";
+import { ALL_POOLS, concerns, verdict } from "./live_frame.js";
 import { settings } from "./live_settings.js";
+
+// Statuses in which an instance is as configured if its record says that. Others: unknown, or still on the way.
+const CERTAIN = new Set(["ready", "saturated", "draining", "drained", "stopped"]);
+// Verdicts on a class, with the status that each is drawn as.
+const VERDICTS = { "no SLO": "unseen", idle: "unseen", "too few requests": "unseen", "SLO met": "ready", "SLO missed": "failed" };
 
 export const byId = (id) => document.getElementById(id);
 
@@ -22,6 +27,7 @@ function timeNode(seconds) {
   const node = element("time", clock(seconds));
   node.dateTime = new Date(seconds * 1000).toISOString();
   node.title = dateAndClock(seconds);
+  node.dataset.format = "clock"; // for localTimes of base.js
   return node;
 }
 
@@ -40,7 +46,7 @@ export function counts(rows) {
     label.append(element("b", count(number), "number"), ` ${word}`);
     return element("li", label);
   }));
-  const certain = (row) => row.matches && settings.certain.includes(row.status);
+  const certain = (row) => row.matches && CERTAIN.has(row.status);
   text(byId("wanted"), `${count(rows.filter(certain).length)} of ${count(rows.length)}`);
 }
 
@@ -122,26 +128,14 @@ export function countDowns() {
   for (const node of document.querySelectorAll(".delivery-line [data-ends-at]")) countDown(node);
 }
 
-const sumOf = (rows, key) => rows.reduce((total, row) => total + (row?.[key] ?? 0), 0);
+const WHOLE = new Set(["running", "waiting"]);
 
-// As `economics` in controlplane/dashboard/page.py.
-function economics(rows) {
-  const [tokens, gpus, dollars] = ["tokens_s", "gpus", "dollars_h"].map((key) => sumOf(rows, key));
-  return tokens && gpus ? { tokens_gpu_s: tokens / gpus, per_million: (dollars / (tokens * 3600)) * 1e6 } : {};
-}
-
-export function totals(rows, windows) {
-  const cost = economics(rows);
+export function totals(frame) {
+  const found = frame.totals?.[settings.pool || ALL_POOLS] ?? {};
   for (const node of document.querySelectorAll("[data-total]")) {
     const key = node.dataset.total;
-    if (node.dataset.cost != null) {
-      text(node, significant(cost[key]));
-      node.closest("p").hidden = cost[key] == null;
-      continue;
-    }
-    const known = (key === "rate" ? Object.values(windows) : rows).map((row) => row?.[key]).filter((value) => value != null);
-    const sum = known.reduce((total, value) => total + value, 0);
-    text(node, known.length ? (["tokens_s", "rate"].includes(key) ? significant(sum) : count(sum)) : "–");
+    text(node, (WHOLE.has(key) ? count : significant)(found[key]));
+    if (node.dataset.cost != null) node.closest("p").hidden = found[key] == null;
   }
 }
 
@@ -173,15 +167,6 @@ export function events(frame, limit = 30) {
   }) : [element("li", "No events yet", "muted")]));
 }
 
-// As controlplane/dashboard/page.py words it.
-function verdict(window, slo) {
-  if (window && !window.n && !window.rate) return "idle";
-  if (slo == null) return "no SLO";
-  const value = window?.ttft?.[1];
-  if (value == null || window.ttft_n < settings.lowN) return "too few requests";
-  return value <= slo ? "SLO met" : "SLO missed";
-}
-
 // What old data said is no verdict any more. The next frame renders it again.
 export function verdictsUnknown(at) {
   const words = `unknown since ${clock(at)}`;
@@ -199,7 +184,7 @@ export function classStrip(panel, window, slo) {
   const part = (name) => panel.querySelector(`[data-part="${name}"]`);
   const word = verdict(window, slo);
   if (part("verdict").textContent !== word) {
-    part("verdict").className = `status status--${settings.verdicts[word]}`;
+    part("verdict").className = `status status--${VERDICTS[word]}`;
     text(part("verdict"), word);
   }
   panel.dataset.verdict = word;

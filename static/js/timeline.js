@@ -130,7 +130,7 @@ export class Timeline {
     return best >= 0 && Math.abs(this.at[best] - this.cursor) <= Math.max(settings.frameOldS, this.step()) ? best : -1;
   }
 
-  step() { return Math.max(1, (this.to - this.from) / 300); }
+  step() { return Math.max(1, (this.to - this.from) / 300, this.at.length > 1 ? this.at[1] - this.at[0] : 0); }
 
   listen() {
     const time = (event) => {

@@ -62,7 +62,7 @@ function render() {
   events(frame, EVENTS);
   const windows = frame.classes[poolOfClasses(frame, settings.pool)] ?? {};
   const slos = slosOf(frame, settings.pool, settings.asked);
-  totals(instanceRows(frame, settings.pool), windows);
+  totals(frame);
   for (const panel of panels) classPanel(panel, windows[panel.name], slos[panel.name]?.ttft);
   healthBanners(frame);
 }

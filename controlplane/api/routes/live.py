@@ -32,6 +32,10 @@ class FrameOut(Schema):
     classes: dict[str, dict[str, Any]] = Field(
         description="pool -> class -> figures over 60 s; ttft and tpot are [p50, p90, p99] in ms"
     )
+    totals: dict[str, dict[str, float | None]] = Field(
+        description="By pool, and of all pools under *: requests/s, running, waiting, output tokens/s, per GPU, and "
+        "dollars per million of them"
+    )
     flow: dict[str, Any] = Field(
         description="pool -> links [class, rule, instance, requests/s] and arcs [prefill, decode, offloads/s, bytes/s]"
     )

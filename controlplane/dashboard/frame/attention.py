@@ -234,7 +234,7 @@ def slo_missed(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def _slo_reason(name: str, window: ClassWindow | None, limit: float) -> str:
-    if window is None or slo.verdict(window, limit) != slo.MISSED:
+    if window is None or not slo.missed(window, limit):
         return f"TTFT p90 of {name} requests was above the SLO of {ms(limit)} less than {slo.HOLD_S:.0f} s ago"
     return f"TTFT p90 of {name} requests {ms(window['ttft'][1])}, SLO {ms(limit)} (n = {window['ttft_n']})"
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 from msgspec import Struct, ValidationError, convert, structs
 
-from controlplane.dashboard.frame import attention, flow, latency, refusals, savings, slo, ticker, tiers
+from controlplane.dashboard.frame import attention, flow, latency, refusals, savings, slo, ticker, tiers, totals
 from controlplane.dashboard.frame.status import ORDER, kv_limit, shown_status
 from controlplane.dashboard.frame.types import (
     Classes,
@@ -83,6 +83,7 @@ def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, 
         "kv_threshold": min((pool["kv_limit"] for pool in summaries.values()), default=kv_limit(None)),
         "instances": columns,
         "classes": classes,
+        "totals": totals.of_pools(pools, columns, classes),
         "slo": slo.misses(now, summaries, classes, previous["slo"] if previous else {}),
         "flow": flow.of_pools(_alive(now, inputs.routers), pools),
         "routers": routers,

@@ -1,4 +1,4 @@
-"""TTFT p90 of a class against its SLO: the verdict of one moment, and whether a miss lasts. Pure."""
+"""Whether TTFT p90 of a class misses its SLO, and whether the miss lasts. Pure."""
 
 from collections.abc import Mapping
 
@@ -7,20 +7,10 @@ from controlplane.dashboard.frame.types import Classes, ClassWindow, PoolSummary
 LOW_N = 20  # minimum number of measurements for a percentile's line
 HOLD_S = 30.0  # a miss of this length is listed; it is unlisted after the SLO was not missed for as long
 
-MISSED = "SLO missed"
-# Each verdict, with the status that it is drawn as.
-VERDICTS = {"no SLO": "unseen", "idle": "unseen", "too few requests": "unseen", "SLO met": "ready", MISSED: "failed"}
 
-
-def verdict(window: ClassWindow | None, limit: float | None) -> str:
-    if window is not None and not window["n"] and not window["rate"]:
-        return "idle"
-    if limit is None:
-        return "no SLO"
-    n, value = (window["ttft_n"], window["ttft"][1]) if window else (0, None)
-    if value is None or n < LOW_N:
-        return "too few requests"
-    return "SLO met" if value <= limit else MISSED
+def missed(window: ClassWindow | None, limit: float) -> bool:
+    value = window["ttft"][1] if window and window["ttft_n"] >= LOW_N else None
+    return value is not None and value > limit
 
 
 def misses(
@@ -32,7 +22,7 @@ def misses(
     """Misses by pool and class with an SLO. `before`: misses of the previous frame."""
     return {
         pool: {
-            name: held(now, verdict(classes[pool].get(name), limit) == MISSED, before.get(pool, {}).get(name))
+            name: held(now, missed(classes[pool].get(name), limit), before.get(pool, {}).get(name))
             for name, limit in known["slo"].items()
         }
         for pool, known in pools.items()

@@ -51,6 +51,17 @@ class SloMiss(TypedDict):
     turned_at: float | None  # since when the verdict is another than what is listed
 
 
+class PoolTotals(TypedDict):
+    """None where nothing reported it."""
+
+    rate: float | None  # requests/s of the last 10 s
+    running: float | None
+    waiting: float | None
+    tokens_s: float | None  # output tokens
+    tokens_gpu_s: float | None
+    per_million: float | None  # dollars per million output tokens at the present load
+
+
 class PoolFlow(TypedDict):
     links: list[list[str | float]]  # [class, rule, instance, requests/s]
     arcs: list[list[str | float]]  # [prefill, decode, offloads/s, bytes/s]
@@ -143,6 +154,7 @@ class Frame(TypedDict):
     kv_threshold: float  # the lowest kv_limit
     instances: Columns
     classes: dict[str, Classes]  # by pool, and of all pools
+    totals: dict[str, PoolTotals]  # by pool, and of all pools
     slo: dict[str, dict[str, SloMiss]]  # by pool, and by class with an SLO
     flow: dict[str, PoolFlow]
     routers: Columns

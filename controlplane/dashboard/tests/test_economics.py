@@ -3,21 +3,21 @@
 import pytest
 
 from controlplane.dashboard.frame.build import FrameInputs, build_frame
-from controlplane.dashboard.page import economics, totals
+from controlplane.dashboard.frame.totals import economics
 from router.contract.redis.published import FleetValue, PublishedInstance
 
 
 def test_dollars_per_million_and_tokens_per_gpu_second() -> None:
-    found = economics([[600.0, None, 400.0], [1, None, 1], [5.0, None, 5.0]])
-    assert found["tokens_gpu_s"] == 500
-    assert found["per_million"] == pytest.approx(10 / (1_000 * 3600) * 1e6)
+    tokens_gpu_s, per_million = economics([600.0, None, 400.0], [1, None, 1], [5.0, None, 5.0])
+    assert tokens_gpu_s == 500
+    assert per_million == pytest.approx(10 / (1_000 * 3600) * 1e6)
 
 
 @pytest.mark.parametrize(
     "columns", [[[None], [1], [5.0]], [[0.0], [1], [5.0]], [[600.0], [None], [None]], [[], [], []]]
 )
 def test_it_is_unknown_without_tokens_or_gpus(columns: list[list[float | None]]) -> None:
-    assert economics(columns) == {"tokens_gpu_s": None, "per_million": None}
+    assert economics(*columns) == (None, None)
 
 
 def test_a_stopped_instance_costs_nothing_and_one_without_gpus_is_unknown() -> None:
@@ -31,4 +31,4 @@ def test_a_stopped_instance_costs_nothing_and_one_without_gpus_is_unknown() -> N
     frame = build_frame(1.0, FrameInputs(fleets={"p": fleet}))
     assert frame["instances"]["dollars_h"] == [10.0, None, None]
     assert frame["instances"]["gpus"] == [2, None, None]
-    assert totals(frame, "")["per_million"] is None
+    assert frame["totals"]["*"]["per_million"] is frame["totals"]["p"]["per_million"] is None

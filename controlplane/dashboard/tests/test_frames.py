@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from controlplane.dashboard import page
 from controlplane.dashboard.frame import latency
 from controlplane.dashboard.frame.build import FrameInputs, build_frame
 from router.contract import sketch
@@ -141,7 +140,6 @@ def test_the_limit_of_kv_usage_is_the_one_of_the_pools_policy(
     samples = {"demo-0": sample(kv_usage=0.9)}
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(instance("demo-0"))}, samples=samples, policies=policies))
     assert (frame["pools"]["demo"]["kv_limit"], only(frame, "status")) == (limit, status)
-    assert [tile.tick for tile in page.tiles(frame, "")] == [round(limit * 100)]
 
 
 def test_totals_per_status_add_up_to_the_fleet() -> None:

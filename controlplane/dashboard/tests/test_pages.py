@@ -1,13 +1,12 @@
-"""Live and the wall as the server writes them: whole before any script has run."""
+"""Live and the wall as the server writes them: the frame and its history, which static/js draws."""
 
-import re
 import time
 
 import pytest
 import redis
 from django.test import Client, RequestFactory
 
-from controlplane.dashboard import page, views
+from controlplane.dashboard import views
 from controlplane.dashboard.frame.build import class_words
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing import ApiCaller
@@ -25,48 +24,23 @@ def shown(client: Client, path: str) -> str:
     return answer.content.decode()
 
 
-def test_the_first_paint_has_every_instance_and_figure(vera_client: Client, live_redis: redis.Redis) -> None:
-    fleet = FakeFleet(live_redis)
-    fleet.kv["demo-3"] = 0.97
-    fleet.write(ahead())
-    text = shown(vera_client, "/live")
-    assert text.count('class="tile"') == 9  # eight and the template
-    assert 'data-status="saturated"' in text
-    assert "20,000 new tokens or more" in text
-    assert "default v3" in text
-    assert " style=" not in text
-
-
-def test_what_failed_comes_first_and_the_others_stay_in_their_order(
-    vera_client: Client, live_redis: redis.Redis
-) -> None:
-    fleet = FakeFleet(live_redis, size=12)
-    fleet.states = {"demo-10": ("failed", "out of memory"), "demo-3": ("unreachable", "no answer")}
-    fleet.write(ahead())
-    named = re.findall('class="tile" data-id="(demo-[0-9]+)"', shown(vera_client, "/live"))
-    others = [f"demo-{i}" for i in range(12) if i not in (3, 10)]
-    assert named == ["demo-3", "demo-10", *others]
-
-
 def test_an_empty_fleet_says_what_to_do(vera_client: Client, live_redis: redis.Redis) -> None:
     text = shown(vera_client, "/live")
     assert "No instances" in text
-    assert "Nothing needs attention" in text
 
 
 def test_without_redis_the_page_says_what_still_works(vera_client: Client, redis_away: None) -> None:
     text = shown(vera_client, "/live")
     assert "Redis does not answer" in text
     assert "Routers keep serving" in text
-    assert "No instances" not in text
+    assert "Instances unknown" in text
 
 
 def test_a_pool_in_the_url_is_the_only_one_shown(vera_client: Client, live_redis: redis.Redis) -> None:
     FakeFleet(live_redis, size=2).write(ahead())
     FakeFleet(live_redis, size=3, pool="chat").write(ahead())
     text = shown(vera_client, "/live?pool=chat&range=900")
-    assert 'data-id="chat-2"' in text
-    assert 'data-id="demo-1"' not in text
+    assert '"pool": "chat"' in text
     assert "<title>chat · Live · Weir</title>" in text
     assert "?range=900&amp;pool=demo" in text or "?pool=demo&amp;range=900" in text
 
@@ -115,13 +89,6 @@ def test_a_custom_range_is_shown_with_its_history(vera_client: Client, live_redi
     assert "the numbers are live" in text
 
 
-def test_a_class_is_judged_by_the_slo_of_its_pools() -> None:
-    pools = {"a": {"slo": {"warm": 300.0, "heavy": 9.0}}, "b": {"slo": {"warm": 300.0, "heavy": 8.0}}}
-    assert page.slo({"pools": pools}, "", {}) == {"warm": {"ttft": 300.0}, "medium": {}, "heavy": {}}
-    assert page.slo({"pools": pools}, "b", {"tpot": 50.0})["heavy"] == {"ttft": 8.0, "tpot": 50.0}
-    assert page.slo(None, "", {})["warm"] == {}
-
-
 @pytest.mark.parametrize("path", ["/live", "/wall", "/requests/", "/requests/some-id/"])
 def test_strangers_are_sent_to_sign_in(client: Client, db: None, path: str) -> None:
     answer = client.get(path)
@@ -133,21 +100,6 @@ def test_a_class_is_described_only_when_its_thresholds_are_known() -> None:
     limits = {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000}
     assert class_words(limits)["warm"] == "more than 50 % cached or under 5,000 new tokens"
     assert class_words({}) == {}
-
-
-def test_a_pool_shows_its_own_events_and_those_of_the_fleet() -> None:
-    chosen = [page.concerns({"pools": pools}, "chat") for pools in ([], ["chat", "demo"], ["demo"])]
-    assert chosen == [True, True, False]
-    assert page.concerns({"pools": ["demo"]}, "")
-
-
-def test_an_instance_counts_as_configured_only_while_its_state_is_known(
-    vera_client: Client, live_redis: redis.Redis
-) -> None:
-    fleet = FakeFleet(live_redis, size=3)
-    fleet.states["demo-0"] = ("loading", "")
-    fleet.write(time.time() - SAMPLE_STALE_S - 2)
-    assert "0 of 3" in shown(vera_client, "/live")
 
 
 def test_the_newest_frame_and_the_history_are_in_the_api(ci: ApiCaller, live_redis: redis.Redis) -> None:

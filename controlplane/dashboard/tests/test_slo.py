@@ -3,29 +3,17 @@
 import pytest
 
 from controlplane.dashboard.frame.build import build_frame
-from controlplane.dashboard.frame.slo import HOLD_S, VERDICTS, held, verdict
+from controlplane.dashboard.frame.slo import HOLD_S, held, missed
 from controlplane.dashboard.frame.types import Frame, SloMiss
 from controlplane.dashboard.tests.test_frames import NOW, Inputs, fleet, instance, router, sample, window
 
 
 @pytest.mark.parametrize(
-    ("n", "p90", "limit", "word"),
-    [
-        (40, 300.0, 300.0, "SLO met"),
-        (40, 301.0, 300.0, "SLO missed"),
-        (19, 1.0, 300.0, "too few requests"),
-        (0, None, 300.0, "too few requests"),
-        (40, 1.0, None, "no SLO"),
-    ],
+    ("n", "p90", "is_missed"), [(40, 300.0, False), (40, 301.0, True), (19, 900.0, False), (0, None, False)]
 )
-def test_the_verdict_of_a_class(n: int, p90: float | None, limit: float | None, word: str) -> None:
-    assert verdict({"n": n or 3, "rate": 1.0, "ttft_n": n, "ttft": [None, p90, None]}, limit) == word
-    assert word in VERDICTS
-
-
-def test_a_class_without_requests_is_idle() -> None:
-    assert verdict({"n": 0, "rate": 0.0, "ttft_n": 0, "ttft": [None] * 3}, 300.0) == "idle"
-    assert verdict(None, 300.0) == "too few requests"
+def test_an_slo_is_missed_by_enough_requests_above_it(n: int, p90: float | None, is_missed: bool) -> None:
+    assert missed({"ttft_n": n, "ttft": [None, p90, None]}, 300.0) is is_missed
+    assert not missed(None, 300.0)
 
 
 HALF = HOLD_S / 2
@@ -73,7 +61,7 @@ def test_a_miss_that_lasts_needs_attention_until_it_has_been_over_for_as_long() 
     frame = frame_at(NOW + HOLD_S, 600.0, middle)
     (item,) = frame["attention"]
     assert (item["rule"], item["severity"], item["subject"]) == ("slo_missed", 2, "demo · warm")
-    assert (item["href"], item["pools"]) == ("/requests/?pool=demo&class=warm", ["demo"])
+    assert (item["href"], item["pools"]) == ("/requests/?pool=demo&class=warm&slower_than_slo=true&sort=ttft", ["demo"])
     assert item["reason"] == "TTFT p90 of warm requests 590 ms, SLO 400 ms (n = 40)"
     after = []
     for i in (1, 2, 3):

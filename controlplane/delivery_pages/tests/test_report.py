@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.dashboard import page
 from controlplane.dashboard.frame import attention
 from controlplane.dashboard.frame.build import FrameInputs, build_frame
 from controlplane.deliveries.models import Delivery, Look
@@ -94,9 +93,3 @@ def test_deliveries_of_other_pools_are_left_out(running):
     value = report(timezone.now())
     found = build_frame(time.time(), FrameInputs(deliveries=value.lines))
     assert found["deliveries"] == []
-
-
-def test_the_page_puts_the_line_below_its_policy(running):
-    built = frame(report(timezone.now()))
-    built["policies"] = {"demo": {"policy": "default", "version": 1}}
-    assert [line["delivery"] for line in page.policies(built, "")[0].deliveries] == [running.pk]

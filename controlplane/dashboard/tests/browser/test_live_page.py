@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from controlplane.dashboard.tests.browser.conftest import RunningFleet, write_delivery
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
-from controlplane.testing_browser import Web
+from controlplane.testing_browser import Web, ended
 
 pytestmark = pytest.mark.browser
 
@@ -22,12 +22,59 @@ LAYOUT_SHIFT = """() => {
 }"""
 
 
-def test_the_first_paint_is_whole_without_scripts(running: RunningFleet, open_page: Any) -> None:
-    page = open_page(java_script_enabled=False).goto("/live")
-    assert page.locator(".tile").count() == 8
+def test_the_first_paint_is_drawn_from_the_frame_in_the_page(running: RunningFleet, open_page: Any) -> None:
+    running.fleet.kv["demo-3"] = 0.97
+    running.fleet.states = {"demo-6": ("failed", "out of memory"), "demo-4": ("loading", "")}
+    chat = FakeFleet(running.fleet.client, size=3, pool="chat")
+    chat.routers = ["router-9"]
+    running.beside.append(chat)
+    running.write()
+    opened = open_page()
+    opened.page.route_web_socket("**/ws/**", lambda socket: None)  # never says anything
+    opened.page.clock.set_fixed_time(time.time())  # else the tiles age
+
+    def drawn(path: str) -> list[str]:
+        opened.goto(path)
+        return opened.page.locator(".tile").evaluate_all("(tiles) => tiles.map((tile) => tile.dataset.status)")
+
+    shown = ["failed", "ready", "ready", "ready", "saturated", "loading", "ready", "ready"]
+    assert ended(lambda: drawn("/live?pool=demo") == shown, 60)
+    page = opened.page
+    assert page.locator(".tile [data-part=id]").all_inner_texts() == [f"demo-{i}" for i in (6, 0, 1, 2, 3, 4, 5, 7)]
+    assert page.locator('[data-id="demo-3"] [data-part="tick"]').get_attribute("d") == "M95 0v6"
+    assert page.locator("#wanted").inner_text() == "6 of 8"
     assert "simulated" in page.locator("#policies").inner_text()
-    assert page.locator(".tile .status").first.inner_text() == "ready"
+    assert page.locator('[data-class="heavy"] [data-part="means"]').inner_text() == "20,000 new tokens or more"
     assert "ms" in page.locator('[data-class="warm"] [data-line="ttft"]').inner_text()
+    assert "demo-6" in page.locator("#attention").inner_text()
+    assert page.locator('[data-total="running"]').inner_text().isdigit()
+    assert ended(lambda: drawn("/live?pool=chat") == ["ready"] * 3, 60)
+    assert page.locator(".tile [data-part=id]").all_inner_texts() == ["chat-0", "chat-1", "chat-2"]
+
+
+FRAME_READ: list[tuple[str, Any]] = [
+    ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 300, null]}, 300)", "SLO met"),
+    ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 301, null]}, 300)", "SLO missed"),
+    ("verdict({n: 19, rate: 1, ttft_n: 19, ttft: [null, 900, null]}, 300)", "too few requests"),
+    ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 1, null]}, undefined)", "no SLO"),
+    ("verdict({n: 0, rate: 0, ttft_n: 0, ttft: [null, null, null]}, 300)", "idle"),
+    ("verdict(null, 300)", "too few requests"),
+    (
+        "slosOf({pools: {a: {slo: {warm: 300, heavy: 9}}, b: {slo: {warm: 300, heavy: 8}}}}, '', {})",
+        {"warm": {"ttft": 300}, "medium": {}, "heavy": {}},
+    ),
+    ("slosOf({pools: {b: {slo: {heavy: 8}}}}, 'b', {tpot: 50}).heavy", {"ttft": 8, "tpot": 50}),
+    ("[[], ['chat', 'demo'], ['demo']].map((pools) => concerns('chat')({pools}))", [True, True, False]),
+    ("concerns('')({pools: ['demo']})", True),
+]
+
+
+def test_a_frame_gives_verdicts_slos_and_what_concerns_a_pool(running: RunningFleet, open_page: Any) -> None:
+    page = open_page().goto("/live")
+    calls = ", ".join(call for call, _ in FRAME_READ)
+    names = "{ verdict, slosOf, concerns }"
+    read = f"async () => {{ const {names} = await import('/static/js/live_frame.js'); return [{calls}]; }}"
+    assert page.evaluate(read) == [found for _, found in FRAME_READ]
 
 
 def test_figures_follow_the_fleet_and_nothing_is_wrong_on_the_console(running: RunningFleet, open_page: Any) -> None:

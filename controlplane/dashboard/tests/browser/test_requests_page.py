@@ -80,3 +80,19 @@ def test_a_decision_is_made_again_by_the_version_chosen(running: RunningFleet, o
     page.select_option("#replay-by", "replayed:1")
     expect(page.locator("#replay [role=status]")).to_contain_text("replayed v1 would have sent it to demo-0")
     assert opened.faults == []
+
+
+def test_a_key_is_drawn_over_time_with_its_limit(running: RunningFleet, open_page: Any) -> None:
+    making = open_page("ada").goto("/keys/")
+    making.fill("#id_name", "batch")
+    making.fill("#id_requests_per_min", "600")
+    making.click("text=Create key")
+    running.fleet.write_receipt("req-1", time.time(), key="batch")
+    opened = open_page("otto")
+    page = opened.goto("/keys/")
+    page.click("th >> text=batch")
+    chart = page.locator("[data-chart=requests]")
+    chart.locator("summary").click()
+    expect(chart.locator("tbody tr").first).to_contain_text(re.compile(r"12"))
+    expect(chart.locator("thead")).to_contain_text("refused")
+    assert opened.faults == []

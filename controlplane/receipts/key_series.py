@@ -1,0 +1,54 @@
+"""What the requests of one API key did over time, from the kept receipts. Pure."""
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+from router.contract.redis.receipt import Receipt
+
+BINS = 60
+LINES = ("served", "refused", "failed", "prompt", "output")
+
+
+class KeySeries(TypedDict):
+    until: float
+    bin_s: float
+    at: list[float]  # end of each bin
+    load: dict[str, list[float | None]]  # by LINES: requests and tokens a minute; None before the oldest receipt
+    limits: dict[str, float | None]  # of a minute, by chart
+
+
+def series(
+    receipts: Iterable[Receipt], key: str, until: float, seconds: int, limits: dict[str, float | None]
+) -> KeySeries:
+    """`receipts`: of all keys, newest end first: a time without any is told from one that is no longer kept."""
+    bin_s = seconds / BINS
+    begin = until - seconds
+    sums = {line: [0.0] * BINS for line in LINES}
+    oldest = until
+    for receipt in receipts:
+        oldest = min(oldest, receipt.at)
+        if receipt.at + (receipt.e2e_ms or 0) / 1000 < begin:
+            break  # the others ended earlier still
+        if receipt.key == key and begin <= receipt.at < until:
+            place = min(BINS - 1, int((receipt.at - begin) / bin_s))
+            for line, amount in _amounts(receipt):
+                sums[line][place] += amount
+    kept = [begin + (i + 1) * bin_s > oldest for i in range(BINS)]
+    return {
+        "until": until,
+        "bin_s": bin_s,
+        "at": [begin + (i + 1) * bin_s for i in range(BINS)],
+        "load": {
+            line: [amount * 60 / bin_s if is_kept else None for amount, is_kept in zip(amounts, kept, strict=True)]
+            for line, amounts in sums.items()
+        },
+        "limits": limits,
+    }
+
+
+def _amounts(receipt: Receipt) -> list[tuple[str, float]]:
+    if receipt.outcome == "refused":
+        return [("refused", 1)]
+    prompt = receipt.actual_prompt_tokens or receipt.prompt_tokens or 0
+    outcome = "failed" if receipt.outcome == "error" else "served"
+    return [(outcome, 1), ("prompt", prompt), ("output", receipt.output_tokens or 0)]

@@ -1,0 +1,59 @@
+"""The page of one API key: what its client asks for, how much of it is refused, and its requests."""
+
+import time
+
+import redis
+import structlog
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from controlplane.accounts.decorators import operator_required
+from controlplane.dashboard.page import CONSTANTS
+from controlplane.dashboard.views import RANGES, asked_range, query
+from controlplane.keys.models import ApiKey
+from controlplane.receipts.key_series import series
+from controlplane.receipts.reader import newest_receipts
+from fleet.redis import connect
+from router.contract.redis.redis_keys import RECEIPT_TTL_S, RECEIPTS_KEPT
+
+log = structlog.get_logger(__name__)
+CHARTS = {"requests": "Requests a minute", "tokens": "Tokens a minute"}
+
+
+@operator_required
+@require_GET
+@never_cache
+def key(request: HttpRequest, pk: int) -> HttpResponse:
+    row = get_object_or_404(ApiKey, pk=pk)
+    offered = [
+        {"seconds": seconds, "label": label, "query": query(request, range=seconds)}
+        for seconds, label in RANGES
+        if seconds <= RECEIPT_TTL_S
+    ]
+    charts = {
+        "of": "key",
+        "name": row.name,
+        "href": reverse("key-series", args=[pk]),
+        "seconds": min(asked_range(request), RECEIPT_TTL_S),
+        "ranges": offered,
+        "titles": CHARTS,
+    }
+    return render(
+        request, "keys/key.html", {"key": row, "charts": charts, "kept": RECEIPTS_KEPT, "settings": CONSTANTS}
+    )
+
+
+@operator_required
+@require_GET
+@never_cache
+def key_series(request: HttpRequest, pk: int) -> HttpResponse:
+    row = get_object_or_404(ApiKey, pk=pk)
+    limits: dict[str, float | None] = {"requests": row.requests_per_min, "tokens": row.tokens_per_min}
+    try:
+        return JsonResponse(series(newest_receipts(connect()), row.name, time.time(), asked_range(request), limits))
+    except redis.RedisError as error:
+        log.warning("requests.redis_down", error=str(error))
+        return JsonResponse({"trouble": "redis"}, status=503)
