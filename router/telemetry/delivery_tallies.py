@@ -1,10 +1,8 @@
 """Counts of one generation of a delivery, by arm, class and cell (router/contract/redis/delivery.py)."""
 
 import math
-from dataclasses import dataclass, field
-from operator import attrgetter
 
-from router.contract.redis.delivery import Arm, CellTally, Moments, MomentSums, ShadowTally
+from router.contract.redis.delivery import Arm, CellCounts, CellTally, Moments, MomentSums, ShadowTally
 from router.contract.redis.receipt import ShadowDecision
 from router.pool.rollout import Assignment, SplitState
 from router.request.call import Call
@@ -13,32 +11,6 @@ from router.tokenize.api_paths import UNCOMPUTED
 SESSIONS_KEPT = 100_000  # the oldest are forgotten, and count again
 INSTANCES_KEPT = 20  # of a shadow's shares
 DIGITS = 6  # of a sum: more would not fit 384 cells into 60 KB
-
-
-_FIELDS = attrgetter(*CellTally.__struct_fields__)
-
-
-@dataclass(slots=True)
-class _Cell:
-    """A CellTally while it is counted."""
-
-    n: int = 0
-    ttft: MomentSums = field(default_factory=MomentSums)
-    tpot: MomentSums = field(default_factory=MomentSums)
-    errors: int = 0
-    refused: int = 0
-    slow: int = 0
-    cached_tokens: int = 0
-    prompt_tokens: int = 0
-    sessions: int = 0
-    streamed: int = 0
-    ended: int = 0
-    failed: int = 0
-    turned_away: int = 0
-
-    def read(self) -> CellTally:
-        n, ttft, tpot, *counts = _FIELDS(self)
-        return CellTally(n, _short_moments(ttft), _short_moments(tpot), *counts)
 
 
 class _Seen:
@@ -105,7 +77,7 @@ class DeliveryTallies:
         self.identity = split.identity
         self.written = 0  # times
         self.shadow = ShadowCounts()
-        self._cells: dict[tuple[Arm, str], dict[int, _Cell]] = {}
+        self._cells: dict[tuple[Arm, str], dict[int, CellCounts]] = {}
         self._sessions, self._erred, self._refused = _Seen(), _Seen(), _Seen()
         self._under_way: dict[int, Call] = {}  # streamed, by the object's id; until their first byte, or their end
         self._slow: set[int] = set()  # requests already counted as slow
@@ -147,7 +119,7 @@ class DeliveryTallies:
             cell.turned_away += 1
             cell.refused += self._refused.is_new(assigned)
 
-    def _served(self, call: Call, assigned: Assignment, cell: _Cell) -> None:
+    def _served(self, call: Call, assigned: Assignment, cell: CellCounts) -> None:
         outcome, usage = call.outcome, call.outcome.usage
         if outcome.tpot_ms is not None:
             cell.tpot.add(outcome.tpot_ms, assigned.log_tokens)
@@ -184,13 +156,13 @@ class DeliveryTallies:
             self._cell(assigned).slow += 1
             self.unwritten = True
 
-    def _cell(self, assigned: Assignment) -> _Cell:
+    def _cell(self, assigned: Assignment) -> CellCounts:
         cells = self._cells.get((assigned.arm, assigned.request_class))
         if cells is None:
             cells = self._cells[assigned.arm, assigned.request_class] = {}
         cell = cells.get(assigned.cell)
         if cell is None:
-            cell = cells[assigned.cell] = _Cell()
+            cell = cells[assigned.cell] = CellCounts()
         return cell
 
     def requests(self) -> dict[tuple[Arm, str], int]:
@@ -198,7 +170,7 @@ class DeliveryTallies:
         return {key: sum(cell.n for cell in cells.values()) for key, cells in self._cells.items()}
 
     def read(self, arm: Arm, request_class: str) -> dict[int, CellTally]:
-        return {number: cell.read() for number, cell in self._cells[arm, request_class].items()}
+        return {number: cell.read(_short_moments) for number, cell in self._cells[arm, request_class].items()}
 
 
 def _most(counts: dict[str, int]) -> list[str]:

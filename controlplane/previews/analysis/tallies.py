@@ -3,12 +3,12 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from controlplane.deliveries.judge.slow import Limits
 from controlplane.deliveries.judge.sums import Evidence
 from controlplane.twin.simulation.types import Simulated
-from router.contract.redis.delivery import Arm, CellTally, MomentSums
+from router.contract.redis.delivery import Arm, CellCounts, CellTally
 from router.pool.rollout import cell_of, hashed, is_candidate
 
 
@@ -52,43 +52,17 @@ def _ends_s(one: Simulated) -> float:
     return one.sent_s + (one.e2e_s or 0.0)
 
 
-@dataclass(slots=True)
-class _ArmCell:
-    n: int = 0
-    ttft: MomentSums = field(default_factory=MomentSums)
-    tpot: MomentSums = field(default_factory=MomentSums)
-    errors: int = 0
-    refused: int = 0
-    slow: int = 0
-    sessions: int = 0
-    failed: int = 0
-    turned_away: int = 0
-
-    def read(self) -> CellTally:
-        return CellTally(
-            n=self.n,
-            ttft=self.ttft.read(),
-            tpot=self.tpot.read(),
-            errors=self.errors,
-            refused=self.refused,
-            slow=self.slow,
-            sessions=self.sessions,
-            streamed=self.n,
-            ended=self.n,
-            failed=self.failed,
-            turned_away=self.turned_away,
-        )
-
-
 class Tallies:
     def __init__(self, slow: Limits) -> None:
         self._slow = slow
-        self._cells: dict[tuple[Arm, str, int], _ArmCell] = defaultdict(_ArmCell)
+        self._cells: dict[tuple[Arm, str, int], CellCounts] = defaultdict(CellCounts)
         self._seen: set[tuple[str, str]] = set()  # (what, session)
 
     def add(self, one: Answered) -> None:
         cell, x = self._cells["candidate" if one.candidate else "control", one.name, one.cell], math.log(one.tokens)
         cell.n += 1
+        cell.streamed += 1
+        cell.ended += 1
         cell.sessions += self._first("", one)
         for sums, ms in ((cell.ttft, one.ttft_ms), (cell.tpot, one.tpot_ms)):
             if ms:

@@ -1,6 +1,9 @@
 """What routers count of a delivery, and what stops one or keeps it going. Pure."""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
 
 from msgspec import Struct
@@ -61,6 +64,32 @@ class CellTally(Struct, frozen=True, array_like=True):
     ended: int = 0  # requests, for the shares of the next two in a window
     failed: int = 0  # requests that ended in an error
     turned_away: int = 0  # requests that ended in a refusal
+
+
+@dataclass(slots=True)
+class CellCounts:
+    """A CellTally while it is counted, by routers and in the twin."""
+
+    n: int = 0
+    ttft: MomentSums = field(default_factory=MomentSums)
+    tpot: MomentSums = field(default_factory=MomentSums)
+    errors: int = 0
+    refused: int = 0
+    slow: int = 0
+    cached_tokens: int = 0
+    prompt_tokens: int = 0
+    sessions: int = 0
+    streamed: int = 0
+    ended: int = 0
+    failed: int = 0
+    turned_away: int = 0
+
+    def read(self, moments: Callable[[MomentSums], Moments] = MomentSums.read) -> CellTally:
+        n, ttft, tpot, *counts = _TALLIED(self)
+        return CellTally(n, moments(ttft), moments(tpot), *counts)
+
+
+_TALLIED = attrgetter(*CellTally.__struct_fields__)
 
 
 class ShadowTally(Struct, frozen=True, kw_only=True, omit_defaults=True):
