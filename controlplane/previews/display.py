@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 
 from controlplane.dashboard.templatetags.figures import UNKNOWN, ms, seconds, significant
 from controlplane.experiments.results.metrics import METRICS
@@ -78,7 +77,7 @@ def _latencies(result: Effect) -> list[str]:
     if not result["changed"]["decisions"]:
         return []
     rows = [each for each in result["classes"].get("all", NO_METRICS)["metrics"] if each["metric"] in DECLARED]
-    said = [(each, corrected(each, len(rows))) for each in rows]
+    said = [(each, verdict_of(each, len(rows))) for each in rows]
     found = [
         f"{METRICS[each['metric']].title} {pair(each['live'], each['draft'])}, {verdict}"
         for each, verdict in said
@@ -87,17 +86,12 @@ def _latencies(result: Effect) -> list[str]:
     return found or ["no difference in latency that these requests can show"]
 
 
-def corrected(metric: MetricEffect, looked_at: int) -> str:
-    """The verdict once its interval is as wide as so many looks make it (Bonferroni)."""
+def verdict_of(metric: MetricEffect, looked_at: int) -> str:
+    """Once its interval is as wide as so many looks make it."""
     low, high, middle = metric["low"], metric["high"], metric["difference"]
     if metric["verdict"] not in ("better", "worse") or low is None or high is None or middle is None:
         return metric["verdict"]
-    wider = _reach(looked_at) / _reach(1)
-    return stats.verdict(middle - (middle - low) * wider, middle + (high - middle) * wider)
-
-
-def _reach(looked_at: int) -> float:
-    return NormalDist().inv_cdf(1 - (1 - stats.CONFIDENCE) / 2 / looked_at)
+    return stats.verdict(*stats.widened(middle, low, high, looked_at))
 
 
 def _refusals(refused: CountPair) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from controlplane.experiments.results.statistics import stats
+from controlplane.experiments.results.statistics.comparison import bounds
 from controlplane.experiments.results.statistics.stats import Difference, ResampledEstimate
 from controlplane.tuning.types import GoalMetric, GoalValues, WinnerEffect
 from controlplane.twin.simulation.types import Simulated
@@ -169,13 +170,6 @@ def _row(metric: GoalMetric, live: float | None, tuned: float | None, found: Dif
         "metric": metric,
         "live": live,
         "tuned": tuned,
-        "difference": _finite(found.difference) if found else None,
-        "low": _finite(found.low) if found else None,
-        "high": _finite(found.high) if found else None,
+        **bounds(found, 6),
         "n": found.n if found else 0,
-        "verdict": found.verdict if found else "too few requests",
     }
-
-
-def _finite(value: float) -> float | None:
-    return round(value, 6) if math.isfinite(value) else None

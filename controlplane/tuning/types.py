@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 from typing_extensions import TypedDict
 
 from controlplane.description import Description
-from controlplane.experiments.results.statistics.stats import Verdict
-from controlplane.experiments.results.types import JobStatus
+from controlplane.experiments.results.types import Bounds, JobStatus
 from controlplane.previews.analysis.types import PlayedTrace
 from controlplane.twin.expected_error import ExpectedError
 
@@ -36,17 +35,13 @@ class GoalsBySplit(TypedDict):
     check: Annotated[GoalValues, Description("On the held-out requests")]
 
 
-class WinnerEffect(TypedDict):
-    """One goal of a winner against the live version, on the held-out requests."""
+class WinnerEffect(Bounds):
+    """One goal of a winner against the live version, on the held-out requests; intervals for all winners together."""
 
     metric: GoalMetric
     live: float | None
     tuned: float | None
-    difference: Annotated[float | None, Description("tuned − live")]
-    low: Annotated[float | None, Description("Of the 95 % interval (paired bootstrap, for all winners together)")]
-    high: float | None
     n: int
-    verdict: Verdict
 
 
 class Winner(GoalsBySplit):

@@ -16,52 +16,47 @@ Overall = Literal["pass", "fail", "inconclusive", "none"]
 JobStatus = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
-class Interval(TypedDict):
+class Bounds(TypedDict):
     """A difference from a baseline in the unit of the metric, its interval and what it shows."""
 
-    difference: float | None
-    relative: float | None
-    low: float | None
+    difference: Annotated[float | None, Description("From the baseline, over the requests that both have")]
+    low: Annotated[float | None, Description("Of the 95 % interval")]
     high: float | None
-    relative_low: NotRequired[float | None]
-    relative_high: NotRequired[float | None]
     verdict: Verdict
 
 
-DifferenceRow = TypedDict(
-    "DifferenceRow",
-    {
-        "arm": str,
-        "baseline": str,
-        "class": str,
-        "metric": str,
-        "difference": float | None,
-        "reference": Annotated[
+class Interval(Bounds):
+    relative: float | None
+    relative_low: NotRequired[
+        Annotated[
             float | None,
             Description(
-                "Value of the baseline over these n requests, the same in every arm; with the difference, the arm's"
+                "Interval of the ratio, minus one, from its logarithm: never below −1. Null at an infinite end and "
+                "beside a zero; it is absent from results of earlier versions, as is left_out"
             ),
-        ],
-        "relative": float | None,
-        "low": float | None,
-        "high": float | None,
-        "relative_low": NotRequired[
-            Annotated[
-                float | None,
-                Description(
-                    "Interval of the ratio, minus one, from its logarithm: never below −1. Null at an infinite end and "
-                    "beside a zero; it is absent from results of earlier versions, as is left_out"
-                ),
-            ]
-        ],
-        "relative_high": NotRequired[float | None],
-        "n": int,
-        "left_out": NotRequired[
-            Annotated[int, Description("Requests of the class that only some arms have: in neither level")]
-        ],
-        "verdict": Verdict,
-    },
-)
+        ]
+    ]
+    relative_high: NotRequired[float | None]
+
+
+OfClass = TypedDict("OfClass", {"class": str})
+
+
+class DifferenceRow(Interval, OfClass):
+    arm: str
+    baseline: str
+    metric: str
+    reference: Annotated[
+        float | None,
+        Description(
+            "Value of the baseline over these n requests, the same in every arm; with the difference, the arm's"
+        ),
+    ]
+    n: int
+    left_out: NotRequired[
+        Annotated[int, Description("Requests of the class that only some arms have: in neither level")]
+    ]
+
 
 ExpectationRow = TypedDict(
     "ExpectationRow",

@@ -8,6 +8,7 @@ from statistics import fmean
 from controlplane.experiments.results.metrics import quantile_key
 from controlplane.experiments.results.records import LATENCIES
 from controlplane.experiments.results.statistics import stats
+from controlplane.experiments.results.statistics.comparison import interval
 from controlplane.previews.analysis.types import (
     ChangedDecisions,
     ClassEffect,
@@ -103,32 +104,15 @@ def _rows(pairs: Sequence[Pair], latency: str) -> list[MetricEffect]:
 def _row(
     metric: str, columns: Mapping[str, Sequence[float]], share: float, found: stats.Difference | None
 ) -> MetricEffect:
-    if found is None:
-        return {
-            "metric": metric,
-            "live": None,
-            "draft": None,
-            "difference": None,
-            "relative": None,
-            "low": None,
-            "high": None,
-            "n": 0,
-            "verdict": "too few requests",
-        }
-    live, draft = (stats.quantile(sorted(columns[name]), share) for name in ("live", "draft"))
-    ends = found.relative if live else None
+    live, draft = (
+        None if found is None else stats.quantile(sorted(columns[name]), share) for name in ("live", "draft")
+    )
     return {
         "metric": metric,
-        "live": round(live, 3),
-        "draft": round(draft, 3),
-        "difference": round(found.difference, 3),
-        "relative": round(found.difference / live, 4) if live else None,
-        "low": round(found.low, 3),
-        "high": round(found.high, 3),
-        "relative_low": round(ends[0], 4) if ends else None,
-        "relative_high": round(ends[1], 4) if ends else None,
-        "n": found.n,
-        "verdict": found.verdict,
+        "live": None if live is None else round(live, 3),
+        "draft": None if draft is None else round(draft, 3),
+        **interval(found, live, 3),
+        "n": 0 if found is None else found.n,
     }
 
 

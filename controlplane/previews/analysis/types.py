@@ -1,35 +1,22 @@
 """The result of a preview as it is stored, sent and shown. Times in ms, shares 0–1; None is unknown."""
 
 from datetime import datetime
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any
 
 from typing_extensions import TypedDict
 
 from controlplane.description import Description
-from controlplane.experiments.results.statistics.stats import Verdict
-from controlplane.experiments.results.types import JobStatus
+from controlplane.experiments.results.types import Interval, JobStatus
 from controlplane.twin.expected_error import ExpectedError
 
 
-class MetricEffect(TypedDict):
+class MetricEffect(Interval):
     """One quantile of one latency, over the requests answered under both versions."""
 
     metric: Annotated[str, Description("For example ttft_p90_ms")]
     live: float | None
     draft: float | None
-    difference: Annotated[float | None, Description("draft − live over the requests that both answer")]
-    relative: float | None
-    low: Annotated[float | None, Description("Of the 95 % interval (paired bootstrap)")]
-    high: float | None
-    relative_low: NotRequired[
-        Annotated[
-            float | None,
-            Description("Of the interval of the ratio, minus one; absent from previews of earlier versions"),
-        ]
-    ]
-    relative_high: NotRequired[float | None]
     n: int
-    verdict: Verdict
 
 
 class ClassEffect(TypedDict):

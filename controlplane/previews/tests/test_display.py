@@ -43,7 +43,7 @@ def test_a_latency_or_class_that_was_not_declared_first_makes_no_headline(found)
 @pytest.mark.parametrize(("looked_at", "verdict"), [(1, "better"), (2, "not distinguishable")])
 def test_the_verdict_of_the_headline_is_corrected_for_how_many_were_looked_at(looked_at, verdict):
     barely = metric("ttft_p90_ms", 1000.0, 900.0, 95.0)
-    assert display.corrected(barely, looked_at) == verdict
+    assert display.verdict_of(barely, looked_at) == verdict
 
 
 def test_a_draft_that_decides_alike_is_described_so_without_latencies():

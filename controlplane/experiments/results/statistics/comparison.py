@@ -17,7 +17,7 @@ from controlplane.experiments.results.statistics.pairs import (
 )
 from controlplane.experiments.results.statistics.stats import Difference
 from controlplane.experiments.results.summarize import CLASSES
-from controlplane.experiments.results.types import ArmResults, DifferenceRow
+from controlplane.experiments.results.types import ArmResults, Bounds, DifferenceRow, Interval
 
 Found = tuple[str, str, str, Difference, float]  # arm, baseline, metric, difference, value of the baseline
 
@@ -65,27 +65,41 @@ def _parts(arms: Mapping[str, Keyed], request_class: str, slo: Slo) -> Iterator[
 def _row(
     request_class: str, sent: int, arm: str, base: str, metric: str, difference: Difference, reference: float
 ) -> DifferenceRow:
-    relative = difference.difference / reference if reference and math.isfinite(reference) else None
-    low, high = difference.relative or (math.nan, math.nan)
     return {
         "arm": arm,
         "baseline": base,
         "class": request_class,
         "metric": metric,
-        "difference": _known(difference.difference, 6),
-        "reference": _known(reference, 6),
-        "relative": None if relative is None else _known(relative, 4),
-        "low": _known(difference.low, 6),
-        "high": _known(difference.high, 6),
-        "relative_low": _known(low, 4),
-        "relative_high": _known(high, 4),
+        "reference": known(reference, 6),
+        **interval(difference, reference, 6),
         "n": difference.n,
         "left_out": sent - difference.n,
-        "verdict": difference.verdict,
     }
 
 
-def _known(value: float, digits: int) -> float | None:
+def interval(found: Difference | None, reference: float | None, digits: int) -> Interval:
+    """`reference`: the baseline's value. None: there was no request to compare."""
+    relative, (low, high) = None, (math.nan, math.nan)
+    if found is not None and reference and math.isfinite(reference):
+        relative = known(found.difference / reference, 4)
+    if found is not None and found.relative is not None:
+        low, high = found.relative
+    return {
+        **bounds(found, digits),
+        "relative": relative,
+        "relative_low": known(low, 4),
+        "relative_high": known(high, 4),
+    }
+
+
+def bounds(found: Difference | None, digits: int) -> Bounds:
+    if found is None:
+        return {"difference": None, "low": None, "high": None, "verdict": "too few requests"}
+    difference, low, high = (known(value, digits) for value in (found.difference, found.low, found.high))
+    return {"difference": difference, "low": low, "high": high, "verdict": found.verdict}
+
+
+def known(value: float, digits: int) -> float | None:
     """None: infinite, as a quantile falls on requests without an answer."""
     return round(value, digits) if math.isfinite(value) else None
 

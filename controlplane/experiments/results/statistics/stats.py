@@ -286,6 +286,13 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     return max(0.0, (middle - half) / (1 + extra)), min(1.0, (middle + half) / (1 + extra))
 
 
+def widened(middle: float, low: float, high: float, looks: int) -> tuple[float, float]:
+    """An interval with CONFIDENCE, made as wide as that many of them together need (Bonferroni)."""
+    alone, together = (NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / n) for n in (1, looks))
+    wider = together / alone
+    return middle - (middle - low) * wider, middle + (high - middle) * wider
+
+
 def verdict(low: float, high: float) -> Verdict:
     """What an interval of (arm − baseline) says when lower is better."""
     if high < 0:
