@@ -5,9 +5,7 @@ from datetime import datetime
 from controlplane.experiments import running as experiments
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import ephemeral_pool
-from controlplane.previews import running as previews
 from controlplane.previews.models import Preview
-from controlplane.tuning import running as tunings
 from controlplane.tuning.models import Tuning
 from fleet import jobs
 from fleet.calibration import services as calibrations
@@ -19,8 +17,8 @@ def step(now: datetime | None = None) -> None:
     with tries() as attempt:
         jobs.fail_lost(Experiment, experiments.fail_lost, attempt, now)
         experiments.end_left(attempt, now)
-        jobs.fail_lost(Preview, previews.fail, attempt, now)
-        jobs.fail_lost(Tuning, tunings.fail, attempt, now)
+        jobs.fail_lost(Preview, jobs.fail, attempt, now)
+        jobs.fail_lost(Tuning, jobs.fail, attempt, now)
         jobs.fail_lost(Calibration, calibrations.fail, attempt, now)
         for model in (Experiment, Preview, Tuning, Calibration):
             with attempt(f"queued {model.__name__}"):

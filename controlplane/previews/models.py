@@ -4,35 +4,26 @@ from django.db import models
 from django.utils import timezone
 
 from controlplane.policies.models import Policy
-from fleet.jobs import Job
+from controlplane.previews.policy_job import PolicyJob
 
 
-class Preview(Job):
-    """Keeps the document of the draft, which goes on changing."""
+class Preview(PolicyJob):
+    """Keeps the document of the draft, which goes on changing. Its result is effect.effect_of."""
 
     TASK = "previews.run"
     AT_ONCE = 2
 
     policy = models.ForeignKey(Policy, on_delete=models.CASCADE, related_name="previews")
-    live_version = models.PositiveIntegerField()
     live_sha256 = models.CharField(max_length=64)
     draft_revision = models.PositiveIntegerField()
     draft_sha256 = models.CharField(max_length=64)
     draft_document = models.JSONField()
-    pool = models.CharField(max_length=63)
-    trace_name = models.CharField(max_length=120)
-    trace = models.JSONField(default=dict)  # {source, requests, played, first_at, last_at, until}: TrafficPart.facts
-    max_requests = models.PositiveIntegerField()
     seeds = models.JSONField()  # [int, …]
     key = models.CharField(max_length=64)  # hash of everything that determines the result
-    done = models.PositiveIntegerField(default=0)  # of compute.simulated requests
-    total = models.PositiveIntegerField(default=0)
-    created_at = models.DateTimeField(default=timezone.now)
+    total = models.PositiveIntegerField(default=0)  # compute.simulated requests
     asked_at = models.DateTimeField(default=timezone.now)  # most recently; the same question returns the same preview
-    twin = models.JSONField(default=dict)  # {basis, about, expected, deviation}
     trust = models.JSONField(default=list)  # [{code, text}, …]: cautions, without the one about old traffic
     first_result = models.JSONField(null=True, blank=True)  # of the first requests; null once the result is there
-    result = models.JSONField(null=True, blank=True)  # effect.effect_of; null until done
 
     class Meta:
         ordering = ["-pk"]
@@ -44,9 +35,6 @@ class Preview(Job):
             # the page of a draft: its latest preview
             models.Index(fields=["policy", "-asked_at"], name="preview_by_policy"),
         ]
-
-    def __str__(self) -> str:
-        return f"preview {self.pk} of {self.policy.name}"
 
     @property
     def was_cached(self) -> bool:

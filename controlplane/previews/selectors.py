@@ -4,39 +4,23 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import cast
 
-import msgspec
-from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.experiments.results.types import JobStatus
-from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews.analysis import trust
-from controlplane.previews.analysis.types import Effect, PlayedTrace, PreviewView
+from controlplane.previews.analysis.types import Effect, PreviewView
 from controlplane.previews.models import Preview
+from controlplane.previews.policy_job import of_policy, trace_of
 from fleet.jobs import DONE, RUNNING
-from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
 
-NUMBER_MAX = 2**31 - 1  # for every database
 LATER_FIELDS = ("new_tokens_per_s", "requests_per_s", "saving", "canary")
-
-
-def previews(policy: Policy) -> QuerySet[Preview]:
-    """Newest first."""
-    return Preview.objects.filter(policy=policy).select_related("policy")
-
-
-def preview(policy: Policy, number: int) -> Preview:
-    found = previews(policy).filter(pk=number).first() if number <= NUMBER_MAX else None
-    if found is None:
-        raise NoSuchPolicy(f"policy {policy.name} has no preview {number}; the newest ones are kept")
-    return found
 
 
 def latest_of(draft: Draft) -> Preview | None:
     """The latest preview of the draft as it is, else the latest one of any draft of the policy."""
-    asked = previews(draft.policy).order_by("-asked_at", "-pk")
+    asked = of_policy(Preview, draft.policy).order_by("-asked_at", "-pk")
     return asked.filter(draft_sha256=documents.sha256(draft.upgraded)).first() or asked.first()
 
 
@@ -44,7 +28,7 @@ def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> d
     """Previews by the number of their version."""
     asked = {(version.sha256, version.number - 1): version for version in versions}
     found: dict[int, Preview] = {}
-    for each in previews(policy).filter(status=DONE, draft_sha256__in={content for content, _ in asked}):
+    for each in of_policy(Preview, policy).filter(status=DONE, draft_sha256__in={content for content, _ in asked}):
         version = asked.get((each.draft_sha256, each.live_version))
         if version is not None and each.created_at <= version.published_at:
             found.setdefault(version.number, each)  # the newest
@@ -54,13 +38,13 @@ def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> d
 def preview_behind(version: PolicyVersion, before: PolicyVersion) -> Preview | None:
     """The latest preview of this change that had been asked for when the version was made."""
     same = {"draft_sha256": version.sha256, "live_sha256": before.sha256}
-    return previews(version.policy).filter(status=DONE, created_at__lte=version.published_at, **same).first()
+    return of_policy(Preview, version.policy).filter(status=DONE, created_at__lte=version.published_at, **same).first()
 
 
 def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
     """The preview as the API returns it. The age of the traffic is at `now`."""
     now = now or timezone.now()
-    trace = trace_of(preview.trace_name, preview.trace, now)
+    trace = trace_of(preview, now)
     return {
         "id": preview.pk,
         "policy": preview.policy.name,
@@ -98,26 +82,3 @@ def _left_s(preview: Preview, now: datetime) -> float | None:
         return None
     elapsed_s = (now - preview.started_at).total_seconds()
     return round(max(0.0, elapsed_s * (preview.total - preview.done) / preview.done), 1)
-
-
-class TrafficFacts(msgspec.Struct, frozen=True):
-    """TrafficPart.facts as stored; empty before the traffic was chosen."""
-
-    source: str | None = None
-    requests: int | None = None
-    played: int | None = None
-    first_at: float | None = None  # Unix s
-    last_at: float | None = None
-
-
-def trace_of(name: str, stored: JsonObject, now: datetime) -> PlayedTrace:
-    facts = msgspec.convert(stored, TrafficFacts)
-    return {
-        "name": name,
-        "source": facts.source,
-        "requests": facts.requests,
-        "played": facts.played,
-        "first_at": facts.first_at,
-        "last_at": facts.last_at,
-        "age_s": None if facts.last_at is None else round(max(0.0, now.timestamp() - facts.last_at), 1),
-    }

@@ -1,14 +1,13 @@
-"""Starting and cancelling previews."""
+"""Starting previews."""
 
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from django.db import transaction
 from django.utils import timezone
 
-from controlplane.audit.services import Actor, record
+from controlplane.audit.services import Actor
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services
 from controlplane.policies.drafts.services import check_document
@@ -18,13 +17,14 @@ from controlplane.previews import source
 from controlplane.previews.analysis import trust
 from controlplane.previews.analysis.compute import simulated
 from controlplane.previews.models import Preview
+from controlplane.previews.policy_job import store
 from controlplane.previews.source import TrafficPart
 from controlplane.traces import library
 from controlplane.traces.types import BadTrace
 from controlplane.twin.fingerprint import source_sha256
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
 from fleet import jobs
-from fleet.jobs import CANCELLED, ENDED, FAILED
+from fleet.jobs import CANCELLED, FAILED
 from fleet.models import Pool
 from fleet.selectors import pools
 from router.contract.json_value import JsonObject
@@ -32,6 +32,7 @@ from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
 KEPT = 200  # of each policy, the newest
+ABOUT = ("live_version", "draft_revision", "draft_sha256", "pool", "trace_name", "seeds", "max_requests")  # audited
 MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
 
 
@@ -69,18 +70,9 @@ def start(policy: Policy, actor: Actor, asked: AskedPreview | None = None, *, if
         Preview.objects.filter(pk=known.pk).update(asked_at=timezone.now())
         known.refresh_from_db()
         return known
-    _keep(made, actor)
+    store(made, actor, ABOUT, KEPT)
     jobs.send(made)
     return made
-
-
-def cancel(preview: Preview, actor: Actor) -> bool:
-    """Cancel the preview, within a second when it runs; False when it had ended before."""
-    with transaction.atomic():
-        if not jobs.cancel(preview, actor.name):
-            return False
-        record(actor, "preview.cancel", str(preview))
-    return True
 
 
 def pools_of(policy: Policy) -> list[Pool]:
@@ -159,20 +151,5 @@ def _not_modelled(preview: Preview, actor: Actor, cause: str) -> Preview:
     preview.status, preview.cause = FAILED, cause
     preview.started_at = preview.ended_at = preview.asked_at = preview.created_at = now
     preview.trust = [trust.caution("not_modelled", cause)]
-    _keep(preview, actor)
+    store(preview, actor, ABOUT, KEPT)
     return preview
-
-
-def _keep(preview: Preview, actor: Actor) -> None:
-    preview.actor = actor.name[:200]
-    with transaction.atomic():
-        preview.save()
-        about = ("live_version", "draft_revision", "draft_sha256", "pool", "trace_name", "seeds", "max_requests")
-        record(actor, "preview.start", str(preview), after={name: getattr(preview, name) for name in about})
-        _forget_old(preview.policy)
-
-
-def _forget_old(policy: Policy) -> None:
-    oldest_kept = Preview.objects.filter(policy=policy).order_by("-pk")[KEPT - 1 : KEPT].values_list("pk", flat=True)
-    for number in oldest_kept:
-        Preview.objects.filter(policy=policy, pk__lt=number, status__in=ENDED).delete()

@@ -12,8 +12,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
-from controlplane.previews.analysis.compute import Computed, FirstAnswer, PreviewInputs, compute
-
 ROOT = Path(__file__).resolve().parents[2]
 LOOK_S = 0.25
 END_S = 5.0
@@ -26,26 +24,6 @@ GONE = (EOFError, ConnectionError)  # the other end of the pipe
 
 class SubprocessFailed(Exception):
     """The message names the error."""
-
-
-def compute_in_subprocess(
-    job: PreviewInputs, beat: Callable[[int], None], on_first: Callable[[FirstAnswer], None] = lambda _: None
-) -> Computed:
-    """`beat` is called with the requests done; exceptions of both end the computation. Raises SubprocessFailed."""
-    done = 0
-
-    def take(said: int | FirstAnswer) -> None:
-        nonlocal done
-        if isinstance(said, FirstAnswer):
-            on_first(said)
-        else:
-            done = said
-
-    return run_in_subprocess(compute_and_send, job, lambda: beat(done), take)
-
-
-def compute_and_send(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Computed:
-    return compute(job, send, send)
 
 
 def run_in_subprocess(

@@ -14,17 +14,18 @@ from controlplane.policies.drafts import conflicts, views
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
 from controlplane.policies.models import Policy
 from controlplane.policies.views import find
-from controlplane.previews import page, selectors, services
+from controlplane.previews import page, policy_job, selectors, services
 from controlplane.previews.models import Preview
+from controlplane.previews.policy_job import J
 from router.contract.problem import Problem
 
 MOST_SEEDS = 5
 NOT_SAVED = "the draft could not be saved: see the message beside “Save draft”"
 
 
-def find_preview(policy: Policy, number: int) -> Preview:
+def find_job(model: type[J], name: str, number: int) -> J:
     try:
-        return selectors.preview(policy, number)
+        return policy_job.numbered(model, find(name), number)
     except NoSuchPolicy as error:
         raise Http404(str(error)) from None
 
@@ -99,12 +100,12 @@ def _of_draft(request: HttpRequest, policy: Policy) -> dict[str, Any]:
 @require_GET
 def state(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """For htmx, on the page of a preview."""
-    return render(request, "previews/_state.html", _of_itself(request, find_preview(find(name), number)))
+    return render(request, "previews/_state.html", _of_itself(request, find_job(Preview, name, number)))
 
 
 @require_GET
 def preview_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    return render(request, "previews/preview.html", _of_itself(request, find_preview(find(name), number)))
+    return render(request, "previews/preview.html", _of_itself(request, find_job(Preview, name, number)))
 
 
 def _of_itself(request: HttpRequest, preview: Preview) -> dict[str, Any]:
@@ -115,8 +116,8 @@ def _of_itself(request: HttpRequest, preview: Preview) -> dict[str, Any]:
 @operator_required
 @require_POST
 def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    preview = find_preview(find(name), number)
-    services.cancel(preview, actor_of(request))
+    preview = find_job(Preview, name, number)
+    policy_job.cancel(preview, actor_of(request))
     if not request.headers.get("HX-Request"):
         return redirect("preview", name=name, number=number)
     fixed = "fixed" in request.POST

@@ -1,8 +1,8 @@
 """What a tuning found and what it did not test, in words: for its page, the API and the note of a draft."""
 
-from typing import Any
-
+from controlplane.previews import policy_job
 from controlplane.previews.analysis import trust
+from controlplane.previews.source import TrafficPart
 from controlplane.tuning.compute import Tuned
 from controlplane.tuning.models import Tuning
 from controlplane.tuning.types import Winner, WinnerEffect
@@ -21,15 +21,8 @@ REASONS = {
 }
 
 
-def not_tested(tuning: Tuning, pool: Pool, twin: Modelled, measured: Any, tuned: Tuned) -> list[str]:
-    """`measured`: of the recorded requests that were played."""
-    origin = trust.of_origin(
-        tuning.trace_name,
-        pool.name,
-        pool.model,
-        pools=(each.pool for each in measured),
-        models=(each.model for each in measured),
-    )
+def not_tested(tuning: Tuning, pool: Pool, twin: Modelled, part: TrafficPart, tuned: Tuned) -> list[str]:
+    origin = policy_job.of_origin(tuning, pool, part)
     expected = described(twin.expected)
     left_out = (*twin.cautions, *tuned.not_modelled)
     return [

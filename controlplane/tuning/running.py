@@ -2,19 +2,15 @@
 
 from typing import Any
 
-import redis
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane.experiments.start import fleets
 from controlplane.policies import selectors as policies
-from controlplane.policies.errors import PolicyError, PolicyInvalid
-from controlplane.previews import source, subprocess
+from controlplane.policies.errors import PolicyInvalid
+from controlplane.previews import policy_job, source, subprocess
 from controlplane.previews.analysis.compute import from_the_start
 from controlplane.previews.source import TrafficPart
-from controlplane.previews.subprocess import SubprocessFailed
-from controlplane.traces import library
-from controlplane.traces.types import BadTrace
 from controlplane.tuning import evidence
 from controlplane.tuning.compute import Tried, TuningInputs, compute
 from controlplane.tuning.goals import Goals
@@ -22,47 +18,18 @@ from controlplane.tuning.models import Trial, Tuning
 from controlplane.tuning.services import cut
 from controlplane.tuning.space import Dimension
 from controlplane.twin.fingerprint import source_sha256
-from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
-from fleet import jobs, selectors
-from fleet.jobs import DONE, FAILED, Heartbeat
-from fleet.models import Pool
-from router.policy.schema.document import InvalidDocument
-
-EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidDocument, NotModelled, redis.RedisError)
+from controlplane.twin.pool_model import Modelled, twin_of
+from fleet.jobs import Heartbeat
 
 
 def run_tuning(tuning_id: int) -> None:
     """Perform the tuning, unless another worker has claimed it."""
-    with jobs.held(Tuning, tuning_id) as tuning:
-        if tuning is not None:
-            _run(tuning)
-
-
-def _run(tuning: Tuning) -> None:
-    try:
-        values = _perform(tuning)
-    except jobs.Stopped:
-        jobs.send_next(Tuning)
-    except Pool.DoesNotExist:
-        fail(tuning, f"pool {tuning.pool} is no longer there")
-    except Exception as error:
-        fail(tuning, jobs.cause_of(error, EXPECTED))
-    else:
-        _end(tuning, DONE, **values)
-
-
-def fail(tuning: Tuning, cause: str) -> None:
-    _end(tuning, FAILED, cause)
-
-
-def _end(tuning: Tuning, status: str, cause: str = "", **values: Any) -> None:
-    jobs.end(tuning, status, cause, **values)
-    jobs.send_next(Tuning)
+    policy_job.perform(Tuning, tuning_id, _perform)
 
 
 def _perform(tuning: Tuning) -> dict[str, Any]:
     """The values of the row once it is done."""
-    pool = selectors.pool(tuning.pool)
+    pool = policy_job.pool_of(tuning)
     twin = twin_of(pool)
     part = source.take(tuning.trace_name, tuning.max_requests, tuning.seed, tuning.trace["until"])
     heartbeat = Heartbeat(tuning)
@@ -70,16 +37,14 @@ def _perform(tuning: Tuning) -> dict[str, Any]:
     if tuning.trials.exists() and tuning.twin.get("inputs") != inputs:
         message = f"pool {tuning.pool}, its traffic or Weir has changed since the first trials: start another tuning"
         raise PolicyInvalid(message)
-    about = {"basis": twin.basis, "about": twin.about, "expected": twin.expected, "inputs": inputs}
-    heartbeat.write(timezone.now(), {"twin": about})
+    heartbeat.write(timezone.now(), {"twin": {**policy_job.about(twin), "inputs": inputs}})
     tuned = subprocess.run_in_subprocess(
         compute, _inputs(tuning, twin, part), heartbeat.beat, lambda tried: _keep(tuning, heartbeat, tried)
     )
-    measured = [request.measured for request in part.trace.requests if request.measured is not None]
     return {
         "done": tuning.done,
         "trace": {**part.facts(), "requests": tuning.trace["requests"]},
-        "result": {**tuned.result, "not_tested": evidence.not_tested(tuning, pool, twin, measured, tuned)},
+        "result": {**tuned.result, "not_tested": evidence.not_tested(tuning, pool, twin, part, tuned)},
     }
 
 

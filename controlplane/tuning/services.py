@@ -1,4 +1,4 @@
-"""Starting and cancelling tunings, and opening a draft with the values of a winner."""
+"""Starting tunings, and opening a draft with the values of a winner."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from controlplane.policies.drafts.services import open_draft, patch_draft
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.previews import services as previews
+from controlplane.previews.policy_job import store
 from controlplane.previews.source import TrafficPart
 from controlplane.tuning import evidence, search
 from controlplane.tuning.goals import OBJECTIVES
@@ -19,12 +20,16 @@ from controlplane.tuning.space import BadSpace, Dimension, Range, space_of
 from controlplane.tuning.types import Winner
 from controlplane.twin.pool_model import NotModelled, twin_of
 from fleet import jobs
-from fleet.jobs import DONE, ENDED
+from fleet.jobs import DONE
 from fleet.models import Pool
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
 KEPT = 50  # of each policy, the newest
+ABOUT = (  # audited
+    *("live_version", "pool", "trace_name", "max_requests", "seed", "workers", "total"),
+    *("objectives", "time_limit_s", "held_out", "space"),
+)
 TRIALS, MOST_TRIALS = 60, 500
 WORKERS, MOST_WORKERS = 2, 8
 MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
@@ -75,16 +80,8 @@ def start(policy: Policy, actor: Actor, asked: Asked) -> Tuning:
         held_out=asked.held_out,
         space=[dimension.as_dict() for dimension in space],
         total=asked.trials,
-        actor=actor.name[:200],
     )
-    with transaction.atomic():
-        made.save()
-        about = (
-            *("live_version", "pool", "trace_name", "max_requests", "seed", "workers", "total"),
-            *("objectives", "time_limit_s", "held_out", "space"),
-        )
-        record(actor, "tuning.start", str(made), after={name: getattr(made, name) for name in about})
-        _forget_old(policy)
+    store(made, actor, ABOUT, KEPT)
     jobs.send(made)
     return made
 
@@ -116,21 +113,6 @@ def _check(pool: Pool, part: TrafficPart, held_out: float) -> None:
 def cut(count: int, held_out: float) -> int:
     """How many of the requests are searched."""
     return round((1 - held_out) * count)
-
-
-def _forget_old(policy: Policy) -> None:
-    oldest_kept = Tuning.objects.filter(policy=policy).order_by("-pk")[KEPT - 1 : KEPT].values_list("pk", flat=True)
-    for number in oldest_kept:
-        Tuning.objects.filter(policy=policy, pk__lt=number, status__in=ENDED).delete()
-
-
-def cancel(tuning: Tuning, actor: Actor) -> bool:
-    """Stop it, within a second when it runs; False when it had ended before."""
-    with transaction.atomic():
-        if not jobs.cancel(tuning, actor.name):
-            return False
-        record(actor, "tuning.cancel", str(tuning))
-    return True
 
 
 def resume(tuning: Tuning, actor: Actor) -> bool:

@@ -1,7 +1,7 @@
 """Pages of tunings: start one, watch it, and open a draft with a winner."""
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -9,21 +9,17 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.permissions import can_operate
 from controlplane.policies import selectors as policies
-from controlplane.policies.errors import NoSuchPolicy, PolicyError, PolicyInvalid
+from controlplane.policies.errors import PolicyError, PolicyInvalid
 from controlplane.policies.models import Policy
 from controlplane.policies.views import find
 from controlplane.previews import page as previews
-from controlplane.tuning import display, search, selectors, services
+from controlplane.previews.policy_job import cancel as cancel_job
+from controlplane.previews.policy_job import of_policy
+from controlplane.previews.views import find_job
+from controlplane.tuning import display, search, services
 from controlplane.tuning.form import TuningForm
 from controlplane.tuning.models import Tuning
 from router.policy.schema import document as documents
-
-
-def _find(name: str, given: int) -> Tuning:
-    try:
-        return selectors.tuning(find(name), given)
-    except NoSuchPolicy as error:
-        raise Http404(str(error)) from None
 
 
 @require_http_methods(["GET", "POST"])
@@ -55,7 +51,7 @@ def _list(request: HttpRequest, policy: Policy, form: TuningForm, status: int = 
     context = {
         "policy": policy,
         "live": policies.live_version(policy),
-        "tunings": selectors.tunings(policy)[: services.KEPT],
+        "tunings": of_policy(Tuning, policy)[: services.KEPT],
         "choices": previews.choices(policy, None, form.chosen),
         "form": form,
         "missing": "" if search.is_installed() else search.MISSING,
@@ -65,13 +61,13 @@ def _list(request: HttpRequest, policy: Policy, form: TuningForm, status: int = 
 
 @require_GET
 def tuning_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    return _shown(request, _find(name, number), "tuning/tuning.html")
+    return _shown(request, find_job(Tuning, name, number), "tuning/tuning.html")
 
 
 @require_GET
 def state(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """The state of a tuning, for htmx."""
-    return _shown(request, _find(name, number), "tuning/_state.html")
+    return _shown(request, find_job(Tuning, name, number), "tuning/_state.html")
 
 
 def _shown(request: HttpRequest, tuning: Tuning, template: str) -> HttpResponse:
@@ -87,14 +83,14 @@ def _shown(request: HttpRequest, tuning: Tuning, template: str) -> HttpResponse:
 @operator_required
 @require_POST
 def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    services.cancel(_find(name, number), actor_of(request))
+    cancel_job(find_job(Tuning, name, number), actor_of(request))
     return redirect("tuning", name=name, number=number)
 
 
 @operator_required
 @require_POST
 def resume(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    services.resume(_find(name, number), actor_of(request))
+    services.resume(find_job(Tuning, name, number), actor_of(request))
     return redirect("tuning", name=name, number=number)
 
 
@@ -105,7 +101,7 @@ def draft(request: HttpRequest, name: str, number: int) -> HttpResponse:
     trial = request.POST.get("trial", "")
     try:
         services.draft_of(
-            _find(name, number), int(trial) if trial.isdecimal() and len(trial) < 6 else 0, actor_of(request)
+            find_job(Tuning, name, number), int(trial) if trial.isdecimal() and len(trial) < 6 else 0, actor_of(request)
         )
     except PolicyError as error:
         messages.error(request, "; ".join(text for _, text in previews.problems_of(error)))

@@ -81,20 +81,7 @@ def _check(instance: Instance) -> None:
 
 def perform(calibration_id: int, report: Callable[[str], None] = lambda text: None) -> bool:
     """Measure, unless another worker does. True: the row has constants; else it has a cause."""
-    with jobs.held(Calibration, calibration_id) as row:
-        return row is not None and _perform(row, report)
-
-
-def _perform(row: Calibration, report: Callable[[str], None]) -> bool:
-    try:
-        measured = _measure(row, report)
-    except jobs.Stopped:
-        return False
-    except Instance.DoesNotExist:
-        return fail(row, f"{row.instance} is gone")
-    except Exception as error:
-        return fail(row, jobs.cause_of(error, EXPECTED))
-    return _done(row, measured)
+    return jobs.perform(Calibration, calibration_id, lambda row: _values(_measure(row, report)), EXPECTED, _end)
 
 
 def _measure(row: Calibration, report: Callable[[str], None]) -> Calibrated:
@@ -105,7 +92,10 @@ def _measure(row: Calibration, report: Callable[[str], None]) -> Calibrated:
         report(step)
 
     heartbeat = jobs.Heartbeat(row)
-    target = _target(row.instance)
+    try:
+        target = _target(row.instance)
+    except Instance.DoesNotExist:
+        raise jobs.JobFailed(f"{row.instance} is gone") from None
     if row.source == TRAFFIC:
         measuring = measure_traffic(target, _receipts(row.instance), _starts(row), began)
     else:
@@ -166,30 +156,31 @@ def cancel(row: Calibration, actor: str) -> bool:
 
 
 def fail(row: Calibration, cause: str) -> bool:
-    if jobs.end(row, jobs.FAILED, cause):
-        _record(row, f"not calibrated: {cause}")
-    return False
+    return _end(row, jobs.FAILED, cause)
 
 
-def _done(row: Calibration, measured: Calibrated) -> bool:
+def _values(measured: Calibrated) -> dict[str, Any]:
+    """Of the row."""
     fitted = measured.fitted
-    ended = jobs.end(
-        row,
-        jobs.DONE,
-        constants={**asdict(fitted.law), API: fitted.api_s, TOKENIZING: measured.api_s_per_token},
-        limits=asdict(measured.limits),
-        points=[asdict(point) for point in measured.points],
-        ttft_error=fitted.ttft_error,
-        tpot_error=fitted.tpot_error,
-        n=fitted.n,
-        notes=list(measured.notes),
-        held_out=asdict(measured.held_out) if measured.held_out is not None else {},
-    )
-    if ended:
-        errors = (
-            f"error {percent(fitted.ttft_error, '.1f')} TTFT, {percent(fitted.tpot_error, '.1f')} TPOT, n = {fitted.n}"
-        )
-        _record(row, f"calibrated: {errors}")
+    return {
+        "constants": {**asdict(fitted.law), API: fitted.api_s, TOKENIZING: measured.api_s_per_token},
+        "limits": asdict(measured.limits),
+        "points": [asdict(point) for point in measured.points],
+        "ttft_error": fitted.ttft_error,
+        "tpot_error": fitted.tpot_error,
+        "n": fitted.n,
+        "notes": list(measured.notes),
+        "held_out": asdict(measured.held_out) if measured.held_out is not None else {},
+    }
+
+
+def _end(row: Calibration, status: str, cause: str = "", **values: Any) -> bool:
+    ended = jobs.end(row, status, cause, **values)
+    if ended and status == jobs.DONE:
+        ttft, tpot = (percent(values[name], ".1f") for name in ("ttft_error", "tpot_error"))
+        _record(row, f"calibrated: error {ttft} TTFT, {tpot} TPOT, n = {values['n']}")
+    elif ended:
+        _record(row, f"not calibrated: {cause}")
     return ended
 
 

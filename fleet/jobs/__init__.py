@@ -69,6 +69,14 @@ class Stopped(Exception):
     """The job is no longer running: it was cancelled, or its worker was taken for lost."""
 
 
+class JobFailed(Exception):
+    """The work cannot be done: why, and the values of the row that say more."""
+
+    def __init__(self, cause: str, **values: Any) -> None:
+        super().__init__(cause)
+        self.values = values
+
+
 def send(job: Job) -> None:
     """Put the task on its queue. While the broker is away the job stays queued and is sent again later."""
     # Imported here, because every process loads the models and few send jobs.
@@ -141,6 +149,46 @@ def end(job: Job, status: str, cause: str = "", **values: Any) -> bool:
     """Write down how a running job ended; False when it had ended before, or runs again in another worker."""
     running = of_this_start(job).filter(status=RUNNING)
     return bool(running.update(status=status, cause=cause[:2_000], ended_at=timezone.now(), **values))
+
+
+def fail(job: Job, cause: str) -> bool:
+    """`end` a running job that cannot be done, and send the next one."""
+    ended = end(job, FAILED, cause)
+    send_next(type(job))
+    return ended
+
+
+def perform(
+    model: type[J],
+    job_id: int,
+    work: Callable[[J], dict[str, Any]],
+    expected: tuple[type[Exception], ...],
+    end: Callable[..., bool] = end,
+) -> bool:
+    """Do a job, unless another worker has claimed it: write down its end with the values of the row that `work`
+    returns, and send the next one. `expected`: errors whose message is the cause. True: it is done."""
+    with held(model, job_id) as job:
+        if job is None:
+            return False
+        done = False
+        try:
+            values = work(job)
+        except Stopped:
+            pass
+        except JobFailed as error:
+            end(job, FAILED, str(error), **error.values)
+        except Exception as error:
+            end(job, FAILED, cause_of(error, expected))
+        else:
+            done = end(job, DONE, **values)
+        send_next(model)
+        return done
+
+
+def forget_old(jobs: "models.QuerySet[J]", kept: int) -> None:
+    """Delete those that have ended, except for the newest."""
+    for oldest_kept in jobs.order_by("-pk")[kept - 1 : kept].values_list("pk", flat=True):
+        jobs.filter(pk__lt=oldest_kept, status__in=ENDED).delete()
 
 
 def cancel(job: Job, actor: str, **values: Any) -> bool:

@@ -15,7 +15,7 @@ from controlplane.api.unread import Body
 from controlplane.audit.services import actor_of
 from controlplane.experiments.start.body import Seeds
 from controlplane.policies import selectors as policies
-from controlplane.previews import selectors, services
+from controlplane.previews import policy_job, selectors, services
 from controlplane.previews.analysis.types import PreviewView
 from controlplane.previews.models import Preview
 from controlplane.previews.services import MAX_REQUESTS, MOST_REQUESTS, AskedPreview
@@ -74,7 +74,7 @@ def list_previews(
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only previews with a smaller id"),
 ) -> Any:
     """Previews of a policy's drafts, newest first"""
-    rows = selectors.previews(policies.policy(name))
+    rows = policy_job.of_policy(Preview, policies.policy(name))
     return [selectors.as_dict(row) for row in page(rows, before, limit)]
 
 
@@ -88,10 +88,10 @@ def get_preview(request: HttpRequest, name: str, number: Number) -> Any:
 def cancel_preview(request: HttpRequest, name: str, number: Number) -> Any:
     """Cancel the preview; it stops within seconds"""
     preview = _preview(name, number)
-    if not services.cancel(preview, actor_of(request)):
+    if not policy_job.cancel(preview, actor_of(request)):
         raise ApiProblem(409, detail=f"preview {number} has ended already: {_preview(name, number).status}")
     return selectors.as_dict(preview)
 
 
 def _preview(name: str, number: int) -> Preview:
-    return selectors.preview(policies.policy(name), number)
+    return policy_job.numbered(Preview, policies.policy(name), number)

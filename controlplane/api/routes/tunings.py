@@ -16,6 +16,7 @@ from controlplane.api.unread import Body
 from controlplane.audit.services import actor_of
 from controlplane.experiments.start.body import Milliseconds, Seed
 from controlplane.policies import selectors as policies
+from controlplane.previews import policy_job
 from controlplane.tuning import selectors, services
 from controlplane.tuning.models import HELD_OUT, Tuning
 from controlplane.tuning.services import (
@@ -92,7 +93,7 @@ def list_tunings(
     before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only tunings with a smaller id"),
 ) -> Any:
     """Tunings of a policy, newest first"""
-    rows = selectors.tunings(policies.policy(name))
+    rows = policy_job.of_policy(Tuning, policies.policy(name))
     return [selectors.as_dict(row) for row in page(rows, before, limit)]
 
 
@@ -106,7 +107,7 @@ def get_tuning(request: HttpRequest, name: str, number: Number) -> Any:
 def cancel_tuning(request: HttpRequest, name: str, number: Number) -> Any:
     """Cancel the tuning; it stops within seconds"""
     tuning = _tuning(name, number)
-    if not services.cancel(tuning, actor_of(request)):
+    if not policy_job.cancel(tuning, actor_of(request)):
         raise ApiProblem(409, detail=f"tuning {number} has ended already: {_tuning(name, number).status}")
     return selectors.as_dict(tuning)
 
@@ -129,4 +130,4 @@ def draft_tuning(request: HttpRequest, response: HttpResponse, name: str, number
 
 
 def _tuning(name: str, number: int) -> Tuning:
-    return selectors.tuning(policies.policy(name), number)
+    return policy_job.numbered(Tuning, policies.policy(name), number)

@@ -7,8 +7,7 @@ import pytest
 from controlplane.policies import services as policy_services
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.tests.conftest import edit
-from controlplane.previews import running, services, subprocess
-from controlplane.previews.analysis import compute
+from controlplane.previews import policy_job, running, services, subprocess
 from controlplane.previews.tests.conftest import OTTO, sim_pool
 from controlplane.testing import api_caller
 
@@ -33,7 +32,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was put on the queue, instead of a queue."""
     found: list[Any] = []
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda name, args, queue: found.append(args))
-    monkeypatch.setattr(subprocess, "compute_in_subprocess", compute.compute)
+    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
     return found
 
 
@@ -140,7 +139,7 @@ def test_engines_that_are_not_known_fail_it_with_what_to_do(draft, ci, sent):
     made = ci.post(PREVIEW, {"pool": "real"})
     assert (made.status_code, made.json()["status"]) == (202, "failed")
     assert made.json()["trust"][0]["code"] == "not_modelled"
-    assert services.cancel(services.Preview.objects.get(), OTTO) is False
+    assert policy_job.cancel(services.Preview.objects.get(), OTTO) is False
     assert sent == []
 
 

@@ -43,10 +43,9 @@ class Computed:
     not_modelled: tuple[str, ...]  # features that the twin leaves out
 
 
-def compute(
-    job: PreviewInputs, on_progress: Callable[[int], None], on_first: Callable[[FirstAnswer], None] = lambda _: None
-) -> Computed:
-    """`on_progress` gets the number of requests done, over all plays and seeds; exceptions of both propagate."""
+def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Computed:
+    """`send` gets the number of requests done, over all plays and seeds, and the first answer; its exceptions
+    propagate."""
     done = 0
 
     def play(traced: Traced, policy: Policy, shadow: Policy | None = None, arms: Arms | None = None) -> TwinOutcome:
@@ -60,10 +59,10 @@ def compute(
             seed=seed,
             shadow=shadow,
             arms=arms,
-            on_progress=lambda now, _: on_progress(before + now),
+            on_progress=lambda now, _: send(before + now),
         )
         done += len(trace.requests)
-        on_progress(done)
+        send(done)
         return outcome
 
     def both(traced: Traced) -> tuple[TwinOutcome, TwinOutcome]:
@@ -72,7 +71,7 @@ def compute(
     seed, whole = job.traces[0]
     if len(whole.requests) > job.first:
         ours, theirs = both((seed, part(whole, job.first)))
-        on_first(FirstAnswer(effect_of([ours], [theirs], list(job.fleet.instances))))
+        send(FirstAnswer(effect_of([ours], [theirs], list(job.fleet.instances))))
     live, draft = zip(*map(both, job.traces), strict=True)
     split = play(job.traces[0], job.live, arms=canary.arms(job.draft))
     return _computed(job, live, draft, split)

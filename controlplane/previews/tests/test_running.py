@@ -7,8 +7,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.jobs import expire
-from controlplane.previews import running, services, subprocess
-from controlplane.previews.analysis import compute
+from controlplane.previews import policy_job, running, services, subprocess
 from controlplane.previews.analysis.compute import Computed, FirstAnswer
 from controlplane.previews.models import Preview
 from controlplane.previews.selectors import LATER_FIELDS, as_dict
@@ -25,7 +24,7 @@ NOTHING = Computed({"classes": {"all": {"n": 200, "metrics": []}}, "new_tokens_p
 @pytest.fixture
 def in_this_process(monkeypatch):
     """The computation itself, without a process of its own."""
-    monkeypatch.setattr(subprocess, "compute_in_subprocess", compute.compute)
+    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
 
 
 @pytest.fixture
@@ -34,7 +33,8 @@ def preview(policy, draft):
 
 
 def answer(monkeypatch, act):
-    monkeypatch.setattr(subprocess, "compute_in_subprocess", act)
+    """`act` instead of the computation."""
+    monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: act(beat, take))
 
 
 def fail_with(error):
@@ -104,8 +104,9 @@ def test_what_the_twin_leaves_out_is_reported(preview, monkeypatch):
 def test_progress_is_written_while_it_runs(preview, monkeypatch):
     seen = []
 
-    def act(job, beat, _):
-        beat(17)
+    def act(beat, take):
+        take(17)
+        beat()
         preview.refresh_from_db()
         seen.append((preview.status, preview.done))
         return NOTHING
@@ -118,9 +119,9 @@ def test_progress_is_written_while_it_runs(preview, monkeypatch):
 def test_cancelled_while_it_runs_it_stops_at_the_next_beat(preview, monkeypatch):
     monkeypatch.setattr(jobs, "BEAT_S", 0.0)
 
-    def act(job, beat, _):
-        services.cancel(preview, OTTO)
-        beat(1)
+    def act(beat, _):
+        policy_job.cancel(preview, OTTO)
+        beat()
         raise AssertionError("it goes on")
 
     answer(monkeypatch, act)
@@ -131,8 +132,8 @@ def test_cancelled_while_it_runs_it_stops_at_the_next_beat(preview, monkeypatch)
 def test_the_first_answer_stands_until_the_whole_is_there(preview, monkeypatch):
     first, seen = FirstAnswer({"classes": {"all": {"n": 500}}}), []
 
-    def act(job, beat, on_first):
-        on_first(first)
+    def act(_, take):
+        take(first)
         preview.refresh_from_db()
         seen.append(preview.first_result)
         return NOTHING
@@ -145,10 +146,10 @@ def test_the_first_answer_stands_until_the_whole_is_there(preview, monkeypatch):
 def test_cancelled_after_the_first_answer_it_keeps_that_answer(preview, monkeypatch):
     monkeypatch.setattr(jobs, "BEAT_S", 0.0)
 
-    def act(job, beat, on_first):
-        on_first(FirstAnswer({"changed": 1}))
-        services.cancel(preview, OTTO)
-        beat(1)
+    def act(beat, take):
+        take(FirstAnswer({"changed": 1}))
+        policy_job.cancel(preview, OTTO)
+        beat()
         raise AssertionError("it goes on")
 
     answer(monkeypatch, act)
@@ -232,6 +233,6 @@ def test_one_whose_message_got_lost_is_sent_again(preview, sent):
 def test_what_comes_after_the_reaper_gave_up_is_not_written(preview):
     held = jobs.claim(Preview, preview.pk)
     expire.step(later(jobs.LOST_S + 1))
-    assert not running.end(held, DONE)
+    assert not jobs.end(held, DONE)
     with pytest.raises(jobs.Stopped):
         jobs.Heartbeat(held).beat(done=1)

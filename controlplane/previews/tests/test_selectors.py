@@ -8,7 +8,7 @@ from controlplane.policies import selectors as policies
 from controlplane.policies import services as policy_services
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.tests.conftest import WHY, edit
-from controlplane.previews import selectors, services
+from controlplane.previews import policy_job, selectors, services
 from controlplane.previews.models import Preview
 from controlplane.previews.services import AskedPreview
 from controlplane.previews.tests.conftest import NOW, OTTO
@@ -73,10 +73,10 @@ def test_a_version_published_without_a_preview_has_none(policy, draft):
 def test_one_of_another_policy_is_not_found(policy, draft):
     made = done(policy)
     other = policy_services.create_policy("other", policy_services.default_document("random"), OTTO, WHY).version.policy
-    assert selectors.preview(policy, made.pk) == made
+    assert policy_job.numbered(Preview, policy, made.pk) == made
     for number in (made.pk, 2**40):
         with pytest.raises(NoSuchPolicy, match="has no preview"):
-            selectors.preview(other, number)
+            policy_job.numbered(Preview, other, number)
 
 
 def test_it_grows_old(policy, draft, record):

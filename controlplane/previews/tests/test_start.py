@@ -8,7 +8,7 @@ from controlplane.policies import selectors as policies
 from controlplane.policies import services as policy_services
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.tests.conftest import edit
-from controlplane.previews import running, selectors, services
+from controlplane.previews import policy_job, selectors, services
 from controlplane.previews.analysis.compute import FIRST
 from controlplane.previews.models import Preview
 from controlplane.previews.services import AskedPreview
@@ -213,9 +213,9 @@ def test_a_broker_that_is_away_leaves_it_queued(policy, draft, monkeypatch):
 
 def test_cancelling_ends_it_once(policy, draft):
     made = start(policy)
-    assert services.cancel(made, OTTO)
+    assert policy_job.cancel(made, OTTO)
     assert (made.status, made.cause) == (CANCELLED, "cancelled by otto")
-    assert not services.cancel(made, OTTO)
+    assert not policy_job.cancel(made, OTTO)
     assert AuditEntry.objects.filter(action="preview.cancel").count() == 1
     assert not jobs.claim(Preview, made.pk)
 
@@ -226,7 +226,7 @@ def test_so_many_are_computed_at_once_and_the_next_when_one_has_ended(policy, dr
     assert jobs.claim(Preview, second.pk)
     assert not jobs.claim(Preview, third.pk)
     del sent[:]
-    running.end(held, DONE)
+    jobs.fail(held, "no trace")
     assert sent == [("previews.run", [third.pk], "control")]
     assert jobs.claim(Preview, third.pk)
 

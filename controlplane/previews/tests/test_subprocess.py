@@ -9,7 +9,7 @@ from multiprocessing import Pipe
 import pytest
 
 from controlplane.previews import subprocess as computation
-from controlplane.previews.analysis.compute import PreviewInputs, compute, part
+from controlplane.previews.analysis.compute import FirstAnswer, PreviewInputs, compute, part
 from controlplane.traces.generated import generate
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.engine.engine_model import EngineModel
@@ -27,22 +27,27 @@ def job(**changes):
     return PreviewInputs(**values | {"traces": ((1, generate(duration_s=60)),)} | changes)
 
 
+def run(job, beat=lambda: None, take=lambda sent: None):
+    return computation.run_in_subprocess(compute, job, beat, take)
+
+
 def test_a_subprocess_computes_the_same_as_the_caller():
-    seen: list[int] = []
-    assert computation.compute_in_subprocess(job(), seen.append) == compute(job(), lambda _: None)
-    assert seen[0] == 0
+    seen, beats = [], []
+    assert run(job(), lambda: beats.append(len(seen)), seen.append) == compute(job(), lambda _: None)
+    assert seen == sorted(seen)
+    assert beats[0] == 0
 
 
 def test_the_first_answer_is_that_of_the_first_requests_alone():
-    whole, firsts = job(first=20), []
-    computation.compute_in_subprocess(whole, lambda _: None, firsts.append)
+    whole, sent = job(first=20), []
+    run(whole, take=sent.append)
     alone = compute(replace(whole, traces=((1, part(whole.traces[0][1], 20)),)), lambda _: None)
-    assert [one.effect for one in firsts] == [alone.effect | {"canary": None}]
+    assert [one.effect for one in sent if isinstance(one, FirstAnswer)] == [alone.effect | {"canary": None}]
 
 
 def test_an_error_in_the_subprocess_is_raised_in_the_caller():
     with pytest.raises(computation.SubprocessFailed, match="AttributeError"):
-        computation.compute_in_subprocess(job(fleet=None), lambda _: None)
+        run(job(fleet=None))
 
 
 @pytest.fixture
@@ -64,23 +69,23 @@ def ended(processes):
 
 
 def test_what_the_beat_raises_ends_the_process(processes):
-    def stop(_):
+    def stop():
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        computation.compute_in_subprocess(job(), stop)
+        run(job(), stop)
     assert ended(processes)
 
 
 def test_a_killed_subprocess_is_reported(processes):
     with pytest.raises(computation.SubprocessFailed, match="status -9"):
-        computation.compute_in_subprocess(job(), lambda _: os.kill(processes[0].pid, signal.SIGKILL))
+        run(job(), lambda: os.kill(processes[0].pid, signal.SIGKILL))
     assert ended(processes)
 
 
 def test_it_ends_by_itself_when_nobody_waits_any_more(monkeypatch):
     monkeypatch.setattr(computation.os, "nice", lambda _: None)
     ours, theirs = Pipe()
-    ours.send((computation.compute_and_send, job()))
+    ours.send((compute, job()))
     ours.close()
     computation.serve(theirs)  # says nothing, and waits for nobody

@@ -11,7 +11,7 @@ from controlplane.policies import services as policy_services
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.tests.conftest import ADA, edit
-from controlplane.previews import subprocess
+from controlplane.previews import policy_job, subprocess
 from controlplane.tuning import running, search, services
 from controlplane.tuning.models import Tuning
 from controlplane.tuning.selectors import with_trials
@@ -84,7 +84,6 @@ def test_it_ends_with_trials_winners_and_what_was_not_tested(done):
     [
         (subprocess.SubprocessFailed("NotInstalled: Optuna is not installed"), "NotInstalled: Optuna is not installed"),
         (ZeroDivisionError("x"), "ZeroDivisionError: x"),
-        (Pool.DoesNotExist(), "pool demo is no longer there"),
     ],
 )
 def test_every_failure_has_a_cause(policy, monkeypatch, error, cause):
@@ -98,19 +97,27 @@ def test_every_failure_has_a_cause(policy, monkeypatch, error, cause):
     assert (made.status, made.cause) == ("failed", cause)
 
 
+def test_a_pool_that_was_removed_meanwhile_ends_it(policy, here):
+    made = started(policy)
+    Pool.objects.update(removed=True)
+    running.run_tuning(made.pk)
+    made.refresh_from_db()
+    assert (made.status, made.cause) == ("failed", "pool demo is no longer there")
+
+
 def test_a_cancelled_one_stops_at_the_next_trial_and_keeps_the_earlier_ones(policy, here, monkeypatch):
     made = started(policy)
     keep = running._keep
 
     def cancelling(tuning, heartbeat, tried):
         keep(tuning, heartbeat, tried)
-        assert services.cancel(made, OTTO)
+        assert policy_job.cancel(made, OTTO)
 
     monkeypatch.setattr(running, "_keep", cancelling)
     running.run_tuning(made.pk)
     made.refresh_from_db()
     assert (made.status, made.cause, made.trials.count()) == ("cancelled", "cancelled by otto", 1)
-    assert not services.cancel(made, OTTO)
+    assert not policy_job.cancel(made, OTTO)
     running.run_tuning(made.pk)  # told again: nothing happens
     assert made.trials.count() == 1
 

@@ -1,0 +1,122 @@
+"""What previews and tunings share: a job that tries versions of a policy on a pool's traffic in the twin."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+import redis
+from django.db import models, transaction
+from django.utils import timezone
+
+from controlplane.audit.services import Actor, record
+from controlplane.policies.errors import NoSuchPolicy, PolicyError
+from controlplane.policies.models import Policy
+from controlplane.previews.analysis import trust
+from controlplane.previews.analysis.types import Caution, PlayedTrace
+from controlplane.previews.source import TrafficPart
+from controlplane.previews.subprocess import SubprocessFailed
+from controlplane.traces import library
+from controlplane.traces.types import BadTrace
+from controlplane.twin.pool_model import Modelled, NotModelled
+from fleet import jobs, selectors
+from fleet.models import Pool
+from router.policy.schema.document import InvalidDocument
+
+EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidDocument, NotModelled, redis.RedisError)
+NUMBER_MAX = 2**31 - 1  # of a row, in every database
+
+
+class PolicyJob(jobs.Job):
+    policy: "models.ForeignKey[Policy, Policy]"
+    live_version = models.PositiveIntegerField()
+    pool = models.CharField(max_length=63)
+    trace_name = models.CharField(max_length=120)
+    trace = models.JSONField(default=dict)  # TrafficPart.facts
+    max_requests = models.PositiveIntegerField()
+    done = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(default=timezone.now)
+    twin = models.JSONField(default=dict)  # `about`, and what the job adds
+    result = models.JSONField(null=True, blank=True)  # null until done
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self._meta.model_name} {self.pk} of {self.policy.name}"
+
+
+J = TypeVar("J", bound=PolicyJob)
+
+
+def of_policy(model: type[J], policy: Policy) -> "models.QuerySet[J]":
+    """Newest first."""
+    return model._default_manager.filter(policy=policy).select_related("policy")
+
+
+def numbered(model: type[J], policy: Policy, number: int) -> J:
+    """NoSuchPolicy."""
+    found = of_policy(model, policy).filter(pk=number).first() if number <= NUMBER_MAX else None
+    if found is None:
+        name = model._meta.model_name
+        raise NoSuchPolicy(f"policy {policy.name} has no {name} {number}; the newest ones are kept")
+    return found
+
+
+def store(job: PolicyJob, actor: Actor, about: Sequence[str], kept: int) -> None:
+    """Save a new job, with an entry of the audit log that has the fields `about`; the newest of its policy are kept."""
+    job.actor = actor.name[:200]
+    with transaction.atomic():
+        job.save()
+        record(actor, f"{job._meta.model_name}.start", str(job), after={name: getattr(job, name) for name in about})
+        jobs.forget_old(of_policy(type(job), job.policy), kept)
+
+
+def perform(model: type[J], job_id: int, work: Callable[[J], dict[str, Any]]) -> None:
+    """As jobs.perform."""
+    jobs.perform(model, job_id, work, EXPECTED)
+
+
+def cancel(job: PolicyJob, actor: Actor) -> bool:
+    """Cancel it, within a second when it runs; False when it had ended before."""
+    with transaction.atomic():
+        if not jobs.cancel(job, actor.name):
+            return False
+        record(actor, f"{job._meta.model_name}.cancel", str(job))
+    return True
+
+
+def pool_of(job: PolicyJob) -> Pool:
+    """Raises jobs.JobFailed."""
+    try:
+        return selectors.pool(job.pool)
+    except Pool.DoesNotExist:
+        raise jobs.JobFailed(f"pool {job.pool} is no longer there") from None
+
+
+def about(twin: Modelled) -> dict[str, Any]:
+    """The engine models that simulate it, as stored."""
+    return {"basis": twin.basis, "about": twin.about, "expected": twin.expected}
+
+
+def of_origin(job: PolicyJob, pool: Pool, part: TrafficPart) -> list[Caution]:
+    """Cautions about where its traffic was recorded."""
+    measured = [request.measured for request in part.trace.requests if request.measured is not None]
+    pools, models = (each.pool for each in measured), (each.model for each in measured)
+    return trust.of_origin(job.trace_name, pool.name, pool.model, pools=pools, models=models)
+
+
+class TrafficFacts(msgspec.Struct, frozen=True):
+    """TrafficPart.facts as stored; empty before the traffic was chosen."""
+
+    source: str | None = None
+    requests: int | None = None
+    played: int | None = None
+    first_at: float | None = None  # Unix s
+    last_at: float | None = None
+
+
+def trace_of(job: PolicyJob, now: datetime) -> PlayedTrace:
+    facts = msgspec.convert(job.trace, TrafficFacts)
+    age_s = None if facts.last_at is None else round(max(0.0, now.timestamp() - facts.last_at), 1)
+    return {"name": job.trace_name, **msgspec.structs.asdict(facts), "age_s": age_s}  # type: ignore[typeddict-item]
