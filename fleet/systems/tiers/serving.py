@@ -1,15 +1,16 @@
 """What each question costs an engine with one tier below HBM: who holds its document, loading, computing.
 
-Caches hold whole documents and give up the least recently used one. A tier is written through: it gets every document
-as it is computed. All of this follows from the order of the questions, so it is the same at any rate.
+Caches hold whole documents, except for those larger than they are, and give up the least recently used one. A tier is
+written through: it gets every document as it is computed. All of this follows from the order of the questions, so it
+is the same at any rate.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fleet.engine.law import API_S, Law
+from fleet.engine.tiers.cache import TierCache
 from fleet.engine.tiers.devices import LAYER_PASS_S, TierDevice
 from fleet.engine.tiers.loading import CHUNK, bubble_s, exposed_s, is_worth_loading, load_s
 from fleet.engine.tiers.sizes import KvLayout
@@ -60,27 +61,8 @@ def paged(law: Law, attention: float = ATTENTION) -> Law:
     return replace(law, attention_s_per_pair=law.attention_s_per_pair * attention)
 
 
-class _Cache:
-    def __init__(self, capacity: float) -> None:
-        self.capacity = capacity
-        self.used = 0
-        self.held: OrderedDict[int, int] = OrderedDict()
-
-    def __contains__(self, document: int) -> bool:
-        return document in self.held
-
-    def keep(self, asked: Question) -> None:
-        if asked.document in self.held:
-            self.held.move_to_end(asked.document)
-            return
-        self.held[asked.document] = asked.tokens
-        self.used += asked.tokens
-        while self.used > self.capacity:
-            self.used -= self.held.popitem(last=False)[1]
-
-
 def jobs(engine: TieredEngine, tier: TierCapacity, asked: Iterable[Question], question_tokens: int) -> list[PrefillJob]:
-    hbm, below = _Cache(engine.hbm_tokens), _Cache(tier.tokens)
+    hbm, below = (TierCache(tokens, high=1.0, low=1.0) for tokens in (engine.hbm_tokens, tier.tokens))
     known: dict[tuple[int, int, int], PrefillJob] = {}  # a document is asked about several times
     made = []
     for each in asked:
@@ -90,8 +72,9 @@ def jobs(engine: TieredEngine, tier: TierCapacity, asked: Iterable[Question], qu
         if key not in known:
             known[key] = job(engine, tier.device, each.tokens + question_tokens, near, far)
         made.append(known[key])
-        hbm.keep(each)
-        below.keep(each)
+        for cache in (hbm, below):
+            cache.put([each.document], each.tokens)
+            cache.evict()
     return made
 
 
