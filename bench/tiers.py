@@ -12,16 +12,16 @@ from statistics import fmean, median
 from fleet.counted import percent
 from fleet.engine.tiers.devices import DRAM, SSD, SSD_TUTTI
 from fleet.systems.tiers import events
-from fleet.systems.tiers.events import Runs
+from fleet.systems.tiers.events import PlayedRuns
 from fleet.systems.tiers.load import LEVAL, LOOGLE, Load
 from fleet.systems.tiers.published import AT_LEAST, HITS, LOOGLE_HITS, RATES, TITLES, TTFT_S
 
 K = 1024
 FIGURE_8_RATE = 1.5  # requests/s
-FIGURE_8_RUNS = Runs(seeds=9, warm=1_500, measured=2_000)
-RATE_RUNS = Runs(seeds=3, warm=1_500, measured=1_000)
+FIGURE_8_RUNS = PlayedRuns(seeds=9, warm=1_500, measured=2_000)
+RATE_RUNS = PlayedRuns(seeds=3, warm=1_500, measured=1_000)
 LOOGLE_RATE = 0.6
-LOOGLE_RUNS = Runs(seeds=9, warm=1_000, measured=600)
+LOOGLE_RUNS = PlayedRuns(seeds=9, warm=1_000, measured=600)
 HEADER = ("value", "published", "event by event", "error", "fitted")
 
 
@@ -75,7 +75,7 @@ def figure_8() -> Iterator[tuple[str, ...]]:
         yield _row(f"Table 1: hits, {TITLES[tier]}", published, _hits(runs[tier]), "%", fitted=True)
 
 
-def _runs(tier: str, load: Load, rate: float, runs: Runs) -> list[tuple[float, float]]:
+def _runs(tier: str, load: Load, rate: float, runs: PlayedRuns) -> list[tuple[float, float]]:
     return [events.played(tier, load, rate, seed, runs) for seed in range(runs.seeds)]
 
 

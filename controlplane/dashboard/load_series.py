@@ -10,7 +10,7 @@ from controlplane.dashboard.frame.types import Frame, HistoryRow, ShownEvent
 COLUMN = {"instance": "id", "pool": "pool", "node": "node"}  # of a frame, by what a page is about
 
 
-class LoadPoint(NamedTuple):
+class MomentLoad(NamedTuple):
     """Of all chosen instances together; None where none reported it."""
 
     kv: float | None = None  # mean
@@ -24,25 +24,25 @@ class LoadSeries(TypedDict):
     until: float
     bin_s: int
     at: list[float]
-    load: dict[str, list[float | None]]  # by fields of LoadPoint
+    load: dict[str, list[float | None]]  # by fields of MomentLoad
     ttft: dict[str, list[float | None]]  # p90 in ms, by class of the pool
     kv_limit: float | None  # of the pool's policy
     events: list[ShownEvent]
 
 
-class Chosen(NamedTuple):
+class ChosenInstances(NamedTuple):
     names: frozenset[str]  # of instances
     pool: str  # theirs; empty: they have none, or several
 
 
-def chosen(frame: Frame, of: str, name: str) -> Chosen:
+def chosen(frame: Frame, of: str, name: str) -> ChosenInstances:
     columns = frame["instances"]
     places = [i for i, value in enumerate(columns[COLUMN[of]]) if value == name]
     pools = {columns["pool"][i] for i in places}
-    return Chosen(frozenset(columns["id"][i] for i in places), pools.pop() if len(pools) == 1 else "")
+    return ChosenInstances(frozenset(columns["id"][i] for i in places), pools.pop() if len(pools) == 1 else "")
 
 
-def series(frame: Frame, shown: Chosen, rows: Sequence[HistoryRow], now: float, seconds: int) -> LoadSeries:
+def series(frame: Frame, shown: ChosenInstances, rows: Sequence[HistoryRow], now: float, seconds: int) -> LoadSeries:
     points = history.points(rows, now, seconds)
     kept = [row for _, row in points]
     loads = [_load(row, shown.names) for row in kept]
@@ -51,7 +51,7 @@ def series(frame: Frame, shown: Chosen, rows: Sequence[HistoryRow], now: float, 
         "until": now,
         "bin_s": history.bin_seconds(seconds),
         "at": [at for at, _ in points],
-        "load": {key: [point[i] for point in loads] for i, key in enumerate(LoadPoint._fields)},
+        "load": {key: [point[i] for point in loads] for i, key in enumerate(MomentLoad._fields)},
         "ttft": _ttft(kept, shown.pool),
         "kv_limit": pool["kv_limit"] if pool else None,
         "events": [
@@ -60,15 +60,15 @@ def series(frame: Frame, shown: Chosen, rows: Sequence[HistoryRow], now: float, 
     }
 
 
-def _load(row: HistoryRow | None, names: Collection[str]) -> LoadPoint:
+def _load(row: HistoryRow | None, names: Collection[str]) -> MomentLoad:
     if row is None:
-        return LoadPoint()
+        return MomentLoad()
     places = [i for i, name in enumerate(row["kv"]) if name in names]
     kv = _known(list(row["kv"].values()), places)
     running, waiting, hits = (
         _known(column, places) for column in (row.get("running"), row.get("waiting"), row.get("hits"))
     )
-    return LoadPoint(_mean(kv), max(kv, default=None), _sum(running), _sum(waiting), _mean(hits))
+    return MomentLoad(_mean(kv), max(kv, default=None), _sum(running), _sum(waiting), _mean(hits))
 
 
 def _known(column: Sequence[float | None] | None, places: Sequence[int]) -> list[float]:

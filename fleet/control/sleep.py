@@ -24,26 +24,26 @@ Json = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SleepStep:
     path: str
     body: Json | None = None
     asks: bool = False  # GET
     says: str = ""  # what the answer must contain
 
 
-class Refused(Exception):
+class SleepRefused(Exception):
     """The message says what the engine refused."""
 
 
-ASLEEP = Step("/is_sleeping", asks=True, says='{"is_sleeping":true}')
-AWAKE = Step("/is_sleeping", asks=True, says='{"is_sleeping":false}')
-EMPTY = Step("/reset_prefix_cache")  # what was cached before means nothing now
+ASLEEP = SleepStep("/is_sleeping", asks=True, says='{"is_sleeping":true}')
+AWAKE = SleepStep("/is_sleeping", asks=True, says='{"is_sleeping":false}')
+EMPTY = SleepStep("/reset_prefix_cache")  # what was cached before means nothing now
 WAKE = {
-    1: (Step("/wake_up"),),
+    1: (SleepStep("/wake_up"),),
     2: (
-        Step("/wake_up?tags=weights"),
-        Step("/collective_rpc", {"method": "reload_weights"}),
-        Step("/wake_up?tags=kv_cache"),
+        SleepStep("/wake_up?tags=weights"),
+        SleepStep("/collective_rpc", {"method": "reload_weights"}),
+        SleepStep("/wake_up?tags=kv_cache"),
     ),
 }
 
@@ -57,7 +57,7 @@ def sleep_instance(name: str, epoch: int) -> bool:
     if instance is None:
         return False
     level = instance.sleep_level
-    return _done(instance, (Step(f"/sleep?level={level}"), ASLEEP)) and _note(
+    return _done(instance, (SleepStep(f"/sleep?level={level}"), ASLEEP)) and _note(
         instance, level, f"asleep (level {level})"
     )
 
@@ -67,7 +67,7 @@ def wake_instance(name: str, epoch: int) -> bool:
     instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, asleep__isnull=False).first()
     if instance is None:
         return False
-    token = Step("/v1/completions", {"model": instance.pool.model, "prompt": "a", "max_tokens": 1})
+    token = SleepStep("/v1/completions", {"model": instance.pool.model, "prompt": "a", "max_tokens": 1})
     steps = (*WAKE.get(instance.asleep or 1, WAKE[2]), EMPTY, AWAKE, token)
     return _done(instance, steps) and _note(instance, None, "awake again")
 
@@ -77,7 +77,7 @@ def _found(name: str, epoch: int, desired: str) -> Instance | None:
     return rows.filter(name=name, epoch=epoch, state=State.DRAINING, desired=desired).first()
 
 
-def _done(instance: Instance, steps: Sequence[Step]) -> bool:
+def _done(instance: Instance, steps: Sequence[SleepStep]) -> bool:
     """All of them, in order; the first that fails ends it. Weights must not be loaded again under requests, so an order
     that comes while an earlier one is under way is void."""
     with _lock:
@@ -86,7 +86,7 @@ def _done(instance: Instance, steps: Sequence[Step]) -> bool:
         _under_way.add(instance.pk)
     try:
         asyncio.run(_take(instance.url, steps))
-    except Refused as refused:
+    except SleepRefused as refused:
         events.record(instance, "refused", str(refused))
         return False
     finally:
@@ -94,14 +94,14 @@ def _done(instance: Instance, steps: Sequence[Step]) -> bool:
     return True
 
 
-async def _take(url: str, steps: Sequence[Step]) -> None:
+async def _take(url: str, steps: Sequence[SleepStep]) -> None:
     async with httpx.AsyncClient(transport=PinnedTransport(ENGINES), timeout=TIMEOUT_S) as client:
         for step in steps:
             if why := await _problem(client, url, step):
-                raise Refused(f"{'GET' if step.asks else 'POST'} {step.path}: {why}")
+                raise SleepRefused(f"{'GET' if step.asks else 'POST'} {step.path}: {why}")
 
 
-async def _problem(client: httpx.AsyncClient, url: str, step: Step) -> str:
+async def _problem(client: httpx.AsyncClient, url: str, step: SleepStep) -> str:
     """Why the step failed; empty when it did not. The limit is for a whole answer, which may come a byte at a time."""
     try:
         async with (

@@ -121,7 +121,7 @@ def test_an_engine_that_still_sleeps_after_it_was_woken_is_not_taken_for_awake(w
     world.until_ready(1)
     url = world.one().url
     world.tell(asleep=True)
-    with pytest.raises(sleep.Refused, match=r"GET /is_sleeping: the engine says .*true"):
+    with pytest.raises(sleep.SleepRefused, match=r"GET /is_sleeping: the engine says .*true"):
         asyncio.run(sleep._take(url, (sleep.AWAKE,)))
 
 

@@ -25,7 +25,7 @@ LAW = paged(law_of(profile()))
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class PlayedRuns:
     """`rates` are bisected between 0 and `highest`."""
 
     seeds: int = 3
@@ -44,7 +44,7 @@ def engine(tier: str | TierDevice) -> Engine:
     return Engine(LAW, HBM_TOKENS // BLOCK, limits, tiers=tiers)
 
 
-def played(tier: str, load: Load, rate: float, seed: int, runs: Runs) -> tuple[float, float]:
+def played(tier: str, load: Load, rate: float, seed: int, runs: PlayedRuns) -> tuple[float, float]:
     """Mean TTFT, s, and the cached share of the prompts, after the warm requests and an empty queue."""
     one, now = engine(tier), 0.0
     asked = questions(load, seed, runs.warm + runs.measured)
@@ -66,12 +66,12 @@ def played(tier: str, load: Load, rate: float, seed: int, runs: Runs) -> tuple[f
     return fmean(each.first_token_s - each.arrived_s for each in counted), cached
 
 
-def ttft_s(tier: str, load: Load, rate: float, runs: Runs) -> float:
+def ttft_s(tier: str, load: Load, rate: float, runs: PlayedRuns) -> float:
     """Median over the runs, as single ones differ by half."""
     return median(played(tier, load, rate, seed, runs)[0] for seed in range(runs.seeds))
 
 
-def capacity(tier: str, load: Load, limit_s: float, highest: float, runs: Runs) -> float:
+def capacity(tier: str, load: Load, limit_s: float, highest: float, runs: PlayedRuns) -> float:
     """Requests/s up to which the mean TTFT stays within the limit, by bisection."""
     return highest_rate(lambda rate: ttft_s(tier, load, rate, runs), limit_s, highest)
 

@@ -7,7 +7,7 @@ import pytest
 
 from bench import tiers
 from fleet.systems.tiers import events
-from fleet.systems.tiers.events import Runs
+from fleet.systems.tiers.events import PlayedRuns
 from fleet.systems.tiers.load import LEVAL
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "findings" / "reproduced.md"
@@ -56,7 +56,7 @@ def test_the_rates_within_a_second_are_documented_and_in_the_published_order() -
 
 
 def test_a_load_that_is_played_hits_hbm_and_then_the_tier() -> None:
-    few = Runs(1, 300, 200)
+    few = PlayedRuns(1, 300, 200)
     _, alone = events.played("hbm", LEVAL, 1.5, 0, few)
     ttft_s, cached = events.played("ssd-tutti", LEVAL, 1.5, 0, few)
     assert 0 < alone < 0.3 < cached
