@@ -99,7 +99,12 @@ class Web:
 
     def manage(self, *arguments: str) -> None:
         done = subprocess.run(
-            [sys.executable, "manage.py", *arguments], cwd=ROOT, env=self.environment, capture_output=True, text=True
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             raise RuntimeError(f"manage.py {arguments[0]}: {done.stderr[-2000:]}")

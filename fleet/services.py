@@ -331,6 +331,6 @@ def create_ephemeral_pool(
     )
 
 
-def delete_ephemeral_pool(name: str, actor: str) -> bool:
+def delete_ephemeral_pool(name: str) -> bool:
     """Mark it for removal; False when it does not exist."""
     return bool(Pool.objects.filter(name=name).exclude(ephemeral_owner="").update(removed=True))

@@ -43,7 +43,7 @@ def judge_step(delivery: Delivery, proposal: Proposal, now: datetime | None = No
     try:
         with transaction.atomic():
             _store_look(delivery, proposal, now)
-            delivery = _apply(delivery, wanted, proposal, now)
+            delivery = _apply(delivery, wanted, now)
     except Conflict as error:
         return _lost(delivery, error)
     if delivery.generation != generation:
@@ -65,7 +65,7 @@ def _store_look(delivery: Delivery, proposal: Proposal, now: datetime) -> None:
     )
 
 
-def _apply(delivery: Delivery, wanted: TransitionRequest, proposal: Proposal, now: datetime) -> Delivery:
+def _apply(delivery: Delivery, wanted: TransitionRequest, now: datetime) -> Delivery:
     if wanted.what is not What.STAY:
         return move(delivery, wanted, now)
     if wanted.memory is not None:

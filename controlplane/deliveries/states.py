@@ -162,7 +162,7 @@ def next_position(
         return _next_block(now, plan)
     if rule.to is State.STEP:
         return _again(now, plan)
-    return _to(now, rule.to, what)
+    return _to(now, rule.to)
 
 
 def refusal(state: State, what: What) -> str:
@@ -170,7 +170,7 @@ def refusal(state: State, what: What) -> str:
     return f"the delivery is {state}: {what.replace('_', ' ')} needs one that is {' or '.join(starts) or 'never so'}"
 
 
-def _to(now: Position, state: State, what: What) -> Position:
+def _to(now: Position, state: State) -> Position:
     moved = replace(now, state=state, good_looks=0, holds=())
     ends_split = state in CLOSED and now.state in SPLIT
     stands_still = state in STILL and now.state is State.STEP
@@ -181,9 +181,9 @@ def _to(now: Position, state: State, what: What) -> Position:
 
 def _computed(now: Position, what: What, plan: Plan, holds: tuple[Hold, ...]) -> Position:
     if what is What.START:
-        return _promoted(now, 0) if isinstance(plan.steps[0], Full) else _to(now, State.ARMING, what)
+        return _promoted(now, 0) if isinstance(plan.steps[0], Full) else _to(now, State.ARMING)
     if what is What.PASS and getattr(plan.steps[now.step], "then", "") == "ask":
-        return _to(now, State.WAITING, what)
+        return _to(now, State.WAITING)
     if what in (What.PASS, What.ADVANCE):
         return _enter(now, now.step + 1, plan)
     if what is What.HOLD:
@@ -199,7 +199,7 @@ def _held(now: Position, holds: tuple[Hold, ...]) -> Position:
         return replace(now, holds=holds, good_looks=0)
     count = now.holds_in_step + any(hold.code != FREEZE for hold in holds)
     state = State.PAUSED if count >= HOLDS_IN_STEP else State.HOLDING
-    return replace(_to(now, state, What.HOLD), holds=holds, holds_in_step=count)
+    return replace(_to(now, state), holds=holds, holds_in_step=count)
 
 
 def _again(now: Position, plan: Plan) -> Position:
@@ -219,7 +219,7 @@ def _share_of(blocks: tuple[int, ...], block: int) -> float:
 def _enter(now: Position, step: int, plan: Plan) -> Position:
     """The start of a step, with everything counted anew."""
     if step == len(plan.steps):
-        return _to(now, State.FINISHED, What.PASS)
+        return _to(now, State.FINISHED)
     entered = plan.steps[step]
     if isinstance(entered, Full):
         return _promoted(now, step)
@@ -250,7 +250,7 @@ def _extended(now: Position, plan: Plan, blocks: tuple[int, ...]) -> Position:
     if not isinstance(plan.steps[now.step], Switchback):
         raise Refused(f"step {now.step + 1} is no switchback: only a switchback is extended by pairs")
     if now.state is State.PAUSED:
-        return _to(replace(now, blocks=blocks), State.ARMING, What.EXTEND)
+        return _to(replace(now, blocks=blocks), State.ARMING)
     was_over = now.block == len(now.blocks)
     longer = replace(now, blocks=blocks)
     if now.state is State.HOLDING or not was_over:

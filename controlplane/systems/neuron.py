@@ -91,7 +91,7 @@ def compute(inputs: NeuronInputs) -> Answer:
     transfer_s = setup.link.seconds(round(inputs.prompt_tokens * setup.bytes_per_token), 1, busy=False)
     runs = _Runs(inputs, setup)
     stall = model.prefill_stall(setup.decode_law, inputs.decode_batch, setup.work)
-    slot_wait_s = runs.slot_wait_s(prefill_s, transfer_s)
+    slot_wait_s = runs.slot_wait_s(transfer_s)
     facts = (
         Fact("Prefill side", balance.prefills * balance.prefill_rate, "prompts/s", f"T_pf {prefill_s * MS:,.4g} ms"),
         Fact("Decode side", balance.decodes * balance.decode_rate, "answers/s", f"step {runs.step_s * MS:,.3g} ms"),
@@ -165,7 +165,7 @@ class _Runs:
         limit_s = self._inputs.itl_limit_ms / MS
         return model.largest_batch(limit_s, law, self._setup.work, most, disaggregated=disaggregated)
 
-    def slot_wait_s(self, prefill_s: float, transfer_s: float) -> float:
+    def slot_wait_s(self, transfer_s: float) -> float:
         """Mean, from the end of the prefill to the second token, less poll, transfer and step."""
         gaps = [one.second_s - one.ttft_s for one in play.steady(self.apart) if one.second_s and one.ttft_s]
         return max(fmean(gaps) - transfer_s - self.step_s, 0.0)

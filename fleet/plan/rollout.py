@@ -55,7 +55,7 @@ def headcount(
     missing = pool.replicas + surge - len(stay)
     if missing > 0:
         return _more(pool, instances, missing, surge)
-    retired = _surplus(pool, stay, -missing, {one.name for one in changing})
+    retired = _surplus(stay, -missing, {one.name for one in changing})
     if surge and not retired:
         return _replaced(pool, stay, changing)
     return [act("retire", one, _scaled_down(pool)) for one in retired]
@@ -92,9 +92,7 @@ def _more(pool: DesiredPool, instances: Sequence[ObservedInstance], missing: int
     return kept + [_create(pool, number, reason) for number in new]
 
 
-def _surplus(
-    pool: DesiredPool, stay: Sequence[ObservedInstance], count: int, changing: Collection[str]
-) -> list[ObservedInstance]:
+def _surplus(stay: Sequence[ObservedInstance], count: int, changing: Collection[str]) -> list[ObservedInstance]:
     """First instances that are not ready, then those due for replacement, then the idlest, then the newest."""
 
     def cost(one: ObservedInstance) -> tuple[bool, bool, int, int]:

@@ -418,10 +418,10 @@ def test_pruning_leaves_the_pools_of_experiments_alone() -> None:
 
 def test_a_pool_of_an_experiment_is_removed_on_request_or_after_a_day() -> None:
     experiment_pool()
-    assert services.delete_ephemeral_pool("p", "run 7") is False
+    assert services.delete_ephemeral_pool("p") is False
     assert expire_step(timezone.now()) == 0
     assert expire_step(in_seconds(timezone.now(), 25 * 3600)) == 1
-    assert services.delete_ephemeral_pool("exp-7", "run 7") is True
+    assert services.delete_ephemeral_pool("exp-7") is True
     step()
     assert [pool.name for pool in Pool.objects.all()] == ["p"]
 

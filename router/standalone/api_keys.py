@@ -62,9 +62,9 @@ def _value(made: Any) -> ApiKeysValue:
 
 
 def _known(where: str, given: dict[Any, Any], allowed: tuple[str, ...]) -> None:
-    for name in given:
+    for name, value in given.items():
         if name not in allowed:
-            raise _Wrong(f"{where}.{name}".lstrip("."), given[name], "unknown key", ", ".join(allowed))
+            raise _Wrong(f"{where}.{name}".lstrip("."), value, "unknown key", ", ".join(allowed))
 
 
 def _entry(where: str, given: Any) -> PublishedKey:

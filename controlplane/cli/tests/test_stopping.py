@@ -60,7 +60,7 @@ def start(plane, weir_file, tmp_path):
         process = subprocess.Popen(
             ["sh", "-c", command], cwd=tmp_path, env=environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where the tests run behind `&`
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - ignored behind `&`
         )  # fmt: skip
         started.append(process)
         assert process.stdout.readline().startswith("experiment 7: ")

@@ -62,7 +62,7 @@ SPECIAL = {(What.BLOCK, State.STEP)}  # these need a step that is a switchback
 SPECIAL |= {(What.EXTEND, state) for state in (State.STEP, State.HOLDING, State.PAUSED)}
 
 
-@pytest.mark.parametrize(("start", "what", "end"), ROWS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("start", "what", "end"), ROWS, ids=str)
 def test_it_leads_where_the_table_says(start: State, what: What, end: State) -> None:
     assert next_position(replace(AT, state=start), what, PLAN, holds=HOLD).state is end
 

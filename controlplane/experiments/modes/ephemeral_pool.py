@@ -78,7 +78,7 @@ def keep_policy(run: Run, arm: Arm) -> None:
 
 def tear_down(pool_name: str) -> None:
     """Remove the pool and its policy, if they exist."""
-    services.delete_ephemeral_pool(pool_name, "experiments")
+    services.delete_ephemeral_pool(pool_name)
     publication.remove_ephemeral(pool_name)
 
 

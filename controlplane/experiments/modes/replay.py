@@ -53,7 +53,7 @@ def _play(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> N
     )
     begin(run, len(requests), facts)
     thread = ReplayThread(
-        _load(run, experiment, pool, requests),
+        _load(experiment, pool, requests),
         ephemeral_pool.router_urls(),
         ephemeral_pool.instance_urls(pool),
         run.records_path,
@@ -61,7 +61,7 @@ def _play(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> N
     _watch(thread, run, arm, heartbeat)
 
 
-def _load(run: Run, experiment: Experiment, pool: Pool, requests: list[TraceRequest]) -> OfferedLoad:
+def _load(experiment: Experiment, pool: Pool, requests: list[TraceRequest]) -> OfferedLoad:
     return OfferedLoad(
         requests=requests,
         pacing=experiment.pacing,

@@ -121,7 +121,7 @@ def shown_rows(page: str) -> list[tuple[str, str, str, str]]:
 
 
 def amount(text: str) -> float:
-    return float(text.split()[0].replace("−", "-").replace(",", ""))
+    return float(text.split(maxsplit=1)[0].replace("−", "-").replace(",", ""))
 
 
 def sign(value: float) -> int:

@@ -110,7 +110,7 @@ def _charts(inputs: TierInputs, study: Study, rows: dict[str, ServedTier]) -> li
     return [
         _ttft_by_rate(inputs, study, rates),
         _parts(rows),
-        _crossovers(inputs, study),
+        _crossovers(study),
         *([_contention(inputs, study, rates)] if study.tiers[inputs.tier].device else []),
         _bandwidths(study),
     ]
@@ -150,7 +150,7 @@ def _below(study: Study) -> dict[str, TierDevice]:
     return {name: tier.device for name, tier in study.tiers.items() if tier.device is not None}
 
 
-def _crossovers(inputs: TierInputs, study: Study) -> Chart:
+def _crossovers(study: Study) -> Chart:
     engine = study.engine
     lines = (
         Series(

@@ -47,7 +47,7 @@ def permitted(scopes):
 
 def bearing(token):
     client = Client(raise_request_exception=False, headers={"Authorization": f"Bearer {token}"})
-    return lambda method, path: client.generic(method, path)
+    return client.generic
 
 
 def token_of(user, scopes, **more):
@@ -77,7 +77,7 @@ def test_a_session_gets_what_its_role_permits_and_changes_nothing_without_a_csrf
     client = Client(raise_request_exception=False, enforce_csrf_checks=True)
     client.force_login(request.getfixturevalue(name))
     reads = {key: allowed and key[0] == "GET" for key, allowed in permitted(ROLE_SCOPES[role]).items()}
-    assert outcomes(lambda method, path: client.generic(method, path)) == reads
+    assert outcomes(client.generic) == reads
 
 
 def strangers(ada):

@@ -269,8 +269,7 @@ class EngineTiers:
         for hashes in load.hashes[1:] if wanted else ():
             if wanted > 1:
                 self._hits.update(hashes)
-                hashes = [key for key in hashes if self._hits[key] >= wanted]
-            self._copy_up(hashes)
+            self._copy_up([key for key in hashes if wanted == 1 or self._hits[key] >= wanted])
 
     def _copy_up(self, hashes: list[int]) -> None:
         missing = [hashes[at] for at in self._tiers[0].lacks(hashes)]
