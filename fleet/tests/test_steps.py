@@ -214,7 +214,7 @@ def test_a_removed_pool_is_forgotten_by_routers(live_redis: redis.Redis) -> None
 
 def test_without_redis_the_fleet_is_kept_and_only_the_telling_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = redis.Redis.from_url("unix:///nowhere/redis.sock")
-    for module in ("ordered_write", "events", "redis"):
+    for module in ("redis.ordered_write", "events", "redis"):
         monkeypatch.setattr(f"fleet.{module}.connect", lambda: dead)
     declare(state=State.DRAINING, desired="stopped")
     Instance.objects.update(since=in_seconds(timezone.now(), -100))
