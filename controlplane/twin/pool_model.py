@@ -234,10 +234,10 @@ def _fleet(pool: Pool, models: dict[int, EngineModel]) -> TwinFleet:
     shared: dict[EngineModel, EngineModel] = {}
     kind, instances = KINDS[pool.kind], dict[str, EngineModel]()
     spec = build(kind.spec, pool.engine)
-    for ordinal, model in models.items():
+    for ordinal, alone in models.items():
         launch = _launch(pool, kind, ordinal)
         dp = kind.wire(spec, launch).dp
-        model = replace(model, together=dp.together)
+        model = replace(alone, together=dp.together)
         names = [ranks.named(launch.instance, dp.first + place) for place in range(dp.ranks)]
         instances |= dict.fromkeys(names if dp.ranks > 1 else [launch.instance], shared.setdefault(model, model))
     return TwinFleet(instances)

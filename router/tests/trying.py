@@ -20,7 +20,7 @@ def try_schedules(
     """Raises what the first one that breaks a promise raises, with its shortest form as a program."""
     with _drawn_from_the_seed_alone():
         run_state_machine_as_test(
-            seed(number)(lambda: machine()),  # noqa: PLW0108 - the seed is set on what it is given
+            seed(number)(lambda: machine()),
             settings=settings(
                 max_examples=schedules,
                 stateful_step_count=steps,
