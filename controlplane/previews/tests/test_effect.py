@@ -52,7 +52,7 @@ def test_unanswered_requests_have_no_latencies():
     found = effect([refused(0)], [refused(0)])
     assert row(found, "tpot_p99_ms") == {
         "metric": "tpot_p99_ms",
-        **dict.fromkeys(("live", "draft", "difference", "relative", "low", "high")),
+        **dict.fromkeys(("live", "draft", "difference", "low", "high", "relative", "relative_low", "relative_high")),
         "n": 0,
         "verdict": "too few requests",
     }
