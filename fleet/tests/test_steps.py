@@ -92,7 +92,7 @@ def test_an_order_for_an_instance_that_is_gone_does_nothing() -> None:
 
 
 def test_a_launch_that_fails_says_why_and_backs_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_port(instance: Instance, uses: object) -> dict[str, int]:
+    def no_port(instance: Instance, uses: object, spans: object) -> dict[str, int]:
         raise NoPort("no free port between 1 and 2")
 
     services.apply_fleet(document(1), "ada")
