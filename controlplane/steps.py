@@ -20,12 +20,27 @@ from fleet import tasks
 from fleet.control.autoscaler import scale_step
 from fleet.control.publish import publish_step
 from fleet.control.reconciler import expire_step, reconcile_step
+from fleet.discovery.sources import Sources
+from fleet.discovery.step import discover_step
 from fleet.observe.failover_probe import FailoverProbe
 from fleet.redis import connect
 
 
 def reconcile() -> None:
     reconcile_step(timezone.now(), tasks.send, pools.roll_back_by_itself)
+
+
+@functools.cache
+def sources() -> Sources:
+    """One set per process, of which its lane is the only user."""
+    return Sources()
+
+
+def discover() -> None:
+    """What comes or goes is planned at once: two plans, as one creates an instance and the next starts it."""
+    if discover_step(sources(), timezone.now()):
+        reconcile()
+        reconcile()
 
 
 @functools.cache
@@ -67,6 +82,7 @@ def clean_up_api() -> None:
 
 STEPS = {
     "fleet.reconcile": Step(reconcile, 1.0, "fleet", "starting, stopping and replacing instances"),
+    "fleet.discover": Step(discover, 1.0, "sources", "noticing engines that others start or stop"),
     "fleet.watch_silent": Step(watch_silent, 1.0, "silent nodes", "probing the instances of silent nodes"),
     "fleet.publish": Step(publish_fleet, 2.0, "publication", "telling routers the instances"),
     "policies.republish": Step(policies.republish_missing, 2.0, "publication", "telling routers the policies"),

@@ -12,6 +12,7 @@ from msgspec import convert
 
 from fleet import jobs
 from fleet.kinds.engine_config import EngineConfig
+from fleet.kinds.listed import ListedEngine
 from fleet.kinds.resources import Inventory, decode_inventory
 from fleet.kinds.wire import Wire
 
@@ -102,6 +103,7 @@ class Pool(models.Model):
     schedule = models.JSONField(default=dict)
     autoscale = models.JSONField(default=dict)
     slo = models.JSONField(default=dict)
+    mode = models.CharField(max_length=10, default="serve", db_default="serve")  # observe: it gets no requests
     scaled = models.PositiveIntegerField(null=True, blank=True)  # set by the autoscaler
     halted = models.TextField(blank=True)  # why the change of configuration is halted
     ephemeral_owner = models.CharField(max_length=100, blank=True)  # "run 7"; empty for a pool of the fleet document
@@ -144,6 +146,25 @@ class PoolVersion(models.Model):
         return convert(self.config, EngineConfig)
 
 
+class InstanceSource(models.Model):
+    """What the source of a pool lists (fleet/discovery): its engines run elsewhere, and come and go by themselves."""
+
+    pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="source")
+    engines = models.JSONField(default=list)  # fleet.kinds.listed.ListedEngine each, of its latest answer
+    refused = models.JSONField(default=list)  # what it lists and Weir does not connect to, with the reason
+    changed_at = models.DateTimeField(default=timezone.now)
+    away_since = models.DateTimeField(null=True, blank=True)  # its latest answer; empty: it answers
+    trouble = models.TextField(blank=True)  # why it does not answer
+
+    def __str__(self) -> str:
+        return f"source of {self.pool}"
+
+    @property
+    def listed(self) -> dict[str, ListedEngine]:
+        """By key."""
+        return {one.key: one for one in convert(self.engines, list[ListedEngine])}
+
+
 class Instance(models.Model):
     """One engine with an HTTP endpoint. Pid, start time and boot identify its process; its name identifies a Pod."""
 
@@ -164,6 +185,8 @@ class Instance(models.Model):
     url = models.CharField(max_length=255, blank=True)
     command = models.JSONField(default=list)  # arguments of the latest start
     wire = models.JSONField(default=dict)  # facts for the routers about this start (Kind.wire)
+    # What the source of its pool says of it; empty: there is no source
+    listed = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     config = models.JSONField(default=dict)  # {model, kind, engine} of the latest start
     config_hash = models.CharField(max_length=16, blank=True)  # of `config`
     retired = models.CharField(max_length=300, blank=True)  # why it is being removed
@@ -203,6 +226,10 @@ class Instance(models.Model):
     @property
     def facts(self) -> Wire:
         return convert(self.wire, Wire)
+
+    @property
+    def listing(self) -> ListedEngine | None:
+        return convert(self.listed, ListedEngine) if self.listed else None
 
     @property
     def started_from(self) -> EngineConfig:

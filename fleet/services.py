@@ -154,7 +154,7 @@ def _save_pool(spec: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
     """The new version; None when the configuration is unchanged."""
     old = Pool.objects.filter(name=spec.name).first()
     before = pool_spec(old) if old is not None and old.kind in KINDS else None
-    plain = {name: getattr(spec, name) for name in ("model", "policy", "kind", "replicas", "node")}
+    plain = {name: getattr(spec, name) for name in ("model", "policy", "kind", "replicas", "node", "mode")}
     nested = {
         name: dict(getattr(spec, name)) for name in ("engine", "update", "placement", "schedule", "autoscale", "slo")
     }
@@ -271,6 +271,8 @@ def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> P
     pool = selectors.pool(pool_name)
     kind = KINDS[pool.kind]
     spec = build(kind.spec, pool.engine)
+    if kind.has_source(spec):
+        raise NotPossible(f"{pool_name}: its source lists the instances: start or stop engines there")
     most = min(MAX_REPLICAS, kind.max_replicas(spec) or MAX_REPLICAS)
     if not 0 <= replicas <= most:
         raise NotPossible(f"{pool_name}: replicas: {replicas} is out of range; allowed: 0 to {most}")

@@ -8,8 +8,9 @@ import redis
 
 from fleet.kinds import KINDS
 from fleet.kinds.kind import is_numbered, whole_replicas
+from fleet.kinds.listed import ListedEngine
 from fleet.kinds.option import build
-from fleet.models import Instance, Node, Pool
+from fleet.models import Instance, InstanceSource, Node, Pool
 from fleet.plan.desired import DesiredPool, ObservedInstance
 from fleet.plan.placement import NodeView
 from fleet.plan.scaling import Scale, current_scale
@@ -48,7 +49,7 @@ def _node_view(node: Node, since: dt.datetime) -> NodeView:
 
 _SPEC = (
     "name", "model", "kind", "replicas", "policy", "node", "engine", "update", "placement", "schedule", "autoscale",
-    "slo",
+    "slo", "mode",
 )  # fmt: skip
 
 
@@ -64,11 +65,19 @@ def scale_of(pool: Pool, now: dt.datetime) -> Scale:
     if kind is None:
         return scale
     spec = build(kind.spec, pool.engine)
+    if kind.has_source(spec):
+        return Scale(len(listed_in(pool)), "its source lists them")
     most = kind.max_replicas(spec)
     if most is not None and scale.replicas > most:
         scale = Scale(most, "its engine options allow no more")
     whole, _ = whole_replicas(kind, spec, scale.replicas)
     return scale if whole == scale.replicas else Scale(whole, "more would split a group, which serves only whole")
+
+
+def listed_in(pool: Pool) -> dict[str, ListedEngine]:
+    """What its source lists, by key; empty before its first answer."""
+    source = InstanceSource.objects.filter(pool=pool).first()
+    return source.listed if source is not None else {}
 
 
 def desired_of_all(pools: Iterable[Pool], now: dt.datetime, attempt: Try = log_failure) -> list[DesiredPool]:
@@ -107,6 +116,7 @@ def _desired_of(pool: Pool, now: dt.datetime, digest: str, status: VersionStatus
         launched=kind.launched,
         numbered=is_numbered(kind, options),
         needs=kind.needs(options),
+        listed=tuple(listed_in(pool)) if kind.has_source(options) else None,
         groups={at: group for at in range(scale.replicas) if (group := kind.group(options, at))},
     )
 
@@ -143,6 +153,7 @@ def observed_of(row: Instance, sample: InstanceSample | None) -> ObservedInstanc
         asleep=row.asleep,
         ordered_at=row.ordered_at.timestamp() if row.ordered_at else None,
         allowance_s=POD_S if row.pod else 0.0,
+        listed=row.listed.get("key", ""),
     )
 
 

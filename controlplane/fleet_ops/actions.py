@@ -18,11 +18,12 @@ from fleet import selectors, services
 from fleet.calibration import services as calibrations
 from fleet.calibration.selectors import last_asked
 from fleet.control import forget, nodes, rollback
+from fleet.control.publish import publish_fleet
 from fleet.models import Calibration, Instance, Node, Pool, PoolVersion
 from fleet.services import Applied, NotPossible
 from fleet.snapshot import pool_spec
 from fleet.spec import document as documents
-from fleet.spec.fleet_spec import FleetSpec, InvalidFleet, PoolSpec, config
+from fleet.spec.fleet_spec import SERVE, FleetSpec, InvalidFleet, PoolSpec, config
 from router.contract.fields import suggestion
 from router.contract.problem import Problem
 
@@ -74,13 +75,20 @@ def apply(
 
 
 def _joins(before: Iterable[PoolSpec], after: Iterable[PoolSpec]) -> list[Join]:
-    return joining.joins(map(_served, before), joining.former_pools(timezone.now()), after)
+    """A pool that is observed takes nobody's requests."""
+    serving = [pool for pool in after if pool.mode == SERVE]
+    served_before = [_served(pool) for pool in before if pool.mode == SERVE]
+    return joining.joins(served_before, joining.former_pools(timezone.now()), serving)
 
 
 def _left_behind(before: Iterable[PoolSpec], after: Iterable[PoolSpec], removed: Container[str]) -> list[PoolSpec]:
-    """Pools that no longer serve their requests: removed, or given another model."""
-    models = {pool.name: pool.model for pool in after}
-    return [pool for pool in before if pool.name in removed or models.get(pool.name, pool.model) != pool.model]
+    """Pools that no longer serve their requests: removed, observed only, or given another model."""
+    models = {pool.name: pool.model if pool.mode == SERVE else "" for pool in after}
+    return [
+        pool
+        for pool in before
+        if pool.mode == SERVE and (pool.name in removed or models.get(pool.name, pool.model) != pool.model)
+    ]
 
 
 def _served(pool: PoolSpec) -> ServedPool:
@@ -157,6 +165,21 @@ def scale(pool_name: str, replicas: int, actor: Actor, reason: str) -> Pool:
         pool = services.scale_pool(pool_name, replicas, actor.name, reason)
         record(actor, "pool.scale", pool_name, reason, before, {"replicas": pool.replicas})
     return pool
+
+
+def set_mode(pool_name: str, mode: str, actor: Actor, reason: str) -> Pool:
+    """Observe the pool or serve it, as a document that says so would. Pool.DoesNotExist, InvalidFleet or RulesForbid;
+    NotPossible when it is in that mode already."""
+    with transaction.atomic():
+        if selectors.pool(pool_name).mode == mode:
+            raise NotPossible(f"{pool_name} is in the mode {mode} already")
+        whole = services.export()
+        for pool in whole["spec"]["pools"]:
+            if pool["name"] == pool_name:
+                pool["mode"] = mode
+        apply(whole, actor, reason=reason)
+    publish_fleet(pool_name)
+    return selectors.pool(pool_name)
 
 
 def roll_back(pool_name: str, actor: Actor, reason: str, number: int | None = None) -> PoolVersion:

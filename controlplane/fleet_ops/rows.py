@@ -13,15 +13,18 @@ from controlplane.dashboard.frame.status import BROKEN, ORDER, kv_limit, shown_s
 from controlplane.policies.selectors import published_names
 from fleet import selectors
 from fleet.control import autoscaler
+from fleet.counted import counted
 from fleet.kinds import KINDS
-from fleet.models import Instance, Pool, State
+from fleet.models import Instance, InstanceSource, Pool, State
 from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import differences
 from fleet.plan.placement import NodeView, refusal
 from fleet.plan.reconcile import waits_for
+from fleet.plan.rollout import NOT_LISTED
 from fleet.plan.state import beside
 from fleet.redis import values_of
 from fleet.snapshot import desired_of_all, node_views, observed_of
+from fleet.spec.fleet_spec import OBSERVE
 from router.contract.redis import redis_keys
 from router.contract.redis.fleet_status import ScalingAdvice
 from router.contract.redis.published import PolicyValue
@@ -82,6 +85,21 @@ class InstanceRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceView:
+    """What lists the instances of a pool, and how old its list is."""
+
+    engines: int
+    gone: int  # instances of the last hour that it no longer lists
+    refused: tuple[str, ...]  # what it lists and Weir does not connect to
+    trouble: str  # why it does not answer; empty: it does
+    age_s: float  # of its latest answer; 0 while it answers
+
+    @property
+    def describes(self) -> str:
+        return f"lists {counted(self.engines, 'engine')}{f', {self.gone} gone within the hour' if self.gone else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class PoolRow:
     pool: Pool
     instances: tuple[InstanceRow, ...]
@@ -94,6 +112,15 @@ class PoolRow:
     waits_for_pools: str  # reason; empty: it does not wait
     policy_known: bool  # its policy has a version
     advice: ScalingAdvice | None  # of its autoscaler
+    source: SourceView | None = None  # None: the document lists its instances
+
+    @property
+    def empty_text(self) -> str:
+        return "Declared with 0 replicas." if self.source is None else "Its source has listed no engine yet."
+
+    @property
+    def observed(self) -> bool:
+        return self.pool.mode == OBSERVE
 
     @property
     def shown(self) -> list[InstanceRow]:
@@ -160,7 +187,7 @@ def _instance_row(instance: Instance, sample: InstanceSample | None, now: dt.dat
         instance=instance,
         status=status,
         reason=waiting or why or instance.reason,
-        routable=instance.routable and not waiting,
+        routable=instance.routable and not waiting and instance.pool.mode != OBSERVE,
         sample=sample,
         age_s=None if sample is None else max(0.0, now.timestamp() - sample.at),
         uptime_s=None if started is None else (now - started).total_seconds(),
@@ -181,6 +208,15 @@ def pool_rows(pools: Iterable[Pool]) -> list[PoolRow]:
     ]
 
 
+def source_view(pool: Pool) -> SourceView:
+    row = InstanceSource.objects.filter(pool=pool).first()
+    gone = pool.instances.filter(retired=NOT_LISTED).count()
+    if row is None:
+        return SourceView(0, gone, (), "it has not been asked yet", 0.0)
+    age_s = 0.0 if row.away_since is None else (timezone.now() - row.away_since).total_seconds()
+    return SourceView(len(row.engines), gone, tuple(row.refused), row.trouble, max(0.0, age_s))
+
+
 def _pool_row(
     pool: Pool,
     desired: DesiredPool,
@@ -190,13 +226,13 @@ def _pool_row(
     advice: ScalingAdvice | None,
 ) -> PoolRow:
     rows = instance_rows(selectors.instances(pool))
-    counted = Counter(row.status for row in rows)
+    statuses = Counter(row.status for row in rows)
     ready, desired_count = selectors.pool_ready(pool.name)
     observed = [observed_of(row.instance, row.sample) for row in rows]
     return PoolRow(
         pool=pool,
         instances=tuple(rows),
-        counts=tuple((word, counted[word]) for word in ORDER if counted[word]),
+        counts=tuple((word, statuses[word]) for word in ORDER if statuses[word]),
         ready=ready,
         desired_count=desired_count,
         differences=differences(desired, observed),
@@ -205,6 +241,7 @@ def _pool_row(
         waits_for_pools=waits_for(desired, ready_pools),
         advice=advice,
         policy_known=bool(pool.ephemeral_owner) or pool.policy in published,  # experiments publish their own
+        source=source_view(pool) if desired.listed is not None else None,
     )
 
 

@@ -14,6 +14,7 @@ from controlplane.policies.errors import RulesForbid
 from fleet import selectors, services
 from fleet.counted import counted
 from fleet.models import Pool
+from fleet.spec.fleet_spec import OBSERVE, SERVE, InvalidFleet
 from fleet.spec.sections import MAX_REPLICAS
 
 
@@ -32,7 +33,7 @@ def _done(request: HttpRequest, name: str, change: Callable[[], str]) -> HttpRes
         messages.success(request, change())
     except Pool.DoesNotExist:
         raise Http404(f"no pool is named {name}") from None
-    except (services.NotPossible, RulesForbid) as error:
+    except (services.NotPossible, InvalidFleet, RulesForbid) as error:
         messages.error(request, str(error))
     return redirect("fleet-pool", name=name)
 
@@ -46,6 +47,19 @@ def scale(request: HttpRequest, name: str) -> HttpResponse:
             raise services.NotPossible(f"replicas must be a whole number; allowed: 0 to {MAX_REPLICAS}")
         actions.scale(name, replicas, actor_of(request), reason_of(request))
         return f"{name}: scaled to {counted(replicas, 'replica')}."
+
+    return _done(request, name, change)
+
+
+@operator_required
+@require_POST
+def set_mode(request: HttpRequest, name: str, mode: str) -> HttpResponse:
+    if mode not in (SERVE, OBSERVE):
+        raise Http404(f"no mode is named {mode}")
+
+    def change() -> str:
+        actions.set_mode(name, mode, actor_of(request), reason_of(request))
+        return f"{name}: routers take its requests." if mode == SERVE else f"{name}: observed only."
 
     return _done(request, name, change)
 

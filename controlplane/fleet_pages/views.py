@@ -99,6 +99,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         "pool",
         charts=charts(request, "pool", name),
         row=row,
+        may_observe=pool.kind in KINDS and not KINDS[pool.kind].launched,
         tiers=tiers,
         tier_saving=tier_saving(pool, tiers),
         given=[one for one in shown_options if one.given],

@@ -6,15 +6,18 @@ from controlplane.policies import selectors
 from controlplane.policies.errors import NoSuchPolicy, PolicyInvalid
 from controlplane.policies.models import Policy
 from fleet.kinds import KINDS
+from fleet.kinds.option import build
+from fleet.kinds.servers import SERVERS
 from fleet.kinds.wires import wires
-from fleet.models import Pool
+from fleet.models import Instance, Pool
 from fleet.snapshot import pool_spec
-from fleet.spec.fleet_spec import PoolSpec
+from fleet.spec.fleet_spec import OBSERVE, PoolSpec
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
-from router.policy.serves import why_not
+from router.policy.serves import reads_kv, why_not
 from router.policy.types import InstanceState
+from router.policy.types import Policy as ParsedPolicy
 
 
 def check(policy: Policy, document: JsonObject) -> None:
@@ -22,7 +25,7 @@ def check(policy: Policy, document: JsonObject) -> None:
     problems = tuple(
         Problem("strategy.name", document.get("strategy"), f"cannot serve the pool {pool.name}: {why}")
         for pool in selectors.pools_of(policy)
-        if (why := why_not(documents.parse(document), _instances(pool_spec(pool))))
+        if (why := _why_not(document, pool_spec(pool)))
     )
     if problems:
         raise PolicyInvalid("the policy cannot serve its pools", problems)
@@ -30,7 +33,26 @@ def check(policy: Policy, document: JsonObject) -> None:
 
 def why_not_by(policy: str, pool: PoolSpec) -> str:
     """Why the live version of the policy, or the default without one, cannot serve the pool; empty when it can."""
-    return why_not(documents.parse(_live(policy)), _instances(pool))
+    return _why_not(_live(policy), pool)
+
+
+def _why_not(document: Mapping[str, object], pool: PoolSpec) -> str:
+    if pool.mode == OBSERVE:
+        return ""  # no request of it is decided
+    parsed = documents.parse(document)
+    return why_not(parsed, _instances(pool)) or _without_kv(parsed, pool)
+
+
+def _without_kv(policy: ParsedPolicy, pool: PoolSpec) -> str:
+    """Why a strategy that compares KV usage has nothing to compare."""
+    kind = KINDS.get(pool.kind)
+    if kind is None or kind.launched or not reads_kv(policy):
+        return ""
+    rows = Instance.objects.filter(pool__name=pool.name).exclude(wire={})
+    asked = build(kind.spec, pool.engine).server
+    known = {asked} if asked in SERVERS else {row.facts.server for row in rows} & SERVERS.keys()
+    blind = sorted(SERVERS[name].title for name in known if not SERVERS[name].reports_kv)
+    return f"it compares KV usage, which its engines ({', '.join(blind)}) do not report" if blind else ""
 
 
 def why_not_now(pool: Pool) -> str:
@@ -48,7 +70,10 @@ def _instances(pool: PoolSpec) -> list[InstanceState]:
     kind = KINDS.get(pool.kind)
     if kind is None:
         return []
-    made = wires(kind, pool.engine, pool.name, pool.model, pool.replicas)
+    if kind.has_source(build(kind.spec, pool.engine)):
+        made = {row.name: row.facts for row in Instance.objects.filter(pool__name=pool.name).exclude(wire={})}
+    else:
+        made = wires(kind, pool.engine, pool.name, pool.model, pool.replicas)
     return [
         InstanceState(name, role=wire.role, connector=wire.connector, pair=wire.kv.pair) for name, wire in made.items()
     ]

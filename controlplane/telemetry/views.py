@@ -16,7 +16,8 @@ from controlplane.schedule import reports
 from controlplane.schedule.lease import lead
 from controlplane.telemetry.deliveries import of_deliveries, of_notices
 from controlplane.telemetry.families import INSTANCE, gauge, of_frame
-from fleet.models import Instance, Node
+from fleet.models import Instance, InstanceSource, Node
+from fleet.plan.rollout import NOT_LISTED
 from fleet.redis import connect
 
 SCOPE = "live:read"
@@ -50,6 +51,19 @@ def _of_lease() -> Iterator[Metric]:
     yield gauge("weir_control_leader", "1 for the control worker that leads", ("worker",), rows)
 
 
+def _of_sources(now: float) -> Iterator[Metric]:
+    rows = list(InstanceSource.objects.select_related("pool").order_by("pool__name"))
+    ages = [((row.pool.name,), 0.0 if row.away_since is None else now - row.away_since.timestamp()) for row in rows]
+    text = "Age of the latest answer of what lists the pool's instances, 0 while it answers"
+    yield gauge("weir_source_age_seconds", text, ("pool",), [(labels, max(0.0, age)) for labels, age in ages])
+    listed = [((row.pool.name,), float(len(row.engines))) for row in rows]
+    yield gauge("weir_source_engines", "Engines in that answer", ("pool",), listed)
+    gone = Instance.objects.filter(retired=NOT_LISTED).values_list("pool__name").annotate(Count("pk"))
+    counts = {row.pool.name: 0.0 for row in rows} | {name: float(count) for name, count in gone}
+    text = "Instances of the last hour that are no longer in it"
+    yield gauge("weir_source_gone_engines", text, ("pool",), [((name,), count) for name, count in counts.items()])
+
+
 def _of_database(now: float) -> Iterator[Metric]:
     restarts = Instance.objects.values_list("pool__name", "name", "restarts")
     text = "Starts after the first since the instance was added"
@@ -61,6 +75,7 @@ def _of_database(now: float) -> Iterator[Metric]:
     statuses = [((status,), count) for status, count in counted]
     yield gauge("weir_experiments", "Experiments by status", ("status",), statuses)
     yield from _of_lease()
+    yield from _of_sources(now)
     yield from of_deliveries(now)
     yield from of_notices(now)
 

@@ -239,3 +239,19 @@ def test_the_chart_gives_a_kubernetes_node_the_rights_that_the_docs_list_and_no_
     )
     assert "automountServiceAccountToken" not in pod
     assert rendered()["Deployment", "night-web"]["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.deploy
+def test_the_chart_lets_weir_look_at_pods_of_others_and_do_nothing_else():
+    assert not [name for kind, name in rendered() if kind == "Role"]
+    objects = rendered(discovery={"namespaces": ["llm", "code"]})
+    roles = [one for (kind, _), one in objects.items() if kind == "Role"]
+    assert roles
+    assert all(
+        one["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}] for one in roles
+    )
+    for name in ("web", "control"):
+        pod = objects["Deployment", f"night-{name}"]["spec"]["template"]["spec"]
+        assert pod["serviceAccountName"] == "night-discovery"
+        assert "automountServiceAccountToken" not in pod
+    assert objects["Deployment", "night-router"]["spec"]["template"]["spec"]["automountServiceAccountToken"] is False

@@ -347,6 +347,28 @@ RETURN = {
 }
 
 
+# A pool that was observed takes requests, which the policy careful decides
+
+
+SERVE = {
+    "page": lambda who: who.client.post("/fleet/pools/seen/mode/serve", {"reason": WHY}),
+    "REST": lambda who: who.api.post("/pools/seen/serve", {"reason": WHY}),
+}
+
+
+@pytest.mark.parametrize("row", ["none", "by delivery only", "freeze"])
+@pytest.mark.parametrize("door", SERVE)
+def test_a_pool_is_observed_without_a_rule_and_served_by_the_rules(world, otto_at, door, row):
+    ROWS.get(row, lambda: None)()
+    fleet_of = document(chat="careful")
+    seen = {"name": "seen", "model": MODEL, "kind": "external", "policy": "loose", "mode": "observe"}
+    fleet_of["spec"]["pools"].append({**seen, "engine": {"urls": ["http://10.0.0.7:8000"]}})
+    otto_at.api.call("PUT", "/fleet", fleet_of)
+    assert Pool.objects.get(name="seen").mode == "observe"
+    SERVE[door](otto_at)
+    assert (Pool.objects.get(name="seen").mode == "serve") is (row == "none")
+
+
 @pytest.mark.parametrize("row", [*ROWS, "none"])
 @pytest.mark.parametrize("door", RETURN)
 def test_a_pool_goes_back_to_what_worked_there_unless_a_rule_is_against_it(changed, otto_at, door, row):
@@ -416,11 +438,12 @@ def test_only_users_who_can_publish_directly_can_skip_a_step(world, otto_at, ada
 
 WALKED = {
     "publish_draft", "publish_document", "deliver_draft", "deliver_document", "start_delivery", "resume_delivery",
-    "advance_delivery", "put_fleet", "roll_back", "rollback_pool",
+    "advance_delivery", "put_fleet", "roll_back", "rollback_pool", "serve_pool",
 }  # fmt: skip
 HARMLESS = {
     "act_on_instance", "act_on_node", "calibrate_instance", "cancel_calibration", "cancel_preview", "cancel_tuning",
-    "check_fleet", "discard_draft", "draft_tuning", "edit_draft", "extend_delivery", "forget_node", "open_draft",
+    "check_fleet", "discard_draft", "discover_engines", "observe_pool",
+    "draft_tuning", "edit_draft", "extend_delivery", "forget_node", "open_draft",
     "resume_pool", "resume_tuning", "scale_pool", "start_preview", "start_tuning", "withdraw_delivery",
     "create_policy",  # no pool has it yet
 }  # fmt: skip
@@ -439,13 +462,14 @@ def test_every_rest_operation_that_could_is_known():
 
 PAGES_WALKED = {
     "draft-publish", "draft-deliver", "delivery-act", "delivery-try", "fleet-apply", "fleet-new-pool",
-    "fleet-edit-pool", "fleet-rollback", "policy-rollback",
+    "fleet-edit-pool", "fleet-rollback", "fleet-mode", "policy-rollback",
 }  # fmt: skip
 PAGES_HARMLESS = {
     "fleet", "fleet-pool", "fleet-scale", "fleet-resume", "fleet-nodes", "fleet-node",
     "fleet-node-forget", "fleet-node-act", "fleet-instance", "fleet-calibrate",
     "fleet-calibrate-from-traffic", "fleet-calibration-cancel",
-    "fleet-act", "deliveries", "delivery", "delivery-live", "freezes", "freeze-remove", "delivery-rules", "policies",
+    "fleet-act", "fleet-adopt",  # which leads to fleet-apply
+    "deliveries", "delivery", "delivery-live", "freezes", "freeze-remove", "delivery-rules", "policies",
     "policy-create", "policy", "policy-version", "policy-compare", "draft", "draft-open", "draft-autosave",
     "draft-watch", "draft-review", "draft-discard", "draft-settle", "draft-resolve",
 }  # fmt: skip

@@ -18,6 +18,7 @@ ALLOWED = {
     "router/serving/joining.py": "the router's own port",
     "controlplane/up/ready.py": "the ports of processes that `up` started",
     "controlplane/cli/weir/api.py": "the user's own machine, to the server that the user names",
+    "fleet/discovery/dns.py": "the name servers of the host, as its resolver would ask them",
     "fleet/simengine/registration.py": "a simulated engine, to the etcd of its command line",
     "fleet/simengine/kv/peers.py": "a simulated engine, to other engines",
 }

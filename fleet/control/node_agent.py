@@ -129,7 +129,9 @@ def signal_instance(name: str, epoch: int, kill: bool) -> bool:
 
 def status_of(instance: Instance, launcher: Launcher) -> ProcessStatus:
     if not launched(instance):
-        return ProcessStatus(instance.state != State.STOPPING)  # Weir does not end it, only stops probing it
+        held = instance.listing.held if instance.listing is not None else ""
+        # Weir does not end it, only stops probing it
+        return ProcessStatus(instance.state != State.STOPPING, suspended_why=held, waits_for=held)
     return launcher.status(instance)
 
 

@@ -16,6 +16,7 @@ from fleet.plan.drift import difference
 from fleet.redis import ordered_write
 from fleet.redis.ordered_write import Published
 from fleet.snapshot import desired_of_all, observed_of
+from fleet.spec.fleet_spec import OBSERVE
 from fleet.spec.sections import slo_of
 from fleet.systems.prices import Prices
 from fleet.tries import tries
@@ -82,6 +83,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
         policy=pool.policy,
         at=0.0,
         halted=pool.halted,
+        observed=pool.mode == OBSERVE,
         slo=_slo(pool),
         context_cost=selectors.context_cost(pool),
         instances=instances,
@@ -115,6 +117,7 @@ def _instance(
     hardware = _hardware(pool, row)
     dollars = prices.per_hour(hardware.gpus, hardware.dram_gb, hardware.ssd_gb)
     facts, waiting = row.facts, selectors.waits_for_group(row)
+    waiting = waiting or ("it is observed only" if pool.mode == OBSERVE and row.state == State.READY else "")
     return PublishedInstance(
         id=row.name,
         epoch=row.epoch,

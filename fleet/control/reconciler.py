@@ -21,7 +21,7 @@ from fleet.models import NO_PROCESS, Instance, InstanceEvent, Pool, State
 from fleet.plan.desired import AT_REST, Action, DesiredPool
 from fleet.plan.failure import failure_fields
 from fleet.plan.reconcile import KILL_AGAIN_S, plan
-from fleet.snapshot import desired_of_all, node_views, observed_of, pool_spec, samples_of
+from fleet.snapshot import desired_of_all, listed_in, node_views, observed_of, pool_spec, samples_of
 from fleet.spec.fleet_spec import config, config_hash
 from fleet.spec.versions import config_of, prove
 from fleet.tries import tries
@@ -97,11 +97,17 @@ def _create(order: _ActionStep) -> bool:
                 reason=order.action.reason,
                 # Epochs of a name continue, so routers can tell the new process from the old one.
                 epoch=latest.epoch if latest else 0,
+                listed=_listing(order),
             )
     except IntegrityError:
         return False
     events.record(row, "created", order.action.reason)
     return True
+
+
+def _listing(order: _ActionStep) -> dict[str, object]:
+    found = listed_in(order.pool).get(order.action.listed) if order.action.listed else None
+    return to_builtins(found) if found is not None else {}
 
 
 def _start(order: _ActionStep) -> bool:

@@ -1,15 +1,20 @@
-"""The `external` kind: an engine started elsewhere. Weir watches it and routes to it, and never starts or stops it."""
+"""The `external` kind: an engine started elsewhere. Weir watches it and routes to it, and never starts or stops it.
+
+Where its engines are is told by a list of URLs, or by a source that is asked again and again (fleet/discovery).
+"""
 
 import ipaddress
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
+from fleet.kinds import servers
 from fleet.kinds.common_options import data_parallel_size_option, prefill_instances_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.kv_size import is_moe, sizes_of
-from fleet.kinds.option import option
+from fleet.kinds.option import mapping_option, option
 from fleet.kinds.serving import BOTH, ROLES, role_of
 from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.wire import DataParallel, KvFacts, Wire
@@ -18,13 +23,41 @@ from router.contract.engine_metrics import VLLM_SCRAPE
 from router.contract.net.addresses import ENGINES, literal, refusal
 
 METADATA_NAMES = ("metadata.google.internal", "metadata", "instance-data")
+ROLE_LABEL = "llm-d.ai/role"
+SOURCES = ("kubernetes", "dns", "file")
+HOST = "{host}"
 _LEGACY_IPV4 = re.compile(r"[0-9a-fx.]*[0-9a-f]")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_SELECTOR = re.compile(r"[A-Za-z0-9 ,=!()._/-]{1,500}")
+_DNS = re.compile(r"([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.?")
+_EVENTS = re.compile(r"tcp://(\{host\}|[\w.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):([0-9]{1,5})", re.ASCII)
+_MOST_PORTS = 64  # of one address: an engine for each data-parallel rank
 
 
 @dataclass(frozen=True)
 class ExternalSpec:
     urls: tuple[str, ...] = option(
-        (), title="URLs", help="One per instance, for example http://10.0.0.7:8000; required."
+        (), title="URLs", help="One per instance, for example http://10.0.0.7:8000. One of urls, kubernetes, dns, file."
+    )
+    kubernetes: Mapping[str, str] = mapping_option(
+        title="Kubernetes",
+        help="Pods with these labels: {namespace: llm, selector: app=vllm, port: 8000}, perhaps a context.",
+    )
+    dns: str | None = option(
+        None,
+        title="DNS name",
+        kind="text",
+        help="name:port (A and AAAA records), or _service._tcp.name (SRV records).",
+    )
+    file: str | None = option(
+        None, title="File", kind="text", help="Prometheus' file_sd: a list of {targets, labels}, as JSON or YAML."
+    )
+    labels: Mapping[str, str] = mapping_option(
+        title="Labels",
+        help=f"Which label tells the role ({ROLE_LABEL}, unless given) and the pool: {{role: …, pool: …}}.",
+    )
+    roles: Mapping[str, str] = mapping_option(
+        title="Roles by label", help="Values of the role's label besides prefill, decode and both: {context: prefill}."
     )
     role: str = option(BOTH, title="Role", choices=ROLES, help="Role of every instance.")
     prefill_instances: int = prefill_instances_option()
@@ -32,31 +65,60 @@ class ExternalSpec:
         NONE, title="Connector", choices=CONNECTOR_CHOICES, help="How KV blocks move between the engines."
     )
     bootstraps: tuple[str, ...] = option(
-        (), title="Bootstrap URLs", help="With the connector mooncake_p2p: one per URL, in the same order."
+        (),
+        title="Bootstrap URLs",
+        help="With the connector mooncake_p2p: one per URL, in the same order; or one for all, with {host} in it.",
     )
     data_parallel_size: int = data_parallel_size_option(
         "Ranks behind each URL; routers choose the rank of each request."
     )
-    kv_events: bool = option(
-        False, title="KV events", help="The engines publish KV events and answer GET /kv_event_sources."
+    server: str = option(
+        servers.AUTO,
+        title="Engine",
+        choices=servers.CHOICES,
+        help="vllm, sglang, trtllm, or openai: only /v1/models and latency; auto: by what it answers.",
+    )
+    kv_events: bool | None = option(
+        None,
+        title="KV events",
+        kind="bool",
+        help="Follow which blocks are cached; left out: where the engine says that it publishes them.",
+    )
+    kv_endpoint: str | None = option(
+        None,
+        title="KV event endpoint",
+        kind="text",
+        help="ZMQ, where the engine does not name it: tcp://{host}:5557; {host} is the engine's.",
+    )
+    kv_replay: str | None = option(
+        None, title="KV replay endpoint", kind="text", help="Of missed KV events: tcp://{host}:5558."
     )
     tokenizer: str | None = option(
         None, title="Tokenizer", kind="text", help="Folder of the model; for the exact prefix index."
     )
 
 
+def has_source(spec: ExternalSpec) -> bool:
+    return bool(spec.kubernetes or spec.dns or spec.file)
+
+
 def url(spec: ExternalSpec, launch: Launch) -> str:
-    return spec.urls[launch.ordinal].rstrip("/")
+    if launch.listed is not None:
+        return launch.listed.url
+    # Before its source has answered there is none.
+    return "" if has_source(spec) else spec.urls[launch.ordinal].rstrip("/")
 
 
 def wire(spec: ExternalSpec, launch: Launch) -> Wire:
+    told = launch.listed.role if launch.listed is not None else None
     return Wire(
-        role=role_of(spec.role, spec.prefill_instances, launch.ordinal),
+        role=told or role_of(spec.role, spec.prefill_instances, launch.ordinal),
         connector=spec.connector if spec.connector != NONE else "",
-        kv=KvFacts(bootstrap=spec.bootstraps[launch.ordinal] if spec.bootstraps else ""),
-        events=url(spec, launch) if spec.kv_events else "",
+        kv=KvFacts(bootstrap=_bootstrap(spec, launch)),
+        events=_events(spec, launch),
         tokenizer=launch.path(spec.tokenizer) if spec.tokenizer else "",
         dp=DataParallel(spec.data_parallel_size, together=launch.instance if _is_moe(spec, launch) else ""),
+        server="" if spec.server == servers.AUTO else spec.server,
     )
 
 
@@ -64,18 +126,122 @@ def _is_moe(spec: ExternalSpec, launch: Launch) -> bool:
     return spec.data_parallel_size > 1 and is_moe(launch.path(spec.tokenizer or launch.model))
 
 
+def _bootstrap(spec: ExternalSpec, launch: Launch) -> str:
+    if not spec.bootstraps:
+        return ""
+    given = spec.bootstraps[0 if len(spec.bootstraps) == 1 else launch.ordinal]
+    return given.replace(HOST, _host(url(spec, launch)))
+
+
+def _events(spec: ExternalSpec, launch: Launch) -> str:
+    where = url(spec, launch)
+    if spec.kv_endpoint is None or spec.kv_events is False:
+        return where if spec.kv_events else ""
+    return event_address(spec.kv_endpoint, spec.kv_replay, _host(where))
+
+
+def event_address(endpoint: str, replay: str | None, host: str, topic: str = "") -> str:
+    """Of an engine that cannot be asked for it, as routers read it (router/kv_events/sources.py)."""
+    more = {"replay": replay.replace(HOST, host) if replay else "", "topic": topic}
+    query = urlencode({name: value for name, value in more.items() if value})
+    return endpoint.replace(HOST, host) + (query and f"?{query}")
+
+
+def _host(where: str) -> str:
+    host = urlsplit(where).hostname or ""
+    return f"[{host}]" if ":" in host else host
+
+
 def refuse(spec: ExternalSpec) -> dict[str, str]:
-    wrong = [given for given in (*spec.urls, *spec.bootstraps) if not _is_url(given)]
+    return _refuse_source(spec) | _refuse_events(spec) | _refuse_labels(spec)
+
+
+def _refuse_source(spec: ExternalSpec) -> dict[str, str]:
+    given = [name for name in ("urls", *SOURCES) if getattr(spec, name)]
+    if len(given) > 1:
+        return {given[1]: f"cannot be combined with {given[0]}; allowed: one of urls, {', '.join(SOURCES)}"}
+    if has_source(spec) and spec.prefill_instances:
+        return {"prefill_instances": "needs a fixed list of urls; with a source, labels tell the role"}
+    if spec.kubernetes:
+        return _refuse_kubernetes(spec.kubernetes)
+    if spec.dns:
+        return _refuse_dns(spec.dns)
+    return _refuse_bootstraps(spec, 1) if spec.file else _refuse_urls(spec)
+
+
+def _refuse_urls(spec: ExternalSpec) -> dict[str, str]:
+    wrong = [given for given in (*spec.urls, *spec.bootstraps) if not is_engine_url(given.replace(HOST, "engine"))]
     if wrong or not spec.urls:
         rule = "must be http://host:port, one per instance, without user info, query or link-local address"
         return {"urls": f"{rule}{f'; {wrong[0][:200]} is not' if wrong else ''}"}
-    needs_bootstrap = spec.connector != NONE and CONNECTORS[spec.connector].needs_bootstrap
-    if needs_bootstrap and len(spec.bootstraps) != len(spec.urls):
-        return {"bootstraps": f"must have one URL per instance with {spec.connector}; allowed: {len(spec.urls)}"}
+    return _refuse_bootstraps(spec, len(spec.urls))
+
+
+def _refuse_bootstraps(spec: ExternalSpec, most: int) -> dict[str, str]:
+    needed = spec.connector != NONE and CONNECTORS[spec.connector].needs_bootstrap
+    one_for_all = len(spec.bootstraps) == 1 and HOST in spec.bootstraps[0]
+    if needed and not one_for_all and (has_source(spec) or len(spec.bootstraps) != most):
+        allowed = "one with {host} in it" if has_source(spec) else f"{most}"
+        return {"bootstraps": f"must have one URL per instance with {spec.connector}; allowed: {allowed}"}
     return {}
 
 
-def _is_url(given: str) -> bool:
+def _refuse_kubernetes(given: Mapping[str, str]) -> dict[str, str]:
+    known = ("namespace", "selector", "port", "context")
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        return {"kubernetes": f"unknown key {unknown[0][:80]}; known are {', '.join(known)}"}
+    if not _NAMESPACE.fullmatch(given.get("namespace", "")):
+        return {"kubernetes": "namespace must be the name of a namespace"}
+    if not _SELECTOR.fullmatch(given.get("selector", "")):
+        return {"kubernetes": "selector must be a label selector, for example app=vllm: without one every Pod would do"}
+    if not ports_of(given.get("port", "8000")):
+        return {"kubernetes": f"port must be a number from 1 to 65535, or up to {_MOST_PORTS} of them: 8000,8001"}
+    return {}
+
+
+def _refuse_dns(given: str) -> dict[str, str]:
+    name, _, port = given.rpartition(":") if ":" in given else (given, "", "")
+    if len(name) > 253 or not _DNS.fullmatch(name) or literal(name) is not None or _is_metadata(name):
+        return {"dns": "must be name:port, for example engines.llm.svc:8000, or the name of SRV records"}
+    if given.startswith("_") == bool(port) or (port and len(ports_of(port)) != 1):
+        return {"dns": "needs a port after the name, unless the name begins with _: SRV records have the port"}
+    return {}
+
+
+def ports_of(text: str) -> tuple[int, ...]:
+    """Of "8000" or "8000,8001"; empty: not allowed."""
+    words = [word.strip() for word in text.split(",")]
+    if len(words) > _MOST_PORTS or not all(word.isascii() and word.isdecimal() and len(word) <= 5 for word in words):
+        return ()
+    ports = tuple(dict.fromkeys(int(word) for word in words))
+    return ports if all(1 <= port <= 65535 for port in ports) else ()
+
+
+def _refuse_events(spec: ExternalSpec) -> dict[str, str]:
+    if spec.kv_replay and not spec.kv_endpoint:
+        return {"kv_replay": "needs kv_endpoint"}
+    for name in ("kv_endpoint", "kv_replay"):
+        given = getattr(spec, name)
+        if given and not is_event_endpoint(given):
+            return {name: "must be tcp://HOST:PORT; {host} stands for the engine's host"}
+    return {}
+
+
+def is_event_endpoint(given: str) -> bool:
+    found = _EVENTS.fullmatch(given)
+    return found is not None and bool(ports_of(found[2])) and not _is_metadata(found[1].strip("[]"))
+
+
+def _refuse_labels(spec: ExternalSpec) -> dict[str, str]:
+    unknown = [name for name in spec.labels if name not in ("role", "pool")]
+    if unknown:
+        return {"labels": f"unknown key {unknown[0][:80]}; known are role, pool"}
+    wrong = [role for role in spec.roles.values() if role not in ROLES]
+    return {"roles": f"{wrong[0][:80]} is no role; allowed: {', '.join(ROLES)}"} if wrong else {}
+
+
+def is_engine_url(given: str) -> bool:
     try:
         parts = urlsplit(given)
         plain = parts.scheme == "http" and parts.port != 0 and parts.path in {"", "/"} and given.isprintable()
@@ -111,7 +277,10 @@ EXTERNAL = Kind(
     wire=wire,
     launched=False,
     url=url,
+    has_source=has_source,
     connectors=tuple(CONNECTORS),
     twin_kv=lambda spec, launch: TwinKv(sizes_of(launch.path(spec.tokenizer or launch.model))),
-    max_replicas=lambda spec: len(spec.urls),
+    max_replicas=lambda spec: None if has_source(spec) else len(spec.urls),
+    free_options=(*SOURCES, "labels", "roles"),
+    later_options=("server", "kv_endpoint", "kv_replay", "data_parallel_size"),
 )

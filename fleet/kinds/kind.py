@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.tiers.shared import StoreModel
+from fleet.kinds.listed import ListedEngine
 from fleet.kinds.option import build, check
 from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.wire import Wire
@@ -31,6 +32,7 @@ class Launch:
         default_factory=dict
     )  # needed pool → host:port of its service; paired instance → that of its own
     gpus: tuple[str, ...] = ()  # assigned by its placement; empty: from the options
+    listed: ListedEngine | None = None  # what the pool's source says of it; None: no source lists it
 
     def sibling(self, ordinal: int) -> str:
         """The name of another instance of its pool."""
@@ -94,6 +96,12 @@ class Kind:
     serves: bool = True  # it answers requests: routers know it, and its pool's model must be served
     launched: bool = True  # False: started and stopped elsewhere; only watched and routed to
     url: Callable[[Any, Launch], str] = lambda spec, launch: ""  # of an instance that is not launched
+    # Options that may change without another start of an instance, and ones that an older version of Weir did not have:
+    # at their default they change no configuration, as an upgrade must not restart engines
+    free_options: tuple[str, ...] = ()
+    later_options: tuple[str, ...] = ()
+    # A source, such as a DNS name, decides how many instances a pool has and where they are (fleet/discovery)
+    has_source: Callable[[Any], bool] = lambda spec: False
     service: str = ""  # use of the port at which other pools reach it; empty: none does
     max_replicas: Callable[[Any], int | None] = lambda spec: None  # that the options allow; None: any number
     # An instance's role or share of a list depends on its number in the pool: the numbers stay 0 … n-1

@@ -12,9 +12,11 @@ class Wire(Struct, frozen=True):
     role: InstanceRole = "both"
     connector: str = ""  # that moves KV blocks (router/contract/connectors.py); empty: none
     kv: KvFacts = KvFacts()
-    events: str = ""  # base URL that serves GET /kv_event_sources
+    events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… of an engine without it
     tokenizer: str = ""  # folder of the served model, or "sim"
     dp: DataParallel = DataParallel()
+    server: str = ""  # what answers behind a URL that Weir did not start (fleet/kinds/servers.py)
+    version: str = ""  # of it
 
     def stored(self) -> dict[str, object]:
         """Without defaults, as Instance.wire and annotations of Pods keep it."""

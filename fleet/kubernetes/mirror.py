@@ -26,7 +26,7 @@ class PodSource(Protocol):
 class Mirror:
     def __init__(self, source: PodSource, selector: str) -> None:
         self._source, self._selector = source, selector
-        self._lock, self._stopping = threading.Lock(), threading.Event()
+        self._lock, self._stopping, self._looked = threading.Lock(), threading.Event(), threading.Event()
         self._pods: dict[str, Pod] = {}
         self._version = ""  # to watch from; empty: list first
         self.trouble = "its Pods have not been listed yet"  # why the copy may be stale; empty: it is current
@@ -62,6 +62,10 @@ class Mirror:
         except KubernetesError as error:
             self._set_trouble(str(error))
 
+    def wait_listed(self, seconds: float) -> None:
+        """Until its first list has come or failed; at most so long."""
+        self._looked.wait(seconds)
+
     def pods(self) -> dict[str, Pod]:
         with self._lock:
             return dict(self._pods)
@@ -85,6 +89,7 @@ class Mirror:
         with self._lock:
             self._pods = {pod.name: pod for pod in found}
         self._version, self.trouble = version, ""
+        self._looked.set()
 
     def _take(self, kind: str, pod: Pod) -> None:
         self._version, self.trouble = pod.metadata.resource_version, ""
@@ -98,3 +103,4 @@ class Mirror:
         if self.trouble != why:
             log.warning("Pods %s: %s", self._selector, why)
         self.trouble = why
+        self._looked.set()

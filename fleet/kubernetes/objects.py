@@ -39,6 +39,7 @@ class ContainerState(Object, frozen=True):
 
 class ContainerStatus(Object, frozen=True):
     name: str = ""
+    restart_count: int = 0
     state: ContainerState = ContainerState()
 
 

@@ -104,6 +104,7 @@ def _launch(
         base=where.base,
         peers=peers,
         gpus=where.gpus,
+        listed=instance.listing,
     )
 
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from fleet.control import nodes
 from fleet.kinds import KINDS
+from fleet.kinds.servers import answering
 from fleet.models import Instance, State
 from fleet.observe.scrape import advance_each, apply_move, record_of
 from fleet.plan.state import Health, Observation, next_move
@@ -62,7 +63,7 @@ class FailoverProbe:
         return await asyncio.gather(*(self._health(row) for row in rows))
 
     async def _health(self, row: Instance) -> tuple[Health, str]:
-        url = row.url + KINDS[row.pool.kind].health_path
+        url = row.url + _health_path(row)
         try:
             status, _ = await self._prober.get(url, PROBE_S)
         except ProbeError as error:
@@ -74,7 +75,7 @@ class FailoverProbe:
         for row, (health, _) in zip(rows, answers, strict=True):
             key = (row.name, row.epoch)
             self._answered[key] = at if health == "ok" else before.get(key, at)
-        self._prober.keep_only({row.url + KINDS[row.pool.kind].health_path for row in rows})
+        self._prober.keep_only({row.url + _health_path(row) for row in rows})
 
     def _advance(self, row: Instance, answer: tuple[Health, str], at: float) -> bool:
         health, error = answer
@@ -86,3 +87,7 @@ class FailoverProbe:
         if step.to == State.UNREACHABLE:
             step = replace(step, reason=f"node {row.node} is silent; {step.reason}")
         return apply_move(row, step, at, None)
+
+
+def _health_path(row: Instance) -> str:
+    return answering(KINDS[row.pool.kind], row.facts.server).health_path

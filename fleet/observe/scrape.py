@@ -24,11 +24,13 @@ from fleet.control.publish import publish_fleet
 from fleet.events import move
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind
+from fleet.kinds.servers import Server, answering
 from fleet.models import NO_PROCESS, Changes, Instance, State
 from fleet.node import logs
 from fleet.node.fencing import Fence
 from fleet.node.launcher import ProcessStatus
 from fleet.node.prepare import volume_of
+from fleet.observe.identify import Identified, identify
 from fleet.observe.samples import InstanceReadings
 from fleet.observe.volumes import free_space, is_full
 from fleet.plan.failure import failure_fields
@@ -42,6 +44,7 @@ from router.contract.redis import codec, redis_keys
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 
 PROBE_S = 1.0
+IDENTIFY_S = 2.0  # all that is asked of an engine that something else started
 AGAIN_S = 0.5  # second try of a failed probe, so one hiccup does not take an instance out of routing
 LOST_PROBE_S = 0.8  # for a known unreachable instance, which must not delay the step
 SAMPLE_TTL_S = 900
@@ -76,6 +79,8 @@ class ScrapedAnswer:
     metrics: EngineMetrics | None
     error: str
     refused: Counter[str] = field(default_factory=Counter)
+    identified: Identified | None = None  # of an engine that something else started, while it is loading
+    has_page: bool = True  # it has a metrics page
 
 
 class Scraper:
@@ -127,15 +132,29 @@ class Scraper:
         return {row.name: answer for row, answer in zip(asked, answers, strict=True)}
 
     async def _ask_one(self, row: Instance, suspended_why: bool) -> ScrapedAnswer:
-        kind, refused = KINDS[row.pool.kind], Counter[str]()
+        refused = Counter[str]()
+        identified, asked = await self._identify(row)
+        if asked and identified is None:
+            return ScrapedAnswer("refused", False, None, f"GET {row.url}/v1/models is not answered", refused)
+        kind = identified.server if identified is not None else _answering(row)
         lost = row.state == State.UNREACHABLE or suspended_why
         (health, error), metrics = await asyncio.gather(
             self._health(row, kind, lost), self._metrics(row, kind, LOST_PROBE_S if lost else PROBE_S, refused)
         )
         serves = await self._serves_model(row, kind, refused) if health == "ok" else False
-        return ScrapedAnswer(health, serves, metrics, error, refused)
+        return ScrapedAnswer(health, serves, metrics, error, refused, identified, bool(kind.metrics_path))
 
-    async def _health(self, row: Instance, kind: Kind, lost: bool) -> tuple[Health, str]:
+    async def _identify(self, row: Instance) -> tuple[Identified | None, bool]:
+        """And whether it was asked: in each epoch until it is ready, as another engine may have taken the address."""
+        if KINDS[row.pool.kind].launched or row.state != State.LOADING:
+            return None, False
+        try:
+            async with asyncio.timeout(IDENTIFY_S):
+                return await identify(self._prober, row.url, row.started_from.options()), True
+        except TimeoutError:
+            return None, True
+
+    async def _health(self, row: Instance, kind: Kind | Server, lost: bool) -> tuple[Health, str]:
         found = await self._health_once(row.url + kind.health_path, LOST_PROBE_S if lost else PROBE_S)
         if found[0] == "ok" or lost or row.state == State.LOADING:
             return found
@@ -149,12 +168,14 @@ class Scraper:
         return ("ok", "") if 200 <= status < 300 else ("error", f"GET {url} answers {status}")
 
     async def _metrics(
-        self, row: Instance, kind: Kind, timeout_s: float, refused: Counter[str]
+        self, row: Instance, kind: Kind | Server, timeout_s: float, refused: Counter[str]
     ) -> EngineMetrics | None:
+        if not kind.metrics_path:
+            return None
         page = await self._page(row.url + kind.metrics_path, timeout_s, METRICS_LARGEST, refused)
         return parse_metrics(page, kind.scrape, refused) if page is not None else None
 
-    async def _serves_model(self, row: Instance, kind: Kind, refused: Counter[str]) -> bool:
+    async def _serves_model(self, row: Instance, kind: Kind | Server, refused: Counter[str]) -> bool:
         """Asked until true once per epoch: the models of an engine do not change while it runs."""
         known = self._memory.get(row.name)
         if not kind.models_path or (known is not None and known.epoch == row.epoch and known.serves_model):
@@ -182,7 +203,7 @@ class Scraper:
                 known = InstanceMemory(row.epoch, at, volume_of(row), metrics_at=at)
             known.disk = free_space(known.volume)
             self._memory[row.name] = known
-            urls |= {row.url + path for path in _paths(KINDS[row.pool.kind])}
+            urls |= {row.url + path for path in _paths(_answering(row))}
             answer = answers.get(row.name)
             if answer is not None:
                 self._note(known, answer, at)
@@ -194,6 +215,7 @@ class Scraper:
             known.answered_at = at
         if answer.metrics is not None:
             known.history.add(at, answer.metrics)
+        if answer.metrics is not None or (answer.health == "ok" and not answer.has_page):
             known.metrics_at = at
         note_refused(known, answer.refused)
 
@@ -202,7 +224,9 @@ class Scraper:
             pipe = connect().pipeline(transaction=False)
             for row in rows:
                 answer = answers.get(row.name)
-                if answer is not None and (answer.metrics is not None or self._memory[row.name].refused):
+                if answer is not None and (
+                    answer.metrics is not None or not answer.has_page or self._memory[row.name].refused
+                ):
                     sample = self._sample(row, answer.metrics or EngineMetrics())
                     pipe.set(redis_keys.instance_key(row.name), codec.encode(sample), ex=SAMPLE_TTL_S)
             pipe.execute()
@@ -268,7 +292,11 @@ def _watched() -> Q:
     )
 
 
-def _paths(kind: Kind) -> tuple[str, ...]:
+def _answering(row: Instance) -> Kind | Server:
+    return answering(KINDS[row.pool.kind], row.facts.server)
+
+
+def _paths(kind: Kind | Server) -> tuple[str, ...]:
     return kind.health_path, kind.metrics_path, kind.models_path
 
 
@@ -317,8 +345,15 @@ def apply_move(row: Instance, step: Move, at: float, answer: ScrapedAnswer | Non
     return move(row, State(step.to), step.reason, **_fields(row, step, now, answer))
 
 
+def _wire(row: Instance, found: Identified) -> dict[str, object]:
+    told = {"server": found.server.name, "version": found.version, "events": found.events}
+    return {**row.wire, **{name: value for name, value in told.items() if value}}
+
+
 def _fields(row: Instance, step: Move, now: dt.datetime, answer: ScrapedAnswer | None) -> Changes:
     fields: Changes = {}
+    if answer is not None and answer.identified is not None:
+        fields["wire"] = _wire(row, answer.identified)
     if step.to in {State.READY, State.DRAINING}:
         fields |= {"last_probe_at": now, "ready_at": row.ready_at or now}
         if answer is not None and answer.metrics is not None:

@@ -33,6 +33,7 @@ class DesiredPool:
     numbered: bool = False  # the ordinal decides what an instance does, so ordinals stay 0 … replicas-1
     needs: tuple[str, ...] = ()  # pools that must have a ready instance before this one starts
     groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # ordinal → those that serve only together
+    listed: tuple[str, ...] | None = None  # keys of the engines that its source lists; None: it has no source
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class ObservedInstance:
     asleep: int | None = None  # sleep level
     ordered_at: float | None = None  # time of the latest sleep or wake order
     allowance_s: float = 0.0  # added to the load time-out of its kind
+    listed: str = ""  # its key in the source of its pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Action:
     config_hash: str = ""  # for "start"
     node: str = ""  # for "start"
     gpus: tuple[int, ...] = ()
+    listed: str = ""  # for "create": the key of the engine in the source of the pool
 
 
 def act(kind: ActionKind, instance: ObservedInstance, reason: str, failure: bool = False) -> Action:

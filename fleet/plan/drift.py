@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from fleet.plan.desired import DesiredPool, ObservedInstance, goal, outdated
+from fleet.plan.desired import AT_REST, DesiredPool, ObservedInstance, goal, outdated
 
 _ORDER = ("not created yet", "not running", "to be replaced", "to be stopped", "to be removed")
 _WITHOUT_PROCESS = ("stopped", "failed", "starting")
@@ -13,7 +13,8 @@ def difference(pool: DesiredPool, instance: ObservedInstance) -> str:
     """How one instance differs from its declaration; empty: it matches."""
     target = goal(pool, instance)
     if target == "gone":
-        return "to be removed"
+        remembered = pool.listed is not None and not pool.removed and instance.state in AT_REST
+        return "" if remembered else "to be removed"
     if target == "stopped":
         return "" if instance.state == "stopped" else "to be stopped"
     if instance.state in _WITHOUT_PROCESS:
@@ -24,6 +25,6 @@ def difference(pool: DesiredPool, instance: ObservedInstance) -> str:
 def differences(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> tuple[str, ...]:
     """Counts by difference, such as "2 not running"; empty: the pool matches."""
     found = Counter(difference(pool, instance) for instance in instances)
-    staying = len(instances) - found["to be removed"]
+    staying = sum(goal(pool, instance) != "gone" for instance in instances)
     found["not created yet"] = 0 if pool.removed else pool.replicas - staying
     return tuple(f"{found[kind]} {kind}" for kind in _ORDER if found[kind] > 0)

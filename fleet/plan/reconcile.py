@@ -16,6 +16,7 @@ from fleet.plan.state import REPLACE_AFTER_S
 CLAIM_S = 20.0  # a start that its node has not executed by then is sent again
 KILL_AGAIN_S = 5.0  # between two SIGKILLs to a process in an uninterruptible wait
 LOST_AFTER_S = 30.0  # unreachable for this long on a lost node: start it elsewhere
+REMEMBERED_S = 3600.0  # an instance that its source no longer lists stays visible for this long
 ORDER_AGAIN_S = 60.0  # a sleep or wake order without effect by then is sent again
 
 
@@ -164,7 +165,8 @@ def _at_rest(pool: DesiredPool, instance: ObservedInstance, context: PlanContext
     """Stopped or failed."""
     target = goal(pool, instance)
     if target == "gone":
-        return act("delete", instance, leaving(pool, instance))
+        remembered = pool.listed is not None and not pool.removed and context.now - instance.since < REMEMBERED_S
+        return None if remembered else act("delete", instance, leaving(pool, instance))
     if target == "stopped":
         return act("rest", instance, "stopped on request") if instance.state == "failed" else None
     waits = waits_for(pool, context.ready_pools)

@@ -1,9 +1,11 @@
 """The rollout of a change through one pool: instance count, order, failure and completion. Pure."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from fleet.plan.desired import AT_REST, Action, DesiredPool, ObservedInstance, act, changed, goal, of_pool
 
+NOT_LISTED = "its source no longer lists it"
 FAILURES_OF_ONE_READY = 2  # in a row: an instance that was ready once may have failed for another reason
 
 
@@ -48,6 +50,8 @@ def headcount(
     """Instances to create, to keep after all or to retire."""
     if pool.removed:
         return []
+    if pool.listed is not None:
+        return _listed(pool, pool.listed, instances)
     stay, changing = staying(instances), in_change(pool, instances, moves)
     if pool.numbered:
         return _numbered(pool, instances, stay)
@@ -68,6 +72,19 @@ def _numbered(
     retired = [act("retire", one, _scaled_down(pool)) for one in stay if one.ordinal >= pool.replicas]
     new = (number for number in range(pool.replicas) if number not in there)
     return [*retired, *(_create(pool, number, _replicas_reason(pool)) for number in new)]
+
+
+def _listed(pool: DesiredPool, listed: Sequence[str], instances: Sequence[ObservedInstance]) -> list[Action]:
+    """One instance for each engine that the source lists; ordinals mean nothing."""
+    rows = {one.listed: one for one in instances}
+    gone = [act("retire", one, NOT_LISTED) for one in instances if not one.retired and one.listed not in listed]
+    back = [act("keep", rows[key], "its source lists it again") for key in listed if key in rows and rows[key].retired]
+    there = {one.ordinal for one in instances}
+    new = [key for key in listed if key not in rows]
+    free = (number for number in range(len(there) + len(new)) if number not in there)
+    numbers = dict(zip(new, free, strict=False))
+    made = [replace(_create(pool, number, "its source lists it"), listed=key) for key, number in numbers.items()]
+    return [*gone, *back, *made]
 
 
 def _create(pool: DesiredPool, number: int, reason: str) -> Action:

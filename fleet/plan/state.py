@@ -84,7 +84,7 @@ def _ended(record: InstanceRecord, observation: Observation) -> Move:
 
 
 def _loading(record: InstanceRecord, observation: Observation) -> Move | None:
-    if observation.health == "ok" and observation.serves_model:
+    if observation.health == "ok" and observation.serves_model and not observation.suspended:
         return _serving(record)
     return Move("loading", observation.waits_for) if observation.waits_for else None
 

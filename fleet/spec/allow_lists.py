@@ -61,9 +61,9 @@ def refusals(
     resolve: Resolve = os.path.normpath,
 ) -> list[Problem]:
     """`resolve`: of a path to the one that is compared with the folders; a node follows links."""
-    if not kind.launched:
-        return []
     values, found = vars(build(kind.spec, engine)), []
+    if not kind.launched:  # nothing of it runs here, but the file of a source is read
+        return _paths(lists, values.get("file") or "", f"{path}.engine.file", resolve)
     for option in options_of(kind.spec):
         found += _of_option(lists, option, values[option.name], f"{path}.engine.{option.name}", resolve)
     if "model" in values and not values["model"]:

@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fleet.counted import counted
-from fleet.spec.fleet_spec import FleetSpec, PoolSpec, config_hash
+from fleet.kinds import KINDS
+from fleet.kinds.option import build
+from fleet.spec.fleet_spec import OBSERVE, FleetSpec, PoolSpec, config_hash
 from fleet.spec.masking import change_shown
 from fleet.spec.sections import update_of
 
 ChangeKind = Literal["create", "update", "remove", "unlisted", "prices"]
-_FIELDS = ("model", "policy", "kind", "replicas", "node")
+_FIELDS = ("model", "policy", "kind", "replicas", "node", "mode")
 _SECTIONS = ("engine", "update", "placement", "schedule", "autoscale", "slo")
 
 
@@ -56,9 +58,19 @@ def _change(old: PoolSpec | None, new: PoolSpec | None, prune: bool) -> FleetCha
             return FleetChange("remove", old.name, (), f"drains and stops {counted(old.replicas, 'instance')}")
         return FleetChange("unlisted", old.name, (), "stays: it is not in the document, and pruning is off")
     if old is None:
-        return FleetChange("create", new.name, (), f"starts {counted(new.replicas, 'instance')}")
+        return FleetChange("create", new.name, (), _beginning(new))
     fields = field_changes(old, new)
     return FleetChange("update", new.name, fields, "; ".join(_effects(old, new))) if fields else None
+
+
+def _beginning(pool: PoolSpec) -> str:
+    kind = KINDS[pool.kind]
+    if kind.launched:
+        return f"starts {counted(pool.replicas, 'instance')}"
+    verb = "shows" if pool.mode == OBSERVE else "serves with"
+    if kind.has_source(build(kind.spec, pool.engine)):
+        return f"{verb} the engines that its source lists"
+    return f"{verb} {counted(pool.replicas, 'engine')} started elsewhere"
 
 
 def field_changes(old: PoolSpec, new: PoolSpec) -> tuple[FieldChange, ...]:
@@ -90,6 +102,8 @@ def _effects(old: PoolSpec, new: PoolSpec) -> list[str]:
         found.append(f"drains and stops {counted(old.replicas - new.replicas, 'instance')}")
     if new.policy != old.policy:
         found.append(f"routers switch to the policy {new.policy}")
+    if new.mode != old.mode:
+        found.append("routers send it no more requests" if new.mode == OBSERVE else "routers send it requests")
     return found or ["changes no instance"]
 
 

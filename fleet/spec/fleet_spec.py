@@ -23,6 +23,7 @@ from router.contract.fields import REQUIRED, Field, read
 from router.contract.pools import EPHEMERAL_PREFIX, is_ephemeral
 from router.contract.problem import Problem
 
+SERVE, OBSERVE = "serve", "observe"
 API_VERSION = "weir/v1"
 MAX_POOLS = 200
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -70,6 +71,14 @@ POOL_FIELDS = (
         help="Number of instances.",
     ),
     _name("node", "Node", "local", "The host of its instances."),
+    Field(
+        name="mode",
+        title="Mode",
+        default=SERVE,
+        kind="text",
+        choices=(SERVE, OBSERVE),
+        help="observe: show engines that something else started, and send them no request.",
+    ),
 )
 
 
@@ -94,6 +103,7 @@ class PoolSpec:
     schedule: Mapping[str, object] = field(default_factory=dict)
     autoscale: Mapping[str, object] = field(default_factory=dict)
     slo: Mapping[str, object] = field(default_factory=dict)
+    mode: str = SERVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +186,14 @@ def _check_pool(path: str, pool: Mapping[str, object], problems: Problems) -> No
     if "node" in pool and "placement" in pool:
         problems.note(f"{path}.node", pool["node"], "cannot be combined with placement: use placement.nodes")
     kind, engine = KINDS.get(str(pool.get("kind"))), pool.get("engine")
+    if kind is not None and kind.launched and pool.get("mode") == OBSERVE:
+        words = "is for engines that something else starts, of the kind external: Weir starts these to serve"
+        problems.note(f"{path}.mode", OBSERVE, words)
     if kind is not None and isinstance(engine, Mapping):
         found = check_engine(kind, engine, f"{path}.engine", str(pool.get("model") or ""))
         problems += found or masks_left(build(kind.spec, engine), f"{path}.engine")
         if not found:
+            _check_source(path, kind, engine, pool, problems)
             _check_replicas_allowed(path, kind, engine, pool.get("replicas", 1), problems)
 
 
@@ -195,6 +209,15 @@ def _check_replicas_allowed(
         problems.note(f"{path}.replicas", replicas, "too many for these options", f"0 to {highest}")
     elif allowed := split_group(kind, spec, replicas):
         problems.note(f"{path}.replicas", replicas, SPLIT, allowed)
+
+
+def _check_source(
+    path: str, kind: Kind, engine: Mapping[str, object], pool: Mapping[str, object], problems: Problems
+) -> None:
+    """A source decides how many instances there are."""
+    for name in ("schedule", "autoscale"):
+        if kind.has_source(build(kind.spec, engine)) and pool.get(name):
+            problems.note(f"{path}.{name}", pool[name], "cannot be combined with a source, which lists the instances")
 
 
 def _check_engine(path: str, value: object, problems: Problems) -> None:
@@ -227,6 +250,8 @@ def _dump_pool(pool: PoolSpec) -> dict[str, Any]:
     if not pool.node:
         del values["node"]
         values["placement"] = dict(pool.placement)
+    if pool.mode == SERVE:
+        del values["mode"]
     sections = {"engine": {name: pool.engine[name] for name in order}}
     sections |= {name: dict(getattr(pool, name)) for name in ("update", "schedule", "autoscale", "slo")}
     return values | {name: section for name, section in sections.items() if section}
@@ -242,8 +267,12 @@ def config(pool: PoolSpec) -> EngineConfig:
 
 def config_hash(pool: PoolSpec) -> str:
     """An instance whose hash differs from its pool's is replaced."""
-    engine = dict(vars(build(KINDS[pool.kind].spec, pool.engine)))
-    if engine.get(IMAGE) is None:
-        engine.pop(IMAGE, None)  # a later addition: an upgrade of Weir must not restart engines
+    kind = KINDS[pool.kind]
+    engine, default = dict(vars(build(kind.spec, pool.engine))), vars(build(kind.spec, {}))
+    left_out = [name for name in (IMAGE, *kind.later_options) if name in engine and engine[name] == default[name]]
+    for name in (*kind.free_options, *left_out):
+        del engine[name]
+    if "kv_events" in engine:
+        engine["kv_events"] = bool(engine["kv_events"])  # left out has been false
     content = {"model": pool.model, "kind": pool.kind, "engine": engine}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

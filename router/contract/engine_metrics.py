@@ -48,6 +48,8 @@ class Scrape:
     transfers: tuple[KvTransferTotals, ...] = ()
     tiers: tuple[TierNames, ...] = ()  # of KV below the GPU
     is_store: bool = False  # its KV usage is that of its first tier
+    block_size: str = ""  # gauges, where `cache_config` has no labels for them
+    kv_blocks: str = ""
 
 
 NO_SCRAPE = Scrape("", "", "", "", "", "", "", "", "", "")
@@ -97,6 +99,35 @@ VLLM_SCRAPE = Scrape(
 )
 
 
+# SGLang 0.5.23, sglang/srt/observability/metrics_collector.py; it counts cached tokens of all prompt tokens
+SGLANG_SCRAPE = replace(
+    NO_SCRAPE,
+    kv_usage="sglang:token_usage",
+    running="sglang:num_running_reqs",
+    waiting="sglang:num_queue_reqs",
+    prefix_queries="sglang:prompt_tokens_total",
+    prefix_hits="sglang:cached_tokens_total",
+    prompt_tokens="sglang:prompt_tokens_total",
+    generation_tokens="sglang:generation_tokens_total",
+    preemptions="sglang:num_retracted_requests_total",
+    block_size="sglang:page_size",
+    kv_blocks="sglang:num_pages",
+)
+# TensorRT-LLM 1.3, tensorrt_llm/metrics/collector.py (commit 050f80d); its page is /prometheus/metrics
+TRTLLM_SCRAPE = replace(
+    NO_SCRAPE,
+    kv_usage="trtllm_kv_cache_utilization",
+    running="trtllm_num_requests_running",
+    waiting="trtllm_num_requests_waiting",
+    prefix_queries="trtllm_prompt_tokens_total",
+    prefix_hits="trtllm_prompt_cached_tokens_total",
+    prompt_tokens="trtllm_prompt_tokens_total",
+    generation_tokens="trtllm_generation_tokens_total",
+    block_size="trtllm_kv_cache_tokens_per_block",
+    kv_blocks="trtllm_kv_cache_max_blocks",
+)
+
+
 def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) -> EngineMetrics:
     """Adds to `refused` what it leaves out."""
     read = MetricsPage(page, Counter() if refused is None else refused)
@@ -117,8 +148,8 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
         generation_tokens_total=read.sum(names.generation_tokens),
         preemptions_total=read.sum(names.preemptions),
         cached_by_source=read.by_source(names.cached_by_source),
-        block_size=read.count(config, b"block_size"),
-        kv_blocks=read.count(config, b"num_gpu_blocks"),
+        block_size=read.count(config, b"block_size") or read.gauge(names.block_size),
+        kv_blocks=read.count(config, b"num_gpu_blocks") or read.gauge(names.kv_blocks),
         tiers=sizes,
         kv_tiers=tiers,
         prompt_by_source=read.by_source(names.prompt_by_source),

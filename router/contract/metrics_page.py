@@ -77,6 +77,14 @@ class MetricsPage:
         values = [value for _, value in self.series(name)]
         return sum(values) if values else None
 
+    def gauge(self, name: str) -> int | None:
+        """A count that every series repeats; 0 is no figure."""
+        value = next((value for _, value in self.series(name)), 0.0)
+        if value > LARGEST_COUNT:
+            self.refuse(f"{name}: out of range (0 to {LARGEST_COUNT})")
+            return None
+        return int(value) or None
+
     def share(self, name: str) -> float | None:
         """0–1, the mean of all series."""
         values = [value for _, value in self.series(name)]

@@ -1,4 +1,4 @@
-"""Asks an engine for its `GET /kv_event_sources`, the addresses of its KV events.
+"""Where the KV events of an engine are: asked by `GET /kv_event_sources`, or given by the fleet document.
 
 The response is a list of sources, one per data-parallel rank, or a map by rank.
 """
@@ -6,7 +6,7 @@ The response is a list of sources, one per data-parallel rank, or a map by rank.
 import re
 from dataclasses import dataclass, replace
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
@@ -50,7 +50,9 @@ WHOLE = RankPlace()
 
 
 async def discover(url: str, place: RankPlace = WHOLE) -> KvEventSource:
-    """Raises NoEvents."""
+    """`url`: of an engine that answers GET /kv_event_sources, or where its events are (`given`). Raises NoEvents."""
+    if url.startswith("tcp://"):
+        return await _reached(given(url, place), "its address of KV events")
     try:
         status, body = await get(url, "/kv_event_sources", TIMEOUT_S, LONGEST)
     except UpstreamError as error:
@@ -61,11 +63,35 @@ async def discover(url: str, place: RankPlace = WHOLE) -> KvEventSource:
         raise NoEvents(f"it publishes no KV events: /kv_event_sources answered {status}")
     if len(body) > LONGEST:
         raise NoEvents(f"its /kv_event_sources is larger than {LONGEST} bytes")
-    found = parse(body, url, place)
+    return await _reached(parse(body, url, place), "its /kv_event_sources")
+
+
+async def _reached(found: KvEventSource, what: str) -> KvEventSource:
     try:
         return replace(found, endpoint=await _pinned(found.endpoint), replay=await _pinned(found.replay))
     except OSError as error:
-        raise NoEvents(f"its /kv_event_sources leads nowhere: {error.strerror or error}") from None
+        raise NoEvents(f"{what} leads nowhere: {error.strerror or error}") from None
+
+
+def given(address: str, place: RankPlace = WHOLE) -> KvEventSource:
+    """Of an engine that cannot be asked: tcp://HOST:PORT?replay=tcp://HOST:PORT&topic=NAME, of its first rank; further
+    ranks have the ports after it. Raises NoEvents."""
+    endpoint, _, query = address.partition("?")
+    more = dict(parse_qsl(query, max_num_fields=8))
+    for each in (endpoint, more.get("replay", endpoint)):
+        if not _TCP.fullmatch(each):
+            raise NoEvents(f"its address of KV events is {each[:100]!r}; allowed: tcp://HOST:PORT")
+    replay = more.get("replay")
+    return KvEventSource(
+        _after(endpoint, place.number),
+        None if replay is None else _after(replay, place.number),
+        more.get("topic", "")[:LONGEST_TOPIC],
+    )
+
+
+def _after(endpoint: str, number: int) -> str:
+    host, _, port = endpoint.rpartition(":")
+    return f"{host}:{int(port) + number}"
 
 
 Endpoint = TypeVar("Endpoint", str, str | None)

@@ -28,6 +28,14 @@ def why_not(policy: Policy, instances: Sequence[InstanceState]) -> str:
     )
 
 
+def reads_kv(policy: Policy) -> bool:
+    """It compares how full the KV caches of the instances are: engines without that figure all look empty."""
+    if policy.strategy in ("conditional_offload", "dynamo"):
+        return True
+    weights = (one.name for one in STRATEGIES[policy.strategy].parameters if one.metric == "instance.kv_usage_max")
+    return any(policy[name] > 0 for name in weights)
+
+
 def offloads(policy: Policy) -> bool:
     """The policy may have prompts computed on another instance than their answers."""
     return STRATEGIES[policy.strategy].offloads or policy["flow.heavy"] == "offload"

@@ -35,6 +35,7 @@ class Pool:
         self.model = ""
         self.adapters: frozenset[str] = frozenset()  # that an instance lists
         self._homeless: dict[str, dict[str, str]] = {}  # by adapter, the instances that do not hold it, and the reason
+        self.observed = False  # it is shown only, and serves nothing here
         self.policy: Policy = document.parse(document.default())
         self.policy_name = ""
         self.version = 0  # 0: the built-in default
@@ -86,7 +87,8 @@ class Pool:
 
     def troubles(self, now: float) -> list[str]:
         """What keeps the pool from serving or its samples from being fresh; `now` is Unix time."""
-        found = [] if self.ready else [f"pool {self.name}: none of {len(self.published)} instances is ready"]
+        none_ready = f"pool {self.name}: none of {len(self.published)} instances is ready"
+        found = [] if self.ready or self.observed else [none_ready]
         if self.trouble:
             found.append(f"pool {self.name}: {self.trouble}")
         if now - self.exhaustion[0] < EXHAUSTED_S:
@@ -152,6 +154,7 @@ class Pool:
         self.fleet_at, self.published, self.model = value.at, value.instances, value.model
         if value.context_cost != self.rates.context_cost:
             self.rates = dataclasses.replace(self.rates, context_cost=value.context_cost)
+        self.observed = value.observed
         self.amend_again()
 
     def amend_again(self) -> None:

@@ -80,7 +80,9 @@ class Pools:
     def changed(self) -> None:
         """Call after a pool was added, removed or serves another model."""
         lasting = sorted((pool for pool in self._pools.values() if not pool.ephemeral), key=lambda pool: pool.name)
-        by_model = {pool.model: pool for pool in reversed(lasting) if pool.model}
+        # Of pools with the same model those that serve come before those that are observed only.
+        by_rank = sorted(reversed(lasting), key=lambda pool: not pool.observed)
+        by_model = {pool.model: pool for pool in by_rank if pool.model}
         self._by_name_or_model = by_model | {pool.name: pool for pool in lasting}
 
     def take_models(self, value: ModelsValue) -> bool:
@@ -112,6 +114,8 @@ class Pools:
         """Why a request with the key cannot use the pool."""
         if pool not in self._pools:
             return ErrorResponse(503, "no_instance_ready", f"there is no pool {pool}: retry in 5 s", retry_after_s=5)
+        if self._pools[pool].observed:
+            return ErrorResponse(503, "no_instance_ready", _observed(self._pools[pool]), retry_after_s=5)
         return self.auth.refusal(key, pool)
 
     def troubles(self) -> list[str]:
@@ -124,7 +128,7 @@ class Pools:
 
     def models(self) -> list[ServedModel]:
         """What clients may ask for, by name: the document's names, then the pools' own models."""
-        own = {pool.model: pool for pool in self._by_name_or_model.values() if pool.model}
+        own = {pool.model: pool for pool in self._by_name_or_model.values() if pool.model and not pool.observed}
         found = {name: _own(pool) for name, pool in own.items() if self._by_name_or_model.get(name) is pool}
         found |= {name: self._alias(name, alias.split[0]) for name, alias in self.aliases.items()}
         return [found[name] for name in sorted(found)]
@@ -153,9 +157,11 @@ class Pools:
         if header is not None:
             return self._by_header(header)
         pool = self._by_name_or_model.get(model)
+        if pool is not None and pool.observed:
+            raise ErrorResponse(404, "model_not_found", f"model: {model[:100]!r}: {_observed(pool)}")
         if pool is not None:
             return pool
-        lasting = [pool for pool in self._pools.values() if not pool.ephemeral]
+        lasting = [pool for pool in self._pools.values() if not pool.ephemeral and not pool.observed]
         if not lasting:
             raise ErrorResponse(503, "no_instance_ready", "no pool is published yet: retry in 2 s", retry_after_s=2)
         if len(lasting) == 1 and (not model or not lasting[0].model):
@@ -167,6 +173,8 @@ class Pools:
         if pool is None:
             known = _listed(pool.name for pool in self._pools.values() if not pool.ephemeral)
             raise ErrorResponse(404, "pool_not_found", f"x-weir-pool: there is no pool {name[:100]!r}; known: {known}")
+        if pool.observed:
+            raise ErrorResponse(404, "pool_not_found", f"x-weir-pool: {_observed(pool)}")
         return pool
 
     def _unknown(self, model: str) -> str:
@@ -182,6 +190,10 @@ def _own(pool: Pool) -> ServedModel:
 
 def _no_path(name: str, instead: str) -> str:
     return instead if name.startswith(("/", ".", "~")) else name
+
+
+def _observed(pool: Pool) -> str:
+    return f"the pool {pool.name} is observed only: its requests do not pass through Weir"
 
 
 def _listed(names: Iterable[str]) -> str:

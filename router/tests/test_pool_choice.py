@@ -66,3 +66,22 @@ async def test_a_pool_of_an_experiment_serves_by_header_under_its_own_policy(wor
     response = await w.ask(headers={"x-weir-pool": "exp-1"})
     assert response.headers["x-weir-instance"] == "e-0"
     assert response.headers["x-weir-policy"] == "2"
+
+
+def test_a_pool_that_is_observed_only_gets_nothing_and_says_so():
+    made = pools(a="llama", seen="llama", alone="other")
+    made.get("seen").observed = made.get("alone").observed = True
+    made.changed()
+    assert made.pick(None, "llama").name == "a"
+    assert [model.id for model in made.models()] == ["llama"]
+    for header, model in (("seen", ""), (None, "other"), (None, "seen")):
+        with pytest.raises(ErrorResponse, match="observed only: its requests do not pass through Weir"):
+            made.pick(header, model)
+    assert "observed only" in str(made.barred(None, "seen"))
+
+
+def test_a_request_without_a_model_is_not_for_an_observed_pool():
+    made = pools(a="llama", seen="other")
+    made.get("seen").observed = True
+    made.changed()
+    assert made.pick(None, "").name == "a"

@@ -20,6 +20,7 @@ from controlplane.api.routes.fleet_schemas import (
     InstanceOut,
     LogOut,
     PoolOut,
+    SourceOut,
 )
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
@@ -58,7 +59,7 @@ DOCUMENT_BODY = {
 
 _POOL_FIELDS = (
     "name", "model", "policy", "kind", "replicas", "node", "engine", "update", "placement", "schedule", "autoscale",
-    "slo",
+    "slo", "mode",
     "halted", "ephemeral_owner",
 )  # fmt: skip
 
@@ -70,6 +71,7 @@ def pool_out(row: PoolRow, secrets: bool) -> PoolOut:
         **(pool if secrets else masking.shown(pool)),
         replicas_now=row.desired.replicas,
         because=row.desired.because,
+        source=SourceOut.from_orm(row.source) if row.source is not None else None,
         changing=not row.desired.proven,
         waits=row.waits_for_pools or row.unplaceable,
         advice=AdviceOut.from_orm(row.advice) if row.advice else None,
@@ -83,7 +85,7 @@ def pool_out(row: PoolRow, secrets: bool) -> PoolOut:
 
 _INSTANCE_FIELDS = (
     "ordinal", "desired", "state", "since", "epoch", "node", "pid", "pod", "url", "restarts",
-    "gpus", "retired", "asleep", "failures", "next_start_at", "started_at",
+    "gpus", "retired", "asleep", "failures", "next_start_at", "started_at", "listed",
 )  # fmt: skip
 
 
@@ -95,6 +97,8 @@ def instance_out(row: InstanceRow) -> InstanceOut:
         pool=instance.pool.name,
         command=masked_words(instance.command),
         routable=row.routable,
+        server=instance.facts.server,
+        version=instance.facts.version,
         status=row.status,
         reason=row.reason,
         ports={port.use: port.number for port in instance.ports.all()},

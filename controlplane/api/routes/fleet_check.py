@@ -1,4 +1,4 @@
-"""Checks a fleet document: the starts it would cause, and missing prerequisites."""
+"""Checks before a change: the starts of a fleet document, missing prerequisites, and engines that run elsewhere."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from ninja import Router
 
 from controlplane.api.auth import needs
 from controlplane.api.routes.fleet import DOCUMENT_BODY, read_document
-from controlplane.api.routes.fleet_schemas import StartOut
-from controlplane.fleet_ops import checks
+from controlplane.api.routes.fleet_schemas import FoundOut, LookIn, StartOut
+from controlplane.fleet_ops import adoption, checks
 from fleet import services
 
 router = Router(tags=["fleet"])
@@ -20,3 +20,9 @@ router = Router(tags=["fleet"])
 def check_fleet(request: HttpRequest) -> Any:
     """Check a fleet document: what its pools would start and what this host lacks; changes nothing"""
     return [checks.check(pool) for pool in services.read_fleet(read_document(request)).pools]
+
+
+@router.post("/fleet/discover", response=FoundOut, auth=needs("fleet:write"))
+def discover_engines(request: HttpRequest, payload: LookIn) -> Any:
+    """Look at engines that something else runs, by options of the kind `external`; changes nothing"""
+    return adoption.look(payload.engine, payload.pool)

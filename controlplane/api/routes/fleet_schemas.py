@@ -70,6 +70,14 @@ class AdviceOut(Schema):
     balance: str = Field("", description="Of prefill and decode instances, measured; empty: the pool has no roles")
 
 
+class SourceOut(Schema):
+    engines: int = Field(description="Listed by its latest answer")
+    gone: int = Field(description="Instances of the last hour that it no longer lists")
+    refused: list[str]
+    trouble: str = Field(description="Why it does not answer; empty when it does")
+    age_s: float = Field(description="Age of its latest answer, in seconds; 0 while it answers")
+
+
 class PoolOut(Schema):
     name: str
     model: str
@@ -82,6 +90,8 @@ class PoolOut(Schema):
     placement: dict[str, Any]
     schedule: dict[str, Any]
     autoscale: dict[str, Any]
+    mode: Literal["serve", "observe"] = Field(description="observe: its engines are shown and get no requests")
+    source: SourceOut | None = Field(description="What lists its instances; null when the document does")
     slo: dict[str, Any] = Field(description="ttft_p90_ms by class; drawn on Live and the wall")
     replicas_now: int = Field(description="Desired number now: as declared, scheduled or set by the autoscaler")
     because: str = Field(description="Reason, when the number is not the declared one")
@@ -95,6 +105,34 @@ class PoolOut(Schema):
     counts: dict[str, int] = Field(description="Number of instances by status")
     matches_desired: bool
     differences: list[str]
+
+
+class LookIn(Schema):
+    engine: dict[str, Any] = Field(
+        description="Options of the kind external: urls, kubernetes, dns or file, and the others",
+        examples=[{"dns": "engines.llm.svc:8000"}],
+    )
+    pool: str = Field("", max_length=63, description="Name of the pool, where a label tells it")
+
+
+class FoundEngineOut(Schema):
+    url: str
+    name: str
+    role: Literal["prefill", "decode", "both"]
+    node: str = Field(description="Machine of its Pod")
+    held: str = Field(description="Why it would get no requests yet; empty when it would")
+    server: str = Field(description="What answers there; empty when nothing does")
+    version: str
+    models: list[str]
+    kv_events: bool = Field(description="It publishes KV events, for the exact prefix index")
+    asked: bool = Field(description="False: one of more engines than a look asks")
+
+
+class FoundOut(Schema):
+    engines: list[FoundEngineOut]
+    refused: list[str] = Field(description="What the source lists and Weir does not connect to, with the reason")
+    trouble: str = Field(description="Why the source does not answer; empty when it does")
+    models: list[str] = Field(description="Models that they serve, that of most of them first")
 
 
 class InstanceOut(Schema):
@@ -117,6 +155,9 @@ class InstanceOut(Schema):
     gpus: list[int] = Field(description="Indices of the node's GPUs that it has exclusively")
     retired: str = Field(description="Why the pool no longer needs it; empty when it stays")
     asleep: int | None = Field(description="Sleep level; null when awake")
+    server: str = Field(description="What answers at the URL of an engine that something else started; else empty")
+    version: str = Field(description="Of the server")
+    listed: dict[str, Any] = Field(description="What the source of its pool says of it: name, node, labels, …")
     restarts: int
     failures: int
     next_start_at: datetime | None

@@ -14,6 +14,7 @@ from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.rows import pool_rows
 from fleet import selectors
 from fleet.spec import masking, versions
+from fleet.spec.fleet_spec import OBSERVE, SERVE
 
 router = Router(tags=["fleet"])
 
@@ -27,6 +28,24 @@ def scale_pool(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
     """Set the number of replicas"""
     find_pool(name)
     actions.scale(name, payload.replicas, actor_of(request), payload.reason)
+    return _shown(name)
+
+
+@router.post("/pools/{name}/serve", response=PoolOut, auth=needs("fleet:write"))
+def serve_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
+    """Let routers send requests to a pool that was observed only"""
+    return _in_mode(request, name, SERVE, payload)
+
+
+@router.post("/pools/{name}/observe", response=PoolOut, auth=needs("fleet:write"))
+def observe_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
+    """Only show a pool whose engines something else started; routers send it no requests"""
+    return _in_mode(request, name, OBSERVE, payload)
+
+
+def _in_mode(request: HttpRequest, name: str, mode: str, payload: ReasonIn | None) -> PoolOut:
+    find_pool(name)
+    actions.set_mode(name, mode, actor_of(request), payload.reason if payload else "")
     return _shown(name)
 
 

@@ -128,7 +128,7 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     connector: str = ""  # that moves KV blocks: nixl, mooncake_store, mooncake_p2p, neuron; empty: none
     kv: KvFacts = KvFacts()
     dp: DataParallel = DataParallel()
-    events: str = ""  # base URL that serves GET /kv_event_sources
+    events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… of an engine without it
     tokenizer: str = ""  # folder of the served model, or "sim"
     adapters: tuple[str, ...] = ()  # LoRA adapters that it lists
     speed: str = ""  # its speed group: instances with the same kind, GPU, parallelism and role
@@ -144,6 +144,7 @@ class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     policy: str = ""  # as declared
     at: UnixTime
     halted: str = ""  # why a change of its configuration stopped
+    observed: bool = False  # its engines are shown, and get no requests from routers
     slo: dict[str, float] = {}  # TTFT p90 in ms, by class
     context_cost: float = 0.0  # Rates.context_cost in router/policy/types.py; 0: the engines' law is not known
     instances: tuple[PublishedInstance, ...]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from router.kv_events.sources import KvEventSource, NoEvents, RankPlace, parse
+from router.kv_events.sources import KvEventSource, NoEvents, RankPlace, given, parse
 
 URL = "http://10.0.0.7:8000"
 ONE = {"data_parallel_rank": 0, "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558", "topic": "kv"}
@@ -77,3 +77,20 @@ def test_each_rank_has_its_own_source(value: object, place: RankPlace, port: int
 def test_another_number_of_ranks_than_declared_is_named(value: object, place: RankPlace, why: str) -> None:
     with pytest.raises(NoEvents, match=why):
         parse(json.dumps(value).encode(), URL, place)
+
+
+def test_an_address_that_the_document_gives_is_taken_as_it_is() -> None:
+    assert given("tcp://10.0.0.7:5557") == KvEventSource("tcp://10.0.0.7:5557", None, "")
+    whole = given("tcp://[fd12::7]:5557?replay=tcp%3A%2F%2F%5Bfd12%3A%3A7%5D%3A5558&topic=kv")
+    assert whole == KvEventSource("tcp://[fd12::7]:5557", "tcp://[fd12::7]:5558", "kv")
+
+
+@pytest.mark.parametrize("address", ["tcp://", "tcp://a b:1", "tcp://a:1?replay=http%3A%2F%2Fb", "tcp://a:1?replay=x"])
+def test_an_address_that_is_none_is_not_followed(address: str) -> None:
+    with pytest.raises(NoEvents, match=r"allowed: tcp://HOST:PORT"):
+        given(address)
+
+
+def test_a_rank_has_its_own_port_behind_the_address_of_the_first() -> None:
+    made = given("tcp://10.0.0.7:5557?replay=tcp%3A%2F%2F10.0.0.7%3A5657", RankPlace(3, 3, 4))
+    assert (made.endpoint, made.replay) == ("tcp://10.0.0.7:5560", "tcp://10.0.0.7:5660")

@@ -36,6 +36,16 @@ automountServiceAccountToken: false
 {{ include "weir.confined" . }}
 {{- end -}}
 
+{{/* Of a process that looks at Pods of others: web before they are adopted, control afterwards. */}}
+{{- define "weir.lookingPod" -}}
+{{- if .Values.discovery.namespaces -}}
+serviceAccountName: {{ .Release.Name }}-discovery
+{{ include "weir.confined" . }}
+{{- else -}}
+{{ include "weir.pod" . }}
+{{- end -}}
+{{- end -}}
+
 {{- define "weir.confined" -}}
 securityContext:
   runAsNonRoot: true

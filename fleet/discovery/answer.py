@@ -1,0 +1,71 @@
+"""What a source says at one look, and what of it becomes instances. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from msgspec import structs
+
+from fleet.kinds.external import ROLE_LABEL, ExternalSpec, is_engine_url
+from fleet.kinds.listed import ListedEngine
+from fleet.kinds.serving import ROLES
+from fleet.spec.sections import MAX_REPLICAS
+from router.contract.redis.published import InstanceRole
+
+MOST_LABELS = 64
+LLM_D_BOTH = "prefill-decode"  # as llm-d labels a Pod that does both
+LONGEST_LABEL = 253  # characters
+
+
+class SourceAway(Exception):
+    """It does not answer; what it listed before still holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    engines: tuple[ListedEngine, ...]
+    refused: tuple[str, ...] = ()  # what it lists and Weir does not connect to, with the reason
+
+
+def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> Answer:
+    """Those of the pool, with their roles, each once; the first 512."""
+    engines: dict[str, ListedEngine] = {}
+    refused = []
+    for engine in sorted(found, key=lambda one: (one.name, one.url)):
+        if not _is_of(spec, pool, engine.labels):
+            continue
+        if not is_engine_url(engine.url):
+            refused.append(f"{engine.url[:200]}: must be http://host:port, not of the host's or its cloud's services")
+        elif len(engines) >= MAX_REPLICAS and engine.key not in engines:
+            refused.append(f"{engine.url[:200]}: a pool has at most {MAX_REPLICAS} instances")
+        else:
+            engines[engine.key] = _told(engine, _role(spec, engine.labels))
+    return Answer(tuple(engines.values()), tuple(refused[:20]))
+
+
+def _told(engine: ListedEngine, role: InstanceRole | None) -> ListedEngine:
+    kept = sorted(engine.labels.items())[:MOST_LABELS]
+    labels = {name[:LONGEST_LABEL]: value[:LONGEST_LABEL] for name, value in kept}
+    return structs.replace(engine, url=engine.url.rstrip("/"), labels=labels, role=role)
+
+
+def _is_of(spec: ExternalSpec, pool: str, labels: Mapping[str, str]) -> bool:
+    name = spec.labels.get("pool", "")
+    return not name or labels.get(name) == pool
+
+
+def _role(spec: ExternalSpec, labels: Mapping[str, str]) -> InstanceRole | None:
+    given = labels.get(spec.labels.get("role", ROLE_LABEL), "")
+    found = spec.roles.get(given, "both" if given == LLM_D_BOTH else given)
+    return next((role for role in ROLES if role == found), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A source at one look: what it lists, or since when it does not answer."""
+
+    answer: Answer | None = None  # None: it has not answered yet
+    trouble: str = ""  # empty: it answers
+    answered_at: float | None = None  # Unix s, of `answer`
+
+    def away(self, why: str) -> "Seen":
+        return replace(self, trouble=why)

@@ -1,0 +1,45 @@
+"""What answers behind the URL of an engine that was started elsewhere: its paths and its figures. Pure."""
+
+from dataclasses import dataclass
+
+from fleet.kinds.kind import Kind
+from router.contract.engine_metrics import NO_SCRAPE, SGLANG_SCRAPE, TRTLLM_SCRAPE, VLLM_SCRAPE, Scrape
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    name: str
+    title: str
+    scrape: Scrape
+    health_path: str = "/health"
+    metrics_path: str = "/metrics"  # empty: it has none
+    models_path: str = "/v1/models"
+    version_path: str = "/version"
+    mark: bytes = b""  # begins the names on its metrics page
+
+    @property
+    def reports_kv(self) -> bool:
+        return bool(self.scrape.kv_usage)
+
+
+VLLM = Server("vllm", "vLLM", VLLM_SCRAPE, mark=b"vllm:")
+SERVERS = {
+    server.name: server
+    for server in (
+        VLLM,
+        Server("sglang", "SGLang", SGLANG_SCRAPE, version_path="/server_info", mark=b"sglang:"),
+        # Its /metrics is a JSON list of iterations
+        Server("trtllm", "TensorRT-LLM", TRTLLM_SCRAPE, metrics_path="/prometheus/metrics", mark=b"trtllm_"),
+        Server("openai", "OpenAI API", NO_SCRAPE, health_path="/v1/models", metrics_path="", version_path=""),
+    )
+}
+
+
+def answering(kind: Kind, server: str) -> Kind | Server:
+    """The paths and figures of an instance: of its kind, unless something else is known to answer."""
+    return SERVERS[server] if not kind.launched and server in SERVERS else kind
+
+
+CHOICES = (AUTO, *SERVERS)

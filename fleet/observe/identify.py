@@ -1,0 +1,113 @@
+"""What an engine is that something else started: told by its own answers, of which none needs to exist.
+
+Only its address is asked: redirects are not followed, and each connection passes the address policy.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from fleet.kinds.external import ExternalSpec, event_address
+from fleet.kinds.servers import AUTO, SERVERS, Server
+from router.contract.metrics_page import LARGEST as METRICS_LARGEST
+from router.contract.net.probe import ProbeError, Prober
+
+ASK_S = 1.0  # each page
+LARGEST = 1024 * 1024  # bytes of a JSON answer
+_OWNERS = {"vllm": "vllm", "sglang": "sglang", "tensorrt_llm": "trtllm"}  # `owned_by` of /v1/models
+_TOPIC = 256  # characters
+_PLAIN = re.compile(r"[\w.+-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    server: Server
+    version: str = ""  # empty: it names none
+    models: tuple[str, ...] = ()
+    events: str = ""  # as Wire.events; empty: it publishes no KV events, or none are wanted
+
+
+async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified | None:
+    """None: nothing answers there as an OpenAI server does."""
+    listed = await _json(prober, url, "/v1/models")
+    if listed is None:
+        return None
+    models = _models(listed)
+    server = SERVERS[spec.server] if spec.server != AUTO else await _server(prober, url, listed)
+    about = await _json(prober, url, server.version_path) if server.version_path else None
+    version = about.get("version") if isinstance(about, Mapping) else None
+    shown = version if isinstance(version, str) and _PLAIN.fullmatch(version) else ""
+    return Identified(server, shown, models, await _events(prober, url, spec, about))
+
+
+async def _server(prober: Prober, url: str, listed: Any) -> Server:
+    owner = next((str(one.get("owned_by")) for one in _entries(listed)), "")
+    if owner in _OWNERS:
+        return SERVERS[_OWNERS[owner]]
+    marked = [server for server in SERVERS.values() if server.mark]
+    paths = list(dict.fromkeys(server.metrics_path for server in marked))
+    pages = await asyncio.gather(*(_page(prober, url + path, METRICS_LARGEST) for path in paths))
+    by_path = dict(zip(paths, pages, strict=True))
+    for server in marked:
+        page = by_path[server.metrics_path]
+        if page is not None and (page.startswith(server.mark) or b"\n" + server.mark in page):
+            return server
+    info = await _json(prober, url, SERVERS["sglang"].version_path)  # its metrics are off unless asked for
+    return SERVERS["sglang" if isinstance(info, Mapping) and "version" in info else "openai"]
+
+
+async def _events(prober: Prober, url: str, spec: ExternalSpec, about: Any) -> str:
+    """Where its KV events can be followed, unless the options say it already."""
+    if spec.kv_events is not None or spec.kv_endpoint is not None:
+        return ""
+    sources = await _json(prober, url, "/kv_event_sources")
+    listed = list(sources.values()) if isinstance(sources, dict) else sources
+    if isinstance(listed, list) and any(isinstance(one, Mapping) and "endpoint" in one for one in listed):
+        return url
+    told = about.get("kv_events") if isinstance(about, Mapping) else None
+    return _sglang_events(told, url) if isinstance(told, Mapping) else ""
+
+
+def _sglang_events(told: Mapping[str, Any], url: str) -> str:
+    """Of its /server_info (SGLang 0.5.23): a port for each rank, from a base on."""
+    port, replay, topic = told.get("endpoint_port_base"), told.get("replay_endpoint_port_base"), told.get("topic")
+    if told.get("publisher") != "zmq" or not _is_port(port) or told.get("dp_size", 1) != 1:
+        return ""
+    host = url.removeprefix("http://").rpartition(":")[0]
+    back = f"tcp://{host}:{replay}" if _is_port(replay) else None
+    return event_address(f"tcp://{host}:{port}", back, host, topic[:_TOPIC] if isinstance(topic, str) else "")
+
+
+def _is_port(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 65535
+
+
+def _models(listed: Any) -> tuple[str, ...]:
+    return tuple(str(one["id"])[:200] for one in _entries(listed) if "id" in one)[:1000]
+
+
+def _entries(listed: Any) -> list[Mapping[str, Any]]:
+    data = listed.get("data") if isinstance(listed, Mapping) else None
+    return [one for one in data if isinstance(one, Mapping)] if isinstance(data, list) else []
+
+
+async def _json(prober: Prober, url: str, path: str) -> Any:
+    page = await _page(prober, url + path, LARGEST)
+    try:
+        return orjson.loads(page) if page is not None else None
+    except orjson.JSONDecodeError:
+        return None
+
+
+async def _page(prober: Prober, url: str, largest: int) -> bytes | None:
+    try:
+        status, body = await prober.get(url, ASK_S, largest)
+    except ProbeError:
+        return None
+    finally:
+        prober.forget(url)  # asked once
+    return body if status == 200 else None

@@ -1,0 +1,108 @@
+"""Engines as others start them, each with the pages of its server, on loopback."""
+
+import json
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+VLLM_PAGE = """vllm:kv_cache_usage_perc{engine="0"} 0.1
+vllm:num_requests_running{engine="0"} 0
+vllm:num_requests_waiting{engine="0"} 0
+"""
+SGLANG_PAGE = """# TYPE sglang:token_usage gauge
+sglang:token_usage{model_name="m",tp_rank="0"} 0.25
+sglang:num_running_reqs{model_name="m",tp_rank="0"} 3.0
+sglang:num_queue_reqs{model_name="m",tp_rank="0"} 1.0
+sglang:page_size{model_name="m"} 64.0
+sglang:num_pages{model_name="m"} 2048.0
+sglang:prompt_tokens_total{model_name="m",is_streaming="true"} 900.0
+sglang:prompt_tokens_total{model_name="m",is_streaming="false"} 100.0
+sglang:cached_tokens_total{model_name="m",cache_source="device"} 400.0
+sglang:cached_tokens_total{model_name="m",cache_source="host"} 100.0
+sglang:generation_tokens_total{model_name="m",is_streaming="true"} 70.0
+"""
+TRTLLM_PAGE = """trtllm_kv_cache_utilization{model_name="m",engine_type="trtllm"} 0.5
+trtllm_num_requests_running{model_name="m",engine_type="trtllm"} 2.0
+trtllm_num_requests_waiting{model_name="m",engine_type="trtllm"} 0.0
+trtllm_kv_cache_tokens_per_block{model_name="m",engine_type="trtllm"} 32.0
+trtllm_kv_cache_max_blocks{model_name="m",engine_type="trtllm"} 512.0
+trtllm_prompt_tokens_total{model_name="m",engine_type="trtllm"} 10.0
+"""
+
+
+def models(owner: str = "") -> str:
+    return json.dumps({"object": "list", "data": [{"id": "m", "object": "model", "owned_by": owner}]})
+
+
+def sglang_info(**events: object) -> str:
+    told = {"publisher": "zmq", "endpoint_host": "*", "endpoint_port_base": 5557, "topic": "kv", "dp_size": 1}
+    return json.dumps({"version": "0.5.23", "kv_events": {**told, "replay_endpoint_port_base": 5558, **events}})
+
+
+SERVERS: Mapping[str, Mapping[str, str]] = {
+    "vllm": {
+        "/v1/models": models(),
+        "/health": "",
+        "/metrics": VLLM_PAGE,
+        "/version": '{"version": "0.32.0"}',
+        "/kv_event_sources": json.dumps({"0": {"endpoint": "tcp://*:5557", "publisher": "zmq"}}),
+    },
+    "sglang": {"/v1/models": models(), "/health": "", "/metrics": SGLANG_PAGE, "/server_info": sglang_info()},
+    "sglang without metrics": {"/v1/models": models(), "/health": "", "/server_info": sglang_info(dp_size=2)},
+    "trtllm": {
+        "/v1/models": models(),
+        "/health": "",
+        "/metrics": "[]",
+        "/prometheus/metrics": TRTLLM_PAGE,
+        "/version": '{"version": "1.3.0"}',
+    },
+    "owned by sglang": {"/v1/models": models("sglang"), "/health": ""},
+    "openai": {"/v1/models": models("someone")},
+}
+
+
+class OtherEngine:
+    def __init__(self, pages: Mapping[str, str], address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
+        self.pages = dict(pages)
+        self.asked: list[str] = []
+        self.redirect = ""  # of every page
+        self.closed = False
+        handler = type("Handler", (_Handler,), {"engine": self})
+        self._server = ThreadingHTTPServer(address, handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._server.server_address[0]!s}:{self.port}"
+
+    def close(self) -> None:
+        self.closed = True
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    engine: OtherEngine
+
+    def do_GET(self) -> None:
+        if self.engine.closed:
+            self.close_connection = True
+            return
+        self.engine.asked.append(self.path)
+        page = self.engine.pages.get(self.path)
+        body = (page or "").encode()
+        self.send_response(302 if self.engine.redirect else 404 if page is None else 200)
+        if self.engine.redirect:
+            self.send_header("location", self.engine.redirect)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words: object) -> None:
+        pass

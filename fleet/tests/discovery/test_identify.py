@@ -1,0 +1,105 @@
+"""What answers behind a URL, told by its first answers."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from fleet.kinds.external import ExternalSpec
+from fleet.observe.identify import Identified, identify
+from fleet.tests.discovery.other_engines import SERVERS, SGLANG_PAGE, TRTLLM_PAGE, OtherEngine, sglang_info
+from router.contract.engine_metrics import SGLANG_SCRAPE, TRTLLM_SCRAPE, parse_metrics
+from router.contract.net.probe import Prober
+
+Start = Callable[[Mapping[str, str]], OtherEngine]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    made: list[OtherEngine] = []
+
+    def one(pages: Mapping[str, str]) -> OtherEngine:
+        made.append(OtherEngine(pages))
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.close()
+
+
+def told(url: str, **options: object) -> Identified | None:
+    async def ask() -> Identified | None:
+        found = await identify(Prober(), url, ExternalSpec(**options))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)  # let the transports close
+        return found
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("pages", "server", "version"),
+    [
+        ("vllm", "vllm", "0.32.0"),
+        ("sglang", "sglang", "0.5.23"),
+        ("sglang without metrics", "sglang", "0.5.23"),
+        ("trtllm", "trtllm", "1.3.0"),
+        ("owned by sglang", "sglang", ""),
+        ("openai", "openai", ""),
+    ],
+)
+def test_an_engine_is_known_by_its_answers(start: Start, pages: str, server: str, version: str) -> None:
+    found = told(start(SERVERS[pages]).url)
+    assert found is not None
+    assert (found.server.name, found.version, found.models) == (server, version, ("m",))
+
+
+def test_its_kv_events_are_followed_where_it_says_that_it_publishes_them(start: Start) -> None:
+    vllm, sglang = start(SERVERS["vllm"]), start(SERVERS["sglang"])
+    assert told(vllm.url).events == vllm.url  # type: ignore[union-attr]
+    expected = "tcp://127.0.0.1:5557?replay=tcp%3A%2F%2F127.0.0.1%3A5558&topic=kv"
+    assert told(sglang.url).events == expected  # type: ignore[union-attr]
+    assert told(start(SERVERS["openai"]).url).events == ""  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("wrong", [{"endpoint_port_base": True}, {"endpoint_port_base": 70_000}, {"publisher": "null"}])
+def test_kv_events_at_no_port_are_not_followed(start: Start, wrong: dict[str, object]) -> None:
+    pages = {**SERVERS["sglang"], "/server_info": sglang_info(**wrong)}
+    assert told(start(pages).url).events == ""  # type: ignore[union-attr]
+
+
+def test_the_document_may_say_what_it_is_and_whether_events_are_wanted(start: Start) -> None:
+    vllm = start(SERVERS["vllm"])
+    found = told(vllm.url, server="openai", kv_events=False)
+    assert found is not None
+    assert (found.server.name, found.events) == ("openai", "")
+    assert "/kv_event_sources" not in vllm.asked
+
+
+@pytest.mark.parametrize("page", ["", "[]", "{", '{"data": [1]}', '{"data": [{"owned_by": {}}]}', "null"])
+def test_an_answer_without_models_is_no_engine_with_a_model(start: Start, page: str) -> None:
+    found = told(start({"/v1/models": page}).url)
+    assert found is None or found.models == ()
+
+
+def test_a_redirect_is_not_followed(start: Start) -> None:
+    behind, first = start(SERVERS["vllm"]), start(SERVERS["vllm"])
+    first.redirect = f"{behind.url}/v1/models"
+    assert told(first.url) is None
+    assert behind.asked == []
+
+
+def test_an_address_of_the_clouds_own_services_is_not_asked() -> None:
+    assert told("http://169.254.169.254:80") is None
+
+
+def test_the_figures_of_sglang_are_read() -> None:
+    found = parse_metrics(SGLANG_PAGE.encode(), SGLANG_SCRAPE)
+    assert (found.kv_usage, found.running, found.waiting) == (0.25, 3, 1)
+    assert (found.block_size, found.kv_blocks) == (64, 2048)
+    assert (found.prefix_queries_total, found.prefix_hits_total, found.generation_tokens_total) == (1000, 500, 70)
+
+
+def test_the_figures_of_tensorrt_llm_are_read() -> None:
+    found = parse_metrics(TRTLLM_PAGE.encode(), TRTLLM_SCRAPE)
+    assert (found.kv_usage, found.running, found.waiting) == (0.5, 2, 0)
+    assert (found.block_size, found.kv_blocks, found.prefix_hits_total) == (32, 512, None)
