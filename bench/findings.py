@@ -2,11 +2,13 @@
 
     .venv/bin/python -m bench.findings [--tables design,thresholds,bandwidths,static,strategies,cost] [--seeds 5]
                                        [--window 600] [--processes 2] [--traces FOLDER] [--write]
+                                       [--engines 8] [--gpu h100_sxm] [--model-profile Qwen3-32B] [--tp 2]
+                                       [--loads 0.5 1 2]
 
-The fleet is 8 engines of Qwen3-32B on two H100 each, as the kind `sim` models them; the arms are the presets of matrix
-experiments. The table of costs plays the demo fleet: H100s with Llama-3.1-8B, priced as in a fleet document without
-prices. Virtual time: other load on the machine changes nothing but how long it takes. FOLDER is where
-WEIR_TRACE_DIR points; without it only generated traffic is played. --write remakes the tables in docs/findings/.
+The fleet is 8 engines of Qwen3-32B on two H100 each, as the kind `sim` models them, unless another is given; the arms
+are the presets of matrix experiments. The table of costs plays the demo fleet: H100s with Llama-3.1-8B, priced as in a
+fleet document without prices. Virtual time: other load on the machine changes nothing but how long it takes. FOLDER is
+where WEIR_TRACE_DIR points; without it only generated traffic is played. --write remakes the tables in docs/findings/.
 """
 
 import argparse
@@ -40,6 +42,7 @@ from router.policy.schema import document as documents
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "findings"
 ENGINES = 8
 ENGINE = {"gpu": "h100_sxm", "model_profile": "Qwen3-32B", "tp": 2}
+LOADS = (0.5, 1.0, 2.0)
 WINDOW = 131_072  # tokens: longer requests are left out
 SLO_TTFT_S, SLO_TPOT_S = 5.0, 0.1
 TRACES = {
@@ -51,7 +54,7 @@ GENERATED = "generated sessions"
 DEMO = "agentic-demo"
 DEFAULT = {**presets.C[2], "name": "adaptive_v1 at 40k"}
 DESIGN = {**presets.C[1], "name": "adaptive_v1 at 20k"}
-PEERS = (*presets.PEERS, "session_sticky", DESIGN, DEFAULT)
+PEERS = (*presets.PEERS, "session_sticky", "random", "weighted", "ppd", DESIGN, DEFAULT, "priced")
 DEMO_ENGINE = {"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B", "tp": 1}
 COST_ARMS: tuple[tuple[str, str, dict[str, Any]], ...] = (  # name, strategy, options of the engines
     ("round_robin", "round_robin", {}),
@@ -273,6 +276,8 @@ class Player:
 
     def __init__(self, options: argparse.Namespace, pool: ProcessPoolExecutor) -> None:
         self.options, self.pool = options, pool
+        engine = {"gpu": options.gpu, "model_profile": options.model_profile, "tp": options.tp}
+        self.fleet = {"replicas": options.engines, "engine": engine}
         self._runs: dict[tuple[Cell, str, int], Future[Played]] = {}  # tables share runs: each is played once
         self.seeds = range(1, options.seeds + 1)
 
@@ -284,9 +289,14 @@ class Player:
         return [*(TRACES if self.options.traces else ()), GENERATED]
 
     def runs(self, cell: Cell, arms: Iterable[Any]) -> Runs:
-        asked = [named(arm) for arm in arms]
+        asked = [self._on_fleet(named(arm)) for arm in arms]
         jobs = {arm["name"]: [self._run(cell, arm, seed) for seed in self.seeds] for arm in asked}
         return {name: [job.result() for job in each] for name, each in jobs.items()}
+
+    def _on_fleet(self, arm: dict[str, Any]) -> dict[str, Any]:
+        """What the arm says of its engines comes first."""
+        own = arm.get("fleet", {})
+        return {**arm, "fleet": {**self.fleet, **own, "engine": {**self.fleet["engine"], **own.get("engine", {})}}}
 
     def _run(self, cell: Cell, arm: Mapping[str, Any], seed: int) -> "Future[Played]":
         played = {name: value for name, value in arm.items() if name != "name"}
@@ -337,7 +347,7 @@ class Player:
         won: dict[str, dict[str, int]] = {}
         cells = 0
         for trace in self.traces:
-            for load in (0.5, 1.0, 2.0):
+            for load in self.options.loads:
                 cell = self.cell(trace, load)
                 runs = self.runs(cell, PEERS)
                 yield from ("", self.head(cell, runs), "", *table(runs))
@@ -385,7 +395,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--traces", type=Path, default=os.environ.get("WEIR_TRACE_DIR"), metavar="FOLDER")
     parser.add_argument("--write", action="store_true", help="into docs/findings/")
-    return parser.parse_args()
+    parser.add_argument("--engines", type=int, default=ENGINES)
+    parser.add_argument("--gpu", default=ENGINE["gpu"])
+    parser.add_argument("--model-profile", default=ENGINE["model_profile"])
+    parser.add_argument("--tp", type=int, default=ENGINE["tp"])
+    parser.add_argument("--loads", type=float, nargs="+", default=LOADS, help="of the table of strategies")
+    options = parser.parse_args()
+    played = (options.engines, options.gpu, options.model_profile, options.tp, tuple(options.loads))
+    if options.write and played != (ENGINES, *ENGINE.values(), LOADS):
+        parser.error("--write: docs/findings/ is of the default fleet and loads; leave it out to print the tables")
+    return options
 
 
 def main() -> None:

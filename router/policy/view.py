@@ -11,6 +11,7 @@ from router.policy.types import InstanceState, Policy, RequestClass, RoutingRequ
 from router.policy.value import Value
 
 T = TypeVar("T")
+SPARSE = 4  # times as many instances as hold something of a prompt
 
 
 class kept(Generic[T]):
@@ -55,8 +56,15 @@ class View:
     @kept
     def new(self) -> list[int]:
         """n_i = L − h_i"""
-        prompt = self.request.prompt_tokens
-        return [prompt - cached for cached in self.cached]
+        prompt, cached = self.request.prompt_tokens, self.cached
+        if not is_sparse(self.request, self.instances):
+            return [prompt - tokens for tokens in cached]
+        new = [prompt] * len(cached)
+        for name in self.request.held or ():
+            position = self.instances.position(name)
+            if position is not None:
+                new[position] = prompt - cached[position]
+        return new
 
     @kept
     def new_at_pace(self) -> list[float]:
@@ -132,7 +140,19 @@ def weighted(held: int, tiers: tuple[int, int, int] | None, weights: tuple[float
     return max(0, held - round((1 - weights[0]) * host + (1 - weights[1]) * disk))
 
 
+def is_sparse(request: RoutingRequest, instances: FleetColumns) -> bool:
+    """Few of many instances hold anything of the prompt: cheaper to go through those than through all."""
+    return request.held is not None and SPARSE * len(request.held) < len(instances)
+
+
 def cached_tokens(request: RoutingRequest, instances: FleetColumns) -> Sequence[int]:
+    if is_sparse(request, instances):
+        cached = [0] * len(instances)
+        for name, tokens in (request.held or {}).items():
+            position = instances.position(name)
+            if position is not None:
+                cached[position] = min(tokens, request.prompt_tokens)
+        return cached
     return cached_by(request, instances.ids, instances.cached_tokens if request.held is None else ())
 
 

@@ -26,12 +26,15 @@ Helpers = Sequence[InstanceState | None]  # of each instance, the one that compu
 def rank(view: View) -> Pick:
     """argmin PP_i + w_i + a·[R_i·w_i + c·(R_i·L + u_i·KV_i + PP_i)], ties by R_i. An offload from p to d has the same
     terms, those of the prefill on p and those of the decode on d, and its transfer."""
-    prices = _Prices(view)
-    scores, helpers = prices.offloaded(prices.colocated())
+    prices, request_class = _Prices(view), class_by_cache(view)
+    scores = prices.colocated()
+    helpers: Helpers = ()
+    if request_class == "heavy" or "decode" in view.instances.role:
+        scores, helpers = prices.offloaded(scores, optional=request_class == "heavy")
     position = least(view, scores, lambda: view.instances.running)
     instance, helper = view.instances[position], helpers[position] if helpers else None
     reasons = (f"least price: {scores[position]:,.0f} tokens of prefill", *prices.terms(position, helper))
-    return Pick(instance, class_by_cache(view), "least_price", reasons, view.instances, scores, helper)
+    return Pick(instance, request_class, "least_price", reasons, view.instances, scores, helper)
 
 
 class _Prices:
@@ -65,13 +68,12 @@ class _Prices:
             return prices
         return [inf if role == "decode" else price for role, price in zip(fleet.role, prices, strict=True)]
 
-    def offloaded(self, colocated: list[float]) -> tuple[list[float], Helpers]:
-        """The prices with those of offloads where they are less; no helpers where nothing may be offloaded."""
+    def offloaded(self, colocated: list[float], *, optional: bool) -> tuple[list[float], Helpers]:
+        """The prices with those of offloads where they are less. `optional`: also to those that could do it all, once
+        the transfer's price is known."""
         view, rates = self.view, assumed_rates(self.view)
         known = rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s
-        optional = known and not view.request.indivisible and class_by_cache(view) == "heavy"
-        if not optional and "decode" not in view.instances.role:
-            return colocated, ()
+        optional = optional and bool(known) and not view.request.indivisible
         helpers: list[InstanceState | None] = [None] * len(colocated)
         senders: dict[tuple[str, str], tuple[InstanceState | None, float]] = {}
         for position, decoder in enumerate(view.instances):
