@@ -14,7 +14,7 @@ from controlplane.api import problems
 from controlplane.api.handlers import full, is_full
 from controlplane.api.problems import ApiProblem, request_id_of
 from controlplane.permissions import who_can
-from router.contract.retry_after import retry_after
+from router.contract.net.retry_after import retry_after
 
 
 def _is_api(request: HttpRequest) -> bool:

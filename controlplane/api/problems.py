@@ -8,8 +8,8 @@ import structlog
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Schema
 
+from router.contract.net.retry_after import retry_after
 from router.contract.problem import Problem, as_json
-from router.contract.retry_after import retry_after
 
 CONTENT_TYPE = "application/problem+json"
 TITLES = {

@@ -9,7 +9,7 @@ from controlplane import health
 from controlplane.api.problems import ApiProblem
 from controlplane.errors import RetryAfter
 from controlplane.web import protocol
-from router.contract.retry_after import DEFAULT_S, NOT_NOW
+from router.contract.net.retry_after import DEFAULT_S, NOT_NOW
 
 ERRORS = sorted(status.value for status in http.HTTPStatus if status >= 400)
 

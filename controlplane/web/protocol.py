@@ -8,7 +8,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from controlplane.web.room import SpareConnection, make_room
-from router.contract.retry_after import retry_after
+from router.contract.net.retry_after import retry_after
 
 HEAD_S = 20.0  # from the connection, or a further request's first byte, to the end of the head
 BODY_S = 60.0  # from the head to the end of the body, and longer for a large one:

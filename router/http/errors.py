@@ -5,7 +5,7 @@
 
 import orjson
 
-from router.contract.retry_after import retry_after
+from router.contract.net.retry_after import retry_after
 
 _OPENAI_TYPES = {429: "rate_limit_error", 503: "service_unavailable_error"}
 _ANTHROPIC_TYPES = {

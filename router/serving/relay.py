@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from router.contract.retry_after import NOT_NOW
+from router.contract.net.retry_after import NOT_NOW
 from router.http import errors, headers
 from router.http.client import ClientConnection
 from router.limits import charge

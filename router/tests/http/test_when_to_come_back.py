@@ -4,7 +4,7 @@ import http
 
 import pytest
 
-from router.contract.retry_after import DEFAULT_S, NOT_NOW, retry_after
+from router.contract.net.retry_after import DEFAULT_S, NOT_NOW, retry_after
 from router.http import errors
 from router.http.errors import ErrorResponse
 from router.http.exchange import BROKEN
