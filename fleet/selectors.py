@@ -26,7 +26,11 @@ def pools(include_ephemeral: bool = False) -> QuerySet[Pool]:
 def calibration_of(pool: Pool) -> Calibration | None:
     """The newest calibration of the pool's kind, model and settings, else the newest with any settings."""
     found = Calibration.objects.filter(pool=pool.name, kind=pool.kind, model=pool.model, status=DONE)
-    return found.filter(config_hash=config_hash(pool_spec(pool))).first() or found.first()
+    try:
+        of_settings = found.filter(config_hash=config_hash(pool_spec(pool)))
+    except LookupError:  # options that are no longer known
+        return found.first()
+    return of_settings.first() or found.first()
 
 
 def context_cost(pool: Pool) -> float:
