@@ -17,11 +17,15 @@ from controlplane.permissions import can_operate
 from controlplane.policies.errors import RulesForbid
 from fleet import services
 from fleet.kinds import KINDS
+from fleet.kinds.option_field import OptionField
 from fleet.spec import document
 from fleet.spec.fleet_spec import InvalidFleet
+from router.contract.fields import REQUIRED
 from router.contract.problem import Problem
 
 FIRST = "vllm"
+# Options that nearly everybody gives, in any kind: what runs, and on what
+USUAL = {"model", "python", "program", "urls", "gpu", "gpus", "cores", "tp", "tensor_parallel", "max_model_len"}
 
 
 @require_http_methods(["GET", "POST"])
@@ -66,6 +70,11 @@ def _plan(request: HttpRequest, name: str, typed: PoolEntry) -> HttpResponse:
     return plan_page(request, applied, TypedDocument(document.dump(whole)))
 
 
+def _first(field: OptionField) -> bool:
+    """Whether it is shown at once: nearly everybody gives it, or it must be given, is given, or is wrong."""
+    return field.option.name in USUAL or field.option.default is REQUIRED or bool(field.value or field.error)
+
+
 def _page(
     request: HttpRequest,
     name: str,
@@ -79,7 +88,8 @@ def _page(
         "kind": KINDS[pool.kind],
         "kinds": KINDS.values(),
         "common": common,
-        "own": own,
+        "own": [field for field in own if _first(field)],
+        "more": [field for field in own if not _first(field)],
         "others": others,
         "wrong": [field for field in (*common, *own) if field.error],
         "problem_count": len(others),

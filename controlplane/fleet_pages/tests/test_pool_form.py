@@ -150,3 +150,17 @@ def test_the_pool_page_shows_what_the_next_start_runs_with_its_secrets_hidden(ap
     assert "--served-model-name m" in page
     assert "HF_TOKEN=&#x27;(hidden)&#x27;" in page
     assert "hf-1234" not in page
+
+
+def test_options_with_a_default_are_folded_until_they_are_given_or_wrong(otto_client: Client) -> None:
+    def folded(page: str) -> str:
+        return page.partition('id="more-options"')[2]
+
+    page = otto_client.get("/fleet/new-pool?kind=vllm").content.decode()
+    assert "options, all with defaults" in page
+    assert "f-engine.model" not in folded(page)
+    assert "f-engine.environment" in folded(page)
+    typed = {"name": "chat", "kind": "vllm", "engine.max_num_seqs": "many", "step": "plan"}
+    refused = otto_client.post("/fleet/new-pool", typed).content.decode()
+    assert 'id="f-engine.max_num_seqs"' in refused
+    assert "f-engine.max_num_seqs" not in folded(refused)

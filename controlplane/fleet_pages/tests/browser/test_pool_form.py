@@ -54,6 +54,7 @@ def test_a_pool_of_simulated_engines_goes_from_the_form_to_ready(web: Web, open_
     page.fill("#f-model", "llama-3.1-8b")
     choose(page, "sim")
     assert page.input_value("#f-name") == "night", "what was typed stays when the kind changes"
+    page.locator("#more-options > summary").click()
     page.fill("[id='f-engine.time_scale']", "20")
     page.get_by_role("button", name="Show changes").last.click()
     plan = page.locator("main")
@@ -77,6 +78,7 @@ def test_a_vllm_pool_shows_its_command_line_and_what_this_host_lacks(web: Web, o
     page.fill("#f-model", "llama-3.1-8b")
     page.fill("[id='f-engine.python']", str(tmp_path / "bin" / "python"))
     page.fill("[id='f-engine.model']", str(tmp_path / "weights"))
+    page.locator("#more-options > summary").click()
     page.fill("[id='f-engine.environment']", "HF_TOKEN=hf_very_secret\nNCCL_DEBUG=INFO")
     page.get_by_role("button", name="Show changes").last.click()
     page.get_by_text("Command and files").click()
@@ -95,9 +97,11 @@ def test_a_field_that_cannot_be_taken_says_why_where_it_is(web: Web, open_page: 
     page = open_page("otto").goto("/fleet/new-pool?kind=sim")
     page.fill("#f-name", "No Such Name")
     page.fill("#f-model", "m")
+    page.locator("#more-options > summary").click()
     page.fill("[id='f-engine.time_scale']", "fast")
     page.get_by_role("button", name="Show changes").last.click()
     expect(page.locator("[role='alert']")).to_contain_text("Please correct ")
     for name in ("f-name", "f-engine.time_scale"):
         assert page.locator(f"[id='{name}']").get_attribute("aria-invalid") == "true"
     assert page.input_value("[id='f-engine.time_scale']") == "fast"
+    expect(page.locator("[id='f-engine.time_scale']")).to_be_visible()
