@@ -10,6 +10,8 @@ from typing import Protocol
 from fleet.kinds.kind import Launch
 from router.contract.redis.published import DataParallel
 
+OPTIONS = ("data_parallel_size", "data_parallel_size_local")
+
 
 class Ranked(Protocol):
     @property

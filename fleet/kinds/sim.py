@@ -342,6 +342,7 @@ SIM = Kind(
     title="Simulated engine",
     spec=SimSpec,
     ports=("http", "events", "replay"),
+    later_options=data_parallel.OPTIONS,
     port_spans=lambda spec: data_parallel.spans(spec, ("events", "replay")),
     group=lambda spec, ordinal: data_parallel.group(spec, ordinal),
     command=command,

@@ -232,6 +232,7 @@ VLLM = Kind(
     port_spans=lambda spec: (
         data_parallel.spans(spec, ("events", "replay", "side")) | {"rpc": spec.data_parallel_size > 1}
     ),
+    later_options=data_parallel.OPTIONS,
     pair=lambda spec, ordinal: data_parallel.leader(spec, ordinal),
     pair_port="rpc",
     group=lambda spec, ordinal: data_parallel.group(spec, ordinal),

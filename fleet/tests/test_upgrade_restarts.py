@@ -1,0 +1,30 @@
+"""An upgrade of Weir restarts no engine: what a pool of version 0.1.0 asks for has the same hash today."""
+
+from typing import Any
+
+import pytest
+
+from fleet.spec.fleet_spec import PoolSpec, config_hash
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine", "hashed"),
+    [
+        ("vllm", {"model": "/models/llama"}, "b9bedd9cbaa088b4"),
+        (
+            "vllm",
+            {"model": "/models/llama", "tensor_parallel": 2, "kv": "mooncake-store", "master": "m"},
+            "2b6d8a6b45f98c62",
+        ),
+        ("external", {"urls": ["http://10.0.0.1:8000"]}, "63d275e2dfd57cf6"),
+    ],
+)
+def test_a_pool_of_an_earlier_version_has_the_hash_that_it_had(kind: str, engine: dict[str, Any], hashed: str) -> None:
+    assert config_hash(PoolSpec("chat", "llama", kind, engine=engine)) == hashed
+
+
+def test_an_option_that_came_later_counts_once_it_is_used() -> None:
+    def of(**engine: Any) -> str:
+        return config_hash(PoolSpec("chat", "llama", "vllm", engine={"model": "/models/llama", **engine}))
+
+    assert of(data_parallel_size=1) == of() != of(data_parallel_size=2)
