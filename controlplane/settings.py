@@ -53,6 +53,7 @@ INSTALLED_APPS = [
     "controlplane.notices",
     "controlplane.policies",
     "controlplane.deliveries",
+    "controlplane.aliases",
     "controlplane.traces",
     "controlplane.experiments",
     "controlplane.previews",

@@ -6,6 +6,8 @@ import time
 from django.core.management import call_command
 from django.utils import timezone
 
+from controlplane.aliases import publication as aliases
+from controlplane.aliases import selectors as models
 from controlplane.dashboard import step as frames
 from controlplane.deliveries.judge import step as judge
 from controlplane.delivery_pages import report as delivery_lines
@@ -17,6 +19,7 @@ from controlplane.policies import services as policies
 from controlplane.previews import report as savings
 from controlplane.schedule.lanes import Step
 from fleet import tasks
+from fleet.control.adapters import adapters_step
 from fleet.control.autoscaler import scale_step
 from fleet.control.publish import publish_step
 from fleet.control.reconciler import expire_step, reconcile_step
@@ -67,6 +70,10 @@ def republish_keys() -> None:
         keys.take_last_uses()
 
 
+def place_adapters() -> None:
+    adapters_step(timezone.now(), models.adapters(), tasks.send)
+
+
 def build_frame() -> None:
     frames.step(connect(), time.time(), "worker")
 
@@ -87,6 +94,8 @@ STEPS = {
     "fleet.publish": Step(publish_fleet, 2.0, "publication", "telling routers the instances"),
     "policies.republish": Step(policies.republish_missing, 2.0, "publication", "telling routers the policies"),
     "keys.republish": Step(republish_keys, 2.0, "publication", "telling routers the API keys"),
+    "models.republish": Step(aliases.republish, 2.0, "publication", "telling routers the models"),
+    "fleet.adapters": Step(place_adapters, 1.0, "adapters", "loading and unloading adapters"),
     "fleet.autoscale": Step(lambda: scale_step(timezone.now()), 5.0, "autoscaling", "autoscaling"),
     # Redis gives each second to one builder, so that pages show what goes on while nobody leads.
     "dashboard.frame": Step(build_frame, 1.0, "frames", "the figures of Live", by_leader=False),

@@ -20,6 +20,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.notices.urls")),
     path("", include("controlplane.audit.urls")),
     path("", include("controlplane.policies.urls")),
+    path("", include("controlplane.aliases.urls")),
     path("", include("controlplane.previews.urls")),
     path("", include("controlplane.tuning.urls")),
     path("", include("controlplane.delivery_pages.urls")),

@@ -262,6 +262,53 @@ class Port(models.Model):
         return f"{self.node}:{self.number}"
 
 
+class AdapterHome(models.Model):
+    """A LoRA adapter on an instance, as desired and as found there; a row of an earlier epoch says nothing."""
+
+    class State(models.TextChoices):
+        LOADING = "loading"
+        LOADED = "loaded"  # the engine lists it
+        FAILED = "failed"  # twice: another home is chosen
+        LEAVING = "leaving"
+
+    instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="adapters")
+    epoch = models.PositiveIntegerField()
+    name = models.CharField(max_length=100)
+    source = models.CharField(max_length=1000, blank=True)  # empty: somebody else loads it
+    state = models.CharField(max_length=8, choices=State, default=State.LOADING)
+    failures = models.PositiveSmallIntegerField(default=0)
+    text = models.TextField(blank=True)  # of the engine, why it failed
+    since = models.DateTimeField(default=timezone.now)  # start of the state
+
+    class Meta:
+        ordering = ["name", "instance"]
+        constraints = [models.UniqueConstraint(fields=["instance", "name"], name="adapter_once_per_instance")]
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.instance}: {self.state}"
+
+    @property
+    def held(self) -> bool:
+        """Requests for it may go there."""
+        return self.state == self.State.LOADED
+
+
+class AdapterDemand(models.Model):
+    """Homes that an adapter has beyond its replicas, since all of them were full."""
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="adapter_demands")
+    name = models.CharField(max_length=100)
+    extra = models.PositiveSmallIntegerField(default=0)
+    full_since = models.DateTimeField(null=True, blank=True)  # all homes; empty: one has capacity
+    calm_since = models.DateTimeField(null=True, blank=True)  # with extra homes, none of them full
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["pool", "name"], name="adapter_demand_once_per_pool")]
+
+    def __str__(self) -> str:
+        return f"{self.name} in {self.pool}: {self.extra} extra"
+
+
 class InstanceEvent(models.Model):
     """An event of an instance, a pool or a node; refers to it by name and so outlives its row."""
 

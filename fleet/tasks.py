@@ -9,7 +9,7 @@ from celery import current_app, shared_task
 from django.utils import timezone
 
 from fleet.calibration import services as calibrations
-from fleet.control import node_agent, sleep
+from fleet.control import adapters, node_agent, sleep
 from fleet.observe.scrape import Scraper
 from fleet.plan.reconcile import CLAIM_S
 from fleet.redis import connect
@@ -18,7 +18,7 @@ from router.contract.redis import redis_keys
 LOCK_MS = 10_000  # a step that takes longer has died or hangs, so the next one may run
 # Delete the lock only while it is still ours.
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
-_TASKS = {order: f"fleet.{order}_instance" for order in ("start", "stop", "kill", "sleep", "wake")}
+_TASKS = {order: f"fleet.{order}_instance" for order in ("start", "stop", "kill", "sleep", "wake", "adapt")}
 
 
 @contextmanager
@@ -72,6 +72,11 @@ def sleep_instance(name: str, epoch: int) -> None:
 @shared_task(name="fleet.wake_instance")
 def wake_instance(name: str, epoch: int) -> None:
     sleep.wake_instance(name, epoch)
+
+
+@shared_task(name="fleet.adapt_instance")
+def adapt_instance(name: str, epoch: int) -> None:
+    adapters.adapt_instance(name, epoch)
 
 
 @shared_task(name="fleet.calibrate")

@@ -12,6 +12,7 @@ PAGES = (
     ("/live", "Live", "activity"),
     ("/policies/", "Policies", "scroll-text"),
     ("/deliveries/", "Deliveries", "rocket"),
+    ("/models/", "Models", "layers"),
     ("/fleet/", "Fleet", "server"),
     ("/requests/", "Requests", "list"),
     ("/experiments/", "Experiments", "flask-conical"),

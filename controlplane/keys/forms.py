@@ -16,6 +16,12 @@ class KeyForm(forms.Form):
         max_length=80, label="Name", help_text="The team or service that uses it, for example “search team”."
     )
     pools = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, required=False, label="Pools")
+    models = forms.CharField(
+        required=False,
+        max_length=2000,
+        label="Models",
+        help_text="Names that it may ask for, by commas. Empty: every one.",
+    )
     requests_per_min = forms.IntegerField(
         required=False, min_value=1, max_value=LIMIT_MAX, label="Requests per minute", help_text="Empty: no limit."
     )
@@ -37,6 +43,7 @@ class KeyForm(forms.Form):
         days = data["expires"]
         return KeyTerms(
             pools=tuple(data["pools"]),
+            models=tuple(name for part in data["models"].split(",") if (name := part.strip())),
             requests_per_min=data["requests_per_min"],
             tokens_per_min=data["tokens_per_min"],
             expires_at=timezone.now() + timedelta(days=int(days)) if days else None,

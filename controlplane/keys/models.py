@@ -24,6 +24,8 @@ class ApiKey(Revocable, models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
+    # Names that its requests may ask for; none: every one. The last field: it hides the module of that name.
+    models = models.JSONField(default=list, db_default=[])
 
     class Meta:
         ordering = ["-created_at", "-pk"]

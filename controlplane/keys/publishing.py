@@ -32,6 +32,7 @@ def _published(key: ApiKey) -> PublishedKey:
         name=key.name,
         sha256=key.sha256,
         pools=frozenset(key.pools),
+        models=frozenset(key.models),
         requests_per_min=key.requests_per_min,
         tokens_per_min=key.tokens_per_min,
         expires_at=key.expires_at.timestamp() if key.expires_at is not None else None,

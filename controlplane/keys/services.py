@@ -13,6 +13,7 @@ from controlplane.audit.services import Actor
 from controlplane.keys import publishing
 from controlplane.keys.models import ALL_POOLS, ApiKey, KeyedPool, new_secret
 from fleet.models import Pool
+from router.contract.models import LONGEST_NAME
 
 LIMIT_MAX = 2_000_000_000
 
@@ -28,9 +29,10 @@ class InvalidKey(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTerms:
-    """The pools, limits and expiry of a key."""
+    """The pools, models, limits and expiry of a key."""
 
     pools: tuple[str, ...] = ()  # none: every pool
+    models: tuple[str, ...] = ()  # names that its requests may ask for; none: every one
     requests_per_min: int | None = None  # None: no limit
     tokens_per_min: int | None = None
     expires_at: datetime | None = None
@@ -39,6 +41,7 @@ class KeyTerms:
 def terms_of(row: ApiKey) -> KeyTerms:
     return KeyTerms(
         pools=tuple(row.pools),
+        models=tuple(row.models),
         requests_per_min=row.requests_per_min,
         tokens_per_min=row.tokens_per_min,
         expires_at=row.expires_at,
@@ -109,6 +112,9 @@ def _checked(name: str, terms: KeyTerms, kept: datetime | None = None) -> KeyTer
         raise InvalidKey("name", "", "must not be empty")
     pools = sorted(set(terms.pools))
     _check_pools("pools", pools)
+    for model in terms.models:
+        if not 1 <= len(model) <= LONGEST_NAME or not model.isprintable():
+            raise InvalidKey("models", model, f"not the name of a model: 1 to {LONGEST_NAME} printable characters")
     for field in ("requests_per_min", "tokens_per_min"):
         limit = getattr(terms, field)
         if limit is not None and not 1 <= limit <= LIMIT_MAX:
@@ -116,7 +122,7 @@ def _checked(name: str, terms: KeyTerms, kept: datetime | None = None) -> KeyTer
     at = terms.expires_at
     if at is not None and at != kept and (at.tzinfo is None or at <= timezone.now()):
         raise InvalidKey("expires_at", at.isoformat(), "must lie in the future and carry a time zone")
-    return replace(terms, pools=tuple(pools))
+    return replace(terms, pools=tuple(pools), models=tuple(sorted(set(terms.models))))
 
 
 def _check_pools(path: str, pools: list[str], *others: str) -> None:

@@ -28,6 +28,8 @@ EVENTS: dict[str, str] = {
     "policy.pool_joined": "a pool routes by another policy from now on",
     "policy.emergency": "an administrator went past the rules of a policy",
     "policy.rolled_back": "a version was rolled back",
+    "models.published": "a version of the document Models was published",
+    "models.rolled_back": "a version of the document Models was rolled back",
     "instance.failed": "an instance failed or cannot be reached",
     "node.silent": "a node fell silent",
     "note.written": "a person wrote a note",

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import redis
 
+from controlplane.aliases.selectors import live as live_models
 from controlplane.dashboard.context import HELP, PAGES, account_pages
 from controlplane.policies.models import Policy
 from fleet.models import Instance, Node, Pool
@@ -39,6 +40,7 @@ def search(query: str, user: Any) -> list[SearchHit]:
         *_request(asked),
         *_pools(asked),
         *_policies(asked),
+        *_models(asked),
         *_instances(asked),
         *_nodes(asked),
         *_pages(asked, user),
@@ -63,6 +65,11 @@ def _pools(asked: str) -> Iterator[SearchHit]:
 def _policies(asked: str) -> Iterator[SearchHit]:
     for policy in Policy.objects.filter(name__icontains=asked).order_by("name")[:PER_KIND]:
         yield SearchHit("policy", policy.name, "", f"/policies/{quote(policy.name)}/", "scroll-text")
+
+
+def _models(asked: str) -> Iterator[SearchHit]:
+    found = [name for name in live_models().models if asked.lower() in name.lower()]
+    yield from (SearchHit("model", name, "", "/models/", "layers") for name in sorted(found)[:PER_KIND])
 
 
 def _instances(asked: str) -> Iterator[SearchHit]:

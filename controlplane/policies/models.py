@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NoReturn
 
 from django.db import models
 from django.utils import timezone
 
+from controlplane.policies.versioned import Immutable, OpenDraft, PublishedVersion, Unchanging
 from router.contract.json_value import JsonObject
 from router.policy.schema.document import upgrade_if_known
+
+__all__ = ["Direct", "Draft", "FormerPool", "Immutable", "LeastPlan", "Policy", "PolicyVersion"]
 
 
 class Direct(models.TextChoices):
@@ -65,32 +67,14 @@ class FormerPool(models.Model):
         return self.name
 
 
-class Immutable(Exception):
-    """A published version cannot be changed."""
+class VersionQuerySet(Unchanging, models.QuerySet["PolicyVersion"]):
+    pass
 
 
-class VersionQuerySet(models.QuerySet["PolicyVersion"]):
-    def update(self, **kwargs: Any) -> NoReturn:
-        raise Immutable("published versions do not change; publish or roll back to make a new one")
-
-    def delete(self) -> NoReturn:
-        raise Immutable("published versions are kept")
-
-
-class PolicyVersion(models.Model):
+class PolicyVersion(PublishedVersion):
     """One document of a policy, published or proposed as the candidate of a delivery."""
 
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="versions")
-    number = models.PositiveIntegerField()
-    document = models.JSONField()
-    sha256 = models.CharField(max_length=64)  # of the canonical document as stored, whatever its schema
-    reason = models.TextField()
-    actor_kind = models.CharField(max_length=8)
-    actor_name = models.CharField(max_length=200)
-    published_at = models.DateTimeField(default=timezone.now)
-    based_on = models.PositiveIntegerField(null=True)  # the version that was live when its draft was opened
-    draft_etag = models.CharField(max_length=40, blank=True)  # recognizes a second press of "Publish"
-    rollback_of = models.PositiveIntegerField(null=True)  # the version whose document this one brings back
 
     objects = VersionQuerySet.as_manager()
 
@@ -115,29 +99,13 @@ class PolicyVersion(models.Model):
         """The document in the current schema, for pages, comparisons and new drafts."""
         return upgrade_if_known(self.document)
 
-    @property
-    def label(self) -> str:
-        """The version's label for pages, where a plain number would get thousands separators."""
-        return f"v{self.number}"
 
-    @property
-    def etag(self) -> str:
-        return self.label
-
-
-class Draft(models.Model):
-    """The open draft. Each save is a new revision; publishing or discarding deletes the row."""
+class Draft(OpenDraft):
+    """The open draft."""
 
     policy = models.OneToOneField(Policy, on_delete=models.CASCADE, related_name="draft")  # one open per policy
-    document = models.JSONField()
-    based_on = models.PositiveIntegerField()  # number of the version that was live when it was opened or rebased
-    revision = models.PositiveIntegerField(default=1)
-    opened_by = models.CharField(max_length=200)
-    updated_by = models.CharField(max_length=200)
     note = models.TextField(blank=True)  # where its values come from: the evidence of a tuning
     savers = models.JSONField(default=list)  # the users who saved it: none of them approves its delivery
-    opened_at = models.DateTimeField(default=timezone.now)
-    updated_at = models.DateTimeField(default=timezone.now)
 
     def __str__(self) -> str:
         return f"draft of {self.policy.name}, revision {self.revision}"
@@ -146,8 +114,3 @@ class Draft(models.Model):
     def upgraded(self) -> JsonObject:
         """The document in the current schema; the next save stores it."""
         return upgrade_if_known(self.document)
-
-    @property
-    def etag(self) -> str:
-        """With the row's key, so that a later draft of the policy has another etag."""
-        return f"d{self.pk}.{self.revision}"

@@ -125,6 +125,33 @@ class Ack:
     ms: float  # from writing the version to Redis until the router acknowledged it for every pool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Whom a publication reached."""
+
+    acks: tuple[Ack, ...] = ()
+    missing: tuple[str, ...] = ()  # live routers that had not answered within a second
+    pools: tuple[str, ...] = ()
+    stored_only: bool = False  # Redis was away: routers take the version up when it is back
+    dry_run: bool = False
+
+    @property
+    def summary(self) -> str:
+        """As one sentence."""
+        if self.dry_run:
+            return "would be published; nothing was changed"
+        if self.stored_only:
+            return "stored; routers will take it up when Redis is back"
+        if not self.pools:
+            return "no pool uses this policy yet"
+        routers = len(self.acks) + len(self.missing)
+        if not routers:
+            return "no router is running; the first one to start will take it up"
+        slowest = f", {max(ack.ms for ack in self.acks):.0f} ms" if self.acks else ""
+        late = f"; not heard from {', '.join(self.missing)}" if self.missing else ""
+        return f"{len(self.acks)}/{routers} routers{slowest}{late}"
+
+
 class AckWaiter:
     """Subscribes before the version is published, so that no acknowledgement is missed."""
 

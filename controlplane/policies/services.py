@@ -32,7 +32,7 @@ from controlplane.policies.drafts.services import (
 )
 from controlplane.policies.errors import Conflict, NothingToPublish
 from controlplane.policies.models import Draft, Policy, PolicyVersion
-from controlplane.policies.publication import Ack, AckWaiter, republish_missing
+from controlplane.policies.publication import AckWaiter, Reach, republish_missing
 from fleet.events import announce
 from fleet.redis import live_routers, ordered_write
 from router.contract.json_value import Json, JsonObject
@@ -62,30 +62,9 @@ DEFAULT_POLICY = "default"
 OFFLOAD_POLICY = "prefill-decode"
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication(Reach):
     version: PolicyVersion
-    acks: tuple[Ack, ...]
-    missing: tuple[str, ...]  # live routers that had not answered within a second
-    pools: tuple[str, ...]
-    stored_only: bool = False  # Redis was away: routers take the version up when it is back
-    dry_run: bool = False
-
-    @property
-    def summary(self) -> str:
-        """The reach of the publication, as one sentence."""
-        if self.dry_run:
-            return "would be published; nothing was changed"
-        if self.stored_only:
-            return "stored; routers will take it up when Redis is back"
-        if not self.pools:
-            return "no pool uses this policy yet"
-        routers = len(self.acks) + len(self.missing)
-        if not routers:
-            return "no router is running; the first one to start will take it up"
-        slowest = f", {max(ack.ms for ack in self.acks):.0f} ms" if self.acks else ""
-        late = f"; not heard from {', '.join(self.missing)}" if self.missing else ""
-        return f"{len(self.acks)}/{routers} routers{slowest}{late}"
 
 
 def create_policy(name: str, document: JsonObject, actor: Actor, reason: str) -> Publication:
@@ -163,7 +142,8 @@ def publish_document(
             version = _publish(policy, actor, reason, if_match=draft.etag, abort_open=abort_open, emergency=emergency)
             transaction.set_rollback(dry_run)
         if dry_run:
-            return Publication(version, (), (), tuple(pool.name for pool in selectors.pools_of(policy)), dry_run=True)
+            names = tuple(pool.name for pool in selectors.pools_of(policy))
+            return Publication(version=version, pools=names, dry_run=True)
         return _tell_routers(version, waiter)
 
 
@@ -274,8 +254,8 @@ def _tell_routers(version: PolicyVersion, waiter: AckWaiter | None) -> Publicati
         heard = waiter.wait(version.number, pools, routers, since)
     except ordered_write.FAILURES as error:
         log.warning("policy.stored_only", policy=policy.name, version=version.number, error=str(error))
-        return Publication(version, (), (), pools, stored_only=True)
+        return Publication(version=version, pools=pools, stored_only=True)
     missing = tuple(sorted(set(routers) - {ack.router for ack in heard}))
     text = f"{policy.name} v{version.number} published by {version.actor_name}: {version.reason}"
     announce("policy.published", f"policy {policy.name}", text, version.actor_name, time.time(), pools)
-    return Publication(version, heard, missing, pools, stored_only=False)
+    return Publication(version=version, acks=heard, missing=missing, pools=pools)

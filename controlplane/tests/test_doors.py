@@ -438,13 +438,15 @@ def test_only_users_who_can_publish_directly_can_skip_a_step(world, otto_at, ada
 
 WALKED = {
     "publish_draft", "publish_document", "deliver_draft", "deliver_document", "start_delivery", "resume_delivery",
-    "advance_delivery", "put_fleet", "roll_back", "rollback_pool", "serve_pool",
+    "advance_delivery", "put_fleet", "roll_back", "rollback_pool", "serve_pool", "put_models",
+    "publish_models_draft", "roll_back_models",
 }  # fmt: skip
 HARMLESS = {
     "act_on_instance", "act_on_node", "calibrate_instance", "cancel_calibration", "cancel_preview", "cancel_tuning",
     "check_fleet", "discard_draft", "discover_engines", "observe_pool",
     "draft_tuning", "edit_draft", "extend_delivery", "forget_node", "open_draft",
     "resume_pool", "resume_tuning", "scale_pool", "start_preview", "start_tuning", "withdraw_delivery",
+    "open_models_draft", "put_models_draft", "discard_models_draft",
     "create_policy",  # no pool has it yet
 }  # fmt: skip
 SCOPES = {"policy:write", "policy:publish", "fleet:write"}
@@ -463,20 +465,28 @@ def test_every_rest_operation_that_could_is_known():
 PAGES_WALKED = {
     "draft-publish", "draft-deliver", "delivery-act", "delivery-try", "fleet-apply", "fleet-new-pool",
     "fleet-edit-pool", "fleet-rollback", "fleet-mode", "policy-rollback",
+    "models-publish", "models-rollback",
 }  # fmt: skip
 PAGES_HARMLESS = {
     "fleet", "fleet-pool", "fleet-scale", "fleet-resume", "fleet-nodes", "fleet-node",
     "fleet-node-forget", "fleet-node-act", "fleet-instance", "fleet-calibrate",
     "fleet-calibrate-from-traffic", "fleet-calibration-cancel",
     "fleet-act", "fleet-adopt",  # which leads to fleet-apply
-    "deliveries", "delivery", "delivery-live", "freezes", "freeze-remove", "delivery-rules", "policies",
+    "deliveries", "delivery", "delivery-live", "delivery-series", "freezes", "freeze-remove", "delivery-rules",
+    "policies",
     "policy-create", "policy", "policy-version", "policy-compare", "draft", "draft-open", "draft-autosave",
+    "models", "models-version", "models-draft", "models-open", "models-alias", "models-review", "models-discard",
     "draft-watch", "draft-review", "draft-discard", "draft-settle", "draft-resolve",
 }  # fmt: skip
 
 
 def test_every_page_of_policies_deliveries_and_the_fleet_is_known():
-    packages = ("controlplane.policies.", "controlplane.delivery_pages.", "controlplane.fleet_pages.")
+    packages = (
+        "controlplane.policies.",
+        "controlplane.aliases.",
+        "controlplane.delivery_pages.",
+        "controlplane.fleet_pages.",
+    )
     found = {
         pattern.name
         for pattern in get_resolver().url_patterns
@@ -489,7 +499,7 @@ def test_every_page_of_policies_deliveries_and_the_fleet_is_known():
 COMMANDS_WALKED = {"deliver", "fleet_apply", "up"}
 COMMANDS_HARMLESS = {
     "calibrate", "demo_traffic", "doctor", "explain", "fleet_export", "fleet_render", "fleet_status", "fleet_stop_all",
-    "node", "openapi_export", "serve",
+    "node", "openapi_export", "serve", "sign_in_link",
 }  # fmt: skip
 
 
@@ -498,8 +508,17 @@ def test_every_command_is_known():
     assert own == COMMANDS_HARMLESS | COMMANDS_WALKED
 
 
-VERBS_WALKED = {"policy apply", "deliver", "deliver advance", "deliver resume", "fleet apply"}
+VERBS_WALKED = {
+    "models apply",
+    "models rollback",
+    "policy apply",
+    "deliver",
+    "deliver advance",
+    "deliver resume",
+    "fleet apply",
+}
 VERBS_HARMLESS = {
+    "models get",
     "experiment run", "experiment wait", "policy export", "policy diff", "preview", "tune", "explain", "deliver wait",
     "deliver status", "deliver abort", "deliver pause",
 }  # fmt: skip

@@ -74,7 +74,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
     found = desired_of_all([pool], timezone.now()) if pool.kind in KINDS else []
     desired = found[0] if found else None  # routing goes on where it cannot be read
     prices = selectors.prices()
-    rows = list(pool.instances.order_by("ordinal"))
+    rows = list(pool.instances.prefetch_related("adapters").order_by("ordinal"))
     gpus = selectors.gpus_of_nodes({row.node for row in rows})
     instances = tuple(_instance(pool, desired, row, prices, gpus) for row in rows)
     return FleetValue(
@@ -140,6 +140,7 @@ def _instance(
         events=facts.events,
         tokenizer=facts.tokenizer,
         dp=facts.dp,
+        adapters=tuple(sorted(one.name for one in row.adapters.all() if one.epoch == row.epoch and one.held)),
     )
 
 

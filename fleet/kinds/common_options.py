@@ -57,6 +57,38 @@ def data_parallel_size_local_option() -> Any:
     )
 
 
+def enable_lora_option() -> Any:
+    return option(
+        False, title="LoRA adapters", help="Load and unload adapters while it runs, as the document Models says."
+    )
+
+
+def max_loras_option() -> Any:
+    return option(
+        1, title="Adapters in a batch", minimum=1, maximum=512, help="Different adapters in one step; with enable_lora."
+    )
+
+
+def max_cpu_loras_option() -> Any:
+    return option(
+        None,
+        title="Adapters in memory",
+        minimum=1,
+        maximum=512,
+        help="Adapters that an instance holds, at least max_loras; left out: max_loras.",
+    )
+
+
+def adapter_slots(spec: Any) -> int:
+    return (spec.max_cpu_loras or spec.max_loras) if spec.enable_lora else 0
+
+
+def refuse_loras(spec: Any) -> dict[str, str]:
+    if spec.max_cpu_loras is not None and spec.max_cpu_loras < spec.max_loras:
+        return {"max_cpu_loras": f"must be at least max_loras, {spec.max_loras}"}
+    return {}
+
+
 def prefill_instances_option(title: str = "Prefill instances", help: str = "") -> Any:
     return option(
         0,

@@ -92,6 +92,8 @@ class Kind:
     # Ordinals of the instances that serve only together with this one, itself included; empty: it serves alone
     group: Callable[[Any, int], tuple[int, ...]] = lambda spec, ordinal: ()
     can_sleep: Callable[[Any], bool] = lambda spec: False  # it answers POST /sleep?level= and /wake_up
+    # LoRA adapters that an instance holds, loaded by POST /v1/load_lora_adapter; 0: it loads none
+    adapter_slots: Callable[[Any], int] = lambda spec: 0
     wire: Callable[[Any, Launch], Wire] = lambda spec, launch: Wire()
     serves: bool = True  # it answers requests: routers know it, and its pool's model must be served
     launched: bool = True  # False: started and stopped elsewhere; only watched and routed to

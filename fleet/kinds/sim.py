@@ -6,9 +6,14 @@ from fleet.engine import profiles
 from fleet.kinds import data_parallel
 from fleet.kinds.common_options import (
     WEIR_IMAGE,
+    adapter_slots,
     data_parallel_size_local_option,
     data_parallel_size_option,
+    enable_lora_option,
     image_option,
+    max_cpu_loras_option,
+    max_loras_option,
+    refuse_loras,
 )
 from fleet.kinds.kind import Hardware, Kind, Launch, TwinModel
 from fleet.kinds.option import option
@@ -187,6 +192,9 @@ class SimSpec:
         choices=TIER_LOADS,
         help="if_faster: only what takes longer to compute; always: whatever a tier holds.",
     )
+    enable_lora: bool = enable_lora_option()
+    max_loras: int = max_loras_option()
+    max_cpu_loras: int | None = max_cpu_loras_option()
     image: str | None = image_option()
 
 
@@ -222,7 +230,8 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "kv-hold-s": spec.kv_hold_s if moves else None,
         "kv-connect-ms": spec.kv_connect_ms if moves and spec.kv_connect_ms else None,
     }
-    return [launch.python, "-m", "fleet.simengine", *flags(given | _tier_flags(spec))]
+    loras = {"max-loras": spec.max_loras, "max-cpu-loras": spec.max_cpu_loras} if spec.enable_lora else {}
+    return [launch.python, "-m", "fleet.simengine", *flags(given | _tier_flags(spec) | loras)]
 
 
 def _data_parallel(spec: SimSpec, launch: Launch) -> dict[str, object]:
@@ -313,7 +322,9 @@ def refuse(spec: SimSpec) -> dict[str, str]:
         }
     if spec.data_parallel_size > 1 and spec.kv != NONE:
         return {"data_parallel_size": "must be 1 unless kv is none: simulated ranks move no KV"}
-    return data_parallel.refuse(spec) or _refuse_neuron(spec) or _refuse_profiles(spec)
+    if spec.data_parallel_size > 1 and spec.enable_lora:
+        return {"enable_lora": "must be false unless data_parallel_size is 1: simulated ranks share no adapters"}
+    return data_parallel.refuse(spec) or _refuse_neuron(spec) or _refuse_profiles(spec) or refuse_loras(spec)
 
 
 def _refuse_neuron(spec: SimSpec) -> dict[str, str]:
@@ -356,6 +367,7 @@ SIM = Kind(
     max_replicas=lambda spec: 2 * spec.prefill_instances if spec.pairs == FIXED else None,
     numbered=lambda spec: bool(spec.prefill_instances) or data_parallel.is_shared(spec),
     can_sleep=lambda spec: True,
+    adapter_slots=adapter_slots,
     needs=lambda spec: (spec.store_pool,) if spec.store_pool else (),
     image=WEIR_IMAGE,
     connectors=tuple(CONNECTORS),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from fleet.engine.tiers.devices import DRAM, SSD, SSD_GDS, TierDevice
 from fleet.engine.tiers.model import TierModel
 from fleet.kinds import data_parallel, kv_size
+from fleet.kinds.common_options import adapter_slots, refuse_loras
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.kv_size import heads_of, sizes_of
 from fleet.kinds.serving import (
@@ -28,6 +29,7 @@ from router.contract.engine_metrics import VLLM_SCRAPE
 
 _CUDA_ONLY = ("mooncake-p2p", "offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")
 # Not `vllm serve`: it requires a distribution named vllm, and CPU builds have another name.
+_SERVERS = ("--api-server-count", "--api_server_count", "-asc")
 _SERVER = "vllm.entrypoints.openai.api_server"
 
 
@@ -57,7 +59,15 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
         "enable-prefix-caching": spec.prefix_caching,
         "enable-chunked-prefill": spec.chunked_prefill,
         "enable-prompt-tokens-details": True,  # cached tokens per request, for hit rates and receipts
+        "api-server-count": spec.api_server_count,
     }
+    if spec.enable_lora:
+        given |= {
+            "enable-lora": True,
+            "max-loras": spec.max_loras,
+            "max-cpu-loras": spec.max_cpu_loras,
+            "max-lora-rank": spec.max_lora_rank,
+        }
     argv = [launch.path(spec.python), "-m", _SERVER, *flags(given)]
     if spec.sleep_mode:
         argv.append("--enable-sleep-mode")
@@ -108,6 +118,8 @@ def environment(spec: VllmSpec, launch: Launch) -> dict[str, str]:
         found["VLLM_CPU_KVCACHE_SPACE"] = str(spec.cpu_kv_gib)
     if spec.sleep_mode:
         found["VLLM_SERVER_DEV_MODE"] = "1"  # enables POST /sleep
+    if spec.enable_lora:
+        found["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"  # enables POST /v1/load_lora_adapter
     found |= visible(gpus_of(spec.gpus, _gpus(spec), launch))
     return found | transfer(spec, launch).environment | dict(spec.environment or {})
 
@@ -159,6 +171,10 @@ def refuse(spec: VllmSpec) -> dict[str, str]:
         "sleep_mode": spec.device == "cpu" and spec.sleep_mode and "needs the device cuda",
         "gpus": spec.device == "cpu" and spec.gpus and "needs the device cuda",
         "master": _master_problem(spec),
+        "api_server_count": spec.enable_lora
+        and ((spec.api_server_count or 1) > 1 or any(word.startswith(_SERVERS) for word in spec.arguments))
+        and "must be 1 with enable_lora: each process would have a list of adapters of its own",
+        **refuse_loras(spec),
         "store_pool": spec.store_pool and spec.kv != "mooncake-store" and "needs kv mooncake-store",
         "prefill_instances": spec.prefill_instances
         and spec.role != BOTH
@@ -246,6 +262,7 @@ VLLM = Kind(
     refuse_for=refuse_for,
     needs=needs,
     can_sleep=lambda spec: bool(spec.sleep_mode),
+    adapter_slots=adapter_slots,
     wire=wire,
     max_replicas=lambda spec: replicas_for(spec.gpus, _gpus(spec)),
     numbered=lambda spec: bool(spec.prefill_instances) or data_parallel.is_shared(spec),

@@ -7,8 +7,11 @@ from fleet.kinds.common_options import (
     arguments_option,
     data_parallel_size_local_option,
     data_parallel_size_option,
+    enable_lora_option,
     environment_option,
     image_option,
+    max_cpu_loras_option,
+    max_loras_option,
     model_option,
     prefill_instances_option,
     python_option,
@@ -87,6 +90,20 @@ class VllmSpec:
     )
     sleep_mode: bool = option(
         False, title="Sleep mode", help="Can release its GPU memory and wake up again. Not on CPU."
+    )
+    enable_lora: bool = enable_lora_option()
+    max_loras: int = max_loras_option()
+    max_cpu_loras: int | None = max_cpu_loras_option()
+    max_lora_rank: int = option(
+        16, title="Largest rank", minimum=1, maximum=512, help="Of an adapter; with enable_lora."
+    )
+    api_server_count: int | None = option(
+        None,
+        title="API servers",
+        minimum=1,
+        maximum=64,
+        help="Processes of vLLM's HTTP server; left out: vLLM's choice. Not beside enable_lora: each would have a list"
+        " of adapters of its own.",
     )
     role: str = option(BOTH, title="Role", choices=ROLES, help="Role of every instance.")
     prefill_instances: int = prefill_instances_option()

@@ -68,7 +68,9 @@ def _service(arguments: Arguments, port: int, publisher: Publisher | None, rank:
     window, caches = model.window or model.kv_tokens, model.limits.batching == VLLM
     media = tuple(tier.device.medium for tier in model.tiers.tiers) if model.tiers is not None else ()
     about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, window, caches, media, rank, pulls_as)
-    return Service(engine, about, arguments.seed, publisher, connect, recomputes=arguments.kv_failure == "recompute")
+    recomputes = arguments.kv_failure == "recompute"
+    slots = arguments.max_loras and (arguments.max_cpu_loras or arguments.max_loras)
+    return Service(engine, about, arguments.seed, publisher, connect, recomputes=recomputes, adapter_slots=slots)
 
 
 def _connection(arguments: Arguments, port: int, transfers: TransferModel | None) -> tuple[str, Connect]:

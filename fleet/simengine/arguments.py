@@ -30,6 +30,8 @@ class Arguments(SimOptions):
     kv_failure: str
     data_parallel_size: int
     data_parallel_start_rank: int
+    max_loras: int
+    max_cpu_loras: int | None
 
 
 def parse_arguments(words: list[str]) -> Arguments:
@@ -58,6 +60,8 @@ def parse_arguments(words: list[str]) -> Arguments:
     parser.add_argument(
         "--data-parallel-start-rank", type=_between(0, MOST_RANKS), default=0, help="… from this number on"
     )
+    parser.add_argument("--max-loras", type=_between(0, 512), default=0, help="adapters in a batch; 0: without LoRA")
+    parser.add_argument("--max-cpu-loras", type=positive, help="adapters in memory; default: --max-loras")
     _add_transfers(parser)
     _add_tiers(parser)
     found = parser.parse_args(words)

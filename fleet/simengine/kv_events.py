@@ -15,6 +15,7 @@ import zmq
 
 from fleet.engine.blocks import Event, Removed, Stored
 from fleet.simengine import tokens
+from fleet.simengine.adapters import adapter_of
 
 TOPIC = "kv"
 REPLAY_BATCHES = 10_000  # vLLM's buffer_steps
@@ -30,8 +31,8 @@ class BlockStored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     block_size: int
     lora_id: None = None
     medium: str
-    lora_name: None = None
-    extra_keys: list[None]
+    lora_name: str | None = None
+    extra_keys: list[list[str] | None]
     group_idx: int = 0
     kv_cache_spec_kind: str = "full_attention"
 
@@ -146,13 +147,15 @@ class Publisher:
 
     def _map(self, event: Event, data: bytes) -> BlockStored | BlockRemoved | AllBlocksCleared:
         if isinstance(event, Stored):
+            adapter = adapter_of(event.content)
             return BlockStored(
+                lora_name=adapter or None,
                 block_hashes=event.hashes,
                 parent_block_hash=event.parent,
                 token_ids=tokens.to_ids(data),
                 block_size=self._block_size,
                 medium=event.medium,
-                extra_keys=[None] * len(event.hashes),
+                extra_keys=[[adapter] if adapter else None] * len(event.hashes),
             )
         return BlockRemoved(event.hashes, event.medium) if isinstance(event, Removed) else AllBlocksCleared()
 

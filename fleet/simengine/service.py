@@ -9,6 +9,7 @@ from typing import Any
 from fleet.engine.engine import Engine, StepResult
 from fleet.engine.request import EngineRequest
 from fleet.simengine import tokens
+from fleet.simengine.adapters import Adapters, content_of, seed_of
 from fleet.simengine.driver import Driver
 from fleet.simengine.generation import SamplingParams, SimAnswer, TextGenerator
 from fleet.simengine.http.errors import ApiError, too_long, unknown_model
@@ -35,11 +36,13 @@ class Service:
         connect: Connect,
         *,
         recomputes: bool,
+        adapter_slots: int = 0,
     ) -> None:
         self.about = about
         self.publisher = publisher
         self.load = 0  # requests in progress
         self.sleep_mode = SleepMode()
+        self.adapters = Adapters(adapter_slots)
         self._engine = engine
         self._text = TextGenerator(seed)
         self._metrics = Metrics(about)
@@ -59,7 +62,7 @@ class Service:
         return self._connector.writes if self._connector is not None else {}
 
     def check_model(self, name: str | None) -> None:
-        if name is not None and name != self.about.model:
+        if name is not None and name != self.about.model and name not in self.adapters.sources:
             raise unknown_model(name)
 
     def now_s(self) -> float:
@@ -70,7 +73,7 @@ class Service:
         """Raises ApiError; then nothing was started."""
         self.check_model(params.model)
         self.sleep_mode.check()
-        job = EngineJob(request_id, self.about.model, params, media=self.about.media)
+        job = EngineJob(request_id, params.model or self.about.model, params, media=self.about.media)
         for prompt in params.prompts:
             for index in range(params.n):
                 job.choices.append(self._choice(job, prompt, index))
@@ -115,13 +118,14 @@ class Service:
         transfer = self._connector.parse(job.params.kv, job.id) if self._connector is not None else NO_TRANSFER
         if transfer.first_token:
             answer, transfer = _first_token(answer, transfer)
+        adapter = job.model if job.model != self.about.model else ""
         data = prompt + answer.text.encode()
         request = EngineRequest(
             f"{self.new_id()}-{job.id}",
             tokens.count(prompt),
             answer.tokens,
-            tokens.chain(data, self.about.block_size),
-            content=data,
+            tokens.chain(data, self.about.block_size, seed_of(adapter)),
+            content=content_of(data, adapter),
             held=transfer.hold_as is not None,
             pull_tokens=tokens.count(prompt) if transfer.source is not None else 0,
         )

@@ -18,11 +18,11 @@ def count(data: bytes) -> int:
     return -(-len(data) // BYTES_PER_TOKEN)
 
 
-def chain(data: bytes, block_size: int) -> list[int]:
+def chain(data: bytes, block_size: int, seed: int = 0) -> list[int]:
     """64-bit hashes of all full blocks, each seeded with the previous one; equal in every process."""
     width = block_size * BYTES_PER_TOKEN
     digest = xxh3_64_intdigest
-    key = 0
+    key = seed
     keys = []
     for start in range(0, len(data) - width + 1, width):
         key = digest(data[start : start + width], key)

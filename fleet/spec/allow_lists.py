@@ -71,6 +71,16 @@ def refusals(
     return found
 
 
+def source_refusals(source: str, path: str) -> list[Problem]:
+    """Of a LoRA adapter, which an engine loads from there."""
+    return _paths(configured(), source, path, os.path.normpath)
+
+
+def refused_on_node(source: str) -> str:
+    """Why this node does not let its engine load it; links are followed."""
+    return next((problem.text for problem in _paths(configured(), source, "source", os.path.realpath)), "")
+
+
 def _of_option(lists: AllowLists, option: Field, value: Any, path: str, resolve: Resolve) -> list[Problem]:
     if not value:
         return []

@@ -6,10 +6,18 @@ import pytest
 
 from fleet.spec.document import load
 from fleet.spec.fleet_spec import parse_fleet
+from router.contract.models import parse, placed
 
-EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
+FOLDER = Path(__file__).resolve().parents[2] / "examples"
+MODELS = FOLDER / "models.yaml"
+EXAMPLES = sorted({*FOLDER.glob("*.yaml")} - {MODELS})
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_is_a_fleet(path: Path) -> None:
     assert parse_fleet(load(path.read_text())).pools
+
+
+def test_the_models_name_pools_of_the_fleet_that_they_are_for() -> None:
+    pools = {pool.name for pool in parse_fleet(load((FOLDER / "fleet-two-models.yaml").read_text())).pools}
+    assert {target.pool for _, _, target in placed(parse(load(MODELS.read_text())))} == pools

@@ -38,7 +38,7 @@ _YAML_TYPES = (YAML, "application/x-yaml", "text/yaml")
 LOG_LINES_MAX = 1_000
 EVENTS_MAX = 500
 _NAME = "^[a-z0-9-]+$"
-_TEXT = r"^[^\x00]*$"  # PostgreSQL takes no NUL
+TEXT = r"^[^\x00]*$"  # PostgreSQL takes no NUL
 InstanceName = Annotated[str, Path(max_length=80, pattern=_NAME, description="For example demo-0")]
 PoolName = Annotated[str, Path(max_length=63, pattern=_NAME)]
 _EXAMPLE = {
@@ -130,14 +130,14 @@ def get_fleet(request: HttpRequest, response: HttpResponse) -> Any:
     """The fleet document, as YAML with Accept: application/yaml; secrets are hidden without fleet:write"""
     secrets = sees_secrets(request)
     etags.put(response, services.digest())
-    if not _wants_yaml(request):
+    if not wants_yaml(request):
         return services.export(secrets)
     answer = HttpResponse(services.export_yaml(secrets), content_type=f"{YAML}; charset=utf-8")
     answer.headers["ETag"] = response.headers["ETag"]
     return answer
 
 
-def _wants_yaml(request: HttpRequest) -> bool:
+def wants_yaml(request: HttpRequest) -> bool:
     accept = request.headers.get("Accept", "")
     return any(kind in accept for kind in _YAML_TYPES) and "application/json" not in accept
 
@@ -150,9 +150,9 @@ def put_fleet(
     response: HttpResponse,
     dry_run: bool = False,
     prune: bool = Query(False, description="Remove pools that the document does not name"),
-    reason: str = Query("", max_length=300, pattern=_TEXT, description="Reason, kept in the audit log"),
+    reason: str = Query("", max_length=300, pattern=TEXT, description="Reason, kept in the audit log"),
     emergency: str = Query(
-        "", max_length=300, pattern=_TEXT, description="Why to go past the rules of policies; requires the scope admin"
+        "", max_length=300, pattern=TEXT, description="Why to go past the rules of policies; requires the scope admin"
     ),
 ) -> Any:
     """Apply a fleet document (YAML or JSON); with dry_run only return the changes"""

@@ -24,6 +24,7 @@ class KeyOut(Schema):
     name: str
     prefix: str
     pools: list[str] = Field(description="Empty: every pool")
+    models: list[str] = Field(description="Names that its requests may ask for. Empty: every one")
     requests_per_min: int | None = Field(description="null: no limit")
     tokens_per_min: int | None = Field(description="null: no limit")
     status: str
@@ -41,6 +42,7 @@ class IssuedKeyOut(KeyOut):
 class KeyIn(Body):
     name: str = Field(min_length=1, max_length=80, pattern=r"\S")
     pools: list[str] = Field([], max_length=1000, description="Empty: every pool")
+    models: list[str] = Field([], max_length=1000, description="Names that its requests may ask for. Empty: every one")
     requests_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX)
     tokens_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX)
     expires_at: datetime | None = None
@@ -49,6 +51,7 @@ class KeyIn(Body):
 class KeyChange(Body):
     name: str | None = Field(None, min_length=1, max_length=80, pattern=r"\S")
     pools: list[str] | None = Field(None, max_length=1000)
+    models: list[str] | None = Field(None, max_length=1000)
     requests_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX, description="null: no limit")
     tokens_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX, description="null: no limit")
     expires_at: datetime | None = Field(None, description="null: never")
@@ -72,7 +75,7 @@ def list_keys(request: HttpRequest) -> Any:
 def create_key(request: HttpRequest, response: HttpResponse, payload: KeyIn) -> Any:
     """Create an API key for clients of the routers"""
     values = payload.dict(exclude={"name"})
-    terms = services.KeyTerms(**{**values, "pools": tuple(payload.pools)})
+    terms = services.KeyTerms(**{**values, "pools": tuple(payload.pools), "models": tuple(payload.models)})
     row, secret = services.create_key(payload.name, terms, actor_of(request))
     response.headers["Cache-Control"] = "no-store"
     return Status(201, IssuedKeyOut.model_construct(**dict(KeyOut.from_orm(row)), key=secret))
@@ -94,7 +97,7 @@ def require_keys(request: HttpRequest, payload: Required) -> Any:
 def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
     """Change the given fields; a revoked key cannot be changed"""
     changes = payload.dict(exclude_unset=True)
-    for field in ("name", "pools"):
+    for field in ("name", "pools", "models"):
         if changes.get(field, "") is None:
             raise services.InvalidKey(field, None, "must not be null")
     row = _row(key_id)

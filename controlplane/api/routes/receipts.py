@@ -67,7 +67,10 @@ class ReceiptOut(Schema):
     at: float = Field(description="Arrival, Unix seconds")
     router: str | None = None
     pool: str | None = None
-    model: str | None = None
+    model: str | None = Field(None, description="As the engines serve it")
+    alias: str | None = Field(None, description="The name that the client asked for, in the document Models")
+    adapter: str | None = Field(None, description="LoRA adapter of the model")
+    target_reason: str | None = Field(None, description="Why this target of the alias")
     endpoint: str | None = None
     policy: str | None = None
     version: int | None = None

@@ -46,8 +46,8 @@ class Api:
     def get(self, path: str) -> Any:
         return self.call("GET", path)[0]
 
-    def text(self, path: str) -> bytes:
-        return self._tried("GET", path, None, {})[0]
+    def text(self, path: str, accept: str = "") -> bytes:
+        return self._tried("GET", path, None, {"Accept": accept} if accept else {})[0]
 
     def call(self, method: str, path: str, body: Any = None, etag: str = "") -> tuple[Any, str]:
         """(value of the answer, its ETag). A call that changes something carries a key, so it is done once."""

@@ -13,6 +13,7 @@ from .api import Api, Failed
 from .deliveries import ACTIONS, act, deliver, delivery_status, wait_delivery
 from .experiments import run_experiment, wait_experiment
 from .fleet import apply_fleet
+from .models import apply_models, get_models, roll_back_models
 from .policies import apply_policy, diff_policy, export_policy
 from .previews import preview_policy
 from .receipts import explain
@@ -72,6 +73,18 @@ def parser() -> argparse.ArgumentParser:
     put.add_argument("--prune", action="store_true", help="remove the pools that it does not name")
     put.add_argument("--emergency", default="", metavar="WHY", help="go past the rules; needs the scope admin")
     put.add_argument("--reason", default=_reason("applied from a file"), help="kept in the audit log")
+    models = commands.add_parser("models", help="the document Models").add_subparsers(required=True, metavar="VERB")
+    got = _verb(models, "get", get_models, "write what is live, YAML")
+    got.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+    given = _verb(models, "apply", apply_models, "publish a document")
+    given.add_argument("file", help="YAML, or JSON (*.json); -: standard input")
+    given.add_argument("--reason", default=_reason("applied from a file"), help="kept with the version")
+    given.add_argument("--based-on", type=int, metavar="N", help="the version that the file was made from")
+    given.add_argument("--dry-run", action="store_true", help="let the server check it, and change nothing")
+    given.add_argument("--emergency", default="", metavar="WHY", help="go past the rules; needs the scope admin")
+    back = _verb(models, "rollback", roll_back_models, "publish the document of an earlier version")
+    back.add_argument("to", type=int, help="its number")
+    back.add_argument("--reason", default=_reason("rolled back by a command"), help="kept with the version")
     preview = _verb(commands, "preview", preview_policy, "simulate a policy file beside the live version")
     preview.add_argument("file")
     preview.add_argument("--pool", default="", help="default: the one with most recorded requests")

@@ -36,6 +36,7 @@ class Way(StrEnum):
     JOIN = "join"  # a pool takes the policy; asked of the policy that it takes
     LEAVE = "leave"  # the same; asked of each policy whose requests it takes
     RETURN = "return"  # a pool rolls back to a configuration that worked; asked of each policy whose requests it takes
+    REDIRECT = "redirect"  # a name of the document Models goes to other pools; asked of the policies of both sides
     ADD_POOL = "add pool"  # a new pool that takes nobody's requests
     PROPOSE = "propose"
     START = "start"  # also at its time
@@ -215,6 +216,7 @@ ASKED: Mapping[Way, tuple[str, ...]] = {
     Way.JOIN: ("open", "direct", "approvals", "freeze"),
     Way.LEAVE: ("open", "direct", "approvals", "freeze", "again"),
     Way.RETURN: ("open", "direct", "approvals", "again"),  # a freeze does not keep it from what worked
+    Way.REDIRECT: ("direct", "approvals", "freeze"),
     Way.ADD_POOL: ("open",),
     Way.PROPOSE: ("least plan", "again"),  # an open delivery: one_open_delivery_per_policy
     Way.START: ("approved", "least plan", "freeze"),

@@ -70,6 +70,11 @@ class App:
             "/v1/embeddings": self._embed,
             "/collective_rpc": self._collective_rpc,
         }
+        if service.adapters.slots:
+            self._writes |= {
+                "/v1/load_lora_adapter": lambda raw: service.adapters.load(parse(raw)).encode(),
+                "/v1/unload_lora_adapter": lambda raw: service.adapters.unload(parse(raw)).encode(),
+            }
         # As vLLM with --enable-sleep-mode, by their query
         self._orders: dict[str, Callable[[Query], None]] = {
             "/sleep": lambda query: ranks.sleep(_level(query)),
@@ -150,18 +155,13 @@ class App:
         return shape.id_prefix + (given[:200] or self._service.new_id())
 
     def _models(self) -> bytes:
-        about = self._service.about
-        model = {
-            "id": about.model,
-            "object": "model",
-            "created": 0,
-            "owned_by": "vllm",
-            "root": about.model,
-            "parent": None,
-            "max_model_len": about.window,
-            "permission": [],
-        }
-        return orjson.dumps({"object": "list", "data": [model]})
+        about, shared = self._service.about, {"object": "model", "created": 0, "owned_by": "vllm", "permission": []}
+        base = {"id": about.model, **shared, "root": about.model, "parent": None, "max_model_len": about.window}
+        adapters = [
+            {"id": name, **shared, "root": source, "parent": about.model}
+            for name, source in self._service.adapters.sources.items()
+        ]
+        return orjson.dumps({"object": "list", "data": [base, *adapters]})
 
     def _tokenize(self, raw: bytes) -> bytes:
         body = parse(raw)

@@ -1,0 +1,52 @@
+"""Names of the document Models in words, and what differs between two documents. Pure."""
+
+from dataclasses import dataclass
+
+from router.contract.models import CONDITIONS, Alias, Models, Target
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTarget:
+    target: Target
+    percent: float  # of the sessions
+
+    @property
+    def share(self) -> str:
+        return f"{self.percent:.3g} %"
+
+
+def shares(alias: Alias) -> list[ShownTarget]:
+    total = sum(target.weight for target in alias.split) or 1
+    return [ShownTarget(target, 100 * target.weight / total) for target in alias.split]
+
+
+def words(alias: Alias | None) -> str:
+    """In one line: h200 90 %, h100 (chat-fp8) 10 %; falls back to spot on saturated."""
+    if alias is None:
+        return "–"
+    several = len(alias.split) > 1
+    said = ", ".join(f"{_target(one.target)}{f' {one.share}' if several else ''}" for one in shares(alias))
+    if alias.fallback:
+        on = "" if alias.on == CONDITIONS else f" on {', '.join(alias.on)}"
+        said += f"; falls back to {', then '.join(map(_target, alias.fallback))}{on}"
+    return said
+
+
+def _target(target: Target) -> str:
+    adapter = target.adapter
+    if adapter is None:
+        return target.words
+    source = f" from {adapter.source}" if adapter.source else ""
+    return f"{target.pool}, adapter {adapter.name}{source} on {adapter.replicas}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    name: str
+    old: str
+    new: str
+
+
+def changes(before: Models, after: Models) -> list[Change]:
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return [Change(name, words(before.get(name)), words(after.get(name))) for name in names]

@@ -1,0 +1,65 @@
+"""What documents with versions have in common: the immutable version and the one open draft. Policies and Models."""
+
+from typing import Any, NoReturn
+
+from django.db import models
+from django.utils import timezone
+
+
+class Immutable(Exception):
+    """A published version cannot be changed."""
+
+
+class Unchanging:
+    """Of the query set of versions."""
+
+    def update(self, **kwargs: Any) -> NoReturn:
+        raise Immutable("published versions do not change; publish or roll back to make a new one")
+
+    def delete(self) -> NoReturn:
+        raise Immutable("published versions are kept")
+
+
+class PublishedVersion(models.Model):
+    number = models.PositiveIntegerField()
+    document = models.JSONField()
+    sha256 = models.CharField(max_length=64)  # of the canonical document as stored, whatever its schema
+    reason = models.TextField()
+    actor_kind = models.CharField(max_length=8)
+    actor_name = models.CharField(max_length=200)
+    published_at = models.DateTimeField(default=timezone.now)
+    based_on = models.PositiveIntegerField(null=True)  # the version that was live when its draft was opened
+    draft_etag = models.CharField(max_length=40, blank=True)  # recognizes a second press of "Publish"
+    rollback_of = models.PositiveIntegerField(null=True)  # the version whose document this one brings back
+
+    class Meta:
+        abstract = True
+
+    @property
+    def label(self) -> str:
+        """The version's label for pages, where a plain number would get thousands separators."""
+        return f"v{self.number}"
+
+    @property
+    def etag(self) -> str:
+        return self.label
+
+
+class OpenDraft(models.Model):
+    """Each save is a new revision; publishing or discarding deletes the row."""
+
+    document = models.JSONField()
+    based_on = models.PositiveIntegerField()  # number of the version that was live when it was opened or rebased
+    revision = models.PositiveIntegerField(default=1)
+    opened_by = models.CharField(max_length=200)
+    updated_by = models.CharField(max_length=200)
+    opened_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def etag(self) -> str:
+        """With the row's key, so that a later draft has another etag."""
+        return f"d{self.pk}.{self.revision}"

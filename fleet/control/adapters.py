@@ -1,0 +1,292 @@
+"""LoRA adapters on the instances: the control worker decides (`adapters_step`), each node's worker loads and unloads.
+
+A node's order names an instance only: what to load and unload there stands in the rows, so that an order may come
+twice, or late. An instance is published as a home once its engine lists the adapter.
+"""
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+import httpx
+import orjson
+from django.utils import timezone
+
+from fleet import events
+from fleet.control.publish import publish_fleet
+from fleet.kinds import KINDS
+from fleet.kinds.option import build
+from fleet.models import AdapterDemand, AdapterHome, Instance, Pool, State
+from fleet.plan.adapters import FAILURES, Demand, HomeChange, Host, WantedAdapter, next_demand, plan_homes
+from fleet.snapshot import samples_of
+from fleet.spec import allow_lists
+from router.contract.models import Adapter
+from router.contract.net.addresses import ENGINES
+from router.contract.net.pinned_http import PinnedTransport
+from router.contract.redis.sample import InstanceSample
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 120.0  # of a load: an engine reads the adapter from its disk
+ASK_S = 5.0  # of a question for the models
+AGAIN_S = 5.0  # after an order that was not carried out, and after the first failure
+LOOK_S = 30.0  # between two looks at what an instance lists
+LARGEST = 1024 * 1024  # bytes of an answer
+TEXT = 500  # characters of an engine's error
+
+Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch)
+Wanted = Mapping[tuple[str, str], Adapter]  # by pool and name
+_ordered_at: dict[str, dt.datetime] = {}  # by instance, in the process of the control worker that leads
+
+
+def adapters_step(now: dt.datetime, wanted: Wanted, send: Send) -> list[HomeChange]:
+    """Decide where adapters belong, note it in the rows, and order what is to be done; returns the changes."""
+    rows = [row for row in _instances() if _slots(row)]
+    if not rows:
+        _ordered_at.clear()
+        return []
+    _forget(rows, wanted)
+    samples = samples_of(rows)
+    demands = _demands(rows, samples, wanted, now)
+    asked = [
+        WantedAdapter(pool, name, one.source, one.replicas + demands.get((pool, name), 0))
+        for (pool, name), one in wanted.items()
+        if one.source
+    ]
+    by_name = {row.name: row for row in rows}
+    changes = plan_homes(asked, [_host(row) for row in rows])
+    for change in changes:
+        _note(by_name[change.instance], change)
+    changed = {change.instance for change in changes}
+    for row in rows:
+        if row.name in changed or _due(row, now):
+            _ordered_at[row.name] = now
+            send("adapt", row.node, row.name, row.epoch)
+    return changes
+
+
+def _instances() -> Iterable[Instance]:
+    ready = Instance.objects.filter(state=State.READY, asleep=None, pool__removed=False)
+    return ready.select_related("pool").prefetch_related("adapters").order_by("name")
+
+
+def _slots(row: Instance) -> int:
+    """None where it has options that are no longer known."""
+    try:
+        kind = KINDS[row.pool.kind]
+        return kind.adapter_slots(build(kind.spec, row.started_from.engine))
+    except LookupError:
+        return 0
+
+
+def _forget(rows: Iterable[Instance], wanted: Wanted) -> None:
+    """What an earlier process held, and failures of adapters that nobody wants any more."""
+    for row in rows:
+        for home in list(row.adapters.all()):
+            failed = home.state == AdapterHome.State.FAILED and (row.pool.name, home.name) not in wanted
+            if home.epoch != row.epoch or failed:
+                AdapterHome.objects.filter(pk=home.pk, epoch=home.epoch).delete()
+    for row in rows:
+        row._prefetched_objects_cache = {}  # type: ignore[attr-defined]
+
+
+def _host(row: Instance) -> Host:
+    homes = {home.name: home.state for home in row.adapters.all() if home.epoch == row.epoch and home.source}
+    return Host(row.name, row.pool.name, _slots(row), row.facts.role, homes)  # type: ignore[arg-type]
+
+
+def _note(row: Instance, change: HomeChange) -> None:
+    if not change.loads:
+        mine = AdapterHome.objects.filter(instance=row, name=change.name, epoch=row.epoch)
+        mine.update(state=AdapterHome.State.LEAVING, since=timezone.now())
+        publish_fleet(row.pool.name)  # no new requests before it is unloaded
+        return
+    # One that somebody else has loaded is there already.
+    found = {"epoch": row.epoch, "source": change.source}
+    AdapterHome.objects.update_or_create(instance=row, name=change.name, defaults=found)
+
+
+def _due(row: Instance, now: dt.datetime) -> bool:
+    """Something is left to do there, or it was not looked at for long."""
+    last = _ordered_at.get(row.name)
+    if last is None:
+        return True
+    waiting = any(home.state in ("loading", "leaving") for home in row.adapters.all())
+    return (now - last).total_seconds() >= (AGAIN_S if waiting else LOOK_S)
+
+
+def _demands(
+    rows: Iterable[Instance], samples: Mapping[str, InstanceSample], wanted: Wanted, now: dt.datetime
+) -> dict[tuple[str, str], int]:
+    """The homes beyond the replicas, by how full the present ones are."""
+    known = {(one.pool.name, one.name): one for one in AdapterDemand.objects.select_related("pool")}
+    pools = {row.pool.name: row.pool for row in rows}
+    found = {}
+    for key in wanted:
+        homes = [
+            row
+            for row in rows
+            if row.pool.name == key[0] and any(h.name == key[1] and h.held for h in row.adapters.all())
+        ]
+        full = [_is_full(samples.get(row.name)) for row in homes]
+        one = known.pop(key, None)
+        before = Demand(one.extra, _unix(one.full_since), _unix(one.calm_since)) if one is not None else Demand()
+        after = next_demand(before, full, now.timestamp())
+        if after != before and key[0] in pools:
+            _keep(pools[key[0]], key[1], after)
+        found[key] = after.extra
+    for gone in known.values():
+        gone.delete()
+    return found
+
+
+def _is_full(sample: InstanceSample | None) -> bool:
+    return sample is not None and (sample.waiting or 0) > 0
+
+
+def _keep(pool: Pool, name: str, demand: Demand) -> None:
+    values = {"extra": demand.extra, "full_since": _when(demand.full_since), "calm_since": _when(demand.calm_since)}
+    AdapterDemand.objects.update_or_create(pool=pool, name=name, defaults=values)
+
+
+def _unix(at: dt.datetime | None) -> float | None:
+    return at.timestamp() if at is not None else None
+
+
+def _when(at: float | None) -> dt.datetime | None:
+    return dt.datetime.fromtimestamp(at, dt.UTC) if at is not None else None
+
+
+# On the node
+
+
+class Refused(Exception):
+    """The message is the engine's."""
+
+
+def adapt_instance(name: str, epoch: int) -> bool:
+    """Bring what the engine lists in line with the rows. False when the order is void or the engine does not answer."""
+    row = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.READY).first()
+    if row is None or not row.url:
+        return False
+    try:
+        changed = _adapt(row)
+    except Refused as error:
+        log.warning("adapters of %s: %s", name, error)
+        return False
+    if changed:
+        publish_fleet(row.pool.name)
+    return True
+
+
+def _adapt(row: Instance) -> bool:
+    homes = {home.name: home for home in AdapterHome.objects.filter(instance=row, epoch=row.epoch)}
+    listed = _listed(row)
+    changed = _found_there(row, homes, listed)
+    for home in homes.values():
+        if home.state == "loading" and home.source:
+            changed |= _load(row, home, listed)
+        elif home.state == "leaving":
+            changed |= _unload(row, home, listed)
+        elif home.state == "loaded" and home.name not in listed:
+            changed |= _move(home, "loading" if home.source else "leaving", "the engine lists it no more")
+    return changed
+
+
+def _found_there(row: Instance, homes: dict[str, AdapterHome], listed: Mapping[str, str]) -> bool:
+    """Adapters that somebody else has loaded."""
+    new = [name for name in listed if name not in homes and len(name) <= 100]
+    for name in new:
+        AdapterHome.objects.get_or_create(
+            instance=row, name=name, defaults={"epoch": row.epoch, "state": AdapterHome.State.LOADED}
+        )
+    return bool(new)
+
+
+def _load(row: Instance, home: AdapterHome, listed: Mapping[str, str]) -> bool:
+    if home.name in listed:
+        return _move(home, "loaded", "")
+    try:
+        if why := allow_lists.refused_on_node(home.source):
+            raise Refused(why)
+        _post(row, "/v1/load_lora_adapter", {"lora_name": home.name, "lora_path": home.source})
+        if home.name not in _listed(row):
+            raise Refused("the engine loaded it and does not list it")
+    except Refused as error:
+        return _failed(row, home, str(error))
+    events.record(row, "adapter", f"holds the adapter {home.name}")
+    return _move(home, "loaded", "")
+
+
+def _failed(row: Instance, home: AdapterHome, why: str) -> bool:
+    failures = home.failures + 1
+    state = "failed" if failures >= FAILURES else "loading"
+    AdapterHome.objects.filter(pk=home.pk, epoch=home.epoch).update(failures=failures, state=state, text=why[:TEXT])
+    if state == "failed":
+        events.record(row, "refused", f"the adapter {home.name} could not be loaded: {why[:TEXT]}")
+    return False
+
+
+def _unload(row: Instance, home: AdapterHome, listed: Mapping[str, str]) -> bool:
+    if home.name in listed and home.source:
+        try:
+            _post(row, "/v1/unload_lora_adapter", {"lora_name": home.name})
+        except Refused as error:
+            return _move(home, "leaving", str(error))
+    return bool(AdapterHome.objects.filter(pk=home.pk, epoch=home.epoch).delete()[0])
+
+
+def _move(home: AdapterHome, state: str, text: str) -> bool:
+    """By a conditional UPDATE: the control worker may have changed its mind meanwhile."""
+    same = AdapterHome.objects.filter(pk=home.pk, epoch=home.epoch, state=home.state)
+    return bool(same.update(state=state, text=text[:TEXT], since=timezone.now()))
+
+
+def _listed(row: Instance) -> dict[str, str]:
+    """The adapters that the engine lists, with their roots: models that name another one as their parent."""
+    try:
+        found = orjson.loads(_call(row, "/v1/models", None, ASK_S))["data"]
+        return {str(one["id"]): str(one.get("root") or "") for one in found if one.get("parent")}
+    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
+        raise Refused(f"GET /v1/models: {error}") from None
+
+
+def _post(row: Instance, path: str, body: Mapping[str, str]) -> None:
+    _call(row, path, body, TIMEOUT_S)
+
+
+def _call(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
+    """The body of the engine's answer. Raises Refused, with the engine's text."""
+    try:
+        return asyncio.run(_asked(row.url + path, body, timeout_s))
+    except (TimeoutError, httpx.TimeoutException):
+        raise Refused(f"no answer to {path} within {timeout_s:g} s") from None
+    except httpx.HTTPError as error:
+        raise Refused(f"{path}: {str(error) or type(error).__name__}") from None
+
+
+async def _asked(url: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
+    """The limit is for a whole answer, which may come a byte at a time."""
+    said = b""
+    async with (
+        httpx.AsyncClient(transport=PinnedTransport(ENGINES), timeout=timeout_s) as client,
+        asyncio.timeout(timeout_s),
+        client.stream("GET" if body is None else "POST", url, json=body) as answer,
+    ):
+        async for part in answer.aiter_bytes():
+            said += part
+            if len(said) > LARGEST:
+                break
+    if answer.status_code == 200:
+        return said
+    raise Refused(f"the engine answers {answer.status_code}: {_message(said)}")
+
+
+def _message(said: bytes) -> str:
+    text = said[:TEXT].decode("utf-8", "replace")
+    try:
+        error = orjson.loads(said)
+        return str(error.get("message") or error["error"]["message"])[:TEXT]
+    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
+        return text

@@ -1,0 +1,105 @@
+"""Which instances hold which LoRA adapters. Pure.
+
+An adapter keeps the homes that it has; further ones are chosen by rendezvous hash among the instances with a free
+slot, so that control workers agree and a new instance takes few. Instances of different roles (prefill, decode) serve
+a request together, so each role has its homes. A load that failed twice is not tried again in that epoch.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import xxhash
+
+FAILURES = 2  # of a load, until another home is chosen
+FULL_S = 30.0  # all homes are full for that long: one more
+CALM_S = 600.0  # none is: one less
+
+HomeState = Literal["loading", "loaded", "failed", "leaving"]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedAdapter:
+    pool: str
+    name: str
+    source: str
+    homes: int  # of each role
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """An instance that is ready and may hold adapters."""
+
+    instance: str
+    pool: str
+    slots: int
+    role: str = "both"
+    homes: Mapping[str, HomeState] = field(default_factory=dict)  # of its present epoch
+
+
+@dataclass(frozen=True, slots=True)
+class HomeChange:
+    instance: str
+    name: str
+    source: str  # empty: it leaves
+
+    @property
+    def loads(self) -> bool:
+        return bool(self.source)
+
+
+def plan_homes(wanted: Iterable[WantedAdapter], hosts: Iterable[Host]) -> list[HomeChange]:
+    """What to load and what to unload; empty when every adapter is where it should be."""
+    there = list(hosts)
+    adapters = {(one.pool, one.name): one for one in wanted}
+    taken = {host.instance: sum(state != "failed" for state in host.homes.values()) for host in there}
+    changes = [
+        HomeChange(host.instance, name, "")
+        for host in there
+        for name, state in sorted(host.homes.items())
+        if state != "leaving" and (host.pool, name) not in adapters
+    ]
+    for (pool, _), adapter in sorted(adapters.items()):
+        of_pool = [host for host in there if host.pool == pool]
+        for role in sorted({host.role for host in of_pool}):
+            changes += _of_role(adapter, [host for host in of_pool if host.role == role], taken)
+    return changes
+
+
+def _of_role(adapter: WantedAdapter, hosts: list[Host], taken: dict[str, int]) -> list[HomeChange]:
+    name = adapter.name
+    ranked = sorted(hosts, key=lambda host: _rank(name, host.instance), reverse=True)
+    held = [host for host in ranked if host.homes.get(name) in ("loading", "loaded")]
+    # A loaded home goes last: one that still loads may fail.
+    held.sort(key=lambda host: host.homes[name] != "loaded")
+    changes = [HomeChange(host.instance, name, "") for host in held[adapter.homes :]]
+    free = [host for host in ranked if name not in host.homes and taken[host.instance] < host.slots]
+    for host in free[: max(0, adapter.homes - len(held))]:
+        taken[host.instance] += 1
+        changes.append(HomeChange(host.instance, name, adapter.source))
+    return changes
+
+
+def _rank(name: str, instance: str) -> int:
+    return xxhash.xxh64_intdigest(f"{name}\0{instance}".encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Homes beyond the replicas of an adapter; times are Unix s."""
+
+    extra: int = 0
+    full_since: float | None = None
+    calm_since: float | None = None
+
+
+def next_demand(demand: Demand, full: Iterable[bool], now: float) -> Demand:
+    """`full`: of each home, whether requests wait there."""
+    homes = list(full)
+    if homes and all(homes):
+        since = demand.full_since if demand.full_since is not None else now
+        return Demand(demand.extra + 1) if now - since >= FULL_S else Demand(demand.extra, full_since=since)
+    if not demand.extra or any(homes):
+        return Demand(demand.extra)
+    since = demand.calm_since if demand.calm_since is not None else now
+    return Demand(demand.extra - 1) if now - since >= CALM_S else Demand(demand.extra, calm_since=since)
