@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from django.db.models import QuerySet
+from django.db.models import Case, QuerySet, When
 from django.utils import timezone
 
 from fleet.engine.law import law_from
@@ -27,10 +27,10 @@ def calibration_of(pool: Pool) -> Calibration | None:
     """The newest calibration of the pool's kind, model and settings, else the newest with any settings."""
     found = Calibration.objects.filter(pool=pool.name, kind=pool.kind, model=pool.model, status=DONE)
     try:
-        of_settings = found.filter(config_hash=config_hash(pool_spec(pool)))
+        of_settings = When(config_hash=config_hash(pool_spec(pool)), then=0)
     except LookupError:  # options that are no longer known
         return found.first()
-    return of_settings.first() or found.first()
+    return found.order_by(Case(of_settings, default=1), *Calibration._meta.ordering).first()
 
 
 def context_cost(pool: Pool) -> float:
@@ -143,6 +143,7 @@ def _group_of(instance: Instance) -> tuple[int, ...]:
 
 def gpus_of_nodes(names: Iterable[str]) -> dict[str, str]:
     """The GPU of each node; one with several kinds, or whose GPUs are not known, is left out."""
-    nodes = Node.objects.filter(name__in=names)
+    placed = set(names) - {""}
+    nodes = Node.objects.filter(name__in=placed) if placed else ()
     found = {node.name: {gpu.name for gpu in node.resources.gpus or ()} for node in nodes}
     return {name: kinds.pop() for name, kinds in found.items() if len(kinds) == 1}

@@ -87,7 +87,7 @@ async def _ask(spec: ExternalSpec, listed: tuple[ListedEngine, ...]) -> list[Fou
 
     async def ask(index: int) -> None:
         async with slots:
-            found[index] = _told(found[index], await identify(prober, listed[index].url, spec), spec)
+            found[index] = _answered(found[index], await identify(prober, listed[index].url, spec), spec)
 
     tasks = [asyncio.create_task(ask(index)) for index in range(min(MOST, len(listed)))]
     if tasks:
@@ -106,15 +106,15 @@ def _unasked(spec: ExternalSpec, engine: ListedEngine, ordinal: int) -> FoundEng
     return FoundEngine(engine.url, engine.name, role, engine.node, engine.held, asked=False)
 
 
-def _told(before: FoundEngine, told: Identified | None, spec: ExternalSpec) -> FoundEngine:
-    if told is None:
+def _answered(before: FoundEngine, identified: Identified | None, spec: ExternalSpec) -> FoundEngine:
+    if identified is None:
         return replace(before, asked=True)
     explicit = bool(spec.kv_events or (spec.kv_endpoint and spec.kv_events is None))
     return replace(
         before,
         asked=True,
-        server=told.server.title,
-        version=told.version,
-        models=told.models,
-        kv_events=explicit or bool(told.events),
+        server=identified.server.title,
+        version=identified.version,
+        models=identified.models,
+        kv_events=explicit or bool(identified.events),
     )

@@ -38,13 +38,13 @@ def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> Answ
         elif len(engines) >= MAX_REPLICAS and engine.key not in engines:
             refused.append(f"{engine.url[:200]}: a pool has at most {MAX_REPLICAS} instances")
         else:
-            engines[engine.key] = _told(engine, _role(spec, engine.labels))
+            engines[engine.key] = _kept(engine, _role(spec, engine.labels))
     return Answer(tuple(engines.values()), tuple(refused[:20]))
 
 
-def _told(engine: ListedEngine, role: InstanceRole | None) -> ListedEngine:
-    kept = sorted(engine.labels.items())[:MOST_LABELS]
-    labels = {name[:LONGEST_LABEL]: value[:LONGEST_LABEL] for name, value in kept}
+def _kept(engine: ListedEngine, role: InstanceRole | None) -> ListedEngine:
+    first = sorted(engine.labels.items())[:MOST_LABELS]
+    labels = {name[:LONGEST_LABEL]: value[:LONGEST_LABEL] for name, value in first}
     return structs.replace(engine, url=engine.url.rstrip("/"), labels=labels, role=role)
 
 

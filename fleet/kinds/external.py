@@ -110,9 +110,9 @@ def url(spec: ExternalSpec, launch: Launch) -> str:
 
 
 def wire(spec: ExternalSpec, launch: Launch) -> Wire:
-    told = launch.listed.role if launch.listed is not None else None
+    listed_role = launch.listed.role if launch.listed is not None else None
     return Wire(
-        role=told or role_of(spec.role, spec.prefill_instances, launch.ordinal),
+        role=listed_role or role_of(spec.role, spec.prefill_instances, launch.ordinal),
         connector=spec.connector if spec.connector != NONE else "",
         kv=KvFacts(bootstrap=_bootstrap(spec, launch)),
         events=_events(spec, launch),

@@ -248,7 +248,14 @@ VLLM = Kind(
     port_spans=lambda spec: (
         data_parallel.spans(spec, ("events", "replay", "side")) | {"rpc": spec.data_parallel_size > 1}
     ),
-    later_options=data_parallel.OPTIONS,
+    later_options=(
+        *data_parallel.OPTIONS,
+        "enable_lora",
+        "max_loras",
+        "max_cpu_loras",
+        "max_lora_rank",
+        "api_server_count",
+    ),
     pair=lambda spec, ordinal: data_parallel.leader(spec, ordinal),
     pair_port="rpc",
     group=lambda spec, ordinal: data_parallel.group(spec, ordinal),

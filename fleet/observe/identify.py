@@ -68,14 +68,14 @@ async def _events(prober: Prober, url: str, spec: ExternalSpec, about: Any) -> s
     listed = list(sources.values()) if isinstance(sources, dict) else sources
     if isinstance(listed, list) and any(isinstance(one, Mapping) and "endpoint" in one for one in listed):
         return url
-    told = about.get("kv_events") if isinstance(about, Mapping) else None
-    return _sglang_events(told, url) if isinstance(told, Mapping) else ""
+    events = about.get("kv_events") if isinstance(about, Mapping) else None
+    return _sglang_events(events, url) if isinstance(events, Mapping) else ""
 
 
-def _sglang_events(told: Mapping[str, Any], url: str) -> str:
+def _sglang_events(events: Mapping[str, Any], url: str) -> str:
     """Of its /server_info (SGLang 0.5.23): a port for each rank, from a base on."""
-    port, replay, topic = told.get("endpoint_port_base"), told.get("replay_endpoint_port_base"), told.get("topic")
-    if told.get("publisher") != "zmq" or not _is_port(port) or told.get("dp_size", 1) != 1:
+    port, replay, topic = events.get("endpoint_port_base"), events.get("replay_endpoint_port_base"), events.get("topic")
+    if events.get("publisher") != "zmq" or not _is_port(port) or events.get("dp_size", 1) != 1:
         return ""
     host = url.removeprefix("http://").rpartition(":")[0]
     back = f"tcp://{host}:{replay}" if _is_port(replay) else None

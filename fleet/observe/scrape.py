@@ -346,8 +346,8 @@ def apply_move(row: Instance, step: Move, at: float, answer: ScrapedAnswer | Non
 
 
 def _wire(row: Instance, found: Identified) -> dict[str, object]:
-    told = {"server": found.server.name, "version": found.version, "events": found.events}
-    return {**row.wire, **{name: value for name, value in told.items() if value}}
+    identified = {"server": found.server.name, "version": found.version, "events": found.events}
+    return {**row.wire, **{name: value for name, value in identified.items() if value}}
 
 
 def _fields(row: Instance, step: Move, now: dt.datetime, answer: ScrapedAnswer | None) -> Changes:

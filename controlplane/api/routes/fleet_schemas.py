@@ -107,7 +107,7 @@ class PoolOut(Schema):
     differences: list[str]
 
 
-class LookIn(Schema):
+class LookIn(Body):
     engine: dict[str, Any] = Field(
         description="Options of the kind external: urls, kubernetes, dns or file, and the others",
         examples=[{"dns": "engines.llm.svc:8000"}],

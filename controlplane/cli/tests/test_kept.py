@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 WHY = "asked for by the pipeline"
 BY_TOKEN = "ci (otto)"
 BY_PROCESS = f"{getpass.getuser()} (manage.py)"
-READS = {"experiment wait", "policy export", "policy diff", "explain", "deliver wait", "deliver status"}
+READS = {"experiment wait", "policy export", "policy diff", "explain", "deliver wait", "deliver status", "models get"}
 CANARY_OF_HALF = {**CANARY, "share": 0.5}
 MANAGE_READS = {"doctor", "explain", "openapi_export", "fleet_export", "fleet_render", "fleet_status"}
 # They run or end processes; what should run stays as it is.
@@ -96,6 +96,17 @@ def test_a_published_document_is_kept_with_its_reason(run, default_file):
     assert (who, why, value["classes"]["heavy_new_tokens"]) == (BY_TOKEN, WHY, 12_000)
 
 
+@keeps("models apply", "models rollback")
+def test_each_version_of_the_document_models_is_kept_with_its_reason(run, demo, tmp_path):
+    for number in (1, 2):
+        (tmp_path / "models.json").write_text(json.dumps({"schema": 1, "models": {f"chat-{number}": {"pool": "demo"}}}))
+        assert run("models", "apply", tmp_path / "models.json", "--reason", WHY)[0] == 0
+        assert last("models.publish")[:2] == (BY_TOKEN, WHY)
+    assert run("models", "rollback", "1", "--reason", WHY)[0] == 0
+    who, why, value = last("models.rollback")
+    assert (who, why, list(value["models"])) == (BY_TOKEN, WHY, ["chat-1"])
+
+
 @keeps("deliver", "deliver pause", "deliver resume", "deliver advance", "deliver abort")
 def test_each_thing_done_with_a_delivery_is_kept_with_its_reason(run, default_file, demo, tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps({"steps": [{**CANARY, "then": "ask"}, CANARY_OF_HALF]}))
@@ -156,6 +167,12 @@ def test_manage_calibrate_keeps_its_reason(demo, monkeypatch):
     monkeypatch.setattr(calibrate.actions.calibrations, "ask_for", lambda name, *more, **options: name)
     asked = calibrate.Command()._ask("demo-0", WHY, 30.0, anyway=False, source="sweep")
     assert (asked, last("instance.calibrate")) == ("demo-0", (BY_PROCESS, WHY, {"seconds": 30.0, "source": "sweep"}))
+
+
+@keeps("sign_in_link", of=manage_kept_of)
+def test_manage_sign_in_link_is_kept(otto):
+    call_command("sign_in_link", "otto")
+    assert last("user.sign_in_link")[:2] == (BY_PROCESS, "")
 
 
 @keeps("deliver", of=manage_kept_of)

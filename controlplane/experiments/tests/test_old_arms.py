@@ -8,6 +8,7 @@ import pytest
 from controlplane.experiments.models import Arm, Experiment
 from controlplane.experiments.tests.conftest import body
 from router.policy.schema import document
+from router.policy.schema.parameters import PARAMETERS
 
 pytestmark = pytest.mark.django_db
 ARMS = json.loads((Path(__file__).parent / "golden/arms_of_schema_1.json").read_text())
@@ -34,7 +35,7 @@ def test_an_old_arm_is_upgraded_and_an_upgraded_one_left_alone():
 
 def test_the_page_shows_what_the_old_arms_ran(old, otto_client):
     page = otto_client.get(f"/experiments/{old.pk}/").content.decode()
-    assert "default document of cache_aware; strategy.hit_weight = 2" in page
+    assert f"default document of cache_aware; {PARAMETERS['strategy.hit_weight'].title} = 2" in page
     assert "route.hit_weight" not in page
 
 
