@@ -30,7 +30,7 @@ def calibration_of(pool: Pool) -> Calibration | None:
         of_settings = When(config_hash=config_hash(pool_spec(pool)), then=0)
     except LookupError:  # options that are no longer known
         return found.first()
-    return found.order_by(Case(of_settings, default=1), *Calibration._meta.ordering).first()
+    return found.order_by(Case(of_settings, default=1), "-asked_at", "-pk").first()
 
 
 def context_cost(pool: Pool) -> float:
