@@ -186,7 +186,7 @@ def open_models_draft(request: HttpRequest, response: HttpResponse) -> Any:
     return Status(200 if existed else 201, draft)
 
 
-@router.get("/draft", response=ModelsDraftOut, auth=needs("policy:read"))
+@router.get("/draft", response={200: ModelsDraftOut, **errors(404)}, auth=needs("policy:read"))
 def get_models_draft(request: HttpRequest, response: HttpResponse) -> Any:
     """The open draft"""
     draft = found(selectors.open_draft(), "Models has no open draft; POST to this address opens one")
@@ -220,7 +220,12 @@ def publish_models_draft(request: HttpRequest, response: HttpResponse, payload: 
     return made
 
 
-@router.post("/rollback", response=ModelsPublicationOut, openapi_extra=IF_MATCH, auth=needs("policy:publish"))
+@router.post(
+    "/rollback",
+    response={200: ModelsPublicationOut, **errors(404)},
+    openapi_extra=IF_MATCH,
+    auth=needs("policy:publish"),
+)
 def roll_back_models(request: HttpRequest, response: HttpResponse, payload: RollbackModelsIn) -> Any:
     """Publish the document of an earlier version as a new one"""
     made = services.rollback(payload.to, actor_of(request), payload.reason, if_match=etags.if_match(request))

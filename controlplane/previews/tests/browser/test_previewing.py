@@ -187,7 +187,7 @@ def pages_of(shell: Any, policy: str) -> tuple[str, ...]:
 def opened_everything(page: Page) -> None:
     for fold in page.locator("#preview details").all():
         if fold.get_attribute("open") is None:
-            fold.locator("summary").click()
+            fold.locator("> summary").click()
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
