@@ -114,7 +114,7 @@ class FakeFleet:
             "endpoint": "/v1/chat/completions", "policy": "default", "version": self.version, "strategy": "adaptive_v1",
             "class": "warm", "flow": "colocated", "instance": "demo-1", "rule": "session",
             "reasons": ["the session is bound to demo-1"], "session": "9f3a11c2",
-            "key": None, "delivery": None, "arm": None,
+            "key": None, "delivery": None, "arm": None, "alias": None, "adapter": None, "target_reason": None,
             "prompt_tokens": 12_345, "predicted_cached": 8_192, "new_tokens": 4_153, "cached_tokens": 8_192,
             "predicted_tiers": None, "cached_tiers": None,
             "actual_prompt_tokens": 12_345, "output_tokens": 180, "retries": 0,

@@ -380,7 +380,6 @@ def test_the_api_gives_all_that_a_router_wrote(ci: ApiCaller, live_redis: redis.
         "inputs": one["inputs"],
         "candidates": one["candidates"],
         "time": one["time"],
-        **dict.fromkeys(("alias", "adapter", "target_reason")),  # the request named the model of its pool
     }
     assert one["time"]["sentence"] == "It took 2.95 s; 2.54 s (86 %) went into decoding."
     assert (one["inputs"]["bound_to"], one["candidates"][1]["running"]) == ("demo-1", 3)
