@@ -15,15 +15,23 @@ from fleet.models import State
 from fleet.spec import document
 from fleet.spec.fleet_spec import parse_fleet
 from fleet.spec.sections import Autoscale, Placement, Update
+from router.contract import models
 from router.contract.fields import Field
 
 PAGE = (Path(settings.BASE_DIR) / "docs" / "fleet.md").read_text()
-EXAMPLES = sorted((Path(settings.BASE_DIR) / "examples").glob("*.yaml"))
+MODELS = Path(settings.BASE_DIR) / "examples" / "models.yaml"
+EXAMPLES = sorted(set(MODELS.parent.glob("*.yaml")) - {MODELS})
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_each_example_is_a_valid_document(path: Path) -> None:
     assert parse_fleet(document.load(path.read_text())).pools
+
+
+def test_the_example_of_models_names_the_pools_of_its_fleet() -> None:
+    targets = models.placed(models.parse(document.load(MODELS.read_text())))
+    fleet = parse_fleet(document.load((MODELS.parent / "fleet-two-models.yaml").read_text()))
+    assert {target.pool for _, _, target in targets} == {pool.name for pool in fleet.pools}
 
 
 def test_the_documents_on_the_page_are_valid() -> None:
