@@ -1,5 +1,6 @@
 """Permissions: roles of users, scopes of tokens, and predicates over both."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -73,12 +74,13 @@ def role_of(user: Any) -> str:
         return user.role
     cached: str | None = getattr(user, "_weir_role", None)
     if cached is None:
-        cached = "admin" if user.is_superuser else _highest(set(user.groups.values_list("name", flat=True)))
+        cached = "admin" if user.is_superuser else highest(set(user.groups.values_list("name", flat=True)))
         user._weir_role = cached
     return cached
 
 
-def _highest(names: set[str]) -> str:
+def highest(names: Set[str]) -> Role | Literal[""]:
+    """The highest role among the names; empty without one."""
     return next((role for role in reversed(ROLES) if role in names), "")
 
 

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from controlplane.permissions import ROLES, Role
+from controlplane.permissions import Role, highest
 from controlplane.process.oidc_settings import OidcConfig
-
-NONE: Literal[""] = ""
 
 
 def granted(claims: Mapping[str, Any], config: OidcConfig) -> Role | Literal[""] | None:
@@ -19,8 +17,7 @@ def granted(claims: Mapping[str, Any], config: OidcConfig) -> Role | Literal[""]
     values = _values(claims, config.role_claim)
     if values is None:
         return None
-    matched = {role for role, pattern in config.roles for value in values if fnmatchcase(value, pattern)}
-    return next((role for role in reversed(ROLES) if role in matched), NONE)
+    return highest({role for role, pattern in config.roles for value in values if fnmatchcase(value, pattern)})
 
 
 def _values(claims: Mapping[str, Any], path: tuple[str, ...]) -> list[str] | None:
