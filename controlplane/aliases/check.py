@@ -1,12 +1,14 @@
 """What the document Models may name: pools that are there, adapters that their engines can load."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from controlplane.aliases import selectors
 from controlplane.policies.errors import PolicyInvalid
 from fleet.kinds import KINDS
 from fleet.kinds.option import build
 from fleet.models import Pool
 from fleet.spec import allow_lists
+from fleet.spec.fleet_spec import SERVE
 from router.contract import models
 from router.contract.models import Adapter, InvalidModels, Models, Target
 from router.contract.problem import Problem
@@ -31,6 +33,23 @@ def check(document: object, live: Models) -> Models:
     return found
 
 
+def served_by(gone: Mapping[str, str]) -> list[Problem]:
+    """Why these pools, by name with the place in the fleet document, cannot stop serving: live names send there."""
+    live = selectors.live()
+    names: dict[str, dict[str, None]] = {}
+    for _, name, target in models.placed(live.models):
+        if target.pool in gone:
+            names.setdefault(target.pool, {})[name] = None
+    return [
+        Problem(
+            gone[pool],
+            pool,
+            f"the pool {pool} serves {', '.join(names[pool])} ({live.label}): publish Models without it first",
+        )
+        for pool in sorted(names)
+    ]
+
+
 def problems(document: object, live: Models) -> tuple[Problem, ...]:
     try:
         check(document, live)
@@ -45,6 +64,8 @@ def _of_target(path: str, target: Target, pools: dict[str, Pool]) -> Iterator[Pr
     if pool is None or pool.name not in serving:
         what = "there is no such pool" if pool is None else "its instances serve no requests"
         yield Problem(f"{path}.pool", target.pool, what, ", ".join(serving) or "none: declare a pool first")
+    elif pool.mode != SERVE:
+        yield Problem(f"{path}.pool", target.pool, "it is observed only: no requests are sent to it", "a served pool")
     elif target.adapter is not None and target.adapter.source:
         yield from _of_adapter(f"{path}.adapter", target.adapter, pool)
 

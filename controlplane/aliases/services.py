@@ -20,6 +20,7 @@ from controlplane.policies.errors import Conflict, NothingToPublish
 from controlplane.policies.publication import AckWaiter, Reach, subscribed
 from fleet.events import announce
 from fleet.redis import live_routers, ordered_write
+from fleet.services import hold_fleet
 from router.contract import models
 from router.contract.json_value import JsonObject
 
@@ -113,7 +114,6 @@ def rollback(to: int, actor: Actor, reason: str, *, if_match: str | None = None)
         raise _overtaken(live, target.document, kind="stale")
     if target.document == live.document:
         raise NothingToPublish(f"v{to} holds the same document as {live.label}, which is live")
-    check.check(target.document, live.models)
     with subscribed() as waiter:
         return _tell_routers(_store(live, target.document, actor, reason, rollback_of=to), waiter)
 
@@ -141,7 +141,6 @@ def _publish(actor: Actor, reason: str, *, if_match: str | None, emergency: str)
         raise _overtaken(live, draft.document)
     if draft.document == live.document:
         raise NothingToPublish(f"the draft equals {live.label}, which is live: nothing to publish")
-    check.check(draft.document, live.models)
     return _store(live, draft.document, actor, reason, draft=draft, emergency=emergency)
 
 
@@ -155,9 +154,12 @@ def _store(
     rollback_of: int | None = None,
     emergency: str = "",
 ) -> ModelsVersion:
-    """Ask the rules, claim the draft, add the version, write the audit entry: in one transaction."""
+    """Check the pools, ask the rules, claim the draft, add the version, write the audit entry: in one transaction, in
+    which no pool can be removed."""
     try:
         with transaction.atomic():
+            hold_fleet()
+            check.check(document, live.models)
             if rollback_of is None:
                 ask_the_rules(live.models, models.parse(document), actor, f"Models v{live.number + 1}", emergency)
             if draft is not None and not ModelsDraft.objects.filter(pk=draft.pk, revision=draft.revision).delete()[0]:

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.utils import timezone
 from msgspec import to_builtins
 
+from controlplane.aliases import check as models_check
 from controlplane.audit.services import SYSTEM, Actor, record
 from controlplane.deliveries.going_live import joining
 from controlplane.deliveries.going_live.joining import Join, ServedPool
@@ -66,6 +67,7 @@ def apply(
         found = _joins(pools, spec.pools)
         emergency = joining.check_joins(found, actor, emergency)
         applied = services.apply_fleet(read, actor.name, dry_run, prune, expected, reason)
+        _check_models(spec, applied)
         if not dry_run and applied.drift:
             removed = {change.pool for change in applied.changes if change.kind == "remove"}
             joining.remember(_left_behind(pools, spec.pools, removed), timezone.now())
@@ -108,6 +110,17 @@ def _check_policies(spec: FleetSpec) -> None:
         if (why := served.why_not_by(pool.policy, pool))
     ]
     if problems:
+        raise InvalidFleet(problems)
+
+
+def _check_models(spec: FleetSpec, applied: Applied) -> None:
+    """A pool that the document Models names goes on serving."""
+    changed = {change.pool: change for change in applied.changes}
+    gone = {name: "spec.pools" for name, change in changed.items() if change.kind == "remove"}
+    for at, pool in enumerate(spec.pools):
+        if pool.mode != SERVE and pool.name in changed and any(one.path == "mode" for one in changed[pool.name].fields):
+            gone[pool.name] = f"spec.pools[{at}].mode"
+    if problems := models_check.served_by(gone):
         raise InvalidFleet(problems)
 
 

@@ -96,9 +96,17 @@ def created_pool(pool: PoolSpec) -> CreatedPool:
 def _apply(request: HttpRequest) -> HttpResponse:
     typed, digest = _typed(request), request.POST.get("digest", "")
     try:
-        if not typed.reason:
-            plan = _planned(request, typed)
-            return _page(request, typed, status=422, plan=plan, digest=digest, unreasoned=True)
+        return _applied(request, typed, digest) if typed.reason else _unreasoned(request, typed, digest)
+    except REFUSED as error:
+        return refused_page(request, typed, error)
+
+
+def _unreasoned(request: HttpRequest, typed: TypedDocument, digest: str) -> HttpResponse:
+    return _page(request, typed, status=422, plan=_planned(request, typed), digest=digest, unreasoned=True)
+
+
+def _applied(request: HttpRequest, typed: TypedDocument, digest: str) -> HttpResponse:
+    try:
         applied = actions.apply(
             typed.document,
             actor_of(request),
@@ -107,8 +115,6 @@ def _apply(request: HttpRequest) -> HttpResponse:
             expected=digest,
             emergency=typed.emergency,
         )
-    except REFUSED as error:
-        return refused_page(request, typed, error)
     except services.FleetChanged:
         plan = _planned(request, typed)
         return _page(request, typed, status=412, moved=True, plan=plan, digest=services.digest())

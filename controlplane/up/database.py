@@ -57,7 +57,7 @@ def _apply_fleet(options: Options) -> None:
         try:
             actions.apply((settings.BASE_DIR / chosen).read_text(), on_host("up"), reason=f"up --fleet {chosen}")
             say("fleet", f"applied {chosen}")
-        except RulesForbid as error:  # routers and engines go on with the fleet as it is
+        except (RulesForbid, fleet_spec.InvalidFleet) as error:  # routers and engines go on with the fleet as it is
             say("fleet", f"{chosen} is not applied: {error}")
 
 
