@@ -16,6 +16,13 @@ HORIZON = timedelta(days=366)  # farther occurrences are not looked for
 LONGEST = timedelta(days=92)  # of one occurrence
 FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 PARTS = ("FREQ", "INTERVAL", "UNTIL", "BYDAY", "BYMONTHDAY", "BYMONTH", "BYYEARDAY", "BYWEEKNO", "BYSETPOS", "WKST")
+NOT_WITH = {
+    "BYMONTHDAY": ("WEEKLY",),
+    "BYYEARDAY": ("DAILY", "WEEKLY", "MONTHLY"),
+    "BYWEEKNO": ("DAILY", "WEEKLY", "MONTHLY"),
+    "BYSETPOS": ("DAILY",),  # one day is the whole set
+}
+LEAP_YEAR = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # days of its months
 OCCURRENCES_MAX = 400  # within HORIZON and LONGEST; DAILY has 366 and some
 INTERVAL_MAX = 1_000
 EARLIEST = 2020  # year of the first occurrence: dateutil counts from there
@@ -154,12 +161,31 @@ def rrule_fault(text: str, start: str) -> str:
             return f"{name} is not allowed"
     if parts.get("FREQ") not in FREQUENCIES:
         return "FREQ must be " + ", ".join(FREQUENCIES[:-1]) + " or YEARLY"
-    return _interval_fault(parts) or _dateutil_fault(text, start)
+    return _interval_fault(parts) or _never(parts) or _dateutil_fault(text, start)
 
 
 def _interval_fault(parts: Mapping[str, str]) -> str:
     text = parts.get("INTERVAL", "1")
     return "" if text.isdecimal() and 1 <= int(text) <= INTERVAL_MAX else f"INTERVAL must be 1 to {INTERVAL_MAX}"
+
+
+def _never(parts: Mapping[str, str]) -> str:
+    """What RFC 5545 (3.3.10) does not allow, and days that no year has: dateutil looks for them until the year 9999."""
+    for name, frequencies in NOT_WITH.items():
+        if name in parts and parts["FREQ"] in frequencies:
+            return f"{name} is not allowed with FREQ={parts['FREQ']}"
+    months, days = (_numbers(parts.get(name, "")) for name in ("BYMONTH", "BYMONTHDAY"))
+    if not all(1 <= month <= 12 for month in months):
+        return "BYMONTH must be 1 to 12"
+    if not all(1 <= abs(day) <= 31 for day in days):
+        return "BYMONTHDAY must be 1 to 31, or -31 to -1 from the month's end"
+    longest = max((LEAP_YEAR[month - 1] for month in months), default=31)
+    return "" if not days or any(abs(day) <= longest for day in days) else "none of its months has such a day"
+
+
+def _numbers(text: str) -> list[int]:
+    """Of a list that can be read; whatever else it may be is dateutil's to refuse."""
+    return [int(each) for each in re.findall(r"[+-]?\d+", text)]
 
 
 def _dateutil_fault(text: str, start: str) -> str:

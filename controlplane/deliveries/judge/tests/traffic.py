@@ -4,6 +4,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from controlplane.deliveries.judge.sums import Evidence
@@ -26,6 +27,22 @@ def cells(
     mix: tuple[float, float, float] = (0.5, 0.35, 0.15),
 ) -> Cells:
     """`factors`: of the candidate's TTFT by class; `errors`: shares of sessions, candidate and control."""
+    given = tuple(sorted((factors or {}).items()))
+    return {arm: {**of_arm} for arm, of_arm in _cells(requests, share, seed, given, tpot, errors, turns, mix).items()}
+
+
+@cache
+def _cells(
+    requests: int,
+    share: float,
+    seed: int,
+    factors: tuple[tuple[str, float], ...],
+    tpot: float,
+    errors: tuple[float, float],
+    turns: int,
+    mix: tuple[float, float, float],
+) -> Cells:
+    factor_of = dict(factors)
     draw = random.Random(seed)
     sums: dict[tuple[Arm, str, int], list[float]] = defaultdict(lambda: [0.0] * 18)
     for _ in range(requests // turns):
@@ -38,7 +55,7 @@ def cells(
                 name,
                 effect,
                 draw,
-                _factor(arm, name, factors),
+                factor_of.get(name, 1.0) if arm == "candidate" else 1.0,
                 tpot if arm == "candidate" else 1,
             )
             sums[arm, name, cell][16] += turn == 0
@@ -48,10 +65,6 @@ def cells(
     for (arm, name, cell), row in sorted(sums.items()):
         found[arm].setdefault(name, {})[cell] = _tally(row)
     return found
-
-
-def _factor(arm: Arm, name: str, factors: Mapping[str, float] | None) -> float:
-    return (factors or {}).get(name, 1.0) if arm == "candidate" else 1.0
 
 
 def _add(row: list[float], name: str, effect: float, draw: random.Random, factor: float, tpot: float) -> None:
