@@ -1,14 +1,13 @@
 """Keep-alive connections to one engine; the most recently used one is taken first."""
 
 import asyncio
-import ssl
 from functools import cached_property
 from math import inf
 from urllib.parse import urlsplit
 
 from router.contract.net.addresses import ENGINES
 from router.contract.net.exhaustion import is_exhausted
-from router.contract.net.outgoing import connect
+from router.contract.net.outgoing import connect, tls
 from router.timers import Deadlines
 from router.upstream.connection import Connection
 from router.upstream.errors import ConnectFailed, ConnectionBroken, RouterExhausted
@@ -24,7 +23,7 @@ class ConnectionPool:
         self.host = parts.hostname or ""
         self.port = parts.port or (443 if parts.scheme == "https" else 80)
         self.authority = parts.netloc.rpartition("@")[2].encode()
-        self._ssl = ssl.create_default_context() if parts.scheme == "https" else None
+        self._ssl = tls() if parts.scheme == "https" else None
         self._idle: list[Connection] = []
         self.connections: set[Connection] = set()
         self._closed = False

@@ -8,13 +8,22 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from ipaddress import ip_address
 from typing import TypeVar
 
 from router.contract.net.addresses import Reach, literal, refusal
 
 Made = TypeVar("Made", bound=asyncio.BaseProtocol)
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """Of every outgoing connection: servers are checked against the system's authorities, or SSL_CERT_FILE's.
+
+    Kept, since reading them all takes 30 ms: authorities added later need a restart.
+    """
+    return ssl.create_default_context()
 
 
 class BeyondReach(PermissionError):

@@ -3,14 +3,14 @@
 import httpx
 
 from router.contract.net.addresses import Reach
-from router.contract.net.outgoing import resolve
+from router.contract.net.outgoing import resolve, tls
 
 
 class PinnedTransport(httpx.AsyncHTTPTransport):
     """Connects to the checked address; `Host` and the certificate stay the name's. Follows no proxy."""
 
     def __init__(self, reach: Reach, limits: httpx.Limits | None = None) -> None:
-        super().__init__(trust_env=False, limits=limits or httpx.Limits())
+        super().__init__(verify=tls(), trust_env=False, limits=limits or httpx.Limits())
         self._reach = reach
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

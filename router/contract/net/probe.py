@@ -10,13 +10,12 @@ ProbeError
 """
 
 import asyncio
-import ssl
 from urllib.parse import SplitResult, urlsplit
 
 from router.contract.net.addresses import ENGINES
 from router.contract.net.exhaustion import is_exhausted
 from router.contract.net.http_client import MAX_HEAD, HttpClientProtocol
-from router.contract.net.outgoing import connect
+from router.contract.net.outgoing import connect, tls
 
 
 class ProbeError(Exception):
@@ -114,7 +113,7 @@ class Prober:
         return await connection.get(parts.path, parts.netloc, largest)
 
     async def _connect(self, parts: SplitResult) -> _ProbeConnection:
-        secure = ssl.create_default_context() if parts.scheme == "https" else None
+        secure = tls() if parts.scheme == "https" else None
         port = parts.port or (443 if secure else 80)
         loop = asyncio.get_running_loop()
         _, connection = await connect(lambda: _ProbeConnection(loop), parts.hostname or "", port, ENGINES, secure)
