@@ -10,6 +10,9 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 ENGINES := .engines
 ENGINES_STAMP := $(ENGINES)/.installed
 
+# The tests start hundreds of processes: without this each would compile all of Weir again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test test-slow test-attacks test-deploy test-browser test-engines engines lint lock bench findings screenshots sbom audit release clean
 
 run: $(STAMP)

@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 import shutil
+import ssl
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,16 +31,32 @@ os.environ.pop("WEIR_CELERY_BROKER_URL", None)
 _POSTGRES = "WEIR_TEST_DATABASE_URL" in os.environ
 _SYSTEM_REDIS = bool(os.environ.pop("WEIR_SYSTEM_REDIS", ""))
 
+# Each httpx client makes a context of its own and reads all of the system's certificates into it, for 30 ms.
+vars(ssl)["create_default_context"] = cache(ssl.create_default_context)
+
 # How long an example takes is the machine's affair. The same examples each time: a change is judged by what it changed.
 # New ones are looked for with WEIR_TEST_EXPLORE=1.
 settings.register_profile("weir", deadline=None, max_examples=50, derandomize=not os.environ.get("WEIR_TEST_EXPLORE"))
 settings.load_profile("weir")
 
 
+MARKS = ("attacks", "browser", "deploy", "engines", "slow")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--second-chance", action="store_true", help="name at the end each test of this run, which failed before"
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m slow` and the like, files without such a test are not imported: importing all of them takes longer than
+    some of the targets."""
+    asked = [mark for mark in MARKS if re.search(rf"(?<!not ){mark}", config.option.markexpr)]
+    if not asked or not collection_path.name.startswith("test_"):
+        return None
+    text = collection_path.read_text()
+    return not any(f"mark.{mark}" in text for mark in asked) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -542,7 +542,8 @@ def calls(name):
 
 
 def _callers(path, name):
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    for node in ast.walk(ast.parse(text if f"{name}(" in text else "")):
         if isinstance(node, ast.FunctionDef):
             for inner in ast.walk(node):
                 called = inner.func if isinstance(inner, ast.Call) else None

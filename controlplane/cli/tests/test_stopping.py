@@ -40,7 +40,7 @@ class Plane(BaseHTTPRequestHandler):
 def plane():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Plane)
     server.posted = []
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield server
     server.shutdown()

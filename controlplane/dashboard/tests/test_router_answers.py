@@ -28,7 +28,7 @@ def degraded() -> Iterator[int]:
         def log_message(self, *args: object) -> None: ...
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server.server_port
         server.shutdown()
 

@@ -6,6 +6,7 @@ import json
 import secrets
 import threading
 import time
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -18,11 +19,17 @@ CLIENT, SECRET = "weir", "s3cret&more"
 BASIC = "Basic " + base64.b64encode(b"weir:s3cret%26more").decode()
 
 
+@cache
+def rsa_key(kid, number=1):
+    """The same for all tests of a process: a new one takes 0.1 s."""
+    return RSAKey.generate_key(2048, {"kid": kid, "use": "sig"})
+
+
 class FakeProvider:
     """`claims` are the person's; `lie` replaces claims of the token, `header` its header, `key` its signing key."""
 
     def __init__(self):
-        self.key = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
+        self.key = rsa_key("one")
         self.published = [self.key]
         self.claims = {"sub": "u-1", "preferred_username": "grace", "groups": ["ml-research"]}
         self.userinfo = {"sub": "u-1"}
@@ -30,7 +37,7 @@ class FakeProvider:
         self.codes = {}  # code: (challenge, nonce, redirect_uri); each serves once
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.issuer = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self):
         self.server.shutdown()

@@ -8,12 +8,12 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
-from joserfc.jwk import RSAKey
 
 from controlplane.accounts import services
 from controlplane.accounts.models import ApiToken, OidcIdentity
 from controlplane.accounts.oidc import provider as provider_module
 from controlplane.accounts.oidc import views
+from controlplane.accounts.tests.oidc.provider import rsa_key
 from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import SYSTEM
 from controlplane.permissions import role_of
@@ -157,14 +157,14 @@ def test_a_token_that_is_not_for_this_sign_in_is_refused_with_its_reason(provide
 
 
 def test_a_token_signed_with_another_key_of_the_same_name_is_refused(provider, browser):
-    provider.key = RSAKey.generate_key(2048, {"kid": "one"})
+    provider.key = rsa_key("one", 2)
     assert b">signature<" in browser.sign_in(provider).content
 
 
 def test_a_new_key_of_the_provider_is_read_once_a_minute(provider, browser, monkeypatch):
     browser.sign_in(provider)
     browser.post("/logout")
-    provider.key = RSAKey.generate_key(2048, {"kid": "two"})
+    provider.key = rsa_key("two")
     provider.published.append(provider.key)
     provider.header["kid"] = "two"
     assert b">unknown_key<" in browser.sign_in(provider).content  # read a moment ago
