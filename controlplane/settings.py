@@ -50,6 +50,7 @@ INSTALLED_APPS = [
     "controlplane.jobs",
     "controlplane.schedule",
     "controlplane.keys",
+    "controlplane.use",
     "controlplane.notices",
     "controlplane.policies",
     "controlplane.deliveries",

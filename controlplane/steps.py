@@ -18,6 +18,7 @@ from controlplane.notices import step as notices
 from controlplane.policies import services as policies
 from controlplane.previews import report as savings
 from controlplane.schedule.lanes import Step
+from controlplane.use import step as use
 from fleet import tasks
 from fleet.control.adapters import adapters_step
 from fleet.control.autoscaler import scale_step
@@ -103,7 +104,9 @@ STEPS = {
     "deliveries.report": Step(lambda: delivery_lines.report(timezone.now()), 2.0, "reports", "deliveries on Live"),
     "previews.report_savings": Step(savings.report, 10.0, "reports", "savings on Live"),
     "notices.send": Step(lambda: notices.step(timezone.now()), 2.0, "notices", "sending notices"),
+    "use.gather": Step(lambda: use.step(timezone.now()), 10.0, "use", "counting what API keys use"),
     "jobs.expire": Step(expire.step, 5.0, "jobs", "ending lost jobs"),
     "notices.clean_up": Step(lambda: notices.forget_old(timezone.now()), 3600.0, "upkeep", "deleting old notices"),
+    "use.clean_up": Step(use.clean_up, 3600.0, "upkeep", "making days of old hours of use"),
     "api.clean_up": Step(clean_up_api, 3600.0, "upkeep", "deleting expired sessions"),
 }

@@ -168,6 +168,8 @@ def of_redis(live: "LiveState", record: Recorder, peers: "RouterPeers") -> Itera
     yield _single("receipts_pending", "Receipts waiting for Redis", len(record.pending))
     yield _total("receipts_lost", "Receipts dropped while Redis was unreachable", record.lost)
     yield _total("receipts_unwritable", "Receipts dropped because they could not be encoded", record.unwritable)
+    yield _total("use_lost_hours", "Hours of use forgotten before the database had them", record.use.lost_hours)
+    yield _total("use_merged", "Requests whose use is counted under other keys' name", record.use.merged)
     written = {(result,): count for result, count in record.traffic.items()}
     yield counter("traffic_entries", "Entries of recorded traffic", ("result",), written.items())
     yield _total("unreadable_values", "Values in Redis that could not be read", live.unreadable)

@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
 import redis
 from django.utils import timezone
@@ -88,6 +90,29 @@ def _fleet(pool: Pool) -> FleetValue | None:
         context_cost=selectors.context_cost(pool),
         instances=instances,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGpus:
+    """What one instance holds, whether it serves or not."""
+
+    pool: str
+    since: datetime
+    gpus: int
+    dollars_per_hour: float  # of them and of its memory for KV
+
+
+def held_gpus() -> list[HeldGpus]:
+    """Of every instance that is not stopped, in pools that routers serve."""
+    prices = selectors.prices()
+    rows = Instance.objects.select_related("pool").exclude(state=State.STOPPED).exclude(pool__mode=OBSERVE)
+    found = []
+    for row in rows:
+        hardware = _hardware(row.pool, row)
+        if hardware.gpus:
+            dollars = prices.per_hour(hardware.gpus, hardware.dram_gb, hardware.ssd_gb)
+            found.append(HeldGpus(row.pool.name, row.started_at or row.since, hardware.gpus, dollars))
+    return found
 
 
 def _slo(pool: Pool) -> dict[str, float]:

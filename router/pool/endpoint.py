@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.contract import ranks
@@ -9,6 +10,7 @@ from router.contract.redis.published import PublishedInstance
 from router.contract.redis.sample import InstanceSample, RankSample
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 from router.policy.types import InstanceState, Role
+from router.pool.gpu_clock import GpuClock, GpuSpent, prefill_weight
 from router.pool.ranks import InstanceRanks
 from router.prefix.accuracy import Accuracy
 from router.prefix.belief import GUESS
@@ -52,6 +54,7 @@ class Endpoint:
         self.changes: set[str] = set()  # of its pool: ids of changed instances
         self.pace = 1.0  # against the pool's median instance (router/telemetry/rates.py)
         self.measured_at = 0.0  # s, Unix: when it last computed a long prompt alone
+        self.gpu_clock = GpuClock()
         self._view: InstanceState | None = None
         shared.add(self)
         self.update(instance)
@@ -70,6 +73,9 @@ class Endpoint:
         self.kv = instance.kv  # parameters of its connector
         self.adapters = frozenset(instance.adapters)
         self.speed = instance.speed
+        of_ranks = 1 / instance.dp.ranks
+        dollars = instance.dollars_per_hour
+        self.gpu_clock.priced(instance.gpus * of_ranks, dollars and dollars * of_ranks, perf_counter())
         self.touch()
 
     def note_refused(self, reason: str) -> None:
@@ -131,6 +137,7 @@ class Endpoint:
     def take_others(self, load: tuple[int, int, int]) -> None:
         if load != self.others:
             self.others = load
+            self.gpu_clock.take_others(load, perf_counter())
             self.decodes_changed()
 
     def decodes_changed(self) -> None:
@@ -139,17 +146,20 @@ class Endpoint:
         else:
             self.step_group.changed()
 
-    def lease(self, tokens: int, given_back: Callable[[], None]) -> "Lease":
-        """`with` it, a request with this many new tokens counts as sent here; `given_back` is called at its end."""
-        return Lease(self, tokens, given_back)
+    def lease(self, tokens: int, given_back: Callable[[], None], spent: GpuSpent | None = None) -> "Lease":
+        """`with` it, a request with this many new tokens counts as sent here; `given_back` is called at its end.
+        `spent` is charged the GPU time."""
+        return Lease(self, tokens, given_back, spent)
 
 
 class Lease:
     """One request's share of an instance's load and of its breaker, from sending to its end."""
 
-    __slots__ = ("_decoding", "_endpoint", "_given_back", "_probe", "_tokens", "alone")
+    __slots__ = ("_decoding", "_endpoint", "_given_back", "_probe", "_since", "_spent", "_tokens", "_weight", "alone")
 
-    def __init__(self, endpoint: Endpoint, tokens: int, given_back: Callable[[], None]) -> None:
+    def __init__(
+        self, endpoint: Endpoint, tokens: int, given_back: Callable[[], None], spent: GpuSpent | None = None
+    ) -> None:
         self._endpoint: Endpoint | None = endpoint
         self._tokens = tokens
         self._given_back = given_back
@@ -157,6 +167,9 @@ class Lease:
         self._probe = endpoint.breaker.begin()
         endpoint.requests += 1
         endpoint.prefill_tokens += tokens
+        self._spent = spent
+        self._weight = prefill_weight(tokens)
+        self._since = endpoint.gpu_clock.join(self._weight, perf_counter())
         self.alone = endpoint.requests == 1  # no other request of this router, up to the first byte
         endpoint.touch()
 
@@ -172,6 +185,7 @@ class Lease:
         if endpoint is not None and not self._decoding:
             self._tokens += tokens
             endpoint.prefill_tokens += tokens
+            self._weigh(endpoint, prefill_weight(self._tokens))
             endpoint.touch()
 
     def first_byte(self) -> None:
@@ -182,7 +196,14 @@ class Lease:
             self.alone = self.alone and endpoint.requests == 1
             endpoint.prefill_tokens -= self._tokens
             endpoint.decodes += 1
+            self._weigh(endpoint, 1.0)
             endpoint.decodes_changed()
+
+    def _weigh(self, endpoint: Endpoint, weight: float) -> None:
+        if weight != self._weight:
+            now, clock = perf_counter(), endpoint.gpu_clock
+            clock.leave(self._weight, self._since, now, self._spent)
+            self._weight, self._since = weight, clock.join(weight, now)
 
     def end(self) -> None:
         """Once; further calls change nothing."""
@@ -191,6 +212,7 @@ class Lease:
             return
         endpoint.breaker.end(self._probe)
         endpoint.requests -= 1
+        endpoint.gpu_clock.leave(self._weight, self._since, perf_counter(), self._spent)
         if self._decoding:
             endpoint.decodes -= 1
             endpoint.decodes_changed()

@@ -18,6 +18,7 @@ from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
 from router.pool.endpoint import Endpoint, Lease
 from router.pool.fleet_view import FleetView
+from router.pool.gpu_clock import GpuSpent
 from router.pool.kv_event_state import KvEventState
 from router.pool.ranks import InstanceRanks, StepGroup
 from router.pool.rollout import SplitState, read_candidate, read_version
@@ -211,11 +212,11 @@ class Pool:
         for endpoints in groups.values():
             StepGroup(endpoints)
 
-    def lease(self, endpoint: Endpoint, tokens: int) -> Lease:
+    def lease(self, endpoint: Endpoint, tokens: int, spent: GpuSpent | None = None) -> Lease:
         """`with` it, a request with this many new tokens counts as sent there, and as one that holds up the queue."""
         began = perf_counter()
         self.queue.began(began)
-        return endpoint.lease(tokens, lambda: self.queue.ended(perf_counter(), began))
+        return endpoint.lease(tokens, lambda: self.queue.ended(perf_counter(), began), spent)
 
     def measured(self, rates: Rates) -> None:
         """Take the rates as measured by now; what the fleet said of the engines' law stays."""

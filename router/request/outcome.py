@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from router.pool.gpu_clock import GpuSpent
 from router.request.offload import Offload
 from router.upstream.usage import Usage
 
@@ -31,6 +32,8 @@ class Outcome:
     first_byte: float | None = None
     # flows/
     offload: Offload | None = None  # of the prefill, when the policy wanted one
+    # pool/endpoint.py
+    spent: GpuSpent = field(default_factory=GpuSpent)
     # serving/relay.py
     status: int = 0  # of a refusal: serving/proxy.py
     streamed: bool = False

@@ -149,7 +149,7 @@ class Proxy:
         endpoint = pool.endpoints[decision.instance]
         attempt, outcome = Attempt(endpoint.id, pool=pool.name), call.outcome
         outcome.attempts.append(attempt)
-        with pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens) as lease:
+        with pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome.spent) as lease:
             self._sessions.sent(call, endpoint)
             connection: EngineResponse | None = None
             try:

@@ -10,7 +10,7 @@ from router.contract.json_value import JsonObject
 from router.metrics import of_redis
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
-from router.sync.delivery_reports import WRITE_S
+from router.sync import delivery_reports, use_reports
 from router.sync.live_state import LiveState
 from router.sync.peers import RouterPeers
 from router.sync.redis_link import FAILURES, RedisLink
@@ -54,7 +54,8 @@ class RedisSource:
             self.link.every(TAKE_UP_S, self.directory.take_up),
             self.link.every(REPORT_S, self.reporter.report),
             self.link.every(FLUSH_S, self.reporter.flush),
-            self.link.every(WRITE_S, self.reporter.deliveries.write),
+            self.link.every(delivery_reports.WRITE_S, self.reporter.deliveries.write),
+            self.link.every(use_reports.WRITE_S, self.reporter.use.write),
         ]
 
     def end(self) -> None:

@@ -17,6 +17,7 @@ from router.serving.pools import Pools
 from router.sync.delivery_reports import DeliveryReports
 from router.sync.live_state import LiveState
 from router.sync.redis_link import RedisLink
+from router.sync.use_reports import UseReports
 from router.telemetry.prefix_metrics import indexes
 from router.telemetry.receipts import encoded
 from router.telemetry.recorder import Recorder
@@ -90,6 +91,7 @@ class Reporter:
         self.life = os.urandom(8).hex()
         self._shadow = ShadowDecider()
         self.deliveries = DeliveryReports(router_id, self.life, link, pools, recorder, self._shadow)
+        self.use = UseReports(router_id, self.life, link, recorder.use)
         live.on_version = self.acknowledge
         live.on_models = self.acknowledge_models
         live.on_removed = recorder.forget_pool
@@ -227,6 +229,7 @@ class Reporter:
         """Write pending data and remove this router from the list of routers."""
         await self.flush()
         await self.deliveries.write()
+        await self.use.write()
         async with self._link.client.pipeline(transaction=False) as pipe:
             pipe.zrem(redis_keys.ROUTERS, self._id)
             pipe.delete(redis_keys.router_key(self._id), redis_keys.seen_key(self._id))

@@ -12,6 +12,7 @@ from router.telemetry.delivery_tallies import DeliveryTallies
 from router.telemetry.rates import RateEstimates
 from router.telemetry.tally import Tally
 from router.telemetry.traffic import is_recorded
+from router.telemetry.use import UseCounter
 from router.tokenize.api_paths import UNCOMPUTED
 
 PENDING = 10_000  # receipts kept while Redis is unreachable; the oldest are dropped first
@@ -24,6 +25,7 @@ class Recorder:
         self.pending: deque[Call] = deque()
         self._numbers = itertools.count(1)
         self.lost = 0  # receipts dropped because Redis was unreachable
+        self.use = UseCounter()
         self.unwritable = 0  # receipts dropped because they could not be encoded
         self.traffic: Counter[str] = Counter(written=0, dropped=0)  # entries of recorded traffic
         self.tallies: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)  # by pool and class
@@ -89,6 +91,7 @@ class Recorder:
         for attempt in outcome.attempts[:-1]:
             self.retries[attempt.pool or pool, attempt.instance] += 1
         self._ended_by_name(call)
+        self.use.ended(call)
         call.number = next(self._numbers)
         self.pending.append(call)
         if len(self.pending) > PENDING:

@@ -23,6 +23,7 @@ SIGNIN = PREFIX + "signin"
 API_KEYS = PREFIX + "keys"
 MODELS = PREFIX + "models"
 API_KEYS_USED = PREFIX + "keys:used"
+USE = PREFIX + "use"
 CHANGED = PREFIX + "changed"
 ACKS = PREFIX + "acks"
 FRAME = PREFIX + "frame"
@@ -41,6 +42,7 @@ STOP_TTL_S = 86_400
 DELIVERIES_TTL_S = 30
 SAVINGS_TTL_S = 60
 WATCH_TTL_S = 30  # after the judge's last renewal
+USE_TTL_S = 8 * 86_400  # longer than a router keeps an hour that nobody confirms
 REMOVED_TTL_S = 86_400  # how long the order of a removed key is remembered
 
 
@@ -114,6 +116,14 @@ def scaling_key(pool: str) -> str:
 
 def limit_key(key_id: str) -> str:
     return f"{PREFIX}limit:{key_id}"
+
+
+def use_key(router_life: str) -> str:
+    return f"{USE}:{router_life}"
+
+
+def use_kept_key(router_life: str) -> str:
+    return f"{USE}-kept:{router_life}"
 
 
 def worker_key(name: str) -> str:

@@ -1,0 +1,86 @@
+"""Adds to the ledger of use: hours as they are reported, days once the hours are old."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F, Max, Sum
+from msgspec import convert, to_builtins
+
+from controlplane.use.models import COUNTS, Use, UseReport
+from router.contract.redis.use import HOUR_S, UseHour, UseRow
+
+DAY_S = 86_400
+HOURS_KEPT = timedelta(days=35)  # then they become days
+REPORTS_KEPT = timedelta(days=9)  # longer than a router may send the same hour again
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What tells one row of the ledger from others, beside its time."""
+
+    key: str
+    pool: str
+    model: str = ""
+
+
+def start_of(hour: int) -> datetime:
+    return datetime.fromtimestamp(hour * HOUR_S, UTC)
+
+
+@transaction.atomic
+def take(life: str, value: UseHour) -> None:
+    """Add what this report has more than the last one of the same hour that was taken."""
+    before = UseReport.objects.filter(life=life, hour=value.hour).first()
+    if before is not None and before.written >= value.written:
+        return
+    known = _counted(convert(before.rows, list[UseRow])) if before is not None else {}
+    names = {_entry(row): row.name[:100] for row in value.rows}
+    for entry, counts in _counted(value.rows).items():
+        more = [now - then for now, then in zip(counts, known.get(entry, [0] * len(COUNTS)), strict=True)]
+        if any(more):
+            add(start_of(value.hour), HOUR_S, entry, names[entry], dict(zip(COUNTS, more, strict=True)))
+    UseReport.objects.update_or_create(
+        life=life, hour=value.hour, defaults={"written": value.written, "rows": to_builtins(value.rows)}
+    )
+
+
+def _entry(row: UseRow) -> Entry:
+    return Entry(row.key[:100], row.pool[:100], row.model[:200])
+
+
+def _counted(rows: Iterable[UseRow]) -> dict[Entry, Sequence[int]]:
+    found: defaultdict[Entry, list[int]] = defaultdict(lambda: [0] * len(COUNTS))
+    for row in rows:
+        entry = _entry(row)
+        found[entry] = [had + getattr(row.counts, name) for had, name in zip(found[entry], COUNTS, strict=True)]
+    return dict(found)
+
+
+def add(start: datetime, seconds: int, entry: Entry, name: str, counts: Mapping[str, int]) -> None:
+    """Call inside a transaction."""
+    place = {"start": start, "seconds": seconds, "key": entry.key, "pool": entry.pool, "model": entry.model}
+    more = {field: F(field) + count for field, count in counts.items() if count}
+    if not Use.objects.filter(**place).update(name=name, **more):
+        Use.objects.create(**place, name=name, **counts)
+
+
+def clean_up(now: datetime) -> None:
+    """Make days of old hours, and forget reports that no router sends any more."""
+    UseReport.objects.filter(at__lt=now - REPORTS_KEPT).delete()
+    until = (now - HOURS_KEPT).replace(hour=0, minute=0, second=0, microsecond=0)
+    old = Use.objects.filter(seconds=HOUR_S, start__lt=until)
+    while (oldest := old.order_by("start").values_list("start", flat=True).first()) is not None:
+        _make_day(oldest.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0))
+
+
+@transaction.atomic
+def _make_day(day: datetime) -> None:
+    hours = Use.objects.filter(seconds=HOUR_S, start__gte=day, start__lt=day + timedelta(seconds=DAY_S))
+    sums = {f"sum_{name}": Sum(name) for name in COUNTS}
+    for row in hours.values("key", "pool", "model").annotate(last=Max("name"), **sums).order_by():
+        counts = {name: row[f"sum_{name}"] for name in COUNTS}
+        add(day, DAY_S, Entry(row["key"], row["pool"], row["model"]), row["last"], counts)
+    hours.delete()

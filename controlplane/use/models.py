@@ -1,0 +1,73 @@
+"""What keys consumed: the ledger, and what of it came from which router's report."""
+
+from django.db import models
+from django.utils import timezone
+
+HELD = "(held)"  # instead of a key's id: what the pool's instances held, used or not
+COUNTS = (
+    "requests",
+    "refused",
+    "failed",
+    "cancelled",
+    "input_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "estimated",
+    "gpu_us",
+    "micro_dollars",
+)  # in the order of UseCounts
+
+
+class Use(models.Model):
+    """One hour, or one day once it is old, of one key in one pool with one model. Times are UTC."""
+
+    start = models.DateTimeField()
+    seconds = models.PositiveIntegerField()  # that it covers
+    key = models.CharField(max_length=100)  # id of the API key; empty: without one
+    name = models.CharField(max_length=100)  # of the key: that of a revoked one can return
+    pool = models.CharField(max_length=100)
+    model = models.CharField(max_length=200)
+    requests = models.BigIntegerField(default=0)
+    refused = models.BigIntegerField(default=0)
+    failed = models.BigIntegerField(default=0)
+    cancelled = models.BigIntegerField(default=0)
+    input_tokens = models.BigIntegerField(default=0)
+    cached_tokens = models.BigIntegerField(default=0)
+    output_tokens = models.BigIntegerField(default=0)
+    estimated = models.BigIntegerField(default=0)
+    gpu_us = models.BigIntegerField(default=0)
+    micro_dollars = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["start", "seconds", "key", "pool", "model"], name="one_use_of_a_time"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name or 'no key'} in {self.pool} from {self.start:%Y-%m-%d %H:%M}"
+
+
+class UseReport(models.Model):
+    """What the ledger has of one router's hour. A later report of it adds the difference, the same one nothing."""
+
+    life = models.CharField(max_length=200)  # <router>.<life>
+    hour = models.BigIntegerField()  # Unix time / 3600
+    written = models.BigIntegerField()  # counts the router's writes
+    rows = models.JSONField()  # as reported
+    at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["life", "hour"], name="one_report_of_an_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.life}, hour {self.hour}"
+
+
+class HeldUntil(models.Model):
+    """Until when the ledger has what a pool's instances held."""
+
+    pool = models.CharField(max_length=100, unique=True)
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.pool

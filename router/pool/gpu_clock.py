@@ -1,0 +1,73 @@
+"""Shares an endpoint's GPU-seconds among the requests there, by weight.
+
+A clock advances by gpus · dt / W, where W is the weight of all requests there, those of other routers included. A
+request is charged its weight times the clock's advance, so what all are charged is the time in which there was one
+(processor sharing; a decode weighs 1, a prompt one for each 256 new tokens that have no first byte yet).
+"""
+
+from dataclasses import dataclass
+
+from router.contract.redis.router_status import Load
+
+PREFILL_TOKENS = 256  # new tokens that weigh as much as one decode: about a step's worth of compute
+HOUR_S = 3600
+
+
+@dataclass(slots=True)
+class GpuSpent:
+    """What one request used, over all its attempts and its prefill."""
+
+    gpu_s: float = 0.0
+    dollars: float = 0.0
+
+
+def prefill_weight(tokens: int) -> float:
+    return max(1.0, tokens / PREFILL_TOKENS)
+
+
+class GpuClock:
+    """Times are seconds of one monotonic clock."""
+
+    __slots__ = ("_at", "_others", "_own", "_requests", "dollars_per_s", "gpus", "reading")
+
+    def __init__(self) -> None:
+        self.gpus = 0.0
+        self.dollars_per_s = 0.0  # of one GPU and its share of the instance's memory
+        self.reading = 0.0  # GPU-seconds for each unit of weight
+        self._at = 0.0
+        self._own = 0.0  # weight
+        self._others = 0.0
+        self._requests = 0
+
+    def priced(self, gpus: float, dollars_per_hour: float | None, now: float) -> None:
+        self._advance(now)
+        self.gpus = gpus
+        self.dollars_per_s = (dollars_per_hour or 0.0) / gpus / HOUR_S if gpus else 0.0
+
+    def take_others(self, load: Load, now: float) -> None:
+        """The load that other routers put on the endpoint."""
+        self._advance(now)
+        requests, prefill_tokens, decodes = load
+        prefills = max(0, requests - decodes)
+        self._others = decodes + (max(prefills, prefill_tokens / PREFILL_TOKENS) if prefills else 0)
+
+    def join(self, weight: float, now: float) -> float:
+        """The reading from which the request is charged."""
+        self._advance(now)
+        self._own += weight
+        self._requests += 1
+        return self.reading
+
+    def leave(self, weight: float, since: float, now: float, spent: GpuSpent | None) -> None:
+        self._advance(now)
+        self._requests -= 1
+        self._own = self._own - weight if self._requests else 0.0  # no error of rounding outlives an idle moment
+        if spent is not None:
+            gpu_s = weight * (self.reading - since)
+            spent.gpu_s += gpu_s
+            spent.dollars += gpu_s * self.dollars_per_s
+
+    def _advance(self, now: float) -> None:
+        if self._requests:
+            self.reading += self.gpus * max(0.0, now - self._at) / (self._own + self._others)
+        self._at = now

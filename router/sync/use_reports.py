@@ -1,0 +1,50 @@
+"""Writes what API keys consumed to Redis, whole each time, and forgets what the database has confirmed."""
+
+import time
+from typing import Any
+
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.use import UseHour
+from router.sync.redis_link import RedisLink
+from router.telemetry.use import UseCounter
+
+WRITE_S = 5.0
+
+
+class UseReports:
+    def __init__(self, router_id: str, life: str, link: RedisLink, counter: UseCounter) -> None:
+        self._name = f"{router_id}.{life}"
+        self._key = redis_keys.use_key(self._name)
+        self._kept_key = redis_keys.use_kept_key(self._name)
+        self._link = link
+        self._counter = counter
+
+    async def write(self) -> None:
+        """One step, every WRITE_S, and a last time when the router stops."""
+        now = time.time()
+        counter, client = self._counter, self._link.client
+        values = counter.take(now)
+        try:
+            await self._write(values, now)
+        except BaseException:
+            counter.failed(values)
+            raise
+        hours = counter.hours
+        if not hours:
+            return
+        kept: list[Any] = await client.hmget(self._kept_key, [str(hour) for hour in hours])
+        confirmed = {hour: int(raw) for hour, raw in zip(hours, kept, strict=True) if raw and raw.isdigit()}
+        done = counter.confirmed(confirmed, now)
+        if done:
+            await client.hdel(self._key, *map(str, done))
+        elif len(hours) > await client.hlen(self._key):
+            counter.again()
+
+    async def _write(self, values: list[UseHour], now: float) -> None:
+        if not values:
+            return
+        async with self._link.client.pipeline(transaction=False) as pipe:
+            pipe.hset(self._key, mapping={str(value.hour): codec.encode(value) for value in values})
+            pipe.expire(self._key, redis_keys.USE_TTL_S)
+            pipe.zadd(redis_keys.USE, {self._name: now})
+            await pipe.execute()

@@ -1,0 +1,157 @@
+"""What API keys consume, by hour, key, pool and model: cumulative counts, kept until the database has them."""
+
+from router.contract.redis.use import (
+    HOUR_S,
+    KEPT_HOURS,
+    MOST_ROWS,
+    OTHER,
+    UseCounts,
+    UseHour,
+    UseRow,
+    pool_in_use,
+)
+from router.request.call import Call
+
+_Identity = tuple[str, str, str]  # key, pool, model
+
+
+class _Tally:
+    """UseCounts while they are counted."""
+
+    __slots__ = ("cached", "cancelled", "dollars", "estimated", "failed", "gpu_s", "input", "name", "output", "refused",
+                 "requests")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.requests = self.refused = self.failed = self.cancelled = self.estimated = 0
+        self.input = self.cached = self.output = 0
+        self.gpu_s = self.dollars = 0.0
+
+    def add(self, call: Call) -> None:
+        outcome = call.outcome
+        self.requests += 1
+        self.refused += outcome.label == "refused"
+        self.failed += outcome.label == "error"
+        self.cancelled += outcome.label == "cancelled"
+        used = tokens_of(call)
+        self.input += used[0]
+        self.output += used[1]
+        usage = outcome.usage
+        if usage is not None and usage.prompt_tokens is not None:
+            self.cached += min(usage.cached_tokens or 0, used[0])
+        elif used != (0, 0):
+            self.estimated += 1
+        self.gpu_s += outcome.spent.gpu_s
+        self.dollars += outcome.spent.dollars
+
+    def read(self) -> UseCounts:
+        return UseCounts(
+            self.requests,
+            self.refused,
+            self.failed,
+            self.cancelled,
+            self.input,
+            self.cached,
+            self.output,
+            self.estimated,
+            round(self.gpu_s * 1e6),
+            round(self.dollars * 1e6),
+        )
+
+
+class _Hour:
+    __slots__ = ("changed", "rows", "written")
+
+    def __init__(self) -> None:
+        self.rows: dict[_Identity, _Tally] = {}
+        self.written = 0
+        self.changed = False
+
+
+class UseCounter:
+    def __init__(self) -> None:
+        self._hours: dict[int, _Hour] = {}
+        self._least = 0  # an earlier hour may be in the database already, and what it had is forgotten here
+        self.merged = 0  # requests counted for OTHER
+        self.lost_hours = 0  # forgotten unconfirmed
+
+    def ended(self, call: Call) -> None:
+        number = max(self._least, int((call.at + call.outcome.e2e_ms / 1000) // HOUR_S))
+        hour = self._hours.get(number)
+        if hour is None:
+            hour = self._hours[number] = _Hour()
+        key, name = (call.key.id, call.key.name) if call.key is not None else ("", "")
+        identity = (key, pool_in_use(call.pool.name), _model(call))
+        tally = hour.rows.get(identity)
+        if tally is None:
+            if len(hour.rows) >= MOST_ROWS:
+                identity, name = (OTHER, "", ""), OTHER
+                self.merged += 1
+            tally = hour.rows.setdefault(identity, _Tally())
+        tally.name = name
+        tally.add(call)
+        hour.changed = True
+
+    def take(self, now: float) -> list[UseHour]:
+        """The hours that have changed, whole; `failed` those that could not be written. `now` is Unix time."""
+        self._forget_oldest()
+        taken = []
+        for number, hour in self._hours.items():
+            if hour.changed:
+                hour.changed = False
+                hour.written += 1
+                rows = tuple(UseRow(key, t.name, pool, model, t.read()) for (key, pool, model), t in hour.rows.items())
+                taken.append(UseHour(hour=number, written=hour.written, at=now, rows=rows))
+        return taken
+
+    def failed(self, values: list[UseHour]) -> None:
+        for value in values:
+            if value.hour in self._hours:
+                self._hours[value.hour].changed = True
+
+    def again(self) -> None:
+        """Redis has lost them: write every hour once more."""
+        for hour in self._hours.values():
+            hour.changed = True
+
+    @property
+    def hours(self) -> list[int]:
+        return list(self._hours)
+
+    def confirmed(self, kept: dict[int, int], now: float) -> list[int]:
+        """Forget the closed hours that the database has; returns them. `kept`: by hour, what was written last."""
+        present = int(now // HOUR_S)
+        done = [
+            number
+            for number, hour in self._hours.items()
+            if number < present and not hour.changed and kept.get(number) == hour.written
+        ]
+        for number in done:
+            self._forget(number)
+        return done
+
+    def _forget(self, number: int) -> None:
+        del self._hours[number]
+        self._least = max(self._least, number + 1)
+
+    def _forget_oldest(self) -> None:
+        while len(self._hours) > KEPT_HOURS:
+            self._forget(min(self._hours))
+            self.lost_hours += 1
+
+
+def tokens_of(call: Call) -> tuple[int, int]:
+    """(input, output) as the engine reports; as estimated for an answer that broke off; none without an answer."""
+    outcome, usage = call.outcome, call.outcome.usage
+    if usage is not None and usage.prompt_tokens is not None:
+        return usage.prompt_tokens, usage.output_tokens or 0
+    if outcome.begun and outcome.status < 400:
+        return call.prediction.prompt_tokens, outcome.streamed_tokens
+    return 0, 0
+
+
+def _model(call: Call) -> str:
+    """The name that the engine knows. Never the client's own word: clients could make endless rows of those."""
+    if call.alias is not None:
+        return call.alias.serves
+    return call.adapter if call.adapter in call.pool.adapters else call.pool.model

@@ -1,0 +1,59 @@
+"""What requests are charged of an endpoint's GPUs is the time in which there was one, whatever came and went."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.pool.endpoint import Endpoint
+from router.pool.gpu_clock import GpuClock, GpuSpent, prefill_weight
+from router.tests.conftest import instance
+
+MOMENTS = st.lists(
+    st.tuples(st.sampled_from(["join", "leave"]), st.integers(0, 4_000), st.floats(0.001, 5.0)), min_size=1, max_size=40
+)
+
+
+@given(MOMENTS, st.integers(1, 8))
+def test_the_charges_sum_to_the_time_in_which_the_endpoint_was_busy(moments, gpus):
+    clock, now, busy_s = GpuClock(), 100.0, 0.0
+    clock.priced(gpus, 3600.0 * gpus, now)
+    there, ended = [], []
+    for what, tokens, later_s in moments:
+        if what == "join":
+            weight = prefill_weight(tokens)
+            there.append((weight, clock.join(weight, now), GpuSpent()))
+        elif there:
+            weight, since, spent = there.pop(0)
+            clock.leave(weight, since, now, spent)
+            ended.append(spent)
+        now += later_s
+        busy_s += later_s if there else 0.0
+    for weight, since, spent in there:
+        clock.leave(weight, since, now, spent)
+        ended.append(spent)
+    assert sum(spent.gpu_s for spent in ended) == pytest.approx(gpus * busy_s)
+    assert sum(spent.dollars for spent in ended) == pytest.approx(gpus * busy_s)  # at a dollar for a GPU-second
+
+
+def test_other_routers_requests_take_their_share():
+    clock, spent = GpuClock(), GpuSpent()
+    clock.priced(1, None, 0.0)
+    clock.take_others((4, 512, 2), 0.0)  # two decodes, and two prompts of 256 tokens
+    since = clock.join(1.0, 0.0)
+    clock.leave(1.0, since, 10.0, spent)
+    assert (spent.gpu_s, spent.dollars) == (pytest.approx(2.0), 0.0)
+
+
+def test_a_long_prompt_is_charged_more_than_a_decode_beside_it_until_its_first_byte():
+    endpoint = Endpoint(instance("a", "http://127.0.0.1:1", gpus=2, dollars_per_hour=10.0))
+    long, short = GpuSpent(), GpuSpent()
+    decode = endpoint.lease(0, lambda: None, short)
+    decode.first_byte()
+    with endpoint.lease(256_000, lambda: None, long) as lease:
+        lease.charge(1)
+        for _ in range(20_000):
+            pass
+        lease.first_byte()
+    decode.end()
+    assert long.gpu_s > short.gpu_s > 0
+    assert long.dollars == pytest.approx(long.gpu_s * 5.0 / 3600)
