@@ -130,6 +130,18 @@ class Plan(Struct, frozen=True, omit_defaults=True):
         return len(self.steps) == 1 and isinstance(self.steps[0], Full)
 
     @property
+    def least_s(self) -> int:
+        """From its start to its end, if no step waits for figures or a person."""
+        return sum(
+            2 * step.pairs * step.block_s
+            if isinstance(step, Switchback)
+            else step.bake_s
+            if isinstance(step, Full)
+            else step.for_s
+            for step in self.steps
+        )
+
+    @property
     def from_shadow_on(self) -> bool:
         return isinstance(self.steps[0], Shadow) and any(isinstance(step, Canary) for step in self.steps)
 

@@ -23,7 +23,7 @@ from controlplane.deliveries.plan import CLASSES, POOL_METRICS
 from controlplane.deliveries.states import State
 from controlplane.deliveries.timing.durations import parse as seconds_of
 from controlplane.deliveries.timing.durations import words
-from controlplane.delivery_pages import plan_form, reading
+from controlplane.delivery_pages import plan_form, reading, trial
 from controlplane.delivery_pages.display.sentences import WORDS
 from controlplane.delivery_pages.display.steps import SHOWS
 from controlplane.policies import selectors as policies
@@ -190,7 +190,9 @@ def _page(
 ) -> HttpResponse:
     """The form as it is offered, or as it was sent with what is wrong at its fields. `plan`: the one that was sent."""
     policy, sent, wrong = draft.policy, request.POST, wrong or FormProblems()
-    offered = default_plan(policy, draft)
+    short = trial.short_plan(policy)
+    is_short = short is not None and request.GET.get("plan") == "short"
+    offered = short if short is not None and is_short else default_plan(policy, draft)
     values: plan_form.Values = {**plan_form.defaults(), **plan_form.values(offered)}
     shown = plan if request.method == "POST" else offered
     if request.method == "POST":
@@ -207,6 +209,7 @@ def _page(
         "etag": sent.get("etag", "") if request.method == "POST" else draft.etag,
         "json": sent.get("json", "") if request.method == "POST" else json.dumps(plans.as_dict(offered), indent=2),
         "use_json": bool(sent.get("use_json")),
+        "short": {"is_chosen": is_short, "takes": words(short.least_s)} if short else None,
         "shows": SHOWS,
         "canaries": [_canary(number, values) for number in range(1, plan_form.CANARIES + 1)],
         "pools": scope_of(policy).pools,

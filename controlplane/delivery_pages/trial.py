@@ -6,6 +6,7 @@ from typing import Literal
 from django.urls import reverse
 
 from controlplane.audit.services import Actor
+from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.states import State
@@ -13,7 +14,7 @@ from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.drafts.editor import strategy_of
 from controlplane.policies.errors import Conflict
-from controlplane.policies.models import Policy
+from controlplane.policies.models import Direct, Policy
 from fleet.kinds import KINDS
 from fleet.models import Pool
 from router.contract.json_value import JsonObject
@@ -56,6 +57,19 @@ class InTheWay:
     href: str
 
 
+def short_plan(policy: Policy) -> plans.Plan | None:
+    """The plan of a trial for any draft; None if it would touch a real engine, or the policy asks for a longer one."""
+    pools = list(Pool.objects.filter(policy=policy.name, ephemeral_owner=""))
+    if not _simulated(pools) or policy.direct != Direct.ALLOWED:
+        return None
+    names = [pool.name for pool in pools]
+    return plans.parse({**PLAN, "pools": names}, pools=names, approvals_needed=policy.approvals_needed)
+
+
+def _simulated(pools: list[Pool]) -> bool:
+    return bool(pools) and all(KINDS[pool.kind].simulated for pool in pools if pool.kind in KINDS)
+
+
 @dataclass(frozen=True, slots=True)
 class TrialOffer:
     policy: str
@@ -66,8 +80,7 @@ def offered() -> TrialOffer | None:
     """The trial offered for the policy of simulated pools; None if it would touch a real engine."""
     pools = list(Pool.objects.filter(ephemeral_owner=""))
     names = {pool.policy for pool in pools}
-    simulated = bool(pools) and all(KINDS[pool.kind].simulated for pool in pools if pool.kind in KINDS)
-    if not simulated or len(names) != 1:
+    if not _simulated(pools) or len(names) != 1:
         return None
     policy = Policy.objects.filter(name=names.pop()).first()
     return None if policy is None else TrialOffer(policy.name, _refusal(policy))

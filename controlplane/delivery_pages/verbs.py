@@ -42,11 +42,11 @@ WITHDRAW = "Ends the delivery; its document is a draft again."
 EMERGENCY = "An emergency: without approvals, through freezes. Needs a reason; everybody is told."
 EXPLAIN = "Kept in the audit log and on this page."
 VERBS: dict[str, Verb] = {
+    "start": Verb("Start", "Begins the first step.", services.start, What.START, urgent=True, primary=True),
     "pause": Verb("Pause", PAUSE, services.pause, What.PAUSE, urgent=True),
     "abort": Verb("Abort", ABORT, services.abort, What.ABORT, urgent=True, danger=True),
     "approve": Verb("Approve", APPROVE, services.approve, What.APPROVE, primary=True),
     "reject": Verb("Reject", REJECT, services.reject, What.REJECT),
-    "start": Verb("Start", "Begins the first step.", services.start, What.START, primary=True),
     "resume": Verb("Resume", RESUME, services.resume, What.RESUME, primary=True),
     "advance": Verb("Advance", ADVANCE, services.advance, What.ADVANCE),
     "extend": Verb(f"Extend by {services.MORE_PAIRS} pairs", EXTEND, services.extend, What.EXTEND),
@@ -59,7 +59,7 @@ VERBS: dict[str, Verb] = {
 def offered(name: str, verb: Verb, delivery: Delivery) -> bool:
     """Whether the state has a use for it."""
     if verb.service is services.go_without:
-        return delivery.is_open and not delivery.emergency
+        return delivery.is_open and not delivery.emergency and delivery.state != State.BAKING
     if verb.what is None:
         return delivery.state in (State.ABORTED, State.ROLLED_BACK) and delivery.what == What.ABORT and not delivery.why
     if verb.what is What.EXTEND and delivery.plan["steps"][delivery.step]["mode"] != "switchback":

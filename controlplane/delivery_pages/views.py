@@ -18,7 +18,7 @@ from controlplane.dashboard.page import CONSTANTS
 from controlplane.deliveries import selectors
 from controlplane.deliveries.foresight import foresee
 from controlplane.deliveries.models import Delivery
-from controlplane.deliveries.states import What
+from controlplane.deliveries.states import State, What
 from controlplane.delivery_pages import reading, trial
 from controlplane.delivery_pages.verbs import VERBS, Verb, offered, refusal, waiting_for
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
@@ -106,6 +106,10 @@ class ActionRefusal:
     status: int = 200
 
 
+def _has_steps_left(delivery: Delivery) -> bool:
+    return delivery.is_open and delivery.state != State.BAKING
+
+
 def _page(
     request: HttpRequest,
     delivery: Delivery,
@@ -127,7 +131,7 @@ def _page(
         "approvals": list(delivery.approvals.all()),
         "changes": reading.staged_changes(delivery.base.upgraded, delivery.candidate.upgraded),
         "plan_json": json.dumps(delivery.plan, indent=2),
-        "foreseen": foresee.of_delivery(delivery) if delivery.is_open and template == WHOLE else None,
+        "foreseen": foresee.of_delivery(delivery) if template == WHOLE and _has_steps_left(delivery) else None,
         "refresh": f"{reverse('delivery-live', args=[delivery.pk])}?etag={delivery.etag}",
         "urgent": [button for button in buttons if VERBS[button.name].urgent],
         "verbs": [button for button in buttons if not VERBS[button.name].urgent],

@@ -76,22 +76,37 @@ def _latencies(result: Effect) -> list[str]:
     """Of the metrics declared first, over all requests: one picked afterwards is the luckiest of many."""
     if not result["changed"]["decisions"]:
         return []
-    rows = [each for each in result["classes"].get("all", NO_METRICS)["metrics"] if each["metric"] in DECLARED]
-    said = [(each, verdict_of(each, len(rows))) for each in rows]
     found = [
-        f"{METRICS[each['metric']].title} {pair(each['live'], each['draft'])}, {verdict}"
-        for each, verdict in said
-        if verdict in ("better", "worse")
+        f"{METRICS[each['metric']].title} {pair(each['live'], each['draft'])}, {each['verdict']}"
+        for each in of_all(result)["metrics"]
+        if each["metric"] in DECLARED and each["verdict"] in ("better", "worse")
     ]
-    return found or ["no difference in latency that these requests can show"]
+    declared = " or ".join(METRICS[name].title for name in DECLARED)
+    return found or [f"no difference in {declared} that these requests can show"]
 
 
-def verdict_of(metric: MetricEffect, looked_at: int) -> str:
-    """Once its interval is as wide as so many looks make it."""
+def of_all(result: Effect) -> ClassEffect:
+    """All requests. Intervals of the metrics declared first hold together, so headline, plot and table agree."""
+    found = result["classes"].get("all", NO_METRICS)
+    declared = sum(each["metric"] in DECLARED for each in found["metrics"])
+    return {
+        **found,
+        "metrics": [together(each, declared) if each["metric"] in DECLARED else each for each in found["metrics"]],
+    }
+
+
+def together(metric: MetricEffect, looks: int) -> MetricEffect:
+    """With the interval and the verdict of one among so many looks."""
     low, high, middle = metric["low"], metric["high"], metric["difference"]
-    if metric["verdict"] not in ("better", "worse") or low is None or high is None or middle is None:
-        return metric["verdict"]
-    return stats.verdict(*stats.widened(middle, low, high, looked_at))
+    if low is None or high is None or middle is None or metric["verdict"] not in SIGNS:
+        return metric
+    low, high = stats.widened(middle, low, high, looks)
+    wider: MetricEffect = {**metric, "low": low, "high": high, "verdict": stats.verdict(low, high)}
+    ratio, lowest, highest = metric["relative"], metric.get("relative_low"), metric.get("relative_high")
+    if ratio is not None and lowest is not None and highest is not None and min(ratio, lowest) > -1:
+        logs = stats.widened(math.log1p(ratio), math.log1p(lowest), math.log1p(highest), looks)
+        wider["relative_low"], wider["relative_high"] = (math.expm1(each) for each in logs)
+    return wider
 
 
 def _refusals(refused: CountPair) -> list[str]:
@@ -102,10 +117,9 @@ def _refusals(refused: CountPair) -> list[str]:
 
 def plot(result: Effect, title: str) -> str:
     """The differences over all requests as a forest plot."""
-    rows = result["classes"].get("all", {"metrics": ()})["metrics"]
     lines = [
         forest.line(METRICS[row["metric"]].title, row, row["live"])
-        for row in rows
+        for row in of_all(result)["metrics"]
         if row["metric"] in forest.PLOTTED and row["relative"] is not None and row["live"] is not None
     ]
     return forest.page_svg(lines, title, forest.NARROW)
@@ -113,7 +127,7 @@ def plot(result: Effect, title: str) -> str:
 
 def class_tables(result: Effect) -> list[ClassTable]:
     changed = {"all": result["changed"], **result["changed"]["classes"]}
-    classes = result["classes"]
+    classes = {**result["classes"], "all": of_all(result)} if "all" in result["classes"] else result["classes"]
     return [_class_table(name, classes[name], changed.get(name)) for name in CLASSES if name in classes]
 
 

@@ -1,6 +1,6 @@
 """Context of the preview panel, its one-line form and its choices, on the pages of a draft."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,17 +69,24 @@ def choices(policy: Policy, last: PreviewView | None, typed: Mapping[str, str]) 
     pool = typed.get("pool") or (last["pool"] if last else "")
     pool = pool if pool in pools else next(iter(pools), "")
     seeds = typed.get("seeds") or (", ".join(map(str, last["seeds"])) if last else "1")
-    trace = typed.get("trace", "")
+    trace, entries = typed.get("trace", ""), library.entries()
     return {
         "pools": pools,
         "pool": pool,
-        "traces": [("", DEFAULT_TRACE), *((entry.name, _label(entry)) for entry in library.entries())],
+        "traces": [("", DEFAULT_TRACE), *((entry.name, _label(entry)) for entry in entries)],
         "trace": trace,
         "seeds": seeds,
         "summary": ", ".join(
-            [pool or "no pool", trace or "recorded traffic", f"seed{'s' if ',' in seeds else ''} {seeds}"]
+            [pool or "no pool", trace or _without_a_name(entries, pool), f"seed{'s' if ',' in seeds else ''} {seeds}"]
         ),
     }
+
+
+def _without_a_name(entries: Sequence[library.TraceEntry], pool: str) -> str:
+    """What source.choose takes when no trace is named."""
+    found = (each.recorded.requests for each in entries if each.recorded and each.name == f"{library.RECORDED}{pool}")
+    count = next(found, 0)
+    return "recorded traffic" if count >= LEAST_REQUESTS else f"{BUILT_IN} (only {count:,} requests recorded)"
 
 
 def _label(entry: library.TraceEntry) -> str:

@@ -84,4 +84,4 @@ nameZone();
 document.querySelector("[data-focus-still]")?.focus({ preventScroll: true }); // autofocus scrolls
 
 localTimes(document);
-document.addEventListener("htmx:afterSettle", (event) => localTimes(event.target));
+for (const name of ["htmx:afterSettle", "htmx:oobAfterSwap"]) document.addEventListener(name, (event) => localTimes(event.target));

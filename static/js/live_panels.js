@@ -189,7 +189,7 @@ export function classStrip(panel, window, slo) {
   }
   panel.dataset.verdict = word;
   text(part("p90"), ms(window?.ttft?.[1]));
-  text(part("slo"), slo == null ? "" : `, SLO ${ms(slo)}`);
+  text(part("slo"), slo == null ? "" : `SLO ${ms(slo)}`);
   text(part("rate"), significant(window?.rate));
 }
 

@@ -64,6 +64,28 @@ def test_real_engines_are_left_alone(policy):
     assert trial.offered() is None
 
 
+def test_any_draft_for_simulated_engines_can_take_the_short_plan(policy, otto_client):
+    edit(policy, heavy_new_tokens=9_000)
+    path = f"/policies/{policy.name}/draft/deliver"
+    assert '<a href="?plan=short">Use a short plan</a> to see the whole delivery in about 2 min 30 s' in (
+        otto_client.get(path).content.decode()
+    )
+    chosen = otto_client.get(path, {"plan": "short"})
+    assert "This short plan takes at least 2 min 30 s" in chosen.content.decode()
+    assert {"shadow.for": "30 s", "canary1.share": "50"}.items() <= chosen.context["values"].items()
+
+
+def test_the_short_plan_is_offered_beside_no_real_engine_and_where_the_policy_asks_for_a_longer_one(policy):
+    services.set_rules(policy, ADA, WHY, direct="never", least_share=0.1, least_for_s=600, least_bake_s=60)
+    policy.refresh_from_db()
+    assert trial.short_plan(policy) is None
+    services.set_rules(policy, ADA, WHY, direct="allowed")
+    policy.refresh_from_db()
+    assert trial.short_plan(policy).least_s == 150
+    Pool.objects.create(name="real", model="m", kind="vllm", policy=policy.name, replicas=1)
+    assert trial.short_plan(policy) is None
+
+
 def test_the_page_offers_it_to_operators(policy, vera_client, otto_client):
     assert "requires the role operator" in vera_client.get("/deliveries/").content.decode()
     assert vera_client.post("/deliveries/try", {"candidate": "good"}).status_code == 403

@@ -67,7 +67,10 @@ def test_a_query_is_cut_and_cleaned(records: None) -> None:
     assert titles("x" * 5_000) == []
 
 
-def test_the_first_minutes_say_what_kv_and_ttft_are(vera_client: Client) -> None:
+def test_the_first_minutes_say_what_kv_and_ttft_are_and_an_operator_begins_with_a_draft(
+    vera_client: Client, otto_client: Client
+) -> None:
     text = vera_client.get("/help").content.decode()
-    for part in ("<dt>KV</dt>", "<dt>TTFT</dt>", "Preview a threshold", "Deliver a policy", "Run an experiment"):
+    for part in ("<dt>KV</dt>", "<dt>TTFT</dt>", "See the policy", "Preview it", "Deliver it", "Roll it back"):
         assert part in text
+    assert "Change a threshold" in otto_client.get("/help").content.decode()

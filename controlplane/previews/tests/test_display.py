@@ -13,7 +13,7 @@ def classes(**metrics):
     return {name: {"n": 800, "metrics": each} for name, each in metrics.items()}
 
 
-NO_DIFFERENCE = "no difference in latency that these requests can show"
+NO_DIFFERENCE = "no difference in TTFT p90 or E2E p50 that these requests can show"
 
 
 def test_the_sentence_says_what_share_goes_elsewhere_and_what_is_refused():
@@ -40,10 +40,16 @@ def test_a_latency_or_class_that_was_not_declared_first_makes_no_headline(found)
     assert said == f"{CHANGED}; {NO_DIFFERENCE}."
 
 
-@pytest.mark.parametrize(("looked_at", "verdict"), [(1, "better"), (2, "not distinguishable")])
-def test_the_verdict_of_the_headline_is_corrected_for_how_many_were_looked_at(looked_at, verdict):
-    barely = metric("ttft_p90_ms", 1000.0, 900.0, 95.0)
-    assert display.verdict_of(barely, looked_at) == verdict
+def test_headline_plot_and_table_give_a_latency_declared_first_one_verdict_that_allows_for_both():
+    barely = metric("e2e_p50_ms", 1000.0, 900.0, 95.0, relative_low=-0.195, relative_high=-0.005)
+    found = result(classes=classes(all=[metric("ttft_p90_ms", 820.0, 821.0), barely]))
+    assert barely["verdict"] == "better"  # alone
+    assert NO_DIFFERENCE in display.sentence(found)
+    assert "−10 % (−20.8 % to +0.944 %)" in display.plot(found, "Draft against v3")
+    row = display.class_tables(found)[0].rows[1]
+    assert (row.interval, row.verdict) == ("−209 ms to +8.64 ms", "not distinguishable")
+    alone = result(classes=classes(all=[barely]))
+    assert display.class_tables(alone)[0].rows[0].verdict == "better"
 
 
 def test_a_draft_that_decides_alike_is_described_so_without_latencies():

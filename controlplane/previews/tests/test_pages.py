@@ -60,6 +60,7 @@ def test_pool_trace_and_seeds_can_be_chosen_and_belong_to_the_drafts_form(draft,
         assert re.search(rf'id="preview-{name}" name="{name}"[^>]* form="draft-form"', html)
     assert '<option value="demo" selected>demo</option>' in html
     assert "recorded traffic of the pool; agentic-demo below 200 requests" in html
+    assert "demo, agentic-demo (only 0 requests recorded), seed 1" in html
     assert "agentic-demo: built-in" in html
 
 
