@@ -22,7 +22,7 @@ _READ = frozenset(
 )
 _OPERATE = frozenset(
     {
-        *("keys:read", "policy:write", "policy:publish", "policy:approve", "policy:abort"),
+        *("keys:read", "use:read", "policy:write", "policy:publish", "policy:approve", "policy:abort"),
         *("experiments:write", "fleet:write", "notes:write"),
     }
 )
@@ -48,6 +48,7 @@ SCOPES: dict[str, str] = {
     "audit:read": "the audit log",
     "keys:read": "API keys of the routers' clients, without the secrets",
     "keys:write": "make, change and revoke API keys, say where one is required",
+    "use:read": "what each API key used and cost",
     "notes:write": "put notes on the charts of a pool",
     "admin": "users, tokens and channels of notices",
 }

@@ -17,6 +17,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     # Each area keeps its own urls.py; the paths in it begin at the root.
     path("", include("controlplane.accounts.urls")),
     path("", include("controlplane.keys.urls")),
+    path("", include("controlplane.use.urls")),
     path("", include("controlplane.notices.urls")),
     path("", include("controlplane.audit.urls")),
     path("", include("controlplane.policies.urls")),

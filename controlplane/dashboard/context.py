@@ -24,7 +24,7 @@ ACCOUNT_PAGES = (
     ("/api/v1/docs", "API reference", ""),
     ("/password", "Change password", ""),
 )
-KEYS = ("/keys/", "API keys", "")  # operators and administrators only
+OPERATOR_PAGES = (("/use/", "Use and cost", ""), ("/keys/", "API keys", ""))  # operators and administrators only
 ADMIN_PAGES = (("/users/", "Users", ""), ("/channels/", "Notices", ""))  # administrators only
 HELP = ("/help", "First minutes", "circle-help")
 
@@ -48,7 +48,7 @@ def account_pages(user: Any) -> tuple[tuple[str, str, str], ...]:
     """Those that the user may open."""
     return (
         *(ADMIN_PAGES if user is not None and can_administer(user) else ()),
-        *((KEYS,) if user is not None and can_operate(user) else ()),
+        *(OPERATOR_PAGES if user is not None and can_operate(user) else ()),
         *ACCOUNT_PAGES,
     )
 
