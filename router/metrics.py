@@ -58,6 +58,8 @@ class RouterCollector(Collector):
         yield counter("decisions", "Decisions by instance and rule", ("pool", "instance", "rule", "rank"), decisions)
         offloads = ("pool", "connector", "outcome")
         yield counter("offloads", "Prefills placed on another instance", offloads, record.offloads.items())
+        bands = [((pool, str(band), outcome), count) for (pool, band, outcome), count in record.bands.items()]
+        yield counter("band_requests", "Requests by priority band and outcome", ("pool", "band", "outcome"), bands)
         served = ("pool", "model", "outcome")
         yield counter("model_requests", "Requests for a name of the document Models", served, record.models.items())
         fell_back = ("pool", "model", "condition")
@@ -133,6 +135,8 @@ class RouterCollector(Collector):
         yield each("sessions", "Sessions with a known instance", lambda pool: len(pool.affinity))
         waiting = [((pool.name, name), count) for pool in pools for name, count in pool.queue.waiting.items()]
         yield gauge("queued_requests", "Requests waiting for capacity", ("pool", "class"), waiting)
+        bands = [((pool.name, str(band)), n) for pool in pools for band, n in pool.queue.waiting_by_band().items()]
+        yield gauge("band_queued_requests", "Requests waiting for capacity, by priority band", ("pool", "band"), bands)
         yield each("tokens_per_byte", "Estimated from the usage in responses", lambda pool: pool.tokens.per_byte)
         # Of these, 0 means unknown.
         prefill = "Prefill speed of an instance that computes one prompt"

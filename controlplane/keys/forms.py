@@ -9,6 +9,7 @@ from django.utils import timezone
 from controlplane.accounts.forms import EXPIRIES
 from controlplane.keys.models import ALL_POOLS
 from controlplane.keys.services import LIMIT_MAX, KeyTerms
+from router.contract.redis.api_keys import BAND_MAX
 
 
 class KeyForm(forms.Form):
@@ -32,6 +33,20 @@ class KeyForm(forms.Form):
         label="Tokens per minute",
         help_text="Prompt and answer. Empty: no limit.",
     )
+    priority = forms.IntegerField(
+        required=False,
+        min_value=-BAND_MAX,
+        max_value=BAND_MAX,
+        label="Priority",
+        help_text=f"Of requests that ask for none: -{BAND_MAX} to {BAND_MAX}, higher is admitted earlier. Empty: 0.",
+    )
+    priority_max = forms.IntegerField(
+        required=False,
+        min_value=-BAND_MAX,
+        max_value=BAND_MAX,
+        label="Highest priority",
+        help_text="That its requests may ask for. Empty: 0, or the priority if that is higher.",
+    )
     expires = forms.ChoiceField(choices=EXPIRIES, required=False, initial="", label="Expires")
 
     def __init__(self, *args: Any, pools: list[str], **kwargs: Any) -> None:
@@ -46,6 +61,8 @@ class KeyForm(forms.Form):
             models=tuple(name for part in data["models"].split(",") if (name := part.strip())),
             requests_per_min=data["requests_per_min"],
             tokens_per_min=data["tokens_per_min"],
+            priority=data["priority"] or 0,
+            priority_max=data["priority_max"],
             expires_at=timezone.now() + timedelta(days=int(days)) if days else None,
         )
 

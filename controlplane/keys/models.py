@@ -19,6 +19,8 @@ class ApiKey(Revocable, models.Model):
     pools = models.JSONField(default=list)  # none: every pool
     requests_per_min = models.PositiveIntegerField(null=True, blank=True)  # None: no limit
     tokens_per_min = models.PositiveIntegerField(null=True, blank=True)
+    priority = models.SmallIntegerField(default=0, db_default=0)  # band of its requests that ask for none
+    priority_max = models.SmallIntegerField(default=0, db_default=0)  # the highest that they may ask for
     created_by = models.CharField(max_length=200)
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True, blank=True)

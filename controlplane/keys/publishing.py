@@ -35,6 +35,8 @@ def _published(key: ApiKey) -> PublishedKey:
         models=frozenset(key.models),
         requests_per_min=key.requests_per_min,
         tokens_per_min=key.tokens_per_min,
+        priority=key.priority,
+        priority_max=key.priority_max,
         expires_at=key.expires_at.timestamp() if key.expires_at is not None else None,
     )
 

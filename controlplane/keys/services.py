@@ -14,6 +14,7 @@ from controlplane.keys import publishing
 from controlplane.keys.models import ALL_POOLS, ApiKey, KeyedPool, new_secret
 from fleet.models import Pool
 from router.contract.models import LONGEST_NAME
+from router.contract.redis.api_keys import BAND_MAX
 
 LIMIT_MAX = 2_000_000_000
 
@@ -29,13 +30,15 @@ class InvalidKey(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTerms:
-    """The pools, models, limits and expiry of a key."""
+    """The pools, models, limits, expiry and priority of a key."""
 
     pools: tuple[str, ...] = ()  # none: every pool
     models: tuple[str, ...] = ()  # names that its requests may ask for; none: every one
     requests_per_min: int | None = None  # None: no limit
     tokens_per_min: int | None = None
     expires_at: datetime | None = None
+    priority: int = 0  # band of its requests that ask for none
+    priority_max: int | None = None  # the highest that they may ask for; None: 0, or `priority` if that is higher
 
 
 def terms_of(row: ApiKey) -> KeyTerms:
@@ -45,6 +48,8 @@ def terms_of(row: ApiKey) -> KeyTerms:
         requests_per_min=row.requests_per_min,
         tokens_per_min=row.tokens_per_min,
         expires_at=row.expires_at,
+        priority=row.priority,
+        priority_max=row.priority_max,
     )
 
 
@@ -119,10 +124,22 @@ def _checked(name: str, terms: KeyTerms, kept: datetime | None = None) -> KeyTer
         limit = getattr(terms, field)
         if limit is not None and not 1 <= limit <= LIMIT_MAX:
             raise InvalidKey(field, limit, f"must be a whole number from 1 to {LIMIT_MAX:,}, or empty for no limit")
+    most = _checked_band(terms)
     at = terms.expires_at
     if at is not None and at != kept and (at.tzinfo is None or at <= timezone.now()):
         raise InvalidKey("expires_at", at.isoformat(), "must lie in the future and carry a time zone")
-    return replace(terms, pools=tuple(pools), models=tuple(sorted(set(terms.models))))
+    return replace(terms, pools=tuple(pools), models=tuple(sorted(set(terms.models))), priority_max=most)
+
+
+def _checked_band(terms: KeyTerms) -> int:
+    """The highest that its requests may ask for."""
+    most = max(terms.priority, 0) if terms.priority_max is None else terms.priority_max
+    for field, band in (("priority", terms.priority), ("priority_max", most)):
+        if not -BAND_MAX <= band <= BAND_MAX:
+            raise InvalidKey(field, band, f"must be a whole number from -{BAND_MAX} to {BAND_MAX}")
+    if terms.priority > most:
+        raise InvalidKey("priority", terms.priority, f"must not be above the highest that it may ask for ({most})")
+    return most
 
 
 def _check_pools(path: str, pools: list[str], *others: str) -> None:

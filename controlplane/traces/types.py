@@ -50,6 +50,8 @@ class TraceRequest:
     block_tokens: int  # tokens per block
     think_s: float  # from the end of the session's previous answer to this request
     measured: MeasuredLatency | None = None  # of recorded traffic
+    band: int = 0  # of priority
+    tenant: str = ""  # shares a router's queue fairly with the others; "" when unknown
 
     def block_ids(self) -> Iterator[int]:
         return chain.from_iterable(self.blocks)

@@ -21,10 +21,11 @@ _HOP_BY_HOP = {
 }
 # accept-encoding: a compressed answer would hide its usage. content-encoding: the body has been decompressed.
 # expect: the server has answered it. x-data-parallel-rank: the router names the rank.
+# x-vllm-priority: the router orders requests.
 _NOT_FORWARDED = frozenset(
     _HOP_BY_HOP
     | {b"host", b"content-length", b"accept-encoding", b"content-encoding", b"expect", b"x-request-id", b"x-weir-pool"}
-    | {ranks.HEADER}
+    | {ranks.HEADER, b"x-weir-priority", b"x-vllm-priority"}
 )
 _OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", b"x-weir-flow"}
 _NOT_RETURNED = frozenset(_HOP_BY_HOP | _OWN)

@@ -9,10 +9,16 @@ LARGEST_OUTPUT = 1_000_000_000  # tokens; a larger limit means none
 
 def most_output(document: JsonObject, api_path: str) -> int:
     """The tokens that an engine may generate, in all answers; by the largest where an API has two names for a limit."""
+    limit = output_limit(document, api_path)
+    return min(DEFAULT_OUTPUT * answers(document), LARGEST_OUTPUT) if limit is None else limit
+
+
+def output_limit(document: JsonObject, api_path: str) -> int | None:
+    """The tokens that a request allows the engine to generate, in all answers; None: as many as it can."""
     if api_path not in LIMITS:
         return 0
     given = [value for name in LIMITS[api_path] if (value := _positive(document.get(name)))]
-    return min((max(given) if given else DEFAULT_OUTPUT) * answers(document), LARGEST_OUTPUT)
+    return min(max(given) * answers(document), LARGEST_OUTPUT) if given else None
 
 
 def answers(document: JsonObject) -> int:

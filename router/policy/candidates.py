@@ -80,6 +80,8 @@ class Candidates(Sequence[Candidate]):
             kept["indivisible"] = request.indivisible
         if not request.generates:
             kept["generates"] = False
+        if request.band:
+            kept["band"] = request.band
         if request.rates is not UNKNOWN:
             kept["rates"] = astuple(request.rates)
         return kept

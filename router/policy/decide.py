@@ -21,6 +21,8 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     `Decision.instance` is empty when no instance can take it. The class comes from n and h on the instance that the
     policy would pick by cache.
     """
+    if request.band < 0:
+        policy = policy.of_low_bands
     strategy, fleet = STRATEGIES[policy.strategy], fleet_of(instances)
     by_policy = not strategy.offloads and policy["flow.heavy"] == "offload"
     refused = refusals(fleet, request, policy, offloads=by_policy or strategy.offloads, picks_prefill=strategy.offloads)

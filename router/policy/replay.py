@@ -70,6 +70,7 @@ def situation(receipt: "Receipt") -> DecisionInputs:
             turn=kept["turn"],
             indivisible=kept.get("indivisible", ""),
             generates=kept.get("generates", True),
+            band=kept.get("band", 0),
         )
         return DecisionInputs(request, columns.instances(), float(kept["draw"]))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

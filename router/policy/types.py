@@ -43,6 +43,7 @@ class RoutingRequest(Value, frozen=True):
     turn: int = 0  # how many requests the router has decided before: round robin keeps no state of its own
     indivisible: str = ""  # why one instance must compute the prompt and the answer; empty when two may
     generates: bool = True  # an answer of tokens; others need no instance that decodes
+    band: int = 0  # of priority; those below 0 leave some capacity to the others
 
 
 class InstanceState(Value, frozen=True):
@@ -93,8 +94,18 @@ class Policy(dict[str, Any]):
     """A parsed, valid policy document: {"classes.heavy_new_tokens": 20000, …}, every parameter that the strategy uses
     by its dotted path. Never changed. A dict, as a decision looks up fifteen of them."""
 
-    __slots__ = ("strategy",)
+    __slots__ = ("_of_low_bands", "strategy")
 
     def __init__(self, strategy: str, values: Mapping[str, Any]) -> None:
         super().__init__(values)
         self.strategy = strategy
+        self._of_low_bands: Policy | None = None
+
+    @property
+    def of_low_bands(self) -> "Policy":
+        """The same for requests of a band below 0: instances count as full earlier."""
+        if self._of_low_bands is None:
+            most, share = self["admission.max_inflight_per_instance"], self["admission.low_band_share"]
+            limit = {"admission.max_inflight_per_instance": max(1, int(most * share))}
+            self._of_low_bands = Policy(self.strategy, {**self, **limit})
+        return self._of_low_bands

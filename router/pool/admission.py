@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from router.policy.types import Decision, Policy
-from router.pool.admission_queue import AdmissionQueue, QueueEntry, QueueFull
+from router.pool.admission_queue import AdmissionQueue, QueueFull
+from router.pool.class_queue import QueueEntry
 
+OUTPUT_COST = 2  # an output token costs as much as so many tokens of the prompt that are not cached
 STRATEGY_REFUSALS = ("over_ttft_limit",)  # rules by which a strategy refuses a request; also the codes
 CODES = (
-    *("saturated", "queue_timeout", "deadline_exceeded", "deadline_unmeetable", "no_instance_ready"),
+    *("saturated", "displaced", "queue_timeout", "deadline_exceeded", "deadline_unmeetable", "no_instance_ready"),
     *STRATEGY_REFUSALS,
 )
 
@@ -46,10 +48,22 @@ class Admission:
 
     _policy: Policy  # as of the latest decision
 
-    def __init__(self, queue: AdmissionQueue, started: float, tenant: str = "", deadline: float | None = None) -> None:
+    def __init__(
+        self,
+        queue: AdmissionQueue,
+        started: float,
+        tenant: str = "",
+        deadline: float | None = None,
+        *,
+        band: int = 0,
+        output_limit: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """`output_limit`: output tokens that the request allows itself, asked for when it must wait."""
         self._queue = queue
         self._started = started
         self._tenant = tenant
+        self._band = band
+        self._output_limit = output_limit
         self._deadline = deadline  # an instance must have been chosen by then
         self._entry: QueueEntry | None = None
         self._callback: Callable[[], None] | None = None
@@ -59,6 +73,7 @@ class Admission:
         self.wait: Wait | None = None  # the present or last one
 
     def begin(self, now: float) -> Refusal | None:
+        self.settle(0, 0)  # an attempt that failed
         self.state, self._entry = "deciding", None
         return self._late(now) if self._deadline is not None and now >= self._deadline else None
 
@@ -67,7 +82,7 @@ class Admission:
     ) -> Decision | Wait | Refusal:
         """The decision itself when the request is to be sent as it says. `able`: an instance could take it later."""
         entry = self._entry
-        if decision.instance and (entry is not None or not len(self._queue)):
+        if decision.instance and (entry is not None or self._queue.comes_first(self._band, now)):
             if entry is not None:
                 self._queue.admitted(entry)
             self.state = "admitted"
@@ -82,8 +97,8 @@ class Admission:
     def _join(self, decision: Decision, now: float) -> Wait | Refusal:
         policy, queue = self._policy, self._queue
         if self._entry is None:
-            cost = max(1.0, decision.new_tokens + policy["load.request_tokens"])
-            self._entry = queue.entry(decision.request_class, self._tenant, cost)
+            cost = cost_of(decision.new_tokens, queue.outputs.tokens(self._output_limit()))
+            self._entry = queue.entry(decision.request_class, self._tenant, cost, self._band)
             unmeetable = self._unmeetable(self._entry, now)
             if unmeetable is not None:
                 return unmeetable
@@ -91,7 +106,7 @@ class Admission:
         self.state, self._callback, self._queued_at = "queued", None, now
         limit: int = policy[f"admission.max_queue_{name}"]
         try:
-            queue.join(self._entry, limit, self._woken, capacity=bool(decision.instance))
+            queue.join(self._entry, limit, self._woken, capacity=bool(decision.instance), now=now)
         except QueueFull:
             reason = f"every instance is full, and so is the queue for {name} requests ({limit})"
             return self._refuse("saturated", reason, retry_after_s=self._retry_after_s(now))
@@ -127,6 +142,8 @@ class Admission:
         self.queued_s += now - self._queued_at
         if self.state == "woken":
             self._queue.resume(self._entry)
+            if self._entry.displaced:
+                return self._displaced(now)
             self.state = "deciding"
             return None
         self._queue.give_up(self._entry)
@@ -136,6 +153,16 @@ class Admission:
         limit_s = self._policy[f"admission.max_wait_{name}_s"]
         reason = f"queue timeout: no capacity within the limit of {limit_s:g} s for {name} requests"
         return self._refuse("queue_timeout", reason, retry_after_s=self._retry_after_s(now))
+
+    def _displaced(self, now: float) -> Refusal:
+        name = self._entry.request_class if self._entry is not None else ""
+        reason = f"the queue for {name} requests is full, and one of higher priority came"
+        return self._refuse("displaced", reason, retry_after_s=self._retry_after_s(now))
+
+    def settle(self, new_tokens: int, output_tokens: int) -> None:
+        """It has ended: charge its tenant what it has used. One that never waited was charged nothing."""
+        if self._entry is not None:
+            self._queue.settle(self._entry, cost_of(new_tokens, output_tokens))
 
     def abandon(self, now: float) -> None:
         """The client left while its request waited."""
@@ -164,3 +191,8 @@ class Admission:
         least: int = self._policy["admission.retry_after_s"]
         wait_s = self._queue.expected_wait_s(self._entry, now)
         return least if wait_s is None else max(least, math.ceil(wait_s))
+
+
+def cost_of(new_tokens: float, output_tokens: float) -> float:
+    """What a tenant is charged for a request, in tokens; those that were cached cost nothing."""
+    return max(1.0, new_tokens + OUTPUT_COST * output_tokens)

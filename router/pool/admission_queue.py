@@ -1,23 +1,22 @@
-"""The queue of one pool: requests that wait for capacity, bounded per class, fair between classes and tenants.
+"""The queue of one pool: requests that wait for capacity, bounded per class, strictly by priority band, and within a
+band fair between classes (router/pool/band_queue.py) and tenants (router/pool/class_queue.py).
 
-Capacity is given by virtual time on two levels (start-time fair queueing: Goyal, Vin, Cheng, 1996). Each class has a
-clock that advances by 1/share with each request admitted, and the class furthest behind is next. Within a class the
-same holds for each tenant (an API key, else a client's address), by the cost of its requests in tokens. A class or
-tenant without waiting requests starts at the present time: idle time earns no credit. Within a tenant: first come,
-first served.
+A request's band grows by one with each `band_max_wait_s` of waiting, so that the lowest is served in the end. Pure:
+time is an argument.
 """
 
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import count
 
-from router.policy.types import CLASSES, RequestClass
+from router.policy.types import CLASSES, Policy, RequestClass
+from router.pool.band_queue import BandQueue
+from router.pool.class_queue import CapacityOffer, QueueEntry
 from router.pool.drain_rate import DrainRate
+from router.pool.output_guess import OutputGuess
 
 PASSES = 8  # entries that are offered the same capacity, one after the other, before the offer lapses
-IDLE_TENANTS = 1024  # clocks kept of tenants without a waiting request
 MAX_WAIT_S = 120.0  # the drain rate predicts little beyond
 
 
@@ -25,128 +24,64 @@ class QueueFull(Exception):
     pass
 
 
-@dataclass(slots=True, eq=False)
-class QueueEntry:
-    """One request's position. A request that was woken without finding capacity joins again with the same entry."""
-
-    order: int
-    request_class: RequestClass
-    tenant: str
-    cost: float  # tokens
-    on_wakeup: Callable[[], None] | None = None  # while it waits
-    offer: "CapacityOffer | None" = None  # from its wakeup until it has used the capacity or passed it on
-    charge: float = 0.0  # what its class was charged
-    turn: tuple[float, float] = (0.0, 0.0)  # of its class and of its tenant, by their clocks, when it was woken
-
-
-@dataclass(slots=True)
-class CapacityOffer:
-    """Capacity for one request."""
-
-    more: bool  # there may be capacity for another one: the request that uses it wakes the next
-    asked: list[QueueEntry] = field(default_factory=list)
-
-
-class ClassQueue:
-    """The waiting requests of one class."""
-
-    __slots__ = ("_clock", "_clocks", "_costs", "_tenants", "time")
-
-    def __init__(self) -> None:
-        self.time = 0.0  # of the class: requests by share
-        self._clock = 0.0  # of the tenants: tokens
-        self._clocks: dict[str, float] = {}
-        self._tenants: dict[str, list[tuple[int, QueueEntry]]] = {}
-        self._costs: dict[str, float] = {}  # of what waits
-
-    def __len__(self) -> int:
-        return sum(map(len, self._tenants.values()))
-
-    def put(self, entry: QueueEntry) -> None:
-        waiting = self._tenants.get(entry.tenant)
-        if waiting is None:
-            waiting = self._tenants[entry.tenant] = []
-            self._clocks[entry.tenant] = max(self._clocks.get(entry.tenant, 0.0), self._clock)
-            self._costs[entry.tenant] = 0.0
-        insort(waiting, (entry.order, entry))
-        self._costs[entry.tenant] += entry.cost
-
-    def drop(self, entry: QueueEntry) -> None:
-        waiting = self._tenants[entry.tenant]
-        waiting.remove((entry.order, entry))
-        self._costs[entry.tenant] -= entry.cost
-        if not waiting:
-            del self._tenants[entry.tenant], self._costs[entry.tenant]
-            self._forget()
-
-    def _forget(self) -> None:
-        """A tenant's debt ends with the queue, and when too many idle tenants have one."""
-        if not self._tenants:
-            self._clocks.clear()
-        elif len(self._clocks) - len(self._tenants) > IDLE_TENANTS:
-            self._clocks = {tenant: self._clocks[tenant] for tenant in self._tenants}
-
-    def first(self, asked: list[QueueEntry]) -> QueueEntry | None:
-        """The next entry among those not asked yet."""
-        for tenant in sorted(self._tenants, key=lambda name: (self._clocks[name], self._tenants[name][0][0])):
-            for _, entry in self._tenants[tenant]:
-                if entry not in asked:
-                    return entry
-        return None
-
-    def ahead(self, tenant: str) -> float:
-        """Entries that come before one that this tenant adds now; of another tenant's as many as its tokens allow."""
-        own = self._tenants.get(tenant, ())
-        turn = self._clocks[tenant] + self._costs[tenant] if own else max(self._clocks.get(tenant, 0.0), self._clock)
-        others = (name for name in self._tenants if name != tenant)
-        return len(own) + sum(len(self._tenants[name]) * self._part(name, turn) for name in others)
-
-    def _part(self, tenant: str, turn: float) -> float:
-        """Of this tenant's entries, those that come before this time of the tenants' clock."""
-        return min(1.0, max(0.0, (turn - self._clocks[tenant]) / max(self._costs[tenant], 1.0)))
-
-    def charge(self, entry: QueueEntry) -> float:
-        """The tenant's clock before."""
-        turn = self._clocks[entry.tenant]
-        self._clocks[entry.tenant] += entry.cost
-        return turn
-
-    def admitted(self, entry: QueueEntry) -> None:
-        self._clock = max(self._clock, entry.turn[1])
-
-    def refund(self, entry: QueueEntry) -> None:
-        if entry.tenant in self._clocks:
-            self._clocks[entry.tenant] -= entry.cost
-
-
 class AdmissionQueue:
     def __init__(self) -> None:
         self._orders = count(1)
-        self._queues: dict[RequestClass, ClassQueue] = {name: ClassQueue() for name in CLASSES}
-        self._clock = 0.0
+        self._bands: dict[int, BandQueue] = {}
+        self._highest_first: list[BandQueue] = []
         self._drain = DrainRate()
+        self._now = 0.0  # s, as last told
+        self.outputs = OutputGuess()
         self.shares: Mapping[RequestClass, float] = dict.fromkeys(CLASSES, 1.0)
+        self.band_max_wait_s = 60.0
         self.waiting: Counter[RequestClass] = Counter()  # includes those that were woken and have not resumed yet
+        self.displaced: Counter[int] = Counter()  # by band, since the start
         self._total = 0
         self._woken: dict[QueueEntry, CapacityOffer] = {}  # and not resumed yet
 
     def __len__(self) -> int:
         return self._total
 
-    def entry(self, request_class: RequestClass, tenant: str = "", cost: float = 1.0) -> QueueEntry:
-        return QueueEntry(next(self._orders), request_class, tenant, cost)
+    def follow(self, policy: Policy) -> None:
+        self.shares = {name: policy[f"admission.share_{name}"] for name in CLASSES}
+        self.band_max_wait_s = policy["admission.band_max_wait_s"]
 
-    def join(self, entry: QueueEntry, limit: int, on_wakeup: Callable[[], None], capacity: bool = False) -> None:
-        """Wait. `on_wakeup` is called once, maybe before this returns, when there may be capacity: `resume` then.
+    def waiting_by_band(self) -> dict[int, int]:
+        return {queue.band: queue.total for queue in self._highest_first if queue.total}
 
-        Raises QueueFull when `limit` requests of the class wait already. `capacity`: there is some now, for the first
-        in the queue.
+    def entry(self, request_class: RequestClass, tenant: str = "", cost: float = 1.0, band: int = 0) -> QueueEntry:
+        return QueueEntry(next(self._orders), request_class, tenant, cost, band)
+
+    def comes_first(self, band: int, now: float) -> bool:
+        """A request of this band that comes now has to wait for nobody's turn."""
+        if not self._total:
+            return True
+        self._now = max(self._now, now)
+        if not self._waits_from(band):
+            self._lift()
+        return not self._waits_from(band)
+
+    def _waits_from(self, band: int) -> bool:
+        return any(queue.total for queue in self._highest_first if queue.band >= band)
+
+    def join(
+        self, entry: QueueEntry, limit: int, on_wakeup: Callable[[], None], capacity: bool = False, now: float = 0.0
+    ) -> None:
+        """Wait. `on_wakeup` is called once, maybe before this returns: `resume` then.
+
+        Raises QueueFull when `limit` requests of the class wait already and none of them has a lower band; the newest
+        of the lowest is displaced otherwise. `capacity`: there is some now, for the first in the queue.
         """
-        if entry.offer is None and self.waiting[entry.request_class] >= limit:
-            raise QueueFull
+        self._now = max(self._now, now)
+        if entry.offer is None:
+            if self.waiting[entry.request_class] >= limit and not (limit and self._displace(entry)):
+                raise QueueFull
+            entry.lift_at = self._now + self.band_max_wait_s
         offer, entry.offer = entry.offer, None
         entry.on_wakeup = on_wakeup
-        self._put(entry, again=offer is not None)
+        queue = entry.queue if offer is not None and entry.queue is not None else self._band(entry.band)
+        queue.put(entry, again=offer is not None)
+        self._count(entry, 1)
         if offer is not None:
             self._pass_on(offer, entry)
         elif capacity:
@@ -156,30 +91,38 @@ class AdmissionQueue:
         """It was woken and looks for capacity now; then `admitted`, `leave`, or `join` again."""
         entry.on_wakeup = None
         self._woken.pop(entry, None)
-        self._count(entry, -1)
+        if not entry.displaced and entry.queue is not None:
+            entry.queue.count(entry, -1)
+            self._count(entry, -1)
 
     def give_up(self, entry: QueueEntry) -> None:
         """It stops waiting, woken or not."""
-        if entry.offer is None:
-            self._queues[entry.request_class].drop(entry)
+        if entry.offer is None and not entry.displaced and entry.queue is not None:
+            entry.queue.classes[entry.request_class].drop(entry)
         self.leave(entry)
         self.resume(entry)
 
     def leave(self, entry: QueueEntry) -> None:
         """Pass capacity that it was offered and did not use on to the next."""
         offer, entry.offer = entry.offer, None
-        if offer is not None:
-            self._refund(entry)
-            self._pass_on(offer, entry)
+        if entry.queue is not None:
+            entry.queue.over(entry)
+            if offer is not None:
+                entry.queue.refund(entry)
+                self._pass_on(offer, entry)
 
     def admitted(self, entry: QueueEntry) -> None:
-        """It uses the capacity that it was offered; the present time moves on to its turn, which it does not for one
-        that was woken in vain."""
-        self._clock = max(self._clock, entry.turn[0])
-        self._queues[entry.request_class].admitted(entry)
+        """It uses the capacity that it was offered."""
+        if entry.queue is not None:
+            entry.queue.admitted(entry)
         offer, entry.offer = entry.offer, None
         if offer is not None and offer.more:
             self._wake(CapacityOffer(more=True))
+
+    def settle(self, entry: QueueEntry, used: float) -> None:
+        """An admitted request has ended, and used so many tokens."""
+        if entry.queue is not None:
+            entry.queue.classes[entry.request_class].settle(entry, used)
 
     def began(self, now: float) -> None:
         """A request is sent to an instance, whether it has waited or not; `now` is any clock of seconds."""
@@ -187,6 +130,7 @@ class AdmissionQueue:
 
     def ended(self, now: float, began: float) -> None:
         """A request that began then has ended, and its instance has capacity for another one."""
+        self._now = max(self._now, now)
         self._drain.ended(now, began)
         self.wake()
 
@@ -213,35 +157,52 @@ class AdmissionQueue:
         return None if turn_s is None else min(MAX_WAIT_S, (self._ahead(entry) + 1.0) * turn_s)
 
     def _ahead(self, entry: QueueEntry) -> float:
-        name = entry.request_class
-        queue = self._queues[name]
-        ahead = queue.ahead(entry.tenant)
-        begins = queue.time if len(queue) else max(queue.time, self._clock)
-        turn = begins + ahead / self._share(name)
-        others = ((other, self._queues[other]) for other in CLASSES if other != name)
-        earlier = (min(len(one), max(0.0, (turn - one.time) * self._share(other))) for other, one in others)
-        return len(self._woken) + ahead + sum(earlier)
+        above = sum(len(queue) for queue in self._highest_first if queue.band > entry.band)
+        own = self._bands.get(entry.band)
+        ahead = own.ahead(entry.request_class, entry.tenant, self.shares) if own is not None else 0.0
+        return len(self._woken) + above + ahead
 
-    def _share(self, request_class: RequestClass) -> float:
-        return max(self.shares[request_class], 1e-6)
-
-    def _put(self, entry: QueueEntry, again: bool) -> None:
-        queue = self._queues[entry.request_class]
-        if again:
-            self._refund(entry)
-        elif not self.waiting[entry.request_class]:
-            queue.time = max(queue.time, self._clock)
-        queue.put(entry)
-        self._count(entry, 1)
+    def _band(self, band: int) -> BandQueue:
+        queue = self._bands.get(band)
+        if queue is None:
+            queue = self._bands[band] = BandQueue(band)
+            insort(self._highest_first, queue, key=lambda one: -one.band)
+        return queue
 
     def _count(self, entry: QueueEntry, change: int) -> None:
         self.waiting[entry.request_class] += change
         self._total += change
 
-    def _refund(self, entry: QueueEntry) -> None:
-        queue = self._queues[entry.request_class]
-        queue.time -= entry.charge
-        queue.refund(entry)
+    def _displace(self, entry: QueueEntry) -> bool:
+        """Send the newest request of the lowest band below away, of the same class."""
+        self._lift()
+        for queue in reversed(self._highest_first):
+            if queue.band >= entry.band:
+                return False
+            newest = queue.classes[entry.request_class].newest()
+            if newest is not None and newest.on_wakeup is not None:
+                queue.classes[entry.request_class].drop(newest)
+                queue.over(newest)
+                queue.count(newest, -1)
+                self._count(newest, -1)
+                newest.displaced = True
+                self.displaced[newest.band] += 1
+                newest.on_wakeup()
+                return True
+        return False
+
+    def _lift(self) -> None:
+        """Those that have waited long enough go on to the next band."""
+        for queue in tuple(self._highest_first):
+            for one in queue.classes.values() if queue.total else ():
+                for entry in one.due(self._now):
+                    one.drop(entry)
+                    queue.over(entry)
+                    queue.count(entry, -1)
+                    bands = 1 + int((self._now - entry.lift_at) / self.band_max_wait_s)
+                    entry.band += bands
+                    entry.lift_at += bands * self.band_max_wait_s
+                    self._band(entry.band).put(entry, again=False)
 
     def _pass_on(self, offer: CapacityOffer, entry: QueueEntry) -> None:
         offer.asked.append(entry)
@@ -251,21 +212,17 @@ class AdmissionQueue:
     def _wake(self, offer: CapacityOffer) -> bool:
         """False when there is no entry left to wake."""
         entry = self._next(offer.asked)
-        if entry is None or entry.on_wakeup is None:
+        if entry is None or entry.on_wakeup is None or entry.queue is None:
             return False
-        queue = self._queues[entry.request_class]
-        entry.turn = queue.time, queue.charge(entry)
-        entry.charge = 1.0 / self._share(entry.request_class)
-        queue.time += entry.charge
-        queue.drop(entry)
+        entry.queue.take(entry, self.shares)
         entry.offer = self._woken[entry] = offer
         entry.on_wakeup()
         return True
 
     def _next(self, asked: list[QueueEntry]) -> QueueEntry | None:
-        waiting = [name for name in CLASSES if self.waiting[name]]
-        for name in sorted(waiting, key=lambda name: self._queues[name].time):
-            entry = self._queues[name].first(asked)
-            if entry is not None:
+        if len(self._highest_first) > 1:
+            self._lift()
+        for queue in self._highest_first:
+            if queue.total and (entry := queue.first(asked)) is not None:
                 return entry
         return None

@@ -13,7 +13,7 @@ from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 from router.policy.decide import decide
 from router.policy.schema import document
 from router.policy.serves import able
-from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, Rates, RequestClass, RoutingRequest
+from router.policy.types import UNKNOWN, Decision, Policy, Rates, RoutingRequest
 from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
 from router.pool.endpoint import Endpoint, Lease
@@ -62,7 +62,7 @@ class Pool:
         self.kv_event_state = KvEventState()
         self.affinity = Affinity()
         self.queue = AdmissionQueue()
-        self.queue.shares = _shares(self.policy)
+        self.queue.follow(self.policy)
         self.tokens = TokenRatio()
         self.rates = self._measured = UNKNOWN  # measured: by router/telemetry/rates.py; the rest comes with the fleet
         self.turn = 0
@@ -122,7 +122,7 @@ class Pool:
             policy = read_version(value.version, value.sha256, value.document)
             self.policy, self.acked_at = policy, now
             self.policy_name, self.version, self._sha256 = version
-            self.queue.shares = _shares(policy)
+            self.queue.follow(policy)
         elif value.rollout == self._rollout:
             return False
         try:
@@ -251,10 +251,6 @@ class Pool:
         return any(
             not tried.get(endpoint.id) and not endpoint.refusal(now, open_s) for endpoint in self.endpoints.values()
         )
-
-
-def _shares(policy: Policy) -> dict[RequestClass, float]:
-    return {name: policy[f"admission.share_{name}"] for name in CLASSES}
 
 
 def _rounded(chunks: float) -> int:

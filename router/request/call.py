@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.receipt import BLOCK_CHUNKS, ShadowDecision
 from router.policy.types import Decision, Policy
+from router.pool.admission import Admission
 from router.pool.pool import Pool
 from router.pool.rollout import Assignment
 from router.prefix.exact.stretches import Tokens
 from router.prefix.forecast.cache_forecast import Sent
+from router.request.bands import NOT_ASKED, AskedBand
 from router.request.chosen import Chosen
 from router.request.outcome import Outcome
 from router.request.request import NOT_READ, ProxiedRequest
@@ -48,6 +50,8 @@ class Call:
     started: float  # s, of the clock of all other times
     tenant: str = ""  # shares the queue fairly with others: the client's address, or its API key (limits/)
     deadline: float | None = None
+    asked_band: AskedBand = NOT_ASKED
+    band: int = 0  # of priority, as granted
     # serving/prepare.py
     pool: Pool = NO_POOL
     request: ProxiedRequest = NOT_READ  # until the request has ended
@@ -67,6 +71,7 @@ class Call:
     # telemetry/shadow.py
     shadow: ShadowDecision | None = None
     # serving/proxy.py
+    admission: Admission | None = None  # to the pool
     decision: Decision | None = None
     version: int = 0  # of the policy that decided
     policy: str = ""
@@ -102,3 +107,4 @@ class Call:
         outcome.end(self.started, now)
         self.request = NOT_READ
         self.prediction.end()
+        self.admission = None

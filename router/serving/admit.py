@@ -4,7 +4,9 @@ import asyncio
 import time
 
 from router.http.errors import ErrorResponse
+from router.limits import charge
 from router.pool.admission import Admission, Refusal, Wait
+from router.request.call import Call
 
 DEADLINES = (b"x-weir-deadline-ms", b"x-request-deadline-ms")
 LONGEST_MS = 86_400_000
@@ -22,6 +24,27 @@ def deadline(headers: dict[bytes, bytes], started: float) -> float | None:
         shown = f"{name.decode()}: {given[:40].decode('latin-1')!r}"
         raise ErrorResponse(400, "invalid_deadline", f"{shown} must be a whole number of ms from 1 to {LONGEST_MS:,}")
     return started + milliseconds / 1000
+
+
+def admission(call: Call) -> Admission:
+    def output_limit() -> int | None:
+        return charge.output_limit(call.request.prompt.document, call.api_path)
+
+    queue, started = call.pool.queue, call.started
+    return Admission(queue, started, call.tenant, call.deadline, band=call.band, output_limit=output_limit)
+
+
+def settle(call: Call) -> None:
+    """Charge the tenant what the request has used, by the engine's usage, else by what a broken stream brought."""
+    admission, decision, usage = call.admission, call.decision, call.outcome.usage
+    if admission is None or decision is None:
+        return
+    if usage is None or usage.prompt_tokens is None:
+        if call.outcome.streamed_tokens:
+            admission.settle(decision.new_tokens, call.outcome.streamed_tokens)
+        return
+    cached = usage.cached_tokens if usage.cached_tokens is not None else decision.cached_tokens
+    admission.settle(max(0, usage.prompt_tokens - cached), usage.output_tokens or 0)
 
 
 async def until_woken(admission: Admission, wait: Wait) -> Refusal | None:

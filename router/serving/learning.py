@@ -17,6 +17,7 @@ def learn(call: Call, endpoint: Endpoint) -> None:
         usage = call.outcome.usage = replace(usage, cached_tokens=0)
     if usage.prompt_tokens is None:
         return
+    pool.queue.outputs.answered(usage.output_tokens)
     if read.token_ids is None:
         pool.tokens.learn(len(read.rendered), usage.prompt_tokens)
     if call.session is not None:

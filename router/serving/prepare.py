@@ -27,6 +27,8 @@ def read(body: bytes, api_path: str) -> tuple[Prompt, bytes]:
     """The prompt, and the body for the engine. Raises ErrorResponse."""
     try:
         found = prompt.read(body, api_path)
+        if "priority" in found.document:
+            found, body = prompt.without_priority(found)
         return found, prompt.with_usage(body, found.document) if strips_usage(found, api_path) else body
     except InvalidBody as error:
         raise ErrorResponse(400, error.code, str(error)) from None

@@ -16,7 +16,7 @@ from router.policy.types import Decision, RoutingRequest
 from router.pool.admission import CODES, Admission, Refusal, Wait
 from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import attribute, failed, failed_with
-from router.request import predict
+from router.request import bands, predict
 from router.request.call import Call
 from router.request.offload import PrefillFailed, PromptRefused
 from router.request.outcome import Attempt
@@ -61,6 +61,7 @@ class Proxy:
             came = await body.read(own, client)
             large = len(came) > bounds.SMALL
             read, sent = await prepare.read_large(came, call.api_path) if large else prepare.read(came, call.api_path)
+            call.asked_band = bands.asked(own, read, call.key)
             prepare.prepare(call, incoming, own, read, sent, self._pools)
             if not predict.read_tokens(call):
                 await predict.read_slowly(call)
@@ -98,10 +99,11 @@ class Proxy:
     async def _answer(self, call: Call, client: ClientConnection) -> None:
         """Try instances until an answer can be passed on."""
         pool = call.pool
-        admission = Admission(pool.queue, call.started, call.tenant, call.deadline)
         tried: dict[str, str] = {}
         if pool.split is not None:
             delivery.assign(call)
+        call.band = bands.granted(call.asked_band, call.key, call.rules)
+        admission = call.admission = admit.admission(call)
         left: int = call.rules["failure.retries"]
         while True:
             decision = await self._admit(call, admission, tried)
@@ -181,6 +183,7 @@ class Proxy:
                 return False
             finally:
                 predict.over(call.prediction.under_way)
+                admit.settle(call)  # before the next request gets the capacity
                 if connection is not None:
                     self.stalls.forget(connection)
                     connection.release()

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import xxhash
 
@@ -64,9 +64,11 @@ class Sessions:
         asked, tokens = call.request, call.prediction.prompt_tokens
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
         prefix_key, rates = _prefix_key(asked.chunks), call.pool.rates
-        divided = division(call) if call.pool.decode_connectors is not None else ()
+        further: tuple[Any, ...] = division(call) if call.pool.decode_connectors is not None else ()
+        if call.band:
+            further = *division(call), call.band
         return RoutingRequest(  # positional: more than twice as fast as by name
-            tokens, call.session_key, bound_to, history_tokens, held, tiers, rates, prefix_key, asked.turn, *divided
+            tokens, call.session_key, bound_to, history_tokens, held, tiers, rates, prefix_key, asked.turn, *further
         )
 
     def sent(self, call: Call, endpoint: Endpoint) -> None:

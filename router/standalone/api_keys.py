@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from router.contract.problem import Problem
-from router.contract.redis.api_keys import MARK, ApiKeysValue, PublishedKey
+from router.contract.redis.api_keys import BAND_MAX, MARK, ApiKeysValue, PublishedKey
 from router.standalone.text import BadInput, structure
 
 FLAG = "--keys"
 LIMIT_MAX = 1_000_000_000  # a minute
 NAME_MAX = 80
-FIELDS = ("name", "sha256", "requests_per_min", "tokens_per_min", "models", "expires_at")
+FIELDS = (
+    *("name", "sha256", "requests_per_min", "tokens_per_min", "models", "expires_at"),
+    *("priority", "priority_max"),
+)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -76,6 +79,7 @@ def _entry(where: str, given: Any) -> PublishedKey:
         raise _Wrong(f"{where}.name", name, "not a name", f"text of 1 to {NAME_MAX} characters")
     expires_at = _moment(f"{where}.expires_at", given.get("expires_at"))
     sha256 = _sha256(f"{where}.sha256", given.get("sha256"))
+    priority = _band(f"{where}.priority", given.get("priority"), -BAND_MAX, 0)
     return PublishedKey(
         id=name,
         name=name,
@@ -84,6 +88,8 @@ def _entry(where: str, given: Any) -> PublishedKey:
         requests_per_min=_limit(f"{where}.requests_per_min", given.get("requests_per_min")),
         tokens_per_min=_limit(f"{where}.tokens_per_min", given.get("tokens_per_min")),
         expires_at=expires_at,
+        priority=priority,
+        priority_max=_band(f"{where}.priority_max", given.get("priority_max"), priority, max(priority, 0)),
     )
 
 
@@ -105,6 +111,14 @@ def _limit(where: str, given: Any) -> int | None:
     if given is None or (isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= LIMIT_MAX):
         return given
     raise _Wrong(where, given, "not a limit", f"a whole number from 1 to {LIMIT_MAX:,}")
+
+
+def _band(where: str, given: Any, least: int, default: int) -> int:
+    if given is None:
+        return default
+    if isinstance(given, int) and not isinstance(given, bool) and least <= given <= BAND_MAX:
+        return given
+    raise _Wrong(where, given, "not a priority", f"a whole number from {least} to {BAND_MAX}")
 
 
 def _moment(where: str, given: Any) -> float | None:

@@ -74,6 +74,8 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         made["predicted_tiers"] = call.prediction.tiers
     if usage.cached_tiers is not None:
         made["cached_tiers"] = usage.cached_tiers
+    if call.asked_band.by:
+        made |= {"band": call.band, "band_asked": call.asked_band.band, "band_asked_by": call.asked_band.by}
     if call.adapter:
         made["adapter"] = call.adapter
     if call.alias is not None:

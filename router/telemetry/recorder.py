@@ -34,6 +34,7 @@ class Recorder:
         self.estimates: defaultdict[str, RateEstimates] = defaultdict(RateEstimates)  # by pool
         self.offloads: Counter[tuple[str, str, str]] = Counter()  # (pool, connector, outcome)
         self.decisions: Counter[tuple[str, str, str]] = Counter()  # (pool, instance, rule)
+        self.bands: Counter[tuple[str, int, str]] = Counter()  # (pool, band, outcome)
         self.models: Counter[tuple[str, str, str]] = Counter()  # (pool, name of the document Models, outcome)
         self.fallbacks: Counter[tuple[str, str, str]] = Counter()  # (pool that failed, name, condition)
         self.deliveries: dict[str, DeliveryTallies] = {}  # by pool, of the newest generation
@@ -86,6 +87,8 @@ class Recorder:
             call.pool.measured(self.estimates[pool].ended(call))
         if outcome.offload is not None:
             self.offloads[pool, outcome.offload.connector, outcome.offload.outcome or "cancelled"] += 1
+        if pool:
+            self.bands[pool, call.band, outcome.label] += 1
         if outcome.code:
             self.errors[pool, outcome.code] += 1
         for attempt in outcome.attempts[:-1]:
@@ -141,7 +144,16 @@ class Recorder:
     def forget_pool(self, pool: str) -> None:
         """Drop the counters of a deleted pool; otherwise labels of experiment pools would accumulate."""
         tables: list[dict[Any, Any]] = [
-            *(self.tallies, self.retries, self.errors, self.decisions, self.offloads, self.models, self.fallbacks)
+            *(
+                self.tallies,
+                self.retries,
+                self.errors,
+                self.decisions,
+                self.offloads,
+                self.bands,
+                self.models,
+                self.fallbacks,
+            )
         ]
         for table in tables:
             for key in [key for key in table if key[0] == pool]:

@@ -68,6 +68,8 @@ class TrafficRecorder:
                 arm=call.assigned.arm if call.assigned is not None else "",
                 ttft_ms=outcome.ttft_ms,
                 tpot_ms=outcome.tpot_ms,
+                band=call.band,
+                tenant=self._salted(call.tenant.encode()).hex() if call.tenant else "",
             )
         )
         self._mean_bytes += SIZE_WEIGHT * (len(made) - self._mean_bytes)

@@ -10,7 +10,7 @@ import orjson
 import xxhash
 
 from router.contract.json_value import JsonObject
-from router.policy.value import Value
+from router.policy.value import Value, replace
 from router.tokenize import bounds
 from router.tokenize.api_paths import UNCOMPUTED
 
@@ -35,6 +35,7 @@ class Prompt(Value, frozen=True):
     stream: bool
     usage_asked: bool  # the client asked for the usage chunk of a stream
     document: JsonObject = {}  # the body
+    priority: object = None  # as the body gave it
 
 
 def read(body: bytes, api_path: str) -> Prompt:
@@ -85,6 +86,15 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
     given = options if isinstance(options, dict) else {}
     try:
         return orjson.dumps({**document, "stream_options": {**given, "include_usage": True}})
+    except orjson.JSONEncodeError:
+        raise TooComplex(TOO_DEEP) from None
+
+
+def without_priority(read: Prompt) -> tuple[Prompt, bytes]:
+    """It is the router's to order requests, and engines that do not would refuse the field."""
+    document = {name: value for name, value in read.document.items() if name != "priority"}
+    try:
+        return replace(read, document=document, priority=read.document["priority"]), orjson.dumps(document)
     except orjson.JSONEncodeError:
         raise TooComplex(TOO_DEEP) from None
 

@@ -15,6 +15,7 @@ from controlplane.api.unread import Body
 from controlplane.audit.services import actor_of
 from controlplane.keys import services
 from controlplane.keys.models import ApiKey
+from router.contract.redis.api_keys import BAND_MAX
 
 router = Router(tags=["keys"])
 
@@ -27,6 +28,8 @@ class KeyOut(Schema):
     models: list[str] = Field(description="Names that its requests may ask for. Empty: every one")
     requests_per_min: int | None = Field(description="null: no limit")
     tokens_per_min: int | None = Field(description="null: no limit")
+    priority: int = Field(description="Band of its requests that ask for none: higher is admitted earlier")
+    priority_max: int = Field(description="The highest band that they may ask for")
     status: str
     created_by: str
     created_at: datetime
@@ -45,6 +48,10 @@ class KeyIn(Body):
     models: list[str] = Field([], max_length=1000, description="Names that its requests may ask for. Empty: every one")
     requests_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX)
     tokens_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX)
+    priority: int = Field(0, ge=-BAND_MAX, le=BAND_MAX, description="Band of its requests that ask for none")
+    priority_max: int | None = Field(
+        None, ge=-BAND_MAX, le=BAND_MAX, description="The highest that they may ask for. null: 0, or priority if higher"
+    )
     expires_at: datetime | None = None
 
 
@@ -54,6 +61,8 @@ class KeyChange(Body):
     models: list[str] | None = Field(None, max_length=1000)
     requests_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX, description="null: no limit")
     tokens_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX, description="null: no limit")
+    priority: int | None = Field(None, ge=-BAND_MAX, le=BAND_MAX)
+    priority_max: int | None = Field(None, ge=-BAND_MAX, le=BAND_MAX, description="null: 0, or priority if higher")
     expires_at: datetime | None = Field(None, description="null: never")
 
 
@@ -97,7 +106,7 @@ def require_keys(request: HttpRequest, payload: Required) -> Any:
 def change_key(request: HttpRequest, key_id: Number, payload: KeyChange) -> Any:
     """Change the given fields; a revoked key cannot be changed"""
     changes = payload.dict(exclude_unset=True)
-    for field in ("name", "pools", "models"):
+    for field in ("name", "pools", "models", "priority"):
         if changes.get(field, "") is None:
             raise services.InvalidKey(field, None, "must not be null")
     row = _row(key_id)

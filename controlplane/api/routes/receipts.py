@@ -93,6 +93,9 @@ class ReceiptOut(Schema):
     arm: str | None = Field(None, description="Of that delivery: candidate or control")
     session: str | None = Field(None, description="A hash: the same for requests of one session")
     key: str | None = Field(None, description="Name of the API key")
+    band: int | None = Field(None, description="Of priority, as granted; null where nobody asked for one")
+    band_asked: int | None = None
+    band_asked_by: str | None = Field(None, description="A header, a field of the body, or the API key")
     prompt_tokens: int | None = Field(None, description="Estimate on arrival")
     predicted_cached: int | None = None
     predicted_tiers: list[int] | None = Field(

@@ -22,6 +22,9 @@ def test_an_administrator_makes_lists_changes_and_revokes_keys(ada_api):
     changed = ada_api.patch(f"/keys/{made['id']}", {"requests_per_min": None, "tokens_per_min": 500})
     assert (changed.json()["requests_per_min"], changed.json()["tokens_per_min"]) == (None, 500)
     assert changed.json()["pools"] == ["chat"]
+    assert (changed.json()["priority"], changed.json()["priority_max"]) == (0, 0)
+    changed = ada_api.patch(f"/keys/{made['id']}", {"priority": -5, "priority_max": 7}).json()
+    assert (changed["priority"], changed["priority_max"]) == (-5, 7)
     for _ in range(2):
         assert ada_api.post(f"/keys/{made['id']}/revoke").json()["status"] == "revoked"
     (listed,) = ada_api.get("/keys").json()
@@ -45,6 +48,9 @@ def test_an_operators_token_sees_keys_and_changes_none(ci, ada_api):
         ({"name": "x", "pools": ["gone"]}, "pools"),
         ({"name": "x", "requests_per_min": 0}, "requests_per_min"),
         ({"name": "x", "tokens_per_min": -1}, "tokens_per_min"),
+        ({"name": "x", "priority": 101}, "priority"),
+        ({"name": "x", "priority": 5, "priority_max": 4}, "priority"),
+        ({"name": "x", "priority_max": -101}, "priority_max"),
         ({"name": "x", "expires_at": "2001-01-01T00:00:00Z"}, "expires_at"),
         ({"name": "x", "expires_at": "2101-01-01T00:00:00"}, "expires_at"),
     ],
@@ -56,7 +62,16 @@ def test_a_wrong_field_is_named(ada_api, body, path):
 
 
 @pytest.mark.parametrize(
-    "body", [{"name": None}, {"pools": None}, {"pools": ["gone"]}, {"name": "taken"}, {"name": " x" * 41}]
+    "body",
+    [
+        {"name": None},
+        {"priority": None},
+        {"priority": 1},
+        {"pools": None},
+        {"pools": ["gone"]},
+        {"name": "taken"},
+        {"name": " x" * 41},
+    ],
 )
 def test_a_change_that_cannot_be_taken_changes_nothing(ada_api, body):
     ada_api.post("/keys", {"name": "taken"})

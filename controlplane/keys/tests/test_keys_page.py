@@ -28,8 +28,10 @@ def test_a_new_key_is_shown_once_and_only_its_hash_is_stored(ada_client):
 
 
 def test_a_key_has_what_was_asked_for(ada_client):
-    make(ada_client, tokens_per_min="100000")
+    make(ada_client, tokens_per_min="100000", priority="5")
     row = ApiKey.objects.get()
+    assert (row.priority, row.priority_max) == (5, 5)
+    assert 'data-label="Priority">5<' in ada_client.get("/keys/").content.decode()
     assert (row.pools, row.requests_per_min, row.tokens_per_min) == (["chat"], 60, 100_000)
     assert row.expires_at is not None
     assert row.created_by == "ada"
@@ -70,7 +72,15 @@ def test_a_viewer_sees_none(vera_client):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("name", " "), ("pools", ["gone"]), ("requests_per_min", "0"), ("tokens_per_min", "many")]
+    ("field", "value"),
+    [
+        ("name", " "),
+        ("pools", ["gone"]),
+        ("requests_per_min", "0"),
+        ("tokens_per_min", "many"),
+        ("priority", "101"),
+        ("priority_max", "x"),
+    ],
 )
 def test_what_cannot_be_taken_is_said_beside_the_field(ada_client, field, value):
     answer = make(ada_client, **{field: value})

@@ -11,6 +11,7 @@ from statistics import median_low
 
 from controlplane.traces.formats import fields
 from controlplane.traces.types import BadTrace, LoadedTrace, MeasuredLatency, TraceRequest
+from router.contract.redis.api_keys import BAND_MAX
 
 SCHEMA = 1  # of a TrafficEntry
 HASH_BYTES = 8
@@ -73,6 +74,8 @@ def _request(row: fields.Row, numbers: dict[bytes, int]) -> TraceRequest | None:
         block_tokens=block_tokens,
         think_s=0.0,
         measured=measured,
+        band=row.integer("band", -BAND_MAX, BAND_MAX) if "band" in row.values else 0,
+        tenant=row.text("tenant") if "tenant" in row.values else "",
     )
 
 

@@ -14,7 +14,7 @@ from router.policy.decide import decide
 from router.policy.fleet import FleetColumns
 from router.policy.rules.classify import classify
 from router.policy.serves import ANY, able
-from router.policy.types import CLASSES, UNKNOWN, Decision, Policy, RoutingRequest
+from router.policy.types import UNKNOWN, Decision, Policy, RoutingRequest
 from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
 from router.pool.pace import PACES_S, Pace
@@ -50,7 +50,7 @@ class SimRouter:
         for endpoint in endpoints:
             endpoint.changes = self._changes
         self.queue = AdmissionQueue()
-        self.queue.shares = {name: policy[f"admission.share_{name}"] for name in CLASSES}
+        self.queue.follow(policy)
 
     def able(self, call: SimCall) -> bool:
         """An instance could take the request if it had capacity; none of them ever fails here."""
@@ -87,7 +87,10 @@ class SimRouter:
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
         held, tiers = self._index.held(call)
         key = _prefix_key(call)
-        return RoutingRequest(tokens, call.session, bound_to, history_tokens, held, tiers, self._rates, key, call.turn)
+        further = ("", True, call.request.band) if call.request.band else ()
+        return RoutingRequest(
+            tokens, call.session, bound_to, history_tokens, held, tiers, self._rates, key, call.turn, *further
+        )
 
     def sent(self, call: SimCall, endpoint: SimEndpoint, now: float) -> None:
         """The request goes to this instance: bind the session and expect the prompt in its cache."""
@@ -124,6 +127,8 @@ class SimRouter:
         if call.session is not None:
             self._affinity.answered(call.session, request.input_tokens + request.output_tokens)
         self._index.answered(call, endpoint.name, work)
+        self.queue.outputs.answered(request.output_tokens)
+        call.admission.settle(tokens, request.output_tokens)
 
     def _take_paces(self) -> None:
         paces = self._pace.paces({endpoint.name: endpoint.speed for endpoint in self._endpoints})

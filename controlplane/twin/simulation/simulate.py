@@ -120,7 +120,7 @@ class _Run:
     def _arrive(self, request: TraceRequest) -> None:
         chain = self._chains.prompts[request.index]
         session = self._sim_router.session_of(request.session, chain)
-        admission = Admission(self._sim_router.queue, self._now)
+        admission = Admission(self._sim_router.queue, self._now, request.tenant, band=request.band)
         call = SimCall(request, self._now, admission, chain, session, self._turns, self._draws[request.index])
         self._turns += 1
         self._sim_router.assign(call)

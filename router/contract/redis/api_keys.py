@@ -16,6 +16,8 @@ MARK = b"sk-weir-"  # prefix of every secret: other credentials are for the engi
 
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 PerMinute = Annotated[int, Meta(gt=0)]
+BAND_MAX = 100  # and -100 the lowest
+Band = Annotated[int, Meta(ge=-BAND_MAX, le=BAND_MAX)]
 
 
 class PublishedKey(Struct, frozen=True, kw_only=True):
@@ -27,6 +29,8 @@ class PublishedKey(Struct, frozen=True, kw_only=True):
     requests_per_min: PerMinute | None = None  # None: no limit
     tokens_per_min: PerMinute | None = None
     expires_at: float | None = None  # Unix s
+    priority: Band = 0  # band of its requests that ask for none
+    priority_max: Band = 0  # the highest that they may ask for
 
     def serves(self, pool: str) -> bool:
         return not self.pools or pool in self.pools

@@ -57,6 +57,9 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     arm: str | None = None  # of it: candidate, control
     session: str | None = None  # hash of pool and session
     key: str | None = None  # name of the API key
+    band: int | None = None  # of priority, as granted; absent where nobody asked for one, like the next two
+    band_asked: int | None = None
+    band_asked_by: str | None = None  # a header, a field of the body, or the API key
     prompt_tokens: int | None = None  # L, as estimated
     cached_tokens: int | None = None  # as the engine reports, like the next two
     actual_prompt_tokens: int | None = None
@@ -118,3 +121,5 @@ class TrafficEntry(RedisValue, tag=1, frozen=True, kw_only=True):
     arm: str = ""  # of it: candidate, control
     ttft_ms: float | None = None
     tpot_ms: float | None = None
+    band: int = 0  # of priority
+    tenant: str = ""  # 16 hex digits, of its API key or the client's address

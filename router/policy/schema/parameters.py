@@ -232,6 +232,41 @@ ADMISSION = (
     _share("medium", 2),
     _share("heavy", 1),
     Parameter(
+        name="admission.low_band_share",
+        title="Capacity for low priority",
+        unit="share",
+        default=0.8,
+        range=(0.0, 1.0),
+        step=0.05,
+        help="Requests of a priority below 0 fill an instance further, up to this share of its limit of requests.",
+        metric="instance.running_max",
+        up="requests of low priority get more of an instance",
+        down="more of an instance is kept for other requests",
+    ),
+    Parameter(
+        name="admission.band_max_wait_s",
+        title="Wait that raises the priority",
+        unit="s",
+        default=60.0,
+        range=(1.0, 3_600.0),
+        step=5.0,
+        help="Requests of low priority wait longer until they are raised by one, and by one more for each such wait.",
+        metric="queue.wait_p99_s",
+        up="stricter order by priority",
+        down="requests of low priority are raised sooner",
+    ),
+    Parameter(
+        name="admission.keyless_band_max",
+        title="Highest priority without an API key",
+        unit="bands",
+        default=0,
+        range=(-100, 100),
+        step=1,
+        help="Requests without an API key may ask for a higher priority.",
+        up="requests without a key may go before more others",
+        down="requests without a key go before fewer others",
+    ),
+    Parameter(
         name="admission.refuse_status",
         title="Status of a refusal",
         default=429,
@@ -260,7 +295,10 @@ PARAMETERS: dict[str, Parameter] = {
 
 # Beginnings of paths. A pool has one admission queue, one breaker per instance and one table of sessions, whatever the
 # number of versions that decide its requests: while a delivery is under way, the live version's values hold for all.
-OF_THE_POOL = ("admission.share_", "admission.max_queue_", "failure.breaker_", "affinity.ttl_s")
+OF_THE_POOL = (
+    *("admission.share_", "admission.max_queue_", "admission.band_max_wait_s"),
+    *("failure.breaker_", "affinity.ttl_s"),
+)
 
 OF_OFFLOADS = ("failure.offload_fallback", "failure.prefill_timeout_s")  # read only where a prefill goes elsewhere
 

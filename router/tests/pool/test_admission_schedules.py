@@ -10,10 +10,12 @@ from router.policy.schema import document
 from router.policy.types import CLASSES, Decision
 from router.pool.admission import Admission, Refusal, Wait
 from router.pool.admission_queue import MAX_WAIT_S, AdmissionQueue
+from router.pool.band_queue import BandQueue
 from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
 
 pytestmark = pytest.mark.timeout(LONGEST)
 TENANTS = ("a", "b")
+BANDS = (0, 0, 5, -10)
 STEPS = 40
 LONGEST_S = 60.0  # that a policy of these lets a request wait
 LOOK_S = 1.0  # a router looks at its queue again as often
@@ -23,7 +25,8 @@ def policy_of(limit, wait_s, shares):
     values = {"max_queue": dict.fromkeys(CLASSES, limit), "share": dict(zip(CLASSES, shares, strict=True))}
     values = {f"admission.{key}_{name}": value for key, each in values.items() for name, value in each.items()}
     waits = {f"admission.max_wait_{name}_s": wait_s for name in CLASSES}
-    return document.parse(document.apply_overrides(document.default(), values | waits))
+    lifted = {"admission.band_max_wait_s": 20.0}
+    return document.parse(document.apply_overrides(document.default(), values | waits | lifted))
 
 
 POLICIES = (policy_of(20, LONGEST_S, (4, 2, 1)), policy_of(2, 5.0, (1, 1, 1)))
@@ -31,8 +34,8 @@ POLICIES = (policy_of(20, LONGEST_S, (4, 2, 1)), policy_of(2, 5.0, (1, 1, 1)))
 
 class Request:
     def __init__(self, queue, kind, tokens, now, deadline):
-        self.kind, self.tokens = kind, tokens
-        self.admission = Admission(queue, now, kind[1], deadline)
+        self.kind, self.tokens = kind, tokens  # class, tenant, band
+        self.admission = Admission(queue, now, kind[1], deadline, band=kind[2])
         self.joined = None  # its place among those that wait; None: it has none
         self.waited_s = 0.0
         self.since = now
@@ -41,6 +44,16 @@ class Request:
     @property
     def is_queued(self):
         return self.admission.state == "queued"
+
+    @property
+    def band(self):
+        """As it is by now."""
+        entry = self.admission._entry
+        return self.kind[2] if entry is None else entry.band
+
+    @property
+    def is_displaced(self):
+        return self.admission._entry is not None and self.admission._entry.displaced
 
 
 class AdmissionMachine(RuleBasedStateMachine):
@@ -78,14 +91,18 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert request in self.waiting, "it is over, or runs"
         assert not request.is_woken, "it was woken twice"
         request.is_woken = True
+        if request.is_displaced:
+            return
         asked = request.admission._entry.offer.asked
-        for other in self.waiting:
-            if other.kind == request.kind and other.joined < request.joined and other.is_queued:
-                assert other.admission._entry in asked, "it was overtaken by one of its own"
+        for other in (each for each in self.waiting if each.is_queued and each.admission._entry not in asked):
+            assert other.band <= request.band, "it was overtaken by one of a lower band"
+            before = other.kind == request.kind and other.joined < request.joined and other.band == request.band
+            assert not before, "it was overtaken by one of its own"
 
     def send(self, request):
         assert self.free > 0
-        assert request.joined is not None or not self.waiting, "it overtook those that wait"
+        same = [each for each in self.waiting if each.band >= request.band and not each.is_displaced]
+        assert request.joined is not None or not same, "it overtook those that wait"
         self.free -= 1
         self.running.append(request)
         request.began = self.now
@@ -105,7 +122,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         is_woken = request.is_woken
         refusal = request.admission.resume(self.now)
         assert request.admission.queued_s == pytest.approx(request.waited_s)
-        assert is_woken == (refusal is None)
+        assert is_woken == (refusal is None or refusal.code == "displaced")
         if refusal is None:
             self.decide(request)
         else:
@@ -119,7 +136,8 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def somebody_is_asked(self):
         """There is capacity for one more."""
-        assert not self.waiting or any(each.is_woken for each in self.waiting), "capacity was offered to nobody"
+        waiting = [each for each in self.waiting if not each.is_displaced]
+        assert not waiting or any(each.is_woken for each in waiting), "capacity was offered to nobody"
 
     # The schedule
 
@@ -128,10 +146,11 @@ class AdmissionMachine(RuleBasedStateMachine):
         tenant=st.sampled_from(TENANTS),
         tokens=st.integers(1, 50_000),
         within_s=st.sampled_from([None, None, 2.0, 20.0]),
+        band=st.sampled_from(BANDS),
     )
-    def comes(self, name, tenant, tokens, within_s):
+    def comes(self, name, tenant, tokens, within_s, band):
         deadline = None if within_s is None else self.now + within_s
-        request = Request(self.queue, (name, tenant), tokens, self.now, deadline)
+        request = Request(self.queue, (name, tenant, band), tokens, self.now, deadline)
         assert request.admission.begin(self.now) is None
         self.decide(request)
 
@@ -150,13 +169,15 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.end_waiting(request)
         request.admission.abandon(self.now)
         asked = [] if offer is None else offer.asked
-        if request.is_woken and any(each.is_queued and each.admission._entry not in asked for each in self.waiting):
+        if offer is not None and any(each.is_queued and each.admission._entry not in asked for each in self.waiting):
             self.somebody_is_asked()
 
     @precondition(lambda self: self.running)
     @rule(which=st.integers(0, 9))
     def ends(self, which):
-        self.give_back(self.running[which % len(self.running)])
+        request = self.running[which % len(self.running)]
+        self.give_back(request)
+        request.admission.settle(request.tokens, which * 100)
 
     @precondition(lambda self: self.running)
     @rule(which=st.integers(0, 9))
@@ -187,14 +208,14 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1), is_able=st.sampled_from([True, True, False]))
     def policy_or_fleet_changes(self, which, is_able):
         self.policy, self.is_able = POLICIES[which], is_able
-        self.queue.shares = {name: self.policy[f"admission.share_{name}"] for name in CLASSES}
+        self.queue.follow(self.policy)
         self.queue.wake_all()
 
     # The promises
 
     @invariant()
     def the_queue_counts_those_that_wait(self):
-        kinds = [each.kind[0] for each in self.waiting]
+        kinds = [each.kind[0] for each in self.waiting if not each.is_displaced]
         assert len(self.queue) == len(kinds)
         assert {name: self.queue.waiting[name] for name in CLASSES} == {name: kinds.count(name) for name in CLASSES}
 
@@ -225,9 +246,11 @@ class AdmissionMachine(RuleBasedStateMachine):
             for request in list(self.running):
                 self.give_back(request)
         assert not self.waiting, "a request starved"
+        assert not self.queue.waiting_by_band()
         assert (len(self.queue), sum(self.queue.waiting.values()), self.queue._woken) == (0, 0, {})
-        for each in self.queue._queues.values():
-            assert (each._tenants, each._costs, each._clocks) == ({}, {}, {})
+        for each in self.queue._highest_first:
+            for one in each.classes.values():
+                assert (one._tenants, one._heap, one.arrived, len(one)) == ({}, [], {}, 0)
 
 
 def test_no_schedule_loses_capacity_or_a_request_that_waits():
@@ -252,18 +275,29 @@ def stays_in_its_class(queue, entry):
 
 def loses_its_place(queue, entry, again):
     """Who was woken in vain goes to the end."""
-    entry.order = next(queue._orders)
+    entry.order += 1_000_000 if again else 0
     REAL_PUT(queue, entry, again)
 
 
-REAL_PUT = AdmissionQueue._put
+def knows_no_bands(queue, asked):
+    """The one that came first is next."""
+    found = (one.first(asked) for one in queue._highest_first if one.total)
+    return min((entry for entry in found if entry is not None), key=lambda entry: entry.order, default=None)
+
+
+REAL_PUT = BandQueue.put
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "mutation"),
-    [("leave", offers_lapse), ("give_up", stays_in_its_class), ("_put", loses_its_place)],
+    ("of", "method", "mutation"),
+    [
+        (AdmissionQueue, "leave", offers_lapse),
+        (AdmissionQueue, "give_up", stays_in_its_class),
+        (AdmissionQueue, "_next", knows_no_bands),
+        (BandQueue, "put", loses_its_place),
+    ],
 )
-def test_a_schedule_finds_a_queue_that(method, mutation, monkeypatch):
-    monkeypatch.setattr(AdmissionQueue, method, mutation)
+def test_a_schedule_finds_a_queue_that(of, method, mutation, monkeypatch):
+    monkeypatch.setattr(of, method, mutation)
     assert schedules_until_broken(AdmissionMachine, 400, STEPS)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.pool.admission_queue import IDLE_TENANTS, AdmissionQueue, QueueFull
+from router.pool.admission_queue import AdmissionQueue, QueueFull
+from router.pool.class_queue import IDLE_TENANTS
 from router.tests.pool.waiting import wait
 
 CLASSES = ("warm", "medium", "heavy")
@@ -171,14 +172,14 @@ async def test_capacity_that_the_first_cannot_use_goes_to_the_next():
 async def test_clocks_of_tenants_that_are_gone_are_forgotten():
     server = Server(AdmissionQueue())
     (last,) = await enqueue(server, ("last", "warm", "dear", 1e12))
-    waiting = server.queue._queues["warm"]
+    waiting = server.queue._bands[0].classes["warm"]
     for i in range(2 * IDLE_TENANTS):
         await enqueue(server, (i, "warm", f"tenant-{i}", 1e12), ("x", "warm", "always"))
         await serve(server, 2)
-        assert len(waiting._clocks) <= IDLE_TENANTS + 4
+        assert len(waiting._tenants) <= IDLE_TENANTS + 4
     await serve(server, 1)
     await last
-    assert not waiting._clocks
+    assert not waiting._tenants
 
 
 STEPS = st.lists(

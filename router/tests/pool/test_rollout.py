@@ -161,7 +161,7 @@ def test_the_candidate_keeps_the_live_version_s_parameters_of_the_pool() -> None
     made = document.apply_overrides(document.default("lpwl"), {**values, "failure.breaker_failures": 2})
     read = read_candidate(candidate(made), live)
     of_the_pool = [path for path in live if belongs_to_pool(path)]
-    assert len(of_the_pool) == 9
+    assert len(of_the_pool) == 10
     assert [read[path] for path in of_the_pool] == [live[path] for path in of_the_pool]
     assert (read.strategy, read["load.request_tokens"], read["failure.breaker_failures"]) == ("lpwl", 1, 9)
 

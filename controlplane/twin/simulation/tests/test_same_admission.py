@@ -2,6 +2,7 @@
 same times. Engines are replaced by ones that answer after a given time; all times are exact binary fractions."""
 
 import asyncio
+import dataclasses
 import selectors
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,17 +24,20 @@ from router.policy.types import Policy, Rates
 from router.pool import pool as pool_module
 from router.pool.admission import Admission
 from router.pool.pool import Pool
+from router.request.bands import AskedBand
 from router.request.call import Call
 from router.request.request import NOT_READ
 from router.serving import admit, proxy
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
 from router.telemetry.recorder import Recorder
+from router.upstream.usage import Usage
 
 RATES = Rates(prefill_tokens_per_s=100.0)
 DRAW = 0.25
 ARRIVAL = 2.0**-9  # offsets that keep two events from falling on one moment
 SERVICE = 2.0**-20
+OUTPUT = 10  # tokens of every answer
 CLASSES = {"classes__warm_new_tokens": 100, "classes__heavy_new_tokens": 300}
 
 
@@ -43,6 +47,8 @@ class Asked:
     tokens: int
     service_s: float
     deadline_s: float | None = None  # after its arrival
+    band: int = 0
+    tenant: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,12 +60,12 @@ class Fate:
     admitted_s: float | None
 
 
-def scripted(*given: tuple[float, int, float, float | None]) -> list[Asked]:
-    """(arrival, tokens, service time, deadline), none of them at the same moment as another."""
+def scripted(*given: tuple[Any, ...]) -> list[Asked]:
+    """(arrival, tokens, service time, deadline, band, tenant), none of them at the same moment as another."""
     made = []
-    for number, (at_s, tokens, service_s, deadline_s) in enumerate(sorted(given, key=lambda one: one[0]), 1):
+    for number, (at_s, tokens, service_s, deadline_s, *more) in enumerate(sorted(given, key=lambda one: one[0]), 1):
         late = None if deadline_s is None else deadline_s + number * 2.0**-30
-        made.append(Asked(at_s + number * ARRIVAL, tokens, service_s + number * SERVICE, late))
+        made.append(Asked(at_s + number * ARRIVAL, tokens, service_s + number * SERVICE, late, *more))
     return made
 
 
@@ -112,9 +118,16 @@ def in_the_twin(requests: list[Asked], rule: Policy, instances: int) -> list[Fat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sim_endpoint, "Engine", Engine)
         patch.setattr(sim_router, "UNKNOWN", RATES)
-        patch.setattr(simulate, "Admission", lambda queue, now: Admission(queue, now, deadline=deadlines.get(now)))
+        patch.setattr(
+            simulate,
+            "Admission",
+            lambda queue, now, tenant, band: Admission(queue, now, tenant, deadlines.get(now), band=band),
+        )
         patch.setattr(simulate.random, "Random", lambda seed: SimpleNamespace(random=lambda: DRAW))
-        trace = [asks(number, one.at_s, tokens=one.tokens) for number, one in enumerate(requests)]
+        trace = [
+            dataclasses.replace(asks(number, one.at_s, tokens=one.tokens), band=one.band, tenant=one.tenant)
+            for number, one in enumerate(requests)
+        ]
         outcome = play(trace, fleet=fleet(instances), policy=rule)
     return [
         Fate(one.instance, one.code, one.sent_s + (one.e2e_s or 0.0), one.queued_s, admitted.get(str(one.index)))
@@ -159,6 +172,9 @@ class TimedProxy(proxy.Proxy):
             self.admitted[call.id] = asyncio.get_running_loop().time()
             await asyncio.sleep(self.services[call.id])
             lease.first_byte()
+            call.outcome.usage = Usage(call.prediction.prompt_tokens, 0, OUTPUT)
+            call.pool.queue.outputs.answered(OUTPUT)
+            admit.settle(call)
         return True
 
 
@@ -184,7 +200,7 @@ def pool_of(rule: Policy, instances: int) -> Pool:
     )
     pool.take_fleet(FleetValue(at=1.0, model="m", instances=published))
     pool.policy, pool.rates = rule, RATES
-    pool.queue.shares = {name: rule[f"admission.share_{name}"] for name in ("warm", "medium", "heavy")}
+    pool.queue.follow(rule)
     return pool
 
 
@@ -192,7 +208,8 @@ async def answered(served: TimedProxy, pool: Pool, number: int, one: Asked) -> F
     loop = asyncio.get_running_loop()
     await asyncio.sleep(one.at_s - loop.time())
     deadline = None if one.deadline_s is None else one.at_s + one.deadline_s
-    call = Call(str(number), "/v1/completions", loop.time(), loop.time(), pool=pool, deadline=deadline)
+    call = Call(str(number), "/v1/completions", loop.time(), loop.time(), one.tenant, deadline, pool=pool)
+    call.asked_band = AskedBand(one.band)
     call.prediction.prompt_tokens, call.request = one.tokens, replace(NOT_READ, turn=number)
     code = ""
     try:
@@ -236,6 +253,7 @@ NARROW = {
     "admission__max_queue_warm": 2,
     "admission__max_wait_warm_s": 2.5,
     "admission__max_wait_heavy_s": 6.0,
+    "admission__keyless_band_max": 100,
     **CLASSES,
 }
 
@@ -276,6 +294,23 @@ def test_a_pool_without_instances_refuses_in_both() -> None:
     assert [one.code for one in same(scripted((0.5, 50, 1.0, None)), policy(), 0)] == ["no_instance_ready"]
 
 
+def test_bands_and_tenants_wait_for_the_same_turns_in_both() -> None:
+    more = {"admission__max_queue_warm": 4, "admission__max_wait_warm_s": 30.0}
+    requests = scripted(
+        (0.0, 50, 3.0, None),
+        (0.25, 50, 1.0, None, -5, "a"),
+        (0.5, 50, 1.0, None, 0, "b"),
+        (0.75, 50, 1.0, None, 0, "b"),
+        (1.0, 20, 1.0, None, 0, "c"),
+        (1.25, 50, 1.0, None, 5, "d"),
+        (1.5, 50, 1.0, None, 0, "e"),
+    )
+    fates = same(requests, policy("least_requests", **{**NARROW, **more}))
+    assert [one.code for one in fates] == ["", "displaced", "", "", "", "", "saturated"]
+    admitted = sorted(range(2, 6), key=lambda number: fates[number].admitted_s or 0.0)
+    assert admitted == [5, 2, 4, 3]
+
+
 QUARTERS = st.integers(0, 40).map(lambda number: number / 4)
 REQUESTS = st.lists(
     st.tuples(
@@ -283,6 +318,8 @@ REQUESTS = st.lists(
         st.sampled_from([50, 200, 400]),
         st.integers(1, 16).map(lambda number: number / 4),
         st.one_of(st.none(), st.integers(1, 20).map(lambda number: number / 4)),
+        st.sampled_from([0, 0, 0, 5, -10]),
+        st.sampled_from(["a", "b"]),
     ),
     min_size=1,
     max_size=20,
@@ -296,12 +333,15 @@ REQUESTS = st.lists(
     st.sampled_from(["least_requests", "adaptive_v1", "mooncake_conductor"]),
     st.integers(0, 3),
     st.sampled_from([0.5, 2.5, 30.0]),
+    st.integers(1, 2),
 )
 def test_whatever_comes_both_decide_and_refuse_the_same_at_the_same_times(
-    given: list[tuple[float, int, float, float | None]], instances: int, route: str, longest: int, wait_s: float
+    given: list[tuple[Any, ...]], instances: int, route: str, longest: int, wait_s: float, most: int
 ) -> None:
     limits: dict[str, Any] = {f"admission__max_queue_{name}": longest for name in ("warm", "medium", "heavy")}
     limits |= {f"admission__max_wait_{name}_s": wait_s for name in ("warm", "medium", "heavy")}
     if route == "mooncake_conductor":
         limits["route__ttft_limit_s"] = 3.0
-    same(scripted(*given), policy(route, admission__max_inflight_per_instance=1, **CLASSES, **limits), instances)
+    bands = {"admission__keyless_band_max": 100, "admission__band_max_wait_s": 3.0, "admission__low_band_share": 0.5}
+    rule = policy(route, admission__max_inflight_per_instance=most, **CLASSES, **limits, **bands)
+    same(scripted(*given), rule, instances)

@@ -1,0 +1,50 @@
+"""What a turn in the admission queue costs: `python -m bench.admission [--turns 3000]`.
+
+One request that waits is woken, goes on, and another one joins, in a queue that stays as long as it is: µs of CPU by
+the number of tenants and of waiting requests, with one priority band and with four.
+"""
+
+import argparse
+import random
+import time
+
+from router.pool.admission_queue import AdmissionQueue
+from router.pool.class_queue import QueueEntry
+
+QUEUES = ((1, 100), (1, 10_000), (100, 10_000), (10_000, 10_000))  # tenants, waiting
+BANDS = ((0,), (0, 5, -5, 1))
+NO_LIMIT = 10**9
+
+
+def turn_us(tenants: int, waiting: int, bands: tuple[int, ...], turns: int) -> float:
+    queue, draw, woken = AdmissionQueue(), random.Random(1), list[QueueEntry]()
+
+    def join() -> None:
+        tenant = f"tenant {draw.randrange(tenants)}"
+        entry = queue.entry("warm", tenant, draw.uniform(100, 9_000), draw.choice(bands))
+        queue.join(entry, NO_LIMIT, lambda: woken.append(entry))
+
+    for _ in range(waiting):
+        join()
+    began = time.process_time()
+    for _ in range(turns):
+        queue.wake()
+        entry = woken.pop()
+        queue.resume(entry)
+        queue.admitted(entry)
+        join()
+    return (time.process_time() - began) / turns * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=3_000)
+    turns = parser.parse_args().turns
+    print("tenants  waiting  1 band  4 bands")
+    for tenants, waiting in QUEUES:
+        one, four = (min(turn_us(tenants, waiting, bands, turns) for _ in range(3)) for bands in BANDS)
+        print(f"{tenants:7,}  {waiting:7,}  {one:6.1f}  {four:7.1f}")
+
+
+if __name__ == "__main__":
+    main()

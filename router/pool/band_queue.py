@@ -1,0 +1,79 @@
+"""The waiting requests of one priority band, fair between classes: each class has a clock that advances by 1/share with
+each request admitted, and the class furthest behind is next."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from router.policy.types import CLASSES, RequestClass
+from router.pool.class_queue import ClassQueue, QueueEntry
+
+LEAST_SHARE = 1e-6
+
+
+class BandQueue:
+    __slots__ = ("band", "classes", "clock", "total", "waiting")
+
+    def __init__(self, band: int) -> None:
+        self.band = band
+        self.clock = 0.0  # of the classes
+        self.classes: dict[RequestClass, ClassQueue] = {name: ClassQueue() for name in CLASSES}
+        self.waiting: Counter[RequestClass] = Counter()  # includes those that were woken and have not resumed yet
+        self.total = 0
+
+    def count(self, entry: QueueEntry, change: int) -> None:
+        self.waiting[entry.request_class] += change
+        self.total += change
+
+    def put(self, entry: QueueEntry, again: bool) -> None:
+        queue = self.classes[entry.request_class]
+        if again:
+            self.refund(entry)
+        elif not self.waiting[entry.request_class]:
+            queue.time = max(queue.time, self.clock)
+        entry.queue = self
+        queue.put(entry)
+        self.count(entry, 1)
+
+    def take(self, entry: QueueEntry, shares: Mapping[RequestClass, float]) -> None:
+        """It is woken: its class and its tenant are charged."""
+        queue = self.classes[entry.request_class]
+        entry.turn = queue.time, queue.charge(entry)
+        entry.charge = 1.0 / max(shares[entry.request_class], LEAST_SHARE)
+        queue.time += entry.charge
+        queue.drop(entry)
+
+    def admitted(self, entry: QueueEntry) -> None:
+        """The present time moves on to its turn, which it does not for one that was woken in vain."""
+        self.clock = max(self.clock, entry.turn[0])
+        self.classes[entry.request_class].admitted(entry)
+        self.over(entry)
+
+    def refund(self, entry: QueueEntry) -> None:
+        queue = self.classes[entry.request_class]
+        queue.time -= entry.charge
+        queue.settle(entry, 0.0)
+
+    def over(self, entry: QueueEntry) -> None:
+        """It waits here no more."""
+        self.classes[entry.request_class].arrived.pop(entry, None)
+
+    def first(self, asked: list[QueueEntry]) -> QueueEntry | None:
+        waiting = [name for name in CLASSES if self.waiting[name]]
+        for name in sorted(waiting, key=lambda name: self.classes[name].time):
+            entry = self.classes[name].first(asked)
+            if entry is not None:
+                return entry
+        return None
+
+    def ahead(self, request_class: RequestClass, tenant: str, shares: Mapping[RequestClass, float]) -> float:
+        """Entries that come before one that this tenant adds now."""
+        queue = self.classes[request_class]
+        ahead = queue.ahead(tenant)
+        begins = queue.time if len(queue) else max(queue.time, self.clock)
+        turn = begins + ahead / max(shares[request_class], LEAST_SHARE)
+        others = ((shares[other], self.classes[other]) for other in CLASSES if other != request_class)
+        return ahead + sum(min(len(one), max(0.0, (turn - one.time) * share)) for share, one in others)
+
+    def __len__(self) -> int:
+        """Without those that were woken."""
+        return sum(map(len, self.classes.values()))

@@ -1,0 +1,189 @@
+"""The waiting requests of one class in one band, fair between tenants by tokens.
+
+Each tenant (an API key, else a client's address) has a clock that advances by the tokens of each of its requests that
+is admitted, and the tenant furthest behind is next (start-time fair queueing: Goyal, Vin, Cheng, 1996). A tenant
+without waiting requests starts at the present time: idle time earns no credit. Within a tenant: first come, first
+served.
+"""
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from router.policy.types import RequestClass
+
+if TYPE_CHECKING:
+    from router.pool.band_queue import BandQueue
+
+IDLE_TENANTS = 1024  # clocks kept of tenants without a waiting request
+SPARE = 64  # outdated turns kept before they are swept
+
+Turn = tuple[float, int, str]  # of a tenant: its clock, the order of its first request, its name
+
+
+@dataclass(slots=True)
+class Tenant:
+    clock: float = 0.0  # tokens
+    waiting: list[tuple[int, "QueueEntry"]] = field(default_factory=list)
+    cost: float = 0.0  # of what waits
+    turn: tuple[float, int] | None = None  # as it was put into the heap
+
+
+@dataclass(slots=True, eq=False)
+class QueueEntry:
+    """One request's position. A request that was woken without finding capacity joins again with the same entry."""
+
+    order: int
+    request_class: RequestClass
+    tenant: str
+    cost: float  # tokens
+    band: int = 0  # grows while it waits
+    on_wakeup: Callable[[], None] | None = None  # while it waits
+    offer: "CapacityOffer | None" = None  # from its wakeup until it has used the capacity or passed it on
+    charge: float = 0.0  # what its class was charged
+    turn: tuple[float, float] = (0.0, 0.0)  # of its class and of its tenant, by their clocks, when it was woken
+    lift_at: float = 0.0  # s: then its band grows
+    queue: "BandQueue | None" = None  # that it waits in, or last waited in
+    account: Tenant | None = None  # that was charged
+    displaced: bool = False  # it must go, for a request of a higher band
+
+    @property
+    def is_waiting(self) -> bool:
+        """It has not been woken."""
+        return self.on_wakeup is not None and self.offer is None
+
+
+@dataclass(slots=True)
+class CapacityOffer:
+    """Capacity for one request."""
+
+    more: bool  # there may be capacity for another one: the request that uses it wakes the next
+    asked: list[QueueEntry] = field(default_factory=list)
+
+
+class ClassQueue:
+    __slots__ = ("_clock", "_heap", "_size", "_tenants", "_with_requests", "arrived", "time")
+
+    def __init__(self) -> None:
+        self.time = 0.0  # of the class: requests by share
+        self.arrived: OrderedDict[QueueEntry, None] = OrderedDict()  # in this order, with those that were woken
+        self._clock = 0.0  # of the tenants: tokens
+        self._tenants: dict[str, Tenant] = {}
+        self._heap: list[Turn] = []  # with outdated ones
+        self._with_requests = 0  # tenants
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def put(self, entry: QueueEntry) -> None:
+        tenant = self._tenants.get(entry.tenant)
+        if tenant is None:
+            tenant = self._tenants[entry.tenant] = Tenant()
+        if not tenant.waiting:
+            self._with_requests += 1
+            tenant.clock = max(tenant.clock, self._clock)
+        insort(tenant.waiting, (entry.order, entry))
+        tenant.cost += entry.cost
+        self._size += 1
+        self.arrived[entry] = None  # one that joins again keeps its place
+        self._place(entry.tenant, tenant)
+
+    def drop(self, entry: QueueEntry) -> None:
+        """It was woken, or leaves."""
+        tenant = self._tenants[entry.tenant]
+        del tenant.waiting[bisect_left(tenant.waiting, entry.order, key=_order)]
+        self._size -= 1
+        if tenant.waiting:
+            tenant.cost -= entry.cost
+            self._place(entry.tenant, tenant)
+            return
+        tenant.cost, tenant.turn = 0.0, None
+        self._with_requests -= 1
+        self._forget()
+
+    def _forget(self) -> None:
+        """A tenant's debt ends with the queue, and when too many idle tenants have one."""
+        if not self._with_requests:
+            self._tenants.clear()
+            self._heap.clear()
+        elif len(self._tenants) - self._with_requests > IDLE_TENANTS:
+            self._tenants = {name: tenant for name, tenant in self._tenants.items() if tenant.waiting}
+
+    def _place(self, name: str, tenant: Tenant) -> None:
+        """Put its turn into the heap; those that it had before are passed over."""
+        turn = tenant.clock, tenant.waiting[0][0]
+        if turn == tenant.turn:
+            return
+        tenant.turn = turn
+        heappush(self._heap, (*turn, name))
+        if len(self._heap) > 2 * self._with_requests + SPARE:
+            self._heap = [(*one.turn, name) for name, one in self._tenants.items() if one.turn is not None]
+            heapify(self._heap)
+
+    def first(self, asked: list[QueueEntry]) -> QueueEntry | None:
+        """The next entry among those not asked yet."""
+        passed, found = [], None
+        while self._heap and found is None:
+            clock, order, name = self._heap[0]
+            tenant = self._tenants.get(name)
+            if tenant is None or tenant.turn != (clock, order):
+                heappop(self._heap)
+                continue
+            found = next((entry for _, entry in tenant.waiting if entry not in asked), None)
+            if found is None:
+                passed.append(heappop(self._heap))
+        for turn in passed:
+            heappush(self._heap, turn)
+        return found
+
+    def newest(self) -> QueueEntry | None:
+        """That waits, and was not woken."""
+        return next((entry for entry in reversed(self.arrived) if entry.is_waiting), None)
+
+    def due(self, now: float) -> list[QueueEntry]:
+        """Those that have waited long enough for the next band."""
+        found = []
+        for entry in self.arrived:
+            if entry.lift_at > now:
+                break
+            if entry.is_waiting:
+                found.append(entry)
+        return found
+
+    def ahead(self, name: str) -> float:
+        """Entries that come before one that this tenant adds now; of another tenant's as many as its tokens allow."""
+        own = self._tenants.get(name)
+        turn = max(own.clock, self._clock) + own.cost if own is not None else self._clock
+        others = (one for other, one in self._tenants.items() if one.waiting and other != name)
+        before = sum(len(one.waiting) * min(1.0, max(0.0, (turn - one.clock) / max(one.cost, 1.0))) for one in others)
+        return before + (len(own.waiting) if own is not None else 0)
+
+    def charge(self, entry: QueueEntry) -> float:
+        """The tenant's clock before."""
+        tenant = entry.account = self._tenants[entry.tenant]
+        turn = tenant.clock
+        tenant.clock += entry.cost
+        return turn
+
+    def admitted(self, entry: QueueEntry) -> None:
+        self._clock = max(self._clock, entry.turn[1])
+
+    def settle(self, entry: QueueEntry, used: float) -> None:
+        """Its tenant is charged what the request has used, and no longer what it was expected to use.
+
+        An account that was closed with the queue may be settled, too: nobody reads it any more.
+        """
+        tenant, entry.account = entry.account, None
+        if tenant is None:
+            return
+        tenant.clock += used - entry.cost
+        if tenant.turn is not None:
+            self._place(entry.tenant, tenant)
+
+
+def _order(waiting: tuple[int, QueueEntry]) -> int:
+    return waiting[0]

@@ -1,0 +1,22 @@
+"""How many tokens the answer to a request will have, by the last answers of its pool. Pure."""
+
+UNKNOWN = 512  # output tokens expected before any answer has ended
+WEIGHT = 1 / 64  # of one answer in the mean
+
+
+class OutputGuess:
+    __slots__ = ("_mean",)
+
+    def __init__(self) -> None:
+        self._mean: float | None = None
+
+    def answered(self, output_tokens: int | None) -> None:
+        if not output_tokens:
+            return
+        mean = self._mean
+        self._mean = output_tokens if mean is None else mean + WEIGHT * (output_tokens - mean)
+
+    def tokens(self, limit: int | None) -> float:
+        """`limit`: what the request allows itself."""
+        guess = UNKNOWN if self._mean is None else self._mean
+        return guess if limit is None else min(guess, limit)

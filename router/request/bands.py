@@ -1,0 +1,69 @@
+"""The priority band of a request: a whole number, 0 by default; higher is admitted earlier. Pure.
+
+Asked for by `x-weir-priority`, else by the body's `priority` (vLLM's sign: lower is earlier), else by `service_tier`,
+else by the request's API key; never above what the key allows, nor, without a key, above `admission.keyless_band_max`.
+"""
+
+from dataclasses import dataclass
+
+from router.contract.redis.api_keys import BAND_MAX, PublishedKey
+from router.http.errors import ErrorResponse
+from router.policy.types import Policy
+from router.tokenize.prompt import Prompt
+
+HEADER = b"x-weir-priority"
+TIERS = {"priority": 10, "flex": -10}  # of OpenAI's service_tier; auto, default and scale ask for none
+LONGEST = 20  # characters of a number
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBand:
+    band: int = 0
+    by: str = ""  # empty: nobody asked
+
+
+NOT_ASKED = AskedBand()
+
+
+def asked(headers: dict[bytes, bytes], prompt: Prompt, key: PublishedKey | None) -> AskedBand:
+    """Raises ErrorResponse."""
+    if HEADER in headers:
+        return AskedBand(_of_header(headers[HEADER]), HEADER.decode())
+    if prompt.priority is not None:
+        return AskedBand(_of_body(prompt.priority), "priority")
+    tier = prompt.document.get("service_tier")
+    if isinstance(tier, str) and tier in TIERS:
+        return AskedBand(TIERS[tier], f"service_tier {tier}")
+    if key is not None and key.priority:
+        return AskedBand(key.priority, f"the API key {key.name}")
+    return NOT_ASKED
+
+
+def granted(asked: AskedBand, key: PublishedKey | None, policy: Policy) -> int:
+    return min(asked.band, key.priority_max if key is not None else policy["admission.keyless_band_max"])
+
+
+def _of_header(given: bytes) -> int:
+    text = given.strip().decode("latin-1")
+    if len(text) > LONGEST or not text.removeprefix("-").isascii() or not text.removeprefix("-").isdigit():
+        raise _invalid(HEADER.decode(), text)
+    return _within(HEADER.decode(), text, int(text))
+
+
+def _of_body(given: object) -> int:
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise _invalid("priority", given)
+    return -_within("priority", given, given)
+
+
+def _within(where: str, given: object, band: int) -> int:
+    if not -BAND_MAX <= band <= BAND_MAX:
+        raise _invalid(where, given)
+    return band
+
+
+def _invalid(where: str, given: object) -> ErrorResponse:
+    shown = repr(given)[:40]
+    return ErrorResponse(
+        400, "invalid_priority", f"{where}: {shown} must be a whole number from -{BAND_MAX} to {BAND_MAX}"
+    )
