@@ -1,8 +1,8 @@
-"""What a decision costs: `python -m bench.decide [--rounds 2000] [--strategy NAME …] [--instances N …]`.
+"""What a decision costs: `python -m bench.decide [--rounds 2000] [--strategy NAME …] [--instances N …] [--changed N]`.
 
 For pools of 8, 100 and 1000 instances under load and a prompt of 20k tokens (80 KB, 312 chunks), of which half of the
 pool holds a system prompt and one instance a session's history. In µs of CPU, as the router does it, with one instance
-changed before each decision:
+changed before each decision, or as many as `--changed` says (a second's samples change all that are busy):
 
     hash              the prompt's chunks, when nothing of it was hashed before
     hash again        when all of it was, as most of a growing session's
@@ -64,7 +64,8 @@ class Taken(NamedTuple):
 class Bench:
     """A pool under load, and requests of sessions of which every other one is bound to the instance it lives on."""
 
-    def __init__(self, size: int, seed: int, ranks: int = 1, *, unequal: bool = False) -> None:
+    def __init__(self, size: int, seed: int, ranks: int = 1, changed: int = 1, *, unequal: bool = False) -> None:
+        self.changed = changed
         self.rng = random.Random(seed)
         self.sessions = Sessions()
         self.pool = Pool("demo")
@@ -104,8 +105,12 @@ class Bench:
             self.pool.affinity.answered(call.session, PROMPT_TOKENS * 9 // 10)
         return call
 
+    def change(self) -> None:
+        for endpoint in self.rng.sample(self.endpoints, min(self.changed, len(self.endpoints))):
+            endpoint.kv_usage = self.rng.random() * 0.9
+            endpoint.decodes_changed()
+
     def decide(self, request: RoutingRequest) -> Decision:
-        self.endpoints[self.rng.randrange(len(self.endpoints))].decodes_changed()
         return self.pool.decide(request, {}, 0.0)
 
     def decided(self, number: int) -> Decision:
@@ -129,12 +134,13 @@ def _instance(number: int, ranks: int) -> PublishedInstance:
     )
 
 
-def measure(call: Callable[[int], object], rounds: int) -> Taken:
-    """Of CPU time; the garbage collector is off."""
+def measure(call: Callable[[int], object], rounds: int, before: Callable[[], None] = lambda: None) -> Taken:
+    """Of CPU time, without `before`; the garbage collector is off."""
     call(0)
     times = []
     gc.disable()
     for number in range(rounds):
+        before()
         began = time.thread_time_ns()
         call(number)
         times.append(time.thread_time_ns() - began)
@@ -207,14 +213,14 @@ def verdict(medians: dict[tuple[str, int], float]) -> None:
 
 def timed_at(size: int, options: argparse.Namespace) -> Iterator[tuple[str, str, Taken, int]]:
     """(strategy, part, times, rounds) of every part."""
-    bench = Bench(size, options.seed, options.ranks, unequal=options.unequal)
+    bench = Bench(size, options.seed, options.ranks, options.changed, unequal=options.unequal)
     rounds = max(options.rounds * 8 // (8 + size // 50), 100)
     for part, call in of_every_strategy(bench).items():
         yield "any", part, measure(call, rounds), rounds
     for strategy in options.strategy:
         policy = document.parse({"strategy": {"name": strategy}, "flow": {"heavy": "offload"}})
         for part, call in of_the_strategy(bench, policy).items():
-            yield strategy, part, measure(call, rounds), rounds
+            yield strategy, part, measure(call, rounds, bench.change), rounds
     yield "any", "take up", measure(bench.taken_up, rounds), rounds
 
 
@@ -223,6 +229,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--changed", type=int, default=1)
     parser.add_argument("--unequal", action="store_true")
     parser.add_argument("--strategy", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES))
     parser.add_argument("--instances", nargs="+", type=int, default=list(SIZES))

@@ -2,7 +2,10 @@
 
     .venv/bin/python -m bench.twin [--trace FILE] [--policies adaptive_v1 lpwl] [--shadow STRATEGY] [--seeds 2]
                                    [--requests N] [--engines 8] [--kv-events] [--tiers] [--gpu h100_sxm]
-                                   [--model-profile NAME]
+                                   [--model-profile NAME] [--speed N] [--whole]
+
+With `--speed` requests arrive (and users think) so many times as fast. With `--whole` each run is made once more with
+decisions that see every instance, however large the pool is, and the last column is the mean TTFT over that run's.
 
 CPU seconds of this process, the minimum of --repeats; reading the trace is not counted.
 """
@@ -10,8 +13,10 @@ CPU seconds of this process, the minimum of --repeats; reading the trace is not 
 import argparse
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from unittest.mock import patch
 
 from controlplane.experiments.results.statistics import stats
 from controlplane.traces.formats import registry
@@ -30,6 +35,7 @@ from fleet.engine.tiers.sizes import layout_of
 from fleet.systems.tiers.study import DRAM_GB, SSD_GB
 from router.policy.schema import document
 from router.policy.types import Policy
+from router.pool import fleet_view
 
 COLUMNS = (
     "policy",
@@ -43,6 +49,7 @@ COLUMNS = (
     "TPOT ms",
     "cached",
     "refused",
+    "TTFT / whole",
 )
 
 
@@ -58,7 +65,11 @@ def measured(
     return least, outcome
 
 
-def row(name: str, seed: int, seconds: float, outcome: TwinOutcome) -> str:
+def mean_ttft(outcome: TwinOutcome) -> float:
+    return fmean(one.ttft_s for one in outcome.requests if one.ttft_s is not None)
+
+
+def row(name: str, seed: int, seconds: float, outcome: TwinOutcome, whole: TwinOutcome | None) -> str:
     ok = [one for one in outcome.requests if one.outcome == "ok"]
     ttft = sorted(one.ttft_s for one in ok if one.ttft_s is not None)
     tpot = [one.tpot_s for one in ok if one.tpot_s is not None]
@@ -70,18 +81,23 @@ def row(name: str, seed: int, seconds: float, outcome: TwinOutcome) -> str:
         f"{seconds:.2f}",
         f"{count / seconds:,.0f}",
         f"{outcome.virtual_s:,.0f}",
-        f"{fmean(ttft):.3f}",
+        f"{mean_ttft(outcome):.3f}",
         f"{stats.quantile(ttft, 0.9):.3f}",
         f"{1000 * fmean(tpot):.2f}",
         percent(sum(one.cached_tokens for one in ok) / sum(one.input_tokens for one in ok), ".1f"),
         sum(one.outcome == "refused" for one in outcome.requests),
+        f"{mean_ttft(outcome) / mean_ttft(whole):.4f}" if whole is not None else "",
     )
     return f"| {' | '.join(map(str, cells))} |"
 
 
 def trace_of(options: argparse.Namespace, seed: int) -> LoadedTrace:
     whole = registry.read(options.trace.read_bytes(), seed) if options.trace else BUILT_IN["agentic-demo"]()
-    return LoadedTrace(whole.format, whole.requests[: options.requests], whole.pacing)
+    speed = options.speed
+    requests = [
+        replace(one, at_s=one.at_s / speed, think_s=one.think_s / speed) for one in whole.requests[: options.requests]
+    ]
+    return LoadedTrace(whole.format, requests, whole.pacing)
 
 
 def fleet_of(options: argparse.Namespace) -> TwinFleet:
@@ -104,6 +120,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--requests", type=int, help="of each run; default: all")
     parser.add_argument("--engines", type=int, default=8)
+    parser.add_argument("--speed", type=float, default=1.0)
+    parser.add_argument("--whole", action="store_true", help="compare with decisions that see every instance")
     parser.add_argument("--kv-events", action="store_true", help="the engines publish them")
     parser.add_argument("--tiers", action="store_true", help="256 GB of host memory and 14 TB of drives below each GPU")
     parser.add_argument("--gpu", default=DEFAULT_GPU)
@@ -121,7 +139,11 @@ def main() -> None:
         for name in options.policies:
             policy = document.parse(document.default(name))
             seconds, outcome = measured(fleet_of(options), trace, policy, shadow, seed, options.repeats)
-            print(row(name, seed, seconds, outcome), flush=True)
+            whole = None
+            if options.whole:
+                with patch.object(fleet_view, "LONGEST", options.engines):
+                    whole = simulate(fleet_of(options), policy, trace.requests, pacing=trace.pacing, seed=seed)
+            print(row(name, seed, seconds, outcome, whole), flush=True)
     print(f"\n{options.engines} engines of {options.model_profile} on {options.gpu}; times in s.")
 
 

@@ -253,6 +253,14 @@ def recorded(receipt: Receipt) -> list[tuple[Candidate, InstanceState]]:
         return []  # show the rest of the page without the unreadable part
 
 
+def left_out(receipt: Receipt) -> dict[str, int]:
+    """Instances of a large pool that the decision did not compare, counted by the reason."""
+    kept = receipt.candidates.get("left_out") if isinstance(receipt.candidates, dict) else None
+    if not isinstance(kept, dict):
+        return {}
+    return {str(why): count for why, count in kept.items() if isinstance(count, int)}
+
+
 @dataclass(frozen=True, slots=True)
 class CandidateRow:
     candidate: Candidate

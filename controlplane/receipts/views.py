@@ -175,6 +175,7 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
         "sentences": explain.sentences(found),
         "waterfall": explain.waterfall(found, alike(connect(), found)),
         "candidates": explain.candidates(found),
+        "left_out": explain.left_out(found),
         "slo": missed_slo(found, declared_slos()),
     }
     part = request.htmx and request.htmx.target == "replay"  # type: ignore[attr-defined]

@@ -13,7 +13,18 @@ from router.policy.view import Pick, cached_tokens
 class Candidates(Sequence[Candidate]):
     """The candidates, in the order of the instances. Equal to any sequence of equal candidates."""
 
-    __slots__ = ("_draw", "_instances", "_made", "_paced", "_prefill", "_ranked", "_refusals", "_request", "_scores")
+    __slots__ = (
+        "_draw",
+        "_instances",
+        "_left_out",
+        "_made",
+        "_paced",
+        "_prefill",
+        "_ranked",
+        "_refusals",
+        "_request",
+        "_scores",
+    )
 
     def __init__(
         self,
@@ -26,6 +37,7 @@ class Candidates(Sequence[Candidate]):
         self._draw = draw
         self._request = request
         self._instances = fleet.instances.copy()
+        self._left_out = fleet.left_out
         self._paced = fleet.is_paced
         self._refusals = refusals
         ranked: Sequence[InstanceState] = pick.ranked if pick is not None else ()
@@ -93,6 +105,8 @@ class Candidates(Sequence[Candidate]):
             made[PACE] = [instance.pace for instance in self._instances]
         if self._prefill:
             made["prefill"] = self._prefill
+        if self._left_out:
+            made["left_out"] = self._left_out
         return made
 
     def _in_order(self) -> Sequence[float | None]:

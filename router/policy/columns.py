@@ -5,7 +5,8 @@ disk] or null each; when the request had them), running, waiting, decodes, prefi
 block_size, role, connector, pair (absent when none has one), score (null where the strategy did not compare; absent
 when it compared none), refused: {index: reason}, aside: {index: reason}}. `refused` are instances that could not take
 the request, `aside` those that the policy's filters left out. Those of a decision add prefill, the instance that
-computes the prompt for another, and pace, absent when it is 1 for all.
+computes the prompt for another, pace, absent when it is 1 for all, and left_out: {reason: count} of the instances of a
+large pool that the decision did not compare.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,6 +69,7 @@ class RecordedColumns:
         self.ids: list[str] = made["id"]
         self.prefill: str = made.get("prefill", "")
         self.refused: dict[str, str] = made.get("refused") or {}  # by index, as text
+        self.left_out: dict[str, int] = made.get("left_out") or {}  # of instances that were not compared, by reason
 
     def column(self, name: str) -> Sequence[Any]:
         column = self._made.get(name)

@@ -4,7 +4,7 @@ The router keeps one from decision to decision and replaces the instances that c
 A decision therefore keeps nothing of a fleet, neither it nor a column, only its instances, which never change.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import attrgetter
 from typing import Any, overload
@@ -17,10 +17,11 @@ InstanceValue = Callable[..., Any]  # of an instance and further arguments
 
 
 class FleetColumns(Sequence[InstanceState]):
-    __slots__ = ("_columns", "_kept", "_order", "_paced", "_positions", "_whole", "instances")
+    __slots__ = ("_columns", "_kept", "_order", "_paced", "_positions", "_whole", "instances", "left_out")
 
     def __init__(self, instances: Iterable[InstanceState]) -> None:
         self.instances = list(instances)
+        self.left_out: Mapping[str, int] = {}  # instances of the pool that are not among them, by the reason
         self._columns: dict[tuple[Any, ...], list[Any]] = {}
         self._kept: list[tuple[list[Any], InstanceValue]] = []  # each column with its function
         self._positions: dict[str, int] | None = None

@@ -12,6 +12,7 @@ from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 from router.policy.types import InstanceState, Role
 from router.pool.gpu_clock import GpuClock, GpuSpent, prefill_weight
 from router.pool.ranks import InstanceRanks
+from router.pool.shortlist import Load, Traits
 from router.prefix.accuracy import Accuracy
 from router.prefix.belief import GUESS
 
@@ -87,6 +88,18 @@ class Endpoint:
         if not self.routable:
             return f"{self.state}: {self.reason}" if self.reason else self.state
         return self.breaker.refusal(now, open_s)
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.breaker.state != "closed"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(self.id, self.role, self.connector, self.kv.pair)
+
+    def load(self, refused: str) -> Load:
+        requests, prefill_tokens, _ = self.others
+        return Load(self.prefill_tokens + prefill_tokens, self.requests + requests, self.kv_usage, refused)
 
     def view(self, refused: str) -> InstanceState:
         """This endpoint as the policy sees it; rebuilt after a change."""

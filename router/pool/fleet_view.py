@@ -1,36 +1,103 @@
 """A pool's instances as the policy sees them, kept between decisions.
 
-Only instances that changed are updated, and those whose breaker is not closed: its state depends on the time.
+Only instances that changed are updated, and those whose breaker is not closed: its state depends on the time. Of a
+pool with more than LONGEST instances a decision sees a shortlist. The router and the twin share both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Generic, Protocol, TypeVar
 
+from router.policy.decide import decide
 from router.policy.fleet import FleetColumns
-from router.policy.types import InstanceState
+from router.policy.types import Decision, InstanceState, Policy, RoutingRequest
 from router.policy.value import replace
-from router.pool.endpoint import Endpoint
+from router.pool.shortlist import LONGEST, Load, Shortlist, Traits
+
+TAKEN_UP = 64  # changes of a large pool that one decision sorts; listed instances are always seen as they are
 
 
-class FleetView:
-    def __init__(self) -> None:
+class Viewed(Protocol):
+    """An endpoint of the router or of the twin."""
+
+    changes: set[str]  # it adds its id when it changes
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def is_suspect(self) -> bool: ...  # whether it is refused depends on the time
+
+    @property
+    def traits(self) -> Traits: ...
+
+    def refusal(self, now: float, open_s: float) -> str: ...
+
+    def load(self, refused: str) -> Load: ...
+
+    def view(self, refused: str) -> InstanceState: ...
+
+
+E = TypeVar("E", bound=Viewed)
+
+
+class FleetView(Generic[E]):
+    def __init__(self, endpoints: Mapping[str, E] | None = None) -> None:
         self._changed: set[str] = set()  # ids
-        self._suspects: set[str] = set()  # breaker open or half open
-        self._endpoints: Mapping[str, Endpoint] = {}
-        self._fleet: FleetColumns | None = None
+        self._suspects: set[str] = set()
+        self.take(endpoints or {})
 
-    def take(self, endpoints: Mapping[str, Endpoint]) -> None:
-        self._endpoints, self._fleet = endpoints, None
+    def take(self, endpoints: Mapping[str, E]) -> None:
+        self._endpoints = endpoints
+        self._in_order = list(endpoints.values())
+        self._fleet: FleetColumns | None = None
         self._changed, self._suspects = set(), set()
+        self._pending: list[str] = list(endpoints)  # changes that the shortlist does not know yet
         for endpoint in endpoints.values():
             endpoint.changes = self._changed
+        traits = [endpoint.traits for endpoint in self._in_order]
+        self._shortlist = Shortlist(traits) if len(traits) > LONGEST else None
+        self._is_known = False  # the shortlist has seen every instance
+        self._is_divided = any(one.role != "both" for one in traits)
+
+    def decide(
+        self, request: RoutingRequest, policy: Policy, draw: float, tried: Mapping[str, str], now: float, open_s: float
+    ) -> Decision:
+        """`tried`: instances that failed this request, with the error; `now` is the loop's time."""
+        if self._shortlist is None:
+            return decide(request, self.fleet(tried, now, open_s), policy, draw)
+        self._take_up(self._shortlist, now, open_s, TAKEN_UP if self._is_known else len(self._endpoints))
+        self._is_known = True
+        decision = self._decide_on(self._shortlist, request, policy, draw, tried, now, open_s)
+        if not decision.instance and (self._pending or self._changed):
+            self._take_up(self._shortlist, now, open_s, len(self._endpoints))
+            decision = self._decide_on(self._shortlist, request, policy, draw, tried, now, open_s)
+        if decision.instance or not self._is_divided:
+            return decision
+        # Where one instance computes prompts for another, whether it can take a request depends on others, too.
+        return decide(request, self.fleet(tried, now, open_s), policy, draw)
+
+    def _decide_on(
+        self,
+        shortlist: Shortlist,
+        request: RoutingRequest,
+        policy: Policy,
+        draw: float,
+        tried: Mapping[str, str],
+        now: float,
+        open_s: float,
+    ) -> Decision:
+        listed = shortlist.listed(request, policy, tried, draw)
+        fleet = self._columns([self._in_order[position] for position in listed], tried, now, open_s)
+        fleet.left_out = shortlist.left_out(listed, policy, tried)
+        return decide(request, fleet, policy, draw)
 
     def fleet(self, tried: Mapping[str, str], now: float, open_s: float) -> FleetColumns:
-        """`tried`: instances that failed this request, with the error; `now` is the loop's time."""
+        """Every instance."""
+        if self._shortlist is not None:
+            return self._columns(self._in_order, tried, now, open_s)
         fleet = self._fleet
         if fleet is None:
-            fleet = self._fleet = FleetColumns(
-                self._seen(endpoint, now, open_s) for endpoint in self._endpoints.values()
-            )
+            fleet = self._fleet = FleetColumns(self._seen(endpoint, now, open_s) for endpoint in self._in_order)
         else:
             for name in self._changed | self._suspects:
                 position = fleet.position(name)
@@ -41,9 +108,33 @@ class FleetView:
             return fleet
         return FleetColumns(replace(one, refused=tried[one.id]) if one.id in tried else one for one in fleet)
 
-    def _seen(self, endpoint: Endpoint, now: float, open_s: float) -> InstanceState:
-        if endpoint.breaker.state != "closed":
+    def _columns(self, endpoints: Iterable[E], tried: Mapping[str, str], now: float, open_s: float) -> FleetColumns:
+        seen = [endpoint.view(endpoint.refusal(now, open_s)) for endpoint in endpoints]
+        if tried:
+            seen = [replace(one, refused=tried[one.id]) if one.id in tried else one for one in seen]
+        return FleetColumns(seen)
+
+    def _take_up(self, shortlist: Shortlist, now: float, open_s: float, most: int) -> None:
+        pending = self._pending
+        if self._changed and len(pending) < most:
+            pending += self._changed.difference(pending)
+            self._changed.clear()
+        if not pending and not self._suspects:
+            return
+        part, self._pending = pending[:most], pending[most:]
+        endpoints = self._endpoints
+        changes = []
+        for name in (*part, *self._suspects) if self._suspects else part:
+            endpoint = endpoints[name]
+            changes.append((name, endpoint.load(self._refusal(endpoint, now, open_s))))
+        shortlist.take(changes)
+
+    def _seen(self, endpoint: E, now: float, open_s: float) -> InstanceState:
+        return endpoint.view(self._refusal(endpoint, now, open_s))
+
+    def _refusal(self, endpoint: E, now: float, open_s: float) -> str:
+        if endpoint.is_suspect:
             self._suspects.add(endpoint.id)
         elif self._suspects:
             self._suspects.discard(endpoint.id)
-        return endpoint.view(endpoint.refusal(now, open_s))
+        return endpoint.refusal(now, open_s)

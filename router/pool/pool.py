@@ -10,7 +10,6 @@ from router.contract import ranks
 from router.contract.pools import is_ephemeral
 from router.contract.redis.published import FleetValue, FullRollout, PolicyValue, PublishedInstance, Rollout
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S
-from router.policy.decide import decide
 from router.policy.schema import document
 from router.policy.serves import able
 from router.policy.types import UNKNOWN, Decision, Policy, Rates, RoutingRequest
@@ -56,7 +55,7 @@ class Pool:
         self.decode_connectors: tuple[str, ...] | None = None  # of those that only decode; None: all do both
         self.trouble = ""  # of the worker registry that amends them
         self.exhaustion = (0.0, "")  # s, Unix, and why the router could open no connection
-        self.fleet_view = FleetView()
+        self.fleet_view: FleetView[Endpoint] = FleetView()
         self.chains = PromptChains()
         self.index = PrefixIndex()
         self.kv_event_state = KvEventState()
@@ -240,8 +239,8 @@ class Pool:
     ) -> Decision:
         """`tried`: instances that failed this request, with the error; `now` is the loop's time. `policy`: a
         candidate's; without one the live version's."""
-        fleet = self.fleet_view.fleet(tried, now, self.policy["failure.breaker_open_s"])
-        return decide(request, fleet, policy or self.policy, random())  # noqa: S311 - ties, no secret
+        open_s, draw = self.policy["failure.breaker_open_s"], random()  # noqa: S311 - ties, no secret
+        return self.fleet_view.decide(request, policy or self.policy, draw, tried, now, open_s)
 
     def able(self, request: RoutingRequest, tried: Mapping[str, str], now: float, policy: Policy) -> bool:
         """An instance could take the request if it had capacity. The arguments are those of `decide`."""

@@ -155,6 +155,9 @@ class TimeOut(Schema):
 class WholeReceiptOut(ReceiptOut):
     inputs: InputsOut | None = Field(None, description="Null without a decision")
     candidates: list[CandidateOut] = []
+    left_out: dict[str, int] = Field(
+        {}, description="Instances of a large pool that the decision did not compare, counted by the reason"
+    )
     time: TimeOut
 
 
@@ -213,7 +216,12 @@ def get_receipt(request: HttpRequest, request_id: str) -> Any:
     with readable():
         spent = explain.waterfall(found, reader.alike(connect(), found))
     candidates = [_candidate(*each) for each in explain.recorded(found)]
-    return {**to_builtins(found), "candidates": candidates, "time": _time(spent)}
+    return {
+        **to_builtins(found),
+        "candidates": candidates,
+        "left_out": explain.left_out(found),
+        "time": _time(spent),
+    }
 
 
 @router.get(

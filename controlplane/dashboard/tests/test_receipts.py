@@ -17,7 +17,7 @@ from controlplane.testing import ApiCaller
 from fleet.models import Pool
 from router.contract.redis import redis_keys
 from router.contract.redis.receipt import Receipt
-from router.tests.values import receipt_of
+from router.tests.values import receipt_of, stored
 
 NOW = time.time()
 
@@ -303,6 +303,19 @@ def test_an_instance_that_was_not_scored_was_passed_over(written: FakeFleet) -> 
     assert [row.bar for row in rows if row is not passed] == [25.0, 100.0]
 
 
+def test_page_and_rest_count_the_instances_of_a_large_pool_that_were_not_compared(
+    vera_client: Client, written: FakeFleet
+) -> None:
+    made = {"id": ["demo-0"], "cached": 0, "left_out": {"more load": 1_850, "draining": 22}}
+    receipt = {**written.receipt("req-large", NOW, instance="demo-0"), "candidates": made}
+    written.client.set(redis_keys.receipt_key("req-large"), stored(receipt))
+    page = vera_client.get("/requests/req-large/").content.decode()
+    assert "Not compared: 1,850 (more load), 22 (draining)" in page
+    answer = vera_client.get("/api/v1/receipts/req-large").json()
+    assert answer["left_out"] == {"more load": 1_850, "draining": 22}
+    assert explain.left_out(receipt_of({**receipt, "candidates": {"id": [], "left_out": [1]}})) == {}
+
+
 def test_the_page_lists_and_explains(vera_client: Client, written: FakeFleet) -> None:
     listed = vera_client.get("/requests/?outcome=error").content.decode()
     assert "req-failed" in listed
@@ -379,6 +392,7 @@ def test_the_api_gives_all_that_a_router_wrote(ci: ApiCaller, live_redis: redis.
         **fleet.receipt("req-1", NOW),
         "inputs": one["inputs"],
         "candidates": one["candidates"],
+        "left_out": {},
         "time": one["time"],
     }
     assert one["time"]["sentence"] == "It took 2.95 s; 2.54 s (86 %) went into decoding."

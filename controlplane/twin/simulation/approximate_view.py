@@ -15,9 +15,9 @@ class ApproximateView:
         """`block_size`: of the chains, tokens."""
         self._index = PrefixIndex()
         self._block_size = block_size
-        self._rounded_to = {endpoint.name: endpoint.model.limits.block_size for endpoint in endpoints}
+        self._rounded_to = {endpoint.id: endpoint.model.limits.block_size for endpoint in endpoints}
         for endpoint in endpoints:
-            self._index.limit(endpoint.name, max(endpoint.model.kv_tokens // block_size, 1))
+            self._index.limit(endpoint.id, max(endpoint.model.kv_tokens // block_size, 1))
 
     def held(self, call: SimCall) -> tuple[Mapping[str, int], None]:
         """Tokens by instance; instances without any are left out. Tiers are not known."""

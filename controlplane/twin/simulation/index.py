@@ -48,7 +48,7 @@ class MixedIndex:
 
     def __init__(self, views: Mapping[Index, Sequence[SimEndpoint]]) -> None:
         self._views = views
-        self._of = {endpoint.name: view for view, endpoints in views.items() for endpoint in endpoints}
+        self._of = {endpoint.id: view for view, endpoints in views.items() for endpoint in endpoints}
 
     def held(self, call: SimCall) -> Held:
         held: dict[str, int] = {}

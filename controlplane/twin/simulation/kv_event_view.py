@@ -44,7 +44,7 @@ class ExpectedBlocks:
 class KvEventView:
     def __init__(self, endpoints: Sequence[SimEndpoint], block_size: int) -> None:
         """`block_size`: of the chains, tokens."""
-        self._instances = {endpoint.name: ExpectedBlocks(endpoint) for endpoint in endpoints}
+        self._instances = {endpoint.id: ExpectedBlocks(endpoint) for endpoint in endpoints}
         self._block_size = block_size
         self._has_tiers = any(endpoint.model.tiers is not None for endpoint in endpoints)
 

@@ -10,6 +10,7 @@ from fleet.engine.engine_model import EngineModel
 from fleet.engine.request import EngineRequest
 from fleet.engine.tiers.shared import SharedStore
 from router.policy.types import InstanceState
+from router.pool.shortlist import Load, Traits
 
 
 class SimEndpoint:
@@ -21,11 +22,11 @@ class SimEndpoint:
         "due_s",
         "engine",
         "group",
+        "id",
         "kv_usage",
         "media",
         "model",
         "moving",
-        "name",
         "pace",
         "position",
         "prefill_tokens",
@@ -39,7 +40,7 @@ class SimEndpoint:
         self, name: str, position: int, model: EngineModel, scaled: EngineModel, store: SharedStore | None = None
     ) -> None:
         """`model` as the router sees it; `scaled` has blocks of the trace's size."""
-        self.name = name
+        self.id = name
         self.position = position
         self.model = model
         self.engine = Engine(
@@ -67,7 +68,7 @@ class SimEndpoint:
         self.waiting = 0
         self._samples: tuple[list[float], list[int], list[int], list[int]] = [], [], [], []  # as in Use
         self._view: InstanceState | None = None
-        self.changes: set[SimEndpoint] = set()  # of its fleet: those that changed since the router looked
+        self.changes: set[str] = set()  # of its fleet: ids of those that changed since the router looked
 
     def fits(self, request: EngineRequest) -> bool:
         """Prompt and answer fit into the empty KV cache and the model's window."""
@@ -75,12 +76,26 @@ class SimEndpoint:
         capacity = self.engine.pool.total * self.engine.limits.block_size
         return tokens <= capacity and (self.model.window is None or tokens <= self.model.window)
 
-    def view(self) -> InstanceState:
+    @property
+    def is_suspect(self) -> bool:
+        return False  # no instance ever fails here
+
+    def refusal(self, now: float, open_s: float) -> str:
+        return ""
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(self.id, self.model.role, self.model.connector, self.model.pair)
+
+    def load(self, refused: str) -> Load:
+        return Load(self.prefill_tokens, self.requests, self.kv_usage, refused)
+
+    def view(self, refused: str) -> InstanceState:
         """This endpoint as the policy sees it; rebuilt after a change."""
         if self._view is None:
             model = self.model
             self._view = InstanceState(  # positional: twice as fast as by name
-                self.name,
+                self.id,
                 0,
                 self.requests,
                 self.waiting,
@@ -89,7 +104,7 @@ class SimEndpoint:
                 self.kv_usage,
                 model.kv_tokens,
                 model.limits.block_size,
-                "",
+                refused,
                 model.role,
                 model.connector,
                 model.pair,
@@ -126,7 +141,7 @@ class SimEndpoint:
     def _touch(self) -> None:
         """Mark a change that the policy can see."""
         self._view = None
-        self.changes.add(self)
+        self.changes.add(self.id)
 
     @property
     def is_settled(self) -> bool:

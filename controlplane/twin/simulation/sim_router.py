@@ -10,13 +10,12 @@ from controlplane.twin.simulation.index import Index
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.types import Arms
 from fleet.engine.request import EngineRequest as Work
-from router.policy.decide import decide
-from router.policy.fleet import FleetColumns
 from router.policy.rules.classify import classify
 from router.policy.serves import ANY, able
 from router.policy.types import UNKNOWN, Decision, Policy, RoutingRequest
 from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
+from router.pool.fleet_view import FleetView
 from router.pool.pace import PACES_S, Pace
 
 PREFIX_TOKENS = 256  # 1,024 bytes
@@ -45,16 +44,13 @@ class SimRouter:
         costs = [endpoint.model.law.context_cost for endpoint in endpoints]
         self._context_cost = fmean(costs) if costs else 0.0
         self._rates = replace(UNKNOWN, context_cost=self._context_cost)
-        self._fleet = FleetColumns(endpoint.view() for endpoint in endpoints)
-        self._changes: set[SimEndpoint] = set()
-        for endpoint in endpoints:
-            endpoint.changes = self._changes
+        self._fleet_view = FleetView({endpoint.id: endpoint for endpoint in endpoints})
         self.queue = AdmissionQueue()
         self.queue.follow(policy)
 
     def able(self, call: SimCall) -> bool:
         """An instance could take the request if it had capacity; none of them ever fails here."""
-        return able(ANY, self._fleet, self.policy_of(call))
+        return able(ANY, self._fleet_view.fleet({}, 0.0, 0.0), self.policy_of(call))
 
     def session_of(self, named: str, chain: Sequence[int]) -> str | None:
         """The session by its name, else by the conversation that the prompt continues."""
@@ -73,12 +69,9 @@ class SimRouter:
     def decide(self, call: SimCall, now: float) -> Decision:
         """Decide now; the shadow policy decides the same without effect."""
         request = self._request(call, now)
-        for endpoint in self._changes:
-            self._fleet.replace(endpoint.position, endpoint.view())
-        self._changes.clear()
         if self._shadow is not None:
-            call.shadow = decide(request, self._fleet, self._shadow, call.draw)
-        call.decision = decide(request, self._fleet, self.policy_of(call), call.draw)
+            call.shadow = self._fleet_view.decide(request, self._shadow, call.draw, {}, now, 0.0)
+        call.decision = self._fleet_view.decide(request, self.policy_of(call), call.draw, {}, now, 0.0)
         return call.decision
 
     def _request(self, call: SimCall, now: float) -> RoutingRequest:
@@ -94,17 +87,17 @@ class SimRouter:
 
     def sent(self, call: SimCall, endpoint: SimEndpoint, now: float) -> None:
         """The request goes to this instance: bind the session and expect the prompt in its cache."""
-        self._index.sent(call, endpoint.name)
+        self._index.sent(call, endpoint.id)
         if call.session is not None:
-            self._affinity.bind(call.session, endpoint.name, now, self._ttl_s, shared=False)
+            self._affinity.bind(call.session, endpoint.id, now, self._ttl_s, shared=False)
 
     def computes(self, call: SimCall, endpoint: SimEndpoint) -> None:
         """The instance computes the prompt for a decoder."""
-        self._index.sent(call, endpoint.name)
+        self._index.sent(call, endpoint.id)
 
     def began(self, call: SimCall, endpoint: SimEndpoint) -> None:
         """The prompt has been computed there."""
-        self._index.began(call, endpoint.name)
+        self._index.began(call, endpoint.id)
 
     def moved(self, handover: Handover, now: float) -> None:
         """The first token of an answer, maybe after a KV transfer."""
@@ -119,21 +112,21 @@ class SimRouter:
         """Learn from the answer's `usage` and times."""
         request = call.request
         tokens, seconds = request.input_tokens - work.cached_tokens, work.first_token_s - call.sent_s
-        if call.alone and self._pace.prefill(tokens, seconds, endpoint.name, endpoint.speed):
+        if call.alone and self._pace.prefill(tokens, seconds, endpoint.id, endpoint.speed):
             self._measured(self._rates.kv_bytes_per_token)
             if work.finished_s - self._paced_at >= PACES_S:
                 self._paced_at = work.finished_s
                 self._take_paces()
         if call.session is not None:
             self._affinity.answered(call.session, request.input_tokens + request.output_tokens)
-        self._index.answered(call, endpoint.name, work)
+        self._index.answered(call, endpoint.id, work)
         self.queue.outputs.answered(request.output_tokens)
         call.admission.settle(tokens, request.output_tokens)
 
     def _take_paces(self) -> None:
-        paces = self._pace.paces({endpoint.name: endpoint.speed for endpoint in self._endpoints})
+        paces = self._pace.paces({endpoint.id: endpoint.speed for endpoint in self._endpoints})
         for endpoint in self._endpoints:
-            endpoint.take_pace(paces[endpoint.name])
+            endpoint.take_pace(paces[endpoint.id])
 
 
 def _group(endpoints: Sequence[SimEndpoint]) -> None:

@@ -83,7 +83,7 @@ class _Run:
         ]
         self._unsettled = dict.fromkeys(self._endpoints)  # only these are sampled: of many engines few are busy
         self._samples = 0  # of each
-        self._by_name = {endpoint.name: endpoint for endpoint in self._endpoints}
+        self._by_name = {endpoint.id: endpoint for endpoint in self._endpoints}
         index = index_of(self._endpoints, self._chains.block_size)
         self._sim_router = SimRouter(self._endpoints, index, policy, shadow, arms)
         self._transfers = SimTransfers(self._post, self._schedule)
@@ -106,7 +106,7 @@ class _Run:
             self._now, _, call, given = heappop(heap)
             call(given)
         self._over.sort(key=lambda one: one.index)
-        use = {endpoint.name: endpoint.use(self._samples) for endpoint in self._endpoints}
+        use = {endpoint.id: endpoint.use(self._samples) for endpoint in self._endpoints}
         left_out = tuple(self._not_modelled)
         store = self._store.stats() if self._store is not None else None
         return TwinOutcome(tuple(self._over), use, self._ended_s, left_out, store)

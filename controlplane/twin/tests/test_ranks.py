@@ -41,7 +41,7 @@ def test_ranks_that_step_together_count_their_groups_decodes_and_the_twin_says_w
     SimRouter(endpoints, None, policy(), None)  # type: ignore[arg-type]  # asked for nothing
     endpoints[0].sent(100)
     endpoints[0].began(100)
-    assert [endpoint.view().decodes for endpoint in endpoints] == [1, 1, 0, 0]
+    assert [endpoint.view("").decodes for endpoint in endpoints] == [1, 1, 0, 0]
 
 
 def pool_of_one() -> Pool:

@@ -1,24 +1,41 @@
 """Rendezvous hashing: of n instances one that leaves moves 1/n of the keys, and routers that share nothing agree."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from heapq import nsmallest
 
 from router.policy.fleet import FleetColumns
 from router.policy.types import InstanceState
 
 MASK = (1 << 64) - 1
+SPREAD = 0xBF58476D1CE4E5B9
 
 
 def rendezvous(key: int, instances: FleetColumns) -> list[int]:
     """64-bit hashes of (key, id); the least is the key's home. An xor of two hashes alone would rank the ids alike for
     many keys; one multiplication as in splitmix64 is enough, since both are good hashes before."""
-    folded = key ^ (key >> 32)
-    return [(folded ^ name) * 0xBF58476D1CE4E5B9 & MASK for name in instances.column(_folded_id)]
+    key = folded(key)
+    return [(key ^ name) * SPREAD & MASK for name in instances.column(_folded_id)]
+
+
+def nearest(key: int, names: Sequence[int], most: int) -> list[int]:
+    """Of the folded ids those with the least hashes, by position."""
+    key = folded(key)
+    positions = {(key ^ name) * SPREAD & MASK: position for position, name in enumerate(names)}
+    return [positions[one] for one in nsmallest(most, positions)]
 
 
 def _folded_id(instance: InstanceState) -> int:
-    name = hash_of(instance.id)
-    return name ^ (name >> 32)
+    return folded_id(instance.id)
+
+
+def folded_id(name: str) -> int:
+    return folded(hash_of(name))
+
+
+def folded(value: int) -> int:
+    return value ^ (value >> 32)
 
 
 @lru_cache(maxsize=4096)

@@ -5,7 +5,7 @@ from operator import sub
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies.strategy import Strategy
+from router.policy.strategies.strategy import TOKENS_FIRST, Shortlisting, Strategy
 from router.policy.types import RequestClass
 from router.policy.view import Pick, View, least
 
@@ -105,4 +105,5 @@ STRATEGY = Strategy(
     "above ttft_limit",
     rank,
     parameters=(PREFETCH_RATIO, TTFT_LIMIT_S),
+    shortlisting=Shortlisting(request_tokens=TOKENS_FIRST),
 )

@@ -5,7 +5,8 @@ from math import ceil
 from router.policy.rules.classify import class_by_cache
 from router.policy.rules.hashing import MASK, hash_of, rendezvous
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies.strategy import Strategy
+from router.policy.strategies.strategy import Shortlisting, Strategy
+from router.policy.types import RoutingRequest
 from router.policy.view import Pick, View
 
 
@@ -14,7 +15,7 @@ def rank(view: View) -> Pick:
     the first in the order of the hashes of (prefix, instance) that stays within factor · the mean with this request."""
     running = view.instances.running
     most = ceil(view.policy["strategy.load_factor"] * (sum(running) + 1) / len(running))
-    hashes = rendezvous(hash_of(str(view.request.prefix_key)), view.instances)
+    hashes = rendezvous(hash_of(_beginning(view.request)), view.instances)
     scores = [
         position / MASK if requests < most else 1 + position / MASK
         for position, requests in zip(hashes, running, strict=True)
@@ -25,6 +26,10 @@ def rank(view: View) -> Pick:
     if position != home:
         reasons.append(f"which has {running[home]} requests, its share is {most}: the next in the order of the hashes")
     return Pick(view.instances[position], class_by_cache(view), "prefix_hash", tuple(reasons), view.instances, scores)
+
+
+def _beginning(request: RoutingRequest) -> str:
+    return str(request.prefix_key)
 
 
 LOAD_FACTOR = Parameter(
@@ -47,4 +52,5 @@ STRATEGY = Strategy(
     "argmin hash(prefix, i) over those with R_i < ⌈load_factor · (Σ R + 1) / n⌉",
     rank,
     parameters=(LOAD_FACTOR,),
+    shortlisting=Shortlisting("draw", key=_beginning),
 )

@@ -4,7 +4,8 @@ from router.policy.rules.affinity import binding
 from router.policy.rules.classify import class_by_cache, class_on
 from router.policy.rules.hashing import MASK, hash_of, rendezvous
 from router.policy.strategies.least_requests import fewest_requests
-from router.policy.strategies.strategy import Strategy
+from router.policy.strategies.strategy import REQUESTS_FIRST, Shortlisting, Strategy
+from router.policy.types import RoutingRequest
 from router.policy.view import Pick, View
 
 
@@ -17,6 +18,10 @@ def rank(view: View) -> Pick:
     if view.request.session is None or view.request.bound_to is not None:
         return fewest_requests(rest, class_by_cache(rest), bound.reasons)
     return _by_hash(view, view.request.session)
+
+
+def _new_session(request: RoutingRequest) -> str | None:
+    return request.session if request.bound_to is None else None
 
 
 def _by_hash(view: View, session: str) -> Pick:
@@ -37,4 +42,5 @@ STRATEGY = Strategy(
     rank,
     affinity=True,
     by_pace=True,
+    shortlisting=Shortlisting(request_tokens=REQUESTS_FIRST, key=_new_session),
 )

@@ -2,9 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from router.policy.schema.parameter import Parameter
+from router.policy.types import RoutingRequest
 from router.policy.view import Pick, View
+
+REQUESTS_FIRST = 100_000_000  # tokens that a request weighs where requests are compared before tokens
+TOKENS_FIRST = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shortlisting:
+    """Which instances of a large pool the strategy compares (router/pool/shortlist.py)."""
+
+    by: Literal["load", "draw", "turn"] = "load"  # cache and least load; any of them; those whose turn it is
+    request_tokens: int | None = None  # that a request weighs in the load; None: the policy's load.request_tokens
+    key: Callable[[RoutingRequest], str | None] | None = None  # whose nearest instances by hash are compared, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,4 +33,5 @@ class Strategy:
     parameters: tuple[Parameter, ...] = ()  # its own, each with a path "strategy.…"
     affinity: bool = False  # keeps sessions on their instance
     by_pace: bool = False  # always takes into account that instances are unequally fast; else `load.by_pace` says so
+    shortlisting: Shortlisting = Shortlisting()
     offloads: bool = False  # chooses the prefill instance itself; otherwise `flow.heavy` applies

@@ -1,0 +1,258 @@
+"""The instances of a large pool that one decision compares. Pure; the router and the twin share it.
+
+Above LONGEST instances a decision sees the session's instance, those that hold most of the prompt, those with the
+least load and a sample of the rest, so that its cost and its receipt do not grow with the pool. A strategy that
+compares nothing sees a sample, or the instances whose turn it is (`Shortlisting`). An instance that can take the
+request is on the list if there is one: those above a limit of the policy come last in the order of load.
+"""
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
+
+from router.policy.rules.hashing import folded_id, hash_of, nearest
+from router.policy.strategies import STRATEGIES
+from router.policy.types import Policy, RoutingRequest
+
+LONGEST = 128  # instances; their prefill instances come on top where instances are paired
+CACHED = 32  # those with most of the prompt
+LEAST = 64  # those with the least load, divided among the roles and connectors of the pool
+LEAST_OF_GROUP = 16
+NEAREST = 64  # by hash
+SHOWN_TRIED = 8  # instances that failed this request are listed with the reason; more are only counted
+FEW = 64  # changes that are sorted in one by one
+FULL = 1 << 50  # added to the load above the limit of KV usage, twice above the limit of requests
+ORDERS_KEPT = 4  # of policies in force: live, candidate, shadow
+SPREAD = 1 << 20  # a sample uses other bits of the draw than a strategy, which reads the first ones
+LEFT_OUT = {
+    "load": "more load and no more of the prompt cached",
+    "draw": "not drawn",
+    "turn": "not their turn",
+}
+
+
+class Traits(NamedTuple):
+    id: str
+    role: str
+    connector: str
+    pair: str
+
+
+class Load(NamedTuple):
+    prefill_tokens: int
+    running: int
+    kv_usage: float
+    refused: str  # why it takes no requests; empty when it does
+
+
+Key = tuple[int, int, float]  # tokens that a request weighs, limit of requests, limit of KV usage
+
+
+class Shortlist:
+    def __init__(self, traits: Sequence[Traits]) -> None:
+        self._traits = traits
+        self._positions = {one.id: position for position, one in enumerate(traits)}
+        self._loads = [Load(0, 0, 0.0, "")] * len(traits)
+        numbers: dict[tuple[str, str], int] = {}
+        self._group_of = [numbers.setdefault((one.role, one.connector), len(numbers)) for one in traits]
+        self._groups = len(numbers)
+        self._is_paired = any(one.pair for one in traits)
+        self._orders: dict[Key, _Order] = {}
+        self._refused: Counter[str] = Counter()
+        self._hashes = [folded_id(one.id) for one in traits]
+
+    def take(self, changes: Iterable[tuple[str, Load]]) -> None:
+        """What became of instances, by id."""
+        changed = []
+        for name, load in changes:
+            position = self._positions[name]
+            before = self._loads[position]
+            if before.refused != load.refused:
+                self._refused[before.refused] -= 1
+                self._refused[load.refused] += 1
+            self._loads[position] = load
+            changed.append(position)
+        for order in self._orders.values():
+            order.take(changed)
+
+    def listed(self, request: RoutingRequest, policy: Policy, tried: Mapping[str, str], draw: float) -> list[int]:
+        """Positions of the instances to compare, ascending. `tried`: instances that cannot take this request."""
+        how, order = STRATEGIES[policy.strategy].shortlisting, self._order(policy)
+        out = {self._positions[name] for name in tried if name in self._positions} if tried else set()
+        chosen = set(out) if len(out) <= SHOWN_TRIED else set()
+        if how.key is not None and (key := how.key(request)) is not None:
+            near = nearest(hash_of(key), self._hashes, NEAREST)
+            chosen.update(position for position in near if position not in out and order.is_able(position))
+        if how.by == "turn":
+            for group in range(self._groups):
+                chosen.update(_in_turn(order.positions(group, out), request.turn, LONGEST // self._groups))
+        else:
+            groups = [order.able(group, out) for group in range(self._groups)]
+            able = groups[0] if len(groups) == 1 else list(chain(*groups))
+            if how.by == "load":
+                chosen |= self._near_and_least_loaded(request, groups, able, draw) - out
+            chosen.update(self._at(_drawn(able, draw, LONGEST - len(chosen))))
+        return sorted(self._with_pairs(chosen) if self._is_paired else chosen)
+
+    def _near_and_least_loaded(
+        self, request: RoutingRequest, groups: Sequence[list[int]], able: Sequence[int], draw: float
+    ) -> set[int]:
+        chosen = set(self._most_cached(request, able))
+        if (home := self._positions.get(request.bound_to or "")) is not None:
+            chosen.add(home)
+        most = max(LEAST // self._groups, LEAST_OF_GROUP)
+        for group in groups:
+            chosen.update(self._at(_least(group, draw, most, len(self._traits))))
+        return chosen
+
+    def _with_pairs(self, chosen: set[int]) -> set[int]:
+        """A decoder of a pair can be reached through its prefill instance only."""
+        pairs = (self._traits[position].pair for position in chosen)
+        return chosen.union(self._positions[pair] for pair in pairs if pair in self._positions)
+
+    def left_out(self, listed: Sequence[int], policy: Policy, tried: Mapping[str, str]) -> dict[str, int]:
+        """How many instances are not on the list, by the reason."""
+        counts = Counter(self._refused)
+        del counts[""]
+        for name, why in tried.items() if len(tried) > SHOWN_TRIED else ():
+            if name in self._positions and not self._loads[self._positions[name]].refused:
+                counts[why] += 1
+        for position in listed:
+            if refused := self._loads[position].refused:
+                counts[refused] -= 1
+        rest = len(self._traits) - len(listed) - counts.total()
+        why = LEFT_OUT[STRATEGIES[policy.strategy].shortlisting.by]
+        return dict(+counts) | ({why: rest} if rest > 0 else {})
+
+    def _order(self, policy: Policy) -> "_Order":
+        weight = STRATEGIES[policy.strategy].shortlisting.request_tokens
+        if weight is None:
+            weight = int(policy["load.request_tokens"])
+        key: Key = weight, policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"]
+        order = self._orders.get(key)
+        if order is None:
+            if len(self._orders) >= ORDERS_KEPT:
+                self._orders.clear()
+            order = self._orders[key] = _Order(key, self._loads, self._group_of, self._groups)
+        return order
+
+    def _at(self, values: Iterable[int]) -> list[int]:
+        count = len(self._traits)
+        return [value % count for value in values]
+
+    def _most_cached(self, request: RoutingRequest, able: Iterable[int]) -> list[int]:
+        """`able` by load: many hold the same system prompt, and of equals those with the least load are listed."""
+        held, positions = request.held or {}, self._positions
+        if len(held) <= CACHED:
+            return [positions[name] for name in held if name in positions]
+        least = sorted(held.values())[-CACHED]
+        most = [positions[name] for name, tokens in held.items() if tokens > least and name in positions]
+        count, traits = len(self._traits), self._traits
+        equal = (at for value in able if held.get(traits[at := value % count].id) == least)
+        return [*most, *islice(equal, CACHED - len(most))]
+
+
+class _Order:
+    """The instances of each group by load, under the limits of a policy.
+
+    A value is load · number of instances + position, so that a sorted list of numbers is the order; −1 is refused.
+    """
+
+    def __init__(self, key: Key, loads: Sequence[Load], group_of: Sequence[int], groups: int) -> None:
+        self._weight, self._limit, self._kv_limit = key
+        self._loads, self._group_of = loads, group_of
+        self._full = FULL * len(loads)
+        self._positions: dict[int, list[int]] = {}  # of the able instances of a group
+        self.values = [self._value(position) for position in range(len(loads))]
+        self._sorted: list[list[int]] = [[] for _ in range(groups)]
+        self._sort()
+
+    def _value(self, position: int) -> int:
+        prefill_tokens, running, kv_usage, refused = self._loads[position]
+        if refused:
+            return -1
+        load = prefill_tokens + self._weight * running
+        if running >= self._limit:
+            load += 2 * FULL
+        elif kv_usage > self._kv_limit:
+            load += FULL
+        return load * len(self._loads) + position
+
+    def _sort(self) -> None:
+        self._positions.clear()
+        for group in self._sorted:
+            group.clear()
+        for value, number in zip(self.values, self._group_of, strict=True):
+            if value >= 0:
+                self._sorted[number].append(value)
+        for group in self._sorted:
+            group.sort()
+
+    def take(self, changed: Sequence[int]) -> None:
+        values = self.values
+        if len(changed) > FEW:
+            for position in changed:
+                values[position] = self._value(position)
+            self._sort()
+            return
+        for position in changed:
+            before, now = values[position], self._value(position)
+            if before == now:
+                continue
+            values[position] = now
+            if not 0 <= before < self._full or not 0 <= now < self._full:
+                self._positions.clear()
+            able = self._sorted[self._group_of[position]]
+            if before >= 0:
+                del able[bisect_left(able, before)]
+            if now >= 0:
+                insort(able, now)
+
+    def able(self, group: int, out: Container[int]) -> list[int]:
+        """Values, ascending, of the instances within the limits; of all while none is."""
+        count, able = len(self._loads), self._sorted[group]
+        if out:
+            able = [value for value in able if value % count not in out]
+        if not able or able[-1] < self._full:
+            return able
+        return able[: bisect_left(able, self._full)] or able[: bisect_left(able, 2 * self._full)] or able
+
+    def positions(self, group: int, out: Container[int]) -> list[int]:
+        """Of the able instances, ascending."""
+        kept = self._positions.get(group)
+        if kept is None:
+            count = len(self._loads)
+            kept = self._positions[group] = sorted(value % count for value in self.able(group, ()))
+        return [position for position in kept if position not in out] if out else kept
+
+    def is_able(self, position: int) -> bool:
+        return 0 <= self.values[position] < self._full
+
+
+def _least(able: list[int], draw: float, most: int, count: int) -> list[int]:
+    """Of those with equal load at the end the draw takes some, so that routers do not all take the same."""
+    if len(able) <= most or able[most - 1] // count < able[most] // count:
+        return able[:most]
+    load = able[most] // count
+    begin, end = bisect_left(able, load * count), bisect_left(able, (load + 1) * count)
+    start = begin + int(draw * SPREAD % 1.0 * (end - begin))
+    tied = able[start:end] + able[begin:start]
+    return able[:begin] + tied[: most - begin]
+
+
+def _drawn(able: Sequence[int], draw: float, most: int) -> Sequence[int]:
+    """Evenly from all loads; each instance with the same probability."""
+    if most >= len(able) or most <= 0:
+        return able[: max(most, 0)]
+    start, step = draw * SPREAD % 1.0, len(able) / most
+    return [able[int((start + number) * step)] for number in range(most)]
+
+
+def _in_turn(positions: Sequence[int], turn: int, most: int) -> Sequence[int]:
+    """The block of instances in which the turn falls: in as many turns as there are instances each is chosen once."""
+    if not positions:
+        return ()
+    first = turn % len(positions) // most * most
+    return positions[first : first + most]
