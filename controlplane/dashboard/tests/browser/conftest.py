@@ -12,6 +12,13 @@ from controlplane.testing_browser import Web, browser, open_page, web  # noqa: F
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.delivery import DeliveryLine, DeliveryLines
 
+LAYOUT_SHIFT = """() => {
+  globalThis.shift = 0;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) if (!entry.hadRecentInput) globalThis.shift += entry.value;
+  }).observe({type: "layout-shift"});
+}"""
+
 
 class RunningFleet:
     """Writes a second of every pool each half second until stopped; `paused` is a fleet whose workers have died."""

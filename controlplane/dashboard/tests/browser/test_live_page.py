@@ -7,19 +7,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from controlplane.dashboard.tests.browser.conftest import RunningFleet, write_delivery
+from controlplane.dashboard.tests.browser.conftest import LAYOUT_SHIFT, RunningFleet, write_delivery
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing_browser import Web, ended
 
 pytestmark = pytest.mark.browser
 
 UPDATED = "() => /updated [0-4]\\.\\d s ago/.test(document.getElementById('age-text').textContent)"
-LAYOUT_SHIFT = """() => {
-  globalThis.shift = 0;
-  new PerformanceObserver((list) => {
-    for (const entry of list.getEntries()) if (!entry.hadRecentInput) globalThis.shift += entry.value;
-  }).observe({type: "layout-shift"});
-}"""
 
 
 def test_the_first_paint_is_drawn_from_the_frame_in_the_page(running: RunningFleet, open_page: Any) -> None:

@@ -1,12 +1,13 @@
 """The wall: a screen that nobody touches."""
 
 import re
+import time
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
-from controlplane.dashboard.tests.browser.conftest import RunningFleet
+from controlplane.dashboard.tests.browser.conftest import LAYOUT_SHIFT, RunningFleet, write_delivery
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 
 pytestmark = pytest.mark.browser
@@ -86,17 +87,23 @@ def test_two_pools_of_a_thousand_instances_show_what_failed_first(running: Runni
 
 
 @pytest.mark.parametrize(("width", "height"), [(1920, 1080), (3840, 2160)])
-def test_what_needs_attention_fits_beside_events(
+def test_what_needs_attention_fits_beside_events_and_moves_nothing(
     running: RunningFleet, open_page: Any, width: int, height: int
 ) -> None:
     running.fleet.size = 12
-    running.fleet.states = {f"demo-{i}": ("failed", "CUDA out of memory") for i in range(8)}
     running.fleet.write()
     page = open_page(width=width, height=height).goto("/wall?kiosk=1")
     page.wait_for_function(LIVE)
+    page.evaluate(LAYOUT_SHIFT)
+    running.fleet.states = {f"demo-{i}": ("failed", "CUDA out of memory") for i in range(8)}
+    for number in range(3):
+        running.fleet.write_event(time.time(), f"demo: version {number}", kind="update", pools=["demo"])
+    write_delivery(running)
     expect(page.locator("#attention li[data-severity]")).to_have_count(6)
-    page.evaluate("document.querySelector('.wall-events ol').innerHTML = '<li>03:32 an event</li>'.repeat(3)")
+    expect(page.locator(".wall-events li")).to_have_count(3)
+    expect(page.locator(".delivery-line")).to_be_attached()
     assert page.evaluate(CLIPPED) == []
+    assert page.evaluate("globalThis.shift") <= 0.02
 
 
 def test_a_phone_shows_the_wall_without_overlaps(running: RunningFleet, open_page: Any) -> None:
