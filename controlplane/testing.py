@@ -135,6 +135,24 @@ def start_redis() -> Callable[[Path], "subprocess.Popen[bytes]"]:
     return start
 
 
+@pytest.fixture(scope="session", autouse=True)
+def static_files_are_listed_once() -> Iterator[None]:
+    """Each test client makes the middlewares anew: that of static files looks at all of them, for 40 ms."""
+    from servestatic.middleware import ServeStaticMiddleware
+
+    lists, found = ServeStaticMiddleware.add_files_from_finders, dict[str, Any]()
+
+    def once(middleware: ServeStaticMiddleware) -> None:
+        if not found:
+            lists(middleware)
+            found.update(files=middleware.files, directories=middleware.directories)
+        vars(middleware).update(found)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ServeStaticMiddleware, "add_files_from_finders", once)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_environment() -> Iterator[None]:
     """Takes back what a test changed in `os.environ`: the next one starts processes with it."""
