@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 
 from controlplane.traces.types import LoadedTrace, TraceRequest
@@ -110,4 +111,9 @@ def session_requests(seed: int, number: int, start_s: float, answer_s: float) ->
         at += answer_s
 
 
-BUILT_IN = {"agentic-demo": lambda: generate(seed=1)}
+@cache
+def agentic_demo() -> LoadedTrace:
+    return generate(seed=1)
+
+
+BUILT_IN = {"agentic-demo": agentic_demo}

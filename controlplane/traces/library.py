@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -92,7 +93,7 @@ def names() -> list[str]:
 def entry(name: str) -> TraceEntry:
     """A trace with its summary; may read the file. NoSuchTrace, BadTrace."""
     if name in generated.BUILT_IN:
-        return TraceEntry(name, "generated", "built-in", 0, summarise(generated.BUILT_IN[name]().requests))
+        return TraceEntry(name, "generated", "built-in", 0, _built_in(name)[1])
     if name.startswith(RECORDED):
         data = _recorded_lines(name)
         summary = summarise(registry.read(data, seed=1).requests)
@@ -117,8 +118,15 @@ def load(name: str, seed: int) -> LoadedTrace:
 def sha256(name: str) -> str:
     """The SHA-256 of the file, or of a built-in trace's requests. Raises NoSuchTrace, BadTrace."""
     if name in generated.BUILT_IN:
-        return hashlib.sha256(repr(generated.BUILT_IN[name]().requests).encode()).hexdigest()
+        return _built_in(name)[0]
     return _row(name).sha256
+
+
+@cache
+def _built_in(name: str) -> tuple[str, Summary]:
+    """SHA-256 and summary of a built-in trace, which stays as it is while a process runs."""
+    requests = generated.BUILT_IN[name]().requests
+    return hashlib.sha256(repr(requests).encode()).hexdigest(), summarise(requests)
 
 
 def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
