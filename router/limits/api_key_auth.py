@@ -17,7 +17,7 @@ from router.contract.redis.api_keys import MARK, ApiKeysValue, Keyring, Publishe
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.limits.charge import most_output
-from router.limits.token_buckets import RETRY_S, Bucket, BucketStore, Budget, Grant, TokenRequest, duration
+from router.limits.token_buckets import RETRY_S, Allowance, Bucket, BucketStore, Grant, TokenRequest, duration
 from router.request.call import Call
 
 ROUNDING_S = 0.001
@@ -29,7 +29,7 @@ UNREADABLE_RETRY_S = 5  # a person must help
 @dataclass(slots=True)
 class Meter:
     key: PublishedKey
-    budgets: dict[str, Budget] = field(default_factory=dict)  # by limited kind
+    allowances: dict[str, Allowance] = field(default_factory=dict)  # by limited kind
     buckets: dict[str, Bucket] = field(default_factory=dict)  # used while Redis is unreachable
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one request asks Redis, the others wait for its result
     asking: Counter[str] = field(default_factory=Counter)  # by kind, the total need of all requests that ask or wait
@@ -46,12 +46,12 @@ class Meter:
         limits = {"requests": key.requests_per_min, "tokens": key.tokens_per_min}
         for kind, limit in limits.items():
             if limit is None:
-                self.budgets.pop(kind, None)
+                self.allowances.pop(kind, None)
                 self.buckets.pop(kind, None)
-            elif kind in self.budgets:
-                self.budgets[kind].limit = limit
+            elif kind in self.allowances:
+                self.allowances[kind].limit = limit
             else:
-                self.budgets[kind] = Budget(limit)
+                self.allowances[kind] = Allowance(limit)
 
 
 class ApiKeyAuth:
@@ -140,7 +140,7 @@ class ApiKeyAuth:
         call.tenant = f"key {key.id}"
         meter = self._meter(key)
         meter.used_at = call.at
-        if meter.budgets:
+        if meter.allowances:
             await self._charge(call, meter)
 
     def _meter(self, key: PublishedKey) -> Meter:
@@ -162,8 +162,8 @@ class ApiKeyAuth:
                 await self._cover(meter, needs)
             finally:
                 call.limits = _limit_headers(meter)
-        for kind, budget in meter.budgets.items():
-            budget.held -= needs[kind]
+        for kind, allowance in meter.allowances.items():
+            allowance.held -= needs[kind]
         call.charged = needs["tokens"]
         call.limits = _limit_headers(meter)
 
@@ -178,24 +178,26 @@ class ApiKeyAuth:
 
     async def _borrow(self, meter: Meter, needs: dict[str, float]) -> None:
         now = asyncio.get_running_loop().time()
-        if now < meter.closed_until and all(needs[kind] >= meter.closed_for[kind] for kind in meter.budgets):
+        if now < meter.closed_until and all(needs[kind] >= meter.closed_for[kind] for kind in meter.allowances):
             raise _exceeded(meter, meter.wait_s)
         token_requests = []
-        for kind, budget in meter.budgets.items():
-            lack, all_of_them = budget.lack(needs[kind]), budget.lack(meter.asking[kind])
+        for kind, allowance in meter.allowances.items():
+            lack, all_of_them = allowance.lack(needs[kind]), allowance.lack(meter.asking[kind])
             token_requests.append(
-                TokenRequest(kind, budget.limit, lack, min(max(all_of_them, lack) + budget.block, budget.limit))
+                TokenRequest(
+                    kind, allowance.limit, lack, min(max(all_of_them, lack) + allowance.block, allowance.limit)
+                )
             )
         grant = await self.bucket_store.borrow(meter.key.id, token_requests) if self.bucket_store is not None else None
         if grant is None:
             grant = self._alone(meter, token_requests, now)
-        for budget, granted, left in zip(meter.budgets.values(), grant.granted, grant.left, strict=True):
-            budget.lent(granted, left, now)
+        for allowance, granted, left in zip(meter.allowances.values(), grant.granted, grant.left, strict=True):
+            allowance.lent(granted, left, now)
         if grant.wait_s:
             meter.closed_until, meter.wait_s, meter.closed_for = now + min(grant.wait_s, RETRY_S), grant.wait_s, needs
             raise _exceeded(meter, grant.wait_s)
         # A full bucket covers only part of a debt larger than itself: later requests wait for the rest.
-        owed = max(budget.owed_s(needs[kind]) for kind, budget in meter.budgets.items())
+        owed = max(allowance.owed_s(needs[kind]) for kind, allowance in meter.allowances.items())
         if owed > ROUNDING_S:
             raise _exceeded(meter, owed)
 
@@ -222,7 +224,7 @@ class ApiKeyAuth:
         used = _used(call)
         meter.outcomes[call.outcome.label] += 1
         meter.tokens += int(used) if call.outcome.usage is not None else 0
-        tokens, requests = meter.budgets.get("tokens"), meter.budgets.get("requests")
+        tokens, requests = meter.allowances.get("tokens"), meter.allowances.get("requests")
         if call.charged is not None and tokens is not None:
             tokens.held += call.charged - used
         if call.charged is not None and requests is not None and not call.outcome.attempts:
@@ -234,14 +236,16 @@ class ApiKeyAuth:
             return
         for meter in list(self.meters.values()):
             idle = time.time() - meter.used_at > 1.0
-            surplus = {kind: b.held if idle else b.surplus() for kind, b in meter.budgets.items()}
+            surplus = {kind: b.held if idle else b.surplus() for kind, b in meter.allowances.items()}
             token_requests = [
-                TokenRequest(kind, meter.budgets[kind].limit, 0.0, -rest) for kind, rest in surplus.items() if rest > 0
+                TokenRequest(kind, meter.allowances[kind].limit, 0.0, -rest)
+                for kind, rest in surplus.items()
+                if rest > 0
             ]
             if not token_requests:
                 continue
             for token_request in token_requests:
-                meter.budgets[token_request.kind].held += token_request.wanted
+                meter.allowances[token_request.kind].held += token_request.wanted
             if await self.bucket_store.borrow(meter.key.id, token_requests) is None:
                 return  # the bucket refills by itself
 
@@ -254,7 +258,7 @@ class ApiKeyAuth:
 
 
 def _covers(meter: Meter, needs: dict[str, float]) -> bool:
-    return all(budget.held >= needs[kind] for kind, budget in meter.budgets.items())
+    return all(allowance.held >= needs[kind] for kind, allowance in meter.allowances.items())
 
 
 def _used(call: Call) -> float:
@@ -276,7 +280,7 @@ def _missing(what: str) -> ErrorResponse:
 
 def _exceeded(meter: Meter, wait_s: float) -> ErrorResponse:
     after = max(1, math.ceil(wait_s))
-    limits = " and ".join(f"{budget.limit:,} {kind}" for kind, budget in meter.budgets.items())
+    limits = " and ".join(f"{allowance.limit:,} {kind}" for kind, allowance in meter.allowances.items())
     message = f"the API key {meter.key.name} has used up its limit ({limits} a minute): retry in {after} s"
     return ErrorResponse(429, "rate_limit_exceeded", message, retry_after_s=after)
 
@@ -284,9 +288,9 @@ def _exceeded(meter: Meter, wait_s: float) -> ErrorResponse:
 def _limit_headers(meter: Meter) -> bytes:
     now = asyncio.get_running_loop().time()
     lines = []
-    for kind, budget in meter.budgets.items():
-        name, left = kind.encode(), budget.remaining(now)
-        lines.append(b"x-ratelimit-limit-%b: %d\r\n" % (name, budget.limit))
+    for kind, allowance in meter.allowances.items():
+        name, left = kind.encode(), allowance.remaining(now)
+        lines.append(b"x-ratelimit-limit-%b: %d\r\n" % (name, allowance.limit))
         lines.append(b"x-ratelimit-remaining-%b: %d\r\n" % (name, left))
-        lines.append(b"x-ratelimit-reset-%b: %b\r\n" % (name, duration((budget.limit - left) / budget.rate)))
+        lines.append(b"x-ratelimit-reset-%b: %b\r\n" % (name, duration((allowance.limit - left) / allowance.rate)))
     return b"".join(lines)

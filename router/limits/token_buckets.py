@@ -1,4 +1,4 @@
-"""Budgets of API keys, borrowed from a bucket that all routers share. Pure.
+"""Allowances of API keys, borrowed from a bucket that all routers share. Pure.
 
 A bucket holds at most one minute's worth and fills at limit/60 a second, as OpenAI's does. A router borrows the need
 of a request plus BLOCK_S of further use, which saves most requests a round trip. Borrowed tokens leave the bucket, so
@@ -16,7 +16,7 @@ MINUTE_S = 60.0
 
 
 @dataclass(slots=True)
-class Budget:
+class Allowance:
     """Requests or tokens of one key in one router."""
 
     limit: int  # per minute

@@ -14,7 +14,7 @@ from router.contract.redis.api_keys import PublishedKey
 from router.http.errors import ErrorResponse
 from router.limits.api_key_auth import ApiKeyAuth, _used
 from router.limits.charge import DEFAULT_OUTPUT, LARGEST_OUTPUT, streamed
-from router.limits.token_buckets import Bucket, Budget, TokenRequest, duration
+from router.limits.token_buckets import Allowance, Bucket, TokenRequest, duration
 from router.sync.redis_link import RedisLink
 from router.sync.token_bucket_store import TokenBucketStore
 from router.tests.conftest import key_entry, running
@@ -56,8 +56,8 @@ async def test_tokens_are_charged_as_reckoned_and_settled_as_used(world):
         assert (await w.ask(headers=bearer(ALICE), max_tokens=30_000)).status_code == 200
         while len(ended) <= number:  # the client may have its answer before
             await asyncio.sleep(0.001)
-    budget = w.router.pools.auth.meters["alice"].budgets["tokens"]
-    spent = 60_000 - budget.remaining(asyncio.get_running_loop().time())
+    allowance = w.router.pools.auth.meters["alice"].allowances["tokens"]
+    spent = 60_000 - allowance.remaining(asyncio.get_running_loop().time())
     assert spent <= 20 * USED + 100
 
 
@@ -171,8 +171,8 @@ async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(worl
     (call,) = ended
     assert (call.outcome.label, call.outcome.streamed_tokens) == ("cancelled", 10)
     assert _used(call) == call.prediction.prompt_tokens + 10
-    budget = w.router.pools.auth.meters["alice"].budgets["tokens"]
-    spent = 100_000 - budget.remaining(asyncio.get_running_loop().time())
+    allowance = w.router.pools.auth.meters["alice"].allowances["tokens"]
+    spent = 100_000 - allowance.remaining(asyncio.get_running_loop().time())
     assert spent <= call.prediction.prompt_tokens + 10
 
 
@@ -188,12 +188,12 @@ async def test_a_debt_larger_than_a_bucket_is_paid_before_anything_else_passes(b
     auth = ApiKeyAuth()
     auth.bucket_store = bucket_store
     meter = auth._meter(PublishedKey(id="debtor", name="ci", sha256="", tokens_per_min=600))
-    meter.budgets["tokens"].held = -1500.0  # an answer that was far longer than reckoned
+    meter.allowances["tokens"].held = -1500.0  # an answer that was far longer than reckoned
     for _ in range(2):
         with pytest.raises(ErrorResponse) as refused:
             await auth._cover(meter, {"requests": 1.0, "tokens": 60.0})
         assert refused.value.status == 429
-    assert meter.budgets["tokens"].held <= -900.0 + 60.0
+    assert meter.allowances["tokens"].held <= -900.0 + 60.0
 
 
 async def test_a_prompt_larger_than_a_minutes_limit_is_refused_as_that(world):
@@ -250,7 +250,7 @@ async def test_changed_limits_are_in_force_at_once(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=2))
     assert [(await w.ask(headers=bearer(ALICE))).status_code for _ in range(3)] == [200, 200, 429]
     w.published.keys(key_entry(ALICE), required=("*",))
-    await w.until(lambda: not w.router.pools.auth.meters["alice"].budgets)
+    await w.until(lambda: not w.router.pools.auth.meters["alice"].allowances)
     assert (await w.ask(headers=bearer(ALICE))).status_code == 200
 
 
@@ -326,7 +326,7 @@ def test_an_own_bucket_never_gives_more_than_a_full_one_and_what_flows_in(limit,
 
 @given(st.integers(1, 10**6), st.floats(-1e6, 1e6), st.floats(0, 1e6))
 def test_a_loan_that_is_asked_for_can_be_granted_by_a_full_bucket(limit, held, amount):
-    assert 0 <= Budget(limit, held).lack(amount) <= limit
+    assert 0 <= Allowance(limit, held).lack(amount) <= limit
 
 
 @pytest.mark.parametrize(
