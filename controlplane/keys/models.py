@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from controlplane.accounts.models import Revocable, digest
 from router.contract.redis.api_keys import MARK
+from router.contract.redis.budgets import Per, PublishedBudget, Unit
 
 ALL_POOLS = "*"
 
@@ -42,6 +43,48 @@ class ApiKey(Revocable, models.Model):
     @property
     def begins_with(self) -> str:
         return f"{MARK.decode()}{self.prefix}-"
+
+
+class BudgetUnit(models.TextChoices):
+    TOKENS = "tokens"
+    DOLLARS = "dollars"
+
+
+class BudgetPer(models.TextChoices):
+    DAY = "day"
+    MONTH = "month"
+
+
+class Budget(models.Model):
+    """What a key may spend in each day or month of the calendar (UTC). What was spent: controlplane/use."""
+
+    key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="budgets")
+    unit = models.CharField(max_length=8, choices=BudgetUnit)
+    per = models.CharField(max_length=8, choices=BudgetPer)
+    limit = models.BigIntegerField()  # tokens, or micro-dollars
+    warn_at = models.FloatField(default=0.8)  # share of the limit
+    refuse = models.BooleanField(default=True)  # what goes beyond; otherwise it is only told
+    created_by = models.CharField(max_length=200)
+    created_at = models.DateTimeField(default=timezone.now)
+    # Periods whose notice was sent
+    warned = models.CharField(max_length=10, blank=True)
+    exceeded = models.CharField(max_length=10, blank=True)
+
+    class Meta:
+        ordering = ["key__name", "key", "unit", "per"]
+        constraints = [models.UniqueConstraint(fields=["key", "unit", "per"], name="one_budget_of_a_kind")]
+
+    def __str__(self) -> str:
+        return f"{self.shown(self.limit)} a {self.per} of API key {self.key.name}"
+
+    def shown(self, amount: int) -> str:
+        return published(self).text(amount)
+
+
+def published(row: Budget) -> PublishedBudget:
+    unit: Unit = "dollars" if row.unit == BudgetUnit.DOLLARS else "tokens"
+    per: Per = "month" if row.per == BudgetPer.MONTH else "day"
+    return PublishedBudget(id=str(row.pk), unit=unit, per=per, limit=row.limit, refuse=row.refuse)
 
 
 class KeyedPool(models.Model):

@@ -7,7 +7,7 @@ import structlog
 from django.db.models import Q
 from django.utils import timezone
 
-from controlplane.keys.models import ApiKey, KeyedPool
+from controlplane.keys.models import ApiKey, KeyedPool, published
 from fleet.redis import connect, drop_unless, ordered_write
 from fleet.redis.ordered_write import Published
 from router.contract.redis import redis_keys
@@ -22,7 +22,7 @@ def valid_keys() -> ApiKeysValue:
     valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), revoked_at=None)
     return ApiKeysValue(
         required=frozenset(KeyedPool.objects.values_list("pool", flat=True)),
-        keys=tuple(_published(key) for key in valid.order_by("pk")),
+        keys=tuple(_published(key) for key in valid.prefetch_related("budgets").order_by("pk")),
     )
 
 
@@ -38,6 +38,7 @@ def _published(key: ApiKey) -> PublishedKey:
         priority=key.priority,
         priority_max=key.priority_max,
         expires_at=key.expires_at.timestamp() if key.expires_at is not None else None,
+        budgets=tuple(published(budget) for budget in sorted(key.budgets.all(), key=lambda budget: budget.pk)),
     )
 
 

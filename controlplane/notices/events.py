@@ -30,6 +30,8 @@ EVENTS: dict[str, str] = {
     "policy.rolled_back": "a version was rolled back",
     "models.published": "a version of the document Models was published",
     "models.rolled_back": "a version of the document Models was rolled back",
+    "budget.warned": "an API key has spent most of a budget",
+    "budget.exceeded": "an API key has spent a budget, or is refused because of it",
     "instance.failed": "an instance failed or cannot be reached",
     "node.silent": "a node fell silent",
     "note.written": "a person wrote a note",

@@ -16,6 +16,7 @@ from controlplane.schedule import reports
 from controlplane.schedule.lease import lead
 from controlplane.telemetry.deliveries import of_deliveries, of_notices
 from controlplane.telemetry.families import INSTANCE, gauge, of_frame
+from controlplane.use.spending import budgets_now
 from fleet.models import Instance, InstanceSource, Node
 from fleet.plan.rollout import NOT_LISTED
 from fleet.redis import connect
@@ -64,6 +65,12 @@ def _of_sources(now: float) -> Iterator[Metric]:
     yield gauge("weir_source_gone_engines", text, ("pool",), [((name,), count) for name, count in counts.items()])
 
 
+def _of_budgets(now: float) -> Metric:
+    text = "Spent part of a key's budget in the present period"
+    rows = [((one.row.key.name, one.row.unit, one.row.per), one.ratio) for one in budgets_now(now)]
+    return gauge("weir_budget_used_ratio", text, ("key", "unit", "per"), rows)
+
+
 def _of_database(now: float) -> Iterator[Metric]:
     restarts = Instance.objects.values_list("pool__name", "name", "restarts")
     text = "Starts after the first since the instance was added"
@@ -78,6 +85,7 @@ def _of_database(now: float) -> Iterator[Metric]:
     yield from _of_sources(now)
     yield from of_deliveries(now)
     yield from of_notices(now)
+    yield _of_budgets(now)
 
 
 @login_not_required  # a scraper has a token and expects 401 instead of a sign-in page

@@ -3,6 +3,8 @@
 from django.db import models
 from django.utils import timezone
 
+from controlplane.keys.models import Budget
+
 HELD = "(held)"  # instead of a key's id: what the pool's instances held, used or not
 COUNTS = (
     "requests",
@@ -61,6 +63,23 @@ class UseReport(models.Model):
 
     def __str__(self) -> str:
         return f"{self.life}, hour {self.hour}"
+
+
+class BudgetSpending(models.Model):
+    """What one router's life spent of a budget in a period, as far as it is known: it only grows."""
+
+    budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="spending")
+    period = models.CharField(max_length=10)  # 2026-11-26 or 2026-11
+    life = models.CharField(max_length=200)
+    spent = models.BigIntegerField(default=0)  # tokens, or micro-dollars
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["budget", "period", "life"], name="one_spending_of_a_life"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.life} of {self.budget} in {self.period}"
 
 
 class HeldUntil(models.Model):

@@ -5,7 +5,7 @@ from typing import Any
 
 import structlog
 
-from controlplane.use import held, ledger
+from controlplane.use import held, ledger, spending
 from fleet.redis import connect, drop_unless
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import Unreadable, read
@@ -19,7 +19,10 @@ def step(now: datetime) -> None:
     try:
         held.count(now)
     finally:
-        gather(now)
+        try:
+            gather(now)
+        finally:
+            spending.step(now)
 
 
 def gather(now: datetime) -> None:
@@ -61,4 +64,6 @@ def _forget(raw: bytes, life: str, kept: dict[int, int]) -> None:
 
 
 def clean_up() -> None:
-    ledger.clean_up(datetime.now(UTC))
+    now = datetime.now(UTC)
+    ledger.clean_up(now)
+    spending.clean_up(now)

@@ -3,14 +3,22 @@
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.accounts.decorators import operator_required
+from controlplane.accounts.decorators import admin_required, operator_required
+from controlplane.audit.services import actor_of
+from controlplane.keys.models import Budget
+from controlplane.notices.errors import InvalidInput
+from controlplane.permissions import can_administer
+from controlplane.use import budgets
+from controlplane.use.forms import BudgetForm
 from controlplane.use.selectors import BY, UseQuery, lines, total
+from controlplane.use.spending import budgets_now
 
 RANGES = {"day": "24 hours", "week": "7 days", "month": "this month", "last_month": "last month", "year": "12 months"}
 PERS = {"": "in all", "hour": "by hour", "day": "by day", "month": "by month"}
@@ -20,6 +28,41 @@ PERS = {"": "in all", "hour": "by hour", "day": "by day", "month": "by month"}
 @require_GET
 @never_cache
 def use(request: HttpRequest) -> HttpResponse:
+    return _page(request, BudgetForm())
+
+
+@admin_required
+@require_POST
+def add_budget(request: HttpRequest) -> HttpResponse:
+    """Make a budget; that of the key's unit and period is replaced by it, as a person who enters it anew means."""
+    form = BudgetForm(request.POST)
+    if not form.is_valid():
+        return _page(request, form)
+    key, unit, per = form.cleaned_data["key"], form.cleaned_data["unit"], form.cleaned_data["per"]
+    found = Budget.objects.filter(key=key, unit=unit, per=per).select_related("key").first()
+    try:
+        if found is not None:
+            row = budgets.change_budget(found, form.terms(), actor_of(request))
+        else:
+            row = budgets.create_budget(key, unit, per, form.terms(), actor_of(request))
+    except InvalidInput as error:
+        path = error.problem.path
+        form.add_error(path if path in form.fields else None, str(error))
+        return _page(request, form)
+    messages.success(request, f"Budget set: {row}.")
+    return redirect("use")
+
+
+@admin_required
+@require_POST
+def delete_budget(request: HttpRequest, pk: int) -> HttpResponse:
+    row = get_object_or_404(Budget.objects.select_related("key"), pk=pk)
+    budgets.delete_budget(row, actor_of(request))
+    messages.success(request, f"Budget deleted: {row}.")
+    return redirect("use")
+
+
+def _page(request: HttpRequest, form: BudgetForm) -> HttpResponse:
     asked = {
         "range": _one_of(request, "range", RANGES, "week"),
         "by": _one_of(request, "by", BY, "key"),
@@ -39,9 +82,12 @@ def use(request: HttpRequest) -> HttpResponse:
         "total": total(found),
         "begin": begin,
         "end": end,
+        "budgets": budgets_now(timezone.now().timestamp()),
+        "form": form,
+        "may_change": can_administer(request.user),
         "csv": urlencode(called | ({"per": asked["per"]} if asked["per"] else {})),
     }
-    return render(request, "use/use.html", context)
+    return render(request, "use/use.html", context, status=422 if form.errors else 200)
 
 
 def _one_of(request: HttpRequest, name: str, allowed: object, default: str) -> str:

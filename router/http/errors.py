@@ -8,6 +8,7 @@ import orjson
 from router.contract.net.retry_after import retry_after
 
 _OPENAI_TYPES = {429: "rate_limit_error", 503: "service_unavailable_error"}
+_OPENAI_TYPES_BY_CODE = {"insufficient_quota": "insufficient_quota"}
 _ANTHROPIC_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -21,7 +22,14 @@ _ANTHROPIC_TYPES = {
 
 class ErrorResponse(Exception):
     def __init__(
-        self, status: int, code: str, message: str, *, retry_after_s: int | None = None, allow: str | None = None
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        retry_after_s: int | None = None,
+        allow: str | None = None,
+        should_retry: bool = True,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -29,11 +37,14 @@ class ErrorResponse(Exception):
         self.message = message
         self.retry_after_s = retry_after(status, retry_after_s)
         self.allow = allow  # methods, on a 405
+        self.should_retry = should_retry  # False: OpenAI's and Anthropic's clients would, by the status
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         headers = [(b"content-type", b"application/json")]
         if self.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % self.retry_after_s))
+        if not self.should_retry:
+            headers.append((b"x-should-retry", b"false"))
         if self.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         if self.allow is not None:
@@ -50,6 +61,7 @@ def document(api_path: str, status: int, code: str, message: str, request_id: st
             "request_id": request_id,
         }
     kind = _OPENAI_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    kind = _OPENAI_TYPES_BY_CODE.get(code, kind)
     return {"error": {"message": message, "type": kind, "param": None, "code": code, "request_id": request_id}}
 
 

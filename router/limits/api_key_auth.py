@@ -16,9 +16,11 @@ from router.contract.pools import is_ephemeral
 from router.contract.redis.api_keys import MARK, ApiKeysValue, Keyring, PublishedKey, keyring, secret_of
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
+from router.limits.budgets import KeyBudgets
 from router.limits.charge import most_output
 from router.limits.token_buckets import RETRY_S, Allowance, Bucket, BucketStore, Grant, TokenRequest, duration
 from router.request.call import Call
+from router.request.spending import settle
 
 ROUNDING_S = 0.001
 NOT_READ = "has not read the API keys yet"
@@ -62,6 +64,7 @@ class ApiKeyAuth:
         self.exposed = False  # the router listens on more than the loopback interface
         self.bucket_store: BucketStore | None = None  # None: this router has no keys
         self.meters: dict[str, Meter] = {}  # by key id, only keys in use
+        self.budgets = KeyBudgets()
 
     def take(self, value: ApiKeysValue) -> None:
         self.ring, self.unreadable = keyring(value), False
@@ -69,6 +72,7 @@ class ApiKeyAuth:
         self.meters = {name: meter for name, meter in self.meters.items() if name in known}
         for name, meter in self.meters.items():
             meter.follow(known[name])
+        self.budgets.keep_only({budget.id for key in known.values() for budget in key.budgets})
 
     @property
     def closed(self) -> str:
@@ -140,8 +144,12 @@ class ApiKeyAuth:
         call.tenant = f"key {key.id}"
         meter = self._meter(key)
         meter.used_at = call.at
+        if meter.allowances or key.budgets:
+            answer = most_output(call.request.prompt.document, call.api_path)
+            call.most = call.prediction.prompt_tokens + answer
+            await self.budgets.reserve(key, call.most, call.at, call.reserved)
         if meter.allowances:
-            await self._charge(call, meter)
+            await self._charge(call, meter, call.most or 0)
 
     def _meter(self, key: PublishedKey) -> Meter:
         meter = self.meters.get(key.id)
@@ -150,9 +158,8 @@ class ApiKeyAuth:
             meter.follow(key)
         return meter
 
-    async def _charge(self, call: Call, meter: Meter) -> None:
+    async def _charge(self, call: Call, meter: Meter, most: int) -> None:
         limit, prompt_tokens = meter.key.tokens_per_min, call.prediction.prompt_tokens
-        most = prompt_tokens + most_output(call.request.prompt.document, call.api_path)
         needs = {"requests": 1.0, "tokens": float(most)}
         if limit is not None and prompt_tokens > limit:
             message = f"the prompt has {prompt_tokens:,} tokens; this API key allows {limit:,} a minute"
@@ -218,10 +225,11 @@ class ApiKeyAuth:
 
     def settle(self, call: Call) -> None:
         """Replace the finished request's estimated charge by its actual use."""
+        used = _used(call)
+        settle(call.reserved, int(used), call.outcome.spent.dollars)
         meter = self.meters.get(call.key.id) if call.key is not None else None
         if meter is None:
             return
-        used = _used(call)
         meter.outcomes[call.outcome.label] += 1
         meter.tokens += int(used) if call.outcome.usage is not None else 0
         tokens, requests = meter.allowances.get("tokens"), meter.allowances.get("requests")
@@ -234,6 +242,7 @@ class ApiKeyAuth:
         """Return surplus tokens to the shared bucket; called once a second."""
         if self.bucket_store is None:
             return
+        await self.budgets.report(time.time())
         for meter in list(self.meters.values()):
             idle = time.time() - meter.used_at > 1.0
             surplus = {kind: b.held if idle else b.surplus() for kind, b in meter.allowances.items()}
@@ -268,9 +277,9 @@ def _used(call: Call) -> float:
         return 0.0
     if usage is not None and usage.prompt_tokens is not None:
         return float(usage.prompt_tokens + (usage.output_tokens or 0))
-    if call.charged is not None and outcome.streamed and outcome.label in ("cancelled", "error"):
+    if call.most is not None and outcome.streamed and outcome.label in ("cancelled", "error"):
         return float(call.prediction.prompt_tokens + outcome.streamed_tokens)
-    return 0.0 if call.charged is None else call.charged
+    return float(call.most or 0)
 
 
 def _missing(what: str) -> ErrorResponse:

@@ -19,6 +19,7 @@ from router.request.bands import NOT_ASKED, AskedBand
 from router.request.chosen import Chosen
 from router.request.outcome import Outcome
 from router.request.request import NOT_READ, ProxiedRequest
+from router.request.spending import Spending
 
 NO_POOL = Pool("")  # of a request that was refused before its pool was known
 
@@ -60,7 +61,9 @@ class Call:
     alias: Chosen | None = None  # where the document Models sends it
     # limits/api_key_auth.py
     key: PublishedKey | None = None
+    most: int | None = None  # tokens that it may need, where the key has limits or budgets
     charged: float | None = None  # tokens that the key's limit was charged
+    reserved: list[tuple[Spending, int]] = field(default_factory=list)  # of the key's budgets
     limits: bytes = b""  # header lines with what is left
     # serving/sessions.py
     session_key: str | None = None  # hash of pool and session, for policies and receipts

@@ -37,6 +37,7 @@ BACK_PRESSURE = (429, 503)
 REFUSED = (
     *CODES,
     "adapter_not_loaded",
+    "budget_unknown",
     "keys_unknown",
     "keys_unreadable",
 )  # codes that count as refused, whatever their status

@@ -55,7 +55,7 @@ async def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> 
     if status in NOT_NOW:
         lines = errors.saying_when(status, lines)
     client.start(status, lines + own_lines(call))
-    passing = (_Relay if call.charged is None else _CountingRelay)(call, client, strip, rename)
+    passing = (_Relay if call.most is None else _CountingRelay)(call, client, strip, rename)
     if answer.body and not connection.done:
         passing.take(answer.body)
         answer.body = b""

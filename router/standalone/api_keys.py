@@ -1,6 +1,7 @@
 """The API keys file of a standalone router: hashes and limits, as JSON or YAML."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from pathlib import Path
@@ -8,15 +9,17 @@ from typing import Any
 
 from router.contract.problem import Problem
 from router.contract.redis.api_keys import BAND_MAX, MARK, ApiKeysValue, PublishedKey
+from router.contract.redis.budgets import Per, PublishedBudget
 from router.standalone.text import BadInput, structure
 
 FLAG = "--keys"
 LIMIT_MAX = 1_000_000_000  # a minute
 NAME_MAX = 80
 FIELDS = (
-    *("name", "sha256", "requests_per_min", "tokens_per_min", "models", "expires_at"),
-    *("priority", "priority_max"),
+    *("name", "sha256", "requests_per_min", "tokens_per_min", "tokens_per_day", "tokens_per_month"),
+    *("models", "expires_at", "priority", "priority_max"),
 )
+BUDGET_MAX = 10**15
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -90,7 +93,16 @@ def _entry(where: str, given: Any) -> PublishedKey:
         expires_at=expires_at,
         priority=priority,
         priority_max=_band(f"{where}.priority_max", given.get("priority_max"), priority, max(priority, 0)),
+        budgets=tuple(_budgets(where, name, given)),
     )
+
+
+def _budgets(where: str, name: str, given: dict[Any, Any]) -> Iterator[PublishedBudget]:
+    pers: tuple[Per, ...] = ("day", "month")
+    for per in pers:
+        limit = _limit(f"{where}.tokens_per_{per}", given.get(f"tokens_per_{per}"), BUDGET_MAX)
+        if limit is not None:
+            yield PublishedBudget(id=f"{name}:{per}", unit="tokens", per=per, limit=limit)
 
 
 def _sha256(where: str, given: Any) -> str:
@@ -107,10 +119,10 @@ def _models(where: str, given: Any) -> frozenset[str]:
     raise _Wrong(where, given, "not a list of models", "names that its requests may ask for; none: every one")
 
 
-def _limit(where: str, given: Any) -> int | None:
-    if given is None or (isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= LIMIT_MAX):
+def _limit(where: str, given: Any, most: int = LIMIT_MAX) -> int | None:
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= most):
         return given
-    raise _Wrong(where, given, "not a limit", f"a whole number from 1 to {LIMIT_MAX:,}")
+    raise _Wrong(where, given, "not a limit", f"a whole number from 1 to {most:,}")
 
 
 def _band(where: str, given: Any, least: int, default: int) -> int:

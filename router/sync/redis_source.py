@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Iterable
 
 from prometheus_client.core import Metric
@@ -11,6 +12,7 @@ from router.metrics import of_redis
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
 from router.sync import delivery_reports, use_reports
+from router.sync.budget_store import RedisBudgets
 from router.sync.live_state import LiveState
 from router.sync.peers import RouterPeers
 from router.sync.redis_link import FAILURES, RedisLink
@@ -32,6 +34,8 @@ class RedisSource:
         self.reporter = Reporter(router_id, url, self.link, self.live, self.pools, self.recorder)
         self.peers = RouterPeers(self.link, self.pools, router_id)
         self.pools.auth.bucket_store = TokenBucketStore(self.link, self.peers)
+        name = f"{router_id}.{self.reporter.life}"
+        self.pools.auth.budgets.store = RedisBudgets(self.link, name, self.peers)
         self.directory = SessionDirectory(self.link, self.pools, self.peers)
         self.sessions = Sessions(self.directory)
 
@@ -63,6 +67,7 @@ class RedisSource:
 
     async def leave(self) -> None:
         with contextlib.suppress(*FAILURES):
+            await self.pools.auth.budgets.report(time.time())
             await self.peers.leave()
             await self.reporter.leave()
         await self.link.close()

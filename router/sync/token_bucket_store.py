@@ -1,17 +1,11 @@
 """The shared token buckets of API keys in Redis, borrowed from by one atomic script."""
 
-import asyncio
 from collections.abc import Sequence, Sized
-from typing import Any
-
-from redis.exceptions import NoScriptError
 
 from router.contract.redis import redis_keys
 from router.limits.token_buckets import Grant, TokenRequest
-from router.sync.redis_link import FAILURES, RedisLink
-
-ANSWER_S = 0.25  # a slow Redis must not delay requests: each router then uses local buckets
-SLOW_S = 1.0  # pause after a time-out
+from router.sync.redis_link import RedisLink
+from router.sync.script import Script
 
 # KEYS: the key's bucket. ARGV: for each kind its name, limit per minute, needed amount, wanted amount. Grants all kinds
 # or none; a negative amount gives back. Uses the clock of Redis, as the routers' clocks may differ. A missing bucket is
@@ -55,17 +49,12 @@ return answer
 class TokenBucketStore:
     def __init__(self, link: RedisLink, others: Sized) -> None:
         """`others`: the other routers that are alive."""
-        self._link = link
+        self._script = Script(link, _LEND)
         self._others = others
         self.routers = 1  # number of routers sharing a limit when Redis last answered
-        self._sha = ""
-        self._slow_until = 0.0  # s, loop time
 
     async def borrow(self, key_id: str, token_requests: Sequence[TokenRequest]) -> Grant | None:
         """None when Redis does not answer."""
-        loop = asyncio.get_running_loop()
-        if not self._link.up or loop.time() < self._slow_until:
-            return None
         words: list[str] = []
         for token_request in token_requests:
             words += (
@@ -74,26 +63,11 @@ class TokenBucketStore:
                 repr(float(token_request.needed)),
                 repr(float(token_request.wanted)),
             )
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                grant = _grant(await self._run(redis_keys.limit_key(key_id), words))
-            self.routers = len(self._others) + 1
-            return grant
-        except TimeoutError:
-            self._slow_until = loop.time() + SLOW_S
-        except FAILURES as error:
-            self._link.failed(error)
-        return None
-
-    async def _run(self, name: str, words: list[str]) -> Any:
-        client = self._link.client
-        if self._sha:
-            try:
-                return await client.evalsha(self._sha, 1, name, *words)
-            except NoScriptError:  # Redis has lost its scripts
-                pass
-        self._sha = await client.script_load(_LEND)
-        return await client.evalsha(self._sha, 1, name, *words)
+        answer = await self._script.run(redis_keys.limit_key(key_id), *words)
+        if answer is None:
+            return None
+        self.routers = len(self._others) + 1
+        return _grant(answer)
 
 
 def _grant(answer: list[bytes]) -> Grant:

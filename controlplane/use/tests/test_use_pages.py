@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from controlplane.keys.models import ApiKey, Budget
 from controlplane.testing import api_caller
 from controlplane.use import ledger
 from controlplane.use.ledger import Entry
-from controlplane.use.models import HELD
+from controlplane.use.models import HELD, BudgetSpending
 from controlplane.use.selectors import IDLE, UseQuery, lines
 from controlplane.use.views import span
 from router.contract.redis.use import HOUR_S
@@ -120,3 +121,81 @@ def test_the_page_shows_what_there_is(otto_client):
 def test_months_are_those_of_the_calendar():
     assert span("month", NOON) == (NOON.replace(day=1, hour=0), NOON)
     assert span("last_month", NOON) == (datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
+
+
+@pytest.fixture
+def key(db):
+    return ApiKey.objects.create(name="ci", prefix="p", sha256="a" * 64, created_by="ada")
+
+
+def test_budgets_are_made_changed_and_deleted_over_rest(ada_api, ci, key):
+    asked = {"key": key.pk, "unit": "dollars", "per": "month", "limit": 12.5}
+    made = ada_api.post("/budgets", asked).json()
+    assert (made["limit"], made["warn_at"], made["refuse"], made["used_ratio"]) == (12.5, 0.8, True, 0.0)
+    changed = ada_api.patch(f"/budgets/{made['id']}", {"limit": 20, "refuse": False}).json()
+    assert (changed["limit"], changed["warn_at"], changed["refuse"]) == (20.0, 0.8, False)
+    (listed,) = ci.get("/budgets").json()
+    assert (listed["key_name"], listed["unit"], listed["per"], listed["limit"]) == ("ci", "dollars", "month", 20.0)
+    assert ci.post("/budgets", asked).status_code == 403
+    assert ci.patch(f"/budgets/{made['id']}", {"limit": 1}).status_code == 403
+    assert ci.call("DELETE", f"/budgets/{made['id']}").status_code == 403
+    assert ada_api.call("DELETE", f"/budgets/{made['id']}").status_code == 204
+    assert ci.get("/budgets").json() == []
+    assert ada_api.patch(f"/budgets/{made['id']}", {"limit": 1}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"limit": 0}, "limit"),
+        ({"limit": 0.5, "unit": "tokens"}, "limit"),
+        ({"limit": 1e16, "unit": "tokens"}, "limit"),
+        ({"limit": 0.001}, "limit"),
+        ({"warn_at": 0}, "warn_at"),
+        ({"warn_at": 1.5}, "warn_at"),
+        ({"per": "week"}, "per"),
+        ({"unit": "euros"}, "unit"),
+        ({"key": 999}, "key"),
+    ],
+)
+def test_a_wrong_field_of_a_budget_is_named_at_every_door(ada_api, ada_client, key, changes, path):
+    asked = {"key": key.pk, "unit": "dollars", "per": "month", "limit": 5} | changes
+    answer = ada_api.post("/budgets", asked)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["path"] == path
+    form = asked | {"warn_percent": asked.get("warn_at", 0.8) * 100, "refuse": "on"}
+    assert ada_client.post("/use/budgets/add", form).status_code == 422
+    assert not Budget.objects.exists()
+
+
+def test_a_revoked_key_gets_no_budget_and_a_second_of_a_kind_is_refused(ada_api, key):
+    asked = {"key": key.pk, "unit": "tokens", "per": "day", "limit": 5}
+    assert ada_api.post("/budgets", asked).status_code == 201
+    assert ada_api.post("/budgets", asked).json()["errors"][0]["path"] == "per"
+    row = Budget.objects.get()
+    ApiKey.objects.update(revoked_at=datetime.now(UTC))
+    assert ada_api.post("/budgets", asked | {"per": "month"}).json()["errors"][0]["path"] == "key"
+    assert ada_api.patch(f"/budgets/{row.pk}", {"limit": 9}).status_code == 422
+    assert ada_api.patch(f"/budgets/{row.pk}", {"limit": None}).json()["errors"][0]["path"] == "limit"
+    assert ada_api.get("/budgets").json() == []
+
+
+def test_administrators_set_budgets_on_the_page_and_operators_see_them(ada_client, otto_client, key):
+    form = {"key": key.pk, "unit": "tokens", "per": "day", "limit": "5000", "warn_percent": "80", "refuse": "on"}
+    assert otto_client.post("/use/budgets/add", form).status_code == 403
+    assert ada_client.post("/use/budgets/add", form).status_code == 302
+    BudgetSpending.objects.update(spent=4_500)
+    page = otto_client.get("/use/").content.decode()
+    for shown in ("5,000 tokens", "4,500 tokens", "90.0 %", "nearly spent", "refused"):
+        assert shown in page
+    assert "Set a budget" not in page
+    row = Budget.objects.get()
+    assert ada_client.post("/use/budgets/add", form | {"limit": "6000", "refuse": ""}).status_code == 302
+    row.refresh_from_db()
+    assert (row.limit, row.refuse) == (6_000, False)
+    assert (
+        'weir_budget_used_ratio{key="ci",per="day",unit="tokens"} 0.75' in ada_client.get("/metrics").content.decode()
+    )
+    assert otto_client.post(f"/use/budgets/{row.pk}/delete").status_code == 403
+    assert ada_client.post(f"/use/budgets/{row.pk}/delete").status_code == 302
+    assert not Budget.objects.exists()

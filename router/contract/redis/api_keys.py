@@ -10,6 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from router.contract.redis.budgets import PublishedBudget
 from router.contract.redis.ordered import OrderedValue
 
 MARK = b"sk-weir-"  # prefix of every secret: other credentials are for the engines
@@ -31,6 +32,7 @@ class PublishedKey(Struct, frozen=True, kw_only=True):
     expires_at: float | None = None  # Unix s
     priority: Band = 0  # band of its requests that ask for none
     priority_max: Band = 0  # the highest that they may ask for
+    budgets: tuple[PublishedBudget, ...] = ()
 
     def serves(self, pool: str) -> bool:
         return not self.pools or pool in self.pools

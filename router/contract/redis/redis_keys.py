@@ -126,6 +126,10 @@ def use_kept_key(router_life: str) -> str:
     return f"{USE}-kept:{router_life}"
 
 
+def budget_key(budget_id: str, period: str) -> str:
+    return f"{PREFIX}budget:{budget_id}:{period}"
+
+
 def worker_key(name: str) -> str:
     return f"{PREFIX}worker:{name}"
 

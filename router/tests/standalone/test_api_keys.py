@@ -47,6 +47,16 @@ def key(**fields):
     return {"keys": [{"name": "ci", "sha256": HASH, **fields}]}
 
 
+def test_a_key_may_have_budgets_in_tokens(tmp_path):
+    (made,) = read_keys(written(tmp_path, key(tokens_per_day=500, tokens_per_month=9_000))).value.keys
+    assert [(budget.id, budget.unit, budget.per, budget.limit) for budget in made.budgets] == [
+        ("ci:day", "tokens", "day", 500),
+        ("ci:month", "tokens", "month", 9_000),
+    ]
+    with pytest.raises(BadInput, match=r"keys\[0\].tokens_per_day"):
+        read_keys(written(tmp_path, key(tokens_per_day=0)))
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [

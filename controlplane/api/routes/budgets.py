@@ -1,0 +1,114 @@
+"""Budgets of API keys over REST."""
+
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Field, Router, Schema, Status
+
+from controlplane.api.auth import needs
+from controlplane.api.openapi import ROW_MAX, Number
+from controlplane.api.rows import found
+from controlplane.api.unread import Body
+from controlplane.audit.services import actor_of
+from controlplane.keys.models import ApiKey, Budget
+from controlplane.notices.errors import InvalidInput
+from controlplane.use import budgets
+from controlplane.use.spending import BudgetNow, budgets_now
+from router.contract.redis.budgets import Per, Unit
+
+router = Router(tags=["use"])
+
+
+class BudgetOut(Schema):
+    id: int
+    key: int = Field(description="Id of the API key")
+    key_name: str
+    unit: Unit
+    per: Per = Field(description="Of the calendar, in UTC")
+    limit: float = Field(description="Tokens or dollars")
+    warn_at: float = Field(description="Share of the limit from which a notice is sent")
+    refuse: bool = Field(description="What goes beyond; false: it is only told")
+    period: str = Field(description="The present one, such as 2026-11-26 or 2026-11")
+    ends: datetime
+    used_ratio: float = Field(description="Of the limit, in the present period; about 10 s old")
+
+
+class BudgetIn(Body):
+    key: int = Field(ge=1, le=ROW_MAX)
+    unit: Unit
+    per: Per
+    limit: float
+    warn_at: float = 0.8
+    refuse: bool = True
+
+
+class BudgetChange(Body):
+    limit: float | None = None
+    warn_at: float | None = None
+    refuse: bool | None = None
+
+
+def _row(budget_id: int) -> Budget:
+    return found(Budget.objects.filter(pk=budget_id).select_related("key").first(), f"there is no budget {budget_id}")
+
+
+def _shown(one: BudgetNow) -> dict[str, Any]:
+    row = one.row
+    return {
+        "id": row.pk,
+        "key": row.key.pk,
+        "key_name": row.key.name,
+        "unit": row.unit,
+        "per": row.per,
+        "limit": budgets.limit_of(row),
+        "warn_at": row.warn_at,
+        "refuse": row.refuse,
+        "period": one.period.name,
+        "ends": one.ends,
+        "used_ratio": round(one.ratio, 6),
+    }
+
+
+def _now(row: Budget) -> dict[str, Any]:
+    return _shown(budgets_now(timezone.now().timestamp(), [row])[0])
+
+
+@router.get("", response=list[BudgetOut], auth=needs("use:read"))
+def list_budgets(request: HttpRequest) -> Any:
+    """Budgets of the keys that are not revoked, and what is spent of them"""
+    return [_shown(one) for one in budgets_now(timezone.now().timestamp())]
+
+
+@router.post("", response={201: BudgetOut}, auth=needs("keys:write"))
+def create_budget(request: HttpRequest, payload: BudgetIn) -> Any:
+    """Give a key a budget; what it used before in the present period counts"""
+    key = ApiKey.objects.filter(pk=payload.key).first()
+    if key is None:
+        raise InvalidInput("key", payload.key, "there is no such API key")
+    terms = budgets.BudgetTerms(limit=payload.limit, warn_at=payload.warn_at, refuse=payload.refuse)
+    return Status(201, _now(budgets.create_budget(key, payload.unit, payload.per, terms, actor_of(request))))
+
+
+@router.patch("/{budget_id}", response=BudgetOut, auth=needs("keys:write"))
+def change_budget(request: HttpRequest, budget_id: Number, payload: BudgetChange) -> Any:
+    """Change the given fields; what is spent stays"""
+    row = _row(budget_id)
+    before, changes = budgets.terms_of(row), payload.dict(exclude_unset=True)
+    for field, value in changes.items():
+        if value is None:
+            raise InvalidInput(field, None, "must not be null")
+    terms = budgets.BudgetTerms(
+        limit=changes.get("limit", before.limit),
+        warn_at=changes.get("warn_at", before.warn_at),
+        refuse=changes.get("refuse", before.refuse),
+    )
+    return _now(budgets.change_budget(row, terms, actor_of(request)))
+
+
+@router.delete("/{budget_id}", response={204: None}, auth=needs("keys:write"))
+def delete_budget(request: HttpRequest, budget_id: Number) -> Any:
+    """Delete a budget; routers stop refusing at once"""
+    budgets.delete_budget(_row(budget_id), actor_of(request))
+    return Status(204, None)

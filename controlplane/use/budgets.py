@@ -1,0 +1,108 @@
+"""Create, change and delete budgets of API keys, each with an audit entry. Routers are told after the commit."""
+
+from dataclasses import dataclass
+
+import redis
+import structlog
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from controlplane.audit import services as audit
+from controlplane.audit.services import Actor
+from controlplane.keys import publishing
+from controlplane.keys.models import ApiKey, Budget, BudgetPer, BudgetUnit
+from controlplane.notices.errors import InvalidInput
+from controlplane.use import spending
+from router.contract.redis.budgets import MICRO
+
+log = structlog.get_logger(__name__)
+MOST = {BudgetUnit.TOKENS: 1e15, BudgetUnit.DOLLARS: 1e9}
+LEAST = {BudgetUnit.TOKENS: 1, BudgetUnit.DOLLARS: 0.01}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetTerms:
+    """What may change about a budget."""
+
+    limit: float  # tokens or dollars
+    warn_at: float = 0.8  # share of the limit
+    refuse: bool = True
+
+
+def create_budget(key: ApiKey, unit: str, per: str, terms: BudgetTerms, actor: Actor) -> Budget:
+    """Raises InvalidInput."""
+    if unit not in BudgetUnit.values:
+        raise InvalidInput("unit", unit, "unknown unit", ", ".join(BudgetUnit.values))
+    if per not in BudgetPer.values:
+        raise InvalidInput("per", per, "unknown period", ", ".join(BudgetPer.values))
+    values = _checked(unit, terms)
+    try:
+        with transaction.atomic():
+            _check_usable(key)
+            row = Budget.objects.create(key=key, unit=unit, per=per, created_by=actor.name[:200], **values)
+            spending.record_before(row, timezone.now())
+            audit.record(actor, "budget.create", f"API key {key.name}", "", None, _audited(row))
+            transaction.on_commit(lambda: _publish(row))
+    except IntegrityError:
+        raise InvalidInput("per", per, f"the key has a budget in {unit} a {per} already: change that one") from None
+    return row
+
+
+def change_budget(row: Budget, terms: BudgetTerms, actor: Actor) -> Budget:
+    """Raises InvalidInput. Notices of the present period are sent again if the new limit gives reason to."""
+    values = _checked(row.unit, terms)
+    with transaction.atomic():
+        _check_usable(row.key)
+        before = _audited(row)
+        Budget.objects.filter(pk=row.pk).update(**values, warned="", exceeded="")
+        row.refresh_from_db()
+        audit.record(actor, "budget.change", f"API key {row.key.name}", "", before, _audited(row))
+        transaction.on_commit(lambda: _publish(row))
+    return row
+
+
+@transaction.atomic
+def delete_budget(row: Budget, actor: Actor) -> None:
+    audit.record(actor, "budget.delete", f"API key {row.key.name}", "", _audited(row), None)
+    row.delete()
+    transaction.on_commit(publishing.publish)
+
+
+def terms_of(row: Budget) -> BudgetTerms:
+    return BudgetTerms(limit=limit_of(row), warn_at=row.warn_at, refuse=row.refuse)
+
+
+def limit_of(row: Budget) -> float:
+    """Tokens or dollars."""
+    return row.limit / MICRO if row.unit == BudgetUnit.DOLLARS else row.limit
+
+
+def _publish(row: Budget) -> None:
+    """First where routers count it, then to the routers; what fails here the steps do again."""
+    try:
+        spending.exchange(row, timezone.now())
+    except redis.RedisError as error:
+        log.warning("budget.not_opened", budget=row.pk, error=str(error))
+    publishing.publish()
+
+
+def _check_usable(key: ApiKey) -> None:
+    if ApiKey.objects.filter(pk=key.pk).exclude(revoked_at=None).exists():
+        raise InvalidInput("key", key.name, "the API key is revoked")
+
+
+def _checked(unit: str, terms: BudgetTerms) -> dict[str, object]:
+    kind = BudgetUnit(unit)
+    least, most = LEAST[kind], MOST[kind]
+    whole = kind == BudgetUnit.DOLLARS or float(terms.limit).is_integer()
+    if not (least <= terms.limit <= most and whole):
+        number = "a number" if kind == BudgetUnit.DOLLARS else "a whole number"
+        raise InvalidInput("limit", terms.limit, f"must be {number} of {unit}", f"{least:g} to {most:,.0f}")
+    if not 0 < terms.warn_at <= 1:
+        raise InvalidInput("warn_at", terms.warn_at, "must be a share of the limit", "above 0, at most 1")
+    limit = round(terms.limit * MICRO) if kind == BudgetUnit.DOLLARS else int(terms.limit)
+    return {"limit": limit, "warn_at": terms.warn_at, "refuse": terms.refuse}
+
+
+def _audited(row: Budget) -> dict[str, object]:
+    return {"unit": row.unit, "per": row.per, "limit": limit_of(row), "warn_at": row.warn_at, "refuse": row.refuse}

@@ -1,0 +1,27 @@
+"""The form of a budget."""
+
+from typing import Any
+
+from django import forms
+
+from controlplane.keys.models import ApiKey, BudgetPer, BudgetUnit
+from controlplane.use.budgets import BudgetTerms
+
+
+class BudgetForm(forms.Form):
+    key = forms.ModelChoiceField(ApiKey.objects.none(), label="API key")
+    limit = forms.FloatField(label="Limit", help_text="Tokens, prompt and answer, or dollars.")
+    unit = forms.ChoiceField(choices=[(unit, unit) for unit in BudgetUnit.values], label="Of")
+    per = forms.ChoiceField(choices=[(per, per) for per in BudgetPer.values], label="A", help_text="Calendar, UTC.")
+    warn_percent = forms.FloatField(
+        initial=80, min_value=1, max_value=100, label="Warn at percent", help_text="A notice to the channels."
+    )
+    refuse = forms.BooleanField(initial=True, required=False, label="Refuse what goes beyond")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["key"].queryset = ApiKey.objects.filter(revoked_at=None).order_by("name")  # type: ignore[attr-defined]
+
+    def terms(self) -> BudgetTerms:
+        data = self.cleaned_data
+        return BudgetTerms(limit=data["limit"], warn_at=data["warn_percent"] / 100, refuse=data["refuse"])

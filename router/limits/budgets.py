@@ -1,0 +1,143 @@
+"""Budgets of API keys: a request is sent only when what it may cost at most fits into what this router may spend.
+
+A router holds a part of the budget's rest and asks for more when that is used up (`BudgetStore.hold`), so most
+requests ask nobody. Of what all routers hold and have spent the sum never exceeds the limit; what was spent does by no
+more than requests in flight cost beyond their estimate. While nobody can be asked, a router spends what it holds, then
+once its share of the rest that it saw last, then it refuses: together they exceed the limit by no more than what some
+were granted since others asked last, REPORT_S ago at most.
+"""
+
+import time
+from collections.abc import Container
+from dataclasses import dataclass
+from math import ceil
+from typing import Protocol
+
+from router.contract.redis.api_keys import PublishedKey
+from router.contract.redis.budgets import PublishedBudget, period_of
+from router.http.errors import ErrorResponse
+from router.request.spending import Spending
+
+AHEAD = 100  # a router asks for at most this part of its share of the limit beyond what a request needs
+AHEAD_REQUESTS = 8  # and for no more than so many like it
+AGAIN_S = 0.2  # between two questions for what there was not
+REPORT_S = 5.0  # an unchanged spending is reported as often, which also shows that its router lives
+LATE_S = 3600.0  # after a period's end its requests may still be under way
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An answer: what the router may spend beyond what it had spent when it asked."""
+
+    hold: int
+    rest: int | None  # of the whole budget beyond all that is spent and held; None: not known yet
+
+
+class BudgetStore(Protocol):
+    """The spending of all routers (sync/budget_store.py)."""
+
+    routers: int  # that share a budget
+
+    async def hold(self, spending: Spending, want: int) -> Held | None:
+        """Report what was spent and hold `want` of the rest, as far as it goes. None: nobody answers."""
+
+
+class LocalBudgets:
+    """Of a standalone router, which shares with nobody."""
+
+    routers = 1
+
+    async def hold(self, spending: Spending, want: int) -> Held | None:
+        rest = spending.budget.limit - spending.spent
+        hold = max(spending.reserved, min(want, rest))
+        return Held(hold, max(0, rest - hold))
+
+
+class KeyBudgets:
+    def __init__(self) -> None:
+        self.store: BudgetStore = LocalBudgets()
+        self._spendings: dict[tuple[str, str], Spending] = {}  # by id of the budget and name of the period
+
+    def keep_only(self, ids: Container[str]) -> None:
+        self._spendings = {place: one for place, one in self._spendings.items() if place[0] in ids}
+
+    def of(self, budget: PublishedBudget, at: float) -> Spending:
+        """`at` is Unix time."""
+        period = period_of(budget.per, at)
+        place = budget.id, period.name
+        found = self._spendings.get(place)
+        if found is None:
+            found = self._spendings[place] = Spending(budget, period)
+        elif found.budget is not budget:
+            found.budget, found.closed = budget, (0.0, 0)
+        return found
+
+    async def reserve(self, key: PublishedKey, tokens: int, at: float, reserved: list[tuple[Spending, int]]) -> None:
+        """Put what a request of so many tokens may cost into `reserved`. Raises ErrorResponse; then what is already in
+        it must be settled too."""
+        for budget in key.budgets:
+            spending = self.of(budget, at)
+            amount = _estimate(spending, tokens)
+            if budget.refuse and not spending.fits(amount):
+                await self._cover(key, spending, amount, at)
+            spending.reserved += amount
+            reserved.append((spending, amount))
+
+    async def _cover(self, key: PublishedKey, spending: Spending, amount: int, at: float) -> None:
+        async with spending.lock:
+            until, least = spending.closed
+            if not spending.fits(amount) and (time.monotonic() >= until or amount < least):
+                ahead = spending.budget.limit // (AHEAD * self.store.routers)
+                await self._ask(spending, spending.reserved + amount + min(ahead, AHEAD_REQUESTS * amount))
+                spending.closed = (0.0, 0) if spending.fits(amount) else (time.monotonic() + AGAIN_S, amount)
+        if not spending.fits(amount):
+            spending.refused += 1
+            raise _refusal(key, spending, amount, at)
+
+    async def _ask(self, spending: Spending, want: int) -> None:
+        """Hold the lock. What is settled meanwhile counts against the new ceiling, which is absolute."""
+        reported = (spending.spent, spending.reserved, spending.refused)
+        held = await self.store.hold(spending, want)
+        if held is not None:
+            spending.reported, spending.reported_at = reported, time.monotonic()
+            spending.ceiling = reported[0] + held.hold
+            if held.rest is not None:
+                spending.rest, spending.alone = held.rest, False
+                return
+        if spending.rest is not None and not spending.alone and want > spending.ceiling - reported[0]:
+            spending.alone = True
+            spending.ceiling += max(0, spending.rest) // self.store.routers
+
+    async def report(self, now: float) -> None:
+        """One step, every second: what was spent, so that others know it; what is held beyond the next requests goes
+        back. `now` is Unix time."""
+        for place, spending in list(self._spendings.items()):
+            due = time.monotonic() - spending.reported_at >= REPORT_S
+            if not spending.changed and not due:
+                continue
+            async with spending.lock:
+                ahead = spending.budget.limit // (AHEAD * self.store.routers)
+                recent = max(0, spending.spent - spending.reported[0])
+                want = spending.reserved + min(ahead, 2 * recent) if spending.budget.refuse else 0
+                await self._ask(spending, want)
+            if now > spending.period.ends + LATE_S and not spending.reserved and not spending.changed:
+                self._spendings.pop(place, None)
+
+
+def _estimate(spending: Spending, tokens: int) -> int:
+    """At most, in the unit of the budget; dollars by the mean price of the key's tokens here in this period."""
+    if spending.budget.unit == "tokens":
+        return max(1, tokens)
+    return max(1, ceil(tokens * spending.spent / spending.units)) if spending.units else 1
+
+
+def _refusal(key: PublishedKey, spending: Spending, amount: int, at: float) -> ErrorResponse:
+    budget, period = spending.budget, spending.period
+    if spending.rest is None:
+        why = f"this router does not know yet what is left of a budget of the API key {key.name}: retry in a moment"
+        return ErrorResponse(503, "budget_unknown", why, retry_after_s=2)
+    left = max(0, spending.rest + spending.ceiling - spending.spent - spending.reserved)
+    about = f"of the budget of the API key {key.name}, {budget.text(budget.limit)} a {budget.per}, "
+    rest = f"{budget.text(left)} are left; this request may need {budget.text(amount)}"
+    after = max(1, ceil(period.ends - at))
+    return ErrorResponse(429, "insufficient_quota", about + rest, retry_after_s=after, should_retry=False)

@@ -1,0 +1,237 @@
+"""Budgets of API keys: shared by all routers, never exceeded by what was estimated, and refused as clients expect."""
+
+import asyncio
+import random
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from router.contract.redis import redis_keys
+from router.contract.redis.api_keys import PublishedKey
+from router.contract.redis.budgets import PublishedBudget, period_of
+from router.http.errors import ErrorResponse
+from router.limits import budgets
+from router.limits.budgets import KeyBudgets, LocalBudgets
+from router.request.spending import settle
+from router.sync.budget_store import RedisBudgets
+from router.sync.redis_link import RedisLink
+from router.tests.conftest import key_entry
+from router.tests.engine import reply
+from router.tests.http.test_own_errors import code_of
+from router.tests.test_keys import ALICE, bearer, keyed
+
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC).timestamp()
+DAY = "2026-11-26"
+LIMIT = 10_000
+USAGE = {"prompt_tokens": 90, "completion_tokens": 30}
+
+
+def key(**more):
+    budget = PublishedBudget(id="7", **{"unit": "tokens", "per": "day", "limit": LIMIT, **more})
+    return PublishedKey(id="alice", name="alice", sha256="", budgets=(budget,))
+
+
+def opened(client, since=0, **spent):
+    fields = {"since": since, **{f"s:{life}": amount for life, amount in spent.items()}}
+    client.hset(redis_keys.budget_key("7", DAY), mapping=fields)
+
+
+@pytest.fixture
+async def routers(redis_url):
+    link = RedisLink(redis_url)
+    link.answered()
+    made = [KeyBudgets() for _ in range(4)]
+    for number, one in enumerate(made):
+        one.store = RedisBudgets(link, f"r{number}.x", range(3))
+    yield SimpleNamespace(all=made, link=link)
+    await link.close()
+
+
+async def spend(one, amount, used=None, at=NOW, of=None):
+    """One request; True when it was sent."""
+    reserved = []
+    try:
+        await one.reserve(of or key(), amount, at, reserved)
+    except ErrorResponse:
+        settle(reserved, 0, 0.0)
+        return False
+    await asyncio.sleep(0)
+    settle(reserved, amount if used is None else used, 0.0)
+    return True
+
+
+def spent(routers):
+    return sum(one.of(key().budgets[0], NOW).spent for one in routers.all)
+
+
+async def used_up(routers, seed, requests=1200, happens=None):
+    draw = random.Random(seed)
+
+    async def client(one):
+        for _ in range(requests // 16):
+            await spend(one, draw.randint(1, 40))
+            if draw.random() < 0.05:
+                await one.report(NOW)
+
+    done = asyncio.gather(*(client(one) for one in routers.all for _ in range(4)))
+    if happens is not None:
+        await happens(draw)
+    await done
+    return spent(routers)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_several_routers_spend_all_of_a_budget_and_no_more(routers, live_redis, seed):
+    opened(live_redis)
+    total = await used_up(routers, seed)
+    assert LIMIT - 400 <= total <= LIMIT  # what each holds beyond its last request goes back with its next report
+    for one in routers.all:
+        await one.report(NOW)
+    assert not await spend(routers.all[0], LIMIT - total + 1)
+    if total < LIMIT:
+        assert await spend(routers.all[0], LIMIT - total)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_neither_a_lost_nor_a_silent_redis_gives_a_budget_twice(routers, live_redis, seed, monkeypatch):
+    monkeypatch.setattr(budgets, "AGAIN_S", 0.0)
+    opened(live_redis)
+
+    async def trouble(draw):
+        while spent(routers) < draw.randint(1, 8) * 1_000:
+            await asyncio.sleep(0)
+        for _ in range(3):
+            live_redis.flushall()  # nobody has opened it again: no router gets more than its share
+            await asyncio.sleep(draw.random() * 0.05)
+            routers.link.up = False
+            await asyncio.sleep(draw.random() * 0.05)
+            routers.link.answered()
+
+    total = await used_up(routers, seed, happens=trouble)
+    assert total <= LIMIT * 1.03  # each had seen a rest that was a little older, and takes its share of that
+    assert total >= LIMIT * 0.8
+
+
+async def test_what_a_router_holds_lapses_once_it_is_silent_and_what_it_spent_does_not(routers, live_redis):
+    opened(live_redis, gone=4_000)
+    name = redis_keys.budget_key("7", DAY)
+    live_redis.hset(name, mapping={"h:gone": 6_000, "t:gone": live_redis.time()[0]})
+    assert not await spend(routers.all[0], 100)
+    live_redis.hset(name, "t:gone", live_redis.time()[0] - 61)
+    assert await spend(routers.all[1], 6_000)
+    assert not await spend(routers.all[2], 1)
+
+
+async def test_more_than_was_estimated_is_spent_once_and_counts(routers, live_redis):
+    opened(live_redis)
+    assert await spend(routers.all[0], 5_000, used=12_000)
+    await routers.all[0].report(NOW)
+    assert not await spend(routers.all[1], 1)
+    assert spent(routers) == 12_000
+
+
+async def test_without_redis_a_router_spends_its_share_of_what_was_left_and_then_refuses(routers, live_redis):
+    opened(live_redis)
+    one, other = routers.all[:2]
+    for each in (one, other):
+        assert await spend(each, 1)
+        await each.report(NOW)
+    routers.link.up = False
+    for each in (one, other):
+        assert await spend(each, 2_400)
+        assert not await spend(each, 2_400)
+
+
+async def test_a_day_begins_anew_and_a_month_goes_on(routers, live_redis):
+    name = redis_keys.budget_key("7", "2026-11-27")
+    opened(live_redis)
+    live_redis.hset(name, "since", 0)
+    assert await spend(routers.all[0], LIMIT)
+    assert not await spend(routers.all[0], 1)
+    assert await spend(routers.all[0], LIMIT, at=NOW + 86_400)
+    assert live_redis.expiretime(name) > NOW + 86_400
+
+
+@pytest.mark.parametrize(
+    ("per", "at", "expected"),
+    [
+        ("day", NOW, ("2026-11-26", datetime(2026, 11, 27, tzinfo=UTC))),
+        ("month", NOW, ("2026-11", datetime(2026, 12, 1, tzinfo=UTC))),
+        ("month", datetime(2026, 12, 31, 23, tzinfo=UTC).timestamp(), ("2026-12", datetime(2027, 1, 1, tzinfo=UTC))),
+        ("month", datetime(2028, 2, 29, tzinfo=UTC).timestamp(), ("2028-02", datetime(2028, 3, 1, tzinfo=UTC))),
+    ],
+)
+def test_periods_are_those_of_the_calendar(per, at, expected):
+    period = period_of(per, at)
+    assert (period.name, period.ends) == (expected[0], expected[1].timestamp())
+    assert period.begins <= at < period.ends
+
+
+async def test_a_budget_that_only_warns_refuses_nothing_and_counts(routers, live_redis):
+    opened(live_redis)
+    one, warns = routers.all[0], key(refuse=False)
+    for _ in range(3):
+        assert await spend(one, LIMIT, of=warns)
+    await one.report(NOW)
+    assert live_redis.hget(redis_keys.budget_key("7", DAY), "s:r0.x") == b"30000"
+
+
+async def test_dollars_are_those_of_the_gpu_time_and_estimated_by_the_mean_price():
+    one, priced = KeyBudgets(), key(unit="dollars", limit=1_000_000)
+    assert isinstance(one.store, LocalBudgets)
+    reserved = []
+    await one.reserve(priced, 1_000, NOW, reserved)
+    settle(reserved, 1_000, 0.40)
+    await one.reserve(priced, 1_000, NOW, reserved)
+    assert reserved[0][1] == 400_000
+    with pytest.raises(ErrorResponse, match=r"\$1.00 a day, \$0.20 are left; this request may need \$0.40"):
+        await one.reserve(priced, 1_000, NOW, [])
+    settle(reserved, 1_000, 0.55)
+    assert one.of(priced.budgets[0], NOW).spent == 950_000
+
+
+async def test_a_removed_budget_is_forgotten_and_a_new_limit_holds_at_once():
+    one = KeyBudgets()
+    assert await spend(one, LIMIT)
+    assert not await spend(one, 1)
+    assert await spend(one, 1_000, of=key(limit=LIMIT + 1_000))
+    one.keep_only(set())
+    assert one.of(key().budgets[0], NOW).spent == 0
+
+
+async def test_a_period_that_is_over_is_forgotten_once_its_requests_have_ended():
+    one, reserved = KeyBudgets(), []
+    await one.reserve(key(), 10, NOW, reserved)
+    await one.report(NOW + 2 * 86_400)
+    assert one.of(key().budgets[0], NOW).reserved == 10
+    settle(reserved, 10, 0.0)
+    await one.report(NOW + 2 * 86_400)
+    await one.report(NOW + 2 * 86_400)
+    assert one.of(key().budgets[0], NOW).spent == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [("/v1/completions", "insufficient_quota"), ("/v1/messages", "rate_limit_error")]
+)
+async def test_a_refusal_says_what_is_left_and_that_retrying_is_in_vain(world, live_redis, path, kind):
+    month = {"id": "7", "unit": "tokens", "per": "month", "limit": 700}
+    w = await keyed(world, key_entry(ALICE, budgets=[month]), engine=reply({"usage": USAGE}))
+    unknown = await w.ask(headers=bearer(ALICE))
+    assert (unknown.status_code, code_of(unknown)) == (503, "budget_unknown")
+    now = datetime.now(UTC)
+    name = redis_keys.budget_key("7", f"{now:%Y-%m}")
+    live_redis.hset(name, "since", 0)
+    spending = next(iter(w.router.pools.auth.budgets._spendings.values()))
+    spending.closed = (0.0, 0)
+    assert (await w.ask(headers=bearer(ALICE), max_tokens=100)).status_code == 200
+    await w.until(lambda: spending.spent == 120)
+    refused = await w.ask(path, headers=bearer(ALICE), max_tokens=600, messages=[{"role": "user", "content": "hi"}])
+    assert (refused.status_code, refused.json()["error"]["type"]) == (429, kind)
+    assert code_of(refused) == "insufficient_quota"
+    assert "700 tokens a month, 580 tokens are left" in refused.json()["error"]["message"]
+    assert refused.headers["x-should-retry"] == "false"
+    assert 0 < int(refused.headers["retry-after"]) <= 31 * 86_400
+    await w.until(lambda: live_redis.hget(name, f"r:{w.router.source.id}.{w.router.source.reporter.life}") == b"1")
+    assert spending.reserved == 0
+    assert len(w.engines[0].received) == 1
