@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 
 from django.conf import settings
-from django.db import connection, models
+from django.db import connection, models, transaction
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
@@ -135,12 +135,17 @@ def of_this_start(job: J) -> "models.QuerySet[J]":
 
 def claim(model: type[J], job_id: int) -> J | None:
     """`held` without its heartbeat."""
-    if not _room(model) or not model.may_start(job_id):
-        return None
-    now = timezone.now()
-    queued = model._default_manager.filter(pk=job_id, status=QUEUED)
-    if not queued.update(status=RUNNING, started_at=now, heartbeat_at=now, worker=process_identity.own()):
-        return None
+    with transaction.atomic():
+        queued = model._default_manager.filter(status=QUEUED)
+        # One claim after the other: two that looked for room at the same moment would both find it. SQLite has one
+        # writer anyway.
+        list(queued.order_by("pk").select_for_update().values_list("pk", flat=True))
+        if not _room(model) or not model.may_start(job_id):
+            return None
+        now = timezone.now()
+        mine = queued.filter(pk=job_id)
+        if not mine.update(status=RUNNING, started_at=now, heartbeat_at=now, worker=process_identity.own()):
+            return None
     # Of this start: a worker that pauses here until it is taken for lost must not get its successor's.
     return model._default_manager.filter(pk=job_id, started_at=now).first()
 
