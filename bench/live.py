@@ -2,7 +2,8 @@
 
     .venv/bin/python -m bench.live [--instances 100] [--viewers 50] [--seconds 15] [--heap-seconds 3600]
 
-Goals with 100 instances and 50 viewers: web process and building of frames together ≤ 0.1 core, a tab ≤ 0.3 core. With
+Goals with 100 instances and 50 viewers: web process and building of frames together ≤ 0.1 core, a tab ≤ 0.3 core; with
+1,000 instances 0.2 core, and a message of 10 kB. With
 --heap-seconds the tabs stay open that long, and their heaps after a collection of garbage are read every minute: flat
 once the charts hold their longest window.
 Figures are CPU seconds per second, so a busy machine does not change them much. Writes bench/out/live.json.
@@ -60,7 +61,7 @@ def cpu_s(pid: int) -> float:
 
 
 def sign_in(url: str) -> str:
-    with httpx.Client(base_url=url, follow_redirects=True) as client:
+    with httpx.Client(base_url=url, follow_redirects=True, timeout=60) as client:
         client.get("/login")
         form = {
             "username": "vera",
@@ -74,7 +75,10 @@ def sign_in(url: str) -> str:
 async def watch(url: str, cookie: str, until: float, received: list[int]) -> None:
     headers = {"Cookie": cookie, "Origin": url}
     async with websockets.connect(
-        url.replace("http", "ws", 1) + "/ws/live", additional_headers=headers, max_size=None, compression=None
+        url.replace("http", "ws", 1) + "/ws/live?seconds=900&deflate=1",
+        additional_headers=headers,
+        max_size=None,
+        compression=None,
     ) as socket:
         while (left := until - time.time()) > 0:
             try:

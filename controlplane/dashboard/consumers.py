@@ -1,4 +1,4 @@
-"""The WebSocket /ws/live?seconds=900: a snapshot first, then each frame.
+"""The WebSocket /ws/live?seconds=900: a snapshot first, then each frame; with &deflate=1 as binary messages (zlib).
 
 Needs a session, or a bearer token with the scope live:read (controlplane/api/sockets.py refuses handshakes without).
 Closed with 4401 when neither is valid any more.
@@ -15,7 +15,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
 from controlplane.dashboard import history
-from controlplane.dashboard.bridge import bridge
+from controlplane.dashboard.bridge import Message, bridge
 from controlplane.permissions import has_scope
 
 SESSIONS = import_module(settings.SESSION_ENGINE)
@@ -43,9 +43,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _feed(self) -> None:
         with bridge.viewer() as viewer:
             seconds = asked_seconds(self.scope["query_string"]) or history.RANGES_S[0]
-            await self.send(await bridge.snapshot(seconds))
+            deflated = parse_qs(self.scope["query_string"].decode("latin-1")).get("deflate") == ["1"]
+            message = Message(await bridge.snapshot(seconds))
             while True:
-                await self.send(await viewer.take())
+                await (self.send(bytes_data=message.deflated) if deflated else self.send(message.text))
+                message = await viewer.take()
 
     async def _watch_session(self) -> None:
         """Close when the session or token has been revoked or has expired."""

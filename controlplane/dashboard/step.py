@@ -4,6 +4,7 @@ Called by the control worker, and by a web process when no worker builds frames.
 """
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,9 @@ from router.contract.redis.saving import SavingLines
 
 CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # without a frame from the control worker for this long, a web process builds them
+PACKED = "z"  # field of a kept row: JSON in a zlib stream
+DEFLATE_LEVEL = 1
+ROWS_PER_POINT = 2  # read for a point of a chart, which shows the last
 FINE_S = 3600  # for which a row a second is kept
 ROUTERS_REMEMBERED_S = 60  # time for which a gone router is shown
 
@@ -62,7 +66,7 @@ def encode(frame: Frame) -> bytes:
 
 def publish(client: redis.Redis, frame: Frame, text: bytes, *, coarse: bool = False) -> None:
     """`coarse`: also keep the row for the longest range."""
-    row: Any = {"f": orjson.dumps(history.row(frame))}
+    row: Any = {PACKED: zlib.compress(orjson.dumps(history.row(frame)), DEFLATE_LEVEL)}
     with client.pipeline(transaction=False) as pipe:
         pipe.set(redis_keys.FRAMES_LATEST, text)
         pipe.xadd(redis_keys.FRAMES, row, maxlen=redis_keys.FRAMES_KEPT, approximate=True)
@@ -101,11 +105,19 @@ def _unpublished(client: redis.Redis, now: float) -> Frame | None:
 
 
 def rows(client: redis.Redis, now: float, seconds: int, end: float | None = None) -> list[HistoryRow]:
-    """The kept rows of the `seconds` before `end` (None: now), oldest first."""
+    """The kept rows of the `seconds` before `end` (None: now), oldest first: of a long range as many as charts show."""
     until = now if end is None else end
     stream = redis_keys.FRAMES if until - seconds >= now - FINE_S else redis_keys.FRAMES_COARSE
     entries: Any = client.xrange(stream, min=int((until - seconds) * 1000), max="+" if end is None else int(end * 1000))
-    return [orjson.loads(fields[b"f"]) for _, fields in entries if b"f" in fields]
+    every = max(1, len(entries) // (history.POINTS * ROWS_PER_POINT))
+    return [row for _, fields in entries[::-every][::-1] if (row := _unpacked(fields)) is not None]
+
+
+def _unpacked(fields: dict[bytes, bytes]) -> HistoryRow | None:
+    packed = fields.get(PACKED.encode())
+    raw = zlib.decompress(packed) if packed is not None else fields.get(b"f")  # as earlier releases wrote it
+    row: HistoryRow | None = orjson.loads(raw) if raw is not None else None
+    return row
 
 
 class LiveReader:

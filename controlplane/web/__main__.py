@@ -25,6 +25,7 @@ def main() -> None:
         http=BoundedProtocol,
         ws="websockets-sansio",
         ws_max_size=MAX_WEBSOCKET_MESSAGE,
+        ws_per_message_deflate=False,  # frames are deflated once for all viewers (controlplane/dashboard/bridge.py)
         lifespan="on",
         # Without a proxy, X-Forwarded-For is ignored.
         proxy_headers=bool(proxies),

@@ -131,6 +131,7 @@ class Endpoint:
 
     def take_sample(self, sample: InstanceSample, now: float) -> None:
         """Take a sample; a stale one or one of an earlier epoch counts as no load. `now` is Unix time."""
+        before = self.kv_usage, self.waiting, self.kv_tokens
         if sample.epoch != self.epoch or now - sample.at > SAMPLE_OFFLINE_S:
             self.kv_usage, self.waiting = 0.0, 0
         else:
@@ -140,7 +141,8 @@ class Endpoint:
             if not self.kv_tokens:
                 self.kv_tokens = (sample.kv_blocks or 0) * (sample.block_size or self.block_size)
         self.sampled_at = sample.at
-        self.touch()
+        if (self.kv_usage, self.waiting, self.kv_tokens) != before:
+            self.touch()
 
     def take_pace(self, pace: float) -> None:
         if pace != self.pace:

@@ -46,7 +46,10 @@ def test_what_is_sent_begun_and_over_is_seen_at_once(fleet_view: FleetView, endp
 
 
 def test_what_has_not_changed_is_not_made_again(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
+    sample = InstanceSample(id="b", epoch=1, at=100.0, kv_usage=0.4, waiting=2)
+    endpoints["b"].take_sample(sample, 100.0)
     before = list(fleet_view.fleet({}, 0.0, OPEN_S))
+    endpoints["b"].take_sample(sample, 101.0)
     lease(endpoints)
     after = list(fleet_view.fleet({}, 0.0, OPEN_S))
     assert [one is other for one, other in zip(before, after, strict=True)] == [True, False, True]

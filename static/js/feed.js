@@ -17,8 +17,11 @@ export class Feed {
 
   open() {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const socket = new WebSocket(`${scheme}://${location.host}/ws/live?seconds=${this.seconds}`);
+    const packed = "DecompressionStream" in window ? "&deflate=1" : "";
+    const socket = new WebSocket(`${scheme}://${location.host}/ws/live?seconds=${this.seconds}${packed}`);
+    socket.binaryType = "arraybuffer";
     this.socket = socket;
+    this.reading = Promise.resolve(); // messages are inflated one after the other
     this.heardAt = Date.now();
     socket.addEventListener("message", (event) => this.take(socket, event));
     socket.addEventListener("close", (event) => this.lost(socket, event.code));
@@ -28,7 +31,11 @@ export class Feed {
     if (socket !== this.socket) return;
     this.heardAt = Date.now();
     if (this.failures || !this.wasLive) { this.failures = 0; this.wasLive = true; this.on.state("live"); }
-    this.on.message(JSON.parse(event.data));
+    if (typeof event.data === "string") { this.on.message(JSON.parse(event.data)); return; }
+    this.reading = this.reading.then(async () => {
+      const message = await inflated(event.data);
+      if (socket === this.socket) this.on.message(message);
+    });
   }
 
   lost(socket, code) {
@@ -81,4 +88,9 @@ export class Feed {
     this.open();
     old.close();
   }
+}
+
+// The message in a zlib stream.
+function inflated(buffer) {
+  return new Response(new Blob([buffer]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
 }

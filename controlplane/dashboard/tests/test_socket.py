@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import zlib
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from controlplane.api.sockets import LiveHandshake
 from controlplane.asgi import application
 from controlplane.dashboard import bridge as bridges
 from controlplane.dashboard import consumers
-from controlplane.dashboard.bridge import Viewer
+from controlplane.dashboard.bridge import Message, Viewer
 from controlplane.dashboard.step import step
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.permissions import ROLE_SCOPES, Principal
@@ -83,6 +84,33 @@ async def test_the_worker_s_frame_is_passed_on_as_it_is(vera_socket: Any, live_r
     while sent["frame"]["built_by"] != "worker":
         sent = await received(vera_socket)
     assert sent["frame"] == orjson.loads(text)
+
+
+async def test_a_message_is_deflated_once_for_all_viewers_that_ask_for_it(
+    live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compressed: list[bytes] = []
+    compress = zlib.compress
+
+    def counted(text: bytes, level: int) -> bytes:
+        compressed.append(text)
+        return compress(text, level)
+
+    monkeypatch.setattr(zlib, "compress", counted)
+    FakeFleet(live_redis, size=50).write()
+    sockets_of_viewers = [joining(VERA, "seconds=300&deflate=1") for _ in range(3)]
+    plain = joining(VERA, "seconds=300")
+    for socket in (*sockets_of_viewers, plain):
+        assert await connected(socket)
+        await socket.receive_output(timeout=30)
+    compressed.clear()
+    bridges.bridge.tell('{"type":"frame","n":1}')
+    for socket in sockets_of_viewers:
+        while zlib.decompress((await socket.receive_output(timeout=30))["bytes"]) != b'{"type":"frame","n":1}':
+            pass  # a frame that was built meanwhile
+    assert compressed.count(b'{"type":"frame","n":1}') == 1
+    for socket in (*sockets_of_viewers, plain):
+        await left(socket)
 
 
 async def refused(socket: Any) -> tuple[int, dict[str, Any]]:
@@ -229,8 +257,8 @@ async def test_who_joins_as_the_last_one_leaves_is_served(live_redis: redis.Redi
 async def test_a_slow_viewer_skips_frames_instead_of_piling_them_up() -> None:
     viewer = Viewer()
     for text in ("1", "2", "3"):
-        viewer.put(text)
-    assert await viewer.take() == "3"
+        viewer.put(Message(text))
+    assert (await viewer.take()).text == "3"
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(viewer.take(), 0.01)
 
