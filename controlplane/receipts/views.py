@@ -54,7 +54,7 @@ class Choices:
     outcomes: Sequence[str] = OUTCOMES
     arms: Sequence[str] = ("candidate", "control")
     sorts: Sequence[tuple[str, str]] = (
-        ("newest", "newest first"), ("ttft", "slowest TTFT"), ("e2e", "slowest E2E"), ("tpot", "slowest TPOT"),
+        ("newest", "last ended first"), ("ttft", "slowest TTFT"), ("e2e", "slowest E2E"), ("tpot", "slowest TPOT"),
         ("queue", "longest queued"),
     )  # fmt: skip
     last: Sequence[tuple[int, str]] = LAST

@@ -8,7 +8,7 @@ from controlplane.policies import services as policy_services
 from controlplane.policies.models import Policy
 from controlplane.previews import running
 from controlplane.previews.models import Preview
-from controlplane.previews.tests.ready_made import result
+from controlplane.previews.tests.ready_made import metric, result
 from controlplane.previews.tests.rows import preview_of
 from fleet.jobs import RUNNING
 from fleet.models import Pool
@@ -29,6 +29,17 @@ def previewed(name: str, trust: str = "") -> None:
     """The draft as it is now, with a result and perhaps a reason not to rely on it."""
     doubts = [{"code": "few_requests", "text": trust}] if trust else []
     preview_of(policies.open_draft(Policy.objects.get(name=name)), trust=doubts)
+
+
+def barely_better(name: str) -> None:
+    """With an E2E p50 that is better alone, and not beside the other latency declared first."""
+    barely = metric("e2e_p50_ms", 3000.0, 2700.0, 290.0)
+    assert barely["verdict"] == "better"
+    found = result()
+    found["classes"]["all"]["metrics"] = [
+        barely if each["metric"] == "e2e_p50_ms" else each for each in found["classes"]["all"]["metrics"]
+    ]
+    preview_of(policies.open_draft(Policy.objects.get(name=name)), result=found)
 
 
 def worker_begins(name: str) -> None:

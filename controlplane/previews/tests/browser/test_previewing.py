@@ -167,12 +167,16 @@ def test_without_javascript_a_preview_is_cancelled(open_page, policy):
     expect(page.locator(STATE)).to_contain_text("cancelled by otto")
 
 
-def test_a_viewer_reads_the_result_and_finds_no_button(open_page, shell, policy):
-    shell(f"previewed({policy!r})")
+def test_a_viewer_reads_one_verdict_in_headline_plot_and_table_and_finds_no_button(open_page, shell, policy):
+    shell(f"barely_better({policy!r})")
     page = editor(open_page, policy)
     link = page.get_by_role("link", name="Link to this preview").get_attribute("href")
     page = open_page("vera").goto(link)
-    expect(page.locator(".preview-sentence")).to_be_visible()
+    expect(page.locator(".preview-sentence")).to_contain_text("no difference in TTFT p90 or E2E p50")
+    expect(page.locator(".forest .forest-better, .forest .forest-worse")).to_have_count(0)
+    page.click("#preview-summary-all")
+    row = page.locator("#preview-class-all tbody tr", has_text="E2E p50")
+    expect(row.locator(".verdict")).to_have_text("≈ not distinguishable")
     expect(page.locator("#locked")).to_contain_text("requires the role operator")
     assert page.locator("main button").count() == 0
 
