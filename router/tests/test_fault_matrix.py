@@ -1,15 +1,14 @@
-"""The fault matrix of docs/router.md names tests that exist."""
+"""The router's fault matrix of docs/findings/faults.md names tests that exist."""
 
 import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ROUTER_MD = HERE.parents[1] / "docs" / "router.md"
+PAGE = HERE.parents[1] / "docs" / "findings" / "faults.md"
 
 
 def named():
-    text = ROUTER_MD.read_text()
-    matrix = text[text.index("## Fault matrix") : text.index("## What is estimated")]
+    matrix = PAGE.read_text().split("\n## The router\n")[1].split("\n## ")[0]
     rows = [line for line in matrix.splitlines() if line.startswith("| ") and not line.startswith("| fault")]
     return rows, re.findall(r"\| `([\w/]+\.py)::(test_\w+)` \|$", matrix, re.MULTILINE)
 
