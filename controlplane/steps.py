@@ -21,7 +21,7 @@ from controlplane.schedule.lanes import Step
 from controlplane.use import step as use
 from fleet import tasks
 from fleet.control.adapters import adapters_step
-from fleet.control.autoscaler import scale_step
+from fleet.control.autoscaler import scale_step, wake_step
 from fleet.control.publish import publish_step
 from fleet.control.reconciler import expire_step, reconcile_step
 from fleet.discovery.sources import Sources
@@ -43,6 +43,13 @@ def sources() -> Sources:
 def discover() -> None:
     """What comes or goes is planned at once: two plans, as one creates an instance and the next starts it."""
     if discover_step(sources(), timezone.now()):
+        reconcile()
+        reconcile()
+
+
+def wake() -> None:
+    """As above."""
+    if wake_step(timezone.now()):
         reconcile()
         reconcile()
 
@@ -97,6 +104,7 @@ STEPS = {
     "keys.republish": Step(republish_keys, 2.0, "publication", "telling routers the API keys"),
     "models.republish": Step(aliases.republish, 2.0, "publication", "telling routers the models"),
     "fleet.adapters": Step(place_adapters, 1.0, "adapters", "loading and unloading adapters"),
+    "fleet.wake": Step(wake, 1.0, "autoscaling", "waking pools without instances"),
     "fleet.autoscale": Step(lambda: scale_step(timezone.now()), 5.0, "autoscaling", "autoscaling"),
     # Redis gives each second to one builder, so that pages show what goes on while nobody leads.
     "dashboard.frame": Step(build_frame, 1.0, "frames", "the figures of Live", by_leader=False),

@@ -132,6 +132,8 @@ class RouterCollector(Collector):
 
         yield each("policy_version", "Current version, 0 for the built-in default", lambda pool: pool.version)
         yield each("ready_instances", "Instances that take requests", lambda pool: pool.ready)
+        yield each("held_requests", "Requests waiting for the pool to wake", lambda pool: pool.held)
+        yield each("wake_seconds", "How long a wake takes, as clients are told", lambda pool: pool.wakes.expected_s)
         yield each("sessions", "Sessions with a known instance", lambda pool: len(pool.affinity))
         waiting = [((pool.name, name), count) for pool in pools for name, count in pool.queue.waiting.items()]
         yield gauge("queued_requests", "Requests waiting for capacity", ("pool", "class"), waiting)

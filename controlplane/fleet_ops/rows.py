@@ -25,6 +25,7 @@ from fleet.plan.state import beside
 from fleet.redis import values_of
 from fleet.snapshot import desired_of_all, node_views, observed_of
 from fleet.spec.fleet_spec import OBSERVE
+from fleet.spec.sections import wakes_on_demand
 from router.contract.redis import redis_keys
 from router.contract.redis.fleet_status import ScalingAdvice
 from router.contract.redis.published import PolicyValue
@@ -116,7 +117,14 @@ class PoolRow:
 
     @property
     def empty_text(self) -> str:
+        if self.at_zero:
+            return "At zero: the next request wakes it."
         return "Declared with 0 replicas." if self.source is None else "Its source has listed no engine yet."
+
+    @property
+    def at_zero(self) -> bool:
+        """It has no instance and wakes on demand."""
+        return self.desired.replicas == 0 and wakes_on_demand(self.pool.autoscale)
 
     @property
     def observed(self) -> bool:

@@ -16,6 +16,7 @@ from controlplane.schedule import reports
 from controlplane.schedule.lease import lead
 from controlplane.telemetry.deliveries import of_deliveries, of_notices
 from controlplane.telemetry.families import INSTANCE, gauge, of_frame
+from controlplane.telemetry.scaling import of_scaling
 from controlplane.use.spending import budgets_now
 from fleet.models import Instance, InstanceSource, Node
 from fleet.plan.rollout import NOT_LISTED
@@ -35,6 +36,7 @@ class Page(Collector):
         if frame is not None:
             yield from of_frame(now, frame)
             yield from of_steps(connect())
+            yield from of_scaling(now)
         yield from _of_database(now)
 
 

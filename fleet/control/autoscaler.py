@@ -9,7 +9,7 @@ import redis
 from fleet import events
 from fleet.kinds.serving import BOTH
 from fleet.models import Instance, Pool, State
-from fleet.plan.autoscale import EVERY_S, Advice, advise
+from fleet.plan.autoscale import EVERY_S, Advice, advise, saturation
 from fleet.plan.balance import MeasuredInstance, described, measured, sides
 from fleet.redis import connect, values_of
 from fleet.snapshot import samples_of, scale_of
@@ -36,10 +36,21 @@ def scale_step(now: dt.datetime) -> dict[str, Advice]:
     return found
 
 
+def wake_step(now: dt.datetime) -> bool:
+    """Look at pools without instances more often than at others; True when one is woken."""
+    woken = False
+    with tries() as attempt:
+        for pool in Pool.objects.filter(removed=False, scaled=0).exclude(autoscale={}):
+            with attempt(f"pool {pool.name}"):
+                spec = autoscale_of(pool.autoscale)
+                woken |= spec.mode == "automatic" and _scale(pool, spec, now).replicas > 0
+    return woken
+
+
 def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
     client, key, at = connect(), redis_keys.scaling_key(pool.name), now.timestamp()
     known = codec.decode(ScalingAdvice, client.get(key))
-    keep_s = max(spec.up_after_s, spec.down_after_s) + 2 * EVERY_S
+    keep_s = max(spec.up_after_s, spec.down_after_s, 0 if spec.min else spec.idle_s) + 2 * EVERY_S
     points = [point for point in (known.points if known else ()) if at - point.at <= keep_s]
     points.append(look(client, pool, at))
     replicas = scale_of(pool, now).replicas
@@ -53,6 +64,7 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
         mode=spec.mode,
         advised=advice.replicas,
         why=advice.why,
+        saturation=saturation(points[-1], spec),
         balance=described(balance) if (balance := measured(points)) else "",
         points=tuple(points),
     )
@@ -71,7 +83,7 @@ def _follow(pool: Pool, advice: Advice, replicas: int) -> None:
 def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
     ready = list(Instance.objects.filter(pool=pool, state=State.READY, retired="").select_related("pool"))
     samples = {name: one for name, one in samples_of(ready).items() if at - one.at <= SAMPLE_OFFLINE_S}
-    answers_per_s, ttft = _answers(client, pool.name, at)
+    answers_per_s, ttft, held = _of_routers(client, pool.name, at)
     prefill, decode = sides(_of_roles(ready, samples)) or (None, None)
     fresh = samples.values()
     kv = [sample.kv_usage for sample in fresh if sample.kv_usage is not None]
@@ -83,6 +95,7 @@ def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
         kv=sum(kv) / len(kv) if kv else None,
         ttft_p90_ms=ttft,
         answers_per_s=answers_per_s,
+        held=held,
         prefill=prefill,
         decode=decode,
     )
@@ -103,18 +116,20 @@ def _slots(row: Instance) -> int | None:
     return slots if isinstance(slots, int) else None
 
 
-def _answers(client: redis.Redis, pool: str, at: float) -> tuple[float, dict[str, float]]:
-    """Answers a second, and TTFT p90 in ms by class, over all routers and the last minute."""
+def _of_routers(client: redis.Redis, pool: str, at: float) -> tuple[float, dict[str, float], int]:
+    """Answers a second, and TTFT p90 in ms by class, over all routers and the last minute; and the requests that wait
+    in them."""
     alive = cast("list[bytes]", client.zrangebyscore(redis_keys.ROUTERS, at - ROUTER_GONE_S, "+inf"))
     names = [name.decode() for name in alive]
     sketches: dict[str, list[Sketch]] = {}
-    answers = 0
+    answers = held = 0
     for router in values_of(RouterStatus, redis_keys.router_key, names).values():
+        held += sum(router.queued.get(pool, {}).values())
         for name, window in router.classes.get(pool, {}).items():
             sketches.setdefault(name, []).append(window.ttft)
             answers += window.ok
     found = {name: quantile(merge(seen), 0.9) for name, seen in sketches.items()}
-    return answers / WINDOW_S, {name: value for name, value in found.items() if value is not None}
+    return answers / WINDOW_S, {name: value for name, value in found.items() if value is not None}, held
 
 
 def latest(pool_names: list[str]) -> dict[str, ScalingAdvice]:

@@ -19,12 +19,12 @@ from fleet.redis import ordered_write
 from fleet.redis.ordered_write import Published
 from fleet.snapshot import desired_of_all, observed_of
 from fleet.spec.fleet_spec import OBSERVE
-from fleet.spec.sections import slo_of
+from fleet.spec.sections import autoscale_of, slo_of, wakes_on_demand
 from fleet.systems.prices import Prices
 from fleet.tries import tries
 from router.contract.redis import redis_keys
 from router.contract.redis.ordered import OrderedValue
-from router.contract.redis.published import FleetValue, PublishedInstance
+from router.contract.redis.published import FleetValue, PublishedInstance, WakeRule
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +87,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
         halted=pool.halted,
         observed=pool.mode == OBSERVE,
         slo=_slo(pool),
+        wake=_wake(pool),
         context_cost=selectors.context_cost(pool),
         instances=instances,
     )
@@ -113,6 +114,17 @@ def held_gpus() -> list[HeldGpus]:
             dollars = prices.per_hour(hardware.gpus, hardware.dram_gb, hardware.ssd_gb)
             found.append(HeldGpus(row.pool.name, row.started_at or row.since, hardware.gpus, dollars))
     return found
+
+
+def _wake(pool: Pool) -> WakeRule | None:
+    """None where it has options that are no longer known: routing goes on."""
+    try:
+        autoscale = autoscale_of(pool.autoscale)
+    except LookupError:
+        return None
+    if pool.removed or not wakes_on_demand(pool.autoscale):
+        return None
+    return WakeRule(max_held=autoscale.wake_max_held, max_wait_s=autoscale.wake_max_wait_s)
 
 
 def _slo(pool: Pool) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """The number of instances that the load needs. Pure: the load of the last minutes in, advice with its reason out.
 
 Scale up when every point of `up_after_s` needs more; down when every point of `down_after_s` needs fewer. A step up at
-most doubles, a step down removes at most a quarter, and no step follows within `cooldown_s`.
+most doubles, a step down removes at most a quarter, and no step follows within `cooldown_s`. With `min` 0 the last
+instances go after `idle_s` without a request, and a request that waits in a router brings one back at once.
 """
 
 import math
@@ -29,8 +30,12 @@ def advise(points: Sequence[LoadPoint], spec: Autoscale, replicas: int, changed_
     inside = min(max(replicas, spec.min), spec.max)
     if inside != replicas:
         return Advice(inside, f"allowed: {spec.min} to {spec.max}")
+    if not replicas:
+        return _at_zero(points)
     if now - changed_at < spec.cooldown_s:
         return Advice(replicas, f"cooldown of {spec.cooldown_s:g} s after the last step")
+    if spec.min == 0 and _is_idle(points, spec, now):
+        return Advice(0, f"no request for {spec.idle_s:g} s")
     up = min(_needs_since(points, spec, now, spec.up_after_s), key=_replicas, default=None)
     if up is None:
         return Advice(replicas, "not enough load data yet")
@@ -43,6 +48,20 @@ def advise(points: Sequence[LoadPoint], spec: Autoscale, replicas: int, changed_
     return Advice(replicas, "the load fits the current size")
 
 
+def _at_zero(points: Sequence[LoadPoint]) -> Advice:
+    """Requests that wait wake it."""
+    held = points[-1].held if points else 0
+    return Advice(1, f"{held} waiting for an instance") if held else Advice(0, "at zero: the next request wakes it")
+
+
+def _is_idle(points: Sequence[LoadPoint], spec: Autoscale, now: float) -> bool:
+    """Ready for `idle_s`, and without a request in that time."""
+    recent = _recent(points, now, spec.idle_s)
+    return bool(recent) and not any(
+        point.running or point.waiting or point.held or point.answers_per_s for point in recent
+    )
+
+
 def _fewer(down: Advice, spec: Autoscale, replicas: int) -> Advice:
     fewest = max(down.replicas, replicas - max(1, replicas // 4), spec.min)
     if fewest == replicas:
@@ -51,11 +70,14 @@ def _fewer(down: Advice, spec: Autoscale, replicas: int) -> Advice:
 
 
 def _needs_since(points: Sequence[LoadPoint], spec: Autoscale, now: float, span_s: float) -> list[Advice]:
-    """The need at each point of the last `span_s` seconds; empty when the points cover too little of it."""
+    """The need at each point of the last `span_s` seconds."""
+    return [needed(point, spec) for point in _recent(points, now, span_s)]
+
+
+def _recent(points: Sequence[LoadPoint], now: float, span_s: float) -> list[LoadPoint]:
+    """Those with a ready instance in the last `span_s` seconds; none when they cover too little of it."""
     recent = [point for point in points if point.ready and now - point.at <= span_s + EVERY_S]
-    if not recent or now - recent[0].at < _COVERED * span_s:
-        return []
-    return [needed(point, spec) for point in recent]
+    return recent if recent and now - recent[0].at >= _COVERED * span_s else []
 
 
 def _replicas(need: Advice) -> int:
@@ -66,6 +88,21 @@ def needed(point: LoadPoint, spec: Autoscale) -> Advice:
     """The highest need of all targets at one point."""
     needs = [*_by_queue(point, spec), *_by_kv(point, spec), *_by_slo(point, spec), *_by_balance(point)]
     return max(needs, key=_replicas, default=Advice(point.ready, "no measurement"))
+
+
+def saturation(point: LoadPoint, spec: Autoscale) -> float | None:
+    """1.0 is on target, and nothing limits it; None when nothing is measured."""
+    if not point.ready:
+        return None
+    found = []
+    if spec.target_queue is not None:
+        found.append(point.waiting / point.ready / spec.target_queue)
+    if spec.target_kv is not None and point.kv is not None:
+        found.append(point.kv / spec.target_kv)
+    found += [
+        point.ttft_p90_ms[name] / limit for name, limit in spec.slo_ttft_p90_ms.items() if name in point.ttft_p90_ms
+    ]
+    return max(found, default=None)
 
 
 def _by_queue(point: LoadPoint, spec: Autoscale) -> Iterable[Advice]:

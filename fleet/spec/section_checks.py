@@ -58,7 +58,7 @@ def check_autoscale(path: str, value: object, problems: Problems) -> None:
     autoscale = autoscale_of(given)
     if autoscale.min > autoscale.max:
         problems.note(f"{path}.min", autoscale.min, f"must not be more than max ({autoscale.max})")
-    if autoscale.target_queue is None and autoscale.target_kv is None and not slo:
+    if autoscale.min and autoscale.target_queue is None and autoscale.target_kv is None and not slo:
         problems.note(path, value, "needs a target: target_queue, target_kv or slo_ttft_p90_ms")
 
 

@@ -105,7 +105,9 @@ class Autoscale:
         choices=("advisory", "automatic"),
         help="advisory only reports what it would do.",
     )
-    min: int = option(1, title="Minimum", unit="instances", minimum=1, maximum=MAX_REPLICAS, help="Lower limit.")
+    min: int = option(
+        1, title="Minimum", unit="instances", minimum=0, maximum=MAX_REPLICAS, help="Lower limit; 0: wakes on demand."
+    )
     max: int = option(8, title="Maximum", unit="instances", minimum=1, maximum=MAX_REPLICAS, help="Upper limit.")
     target_queue: float | None = option(
         None,
@@ -140,9 +142,41 @@ class Autoscale:
     cooldown_s: float = option(
         60.0, title="Cooldown", kind="float", unit="s", minimum=0, maximum=3600, help="Minimum time between two steps."
     )
+    idle_s: float = option(
+        600.0,
+        title="To zero after",
+        kind="float",
+        unit="s",
+        minimum=10,
+        maximum=3600,
+        help="With a minimum of 0: time without any request before the last instance goes.",
+    )
+    wake_max_held: int = option(
+        100,
+        title="Held for a wake",
+        unit="requests",
+        minimum=1,
+        maximum=10_000,
+        help="With a minimum of 0: requests that wait in each router until an instance is ready.",
+    )
+    wake_max_wait_s: float = option(
+        120.0,
+        title="Longest hold",
+        kind="float",
+        unit="s",
+        minimum=1,
+        maximum=3600,
+        help="With a minimum of 0: a request waits so long for an instance to be ready.",
+    )
     slo_ttft_p90_ms: Mapping[str, float] = mapping_option(
         title="TTFT p90", unit="ms", help="Per class, for example {warm: 300}."
     )
+
+
+def wakes_on_demand(given: Mapping[str, object]) -> bool:
+    """The pool may have no instance, and requests that wait for one bring it: through this autoscaler, or in the mode
+    advisory through whatever follows its advice."""
+    return bool(given) and autoscale_of(given).min == 0
 
 
 def update_of(given: Mapping[str, object]) -> Update:

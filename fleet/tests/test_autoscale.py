@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.plan.autoscale import EVERY_S, Advice, LoadPoint, advise
+from fleet.plan.autoscale import EVERY_S, Advice, LoadPoint, advise, saturation
 from fleet.spec.sections import Autoscale, autoscale_of
 
 NOW = 100_000.0
@@ -75,6 +75,40 @@ def test_the_limits_come_first() -> None:
     assert advice([], replicas=12) == Advice(10, "allowed: 1 to 10")
     assert advice(points(ready=10, waiting=900.0), replicas=10).why.endswith("the maximum is 10")
     assert advice(points(ready=1, waiting=0.0, kv=0.0), replicas=1).replicas == 1
+
+
+IDLE = {"running": 0.0, "waiting": 0.0, "kv": 0.0}
+TO_ZERO = {"min": 0, "idle_s": 200, "cooldown_s": 0, "mode": "automatic"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "replicas", "then"),
+    [
+        (points(**IDLE), 1, 0),
+        (points(**IDLE), 4, 0),
+        (points(for_s=100, **IDLE), 1, 1),  # not for long enough
+        (points(for_s=400, ready=0, **IDLE), 1, 1),  # it loads: that is no idle time
+        ([*points(for_s=400, **IDLE)[:-20], *points(for_s=95, **{**IDLE, "running": 1.0})], 1, 1),
+        (points(**IDLE, answers_per_s=0.1, ready=1), 1, 1),  # short requests, never seen running
+        (points(**IDLE, held=1, ready=1), 1, 1),  # one came while the last instance drained
+        (points(ready=0, **IDLE), 0, 0),
+        (points(ready=0, **IDLE, held=50), 0, 1),  # however many wait, one instance is started
+        ([], 0, 0),
+    ],
+)
+def test_an_idle_pool_goes_to_zero_and_a_request_that_waits_brings_it_back(
+    seen: list[LoadPoint], replicas: int, then: int
+) -> None:
+    assert advice(seen, replicas, **TO_ZERO).replicas == then
+    assert advice(seen, max(replicas, 1), **{**TO_ZERO, "min": 1}).replicas >= 1
+
+
+def test_saturation_is_that_of_the_fullest_measure_and_of_none_without_one() -> None:
+    (busy,) = points(for_s=0, waiting=20.0, kv=0.9, ttft_p90_ms={"warm": 150.0})
+    assert saturation(busy, spec()) == pytest.approx(1.5)
+    assert saturation(busy, spec(slo_ttft_p90_ms={"warm": 50})) == pytest.approx(3.0)
+    assert saturation(busy, autoscale_of({"min": 0})) is None
+    assert saturation(points(for_s=0, ready=0)[0], spec()) is None
 
 
 @given(

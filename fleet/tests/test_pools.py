@@ -11,13 +11,16 @@ from django.utils import timezone
 
 from fleet import selectors, services
 from fleet.control import autoscaler, sleep
+from fleet.control.publish import publish_fleet
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
 from fleet.services import NotPossible
 from fleet.spec.fleet_spec import InvalidFleet
 from fleet.tests.world import World, document
 from router.contract.redis import redis_keys
+from router.contract.redis.codec import decode
 from router.contract.redis.fleet_status import SideLoad
+from router.contract.redis.published import FleetValue, WakeRule
 from router.tests.values import stored
 
 
@@ -281,6 +284,43 @@ def test_the_balance_of_prefill_and_decode_is_measured_from_samples_and_answers(
     autoscaled(pool, "advisory")
     autoscaler.scale_step(timezone.now())
     assert autoscaler.latest(["p"])["p"].balance.startswith("a prefill instance can do 2 prompts a second, a decoder 4")
+
+
+def waiting_in_routers(count: int) -> None:
+    now = timezone.now().timestamp()
+    connect().set(redis_keys.router_key("r"), stored({"id": "r", "at": now, "queued": {"p": {"warm": count}}}))
+    connect().zadd(redis_keys.ROUTERS, {"r": now})
+
+
+def test_a_pool_at_zero_says_so_to_routers_and_one_request_that_waits_wakes_it(pool: Pool) -> None:
+    spec = {"mode": "automatic", "min": 0, "max": 4, "wake_max_held": 7, "wake_max_wait_s": 90}
+    Pool.objects.filter(pk=pool.pk).update(autoscale=spec, scaled=0)
+    assert not autoscaler.wake_step(timezone.now())
+    assert autoscaler.latest(["p"])["p"].why == "at zero: the next request wakes it"
+    waiting_in_routers(3)
+    assert autoscaler.wake_step(timezone.now())
+    assert Pool.objects.get().scaled == 1
+    assert InstanceEvent.objects.get(kind="scale").reason == "3 waiting for an instance"
+    assert not autoscaler.wake_step(timezone.now()), "it is woken once"
+    publish_fleet("p")
+    value = decode(FleetValue, connect().get(redis_keys.fleet_key("p")))
+    assert value is not None
+    assert value.wake == WakeRule(max_held=7, max_wait_s=90.0)
+    Pool.objects.filter(pk=pool.pk).update(autoscale={**spec, "min": 1, "target_kv": 0.5})
+    publish_fleet("p")
+    value = decode(FleetValue, connect().get(redis_keys.fleet_key("p")))
+    assert value is not None
+    assert value.wake is None
+
+
+def test_in_advisory_mode_something_else_must_wake_it(pool: Pool) -> None:
+    Pool.objects.filter(pk=pool.pk).update(autoscale={"mode": "advisory", "min": 0}, replicas=0)
+    waiting_in_routers(1)
+    assert not autoscaler.wake_step(timezone.now())
+    autoscaler.scale_step(timezone.now())
+    said = autoscaler.latest(["p"])["p"]
+    assert (said.replicas, said.advised, said.points[-1].held) == (0, 1, 1)
+    assert Pool.objects.get().scaled is None
 
 
 def test_without_redis_there_is_no_advice_to_show(pool: Pool, redis_away: None) -> None:

@@ -27,7 +27,7 @@ _NOT_FORWARDED = frozenset(
     | {b"host", b"content-length", b"accept-encoding", b"content-encoding", b"expect", b"x-request-id", b"x-weir-pool"}
     | {ranks.HEADER, b"x-weir-priority", b"x-vllm-priority"}
 )
-_OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", b"x-weir-flow"}
+_OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", b"x-weir-flow", b"x-weir-wake-wait"}
 _NOT_RETURNED = frozenset(_HOP_BY_HOP | _OWN)
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 LONGEST_SESSION = 256  # bytes

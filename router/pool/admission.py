@@ -17,11 +17,14 @@ from typing import Literal
 from router.policy.types import Decision, Policy
 from router.pool.admission_queue import AdmissionQueue, QueueFull
 from router.pool.class_queue import QueueEntry
+from router.pool.wake import Hold
 
+NO_LIMIT = 2**31  # of requests that wait: the hold has its own
 OUTPUT_COST = 2  # an output token costs as much as so many tokens of the prompt that are not cached
 STRATEGY_REFUSALS = ("over_ttft_limit",)  # rules by which a strategy refuses a request; also the codes
 CODES = (
     *("saturated", "displaced", "queue_timeout", "deadline_exceeded", "deadline_unmeetable", "no_instance_ready"),
+    "waking",
     *STRATEGY_REFUSALS,
 )
 
@@ -70,6 +73,8 @@ class Admission:
         self._queued_at = 0.0
         self.state: State = "deciding"
         self.queued_s = 0.0  # of all attempts
+        self.held_s = 0.0  # of these, until an instance was ready
+        self._hold: Hold | None = None  # while it waits for one
         self.wait: Wait | None = None  # the present or last one
 
     def begin(self, now: float) -> Refusal | None:
@@ -78,9 +83,15 @@ class Admission:
         return self._late(now) if self._deadline is not None and now >= self._deadline else None
 
     def decided(
-        self, decision: Decision, policy: Policy, now: float, able: Callable[[], bool]
+        self,
+        decision: Decision,
+        policy: Policy,
+        now: float,
+        able: Callable[[], bool],
+        hold: Callable[[float], Hold | None] = lambda now: None,
     ) -> Decision | Wait | Refusal:
-        """The decision itself when the request is to be sent as it says. `able`: an instance could take it later."""
+        """The decision itself when the request is to be sent as it says. `able`: an instance could take it later;
+        `hold`: else, whether one will be there later."""
         entry = self._entry
         if decision.instance and (entry is not None or self._queue.comes_first(self._band, now)):
             if entry is not None:
@@ -91,26 +102,51 @@ class Admission:
         if decision.rule in STRATEGY_REFUSALS:
             return self._refuse(decision.rule, "; ".join(decision.reasons))
         if not able():
+            self._hold = hold(now)
+            if self._hold is not None:
+                return self._held(decision, self._hold, now)
             return self._refuse("no_instance_ready", f"no instance is ready ({'; '.join(decision.reasons)})", 503)
+        self._hold = None
         return self._join(decision, now)
+
+    def _held(self, decision: Decision, hold: Hold, now: float) -> Wait | Refusal:
+        """Wait for an instance to be ready; one that waits already goes on."""
+        if self._entry is None:
+            self._entry = self._new_entry(decision)
+            if hold.refused:
+                return self._waking(hold.refused, hold)
+        self._is_queued(now)
+        self._queue.join(self._entry, NO_LIMIT, self._woken, now=now)
+        return self._wait_until(now + hold.max_wait_s - self.held_s)
+
+    def _waking(self, reason: str, hold: Hold) -> Refusal:
+        return self._refuse("waking", reason, 503, hold.retry_after_s)
+
+    def _new_entry(self, decision: Decision) -> QueueEntry:
+        cost = cost_of(decision.new_tokens, self._queue.outputs.tokens(self._output_limit()))
+        return self._queue.entry(decision.request_class, self._tenant, cost, self._band)
 
     def _join(self, decision: Decision, now: float) -> Wait | Refusal:
         policy, queue = self._policy, self._queue
         if self._entry is None:
-            cost = cost_of(decision.new_tokens, queue.outputs.tokens(self._output_limit()))
-            self._entry = queue.entry(decision.request_class, self._tenant, cost, self._band)
+            self._entry = self._new_entry(decision)
             unmeetable = self._unmeetable(self._entry, now)
             if unmeetable is not None:
                 return unmeetable
         name = self._entry.request_class
-        self.state, self._callback, self._queued_at = "queued", None, now
         limit: int = policy[f"admission.max_queue_{name}"]
+        self._is_queued(now)
         try:
             queue.join(self._entry, limit, self._woken, capacity=bool(decision.instance), now=now)
         except QueueFull:
             reason = f"every instance is full, and so is the queue for {name} requests ({limit})"
             return self._refuse("saturated", reason, retry_after_s=self._retry_after_s(now))
-        until: float = now + policy[f"admission.max_wait_{name}_s"] - self.queued_s
+        return self._wait_until(now + policy[f"admission.max_wait_{name}_s"] - (self.queued_s - self.held_s))
+
+    def _is_queued(self, now: float) -> None:
+        self.state, self._callback, self._queued_at = "queued", None, now
+
+    def _wait_until(self, until: float) -> Wait:
         self.wait = Wait(until if self._deadline is None else min(until, self._deadline))
         return self.wait
 
@@ -139,7 +175,7 @@ class Admission:
     def resume(self, now: float) -> Refusal | None:
         """Decide again after a wakeup; without one the wait is over."""
         assert self._entry is not None  # noqa: S101 - narrows the type: it has waited
-        self.queued_s += now - self._queued_at
+        self._has_waited(now)
         if self.state == "woken":
             self._queue.resume(self._entry)
             if self._entry.displaced:
@@ -149,6 +185,8 @@ class Admission:
         self._queue.give_up(self._entry)
         if self._deadline is not None and self.wait is not None and self.wait.until >= self._deadline:
             return self._late(now)
+        if self._hold is not None:
+            return self._waking(f"no instance became ready within {self._hold.max_wait_s:g} s", self._hold)
         name = self._entry.request_class
         limit_s = self._policy[f"admission.max_wait_{name}_s"]
         reason = f"queue timeout: no capacity within the limit of {limit_s:g} s for {name} requests"
@@ -167,9 +205,15 @@ class Admission:
     def abandon(self, now: float) -> None:
         """The client left while its request waited."""
         assert self._entry is not None  # noqa: S101 - narrows the type: it has waited
-        self.queued_s += now - self._queued_at
+        self._has_waited(now)
         self._queue.give_up(self._entry)
         self.state = "abandoned"
+
+    def _has_waited(self, now: float) -> None:
+        waited_s = now - self._queued_at
+        self.queued_s += waited_s
+        if self._hold is not None:
+            self.held_s += waited_s
 
     def _late(self, now: float) -> Refusal:
         waited = now - self._started

@@ -21,6 +21,7 @@ from router.pool.gpu_clock import GpuSpent
 from router.pool.kv_event_state import KvEventState
 from router.pool.ranks import InstanceRanks, StepGroup
 from router.pool.rollout import SplitState, read_candidate, read_version
+from router.pool.wake import Hold, Wakes
 from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, PromptChains
 from router.tokenize.ratio import TokenRatio
@@ -60,6 +61,7 @@ class Pool:
         self.index = PrefixIndex()
         self.kv_event_state = KvEventState()
         self.affinity = Affinity()
+        self.wakes = Wakes()
         self.queue = AdmissionQueue()
         self.queue.follow(self.policy)
         self.tokens = TokenRatio()
@@ -85,10 +87,24 @@ class Pool:
         """Instances that may take requests."""
         return len({endpoint.instance for endpoint in self.endpoints.values() if endpoint.routable})
 
+    @property
+    def at_zero(self) -> bool:
+        """It has no instance, and wakes with the next request."""
+        return not self.published and self.wakes.rule is not None
+
+    @property
+    def held(self) -> int:
+        """Requests that wait for an instance to be ready."""
+        return 0 if self.wakes.rule is None or self.ready else len(self.queue)
+
+    def hold(self, size: int, now: float) -> Hold | None:
+        """What becomes of a request with a body of this size that finds no instance; None: it is refused."""
+        return None if self.ready else self.wakes.hold(len(self.queue), size, now)
+
     def troubles(self, now: float) -> list[str]:
         """What keeps the pool from serving or its samples from being fresh; `now` is Unix time."""
         none_ready = f"pool {self.name}: none of {len(self.published)} instances is ready"
-        found = [] if self.ready or self.observed else [none_ready]
+        found = [] if self.ready or self.observed or self.at_zero else [none_ready]
         if self.trouble:
             found.append(f"pool {self.name}: {self.trouble}")
         if now - self.exhaustion[0] < EXHAUSTED_S:
@@ -154,8 +170,10 @@ class Pool:
         self.fleet_at, self.published, self.model = value.at, value.instances, value.model
         if value.context_cost != self.rates.context_cost:
             self.rates = dataclasses.replace(self.rates, context_cost=value.context_cost)
-        self.observed = value.observed
+        self.observed, self.wakes.rule = value.observed, value.wake
         self.amend_again()
+        if self.ready:
+            self.wakes.ready(perf_counter())
 
     def amend_again(self) -> None:
         """The published instances, as the worker registry amends them now."""

@@ -28,6 +28,7 @@ class Outcome:
     error: str = ""
     attempts: list[Attempt] = field(default_factory=list)
     queued_s: float = 0.0
+    held_s: float = 0.0  # of these, until the pool had woken
     alone: bool = False  # until the first byte the instance had nothing else of this router's to do
     first_byte: float | None = None
     # flows/

@@ -14,7 +14,7 @@ from router.request.chosen import Chosen
 from router.tokenize.prompt import Prompt, renamed
 
 CODES: dict[str, Condition] = {
-    **dict.fromkeys(("no_instance_ready", "adapter_not_loaded"), "no_instance_ready"),
+    **dict.fromkeys(("no_instance_ready", "waking", "adapter_not_loaded"), "no_instance_ready"),
     **dict.fromkeys(("saturated", "displaced", "queue_timeout", "deadline_unmeetable", "over_ttft_limit"), "saturated"),
     **dict.fromkeys(("upstream_failed", "upstream_timeout", "prefill_failed", "prefill_timeout"), "upstream_failed"),
 }

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
+from functools import partial
 from math import ceil
 
 from router.contract.models import Condition
@@ -16,6 +17,7 @@ from router.policy.types import Decision, RoutingRequest
 from router.pool.admission import CODES, Admission, Refusal, Wait
 from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import attribute, failed, failed_with
+from router.pool.wake import Hold
 from router.request import bands, predict
 from router.request.call import Call
 from router.request.offload import PrefillFailed, PromptRefused
@@ -118,7 +120,8 @@ class Proxy:
         refusal = admission.begin(time.perf_counter())
         while refusal is None:
             decision = self._decide(call, tried)
-            step = admission.decided(decision, call.rules, time.perf_counter(), lambda: _able(call, tried))
+            able, hold = partial(_able, call, tried), partial(_hold, call, tried)
+            step = admission.decided(decision, call.rules, time.perf_counter(), able, hold)
             if isinstance(step, Decision):
                 return step
             refusal = await self._wait(call, admission, step) if isinstance(step, Wait) else step
@@ -139,10 +142,13 @@ class Proxy:
 
     async def _wait(self, call: Call, admission: Admission, wait: Wait) -> Refusal | None:
         before = call.outcome.queued_s - admission.queued_s  # in the queue of a pool that could not serve it
+        wakes, size = call.pool.wakes, len(call.request.body)
+        wakes.waiting_bytes += size
         try:
             return await admit.until_woken(admission, wait)
         finally:
-            call.outcome.queued_s = before + admission.queued_s
+            wakes.waiting_bytes -= size
+            call.outcome.queued_s, call.outcome.held_s = before + admission.queued_s, admission.held_s
 
     async def _attempt(
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
@@ -235,6 +241,11 @@ def _able(call: Call, tried: Mapping[str, str]) -> bool:
     indivisible, generates = division(call)
     request = RoutingRequest(0, indivisible=indivisible, generates=generates)
     return call.pool.able(request, _out(call, tried), asyncio.get_running_loop().time(), call.rules)
+
+
+def _hold(call: Call, tried: Mapping[str, str], now: float) -> Hold | None:
+    """An instance that failed is not one that sleeps."""
+    return None if tried else call.pool.hold(len(call.request.body), now)
 
 
 def _prefill_of(call: Call) -> str:

@@ -154,6 +154,10 @@ def own_lines(call: Call) -> bytes:
     decision = call.decision
     if decision is None:
         return b"x-request-id: %b\r\n%b" % (call.id.encode(), call.limits)
+    held = f"x-weir-wake-wait: {call.outcome.held_s:.1f}\r\n" if call.outcome.held_s else ""
     instance = f"x-weir-instance: {decision.instance}\r\n" if decision.instance else ""
     policy = f"x-weir-class: {decision.request_class}\r\nx-weir-policy: {call.version}\r\n"
-    return f"x-request-id: {call.id}\r\n{policy}x-weir-flow: {call.outcome.flow}\r\n{instance}".encode() + call.limits
+    return (
+        f"x-request-id: {call.id}\r\n{policy}x-weir-flow: {call.outcome.flow}\r\n{instance}{held}".encode()
+        + call.limits
+    )

@@ -70,12 +70,16 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "predicted_cached": decision.cached_tokens,
         "new_tokens": decision.new_tokens,
     }
+    return made | _further(call) if outcome.offload is None else made | _further(call) | _offload(outcome.offload)
+
+
+def _further(call: Call) -> dict[str, Any]:
+    """What most requests have not."""
+    usage, made = call.outcome.usage or _UNTOLD, _of_waiting(call)
     if call.prediction.tiers is not None:
         made["predicted_tiers"] = call.prediction.tiers
     if usage.cached_tiers is not None:
         made["cached_tiers"] = usage.cached_tiers
-    if call.asked_band.by:
-        made |= {"band": call.band, "band_asked": call.asked_band.band, "band_asked_by": call.asked_band.by}
     if call.adapter:
         made["adapter"] = call.adapter
     if call.alias is not None:
@@ -84,7 +88,16 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         made |= {"delivery": call.assigned.delivery, "arm": call.assigned.arm}
         if call.shadow is not None:
             made["shadow"] = to_builtins(call.shadow)
-    return made if outcome.offload is None else made | _offload(outcome.offload)
+    return made
+
+
+def _of_waiting(call: Call) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    if call.asked_band.by:
+        made |= {"band": call.band, "band_asked": call.asked_band.band, "band_asked_by": call.asked_band.by}
+    if call.outcome.held_s:
+        made["wake_ms"] = _rounded(call.outcome.held_s * 1000)
+    return made
 
 
 def _offload(offload: Offload) -> JsonObject:

@@ -50,8 +50,10 @@ class Published:
         self._put(pool, redis_keys.policy_key(pool), value)
         return self.versions
 
-    def fleet(self, *entries: dict[str, Any], pool: str = "demo", model: str = "llama", order: int = 0) -> None:
-        value = {"pool": pool, "model": model, "at": time.time(), "instances": list(entries), "order": order}
+    def fleet(
+        self, *entries: dict[str, Any], pool: str = "demo", model: str = "llama", order: int = 0, **more: Any
+    ) -> None:
+        value = {"pool": pool, "model": model, "at": time.time(), "instances": list(entries), "order": order, **more}
         self._put(pool, redis_keys.fleet_key(pool), value)
 
     def keys(self, *entries: dict[str, Any], required: tuple[str, ...] = (), **more: Any) -> None:

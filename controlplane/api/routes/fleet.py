@@ -74,6 +74,7 @@ def pool_out(row: PoolRow, secrets: bool) -> PoolOut:
         source=SourceOut.from_orm(row.source) if row.source is not None else None,
         changing=not row.desired.proven,
         waits=row.waits_for_pools or row.unplaceable,
+        at_zero=row.at_zero,
         advice=AdviceOut.from_orm(row.advice) if row.advice else None,
         ready=row.ready,
         wanted=row.desired_count,

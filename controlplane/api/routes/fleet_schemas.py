@@ -98,6 +98,7 @@ class PoolOut(Schema):
     changing: bool = Field(description="A rollout is under way or halted")
     halted: str = Field(description="Why the rollout is halted; empty when it is not")
     waits: str = Field(description="Why instances cannot be started now; empty when they can")
+    at_zero: bool = Field(description="It has no instance, and the next request wakes it")
     advice: AdviceOut | None = Field(description="Advice of the autoscaler; null without one")
     ephemeral_owner: str = Field(description="The owner of an experiment's pool; empty for other pools")
     ready: int

@@ -116,6 +116,7 @@ class ReceiptOut(Schema):
     outcome: str | None = None
     error: str | None = None
     code: str | None = Field(None, description="Of the error")
+    wake_ms: float | None = Field(None, description="Of queue_ms, until the pool had woken")
     queue_ms: float | None = Field(None, description="Time in the admission queue")
     first_byte_ms: float | None = None
     ttft_ms: float | None = None

@@ -10,6 +10,8 @@ WORDS = {
     "deadline_unmeetable": "deadline cannot be met",
     "deadline_exceeded": "deadline passed",
     "no_instance_ready": "no instance ready",
+    "waking": "not awake in time",
+    "displaced": "displaced by a higher priority",
     "over_ttft_limit": "over the TTFT limit",
 }
 

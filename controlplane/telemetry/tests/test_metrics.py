@@ -1,15 +1,20 @@
 """/metrics tells what the Live page shows, to whom may see that."""
 
+import re
+import time
 from pathlib import Path
 
 import pytest
+import yaml
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.dashboard import step
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing import api_caller
-from fleet.models import Node
+from fleet.models import Node, Pool
+from router.contract.redis import redis_keys
+from router.tests.values import stored
 
 DOCUMENTATION = Path(__file__).resolve().parents[3] / "docs" / "monitoring.md"
 
@@ -52,6 +57,28 @@ def test_the_metrics_of_a_fleet_equal_its_frame(fleet, vera):
     assert values(found["weir_policy_routers"], pool="demo") == [2]
     assert values(found["weir_routers_alive"]) == [2]
     assert values(found["weir_redis_up"]) == [1]
+
+
+def test_scalers_of_other_systems_read_the_advice(fleet, vera):
+    Pool.objects.create(name="demo", kind="sim", model="m", autoscale={"min": 0, "target_queue": 4})
+    value = {"pool": "demo", "at": 1.0, "changed_at": 0.0, "replicas": 0, "mode": "advisory", "advised": 1, "why": ""}
+    point = {"at": time.time() - 3, "ready": 0, "running": 0.0, "waiting": 0.0, "held": 5}
+    fleet.client.set(redis_keys.scaling_key("demo"), stored({**value, "points": [point]}))
+    found = page(vera)
+    assert values(found["weir_pool_desired_instances"], pool="demo") == [1]
+    assert values(found["weir_pool_held_requests"], pool="demo") == [5]
+    assert values(found["weir_pool_saturation"]) == []
+    assert 3 <= values(found["weir_pool_load_age_seconds"], pool="demo")[0] < 60
+    assert set(re.findall(r"weir_\w+", keda()["query"])) <= set(found)
+
+
+def keda():
+    """The example of a ScaledObject."""
+    blocks = re.findall(r"```yaml\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
+    (document,) = [yaml.safe_load(block) for block in blocks if "kind: ScaledObject" in block]
+    (trigger,) = document["spec"]["triggers"]
+    assert (trigger["metricType"], trigger["metadata"]["threshold"]) == ("AverageValue", "1")
+    return trigger["metadata"]
 
 
 def test_what_is_not_known_is_left_out(fleet, vera):

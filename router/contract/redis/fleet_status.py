@@ -34,6 +34,7 @@ class LoadPoint(Struct, frozen=True, kw_only=True):
     kv: float | None = None  # mean KV usage 0–1; None: no instance says
     ttft_p90_ms: dict[str, float] = {}  # by class, over the last minute
     answers_per_s: float = 0.0  # over the last minute
+    held: int = 0  # requests that wait in routers
     prefill: SideLoad | None = None  # None: the pool has no such sides
     decode: SideLoad | None = None
 
@@ -48,6 +49,7 @@ class ScalingAdvice(RedisValue, tag=1, frozen=True, kw_only=True):
     mode: str  # advisory or automatic
     advised: int  # replicas
     why: str
+    saturation: float | None = None  # the highest of its measures, each by its target; None: none is measured
     balance: str = ""  # of its prefill and decode instances, in a sentence
     points: tuple[LoadPoint, ...] = ()
 

@@ -136,6 +136,13 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dollars_per_hour: Dollars | None = None  # of them and of its memory for KV; None: it spans no GPU
 
 
+class WakeRule(Struct, frozen=True, kw_only=True):
+    """The pool may have no instance: requests that come then wait for one, and wake it."""
+
+    max_held: int  # requests in each router
+    max_wait_s: float
+
+
 class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     """weir:fleet:<pool>, written by Celery: the pool's instances."""
 
@@ -145,6 +152,7 @@ class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     at: UnixTime
     halted: str = ""  # why a change of its configuration stopped
     observed: bool = False  # its engines are shown, and get no requests from routers
+    wake: WakeRule | None = None  # None: nothing wakes it
     slo: dict[str, float] = {}  # TTFT p90 in ms, by class
     context_cost: float = 0.0  # Rates.context_cost in router/policy/types.py; 0: the engines' law is not known
     instances: tuple[PublishedInstance, ...]

@@ -72,6 +72,7 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     error: str | None = None
     code: str | None = None  # of the error
     queue_ms: float | None = None  # in the router's admission queue
+    wake_ms: float | None = None  # of these, until the pool had woken; absent when it was awake
     first_byte_ms: float | None = None
     ttft_ms: float | None = None  # streamed answers only
     tpot_ms: float | None = None  # streamed answers only

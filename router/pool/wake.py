@@ -1,0 +1,62 @@
+"""A pool that may have no instance until a request comes: how many wait for its wake, and how long. Pure.
+
+The control worker starts the first instance when routers report requests that wait (fleet/control/autoscaler.py).
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from router.contract.redis.published import WakeRule
+
+MOST_BYTES = 256 * 2**20  # of bodies that wait, whatever their number
+UNKNOWN_S = 30.0  # told before any wake was seen
+KEPT = 20  # wakes
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a request gets that finds no instance."""
+
+    max_wait_s: float
+    retry_after_s: int
+    refused: str = ""  # why it may not wait
+
+
+class Wakes:
+    __slots__ = ("_took", "rule", "since", "waiting_bytes")
+
+    def __init__(self) -> None:
+        self.rule: WakeRule | None = None  # None: it does not wake by itself
+        self.since: float | None = None  # when the request came that wakes it
+        self.waiting_bytes = 0
+        self._took: deque[float] = deque(maxlen=KEPT)  # s
+
+    @property
+    def expected_s(self) -> float:
+        """How long a wake takes: nine of the last ten took no longer."""
+        took = sorted(self._took)
+        return took[math.ceil(0.9 * len(took)) - 1] if took else UNKNOWN_S
+
+    def hold(self, waiting: int, size: int, now: float) -> Hold | None:
+        """`size`: bytes of the request's body. None: nothing will wake the pool."""
+        rule = self.rule
+        if rule is None:
+            return None
+        if self.since is None or (not waiting and now - self.since > rule.max_wait_s):
+            self.since = now
+        so_far_s, expected_s = now - self.since, self.expected_s
+        left_s = max(1, math.ceil(expected_s - so_far_s if so_far_s < expected_s else expected_s))
+        if waiting >= rule.max_held:
+            why = f"{waiting} requests wait for it already"
+        elif waiting and self.waiting_bytes + size > MOST_BYTES:
+            why = f"requests of {self.waiting_bytes / 2**20:.0f} MiB wait for it already"
+        else:
+            why = ""
+        return Hold(rule.max_wait_s, left_s, why and f"no instance is ready: the pool wakes, and {why}")
+
+    def ready(self, now: float) -> None:
+        """An instance takes requests."""
+        if self.since is not None:
+            self._took.append(now - self.since)
+            self.since = None
