@@ -11,8 +11,10 @@ from controlplane.use.budgets import BudgetTerms
 class BudgetForm(forms.Form):
     key = forms.ModelChoiceField(ApiKey.objects.none(), label="API key")
     limit = forms.FloatField(label="Limit", help_text="Tokens, prompt and answer, or dollars.")
-    unit = forms.ChoiceField(choices=[(unit, unit) for unit in BudgetUnit.values], label="Of")
-    per = forms.ChoiceField(choices=[(per, per) for per in BudgetPer.values], label="A", help_text="Calendar, UTC.")
+    unit = forms.ChoiceField(choices=[(unit, unit) for unit in BudgetUnit.values], label="Unit")
+    per = forms.ChoiceField(
+        choices=[(per, per) for per in BudgetPer.values], label="Per", help_text="Of the calendar, in UTC."
+    )
     warn_percent = forms.FloatField(
         initial=80, min_value=1, max_value=100, label="Warn at percent", help_text="A notice to the channels."
     )

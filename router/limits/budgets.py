@@ -137,7 +137,7 @@ def _refusal(key: PublishedKey, spending: Spending, amount: int, at: float) -> E
         why = f"this router does not know yet what is left of a budget of the API key {key.name}: retry in a moment"
         return ErrorResponse(503, "budget_unknown", why, retry_after_s=2)
     left = max(0, spending.rest + spending.ceiling - spending.spent - spending.reserved)
-    about = f"of the budget of the API key {key.name}, {budget.text(budget.limit)} a {budget.per}, "
-    rest = f"{budget.text(left)} are left; this request may need {budget.text(amount)}"
+    whole = f"its budget of {budget.text(budget.limit)} a {budget.per}"
+    why = f"the API key {key.name} has {budget.text(left)} left of {whole}; this request may need {budget.text(amount)}"
     after = max(1, ceil(period.ends - at))
-    return ErrorResponse(429, "insufficient_quota", about + rest, retry_after_s=after, should_retry=False)
+    return ErrorResponse(429, "insufficient_quota", why, retry_after_s=after, should_retry=False)

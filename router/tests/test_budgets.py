@@ -185,7 +185,7 @@ async def test_dollars_are_those_of_the_gpu_time_and_estimated_by_the_mean_price
     settle(reserved, 1_000, 0.40)
     await one.reserve(priced, 1_000, NOW, reserved)
     assert reserved[0][1] == 400_000
-    with pytest.raises(ErrorResponse, match=r"\$1.00 a day, \$0.20 are left; this request may need \$0.40"):
+    with pytest.raises(ErrorResponse, match=r"\$0.20 left of its budget of \$1.00 a day; this request may need \$0.40"):
         await one.reserve(priced, 1_000, NOW, [])
     settle(reserved, 1_000, 0.55)
     assert one.of(priced.budgets[0], NOW).spent == 950_000
@@ -229,7 +229,7 @@ async def test_a_refusal_says_what_is_left_and_that_retrying_is_in_vain(world, l
     refused = await w.ask(path, headers=bearer(ALICE), max_tokens=600, messages=[{"role": "user", "content": "hi"}])
     assert (refused.status_code, refused.json()["error"]["type"]) == (429, kind)
     assert code_of(refused) == "insufficient_quota"
-    assert "700 tokens a month, 580 tokens are left" in refused.json()["error"]["message"]
+    assert "580 tokens left of its budget of 700 tokens a month" in refused.json()["error"]["message"]
     assert refused.headers["x-should-retry"] == "false"
     assert 0 < int(refused.headers["retry-after"]) <= 31 * 86_400
     await w.until(lambda: live_redis.hget(name, f"r:{w.router.source.id}.{w.router.source.reporter.life}") == b"1")

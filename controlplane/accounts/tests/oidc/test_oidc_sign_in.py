@@ -4,6 +4,7 @@ import time
 from datetime import timedelta
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
@@ -16,6 +17,8 @@ from controlplane.accounts.oidc import views
 from controlplane.accounts.tests.oidc.provider import rsa_key
 from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import SYSTEM
+from controlplane.dashboard import consumers
+from controlplane.dashboard.consumers import LiveConsumer
 from controlplane.permissions import role_of
 from controlplane.testing import api_caller
 
@@ -306,6 +309,26 @@ def test_the_provider_ends_a_session(provider, browser, named):
     assert answer.status_code == 200
     assert browser.get("/policies/").status_code == 302
     assert Session.objects.count() == 0
+
+
+def test_the_provider_closes_an_open_live_page_within_5_s(provider, browser, monkeypatch):
+    looked, closed = [], []
+
+    async def looking(seconds):
+        looked.append(seconds)
+        if len(looked) == 3:
+            await sync_to_async(browser.post)("/oidc/backchannel-logout", {"logout_token": token})
+
+    async def close(code):
+        closed.append(code)
+
+    browser.sign_in(provider)
+    token, page = provider.logout_token(sid="s-1"), LiveConsumer()
+    page.scope, page.close = {"session": browser.session}, close
+    monkeypatch.setattr(consumers.asyncio, "sleep", looking)
+    async_to_sync(page._watch_session)()
+    assert (looked, closed) == ([consumers.SIGNED_IN_CHECK_S] * 3, [4401])
+    assert consumers.SIGNED_IN_CHECK_S < 5
 
 
 @pytest.mark.parametrize(
