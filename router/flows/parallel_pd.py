@@ -5,6 +5,8 @@ In a fixed pair (`kv.pair` of the decoder names its prefill instance, `kv.peer` 
 the engines know each other and the id is the same for both.
 """
 
+import time
+
 from router.contract.net.http_client import Headers
 from router.flows import bodies
 from router.flows.decode import decode
@@ -72,6 +74,7 @@ class Spliced:
         sink(self._first)
         try:
             self._decoder = await self._both.decoded()
+            self._both.offload.arrived = time.perf_counter()
         except PrefillFailed as error:  # too late for anything but ending the stream
             raise ConnectionBroken(str(error)) from None
         if self._decoder.status != 200:

@@ -13,7 +13,7 @@ class Together:
         self, offload: Offload, prefill: Coroutine[Any, Any, Any], decode: Coroutine[Any, Any, Connection]
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._offload = offload
+        self.offload = offload
         self.prefill: asyncio.Task[Any] = loop.create_task(prefill)
         self.decode: asyncio.Task[Connection] = loop.create_task(decode)
         self.prefill.add_done_callback(_look)
@@ -26,13 +26,13 @@ class Together:
         try:
             while not self.prefill.done():
                 await asyncio.wait({self.prefill, self.decode}, return_when=asyncio.FIRST_COMPLETED)
-                if self.decode.done() and (self.decode.exception() or self._offload.outcome == "fallback"):
+                if self.decode.done() and (self.decode.exception() or self.offload.outcome == "fallback"):
                     self.prefill.cancel()
                     self.decode.result()
                     return
                 if self.decode.done():
                     await asyncio.wait({self.prefill})
-            if self._offload.outcome != "fallback":
+            if self.offload.outcome != "fallback":
                 self.prefill.result()
         except BaseException:
             await self.end()

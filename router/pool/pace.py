@@ -7,7 +7,8 @@ Pace of an instance: its rate over that of the pool's median instance. Its rate 
 parallelism and role), corrected by its own prompts once there are OWN_PROMPTS of them.
 
 Transfers: seconds = t0 + bytes / rate, by least squares over the offloads, each weighing FORGET times the next one.
-The seconds are those from sending the decode request to its first byte, so t0 includes the API and one step.
+The seconds are those from a computed prompt to the first byte of the decoder's stream, so t0 includes the API and one
+step; an answer that was not streamed tells nothing of its transfer.
 """
 
 from collections import defaultdict, deque

@@ -38,8 +38,8 @@ class Offload:
     reason: str = ""  # why another instance computes the prompt, or the decoder as well
     began: float | None = None  # s, clock of `Call.started`: prefill sent
     prefill_ms: float | None = None
-    sent: float | None = None  # s, same clock: decode request sent, the transfer can begin
-    arrived: float | None = None  # s, same clock: its first byte
+    sent: float | None = None  # s, same clock: decode request sent
+    arrived: float | None = None  # s, same clock: the decoder's first byte, of a stream only: a whole answer is no transfer
     transfer_bytes: int | None = None  # None when the size is not known
     alone: bool = False  # the prefill instance had no other request of this router
     prefill_tokens: int | None = None  # computed there
@@ -51,10 +51,12 @@ class Offload:
 
     @property
     def transfer_ms(self) -> float | None:
-        """From sending the decode request to its first byte: the transfer and one decode step."""
+        """Until the first byte of the decoder's stream, from when it had the request and the prompt was computed: the
+        transfer and one decode step. None of an answer that was not streamed: it would be the whole answer."""
         if self.sent is None or self.arrived is None:
             return None
-        return (self.arrived - self.sent) * 1000
+        computed = self.sent if self.began is None else self.began + (self.prefill_ms or 0.0) / 1000
+        return max(0.0, self.arrived - max(self.sent, computed)) * 1000
 
     @property
     def reports_cached(self) -> bool:

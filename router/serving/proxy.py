@@ -169,7 +169,7 @@ class Proxy:
                 outcome.first_byte = time.perf_counter()
                 lease.first_byte()
                 outcome.alone = lease.alone and not outcome.queued_s and len(outcome.attempts) == 1
-                if outcome.offload is not None:
+                if outcome.offload is not None and answer.streams:
                     outcome.offload.arrived = outcome.first_byte
                 if self._is_refused(call, endpoint, attempt, tried, left):
                     return False

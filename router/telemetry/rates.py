@@ -48,7 +48,7 @@ class RateEstimates:
         self.rates = self._pace.rates(next((float(size) for size in sizes if size is not None), 0.0))
 
     def _transfer(self, offload: Offload) -> bool:
-        if offload.outcome != "ok" or offload.transfer_ms is None or not offload.transfer_bytes:
+        if offload.outcome != "ok" or not offload.transfer_ms or not offload.transfer_bytes:
             return False
         self._pace.transfer(offload.transfer_bytes, offload.transfer_ms / 1000)
         return True

@@ -75,6 +75,14 @@ def test_a_lone_prefill_elsewhere_counts_as_well() -> None:
     assert seen.rates.prefill_tokens_per_s == 2000
 
 
+def test_a_transfer_begins_when_the_prompt_is_computed_and_the_decoder_has_the_request() -> None:
+    """Asked at once, as over Mooncake P2P, or one after the other, as over NIXL."""
+    at_once = Offload("mooncake_p2p", "demo-0", began=1.0, prefill_ms=2_000.0, sent=1.0, arrived=3.25)
+    in_turn = Offload("nixl", "demo-0", began=1.0, prefill_ms=2_000.0, sent=3.1, arrived=3.25)
+    assert at_once.transfer_ms == pytest.approx(250)
+    assert in_turn.transfer_ms == pytest.approx(150)
+
+
 def test_setup_and_rate_of_transfers_are_separated_by_their_sizes() -> None:
     seen = RateEstimates()
     for size in (1_000_000, 2_000_000, 8_000_000):

@@ -91,7 +91,7 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     # Where the policy wanted the prompt computed on another instance:
     prefill_instance: str | None = None
     prefill_ms: float | None = None
-    transfer_ms: float | None = None  # from sending the decode request to its first byte: the transfer and one step
+    transfer_ms: float | None = None  # of a stream: to the decoder's first byte, the transfer and one step
     transfer_bytes: int | None = None  # as predicted: what the decoder did not hold
     offload: str | None = None  # ok, fallback (the decoder computed the prompt), ineligible, failed, cancelled
     offload_reason: str | None = None

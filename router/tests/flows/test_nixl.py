@@ -32,14 +32,22 @@ async def test_the_prompt_is_computed_on_one_and_decoded_on_the_other(pair: Buil
 
 async def test_the_receipt_tells_where_and_how_long(pair: Build) -> None:
     world = await pair("nixl")
-    receipt = await world.receipt(await world.ask())
+    receipt = await world.receipt(await world.ask(stream=True))
     assert (receipt["flow"], receipt["instance"], receipt["prefill_instance"]) == ("offload_nixl", "demo-1", "demo-0")
     assert (receipt["offload"], receipt["offload_reason"]) == ("ok", "")
     assert receipt["prefill_ms"] > 0
-    assert receipt["transfer_ms"] > 0
+    assert 0 < receipt["transfer_ms"] < receipt["e2e_ms"] - receipt["prefill_ms"]
     assert receipt["transfer_bytes"] == receipt["prompt_tokens"] * PER_TOKEN
     assert receipt["cached_tokens"] == 1999
     assert world.counted() == {("demo", "nixl", "ok"): 1}
+
+
+async def test_a_whole_answer_tells_nothing_of_its_transfer(pair: Build) -> None:
+    """Its first byte comes after its last token."""
+    world = await pair("nixl")
+    receipt = await world.receipt(await world.ask())
+    assert (receipt["offload"], receipt["transfer_ms"]) == ("ok", None)
+    assert world.pool.rates.transfer_bytes_per_s == 0
 
 
 async def test_a_stream_comes_from_the_decoder_as_it_is(pair: Build) -> None:

@@ -38,6 +38,7 @@ async def test_two_instances_give_the_same_answer_as_one(pair: Build, streamed: 
         answer = text(await world.ask())
     assert world.sims[1].external() == 2000
     await world.nothing_is_left()
+    assert (world.pool.rates.transfer_bytes_per_s > 0) is streamed
     assert answer == await alone(world.sims[0])
 
 
