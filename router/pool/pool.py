@@ -50,6 +50,7 @@ class Pool:
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
         self.endpoints: dict[str, Endpoint] = {}
+        self._by_instance: dict[str, list[Endpoint]] = {}
         self.is_mixed = False  # of several speed groups
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
@@ -187,6 +188,7 @@ class Pool:
         self.decode_connectors = tuple(sorted(connectors)) if divided else None
         self.adapters = frozenset().union(*(one.adapters for one in endpoints.values()))
         self._homeless.clear()
+        self._by_instance = {endpoint.instance: endpoint.ranks.endpoints for endpoint in endpoints.values()}
         self.fleet_view.take(endpoints)
         self._step_together()
         self.is_mixed = len({endpoint.speed for endpoint in endpoints.values()}) > 1
@@ -218,7 +220,7 @@ class Pool:
 
     def endpoints_of(self, instance: str) -> list[Endpoint]:
         """One, or one for each data-parallel rank."""
-        return [endpoint for endpoint in self.endpoints.values() if endpoint.instance == instance]
+        return self._by_instance.get(instance, [])
 
     def _step_together(self) -> None:
         groups: defaultdict[str, list[Endpoint]] = defaultdict(list)

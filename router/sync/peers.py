@@ -11,24 +11,25 @@ import os
 import time
 from array import array
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, cast
 
 from redis.typing import EncodableT, FieldT
 
 from router.contract import ranks
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.router_status import NO_LOAD, Load, RouterLoad, SentPrompt, SentPrompts, added
-from router.contract.redis.staleness import PEER_GONE_S
+from router.contract.redis.router_status import NO_LOAD, Load, RouterLoad, RouterLoadChanges, SentPrompt, SentPrompts
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.serving.pools import Pools
+from router.sync.peer_loads import PeerLoads
 from router.sync.redis_link import RedisLink
 
 log = logging.getLogger("weir.router")
 
 TELL_S = 0.2
-HEARTBEAT_S = 1.0  # interval of sending an unchanged load
+HEARTBEAT_S = 1.0  # interval of telling that nothing has changed
+ALL_S = 2.0  # interval of sending the whole load, the only one that older routers read
 AGAIN_S = 0.5
 BLOCK_MS = 500  # longest delay of a stop
 READ_COUNT = 20
@@ -44,12 +45,11 @@ class RouterPeers:
         self._id = router_id
         # A restarted router reads its earlier entries like those of others.
         self._life = f"{router_id}:{os.urandom(8).hex()}"
-        # By router: time of its last message (monotonic s), its load
-        self._others: dict[str, tuple[float, RouterLoad]] = {}
+        self._others = PeerLoads(pools)
         self._pending: deque[SentPrompt] = deque()
         self._pending_bytes = 0  # of hashes
         self._sent_loads: tuple[dict[str, Load], dict[str, Load]] = ({}, {})
-        self._sent_loads_at = float("-inf")
+        self._sent_loads_at = self._sent_all_at = float("-inf")  # the latter: also of what has not changed
         self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # stream: last id
         self.untold = 0  # prompts dropped because Redis was unreachable or too slow
         self.prompts_sent = 0
@@ -75,7 +75,7 @@ class RouterPeers:
 
     async def tell(self) -> None:
         """One step, every TELL_S."""
-        self._forget_silent(time.monotonic())
+        self._others.forget_silent(time.monotonic())
         await self._tell_load(time.monotonic())
         while self._pending:
             await self._write(redis_keys.SENT, "p", SentPrompts(sent=self._next_prompts()), redis_keys.SENT_KEPT)
@@ -86,11 +86,16 @@ class RouterPeers:
 
     async def _tell_load(self, now: float, *, last: bool = False) -> None:
         load: tuple[dict[str, Load], dict[str, Load]] = ({}, {}) if last else self._pools.inflight()
-        if load == self._sent_loads and now - self._sent_loads_at < HEARTBEAT_S and not last:
-            return
-        self._sent_loads, self._sent_loads_at = load, now
-        value = RouterLoad(id=self._id, gone=last, inflight=load[0], ranks=load[1])
-        await self._write(redis_keys.LOADS, "l", value, redis_keys.LOADS_KEPT)
+        before, self._sent_loads = self._sent_loads, load
+        if last or now - self._sent_all_at >= ALL_S:
+            self._sent_all_at = self._sent_loads_at = now
+            value = RouterLoad(id=self._id, gone=last, inflight=load[0], ranks=load[1])
+            await self._write(redis_keys.LOADS, "l", value, redis_keys.LOADS_KEPT)
+            self._others.share_out_all()
+        elif load != before or now - self._sent_loads_at >= HEARTBEAT_S:
+            self._sent_loads_at = now
+            changes = RouterLoadChanges(self._id, *map(_changes, before, load))
+            await self._write(redis_keys.LOADS, "d", changes, redis_keys.LOADS_KEPT)
 
     def _next_prompts(self) -> tuple[SentPrompt, ...]:
         """Dequeue the prompts of the next entry; they are lost if Redis does not accept the entry."""
@@ -125,20 +130,20 @@ class RouterPeers:
             if fields.get(b"r") == self._life.encode():
                 continue
             try:
-                self._take_load(fields[b"l"]) if stream == redis_keys.LOADS else self._take_sent(fields[b"p"])
+                self._take_load(fields) if stream == redis_keys.LOADS else self._take_sent(fields[b"p"])
             except (KeyError, ValueError) as error:
                 log.debug("entry %s of %s ignored: %s", number, stream, error)
-        if stream == redis_keys.LOADS:
-            self._share_out()
 
-    def _take_load(self, raw: bytes) -> None:
-        value = codec.read(RouterLoad, raw)
-        if value.id == self._id:
+    def _take_load(self, fields: Mapping[bytes, bytes]) -> None:
+        now = time.monotonic()
+        if b"d" in fields:
+            changes = codec.read(RouterLoadChanges, fields[b"d"])
+            if changes.id != self._id:
+                self._others.take_changes(changes, now)
             return
-        if value.gone:
-            self._others.pop(value.id, None)
-        else:
-            self._others[value.id] = (time.monotonic(), value)
+        value = codec.read(RouterLoad, fields[b"l"])
+        if value.id != self._id:
+            self._others.take(value, now)
 
     def _take_sent(self, raw: bytes) -> None:
         for prompt in codec.read(SentPrompts, raw).sent:
@@ -152,41 +157,10 @@ class RouterPeers:
             pool.affinity.heard(prompt.session, name, hashes, time.time())
             self.taken += 1
 
-    def _forget_silent(self, now: float) -> None:
-        silent = [name for name, (heard, _) in self._others.items() if now - heard > PEER_GONE_S]
-        for name in silent:
-            del self._others[name]
-        if silent:
-            self._share_out()
-
-    def _share_out(self) -> None:
-        """Give each endpoint the load that the other routers put on it."""
-        whole: dict[str, Load] = {}  # by instance
-        by_rank: dict[str, Load] = {}
-        unnamed: dict[str, Load] = {}  # by instance: sent by routers that do not name its ranks
-        for _, other in self._others.values():
-            named = {ranks.instance_of(name) for name in other.ranks}
-            for name, load in other.ranks.items():
-                by_rank[name] = added(by_rank.get(name, NO_LOAD), load)
-            for name, load in other.inflight.items():
-                whole[name] = added(whole.get(name, NO_LOAD), load)
-                if name not in named:
-                    unnamed[name] = added(unnamed.get(name, NO_LOAD), load)
-        for pool in self._pools.all():
-            for endpoint in pool.endpoints.values():
-                if endpoint.rank is None:
-                    endpoint.take_others(whole.get(endpoint.id, NO_LOAD))
-                else:
-                    spread = _part(unnamed.get(endpoint.instance, NO_LOAD), endpoint)
-                    endpoint.take_others(added(by_rank.get(endpoint.id, NO_LOAD), spread))
-
     def tasks(self) -> list[Awaitable[None]]:
         return [self._link.every(AGAIN_S, self.hear), self._link.every(TELL_S, self.tell)]
 
 
-def _part(load: Load, endpoint: Endpoint) -> Load:
-    """A rank's part of a load that the engine spreads over all of them."""
-    dp = endpoint.ranks.dp
-    place = (endpoint.rank or 0) - dp.first
-    requests, prefill, decodes = ((count + dp.ranks - 1 - place) // dp.ranks for count in load)
-    return requests, prefill, decodes
+def _changes(before: dict[str, Load], now: dict[str, Load]) -> dict[str, Load]:
+    changed = {name: load for name, load in now.items() if before.get(name) != load}
+    return changed | dict.fromkeys(before.keys() - now.keys(), NO_LOAD)

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from router.contract.redis import redis_keys
+from router.contract.redis.router_status import RouterLoad
 from router.http.clients import ClientConnections
 from router.metrics import render
 from router.request.request import NOT_READ
@@ -151,7 +152,7 @@ class Asked:
 
 async def test_prompts_that_cannot_be_published_are_bounded():
     peers = RouterPeers(None, Pools(), "router-1")
-    peers._others["router-2"] = (time.monotonic(), {})
+    peers._others.take(RouterLoad(id="router-2"), time.monotonic())
     half = list(range(PENDING_HASHES // 2))
     for _ in range(5):
         peers.sent(Asked(half), Somewhere)

@@ -102,12 +102,21 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
 
 
 class RouterLoad(RedisValue, tag=1, frozen=True, kw_only=True):
-    """Stream weir:loads, field l, beside r (the router's present life): at every change and once a second."""
+    """Stream weir:loads, field l, beside r (the router's present life): every two seconds, and when it stops."""
 
     id: str
     gone: bool = False  # it stops
     inflight: dict[str, Load] = {}  # by instance
     ranks: dict[str, Load] = {}  # of that, by data-parallel rank; an older router tells none
+
+
+class RouterLoadChanges(RedisValue, tag=1, frozen=True):
+    """Stream weir:loads, field d, beside r: what has changed since the router's previous message, at most 0.2 s late;
+    without a change once a second. Older routers read the field l only."""
+
+    id: str
+    inflight: dict[str, Load] = {}  # by instance; zeros: nothing any more
+    ranks: dict[str, Load] = {}  # of that, by data-parallel rank
 
 
 class SentPrompt(Struct, frozen=True, array_like=True):

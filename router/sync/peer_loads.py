@@ -1,0 +1,106 @@
+"""What the other routers have in flight, and each endpoint's share of it.
+
+Routers tell every change (RouterLoadChanges), and all of their load once in a while (RouterLoad), which mends what was
+missed. A message costs as much as it has changes, whatever the number of instances.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from router.contract import ranks
+from router.contract.redis.router_status import NO_LOAD, Load, RouterLoad, RouterLoadChanges, added
+from router.contract.redis.staleness import PEER_GONE_S
+from router.pool.endpoint import Endpoint
+from router.serving.pools import Pools
+
+Loads = Mapping[str, Load]
+
+
+class _Peer:
+    def __init__(self) -> None:
+        self.heard = 0.0  # monotonic s
+        self.whole: dict[str, Load] = {}  # by instance
+        self.by_rank: dict[str, Load] = {}  # of that, by data-parallel rank
+        self.named: set[str] = set()  # instances whose ranks the router names; an older one names none
+
+    def take(self, whole: Loads, by_rank: Loads) -> None:
+        for mine, theirs in ((self.whole, whole), (self.by_rank, by_rank)):
+            for name, load in theirs.items():
+                if load == NO_LOAD:
+                    mine.pop(name, None)
+                else:
+                    mine[name] = load
+        self.named.update(map(ranks.instance_of, by_rank))
+
+
+class PeerLoads:
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+        self._peers: dict[str, _Peer] = {}
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def take(self, value: RouterLoad, now: float) -> None:
+        """All that the router has in flight; `now` is monotonic."""
+        if value.gone:
+            self._forget(value.id)
+            return
+        peer = self._peers.setdefault(value.id, _Peer())
+        changed = {name for name, _ in peer.whole.items() ^ value.inflight.items()}
+        changed.update(ranks.instance_of(name) for name, _ in peer.by_rank.items() ^ value.ranks.items())
+        peer.whole, peer.by_rank, peer.heard = dict(value.inflight), dict(value.ranks), now
+        peer.named = {ranks.instance_of(name) for name in value.ranks}
+        self._share_out(changed)
+
+    def take_changes(self, value: RouterLoadChanges, now: float) -> None:
+        peer = self._peers.setdefault(value.id, _Peer())
+        peer.heard = now
+        peer.take(value.inflight, value.ranks)
+        self._share_out({*value.inflight, *map(ranks.instance_of, value.ranks)})
+
+    def forget_silent(self, now: float) -> None:
+        for name in [name for name, peer in self._peers.items() if now - peer.heard > PEER_GONE_S]:
+            self._forget(name)
+
+    def _forget(self, router: str) -> None:
+        peer = self._peers.pop(router, None)
+        if peer is not None:
+            self._share_out(peer.whole)
+
+    def share_out_all(self) -> None:
+        """To endpoints that have come since, too."""
+        self._share_out({name for peer in self._peers.values() for name in peer.whole})
+
+    def _share_out(self, instances: Iterable[str]) -> None:
+        pools, peers = tuple(self._pools.all()), tuple(self._peers.values())
+        for name in instances:
+            for pool in pools:
+                for endpoint in pool.endpoints_of(name):
+                    endpoint.take_others(_of_rank(endpoint, peers) if endpoint.rank is not None else _sum(name, peers))
+
+
+def _sum(name: str, peers: Iterable[_Peer]) -> Load:
+    total = NO_LOAD
+    for peer in peers:
+        load = peer.whole.get(name)
+        if load is not None:
+            total = added(total, load)
+    return total
+
+
+def _of_rank(endpoint: Endpoint, peers: Iterable[_Peer]) -> Load:
+    """With its part of what routers send to the instance that do not name its ranks."""
+    named = unnamed = NO_LOAD
+    for peer in peers:
+        named = added(named, peer.by_rank.get(endpoint.id, NO_LOAD))
+        if endpoint.instance not in peer.named:
+            unnamed = added(unnamed, peer.whole.get(endpoint.instance, NO_LOAD))
+    return added(named, _part(unnamed, endpoint))
+
+
+def _part(load: Load, endpoint: Endpoint) -> Load:
+    """A rank's part of a load that the engine spreads over all of them."""
+    dp = endpoint.ranks.dp
+    place = (endpoint.rank or 0) - dp.first
+    requests, prefill, decodes = ((count + dp.ranks - 1 - place) // dp.ranks for count in load)
+    return requests, prefill, decodes
