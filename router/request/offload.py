@@ -39,7 +39,7 @@ class Offload:
     began: float | None = None  # s, clock of `Call.started`: prefill sent
     prefill_ms: float | None = None
     sent: float | None = None  # s, same clock: decode request sent
-    arrived: float | None = None  # s, same clock: the decoder's first byte, of a stream only: a whole answer is no transfer
+    arrived: float | None = None  # s, same clock: first byte of the decoder's stream; none of a whole answer
     transfer_bytes: int | None = None  # None when the size is not known
     alone: bool = False  # the prefill instance had no other request of this router
     prefill_tokens: int | None = None  # computed there
