@@ -1,6 +1,7 @@
 """The computation of a preview: live version and draft in the twin, for each seed, and their differences. Pure.
 
-A small part of the requests comes first, for an answer within seconds. The first seed also plays a canary of the draft.
+A small part of the requests comes first, for an answer within seconds. Once all are played, the answer is of all of
+them, while the first seed plays a canary of the draft.
 """
 
 from collections.abc import Callable, Sequence
@@ -73,8 +74,10 @@ def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Co
         ours, theirs = both((seed, part(whole, job.first)))
         send(FirstAnswer(effect_of([ours], [theirs], list(job.fleet.instances))))
     live, draft = zip(*map(both, job.traces), strict=True)
+    effect = effect_of(live, draft, list(job.fleet.instances))
+    send(FirstAnswer(effect))
     split = play(job.traces[0], job.live, arms=canary.arms(job.draft))
-    return _computed(job, live, draft, split)
+    return _computed(job, effect, live, draft, split)
 
 
 def simulated(seeds: int, requests: int) -> int:
@@ -95,14 +98,11 @@ def from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]
 
 
 def _computed(
-    job: PreviewInputs, live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], split: TwinOutcome
+    job: PreviewInputs, effect: Effect, live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], split: TwinOutcome
 ) -> Computed:
     measured = compared(job.traces[0][1].requests, live[0].requests, job.pool, job.version)
     return Computed(
-        effect={
-            **effect_of(live, draft, list(job.fleet.instances)),
-            "canary": canary.seen(split.requests, paired(live[:1], draft[:1])),
-        },
+        effect={**effect, "canary": canary.seen(split.requests, paired(live[:1], draft[:1]))},
         deviation=measured.deviation,
         versions=measured.versions,
         not_modelled=tuple(dict.fromkeys(text for outcome in (*live, *draft) for text in outcome.not_modelled)),

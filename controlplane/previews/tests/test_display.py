@@ -193,14 +193,15 @@ CURRENT = display.PreviewStatus(True, "")
 
 
 @pytest.mark.parametrize(
-    ("source", "status", "said"),
+    ("source", "status", "n", "said"),
     [
-        ("recorded", "running", "First answer, from the newest 500 of 1,870 requests."),
-        ("built-in", "cancelled", "First answer, from the first 500 of 1,870 requests."),
+        ("recorded", "running", 500, "First answer, from the newest 500 of 1,870 requests."),
+        ("built-in", "cancelled", 500, "First answer, from the first 500 of 1,870 requests."),
+        ("recorded", "running", 1870, "First answer, from all 1,870 requests, without the canary of the draft."),
     ],
 )
-def test_a_first_answer_says_what_it_covers_and_the_time_left(source, status, said):
-    first = result(classes={"all": of_class(500)})
+def test_a_first_answer_says_what_it_covers_and_the_time_left(source, status, n, said):
+    first = result(classes={"all": of_class(n)})
     found = preview(status, first_result=first, left_s=3.2, done=1000)
     found["trace"]["source"] = source
     shown = display.shown(found, CURRENT)
