@@ -1,6 +1,7 @@
 """Reads a request's body, a large one in a thread, and makes the request for the engine: pool, prompt, headers."""
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -12,7 +13,7 @@ from router.pool.pool import Pool
 from router.prefix.blocks import chain_salt
 from router.request import predict
 from router.request.call import Call
-from router.request.chosen import Chosen
+from router.request.chosen import Chosen, Hashed
 from router.request.request import ProxiedRequest
 from router.serving import aliases
 from router.serving.pools import Pools
@@ -56,7 +57,7 @@ def prepare(
         return
     pool = pools.pick(named, read.model)
     call.adapter = pool.adapter(read.model)
-    _set(call, pool, target, forwarded, session, read, body)
+    _set(call, pool, target, forwarded, session, read, body, {})
 
 
 def _chosen(
@@ -65,13 +66,16 @@ def _chosen(
     if named is not None:
         return aliases.in_pool(read.model, alias, read, body, named)
 
+    hashed: Hashed = {}
+
     def known(target: Target) -> int:
         pool, adapter = pools.get(target.pool), target.adapter.name if target.adapter is not None else ""
-        chunks = pool.chains.hashes(read.rendered, _salt(adapter, read)) if pool is not None else ()
-        return pool.affinity.continues(chunks) if pool is not None else 0
+        return pool.affinity.continues(_chunks(pool, adapter, read, hashed)) if pool is not None else 0
 
     draw = aliases.drawing(session, call.id, known)
-    return aliases.choose(read.model, alias, read, body, lambda pool: pools.barred(call.key, pool), draw)
+    chosen = aliases.choose(read.model, alias, read, body, lambda pool: pools.barred(call.key, pool), draw)
+    chosen.hashed = hashed
+    return chosen
 
 
 def falls_back(call: Call, refusal: ErrorResponse, pools: Pools) -> bool:
@@ -94,20 +98,36 @@ def _aim(call: Call, chosen: Chosen, target: bytes, forwarded: bytes, session: s
         read, body = aliases.aimed(chosen, pool.model)
     except InvalidBody as error:
         raise ErrorResponse(400, error.code, str(error)) from None
-    _set(call, pool, target, forwarded, session, read, body)
+    _set(call, pool, target, forwarded, session, read, body, chosen.hashed)
 
 
 def _set(
-    call: Call, pool: Pool, target: bytes, forwarded: bytes, session: str | None, read: Prompt, body: bytes
+    call: Call,
+    pool: Pool,
+    target: bytes,
+    forwarded: bytes,
+    session: str | None,
+    read: Prompt,
+    body: bytes,
+    hashed: Hashed,
 ) -> None:
     call.pool = pool
     turn, pool.turn = pool.turn, pool.turn + 1
-    chunks = pool.chains.hashes(read.rendered, _salt(call.adapter, read))
+    chunks = _chunks(pool, call.adapter, read, hashed)
     strips = strips_usage(read, call.api_path)
     call.request = ProxiedRequest(target, forwarded, body, read, chunks, session, turn, strips)
     call.session = session
     ids = read.token_ids
     call.prediction.prompt_tokens = ids if ids is not None else pool.tokens.estimate(len(read.rendered))
+
+
+def _chunks(pool: Pool, adapter: str, read: Prompt, hashed: Hashed) -> Sequence[int]:
+    """Each chain of an alias' prompt is hashed once, whichever of its pools asks."""
+    salt = _salt(adapter, read)
+    chunks = hashed.get(salt)
+    if chunks is None:
+        chunks = hashed[salt] = pool.chains.hashes(read.rendered, salt)
+    return chunks
 
 
 def _salt(adapter: str, read: Prompt) -> int:

@@ -1,4 +1,4 @@
-"""An answer names the model as its client does, however its bytes arrive."""
+"""An answer names the model as its client does, however its bytes arrive; the engine gets its own name for it."""
 
 import json
 
@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.serving.renaming import LONGEST, Rename
+from router.tokenize import prompt
 
 
 def passed(served, asked, *parts):
@@ -57,3 +58,23 @@ def test_nothing_is_held_back_for_long():
     rename = Rename("llama", "chat")
     assert rename.feed(EVENT).endswith(b"\n\n")
     assert rename.feed(b'{"model":"' + b"x" * 2 * LONGEST)
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        ('{"model":"chat","n":1}', '{"model":"llama","n":1}'),
+        (' { "model" : "chat" , "n":1}', ' { "model" : "llama" , "n":1}'),
+        ('{"n":1,"model":"chat"}', '{"n":1,"model":"llama"}'),
+        ('{"user":"\\"model\\":","model":"chat"}', '{"user":"\\"model\\":","model":"llama"}'),
+        ('{"a":{"model":"other"},"model":"chat"}', '{"a":{"model":"other"},"model":"llama"}'),
+        ('{"a":{"model":"chat"},"model":"chat"}', '{"a":{"model":"chat"},"model":"llama"}'),
+        ('{"model":"other","model":"chat"}', '{"model":"other","model":"llama"}'),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_engine_gets_the_body_with_its_own_name_and_nothing_else_is_changed(body, sent, stream):
+    asked = prompt.with_usage(body.encode(), json.loads(body)) if stream else body.encode()
+    made = prompt.renamed(asked, "chat", "llama")
+    wanted = json.loads(sent) | ({"stream_options": {"include_usage": True}} if stream else {})
+    assert json.loads(made) == wanted

@@ -81,7 +81,7 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
     `document`."""
     if "stream_options" not in document:
         start = body.index(b"{") + 1
-        return b"%b%b%b" % (body[:start], b'"stream_options":{"include_usage":true},', body[start:])
+        return b"%b%b%b" % (body[:start], _ASKS_USAGE, body[start:])
     options = document["stream_options"]
     given = options if isinstance(options, dict) else {}
     try:
@@ -104,7 +104,10 @@ def renamed(body: bytes, name: str, model: str) -> bytes:
 
     A quote within a JSON text is escaped, so that what is found is a key and its value.
     """
-    found = [*itertools.islice(re.finditer(_MODEL % re.escape(orjson.dumps(name)), body), 2)]
+    quoted, first = orjson.dumps(name), _MODEL_FIRST.match(body)
+    if first is not None and body.startswith(quoted, first.end()):  # as most clients send it: no search of the prompt
+        return b"%b%b%b" % (body[: first.end()], orjson.dumps(model), body[first.end() + len(quoted) :])
+    found = [*itertools.islice(re.finditer(_MODEL % re.escape(quoted), body), 2)]
     if len(found) == 1:
         start, end = found[0].span(1)
         return b"%b%b%b" % (body[:start], orjson.dumps(model), body[end:])
@@ -114,6 +117,8 @@ def renamed(body: bytes, name: str, model: str) -> bytes:
         raise TooComplex(TOO_DEEP) from None
 
 
+_ASKS_USAGE = b'"stream_options":{"include_usage":true},'
+_MODEL_FIRST = re.compile(rb'\s*\{(?:%b)?\s*"model"\s*:\s*' % re.escape(_ASKS_USAGE))
 _MODEL = rb'"model"\s*:\s*(%b)'
 
 Rendered = tuple[bytes, int | None]  # the prompt, and the number of its token ids if it has any
