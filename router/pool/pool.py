@@ -63,6 +63,7 @@ class Pool:
         self.kv_event_state = KvEventState()
         self.affinity = Affinity()
         self.wakes = Wakes()
+        self._at_zero = False  # and wakes with the next request
         self.queue = AdmissionQueue()
         self.queue.follow(self.policy)
         self.tokens = TokenRatio()
@@ -89,11 +90,6 @@ class Pool:
         return len({endpoint.instance for endpoint in self.endpoints.values() if endpoint.routable})
 
     @property
-    def at_zero(self) -> bool:
-        """It has no instance, and wakes with the next request."""
-        return not self.published and self.wakes.rule is not None
-
-    @property
     def held(self) -> int:
         """Requests that wait for an instance to be ready."""
         return 0 if self.wakes.rule is None or self.ready else len(self.queue)
@@ -105,7 +101,7 @@ class Pool:
     def troubles(self, now: float) -> list[str]:
         """What keeps the pool from serving or its samples from being fresh; `now` is Unix time."""
         none_ready = f"pool {self.name}: none of {len(self.published)} instances is ready"
-        found = [] if self.ready or self.observed or self.at_zero else [none_ready]
+        found = [] if self.ready or self.observed or self._at_zero else [none_ready]
         if self.trouble:
             found.append(f"pool {self.name}: {self.trouble}")
         if now - self.exhaustion[0] < EXHAUSTED_S:
@@ -171,7 +167,7 @@ class Pool:
         self.fleet_at, self.published, self.model = value.at, value.instances, value.model
         if value.context_cost != self.rates.context_cost:
             self.rates = dataclasses.replace(self.rates, context_cost=value.context_cost)
-        self.observed, self.wakes.rule = value.observed, value.wake
+        self.observed, self.wakes.rule, self._at_zero = value.observed, value.wake, value.at_zero
         self.amend_again()
         if self.ready:
             self.wakes.ready(perf_counter())

@@ -145,6 +145,16 @@ async def test_each_session_is_recorded_under_a_hash_of_its_own_or_none(world):
     assert names[3] == ""
 
 
+async def test_it_tells_the_band_and_the_tenant_under_a_hash_of_its_own(world):
+    w = await world(None)
+    await w.ask(headers={"x-weir-priority": "-5"})
+    await w.ask()
+    low, usual = await recorded(w, 2)
+    assert (low["band"], usual["band"]) == (-5, 0)
+    assert low["tenant"] == usual["tenant"]
+    assert len(low["tenant"]) == 16
+
+
 async def test_unserved_requests_are_recorded_with_their_outcome(world):
     w = await world(None)
     w.engines[0].script.append(reply({}, 400))

@@ -138,7 +138,7 @@ def router_behind(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 def pool_empty(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     ready = {pool for pool, state in _rows(frame["instances"], "pool", "state") if state == "ready"}
     for pool, known in frame["pools"].items():
-        if known["wanted"] and pool not in ready:
+        if known["wanted"] and pool not in ready and not known.get("at_zero"):
             yield AttentionEntry(
                 3, pool, f"pool has no ready instance (0 of {known['wanted']})", pool_link(pool), (pool,)
             )

@@ -110,6 +110,11 @@ def _tier_rows(now: float, inputs: FrameInputs, pool: str) -> list[tiers.TierRow
 
 
 def _pool(fleet: FleetValue, live: PolicyValue | None) -> PoolSummary:
+    made = _summary(fleet, live)
+    return {**made, "at_zero": True} if fleet.at_zero else made
+
+
+def _summary(fleet: FleetValue, live: PolicyValue | None) -> PoolSummary:
     return {
         "model": fleet.model,
         "wanted": len(fleet.instances),

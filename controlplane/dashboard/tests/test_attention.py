@@ -156,6 +156,12 @@ def test_a_pool_that_has_just_changed_its_policy_is_given_time() -> None:
     assert frame_of(fleets={"demo": {**just, "policy": "default", "at": NOW - 60}})["attention"] == []
 
 
+@pytest.mark.parametrize(("state", "empty"), [("loading", False), ("draining", False), ("failed", True)])
+def test_a_pool_that_wakes_or_goes_to_zero_needs_nobody(state: str, empty: bool) -> None:
+    waking = {**fleet(instance("demo-0", state)), "wake": {"max_held": 1, "max_wait_s": 1.0}}
+    assert ("pool_empty" in rules(fleets={"demo": waking})) is empty
+
+
 @pytest.mark.parametrize("said", [{"mode": "automatic", "advised": 6}, {"mode": "advisory", "advised": 4}])
 def test_an_autoscaler_without_advice_to_apply_needs_no_attention(said: dict[str, Any]) -> None:
     assert frame_of(scaling={"demo": {**ADVICE, **said}})["attention"] == []

@@ -51,6 +51,11 @@ def test_an_entry_of_an_earlier_router_tells_of_no_version_and_no_times():
     assert request.measured == MeasuredLatency(1_700_000_000.5, "demo", "llama", "", 0, None, None)
 
 
+def test_an_entry_tells_the_band_and_the_tenant_that_a_queue_goes_by_or_neither():
+    later, earlier = read(recorded_line(band=-5, tenant="ff00ff00ff00ff00", at=2.0), recorded_line(at=3.0)).requests
+    assert [(one.band, one.tenant) for one in (later, earlier)] == [(-5, "ff00ff00ff00ff00"), (0, "")]
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=4), st.lists(st.integers(0, 2**64 - 1), max_size=4))
 def test_requests_share_the_blocks_and_the_prompts_that_their_hashes_share(one, other):

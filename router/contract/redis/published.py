@@ -136,6 +136,9 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dollars_per_hour: Dollars | None = None  # of them and of its memory for KV; None: it spans no GPU
 
 
+ON_THE_WAY = frozenset(("stopped", "starting", "loading", "draining", "stopping"))  # to zero instances, or back
+
+
 class WakeRule(Struct, frozen=True, kw_only=True):
     """The pool may have no instance: requests that come then wait for one, and wake it."""
 
@@ -156,3 +159,8 @@ class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     slo: dict[str, float] = {}  # TTFT p90 in ms, by class
     context_cost: float = 0.0  # Rates.context_cost in router/policy/types.py; 0: the engines' law is not known
     instances: tuple[PublishedInstance, ...]
+
+    @property
+    def at_zero(self) -> bool:
+        """It wakes on demand, and has no instance, or those that it has are on the way to zero or back."""
+        return self.wake is not None and all(one.state in ON_THE_WAY for one in self.instances)
