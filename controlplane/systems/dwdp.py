@@ -232,7 +232,7 @@ def figures() -> tuple[Figure, ...]:
             row.published,
             row.ours,
             row.unit,
-            row.fitted,
+            row.basis,
             row.source,
             "; ".join(part for part in ("missed" if row.is_missed else "", row.note) if part),
         )

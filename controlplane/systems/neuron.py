@@ -292,13 +292,19 @@ def figures() -> tuple[Figure, ...]:
     one, two = (play.answers_per_s(play.open_run(guide, play.pairs(guide, 1, y), 8.0, 240)) for y in (1, 2))
     rates = "4 prefills and 2 answers a second are inputs, here and there"
     return (
-        Figure("Interruptions per answer, batch of 8, continuous batching", 7, eight, "", False, GUIDE, "played"),
+        Figure("Interruptions per answer, batch of 8, continuous batching", 7, eight, "", "predicted", GUIDE, "played"),
         Figure(
-            "Interruptions per answer, disaggregated", None, play.interruptions(apart), "", False, GUIDE, "no number"
+            "Interruptions per answer, disaggregated",
+            None,
+            play.interruptions(apart),
+            "",
+            "predicted",
+            GUIDE,
+            "no number",
         ),
-        Figure("Transfers per answer, disaggregated", 1, play.transfers(apart), "", False, GUIDE, "played"),
-        Figure("Answers of 1P1D", 2, one, "1/s", False, GUIDE, rates),
-        Figure("Answers of 1P2D", None, two, "1/s", False, GUIDE, f"no number: “balanced”; {rates}"),
+        Figure("Transfers per answer, disaggregated", 1, play.transfers(apart), "", "predicted", GUIDE, "played"),
+        Figure("Answers of 1P1D", 2, one, "1/s", "arithmetic", GUIDE, rates),
+        Figure("Answers of 1P2D", None, two, "1/s", "arithmetic", GUIDE, f"no number: “balanced”; {rates}"),
     )
 
 

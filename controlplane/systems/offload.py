@@ -400,8 +400,8 @@ def figures() -> tuple[Figure, ...]:
     title, source = "KV of an instance, two decode instances at 97.1 %, on eight", "design, 2.5"
     shares_of = "1 of 8 instances instead of 1 of 2 decode instances"
     return (
-        Figure(title, 35, 97.1 * 2 / 8, "%", False, source, "published: 30 to 40"),
-        Figure("Requests whose KV an instance holds, of eight", 12.5, 100 / 8, "%", False, source, shares_of),
+        Figure(title, 35, 97.1 * 2 / 8, "%", "arithmetic", source, "published: 30 to 40"),
+        Figure("Requests whose KV an instance holds, of eight", 12.5, 100 / 8, "%", "arithmetic", source, shares_of),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fleet.systems.basis import Basis
 from router.contract.problem import Problem
 
 Value = float | int | str | None  # of a cell; None: unknown
@@ -79,7 +80,7 @@ class Figure:
     published: float | None  # None: the publication has no number
     ours: float
     unit: str
-    fitted: bool  # a parameter was solved from this very value
+    basis: Basis
     source: str
     note: str = ""
 
@@ -87,6 +88,10 @@ class Figure:
     def error(self) -> float | None:
         """0.1: ours is 10 % above the published value."""
         return self.ours / self.published - 1 if self.published else None
+
+    @property
+    def fitted(self) -> bool:
+        return self.basis == "fitted"
 
 
 @dataclass(frozen=True, slots=True)

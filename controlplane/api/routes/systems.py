@@ -13,6 +13,7 @@ from controlplane.systems.asking import InvalidInputs, ask, figures
 from controlplane.systems.registry import SYSTEMS
 from controlplane.systems.system import System
 from fleet.kinds.option import options_of
+from fleet.systems.basis import Basis
 from router.contract import fields
 
 router = Router(tags=["systems"])
@@ -85,7 +86,11 @@ class SystemFigureOut(Schema):
     ours: float
     unit: str
     error: float | None = Field(description="0.1: ours is 10 % above the published value")
-    fitted: bool = Field(description="A parameter was solved from this value: agreement says nothing")
+    fitted: bool = Field(description="`basis` is fitted")
+    basis: Basis = Field(
+        description="fitted: a parameter was solved from this value or chosen knowing it; arithmetic: it follows from "
+        "other numbers of its source; predicted: only here does agreement say anything"
+    )
     source: str
     note: str
 

@@ -43,8 +43,8 @@ def signed_percent(share: float | None) -> str:
 
 @register.filter
 def agreement(figures: Sequence[Figure]) -> str:
-    """61 values; 57 predicted, with a median error of 3 %."""
-    errors = [abs(figure.error) for figure in figures if not figure.fitted and figure.error is not None]
+    """61 values; 57 predicted, with a median error of 3 %. Only of these does an agreement say anything."""
+    errors = [abs(figure.error) for figure in figures if figure.basis == "predicted" and figure.error is not None]
     known = f", with a median error of {percent(statistics.median(errors))}" if errors else ""
     return f"{counted(len(figures), 'value')}; {len(errors)} predicted{known}"
 

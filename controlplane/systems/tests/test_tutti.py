@@ -114,7 +114,7 @@ def row(figure: Figure) -> str:
         f"{cell(figure.published)}{unit if figure.published is not None else ''}",
         f"{cell(figure.ours)}{unit}",
         signed_percent(figure.error),
-        "fitted" if figure.fitted else "predicted",
+        figure.basis,
     )
     return f"| {' | '.join(cells)} |"
 
@@ -126,7 +126,7 @@ def test_the_documented_values_are_those_of_the_model(published: dict[str, Figur
     for figure in published.values():
         name, source, value, _, _, basis = row(figure).split(" | ")
         found = re.search(
-            f"^{re.escape(f'{name} | {source} | {value} | ')}([\\d.,]+)[^|]* \\| [^|]+ \\| {re.escape(basis)}$",
+            f"^{re.escape(f'{name} | {source} | {value} | ')}(-?[\\d.,]+)[^|]* \\| [^|]+ \\| {re.escape(basis)}$",
             text,
             re.M,
         )

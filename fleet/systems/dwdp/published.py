@@ -1,9 +1,11 @@
-"""Published figures beside the model's. Nothing here but SKEW (table 3c, STD 0) and table 1 itself was fitted."""
+"""Published figures beside the model's. Fitted: SKEW (table 3c, STD 0) and table 1 itself; arithmetic: what follows
+from their own numbers and formulas."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from fleet.systems.basis import Basis
 from fleet.systems.dwdp import table_1
 from fleet.systems.dwdp.contention import met
 from fleet.systems.dwdp.layout import layout
@@ -22,7 +24,7 @@ class Published:
     ours: float
     unit: str
     source: str
-    fitted: bool = False
+    basis: Basis = "predicted"
     note: str = ""
 
     @property
@@ -74,7 +76,7 @@ def _table_1() -> Iterator[Published]:
     phase = r1_phase(Prompts.uniform(8192, 0.8))
     layers, source = DEEPSEEK_R1.moe_layers, "[P] table 1"
     copied = phase.layout.remote * phase.moe.expert_bytes / 1e9
-    yield Published("Experts copied for a layer", "DWDP4", 4.7, copied, "GB", "[P] table 7")
+    yield Published("Experts copied for a layer", "DWDP4", 4.7, copied, "GB", "[P] table 7", "arithmetic")
     group = "An iteration, 8,192 x 0.8–1, MNT 32,768"
     rows = (
         ("computing under DEP", table_1.COMPUTING, phase.dep_computing.total),
@@ -83,7 +85,7 @@ def _table_1() -> Iterator[Published]:
         ("computing under DWDP", table_1.COMPUTING_DWDP, phase.window_ms),
     )
     for case, published, ours in rows:
-        yield Published(group, case, published, ours * layers, "ms", source, fitted=True)
+        yield Published(group, case, published, ours * layers, "ms", source, "fitted")
     whole_link = replace(phase, reached=replace(phase.reached, link=1.0)).copy_ms * layers
     yield Published(group, "copy at the whole link", table_1.COPY, whole_link, "ms", source, note="0.71 is reached")
     wait = phase.wait_ms * layers
@@ -96,14 +98,16 @@ def _notes() -> Iterator[Published]:
     copy, window = table_1.COPY / layers, (table_1.ATTENTION + table_1.GROUPED_GEMM) / layers
     window_dwdp = (table_1.ATTENTION_DWDP + table_1.GROUPED_GEMM_DWDP) / layers
     for case, published, ours in (("copy", 7, copy), ("DEP's window", 10, window), ("DWDP's window", 11, window_dwdp)):
-        yield Published("A layer, printed as µs", case, published, ours, "ms", "[N]", note="all that overlaps: 18.5 ms")
+        yield Published(
+            "A layer, printed as µs", case, published, ours, "ms", "[N]", "arithmetic", "all that overlaps: 18.5 ms"
+        )
     note = "a fixed window and GB/s both ways: right arithmetic, no prediction"
     for both_ways, published in ((1800, 7), (600, 21), (50, 250)):
         ours = copy * 1800 / both_ways
-        yield Published("Copy by link", f"{both_ways} GB/s", published, ours, "ms", "[N]", note=note)
+        yield Published("Copy by link", f"{both_ways} GB/s", published, ours, "ms", "[N]", "arithmetic", note)
     for both_ways, ratio in ((1800, 1.4), (600, 0.5), (50, 0.04)):
         ours = window / (copy * 1800 / both_ways)
-        yield Published("Window over copy", f"{both_ways} GB/s", ratio, ours, "", "[N]", note=note)
+        yield Published("Window over copy", f"{both_ways} GB/s", ratio, ours, "", "[N]", "arithmetic", note)
 
 
 def _figure_3() -> Iterator[Published]:
@@ -120,7 +124,9 @@ def _figure_3() -> Iterator[Published]:
 def _waiting() -> Iterator[Published]:
     for ranks, published in ((2, 0.5642), (4, 1.0294), (8, 1.4236), (16, 1.7660)):
         ours = expected_max(ranks)
-        yield Published("Expected maximum of normals", f"{ranks}", published, ours, "", "order statistics")
+        yield Published(
+            "Expected maximum of normals", f"{ranks}", published, ours, "", "order statistics", "arithmetic"
+        )
     balanced = table_1.COMPUTING + table_1.COMMUNICATION
     local = table_1.COMPUTING - table_1.GROUPED_GEMM
     spreads = {"lengths alone": 0.0, "with other spread": table_1.SKEW}
@@ -136,7 +142,9 @@ def _table_2() -> Iterator[Published]:
     rows = ((3, 1, 50.0), (3, 2, 50.0), (4, 1, 44.44), (4, 2, 44.44), (4, 3, 11.11), (8, 3, 16.52), (16, 4, 5.05))
     for ranks, level, share in rows:
         case = f"{level} of DWDP{ranks}"
-        yield Published("Copies at one source", case, share, met(ranks)[level - 1] * 100, "%", "[P] table 2")
+        yield Published(
+            "Copies at one source", case, share, met(ranks)[level - 1] * 100, "%", "[P] table 2", "arithmetic"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +180,12 @@ def _table_3() -> Iterator[Published]:
     """The gain of an iteration against both: TTFT has waiting before the iteration, and TPS/GPU the whole service."""
     rows = tuple(_rows_3())
     for row in rows:
-        gain, is_fitted = row.phase.gain, (row.part, row.case) == ("3c", "0")
+        gain = row.phase.gain
+        basis: Basis = "fitted" if (row.part, row.case) == ("3c", "0") else "predicted"
         ours = gain * row.phase.layout.ranks / 4
         group = f"TTFT {_PARTS_3[row.part]}"
         note = "gain x N/4" if row.part == "3d" else ""
-        yield Published(group, row.case, row.ttft, ours, SPEEDUP, f"[P] table {row.part}", is_fitted, note)
+        yield Published(group, row.case, row.ttft, ours, SPEEDUP, f"[P] table {row.part}", basis, note)
     for row in rows:
         group = f"TPS/GPU {_PARTS_3[row.part]}"
         yield Published(group, row.case, row.tps, row.phase.gain, SPEEDUP, f"[P] table {row.part}")

@@ -75,7 +75,7 @@ def test_a_gain_instead_of_a_loss_is_a_miss() -> None:
 
 
 def test_only_table_1_and_one_number_of_table_3_are_fitted() -> None:
-    fitted = {(row.source, row.case) for row in figures() if row.fitted}
+    fitted = {(row.source, row.case) for row in figures() if row.basis == "fitted"}
     assert {source for source, _ in fitted} == {"[P] table 1", "[P] table 3c"}
     assert [case for source, case in fitted if source == "[P] table 3c"] == ["0"]
 
@@ -95,6 +95,13 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
+def _values(rows: list[Published]) -> str:
+    bases = {row.basis for row in rows}
+    if len(rows) > 1 and bases == {"arithmetic"}:
+        return ", ".join(_number(row.ours) for row in rows) + " (all arithmetic)"
+    return ", ".join(_number(row.ours) + ("" if row.basis == "predicted" else f" ({row.basis})") for row in rows)
+
+
 def line(group: str, rows: list[Published]) -> str:
     """A row of the table in docs/findings/reproduced.md."""
     cells = [
@@ -102,7 +109,7 @@ def line(group: str, rows: list[Published]) -> str:
         ", ".join(row.case for row in rows),
         rows[0].source,
         ", ".join(f"{row.published:g}" for row in rows) + f" {rows[0].unit}".rstrip(),
-        ", ".join(_number(row.ours) + (" (fitted)" if row.fitted else "") for row in rows),
+        _values(rows),
         ", ".join(row.case for row in rows if row.is_missed) or "–",
     ]
     return f"| {' | '.join(cells)} |"

@@ -67,6 +67,16 @@ def test_figure_11_the_published_times_and_gains() -> None:
     assert 1 - warm_s(SSD_TUTTI, PROMPT - 64) / warm_s(SSD_GDS, PROMPT - 64) == pytest.approx(0.614, abs=0.03)
 
 
+def test_figure_11_dram_is_ahead_of_tutti_above_96k_only_if_its_loads_have_a_set_up() -> None:
+    """Published: 20.6 % ahead. The crossover of figure 13 is one number: a rate, or a set-up at the link's 50 GB/s."""
+    linked = replace(DRAM, read_bytes_per_s=50e9, setup_s=LAYER_PASS_S - LLAMA.bytes(0.979 * 32 * K) / 50e9)
+    assert linked.setup_s == pytest.approx(0.133, abs=0.001)
+    assert crossover(LAW, linked, LLAMA, 32 * K, floor_s=LAYER_PASS_S) == pytest.approx(0.979, abs=0.001)
+    ahead = {device: 1 - warm_s(device, 127 * K) / warm_s(SSD_TUTTI, 127 * K) for device in (DRAM, linked)}
+    assert ahead[DRAM] == pytest.approx(-0.269, abs=0.01)
+    assert ahead[linked] == pytest.approx(0.206, abs=0.03)
+
+
 def test_figure_13_the_crossover_of_loading_and_computing() -> None:
     """Published: 97.9 and 98.3 %, both fitted; by the law alone 94.9 % at the link's 50 GB/s, and 86.9."""
     assert crossover(LAW, DRAM, LLAMA, 32 * K, floor_s=LAYER_PASS_S) == pytest.approx(0.979, abs=0.003)
