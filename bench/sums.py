@@ -6,7 +6,9 @@ It starts a Weir of its own: two routers, and two simulated engines that run `sc
 are an hour of theirs. Clients with an API key ask for whole answers, streams and two answers at once, and send what is
 refused. In the second half they also leave streams, and FAULTS come one after the other. Each half is summed when
 nothing is under way any more. Exit status 1 when a request that a router answered has no receipt or two of them, when
-tokens of the first half differ between engines, receipts and the key, or when a router still counts a request.
+tokens of the first half differ between engines, receipts, the key and the ledger of use, when the ledger has more
+requests than were sent or lost any but those of a router's last seconds before its kill, or when a router still counts
+a request.
 """
 
 import argparse
@@ -35,6 +37,8 @@ from router.contract.redis.router_status import RouterStatus
 
 CLIENTS = 6
 STOPPED_S = 3.0
+USE_S = 2.0  # use of a killed router that is younger may be lost with it
+KEPT_S = 25.0  # until the ledger has what routers counted
 FLUSHED_S = 1.0  # receipts of a killed router that are younger may be lost with it
 # (what, how): a signal, after which Weir starts it again, or SIGSTOP for STOPPED_S
 FAULTS = (
@@ -85,6 +89,7 @@ class Half:
     killed_at: list[float] = field(default_factory=list)  # routers
     engines: dict[str, float] = field(default_factory=dict)  # output tokens, of those that ran all the while
     charged: float = 0.0
+    used: tuple[int, int] = (0, 0)  # requests and tokens of the key in the ledger of use
 
 
 class Receipts:
@@ -135,9 +140,9 @@ def _answer(world: World, text: str, headers: dict[str, str], leaves: bool) -> s
 
 @contextlib.contextmanager
 def traffic(world: World, key: str, receipts: Receipts, name: str, asks: list[str]) -> Iterator[Half]:
-    """One half, until nothing is under way and every receipt is written."""
+    """One half, until nothing is under way, every receipt is written and all use is kept."""
     half = receipts.half = Half()
-    before = counted(world), charged(world)
+    before = counted(world), charged(world), used(world)
     ended = threading.Event()
     threads = [
         threading.Thread(target=client, args=(world, key, half, f"{name}-{number}", asks, ended))
@@ -155,6 +160,9 @@ def traffic(world: World, key: str, receipts: Receipts, name: str, asks: list[st
     time.sleep(3 * FLUSHED_S)
     receipts.read()
     half.charged = charged(world) - before[1]
+    time.sleep(KEPT_S)
+    requests, tokens = used(world)
+    half.used = requests - before[2][0], tokens - before[2][1]
     half.engines = {
         name: n - before[0][key] for key, n in counted(world).items() if key in before[0] for name in key[:1]
     }
@@ -193,6 +201,14 @@ def in_flight(world: World) -> float:
 
 def charged(world: World) -> float:
     return sum(total(page, "weir_router_key_tokens_total") for page in pages(world))
+
+
+def used(world: World) -> tuple[int, int]:
+    lines = [line for line in api(world.weir, "/use?by=key")["lines"] if line["name"] == "sums"]
+    return (
+        sum(line["requests"] for line in lines),
+        sum(line["input_tokens"] + line["output_tokens"] for line in lines),
+    )
 
 
 def is_ready(weir: RealUp) -> bool:
@@ -263,15 +279,23 @@ def judge(name: str, half: Half, exact: bool) -> list[str]:
     print(
         f"  output tokens of engines that ran all the while {engines:,.0f}, in receipts {output:,}; {retries} retries"
     )
+    young = sum(any(at - USE_S < sent.at < at + USE_S for at in half.killed_at) for sent in half.sent.values())
+    print(f"  requests in the ledger {half.used[0]:,}; ended within {USE_S:g} s of a router's kill {young}")
     print(f"  receipts without tokens: {', '.join(f'{n} {what}' for what, n in blind.most_common())}")
     if exact:
-        print(f"  tokens charged to the key {half.charged:,.0f}, in receipts {key:,}")
+        print(f"  tokens charged to the key {half.charged:,.0f}, in receipts {key:,}, in the ledger {half.used[1]:,}")
     wrong = [f"{len(without) - len(lost)} answered requests have no receipt"] * (len(without) > len(lost))
     wrong += [f"{len(twice)} requests have two receipts"] * bool(twice)
     if exact and engines != output:
         wrong.append(f"engines counted {engines:,.0f} output tokens, receipts {output:,}")
     if exact and half.charged != key:
         wrong.append(f"the key was charged {half.charged:,.0f} tokens, receipts say {key:,}")
+    if exact and half.used[1] != key:
+        wrong.append(f"the ledger has {half.used[1]:,} tokens, receipts say {key:,}")
+    if not len(answered) - young <= half.used[0] <= len(half.sent):
+        wrong.append(
+            f"the ledger has {half.used[0]:,} requests of {len(answered):,} answered and {len(half.sent):,} sent"
+        )
     return [f"{name}: {each}" for each in wrong]
 
 

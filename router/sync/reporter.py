@@ -229,7 +229,7 @@ class Reporter:
         """Write pending data and remove this router from the list of routers."""
         await self.flush()
         await self.deliveries.write()
-        await self.use.write()
+        await self.use.write(last=True)
         async with self._link.client.pipeline(transaction=False) as pipe:
             pipe.zrem(redis_keys.ROUTERS, self._id)
             pipe.delete(redis_keys.router_key(self._id), redis_keys.seen_key(self._id))

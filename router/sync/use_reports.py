@@ -8,7 +8,9 @@ from router.contract.redis.use import UseHour
 from router.sync.redis_link import RedisLink
 from router.telemetry.use import UseCounter
 
-WRITE_S = 5.0
+WRITE_S = 1.0
+MANY_ROWS = 500  # more take milliseconds to write
+MANY_S = 5.0  # so they are written as often
 
 
 class UseReports:
@@ -18,10 +20,14 @@ class UseReports:
         self._kept_key = redis_keys.use_kept_key(self._name)
         self._link = link
         self._counter = counter
+        self._wrote_at = 0.0  # s, Unix
 
-    async def write(self) -> None:
+    async def write(self, *, last: bool = False) -> None:
         """One step, every WRITE_S, and a last time when the router stops."""
         now = time.time()
+        if not last and self._counter.rows > MANY_ROWS and abs(now - self._wrote_at) < MANY_S:
+            return
+        self._wrote_at = now
         counter, client = self._counter, self._link.client
         values = counter.take(now)
         try:

@@ -115,6 +115,10 @@ class UseCounter:
             hour.changed = True
 
     @property
+    def rows(self) -> int:
+        return sum(len(hour.rows) for hour in self._hours.values() if hour.changed)
+
+    @property
     def hours(self) -> list[int]:
         return list(self._hours)
 

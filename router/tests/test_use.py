@@ -1,6 +1,7 @@
 """What keys consume is counted once, whatever happens to Redis or to the answers from it."""
 
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from router.contract.redis.codec import decode, encode
 from router.contract.redis.use import EXPERIMENTS, HOUR_S, KEPT_HOURS, OTHER, UseCounts, UseHour
 from router.pool.pool import Pool
 from router.request.call import Call
+from router.sync import use_reports
 from router.telemetry import use
 from router.telemetry.use import UseCounter
 from router.tests.conftest import key_entry
@@ -84,6 +86,18 @@ async def test_what_could_not_be_written_is_written_later(world, monkeypatch):
     await reports.write()
     values, _ = written(w.published.client, w)
     assert rows(values)["alice", "demo", "llama"].requests == 1
+
+
+async def test_many_rows_are_written_less_often_and_at_the_end(world, monkeypatch):
+    monkeypatch.setattr(use_reports, "MANY_ROWS", 0)
+    w = await keyed(world, key_entry(ALICE))
+    reports = w.router.source.reporter.use
+    await w.ask(headers=bearer(ALICE))
+    reports._wrote_at = time.time()
+    await reports.write()
+    assert written(w.published.client, w)[0] == []
+    await reports.write(last=True)
+    assert len(written(w.published.client, w)[0]) == 1
 
 
 @pytest.mark.parametrize(

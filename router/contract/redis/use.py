@@ -41,7 +41,7 @@ class UseRow(Struct, frozen=True, array_like=True):
 
 
 class UseHour(RedisValue, tag=1, frozen=True, kw_only=True):
-    """weir:use:<router.life>, a field per hour: the whole each 5 s, so that writing twice counts once."""
+    """weir:use:<router.life>, a field per hour: the whole each second, so that writing twice counts once."""
 
     hour: Hour
     written: Count  # 1, 2, 3, …: a reader takes a greater one only
