@@ -275,7 +275,7 @@ def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> P
         raise NotPossible(f"{pool_name}: its source lists the instances: start or stop engines there")
     most = min(MAX_REPLICAS, kind.max_replicas(spec) or MAX_REPLICAS)
     if not 0 <= replicas <= most:
-        raise NotPossible(f"{pool_name}: replicas: {replicas} is out of range; allowed: 0 to {most}")
+        raise NotPossible(f"{pool_name}: replicas: {replicas} is out of range; allowed: 0 to {most:,}")
     if allowed := split_group(kind, spec, replicas):
         raise NotPossible(f"{pool_name}: replicas: {replicas} {SPLIT}; allowed: {allowed}")
     before, pool.replicas = pool.replicas, replicas

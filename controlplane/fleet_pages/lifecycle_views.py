@@ -44,7 +44,7 @@ def scale(request: HttpRequest, name: str) -> HttpResponse:
     def change() -> str:
         replicas = _number(request, "replicas")
         if replicas is None:
-            raise services.NotPossible(f"replicas must be a whole number; allowed: 0 to {MAX_REPLICAS}")
+            raise services.NotPossible(f"replicas must be a whole number; allowed: 0 to {MAX_REPLICAS:,}")
         actions.scale(name, replicas, actor_of(request), reason_of(request))
         return f"{name}: scaled to {counted(replicas, 'replica')}."
 

@@ -10,7 +10,7 @@ from controlplane.accounts.decorators import operator_required
 from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.node_rows import NodeRow, node_rows
-from controlplane.fleet_ops.rows import failures_first, instance_rows
+from controlplane.fleet_ops.rows import instance_rows
 from controlplane.fleet_pages.lifecycle_views import reason_of
 from controlplane.fleet_pages.views import InstanceAction, charts, render_part
 from controlplane.schedule.workers import control_workers
@@ -45,7 +45,7 @@ def node_page(request: HttpRequest, name: str) -> HttpResponse:
         "node",
         charts=charts(request, "node", name),
         row=row,
-        instances=failures_first(instance_rows(row.instances)),
+        instances=instance_rows(row.instances),
         verbs=_verbs(row.node),
         events=selectors.node_events(name, EVENTS),
         not_forgettable="" if row.reports else forgetting.why_not(row.node, timezone.now()),

@@ -1,8 +1,9 @@
 """Pages of the fleet, a pool and an instance. A request by htmx gets the live part of the page."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -26,6 +27,7 @@ from controlplane.fleet_ops.tier_saving import tier_saving
 from controlplane.fleet_ops.topology import topology
 from controlplane.fleet_pages.calibrations import can_be_measured, shown
 from controlplane.fleet_pages.lifecycle_views import reason_of
+from controlplane.fleet_pages.templatetags.instance_list import is_long
 from fleet import selectors, services
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
@@ -41,6 +43,7 @@ from router.contract.fields import Field
 from router.contract.secret_text import masked_words
 
 LOG_LINES = 60
+FIND_MAX = 80  # characters
 EVENTS = 30
 POOL_EVENTS = 12
 VERSIONS = 8
@@ -54,11 +57,20 @@ CHARTS = {
 SECTIONS = ("update", "placement", "schedule", "autoscale", "slo")
 
 
-def render_part(request: HttpRequest, page: str, **context: object) -> HttpResponse:
-    """The whole page, or its live part for htmx."""
+def render_part(
+    request: HttpRequest, page: str, *, instances: Sequence[InstanceRow] = (), **context: object
+) -> HttpResponse:
+    """The whole page, or its live part for htmx. `instances`: of which ?find= lists some, where there are many."""
     moving = bool(request.headers.get("HX-Request"))
     template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
-    return render(request, template, {**context, "settings": CONSTANTS, "checked_at": timezone.now()})
+    find = request.GET.get("find", "").strip()[:FIND_MAX]
+    listing = {
+        "instances": instances,
+        "find": find,
+        "many": bool(find) or is_long(instances),
+        "query": f"?{urlencode({'find': find})}" if find else "",
+    }
+    return render(request, template, {**context, **listing, "settings": CONSTANTS, "checked_at": timezone.now()})
 
 
 def charts(request: HttpRequest, of: str, name: str) -> dict[str, object]:
@@ -79,6 +91,7 @@ def index(request: HttpRequest) -> HttpResponse:
     return render_part(
         request,
         "fleet",
+        instances=[one for row in pools for one in row.instances],
         pools=pools,
         topology=topology(pools),
         nodes=node_rows(Node.objects.all()),
@@ -98,6 +111,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         request,
         "pool",
         charts=charts(request, "pool", name),
+        instances=row.instances,
         row=row,
         may_observe=pool.kind in KINDS and not KINDS[pool.kind].launched,
         tiers=tiers,

@@ -29,7 +29,7 @@ class Problems(list[Problem]):
 
     def whole_number(self, path: str, value: object, most: int) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-            self.note(path, value, "must be a whole number", f"0 to {most}")
+            self.note(path, value, "must be a whole number", f"0 to {most:,}")
 
     def distinct(self, path: str, value: object, fits: Callable[[object], bool], items: str) -> None:
         """A list without repetitions; `items` names its items in the message."""

@@ -11,7 +11,7 @@ from msgspec import Struct, convert
 
 from fleet.kinds.option import build, mapping_option, option
 
-MAX_REPLICAS = 512  # replicas of one pool
+MAX_REPLICAS = 1_024  # replicas of one pool
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CLASSES = ("warm", "medium", "heavy")
 

@@ -204,9 +204,9 @@ def test_scaling_by_hand_is_in_the_document_and_in_the_history(pool: Pool) -> No
     assert (event.text, event.actor, event.reason) == ("scaled from 2 to 5 by ada", "ada", "launch day")
 
 
-@pytest.mark.parametrize("replicas", [-1, 513])
+@pytest.mark.parametrize("replicas", [-1, 1_025])
 def test_scaling_has_its_limits(pool: Pool, replicas: int) -> None:
-    with pytest.raises(NotPossible, match=f"{replicas} is out of range; allowed: 0 to 512"):
+    with pytest.raises(NotPossible, match=f"{replicas} is out of range; allowed: 0 to 1,024"):
         services.scale_pool("p", replicas, "ada")
 
 

@@ -77,9 +77,9 @@ def test_what_is_left_out_takes_its_default() -> None:
         ("spec.pools.0.kind", ["sim"], "spec.pools[0].kind", "not allowed; allowed: one of sim"),
         (
             "spec.pools.0.replicas",
-            513,
+            1_025,
             "spec.pools[0].replicas",
-            "513 is above 512; allowed: a whole number from 0",
+            "1025 is above 1,024; allowed: a whole number from 0",
         ),
         ("spec.pools.0.replicas", True, "spec.pools[0].replicas", "whole number"),
         ("spec.pools.0.replica", 3, "spec.pools[0].replica", "did you mean replicas?"),
@@ -165,7 +165,7 @@ pools = st.fixed_dictionaries(
         "model": st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=40),
         "policy": names,
         "kind": st.just("sim"),
-        "replicas": st.integers(0, 512),
+        "replicas": st.integers(0, 1_024),
         "node": names,
         "engine": engines,
     }

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from ninja import Field, Schema
 
 from controlplane.api.unread import Body
+from fleet.spec.sections import MAX_REPLICAS
 
 
 class FieldChangeOut(Schema):
@@ -198,7 +199,7 @@ class ActIn(ReasonIn):
 
 
 class ScaleIn(ReasonIn):
-    replicas: int = Field(ge=0, le=512)
+    replicas: int = Field(ge=0, le=MAX_REPLICAS)
 
 
 class PoolRollbackIn(ReasonIn):

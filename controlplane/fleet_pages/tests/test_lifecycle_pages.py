@@ -43,7 +43,7 @@ def test_a_pool_is_scaled_with_a_reason(operator: Client, pool: Pool) -> None:
     assert (answer.status_code, answer.json()["replicas"], answer.json()["replicas_now"]) == (200, 5, 5)
     entry = AuditEntry.objects.get(action="pool.scale")
     assert (entry.reason, entry.before, entry.after) == ("launch", {"replicas": 2}, {"replicas": 5})
-    assert post(operator, "/pools/p/scale", replicas=513).status_code == 422
+    assert post(operator, "/pools/p/scale", replicas=1_025).status_code == 422
     assert post(operator, "/pools/nobody/scale", replicas=1).status_code == 404
 
 
@@ -144,7 +144,7 @@ def test_the_page_of_a_pool_scales_it(operator: Client, pool: Pool) -> None:
     answer = operator.post("/fleet/pools/p/scale", {"replicas": "4", "reason": "x"}, follow=True)
     assert "p: scaled to 4 replicas." in text_of(answer)
     wrong = operator.post("/fleet/pools/p/scale", {"replicas": "many"}, follow=True)
-    assert "replicas must be a whole number; allowed: 0 to 512" in text_of(wrong)
+    assert "replicas must be a whole number; allowed: 0 to 1,024" in text_of(wrong)
     assert operator.post("/fleet/pools/nobody/scale", {"replicas": "4"}).status_code == 404
 
 

@@ -155,7 +155,7 @@ def test_problems_are_listed_and_the_typed_text_stays(operator: Client, fleet: W
     body = yaml.safe_dump(document(1)).replace("replicas: 1", "replicas: many")
     answer = operator.post("/fleet/apply", {"step": "plan", "document": body})
     assert answer.status_code == 422
-    assert '"many" is not allowed; allowed: a whole number from 0 to 512 instances (got many)' in text_of(answer)
+    assert '"many" is not allowed; allowed: a whole number from 0 to 1,024 instances (got many)' in text_of(answer)
     assert "replicas: many" in answer.content.decode()
 
 

@@ -113,7 +113,7 @@ def test_an_error_stands_beside_its_field_and_nothing_is_lost(applied: None, ope
     )
     page = answer.content.decode()
     assert answer.status_code == 422
-    assert "-1 is below 0; allowed: a whole number from 0 to 512 instances" in page
+    assert "-1 is below 0; allowed: a whole number from 0 to 1,024 instances" in page
     assert 'name="engine.seed" value="x"' in page
     assert Pool.objects.get().engine == {"seed": 7}
 
