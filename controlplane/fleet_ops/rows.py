@@ -15,7 +15,7 @@ from fleet import selectors
 from fleet.control import autoscaler
 from fleet.counted import counted
 from fleet.kinds import KINDS
-from fleet.models import Instance, InstanceSource, Pool, State
+from fleet.models import DesiredState, Instance, InstanceSource, Pool, State
 from fleet.plan.desired import DesiredPool
 from fleet.plan.drift import differences
 from fleet.plan.placement import NodeView, refusal
@@ -123,8 +123,9 @@ class PoolRow:
 
     @property
     def at_zero(self) -> bool:
-        """It has no instance and wakes on demand."""
-        return self.desired.replicas == 0 and wakes_on_demand(self.pool.autoscale)
+        """It wakes on demand, and has no instance or only such that sleep."""
+        asleep = {one.instance.desired for one in self.instances} == {DesiredState.ASLEEP}
+        return (self.desired.replicas == 0 or asleep) and wakes_on_demand(self.pool.autoscale)
 
     @property
     def observed(self) -> bool:

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 import redis
+from django.db import transaction
 
-from fleet import events
+from fleet import events, services
 from fleet.kinds.serving import BOTH
-from fleet.models import Instance, Pool, State
+from fleet.models import DesiredState, Instance, Pool, State
 from fleet.plan.autoscale import EVERY_S, Advice, advise, saturation
 from fleet.plan.balance import MeasuredInstance, described, measured, sides
 from fleet.redis import connect, values_of
@@ -40,10 +41,11 @@ def wake_step(now: dt.datetime) -> bool:
     """Look at pools without instances more often than at others; True when one is woken."""
     woken = False
     with tries() as attempt:
-        for pool in Pool.objects.filter(removed=False, scaled=0).exclude(autoscale={}):
+        for pool in Pool.objects.filter(removed=False).exclude(autoscale={}):
             with attempt(f"pool {pool.name}"):
                 spec = autoscale_of(pool.autoscale)
-                woken |= spec.mode == "automatic" and _scale(pool, spec, now).replicas > 0
+                at_zero = spec.mode == "automatic" and (pool.scaled == 0 or _sleeps(pool, spec))
+                woken |= at_zero and _scale(pool, spec, now).replicas > 0
     return woken
 
 
@@ -53,7 +55,7 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
     keep_s = max(spec.up_after_s, spec.down_after_s, 0 if spec.min else spec.idle_s) + 2 * EVERY_S
     points = [point for point in (known.points if known else ()) if at - point.at <= keep_s]
     points.append(look(client, pool, at))
-    replicas = scale_of(pool, now).replicas
+    replicas = 0 if _sleeps(pool, spec) else scale_of(pool, now).replicas
     changed_at = at if known and known.replicas != replicas else known.changed_at if known else 0.0
     advice = advise(points, spec, replicas, changed_at, at)
     value = ScalingAdvice(
@@ -70,8 +72,30 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
     )
     client.set(key, codec.encode(value), ex=TTL_S + round(keep_s))
     if spec.mode == "automatic" and advice.replicas != replicas:
-        _follow(pool, advice, replicas)
+        by_sleep = spec.to_zero == "sleep" and pool.scaled != 0 and not (replicas and advice.replicas)
+        (_sleep_or_wake if by_sleep else _follow)(pool, advice, replicas)
     return advice
+
+
+def _sleeps(pool: Pool, spec: Autoscale) -> bool:
+    """It is at zero: all of its instances are to sleep, but for those that an operator has stopped or drained."""
+    if spec.min or spec.to_zero != "sleep":
+        return False
+    desired = set(pool.instances.filter(retired="").values_list("desired", flat=True))
+    return DesiredState.ASLEEP in desired and DesiredState.RUNNING not in desired
+
+
+def _sleep_or_wake(pool: Pool, advice: Advice, replicas: int) -> None:
+    """All of its instances: their GPUs are theirs anyway."""
+    if advice.replicas:
+        rows, verb = pool.instances.filter(retired="", desired=DesiredState.ASLEEP), services.wake
+    else:
+        rows, verb = pool.instances.filter(retired="", desired=DesiredState.RUNNING), services.sleep
+    with transaction.atomic():
+        for name in rows.order_by("ordinal").values_list("name", flat=True):
+            verb(name, "autoscaler", advice.why)
+    text = "woken" if advice.replicas else f"put to sleep, {replicas} of {replicas}"
+    events.record_pool(pool, "scale", text, "autoscaler", advice.why)
 
 
 def _follow(pool: Pool, advice: Advice, replicas: int) -> None:

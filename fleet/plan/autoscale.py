@@ -55,11 +55,15 @@ def _at_zero(points: Sequence[LoadPoint]) -> Advice:
 
 
 def _is_idle(points: Sequence[LoadPoint], spec: Autoscale, now: float) -> bool:
-    """Ready for `idle_s`, and without a request in that time."""
-    recent = _recent(points, now, spec.idle_s)
-    return bool(recent) and not any(
-        point.running or point.waiting or point.held or point.answers_per_s for point in recent
-    )
+    """Ready for all of `idle_s`, and without a request in that time: one that wakes has just come."""
+    recent = [point for point in points if now - point.at <= spec.idle_s + EVERY_S]
+    if not recent or now - recent[0].at < _COVERED * spec.idle_s:
+        return False
+    return all(point.ready and not _has_requests(point) for point in recent)
+
+
+def _has_requests(point: LoadPoint) -> bool:
+    return bool(point.running or point.waiting or point.held or point.answers_per_s)
 
 
 def _fewer(down: Advice, spec: Autoscale, replicas: int) -> Advice:
@@ -70,14 +74,11 @@ def _fewer(down: Advice, spec: Autoscale, replicas: int) -> Advice:
 
 
 def _needs_since(points: Sequence[LoadPoint], spec: Autoscale, now: float, span_s: float) -> list[Advice]:
-    """The need at each point of the last `span_s` seconds."""
-    return [needed(point, spec) for point in _recent(points, now, span_s)]
-
-
-def _recent(points: Sequence[LoadPoint], now: float, span_s: float) -> list[LoadPoint]:
-    """Those with a ready instance in the last `span_s` seconds; none when they cover too little of it."""
+    """The need at each point of the last `span_s` seconds; empty when the points cover too little of it."""
     recent = [point for point in points if point.ready and now - point.at <= span_s + EVERY_S]
-    return recent if recent and now - recent[0].at >= _COVERED * span_s else []
+    if not recent or now - recent[0].at < _COVERED * span_s:
+        return []
+    return [needed(point, spec) for point in recent]
 
 
 def _replicas(need: Advice) -> int:

@@ -195,6 +195,16 @@ def _check_pool(path: str, pool: Mapping[str, object], problems: Problems) -> No
         if not found:
             _check_source(path, kind, engine, pool, problems)
             _check_replicas_allowed(path, kind, engine, pool.get("replicas", 1), problems)
+            _check_can_sleep(path, kind, engine, pool.get("autoscale"), problems)
+
+
+def _check_can_sleep(
+    path: str, kind: Kind, engine: Mapping[str, object], autoscale: object, problems: Problems
+) -> None:
+    asked = isinstance(autoscale, Mapping) and autoscale.get("to_zero") == "sleep"
+    if asked and not kind.can_sleep(build(kind.spec, engine)):
+        why = "engines of its kind, or with its options, cannot sleep"
+        problems.note(f"{path}.autoscale.to_zero", "sleep", why, "stop")
 
 
 def _check_replicas_allowed(

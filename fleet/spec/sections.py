@@ -151,6 +151,13 @@ class Autoscale:
         maximum=3600,
         help="With a minimum of 0: time without any request before the last instance goes.",
     )
+    to_zero: str = option(
+        "stop",
+        title="To zero by",
+        kind="text",
+        choices=("stop", "sleep"),
+        help="With a minimum of 0: engines that sleep keep their GPUs, and wake within seconds.",
+    )
     wake_max_held: int = option(
         100,
         title="Held for a wake",

@@ -89,6 +89,7 @@ TO_ZERO = {"min": 0, "idle_s": 200, "cooldown_s": 0, "mode": "automatic"}
         (points(for_s=100, **IDLE), 1, 1),  # not for long enough
         (points(for_s=400, ready=0, **IDLE), 1, 1),  # it loads: that is no idle time
         ([*points(for_s=400, **IDLE)[:-20], *points(for_s=95, **{**IDLE, "running": 1.0})], 1, 1),
+        ([*points(until=NOW - 60, **IDLE), *points(for_s=5, ready=0, until=NOW - 50), *points(for_s=40, **IDLE)], 1, 1),
         (points(**IDLE, answers_per_s=0.1, ready=1), 1, 1),  # short requests, never seen running
         (points(**IDLE, held=1, ready=1), 1, 1),  # one came while the last instance drained
         (points(ready=0, **IDLE), 0, 0),

@@ -313,6 +313,36 @@ def test_a_pool_at_zero_says_so_to_routers_and_one_request_that_waits_wakes_it(p
     assert value.wake is None
 
 
+def test_a_pool_at_zero_by_sleep_is_woken_by_a_request_without_a_start(world: World) -> None:
+    """Also by one that comes before the engine sleeps."""
+    services.apply_fleet(document(2), "ada")
+    world.until_ready(2)
+    pids = {row.pid for row in selectors.instances()}
+    spec = {"mode": "automatic", "min": 0, "to_zero": "sleep", "idle_s": 10, "cooldown_s": 0}
+    Pool.objects.update(autoscale=spec)
+    begin = timezone.now()
+    for second in range(0, 15, 5):
+        autoscaler.scale_step(begin + dt.timedelta(seconds=second))
+    assert {row.desired for row in selectors.instances()} == {"asleep"}
+    assert not autoscaler.wake_step(timezone.now())
+    world.until(lambda: all(row.asleep == 1 for row in selectors.instances()))
+    assert selectors.pool_ready("p") == (0, 0)
+    waiting_in_routers(1)
+    assert autoscaler.wake_step(timezone.now())
+    assert not autoscaler.wake_step(timezone.now()), "it is woken once"
+    world.until_ready(2)
+    assert {row.pid for row in selectors.instances()} == pids
+    told = InstanceEvent.objects.filter(kind="scale").values_list("text", "reason")
+    assert set(told) == {("put to sleep, 2 of 2", "no request for 10 s"), ("woken", "1 waiting for an instance")}
+
+
+def test_engines_that_cannot_sleep_are_not_told_to(world: World) -> None:
+    made = document(1, flavour=9)
+    made["spec"]["pools"][0]["autoscale"] = {"mode": "automatic", "min": 0, "to_zero": "sleep"}
+    with pytest.raises(InvalidFleet, match=r"autoscale.to_zero: engines of its kind.*cannot sleep; allowed: stop"):
+        services.apply_fleet(made, "ada")
+
+
 def test_in_advisory_mode_something_else_must_wake_it(pool: Pool) -> None:
     Pool.objects.filter(pk=pool.pk).update(autoscale={"mode": "advisory", "min": 0}, replicas=0)
     waiting_in_routers(1)
