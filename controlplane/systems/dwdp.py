@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from controlplane.systems.dwdp_inputs import GIGA, DwdpInputs, demand_of, phase_of, rules
-from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Series, System, Table
+from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Series, System, Table, experiment_link
 from fleet.counted import percent
 from fleet.systems.dwdp import published
 from fleet.systems.dwdp.contention import layer_ms, met
@@ -12,6 +12,7 @@ from fleet.systems.dwdp.knobs import KNOBS
 from fleet.systems.dwdp.layout import ExpertLayout
 from fleet.systems.dwdp.phase import Phase, smallest_that_hides
 from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
+from router.contract.json_value import JsonObject
 
 NVLINK_BYTES_PER_S = 400e9  # one way: NVLink 4 has 450
 SMALL, DECODE_TOKENS = 16_384, 256
@@ -240,6 +241,17 @@ def figures() -> tuple[Figure, ...]:
     )
 
 
+COMPARED: JsonObject = {
+    "name": "DWDP4 against DEP4",
+    "trace": "agentic-demo",
+    "mode": "twin",
+    "load_factor": 2,
+    "arms": [
+        "lpwl flow.heavy=offload name=DWDP4",
+        "lpwl flow.heavy=offload fleet.replicas=2 fleet.dwdp_size=1 fleet.prefill_tensor_parallel=4 "
+        "fleet.prefill_instances=1 name=DEP4",
+    ],
+}
 _PEAKS = {
     "link_share": 1.0, "expert_share": 1.0, "attention_share": 1.0, "all_to_all_share": 1.0, "other_us": 0.0,
     "slowed": 0.0, "skew_us": 0.0, "filled": 100.0, "layers": 58, "prompt_variation": 0.0,
@@ -296,5 +308,5 @@ DWDP = System(
         "Table 6 reports 6 to 12 % more TPS/GPU and median TTFT from 2.5 to 8.3 s and from 0.97 to 1.64 s, without the "
         "number of GPUs: not reproduced.",
     ),
-    links=(Link("Compare a DEP pool and a DWDP pool in an experiment", "/experiments/"),),
+    links=(experiment_link("DWDP4 against DEP4, on the pool r1 of examples/fleet-dwdp.yaml", COMPARED),),
 )  # fmt: skip

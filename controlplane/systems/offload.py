@@ -1,12 +1,23 @@
 """Adaptive prefill offload: which requests of a trace would move, what that takes, and experiments that try it."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from urllib.parse import urlencode
 
 from controlplane.experiments.matrix.presets import connectors
-from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Preset, Series, System, Table
+from controlplane.systems.system import (
+    Answer,
+    Axis,
+    Chart,
+    Fact,
+    Figure,
+    Group,
+    Link,
+    Preset,
+    Series,
+    System,
+    Table,
+    experiment_link,
+)
 from controlplane.traces import library
 from controlplane.traces.summary import ideal_hits
 from controlplane.traces.types import BadTrace
@@ -393,7 +404,7 @@ def _experiment(inputs: OffloadInputs, title: str, arms: list[TwinArm]) -> Link:
         "load_factor": inputs.load_factor,
         "arms": [asdict(arm) for arm in arms],
     }
-    return Link(f"Experiment: {title}", f"/experiments/new?{urlencode({'body': json.dumps(body)})}")
+    return experiment_link(title, body)
 
 
 def figures() -> tuple[Figure, ...]:

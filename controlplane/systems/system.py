@@ -4,9 +4,11 @@ Each file beside this one defines one `System`; `SYSTEMS` in `controlplane/syste
 in `fleet/systems/`: a file here only chooses what is asked and how the answer is shown.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 from fleet.systems.basis import Basis
 from router.contract.problem import Problem
@@ -60,6 +62,11 @@ class Table:
 class Link:
     title: str
     href: str
+
+
+def experiment_link(title: str, body: Mapping[str, Any]) -> Link:
+    """To the form of an experiment, filled with a body of `POST /api/v1/experiments`; the pool may be left out."""
+    return Link(f"Experiment: {title}", f"/experiments/new?{urlencode({'body': json.dumps(body)})}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,30 @@
 """The page of DWDP against DEP."""
 
+import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import yaml
 
+from controlplane.audit.services import Actor
+from controlplane.experiments import running, services
+from controlplane.experiments.models import Experiment
+from controlplane.experiments.results.records import read
+from controlplane.experiments.start.body import ExperimentIn
 from controlplane.systems.asking import InvalidInputs, ask, figures
-from controlplane.systems.dwdp import DWDP
+from controlplane.systems.dwdp import COMPARED, DWDP
 from controlplane.systems.dwdp_inputs import DwdpInputs, phase_of
 from controlplane.systems.system import Answer, Value
+from fleet import services as fleet
 from fleet.systems.dwdp.phase import Prompts
 from fleet.systems.dwdp.published import r1_phase
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def preset(name: str) -> Answer:
@@ -114,6 +127,27 @@ def test_sizes_that_exclude_each_other_are_refused(given: dict[str, Any], path: 
 def test_what_speaks_against_the_answer_is_said(given: dict[str, Any], words: str) -> None:
     assert any(words in one for one in ask(DWDP, given).cautions)
     assert ask(DWDP, {}).cautions == ()
+
+
+@pytest.mark.django_db
+def test_the_documented_comparison_computes_every_prompt_on_context_servers_of_its_arm(data_dir: Path) -> None:
+    (link,) = DWDP.links
+    (body,) = parse_qs(urlsplit(link.href).query)["body"]
+    assert json.loads(body) == COMPARED
+    assert all(f'"{arm}"\n' in (ROOT / "docs" / "systems.md").read_text() for arm in COMPARED["arms"])  # type: ignore[union-attr]
+    document = yaml.safe_load((ROOT / "examples" / "fleet-dwdp.yaml").read_text())
+    fleet.apply_fleet(document, "ada")
+    asked = ExperimentIn.model_validate({**COMPARED, "pool": "r1", "duration_s": 60})
+    number = services.start_experiment(asked, Actor("user", "otto")).pk
+    running.run_experiment(number)
+    runs = {run.arm: run for run in Experiment.objects.get(pk=number).runs.all()}
+    assert {name: len(run.facts["instances"]) for name, run in runs.items()} == {"DWDP4": 5, "DEP4": 2}
+    records = {name: read(run.records_path) for name, run in runs.items()}
+    for name, server in {"DWDP4": "r1-4", "DEP4": "r1-1"}.items():
+        assert {(one.outcome, one.instance) for one in records[name]} == {("ok", server)}
+        assert all(one.cached_pulled for one in records[name])  # computed on a context server
+    dwdp, dep = (fmean(one.ttft_ms or 0.0 for one in records[name]) for name in runs)
+    assert abs(dwdp / dep - 1) > 0.05
 
 
 def test_misses_are_reported_beside_the_published_values() -> None:
