@@ -7,6 +7,7 @@ import structlog
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
@@ -16,6 +17,8 @@ from controlplane.dashboard.views import RANGES, asked_range, query
 from controlplane.keys.models import ApiKey
 from controlplane.receipts.key_series import series
 from controlplane.receipts.reader import newest_receipts
+from controlplane.use.selectors import between, used_by
+from controlplane.use.spending import budgets_now
 from fleet.redis import connect
 from router.contract.redis.redis_keys import RECEIPT_TTL_S, RECEIPTS_KEPT
 
@@ -41,9 +44,16 @@ def key(request: HttpRequest, pk: int) -> HttpResponse:
         "ranges": offered,
         "titles": CHARTS,
     }
-    return render(
-        request, "keys/key.html", {"key": row, "charts": charts, "kept": RECEIPTS_KEPT, "settings": CONSTANTS}
-    )
+    now = timezone.now()
+    context = {
+        "key": row,
+        "charts": charts,
+        "kept": RECEIPTS_KEPT,
+        "settings": CONSTANTS,
+        "used": used_by(str(pk), *between("month", now)),
+        "budgets": budgets_now(now.timestamp(), row.budgets.select_related("key")),
+    }
+    return render(request, "keys/key.html", context)
 
 
 @operator_required

@@ -165,8 +165,27 @@ def _add_idle(
         line.dollars += max(0, most[1] - used[1]) / 1e6
 
 
+def used_by(key: str, begin: datetime, end: datetime) -> UseLine:
+    """What one key used."""
+    return total(line for line in lines(UseQuery(begin, end, ("key",))) if line.key == key)
+
+
 def total(found: Iterable[UseLine]) -> UseLine:
     whole = UseLine(start=None)
     for line in found:
         whole.add({name: getattr(line, name) for name in COUNTS[:8]}, line.gpu_seconds, line.dollars)
     return whole
+
+
+def between(name: str, now: datetime) -> tuple[datetime, datetime]:
+    """(begin, end) of a range, in UTC."""
+    now = now.astimezone(UTC)
+    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    begins = {
+        "day": now - timedelta(days=1),
+        "week": now - timedelta(days=7),
+        "month": month,
+        "last_month": (month - timedelta(days=1)).replace(day=1),
+        "year": now - timedelta(days=365),
+    }
+    return begins[name], month if name == "last_month" else now

@@ -1,6 +1,5 @@
 """The page Use: what each key, pool or model consumed and cost in a time."""
 
-from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -17,7 +16,7 @@ from controlplane.notices.errors import InvalidInput
 from controlplane.permissions import can_administer
 from controlplane.use import budgets
 from controlplane.use.forms import BudgetForm
-from controlplane.use.selectors import BY, UseQuery, lines, total
+from controlplane.use.selectors import BY, UseQuery, between, lines, total
 from controlplane.use.spending import budgets_now
 
 RANGES = {"day": "24 hours", "week": "7 days", "month": "this month", "last_month": "last month", "year": "12 months"}
@@ -70,7 +69,7 @@ def _page(request: HttpRequest, form: BudgetForm) -> HttpResponse:
     }
     if asked["per"] == "hour" and asked["range"] == "year":
         asked["per"] = "day"
-    begin, end = span(asked["range"], timezone.now())
+    begin, end = between(asked["range"], timezone.now())
     found = lines(UseQuery(begin, end, (asked["by"],), asked["per"]))
     called = {"from": begin.isoformat(), "to": end.isoformat(), "by": asked["by"], "format": "csv"}
     context = {
@@ -93,17 +92,3 @@ def _page(request: HttpRequest, form: BudgetForm) -> HttpResponse:
 def _one_of(request: HttpRequest, name: str, allowed: object, default: str) -> str:
     given = request.GET.get(name, default)
     return given if given in allowed else default  # type: ignore[operator]
-
-
-def span(name: str, now: datetime) -> tuple[datetime, datetime]:
-    """(begin, end) of a range, in UTC."""
-    now = now.astimezone(UTC)
-    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    begins = {
-        "day": now - timedelta(days=1),
-        "week": now - timedelta(days=7),
-        "month": month,
-        "last_month": (month - timedelta(days=1)).replace(day=1),
-        "year": now - timedelta(days=365),
-    }
-    return begins[name], month if name == "last_month" else now

@@ -10,8 +10,7 @@ from controlplane.testing import api_caller
 from controlplane.use import ledger
 from controlplane.use.ledger import Entry
 from controlplane.use.models import HELD, BudgetSpending
-from controlplane.use.selectors import IDLE, UseQuery, lines
-from controlplane.use.views import span
+from controlplane.use.selectors import IDLE, UseQuery, between, lines
 from router.contract.redis.use import HOUR_S
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_away")]
@@ -119,8 +118,8 @@ def test_the_page_shows_what_there_is(otto_client):
 
 
 def test_months_are_those_of_the_calendar():
-    assert span("month", NOON) == (NOON.replace(day=1, hour=0), NOON)
-    assert span("last_month", NOON) == (datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
+    assert between("month", NOON) == (NOON.replace(day=1, hour=0), NOON)
+    assert between("last_month", NOON) == (datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
 
 
 @pytest.fixture
@@ -189,6 +188,11 @@ def test_administrators_set_budgets_on_the_page_and_operators_see_them(ada_clien
     for shown in ("5,000 tokens", "4,500 tokens", "90.0 %", "nearly spent", "refused"):
         assert shown in page
     assert "Set a budget" not in page
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    ledger.add(now, HOUR_S, Entry(str(key.pk), "chat"), "ci", {"requests": 17, "input_tokens": 4_321})
+    page = otto_client.get(f"/keys/{key.pk}/").content.decode()
+    for shown in ("17 requests, 4,321 input", "4,500 tokens of 5,000 tokens per day spent (90.0 %)"):
+        assert shown in page
     row = Budget.objects.get()
     assert ada_client.post("/use/budgets/add", form | {"limit": "6000", "refuse": ""}).status_code == 302
     row.refresh_from_db()
