@@ -18,7 +18,8 @@ PAGE = (ROOT / "docs" / "policies.md").read_text() if (ROOT / "docs" / "policies
 def row(parameter: Parameter) -> str:
     """The parameter's line in the page."""
     default = number(parameter.default) if parameter.kind in ("int", "float") else str(parameter.default)
-    return f"| `{parameter.path}` | {parameter.title} | {default} | {parameter.allowed} | {parameter.help} |"
+    allowed = re.sub("^(a number from|one of) ", "", parameter.allowed.replace("a whole number from", "int,"))
+    return f"| `{parameter.path}` | {parameter.title} | {default} | {allowed} | {parameter.help} |"
 
 
 @pytest.mark.parametrize("parameter", PARAMETERS.values(), ids=PARAMETERS)
