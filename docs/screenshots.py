@@ -77,7 +77,6 @@ class Picture:
     name: str
     path: str
     size: tuple[int, int] = SIZE
-    top: str = ""  # the element that the picture begins with
     job: str = ""  # what runs before it, besides the delivery
 
 
@@ -91,7 +90,7 @@ PICTURES = [
     Picture("fleet", "/fleet/"),
     Picture("requests", "/requests/"),
     Picture("experiment", "/experiments/{experiment}/#comparison", job="experiment"),
-    Picture("story-1-change", "/policies/default/draft", STORY, "#section-classes"),
+    Picture("story-1-change", "/policies/default/draft", STORY),
     Picture("story-2-preview", "/policies/default/previews/{preview}/", STORY, job="preview"),
     Picture("story-3-deliver", "/deliveries/{delivery}/", STORY),
     Picture("story-4-rollback", "/policies/default/rollback", STORY, job="live"),
@@ -163,9 +162,6 @@ def shoot(page: Page, theme: str, picture: Picture, ids: dict[str, int]) -> None
     page.set_viewport_size({"width": width, "height": height})
     page.goto(picture.path.format(**ids))
     page.wait_for_timeout(SETTLE_MS)
-    if picture.top:
-        page.locator(picture.top).evaluate("element => element.scrollIntoView()")
-        page.wait_for_timeout(SETTLE_MS)
     page.screenshot(path=IMAGES / f"{picture.name}-{theme}.png")
     print(f"{picture.name}-{theme}.png  {page.title()}")
 
