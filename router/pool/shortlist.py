@@ -21,6 +21,7 @@ CACHED = 32  # those with most of the prompt
 LEAST = 64  # those with the least load, divided among the roles and connectors of the pool
 LEAST_OF_GROUP = 16
 NEAREST = 64  # by hash
+KEYS_KEPT = 1_024  # of which the nearest are known
 SHOWN_TRIED = 8  # instances that failed this request are listed with the reason; more are only counted
 FEW = 64  # changes that are sorted in one by one
 FULL = 1 << 50  # added to the load above the limit of KV usage, twice above the limit of requests
@@ -61,6 +62,7 @@ class Shortlist:
         self._is_paired = any(one.pair for one in traits)
         self._orders: dict[Key, _Order] = {}
         self._refused: Counter[str] = Counter()
+        self._near: dict[str, list[int]] = {}  # by key
         self._hashes = [folded_id(one.id) for one in traits]
 
     def take(self, changes: Iterable[tuple[str, Load]]) -> None:
@@ -83,8 +85,7 @@ class Shortlist:
         out = {self._positions[name] for name in tried if name in self._positions} if tried else set()
         chosen = set(out) if len(out) <= SHOWN_TRIED else set()
         if how.key is not None and (key := how.key(request)) is not None:
-            near = nearest(hash_of(key), self._hashes, NEAREST)
-            chosen.update(position for position in near if position not in out and order.is_able(position))
+            chosen.update(at for at in self._nearest(key) if at not in out and order.is_able(at))
         if how.by == "turn":
             for group in range(self._groups):
                 chosen.update(_in_turn(order.positions(group, out), request.turn, LONGEST // self._groups))
@@ -106,6 +107,15 @@ class Shortlist:
         for group in groups:
             chosen.update(self._at(_least(group, draw, most, len(self._traits))))
         return chosen
+
+    def _nearest(self, key: str) -> list[int]:
+        """Kept, as many prompts begin alike."""
+        near = self._near.get(key)
+        if near is None:
+            if len(self._near) >= KEYS_KEPT:
+                self._near.clear()
+            near = self._near[key] = nearest(hash_of(key), self._hashes, NEAREST)
+        return near
 
     def _with_pairs(self, chosen: set[int]) -> set[int]:
         """A decoder of a pair can be reached through its prefill instance only."""
