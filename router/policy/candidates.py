@@ -9,6 +9,8 @@ from router.policy.fleet import FleetColumns
 from router.policy.types import UNKNOWN, Candidate, InstanceState, RoutingRequest
 from router.policy.view import Pick, cached_tokens
 
+USUAL = {"bound_to": None, "history_tokens": 0, "prefix_key": 0, "indivisible": "", "generates": True}
+
 
 class Candidates(Sequence[Candidate]):
     """The candidates, in the order of the instances. Equal to any sequence of equal candidates."""
@@ -82,18 +84,11 @@ class Candidates(Sequence[Candidate]):
         fields with their usual values are left out."""
         request = self._request
         kept: dict[str, Any] = {"turn": request.turn, "draw": self._draw}
-        if request.bound_to is not None:
-            kept["bound_to"] = request.bound_to
-        if request.history_tokens:
-            kept["history_tokens"] = request.history_tokens
-        if request.prefix_key:
-            kept["prefix_key"] = request.prefix_key
-        if request.indivisible:
-            kept["indivisible"] = request.indivisible
-        if not request.generates:
-            kept["generates"] = False
-        if request.band:
-            kept["band"] = request.band
+        for name, usual in USUAL.items():
+            if (value := getattr(request, name)) != usual:
+                kept[name] = value
+        if request.pool is not None:
+            kept["pool"] = [request.pool.running, request.pool.idle]
         if request.rates is not UNKNOWN:
             kept["rates"] = astuple(request.rates)
         return kept

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from router.policy.columns import RecordedColumns
 from router.policy.decide import decide
-from router.policy.types import Candidate, Decision, InstanceState, Policy, Rates, RoutingRequest
+from router.policy.types import Candidate, Decision, InstanceState, Policy, PoolLoad, Rates, RoutingRequest
 
 if TYPE_CHECKING:
     from router.contract.redis.receipt import Receipt
@@ -70,6 +70,7 @@ def situation(receipt: "Receipt") -> DecisionInputs:
             turn=kept["turn"],
             indivisible=kept.get("indivisible", ""),
             generates=kept.get("generates", True),
+            pool=PoolLoad(*map(float, kept["pool"])) if "pool" in kept else None,
             band=kept.get("band", 0),
         )
         return DecisionInputs(request, columns.instances(), float(kept["draw"]))

@@ -27,6 +27,13 @@ class Rates:
 UNKNOWN = Rates()
 
 
+class PoolLoad(Value, frozen=True):
+    """Of a large pool, of which a decision sees some instances."""
+
+    running: float  # mean R_i
+    idle: float  # share of the instances that compute prompts and have PP_i = 0
+
+
 class RoutingRequest(Value, frozen=True):
     prompt_tokens: int  # L
     session: str | None = None  # stable key of the session, None when unknown
@@ -43,6 +50,7 @@ class RoutingRequest(Value, frozen=True):
     turn: int = 0  # how many requests the router has decided before: round robin keeps no state of its own
     indivisible: str = ""  # why one instance must compute the prompt and the answer; empty when two may
     generates: bool = True  # an answer of tokens; others need no instance that decodes
+    pool: PoolLoad | None = None  # None: the decision sees every instance
     band: int = 0  # of priority; those below 0 leave some capacity to the others
 
 

@@ -89,7 +89,7 @@ class FleetView(Generic[E]):
         listed = shortlist.listed(request, policy, tried, draw)
         fleet = self._columns([self._in_order[position] for position in listed], tried, now, open_s)
         fleet.left_out = shortlist.left_out(listed, policy, tried)
-        return decide(request, fleet, policy, draw)
+        return decide(replace(request, pool=shortlist.pool_load), fleet, policy, draw)
 
     def fleet(self, tried: Mapping[str, str], now: float, open_s: float) -> FleetColumns:
         """Every instance."""

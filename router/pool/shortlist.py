@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from router.policy.rules.hashing import folded_id, hash_of, nearest
 from router.policy.strategies import STRATEGIES
-from router.policy.types import Policy, RoutingRequest
+from router.policy.types import Policy, PoolLoad, RoutingRequest
 
 LONGEST = 128  # instances; their prefill instances come on top where instances are paired
 CACHED = 32  # those with most of the prompt
@@ -62,6 +62,8 @@ class Shortlist:
         self._is_paired = any(one.pair for one in traits)
         self._orders: dict[Key, _Order] = {}
         self._refused: Counter[str] = Counter()
+        self._able, self._running = len(traits), 0
+        self._computing = self._idle = sum(one.role != "decode" for one in traits)
         self._near: dict[str, list[int]] = {}  # by key
         self._hashes = [folded_id(one.id) for one in traits]
 
@@ -71,6 +73,8 @@ class Shortlist:
         for name, load in changes:
             position = self._positions[name]
             before = self._loads[position]
+            self._add(before, position, -1)
+            self._add(load, position, 1)
             if before.refused != load.refused:
                 self._refused[before.refused] -= 1
                 self._refused[load.refused] += 1
@@ -78,6 +82,20 @@ class Shortlist:
             changed.append(position)
         for order in self._orders.values():
             order.take(changed)
+
+    def _add(self, load: Load, position: int, sign: int) -> None:
+        if load.refused:
+            return
+        self._able += sign
+        self._running += sign * load.running
+        if self._traits[position].role != "decode":
+            self._computing += sign
+            self._idle += sign * (not load.prefill_tokens)
+
+    @property
+    def pool_load(self) -> PoolLoad:
+        """Of the instances that take requests."""
+        return PoolLoad(self._running / max(1, self._able), self._idle / max(1, self._computing))
 
     def listed(self, request: RoutingRequest, policy: Policy, tried: Mapping[str, str], draw: float) -> list[int]:
         """Positions of the instances to compare, ascending. `tried`: instances that cannot take this request."""

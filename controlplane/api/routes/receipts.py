@@ -132,6 +132,11 @@ class InputsOut(Schema):
     bound_to: str | None = Field(None, description="Instance to which the session was bound")
     history_tokens: int = Field(0, description="Tokens of the session's previous request; 0 when unknown")
     prefix_key: int = Field(0, description="0 to 65535, from the hash of the start of the prompt")
+    pool: list[float] | None = Field(
+        None,
+        description="Of a large pool, of which the candidates are a part: mean number of requests on an instance, and "
+        "the share of the instances that compute no prompt",
+    )
     rates: list[float] | None = Field(
         None,
         description="Prefill tokens/s, KV bytes per token, transfer bytes/s, transfer setup s; 0 is unknown",

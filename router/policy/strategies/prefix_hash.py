@@ -14,7 +14,9 @@ def rank(view: View) -> Pick:
     """Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016), by rendezvous instead of a ring:
     the first in the order of the hashes of (prefix, instance) that stays within factor · the mean with this request."""
     running = view.instances.running
-    most = ceil(view.policy["strategy.load_factor"] * (sum(running) + 1) / len(running))
+    pool, count = view.request.pool, len(running)
+    mean = sum(running) / count if pool is None else pool.running
+    most = ceil(view.policy["strategy.load_factor"] * (mean + 1 / count))
     hashes = rendezvous(hash_of(_beginning(view.request)), view.instances)
     scores = [
         position / MASK if requests < most else 1 + position / MASK

@@ -47,9 +47,11 @@ class _Prices:
         queued = fleet.prefill_tokens
         if "decode" in fleet.role:  # what computes no prompt at all says nothing about how many wait for one
             queued = [tokens for role, tokens in zip(fleet.role, queued, strict=True) if role != "decode"] or [0]
-        self.free, self.of = queued.count(0), len(queued)
+        pool, free, of = view.request.pool, queued.count(0), len(queued)
+        self.idle = free / of if pool is None else pool.idle  # share of the instances
+        self.idle_text = f"{free} of {of}" if pool is None else f"{100 * pool.idle:.0f} % of the pool"
         # Decodes advance only while no prompt is computed: where one mostly is, a stall takes more of their time.
-        self.stall = min(1.0, policy["strategy.stall_weight"] * self.of / self.free) if self.free else 1.0
+        self.stall = min(1.0, policy["strategy.stall_weight"] / self.idle) if self.idle else 1.0
         self.context: float = policy["strategy.answer_tokens"] * (view.request.rates.context_cost or CONTEXT_COST)
 
     def colocated(self) -> list[float]:
@@ -125,7 +127,7 @@ class _Prices:
             f"a prefill stalls {stalled} requests: {self.stall:.2f} · {stalled * cost:,.0f}",
             f"decoding beside {decoder.running} requests and {_context(decoder):,.0f} tokens of context: "
             f"{self._beside(decoder):,.0f}",
-            f"a stall weighs {self.stall:.2f}: {self.free} of {self.of} compute no prompt",
+            f"a stall weighs {self.stall:.2f}: {self.idle_text} compute no prompt",
         )
 
 
