@@ -127,7 +127,7 @@ def test_the_documentation_names_it(system: System) -> None:
 
 
 def test_every_mechanism_is_in_the_table_with_its_module_or_the_reason_why_there_is_none() -> None:
-    _, _, table = (DOCS / "systems.md").read_text().partition("## What is real and what is modelled")
+    table = (DOCS / "findings" / "mechanisms.md").read_text()
     rows = [row.strip("| ").split(" | ") for row in table.splitlines() if re.match(r"\| (?!mechanism)\w", row)]
     assert len({mechanism for mechanism, _, _ in rows}) == len(rows) > 100
     for mechanism, state, where in rows:
