@@ -48,6 +48,7 @@ def _verdict(phase: Phase, smallest: int | None) -> str:
 def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, ContextPool]) -> tuple[Fact, ...]:
     dep, dwdp = pools
     decode = replace(phase, max_tokens=DECODE_TOKENS, filled=1.0)
+    step = replace(phase, max_tokens=8, filled=1.0)
     held = phase.expert_bytes(phase.layout.local, buffers=True) / GIGA
     spread = phase.expert_bytes(phase.moe.experts / phase.dep_ranks, buffers=False) / GIGA
     return (
@@ -65,6 +66,12 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
             f"of it waiting: {dep.wait_s * 1e3:,.0f} → {dwdp.wait_s * 1e3:,.0f}",
         ),
         Fact("Memory for experts", held, "GB/GPU", f"two buffers included; DEP {spread:,.0f} GB"),
+        Fact(
+            "Copied experts that no token uses",
+            phase.unused_share * 100,
+            "%",
+            f"a decode step of 8: {percent(step.unused_share)}",
+        ),
         Fact("A decode step of 256 tokens", decode.exposed_ms, "ms/layer exposed", "why decode stays DEP"),
     )
 
@@ -77,7 +84,7 @@ def _layer_chart(phase: Phase) -> Chart:
         ("Attention", dwdp.attention, dep.attention),
         ("Projections and others", dwdp.projections + dwdp.other, dep.projections + dep.other),
         ("All-to-all", 0.0, phase.all_to_all_ms),
-        ("Slowed by the copy", phase.slowed_ms, 0.0),
+        ("Slowed by the copy, merging", phase.slowed_ms + phase.merging_ms, 0.0),
         ("Waiting: for the copy, for the slowest GPU", phase.exposed_ms, phase.wait_ms),
     )
     return Chart(

@@ -54,6 +54,9 @@ class DwdpInputs:
     slices: bool = option(
         False, title="Slices", help="Copy in slices in turn (contention_opt), not one GPU's experts after another's."
     )
+    merged: bool = option(
+        False, title="Merged buffer", help="Experts are copied into one buffer before the products; off: a list."
+    )
     chunked: bool = option(False, title="Chunked prefill", help="For a caution: TensorRT-LLM refuses it with DWDP.")
     # Demand
     prompts_per_s: float = option(
@@ -176,6 +179,7 @@ def phase_of(inputs: DwdpInputs) -> Phase:
         inputs.max_tokens,
         inputs.filled / 100,
         inputs.slices,
+        inputs.merged,
     )
 
 

@@ -16,6 +16,8 @@ from fleet.systems.neuron import Balance, Workload
 GUIDE = "Neuron: Disaggregated Inference [BETA]"
 MS = 1e3
 
+SPLITS = (8, 16, 32, 64)  # tensor parallel of decoders that together have as many devices as the last one
+
 
 @dataclass(frozen=True)
 class NeuronInputs:
@@ -113,7 +115,11 @@ def compute(inputs: NeuronInputs) -> Answer:
     )
     charts = (_balance_chart(inputs, balance), _itl_chart(setup), _slots_chart(runs.apart))
     return Answer(
-        _verdict(balance, best), facts, charts, (_token_table(runs), _doubled_table(runs)), _cautions(inputs, balance)
+        _verdict(balance, best),
+        facts,
+        charts,
+        (_token_table(runs), _doubled_table(runs), _copies_table(inputs)),
+        _cautions(inputs, balance),
     )
 
 
@@ -271,6 +277,20 @@ def _doubled_table(runs: _Runs) -> Table:
         "the prefill."
     )
     return Table("Prompts of twice the length", columns, tuple(rows), note)
+
+
+def _copies_table(inputs: NeuronInputs) -> Table:
+    rows = []
+    for parallel in SPLITS:
+        workers, copies = SPLITS[-1] // parallel, model.kv_copies(inputs.model, parallel)
+        held = workers * model.kv_tokens(inputs.device, inputs.model, parallel) / 1e3
+        rows.append((f"DP {workers} × TP {parallel}", copies, held))
+    note = (
+        "Beyond the model's KV heads, tensor parallel repeats KV; data parallel repeats the weights. "
+        f"90 % of the memory of {SPLITS[-1]} devices {inputs.device}; activations are left out."
+    )
+    columns = ("Decoders", "Copies of KV in a worker", "KV held by all, thousand tokens")
+    return Table(f"{SPLITS[-1]} devices as decoders", columns, tuple(rows), note)
 
 
 def _cautions(inputs: NeuronInputs, balance: Balance) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from fleet.engine.law import Law, chunk_pairs, law_of
-from fleet.engine.profiles import FITS, PEAKS, Peak, profile
+from fleet.engine.profiles import FITS, MEMORY_USED, PEAKS, Peak, profile
+from fleet.engine.profiles import MODELS as MODEL_SIZES
 
 # One chip: dense bf16 arithmetic, bandwidth and size of memory, as AWS publishes them. No step of them was measured.
 CHIPS = {"trn1": Peak(190e12, 0.82e12, 32e9), "trn2": Peak(667e12, 2.9e12, 96e9)}
@@ -24,6 +25,21 @@ def device_law(device: str, model: str, tensor_parallel: int) -> Law:
     sizes = (tp for gpu, of, tp in FITS if (gpu, of) == (FITTED_ON, model))
     fitted = profile(FITTED_ON, model, min(sizes, key=lambda tp: abs(tp - tensor_parallel)))
     return law_of(replace(fitted, peak=(CHIPS | PEAKS)[device], tp=tensor_parallel))
+
+
+def kv_copies(model: str, tensor_parallel: int) -> float:
+    """How many devices of a worker hold the same KV: beyond its KV heads, tensor parallel repeats them."""
+    sizes = MODEL_SIZES[model]
+    kv_heads = sizes.kv_bytes_per_token / (4 * sizes.layers * sizes.head_dim)  # K and V in bfloat16
+    return max(1.0, tensor_parallel / kv_heads)
+
+
+def kv_tokens(device: str, model: str, tensor_parallel: int) -> float:
+    """Tokens of KV that one worker holds beside its weights, each token once; 0: the weights do not fit."""
+    sizes = MODEL_SIZES[model]
+    weights = sizes.weight_bytes + sizes.embedding_bytes
+    free = tensor_parallel * (CHIPS | PEAKS)[device].memory * MEMORY_USED - weights
+    return max(0.0, free) / (sizes.kv_bytes_per_token * kv_copies(model, tensor_parallel))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def test_a_slow_link_and_a_small_batch_stop_the_prefill() -> None:
 
 
 def test_longer_prompts_lengthen_the_gaps_of_continuous_batching_only() -> None:
-    (_, doubled) = ask(NEURON, {"decodes": 2, "rate": 1.5}).tables
+    (_, doubled, _) = ask(NEURON, {"decodes": 2, "rate": 1.5}).tables
     rows = {str(row[0]): row[1:] for row in doubled.rows}
     (_, first, before, after), (_, _, both_before, both_after) = (
         (None, *rows[name][1:]) for name in ("disaggregated", "continuous batching")

@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.systems.asking import InvalidInputs, ask, figures, inputs_of
 from controlplane.systems.registry import SYSTEMS
-from controlplane.systems.system import Figure
+from controlplane.systems.system import Answer, Figure, Value
 from controlplane.systems.templatetags.systems import cell, signed_percent
 from controlplane.systems.tiers.inputs import PRESETS, TierInputs, device_of, pool_tokens, profile_of, study_of
 from fleet.engine.tiers.devices import SSD_TUTTI
@@ -76,9 +76,19 @@ def test_worn_drives_and_full_buffers_are_reported() -> None:
     assert ask(TUTTI, {**QUICK, "rate": 0.1, "drive_tb": 1000.0}).cautions == ()
 
 
+LEFT_OUT = ("PRP lists", "no overlap by layers", "naive writes", "all three")
+
+
+def fact(answer: Answer, label: str) -> Value:
+    return next(one.value for one in answer.facts if one.label == label)
+
+
 def test_every_tier_is_in_the_tables_and_the_pictures() -> None:
     answer = ask(TUTTI, QUICK)
-    assert all([row[0] for row in table.rows] == list(TITLES.values()) for table in answer.tables)
+    *tables, left_out = answer.tables
+    assert all([row[0] for row in table.rows] == list(TITLES.values()) for table in tables)
+    assert [row[0] for row in left_out.rows] == ["as it is", *LEFT_OUT]
+    assert left_out.rows[0][1] == fact(answer, "Mean TTFT")
     titles = [chart.title for chart in answer.charts]
     assert len(titles) == 5
     assert "Reads beside writes: Tutti" in titles

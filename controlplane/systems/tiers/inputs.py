@@ -6,7 +6,7 @@ from typing import Any
 from controlplane.systems.system import Group, Preset
 from fleet.engine.law import law_of
 from fleet.engine.profiles import FITS, PEAKS, Profile, UnknownProfile, kv_blocks, profile
-from fleet.engine.tiers.devices import TierDevice
+from fleet.engine.tiers.devices import TierDevice, with_prp
 from fleet.engine.tiers.sizes import layout_of, metadata_bytes
 from fleet.kinds.option import option
 from fleet.systems.prices import Prices
@@ -137,7 +137,7 @@ class TierInputs:
         "",
         title="Address lists",
         choices=("", "none", "prp", "sgl"),
-        help="Taken off the pool. Empty: those of the tier.",
+        help="Taken off the pool; prp: and a command for each 4 KiB. Empty: those of the tier.",
     )
 
     contention: str = option(
@@ -275,6 +275,8 @@ def device_of(inputs: TierInputs) -> TierDevice | None:
         if getattr(inputs, name) is not None
     }
     words = {name: getattr(inputs, name) for name in ("mode", "contention", "metadata") if getattr(inputs, name)}
+    if words.get("metadata") == "prp" and device.metadata == "sgl":
+        device = with_prp(device, layout_of(profile_of(inputs), inputs.object_tokens).object_bytes)
     return replace(device, **numbers, **words)
 
 

@@ -24,6 +24,10 @@ class KvLayout:
         """K and V of every block and layer, per GPU."""
         return math.ceil(tokens / self.object_tokens) * self.layers * 2
 
+    @property
+    def object_bytes(self) -> float:
+        return self.bytes(self.object_tokens) / self.layers / 2
+
     def bytes(self, tokens: float) -> float:
         """Per GPU."""
         return tokens * self.bytes_per_token / self.tp

@@ -99,6 +99,7 @@ class Phase:
     max_tokens: int  # MNT, per GPU
     filled: float = 0.9
     sliced: bool = False
+    merged: bool = False  # held and copied experts, into one buffer, before the products read them
 
     @property
     def tokens(self) -> float:
@@ -123,9 +124,21 @@ class Phase:
         """Computing lost beside the copy."""
         return self.reached.slowed * self.copy_ms
 
+    @cached_property
+    def merging_ms(self) -> float:
+        """All experts of a layer are read and written once more, in device memory; a list of tensors saves it."""
+        if not self.merged:
+            return 0.0
+        return 2 * self.moe.experts * self.moe.expert_bytes / self.gpu.memory_bytes_per_s * 1e3
+
+    @property
+    def unused_share(self) -> float:
+        """Of the copied experts, 0–1: no token of the iteration goes there. Routing is taken as uniform."""
+        return (1 - self.moe.top_k / self.moe.experts) ** self.tokens
+
     @property
     def window_ms(self) -> float:
-        return self.dwdp_computing.total + self.slowed_ms
+        return self.dwdp_computing.total + self.slowed_ms + self.merging_ms
 
     @cached_property
     def dwdp_ms(self) -> float:

@@ -121,3 +121,18 @@ def test_a_load_that_fits_exactly_needs_no_further_gpu() -> None:
     demand = Demand(8, 1000, 1, 1000, 10, 100, max_load=0.8)
     assert context_pool(demand, 1000, unit=1).gpus == 10
     assert context_pool(demand, 1000, unit=4).gpus == 12
+
+
+def test_a_merged_buffer_reads_and_writes_every_expert_once_more() -> None:
+    phase = r1_phase(Prompts.uniform(8192, 0.8))
+    merged = replace(phase, merged=True)
+    assert merged.merging_ms == pytest.approx(2 * 256 * phase.moe.expert_bytes / phase.gpu.memory_bytes_per_s * 1e3)
+    assert merged.dwdp_ms - phase.dwdp_ms == pytest.approx(merged.merging_ms, rel=0.05)
+    assert merged.gain < phase.gain
+    assert merged.dep_ms == phase.dep_ms
+
+
+def test_a_large_iteration_uses_every_copied_expert_and_a_decode_step_few() -> None:
+    phase = r1_phase(Prompts.uniform(8192, 0.8))
+    assert phase.unused_share < 1e-9
+    assert replace(phase, max_tokens=1, filled=1.0).unused_share == pytest.approx(1 - 8 / 256)

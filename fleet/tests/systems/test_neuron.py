@@ -76,3 +76,11 @@ def test_the_slots_of_a_prefill_worker_bound_its_rate() -> None:
 def test_more_devices_are_faster(device: str) -> None:
     one, four = (neuron.device_law(device, "Llama-3.1-8B", count) for count in (1, 4))
     assert neuron.prefill_s(one, WORK) > neuron.prefill_s(four, WORK) > 0
+
+
+def test_tensor_parallel_beyond_the_kv_heads_repeats_kv() -> None:
+    """Llama-3.1-8B has 8 KV heads: two workers of 32 devices hold more tokens than one of 64."""
+    assert [neuron.kv_copies("Llama-3.1-8B", parallel) for parallel in (1, 8, 32, 64)] == [1, 1, 4, 8]
+    both, one = 2 * neuron.kv_tokens("trn1", "Llama-3.1-8B", 32), neuron.kv_tokens("trn1", "Llama-3.1-8B", 64)
+    assert both == pytest.approx(2 * one, rel=0.02)
+    assert neuron.kv_tokens("trn1", "Llama-3.3-70B", 1) == 0
