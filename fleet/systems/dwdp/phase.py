@@ -134,7 +134,7 @@ class Phase:
     @property
     def unused_share(self) -> float:
         """Of the copied experts, 0–1: no token of the iteration goes there. Routing is taken as uniform."""
-        return (1 - self.moe.top_k / self.moe.experts) ** self.tokens
+        return math.pow(1 - self.moe.top_k / self.moe.experts, self.tokens)
 
     @property
     def window_ms(self) -> float:
