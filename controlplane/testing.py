@@ -138,15 +138,17 @@ def start_redis() -> Callable[[Path], "subprocess.Popen[bytes]"]:
 @pytest.fixture(scope="session", autouse=True)
 def static_files_are_listed_once() -> Iterator[None]:
     """Each test client makes the middlewares anew: that of static files looks at all of them, for 40 ms."""
+    from django import conf
     from servestatic.middleware import ServeStaticMiddleware
 
     lists, found = ServeStaticMiddleware.add_files_from_finders, dict[str, Any]()
 
     def once(middleware: ServeStaticMiddleware) -> None:
-        if not found:
+        folders = str(conf.settings.STATICFILES_DIRS)  # a test may have its own
+        if folders not in found:
             lists(middleware)
-            found.update(files=middleware.files, directories=middleware.directories)
-        vars(middleware).update(found)
+            found[folders] = {"files": middleware.files, "directories": middleware.directories}
+        vars(middleware).update(found[folders])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ServeStaticMiddleware, "add_files_from_finders", once)

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from controlplane.previews.analysis.trust import LEAST_REQUESTS
-from controlplane.testing_browser import Opened, browser  # noqa: F401
+from controlplane.testing_browser import START_S, Opened, browser  # noqa: F401
 from controlplane.tests.real_up import FLEET, RealUp, new_folder, running
 
 pytestmark = pytest.mark.browser
@@ -49,7 +49,9 @@ def test_a_newcomer_changes_previews_delivers_and_takes_back_a_threshold(browser
     with running("--fleet", str(folder / "fleet.yaml"), folder=folder, WEIR_ADMIN_PASSWORD=PASSWORD) as weir:
         base = f"http://127.0.0.1:{weir.web_port}"
         weir.until(lambda: weir.get("/healthz"), "the web server")
-        opened = Opened(browser.new_context(viewport={"width": 1440, "height": 900}).new_page(), base)
+        context = browser.new_context(viewport={"width": 1440, "height": 900})
+        context.set_default_navigation_timeout(START_S * 1000)
+        opened = Opened(context.new_page(), base)
         opened.watch()
         page = opened.goto("/")
         page.fill("#username", "admin")
@@ -86,3 +88,4 @@ def test_a_newcomer_changes_previews_delivers_and_takes_back_a_threshold(browser
         expect(page.locator("main")).to_contain_text("Live: v3")
         expect(page.locator("main")).to_contain_text("Delivery of v2 rolled back")
         assert opened.faults == []
+        context.close()
