@@ -20,7 +20,7 @@ from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, pair_of, role_of
 from fleet.kinds.wire import KvFacts, Wire
 from fleet.simengine import tokens
-from fleet.simengine.model import SSD_ACCESS, TIER_LOADS, TIER_WRITES, SimOptions, model_of
+from fleet.simengine.model import SSD_ACCESS, TIER_LAWS, TIER_LOADS, TIER_WRITES, SimOptions, model_of
 from fleet.systems.dwdp.known_models import experts_of
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
@@ -192,6 +192,12 @@ class SimSpec:
         choices=TIER_LOADS,
         help="if_faster: only what takes longer to compute; always: whatever a tier holds.",
     )
+    tier_law: str = option(
+        TIER_LAWS[0],
+        title="Steps beside tiers",
+        choices=TIER_LAWS,
+        help="published: with Tutti's fitted constants, attention x 1.6 and at least 217 ms for a load by layers.",
+    )
     enable_lora: bool = enable_lora_option()
     max_loras: int = max_loras_option()
     max_cpu_loras: int | None = max_cpu_loras_option()
@@ -268,7 +274,8 @@ def _tier_flags(spec: SimSpec) -> dict[str, bool | float | str]:
     if not spec.dram_gb and not spec.ssd_gb:
         return {}
     names = ("dram_gb", "ssd_gb", "ssd_access", "tier_write", "tier_promote_hits", "tier_prefetch", "tier_load")
-    return {name.replace("_", "-"): getattr(spec, name) for name in names}
+    law = {"tier-law": spec.tier_law} if spec.tier_law != TIER_LAWS[0] else {}
+    return {name.replace("_", "-"): getattr(spec, name) for name in names} | law
 
 
 def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
@@ -353,7 +360,7 @@ SIM = Kind(
     title="Simulated engine",
     spec=SimSpec,
     ports=("http", "events", "replay"),
-    later_options=(*data_parallel.OPTIONS, "enable_lora", "max_loras", "max_cpu_loras"),
+    later_options=(*data_parallel.OPTIONS, "enable_lora", "max_loras", "max_cpu_loras", "tier_law"),
     port_spans=lambda spec: data_parallel.spans(spec, ("events", "replay")),
     group=lambda spec, ordinal: data_parallel.group(spec, ordinal),
     command=command,

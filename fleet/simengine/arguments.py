@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL
-from fleet.simengine.model import SSD_ACCESS, TIER_LOADS, TIER_WRITES, SimOptions
+from fleet.simengine.model import SSD_ACCESS, TIER_LAWS, TIER_LOADS, TIER_WRITES, SimOptions
 from router.contract.connectors import CONNECTOR_CHOICES, MOONCAKE_STORE, NONE
 from router.contract.redis.published import MOST_RANKS
 
@@ -106,6 +106,7 @@ def _add_tiers(parser: argparse.ArgumentParser) -> None:
         "--tier-prefetch", action=argparse.BooleanOptionalAction, default=False, help="while a request waits"
     )
     parser.add_argument("--tier-load", choices=TIER_LOADS, default=TIER_LOADS[0], help="instead of computing")
+    parser.add_argument("--tier-law", choices=TIER_LAWS, default=TIER_LAWS[0], help="constants of Tutti's publication")
 
 
 def _at_least_0(text: str) -> float:

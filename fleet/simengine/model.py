@@ -9,7 +9,8 @@ from fleet.engine.law import law_of
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.profiles import MEMORY_USED, Profile, kv_blocks, profile
 from fleet.engine.scheduler import VLLM, Limits
-from fleet.engine.tiers.devices import DEVICES, SSD, SSD_GDS, SSD_TUTTI
+from fleet.engine.tiers.devices import DEVICES, LAYER_PASS_S, SSD, SSD_GDS, SSD_TUTTI
+from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.model import TierModel, TiersModel, WritePolicy
 from fleet.engine.tiers.sizes import layout_of, metadata_bytes
 from router.contract.connectors import NEURON, NONE
@@ -17,6 +18,7 @@ from router.contract.connectors import NEURON, NONE
 SSD_ACCESS = (SSD_TUTTI.name, SSD_GDS.name, SSD.name)
 TIER_WRITES: tuple[str, ...] = get_args(WritePolicy)
 IF_FASTER, ALWAYS = TIER_LOADS = ("if_faster", "always")
+PLAIN, PUBLISHED = TIER_LAWS = ("plain", "published")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,7 @@ class SimOptions:
     tier_promote_hits: int
     tier_prefetch: bool
     tier_load: str
+    tier_law: str
 
 
 def model_of(options: SimOptions, role: str) -> EngineModel:
@@ -51,7 +54,7 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
     tiers = _tiers(options, served)
     blocks = options.kv_blocks or _beside_addresses(kv_blocks(served, size), size, tiers)
     return EngineModel(
-        law=law_of(served),
+        law=paged(law_of(served)) if tiers is not None and options.tier_law == PUBLISHED else law_of(served),
         kv_blocks=blocks,
         limits=_limits(options, role, is_async=served.is_async),
         window=min(options.max_model_len, blocks * size),  # one request must always fit
@@ -86,6 +89,7 @@ def _tiers(options: SimOptions, served: Profile) -> TiersModel | None:
         promote_hits=options.tier_promote_hits,
         prefetch=options.tier_prefetch,
         always_load=options.tier_load == ALWAYS,
+        floor_s=LAYER_PASS_S if options.tier_law == PUBLISHED else 0.0,
         staging_bytes=(1 - MEMORY_USED) * served.peak.memory,
     )
 

@@ -64,6 +64,7 @@ def test_the_engine_understands_its_tiers() -> None:
         "tier_promote_hits": 3,
         "tier_prefetch": True,
         "tier_load": "always",
+        "tier_law": "published",
     }
     understood = parse_arguments(SIM.command(build(SimSpec, given), LAUNCH)[3:])
     assert {name: getattr(understood, name) for name in given} == given

@@ -11,13 +11,13 @@ from controlplane.systems.system import Figure
 from fleet.engine.law import API_S, Law, law_of
 from fleet.engine.profiles import profile
 from fleet.engine.tiers.devices import COMMAND_S, DRAM, LAYER_PASS_S, SSD, SSD_GDS, SSD_TUTTI, TierDevice
-from fleet.engine.tiers.loading import bubble_s, crossover, effective_bytes_per_s, load_s, prefill_s
+from fleet.engine.tiers.loading import bubble_s, crossover, effective_bytes_per_s, load_s, paged, prefill_s
 from fleet.engine.tiers.sizes import KvLayout, layout_of, metadata_bytes, staging_tokens
 from fleet.systems.basis import Basis
 from fleet.systems.prices import Prices
 from fleet.systems.tiers.load import LEVAL, LOOGLE, Load
 from fleet.systems.tiers.published import AT_LEAST, FITTED_TTFT, HITS, LOOGLE_HITS, RATES, TITLES, TTFT_S
-from fleet.systems.tiers.serving import TOKENIZE_S, TierCapacity, TieredEngine, paged
+from fleet.systems.tiers.serving import TOKENIZE_S, TierCapacity, TieredEngine
 from fleet.systems.tiers.study import DRAM_GB, SSD_GB, Runs, Study, cost_of, tiers_of
 
 K, GB = 1024, 1e9

@@ -7,13 +7,14 @@ from controlplane.systems.system import Group, Preset
 from fleet.engine.law import law_of
 from fleet.engine.profiles import FITS, PEAKS, Profile, UnknownProfile, kv_blocks, profile
 from fleet.engine.tiers.devices import TierDevice, with_prp
+from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.sizes import layout_of, metadata_bytes
 from fleet.kinds.option import option
 from fleet.systems.prices import Prices
 from fleet.systems.tiers.load import LEVAL, LOOGLE, Load
 from fleet.systems.tiers.published import TITLES
 from fleet.systems.tiers.queueing import Contention
-from fleet.systems.tiers.serving import TierCapacity, TieredEngine, paged
+from fleet.systems.tiers.serving import TierCapacity, TieredEngine
 from fleet.systems.tiers.study import Runs, Study, tiers_of
 from router.contract.problem import Problem
 

@@ -10,11 +10,11 @@ from fleet.engine.profiles import profile
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits
 from fleet.engine.tiers.devices import DEVICES, LAYER_PASS_S, TierDevice
+from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.model import TierModel, TiersModel
 from fleet.engine.tiers.sizes import layout_of
 from fleet.systems.tiers.load import Load, gaps, questions
 from fleet.systems.tiers.queueing import highest_rate
-from fleet.systems.tiers.serving import paged
 from fleet.systems.tiers.study import DRAM_GB, SSD_GB
 
 HBM = "hbm"

@@ -6,7 +6,7 @@ is the same at any rate.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleet.engine.law import API_S, Law
@@ -16,7 +16,6 @@ from fleet.engine.tiers.loading import CHUNK, bubble_s, exposed_s, is_worth_load
 from fleet.engine.tiers.sizes import KvLayout
 from fleet.systems.tiers.load import Question
 
-ATTENTION = 1.6  # × the law's attention, over paged prefixes [fit 11: 3.43 s]
 TOKENIZE_S = 1.1e-6  # per prompt token
 
 
@@ -55,10 +54,6 @@ class PrefillJob(NamedTuple):
     @property
     def busy_s(self) -> float:
         return self.compute_s + self.exposed_s
-
-
-def paged(law: Law, attention: float = ATTENTION) -> Law:
-    return replace(law, attention_s_per_pair=law.attention_s_per_pair * attention)
 
 
 def jobs(engine: TieredEngine, tier: TierCapacity, asked: Iterable[Question], question_tokens: int) -> list[PrefillJob]:

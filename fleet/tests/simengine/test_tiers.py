@@ -3,9 +3,12 @@
 import pytest
 import zmq
 
+from fleet.engine.law import law_of
 from fleet.engine.profiles import kv_blocks, profile
 from fleet.simengine.arguments import parse_arguments
 from fleet.simengine.model import model_of
+from fleet.systems.tiers import events
+from fleet.systems.tiers.serving import TieredEngine
 from fleet.tests.simengine.conftest import StartSim
 from fleet.tests.simengine.test_kv_events import replay
 from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
@@ -66,6 +69,18 @@ def test_a_load_that_does_not_fit_into_gpu_memory_is_an_error(start_sim: StartSi
     assert (answer.status_code, "out of memory" in answer.text) == (500, True)
     assert sim.metrics()["vllm:request_success_total{finished_reason=error}"] == 1
     assert sim.metrics()["vllm:num_requests_running"] == 0
+
+
+def test_an_engine_computes_beside_tiers_as_the_page_of_tutti_does_when_asked_to() -> None:
+    """By default it has neither constant, and without tiers there is nothing to ask for."""
+    words, law = ["--port", "0", "--model", "m", "--tier-law", "published"], law_of(profile())
+    asked = model_of(parse_arguments([*words, "--ssd-gb", "100"]), "both")
+    assert asked.tiers is not None
+    page = TieredEngine(events.LAW, events.LAYOUT, events.HBM_TOKENS)
+    assert (asked.law, asked.tiers.floor_s, asked.tiers.layout) == (page.law, page.floor_s, page.layout)
+    assert model_of(parse_arguments(words), "both").law == law
+    plain = model_of(parse_arguments([*words[:4], "--ssd-gb", "100"]), "both")
+    assert (plain.law, plain.tiers and plain.tiers.floor_s) == (law, 0.0)
 
 
 def test_addresses_of_the_pool_take_gpu_memory() -> None:

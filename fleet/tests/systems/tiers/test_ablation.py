@@ -5,11 +5,11 @@ import pytest
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
 from fleet.engine.tiers.devices import COMMAND_S, LAYER_PASS_S, SSD_TUTTI, with_prp
-from fleet.engine.tiers.loading import effective_bytes_per_s
+from fleet.engine.tiers.loading import effective_bytes_per_s, paged
 from fleet.engine.tiers.sizes import layout_of
 from fleet.systems.tiers.ablation import ablations
 from fleet.systems.tiers.load import LEVAL
-from fleet.systems.tiers.serving import TierCapacity, TieredEngine, paged
+from fleet.systems.tiers.serving import TierCapacity, TieredEngine
 from fleet.systems.tiers.study import Runs, Study, tiers_of
 
 LAYOUT = layout_of(profile())

@@ -5,10 +5,10 @@ import pytest
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
 from fleet.engine.tiers.devices import DRAM, LAYER_PASS_S, SSD, SSD_TUTTI
-from fleet.engine.tiers.loading import CHUNK, bubble_s, load_s, prefill_s
+from fleet.engine.tiers.loading import CHUNK, bubble_s, load_s, paged, prefill_s
 from fleet.engine.tiers.sizes import layout_of
 from fleet.systems.tiers.load import Question
-from fleet.systems.tiers.serving import TierCapacity, TieredEngine, job, jobs, paged
+from fleet.systems.tiers.serving import TierCapacity, TieredEngine, job, jobs
 
 LAYOUT = layout_of(profile())
 LAW = paged(law_of(profile()))

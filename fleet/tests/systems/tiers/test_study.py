@@ -5,10 +5,11 @@ import pytest
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
 from fleet.engine.tiers.devices import DRAM, SSD_TUTTI
+from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.sizes import layout_of
 from fleet.systems.prices import Prices
 from fleet.systems.tiers.load import LEVAL
-from fleet.systems.tiers.serving import TieredEngine, paged
+from fleet.systems.tiers.serving import TieredEngine
 from fleet.systems.tiers.study import Runs, Study, cost_of, memory_of, tiers_of, wear_of
 
 LAYOUT = layout_of(profile())
