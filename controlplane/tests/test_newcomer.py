@@ -68,8 +68,8 @@ def test_a_newcomer_changes_previews_delivers_and_takes_back_a_threshold(browser
         drag(page, "Heavy threshold", -30)
         assert page.input_value(HEAVY) != before
         page.click("text=Preview on recorded traffic")
-        expect(page.locator(".preview-sentence")).to_contain_text("The draft would")
-        expect(page.locator(".preview-first")).to_have_count(0)
+        expect(page.locator(".preview-sentence")).to_contain_text("The draft would", timeout=START_S * 1000)
+        expect(page.locator(".preview-first")).to_have_count(0, timeout=START_S * 1000)
         page.click("text=Review changes")
         expect(page.locator(".preview-line")).to_contain_text("The draft would")
         page.click("text=Deliver…")
