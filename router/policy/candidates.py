@@ -9,7 +9,7 @@ from router.policy.fleet import FleetColumns
 from router.policy.types import UNKNOWN, Candidate, InstanceState, RoutingRequest
 from router.policy.view import Pick, cached_tokens
 
-USUAL = {"bound_to": None, "history_tokens": 0, "prefix_key": 0, "indivisible": "", "generates": True}
+USUAL = {"bound_to": None, "history_tokens": 0, "prefix_key": 0, "indivisible": "", "generates": True, "band": 0}
 
 
 class Candidates(Sequence[Candidate]):

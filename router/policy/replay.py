@@ -70,8 +70,8 @@ def situation(receipt: "Receipt") -> DecisionInputs:
             turn=kept["turn"],
             indivisible=kept.get("indivisible", ""),
             generates=kept.get("generates", True),
-            pool=PoolLoad(*map(float, kept["pool"])) if "pool" in kept else None,
             band=kept.get("band", 0),
+            pool=PoolLoad(*map(float, kept["pool"])) if "pool" in kept else None,
         )
         return DecisionInputs(request, columns.instances(), float(kept["draw"]))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -50,8 +50,8 @@ class RoutingRequest(Value, frozen=True):
     turn: int = 0  # how many requests the router has decided before: round robin keeps no state of its own
     indivisible: str = ""  # why one instance must compute the prompt and the answer; empty when two may
     generates: bool = True  # an answer of tokens; others need no instance that decodes
-    pool: PoolLoad | None = None  # None: the decision sees every instance
     band: int = 0  # of priority; those below 0 leave some capacity to the others
+    pool: PoolLoad | None = None  # None: the decision sees every instance
 
 
 class InstanceState(Value, frozen=True):

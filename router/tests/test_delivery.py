@@ -9,7 +9,7 @@ import redis
 
 from router.contract.redis import redis_keys
 from router.policy.schema import document
-from router.pool import pool as pool_module
+from router.pool import fleet_view
 from router.sync import live_state
 from router.tests.conftest import running
 from router.tests.deliveries import arm_of, put, rollout, split, state, watch
@@ -28,14 +28,14 @@ def is_live(router):
 @pytest.fixture
 def raising(monkeypatch):
     """The candidate of these tests, lpwl, cannot decide."""
-    decide = pool_module.decide
+    decide = fleet_view.decide
 
     def raises(request, instances, policy, draw):
         if policy.strategy == "lpwl":
             raise KeyError("strategy.nosuch")
         return decide(request, instances, policy, draw)
 
-    monkeypatch.setattr(pool_module, "decide", raises)
+    monkeypatch.setattr(fleet_view, "decide", raises)
 
 
 @pytest.mark.slow

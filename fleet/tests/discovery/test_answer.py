@@ -6,6 +6,7 @@ from fleet.discovery.answer import judged
 from fleet.kinds.external import EXTERNAL, ExternalSpec, event_address
 from fleet.kinds.kind import Launch
 from fleet.kinds.listed import ListedEngine
+from fleet.spec.sections import MAX_REPLICAS
 from router.contract.redis.published import InstanceRole
 
 
@@ -56,10 +57,11 @@ def test_what_weir_may_not_connect_to_becomes_no_instance(url: str) -> None:
     assert found.refused[0].startswith(url)
 
 
-def test_a_pool_takes_512_engines() -> None:
-    many = [ListedEngine(f"k{n}", f"http://10.0.{n // 200}.{n % 200}:8000", f"{n:04}") for n in range(600)]
+def test_a_pool_takes_no_more_engines_than_it_may_have() -> None:
+    count = MAX_REPLICAS + 88
+    many = [ListedEngine(f"k{n}", f"http://10.0.{n // 200}.{n % 200}:8000", f"{n:04}") for n in range(count)]
     found = judged(spec(), "p", many)
-    assert len(found.engines) == 512
+    assert len(found.engines) == MAX_REPLICAS
     assert len(found.refused) == 20
 
 
