@@ -52,7 +52,7 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
     held = phase.expert_bytes(phase.layout.local, buffers=True) / GIGA
     spread = phase.expert_bytes(phase.moe.experts / phase.dep_ranks, buffers=False) / GIGA
     return (
-        Fact("Window over copy", phase.ratio, "", "computing of a layer over its copy"),
+        Fact("Window over copy", phase.ratio, "", "a layer's computing over its copy"),
         Fact("Smallest MNT that hides the copy", smallest, "tokens", "with these prompts, contention included"),
         Fact("Exposed", phase.exposed_ms, "ms/layer", f"{percent(phase.exposed_ms / phase.dwdp_ms)} of a DWDP layer"),
         Fact("Waiting under DEP", phase.wait_ms, "ms/layer", f"{percent(phase.wait_ms / phase.dep_ms)} of a DEP layer"),
@@ -67,10 +67,7 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
         ),
         Fact("Memory for experts", held, "GB/GPU", f"two buffers included; DEP {spread:,.0f} GB"),
         Fact(
-            "Copied experts that no token uses",
-            phase.unused_share * 100,
-            "%",
-            f"a decode step of 8: {percent(step.unused_share)}",
+            "Copied and unused", phase.unused_share * 100, "% of experts", f"decoding 8: {percent(step.unused_share)}"
         ),
         Fact("A decode step of 256 tokens", decode.exposed_ms, "ms/layer exposed", "why decode stays DEP"),
     )
@@ -315,5 +312,5 @@ DWDP = System(
         "Table 6 reports 6 to 12 % more TPS/GPU and median TTFT from 2.5 to 8.3 s and from 0.97 to 1.64 s, without the "
         "number of GPUs: not reproduced.",
     ),
-    links=(experiment_link("DWDP4 against DEP4, on the pool r1 of examples/fleet-dwdp.yaml", COMPARED),),
+    links=(experiment_link("DWDP4 against DEP4 (examples/fleet-dwdp.yaml)", COMPARED),),
 )  # fmt: skip

@@ -31,7 +31,7 @@ def _share(default: float, title: str, text: str) -> Any:
 @dataclass(frozen=True)
 class DwdpInputs:
     model: str = option("DeepSeek-R1", title="Model", choices=tuple(MOES), help="Sizes of its published configuration.")
-    gpu: str = option("GB200", title="GPU", choices=tuple(GPUS), help="Peaks and memory of its data sheet.")
+    gpu: str = option("GB200", title="GPU", choices=tuple(GPUS), help="By its data sheet.")
     ranks: int = option(
         4, title="DWDP group", unit="GPUs", minimum=2, maximum=72, help="N: they hold a layer's experts."
     )
@@ -51,12 +51,8 @@ class DwdpInputs:
         6.4, title="Variation of prompts", unit="%", minimum=0, maximum=200, help="Standard deviation over mean."
     )
     link_gb_per_s: float | None = _of_gpu("Link, one way", "GB/s", 0.1, 10_000, "Half of a data sheet's NVLink.")
-    slices: bool = option(
-        False, title="Slices", help="Copy in slices in turn (contention_opt), not one GPU's experts after another's."
-    )
-    merged: bool = option(
-        False, title="Merged buffer", help="Experts are copied into one buffer before the products; off: a list."
-    )
+    slices: bool = option(False, title="Slices", help="Copies take turns in slices (contention_opt).")
+    merged: bool = option(False, title="Merged buffer", help="Experts in one buffer, copied before the products.")
     chunked: bool = option(False, title="Chunked prefill", help="For a caution: TensorRT-LLM refuses it with DWDP.")
     # Demand
     prompts_per_s: float = option(

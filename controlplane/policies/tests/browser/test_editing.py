@@ -300,7 +300,9 @@ def test_a_threshold_is_seen_and_moved_on_the_distribution_of_requests(open_page
     sizes = [(400 * i, 150 * (i % 3) * i // 2) for i in range(1, 101)]
     fleet = FakeFleet(web.redis)
     for i, (prompt, cached) in enumerate(sizes):
-        fleet.write_receipt(f"r{i}", time.time() - 100 + i, prompt_tokens=prompt, predicted_cached=cached, pool=policy)
+        fleet.write_receipt(
+            f"r{i}", time.time() - 100 + i, time.time(), prompt_tokens=prompt, predicted_cached=cached, pool=policy
+        )
     made = f"Pool.objects.create(name='{policy}', model='m', kind='sim', policy='{policy}', replicas=1)"
     web.manage("shell", "--verbosity", "0", "-c", f"from fleet.models import Pool; {made}")
 
