@@ -57,6 +57,7 @@ def test_a_change_is_previewed_read_and_published(open_page, shell, policy):
 def test_a_running_preview_is_cancelled_and_the_focus_stays_near(open_page, shell, policy):
     page = editor(open_page, policy)
     page.click(PREVIEW)
+    expect(page.locator(STATE)).to_contain_text("waiting for a worker")
     shell(f"worker_begins({policy!r})")
     expect(page.locator("#preview-progress")).to_be_visible()
     page.focus("#preview-cancel")
@@ -215,6 +216,7 @@ def test_axe_finds_nothing_while_it_runs_and_on_its_own_page(open_page, shell, p
     opened = open_page("otto")
     page = opened.goto(f"/policies/{policy}/draft")
     page.click(PREVIEW)
+    expect(page.locator(STATE)).to_contain_text("waiting for a worker")
     shell(f"worker_begins({policy!r})")
     expect(page.locator("#preview-progress")).to_be_visible()
     violations = [each["id"] for each in Axe().run(page).response["violations"]]
