@@ -40,15 +40,16 @@ def main() -> int:
     except ValueError as error:
         print(f"router: {error}", file=sys.stderr)
         return 2
-    logging.getLogger("weir.router").info("router %s listens on %s", options.id, url)
     tame_garbage_collection()
     own, *joined = listeners
-    uvloop.run(serve(HttpServer(router, options.grace, limits), own, joined, router.pools))
+    said = f"router {options.id} listens on {url}"
+    uvloop.run(serve(HttpServer(router, options.grace, limits), own, joined, router.pools, said))
     return 0
 
 
-async def serve(server: HttpServer, own: socket.socket, shared: list[socket.socket], pools: Pools) -> None:
-    """Until SIGTERM or SIGINT asks for a graceful end; a second signal ends the process at once."""
+async def serve(server: HttpServer, own: socket.socket, shared: list[socket.socket], pools: Pools, said: str) -> None:
+    """Until SIGTERM or SIGINT asks for a graceful end; a second signal ends the process at once. Logs `said` once it
+    listens."""
     asked = asyncio.Event()
 
     def on_signal(number: int) -> None:
@@ -59,6 +60,7 @@ async def serve(server: HttpServer, own: socket.socket, shared: list[socket.sock
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
     await server.start([own])
+    logging.getLogger("weir.router").info(said)
     joining = [asyncio.create_task(join(server, listener, pools)) for listener in shared]
     await asked.wait()
     for task in joining:
