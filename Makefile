@@ -26,8 +26,9 @@ pytest = $(1) -n $(2) -m "$(3)" || \
 test: lint
 	$(call pytest,$(PYTEST),2,$(FAST))
 
+# They wait more than they compute.
 test-slow: $(TESTS_STAMP)
-	$(call pytest,$(PYTEST),2,slow and not attacks and not browser and not engines)
+	$(call pytest,$(PYTEST),3,slow and not attacks and not browser and not engines)
 
 # Malformed requests, every credential, hunted secrets, exhausted resources.
 test-attacks: $(TESTS_STAMP)
