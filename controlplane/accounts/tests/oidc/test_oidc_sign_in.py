@@ -311,6 +311,7 @@ def test_the_provider_ends_a_session(provider, browser, named):
     assert Session.objects.count() == 0
 
 
+@pytest.mark.django_db(transaction=True)  # the page looks by a connection that is closed after each look
 def test_the_provider_closes_an_open_live_page_within_5_s(provider, browser, monkeypatch):
     looked, closed = [], []
 
