@@ -4,20 +4,10 @@ from django.db import models
 from django.utils import timezone
 
 from controlplane.keys.models import Budget
+from router.contract.redis.use import UseCounts
 
 HELD = "(held)"  # instead of a key's id: what the pool's instances held, used or not
-COUNTS = (
-    "requests",
-    "refused",
-    "failed",
-    "cancelled",
-    "input_tokens",
-    "cached_tokens",
-    "output_tokens",
-    "estimated",
-    "gpu_us",
-    "micro_dollars",
-)  # in the order of UseCounts
+COUNTS = UseCounts.__struct_fields__  # each is a column of Use
 
 
 class Use(models.Model):

@@ -17,21 +17,8 @@ IDLE = "(idle)"
 BY = ("key", "pool", "model")
 LONGEST = {"": timedelta(days=3660), "month": timedelta(days=3660), "day": timedelta(days=400), "hour": HOURS_KEPT}
 _TRUNC: Mapping[str, Any] = {"hour": TruncHour, "day": TruncDay, "month": TruncMonth}
-COLUMNS = (
-    "start",
-    *BY,
-    "name",
-    "requests",
-    "refused",
-    "failed",
-    "cancelled",
-    "input_tokens",
-    "cached_tokens",
-    "output_tokens",
-    "estimated",
-    "gpu_seconds",
-    "dollars",
-)
+OF_REQUESTS = tuple(name for name in COUNTS if name not in ("gpu_us", "micro_dollars"))  # shown in other units
+COLUMNS = ("start", *BY, "name", *OF_REQUESTS, "gpu_seconds", "dollars")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +55,7 @@ class UseLine:
         return self.gpu_seconds / 3600
 
     def add(self, counts: Mapping[str, Any], gpu: float, money: float) -> None:
-        for name in COUNTS[:8]:
+        for name in OF_REQUESTS:
             setattr(self, name, getattr(self, name) + counts[name])
         self.gpu_seconds += gpu
         self.dollars += money
@@ -173,7 +160,7 @@ def used_by(key: str, begin: datetime, end: datetime) -> UseLine:
 def total(found: Iterable[UseLine]) -> UseLine:
     whole = UseLine(start=None)
     for line in found:
-        whole.add({name: getattr(line, name) for name in COUNTS[:8]}, line.gpu_seconds, line.dollars)
+        whole.add({name: getattr(line, name) for name in OF_REQUESTS}, line.gpu_seconds, line.dollars)
     return whole
 
 
