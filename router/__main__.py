@@ -13,7 +13,7 @@ import uvloop
 from router.app import Router
 from router.contract.secret_text import MaskingFormatter
 from router.http.server import HttpServer, listen
-from router.options import arguments, clients, source
+from router.options import arguments, clients, source, spans_settings
 from router.serving.joining import join
 from router.serving.pools import Pools
 
@@ -36,7 +36,7 @@ def main() -> int:
     url = options.url or f"http://{host}:{listeners[0].getsockname()[1]}"
     try:
         limits = clients(options)
-        router = Router(source(options, url), limits)
+        router = Router(source(options, url), limits, spans_settings())
     except ValueError as error:
         print(f"router: {error}", file=sys.stderr)
         return 2

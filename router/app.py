@@ -10,10 +10,13 @@ from router.http.asgi import AsgiClient, Message, Receive, Send
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.clients import ClientConnections
 from router.kv_events.listener import Listener
-from router.options import from_environment
+from router.options import from_environment, spans_settings
 from router.serving.pages import Pages
 from router.serving.proxy import Proxy
 from router.source import PoolSource
+from router.spans.settings import SpanSettings
+from router.telemetry.request_spans import Server
+from router.telemetry.tracer import Tracer
 from router.tokenize.prompt import RENDERERS
 from router.upstream.stalls import CHECK_S
 from router.workers.discovery import Discovery
@@ -26,12 +29,16 @@ STOP_S = 2.0
 
 
 class Router:
-    def __init__(self, source: PoolSource, clients: ClientConnections | None = None) -> None:
-        """`clients`: under the router's own server."""
+    def __init__(
+        self, source: PoolSource, clients: ClientConnections | None = None, spans: SpanSettings | None = None
+    ) -> None:
+        """`clients`: under the router's own server; `spans`: None for none."""
         self.source = source
         self.pools = source.pools
         self.recorder = source.recorder
         self.proxy = Proxy(source.pools, source.sessions, source.recorder)
+        if spans is not None:
+            self.proxy.tracer = Tracer(spans, source.id, source.recorder, self._server)
         self._pages = Pages(source, clients or ClientConnections())
         self._listener = Listener()
         self._discovery = Discovery(source.pools.all)
@@ -57,7 +64,8 @@ class Router:
 
     async def start(self) -> None:
         await self.source.start()
-        loops = [*self.source.tasks(), self._look_after_connections()]
+        tracing = self.proxy.tracer.tasks() if self.proxy.tracer is not None else []
+        loops = [*self.source.tasks(), *tracing, self._look_after_connections()]
         self._tasks = [asyncio.ensure_future(loop) for loop in loops]
         followers = (
             self._listener.run(self.pools.all()),
@@ -69,6 +77,8 @@ class Router:
 
     async def stop(self) -> None:
         self.source.end()
+        if self.proxy.tracer is not None:
+            self.proxy.tracer.end()
         for task in self._listening:
             task.cancel()
         if self._listening:
@@ -78,9 +88,17 @@ class Router:
         for task in late:
             task.cancel()
         await asyncio.wait(self._tasks, timeout=STOP_S)
+        if self.proxy.tracer is not None:
+            self.proxy.tracer.close()
         for pool in self.pools.all():
             pool.close()
         await self.source.leave()
+
+    def _server(self, pool: str, endpoint: str) -> Server:
+        """What spans say of an instance; nothing once it has left the fleet."""
+        served = self.pools.get(pool)
+        one = served.endpoints.get(endpoint) if served is not None else None
+        return Server() if one is None else Server(one.kind or None, one.upstream.host, one.upstream.port)
 
     async def _look_after_connections(self) -> None:
         while True:
@@ -115,7 +133,7 @@ class EnvironmentRouter:
             await self._router(scope, receive, send)
 
     async def _start(self) -> None:
-        router = Router(from_environment())
+        router = Router(from_environment(), spans=spans_settings())
         await router.start()
         self._router = router
 

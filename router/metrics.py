@@ -62,6 +62,8 @@ class RouterCollector(Collector):
         yield counter("band_requests", "Requests by priority band and outcome", ("pool", "band", "outcome"), bands)
         served = ("pool", "model", "outcome")
         yield counter("model_requests", "Requests for a name of the document Models", served, record.models.items())
+        spans = [((result,), count) for result, count in record.spans.items()]
+        yield counter("spans", "Spans by what became of them", ("result",), spans)
         fell_back = ("pool", "model", "condition")
         yield counter("fallbacks", "Fallbacks from a pool", fell_back, record.fallbacks.items())
         yield counter("tokens", "Tokens reported by engines, and predicted", ("pool", "kind"), record.tokens().items())

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from router.http.body import MAX_BODY
 from router.http.clients import BODIES, STALL_S, ClientConnections, most_clients, raise_descriptor_limit
 from router.source import PoolSource
+from router.spans import settings
+from router.spans.settings import SpanSettings
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -134,6 +136,11 @@ def clients(options: argparse.Namespace) -> ClientConnections:
             f"--max-connections {wanted}: allowed are 1 to {most}, with {descriptors} open files (ulimit -n)"
         )
     return ClientConnections(wanted, options.client_stall, options.max_body_bytes)
+
+
+def spans_settings() -> SpanSettings | None:
+    """None: no spans. ValueError with one line that names the variable."""
+    return settings.read(os.environ, "weir-router")
 
 
 def source(options: argparse.Namespace, url: str) -> PoolSource:

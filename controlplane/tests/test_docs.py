@@ -15,7 +15,7 @@ CODE = Path(__file__).resolve().parents[2]
 OWN = ("controlplane", "fleet", "router")
 READS = re.compile(
     r"""\benv\.(?:text|flag|words|pairs|choice|span|networks|database|allowed|folders|seconds|needed)\(\s*"([A-Z_]+)"|environ(?:\.get\(|\[)\s*"([A-Z_]+)\""""
-    r'|"(WEIR_ROUTER_[A-Z_]+)"'
+    r'|"(WEIR_ROUTER_[A-Z_]+|WEIR_SPANS_[A-Z_]+|OTEL_[A-Z_]+)"'
 )
 PAGES = ["README.md", "CONTRIBUTING.md", "bench/README.md"]
 PAGES += sorted(str(path.relative_to(CODE)) for path in (CODE / "docs").rglob("*.md"))

@@ -64,18 +64,31 @@ async def _leased(
     offload.alone = endpoint.requests == 1
     call.pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks)
     sent = predict.computing(call, endpoint)
+    if call.tracing is not None:
+        forwarded = call.tracing.for_prefill(call.request.forwarded if forwarded is None else forwarded)
     offload.began = time.perf_counter()
+    failure = "cancelled"
     try:
         async with asyncio.timeout(limit_s):
-            return await _answer(call, endpoint, body, limit_s, forwarded)
+            raw = await _answer(call, endpoint, body, limit_s, forwarded)
+        failure = ""
+        return raw
     except TimeoutError:
+        failure = "prefill_timeout"
         raise PrefillLate(f"{endpoint.id} did not compute the prompt within {limit_s:g} s") from None
+    except PrefillFailed:
+        failure = "prefill_failed"
+        raise
     except UpstreamError as error:
+        failure = error.code
         attribute(call.pool, endpoint, error)
         kind = PrefillFailed if isinstance(error, FirstByteTimeout | RouterExhausted) else PrefillBroken
         raise kind(f"{endpoint.id}: {error}") from None
     finally:
-        offload.prefill_ms = (time.perf_counter() - offload.began) * 1000
+        ended = time.perf_counter()
+        offload.prefill_ms = (ended - offload.began) * 1000
+        if call.tracing is not None:
+            call.tracing.prefilled(endpoint.id, offload.began, ended, failure)
         offload.alone = offload.alone and endpoint.requests == 1  # and none came while it ran
         predict.over(sent)
 

@@ -63,6 +63,7 @@ class Endpoint:
     def update(self, instance: PublishedInstance) -> None:
         self.routable = instance.routable
         self.state = instance.state
+        self.kind = instance.kind
         self.reason = instance.reason
         self.asleep = instance.asleep
         self.block_size = instance.block_size or DEFAULT_BLOCK_SIZE

@@ -20,6 +20,7 @@ from router.request.chosen import Chosen
 from router.request.outcome import Outcome
 from router.request.request import NOT_READ, ProxiedRequest
 from router.request.spending import Spending
+from router.request.tracing import Tracing
 
 NO_POOL = Pool("")  # of a request that was refused before its pool was known
 
@@ -73,6 +74,8 @@ class Call:
     candidate: Policy | None = None  # that decides; None: the live version does
     # telemetry/shadow.py
     shadow: ShadowDecision | None = None
+    # telemetry/tracer.py
+    tracing: Tracing | None = None  # None: no spans
     # serving/proxy.py
     admission: Admission | None = None  # to the pool
     decision: Decision | None = None

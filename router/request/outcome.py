@@ -16,6 +16,11 @@ class Attempt:
     status: int | None = None  # None when it gave none
     error: str = ""
     pool: str = ""
+    # Times as in `Outcome`
+    deciding: float = 0.0  # admission and decision began
+    began: float = 0.0  # it was decided, and sent
+    ended: float = 0.0  # of one that another followed
+    code: str = ""  # of a failure without an answer
 
 
 @dataclass(slots=True)
@@ -29,6 +34,8 @@ class Outcome:
     attempts: list[Attempt] = field(default_factory=list)
     queued_s: float = 0.0
     held_s: float = 0.0  # of these, until the pool had woken
+    deciding: float = 0.0  # as of the latest attempt, like the next
+    decided: float = 0.0
     alone: bool = False  # until the first byte the instance had nothing else of this router's to do
     first_byte: float | None = None
     # flows/

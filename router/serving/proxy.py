@@ -14,6 +14,7 @@ from router.http.body import ClientGone
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
 from router.policy.types import Decision, RoutingRequest
+from router.policy.value import replace
 from router.pool.admission import CODES, Admission, Refusal, Wait
 from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import attribute, failed, failed_with
@@ -30,6 +31,7 @@ from router.serving.pools import Pools
 from router.serving.relay import BegunAnswer
 from router.serving.sessions import Sessions
 from router.telemetry.recorder import Recorder
+from router.telemetry.tracer import Tracer
 from router.tokenize import bounds
 from router.upstream.errors import UpstreamError
 from router.upstream.response import EngineResponse
@@ -52,11 +54,14 @@ class Proxy:
         self._sessions = sessions
         self._recorder = recorder
         self.stalls = Stalls()
+        self.tracer: Tracer | None = None  # spans are off
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
         own = dict(incoming.headers)
         call = Call(headers.request_id(own), incoming.path, time.time(), time.perf_counter(), incoming.peer)
         outcome = call.outcome
+        if self.tracer is not None:
+            incoming.headers = self.tracer.begin(call, incoming.headers)
         try:
             call.key = self._pools.auth.identify(incoming, own, call.at)
             call.deadline = admit.deadline(own, call.started)
@@ -82,9 +87,14 @@ class Proxy:
                 outcome.error = "the router was stopped"
                 _cut_short(call, client)
         finally:
-            call.end(time.perf_counter())
-            self._pools.auth.settle(call)
-            self._recorder.ended(call)
+            self._end(call)
+
+    def _end(self, call: Call) -> None:
+        call.end(time.perf_counter())
+        self._pools.auth.settle(call)
+        self._recorder.ended(call)
+        if call.tracing is not None and self.tracer is not None:
+            self.tracer.ended(call)
 
     async def _serve(self, call: Call, client: ClientConnection) -> None:
         """By the pool of the call; then, for a name of the document Models, by those that it falls back to."""
@@ -96,6 +106,7 @@ class Proxy:
             except ErrorResponse as refusal:
                 if not prepare.falls_back(call, refusal, self._pools):
                     raise
+            _end_attempt(call)
             if not predict.read_tokens(call):
                 await predict.read_slowly(call)
 
@@ -113,15 +124,19 @@ class Proxy:
             if await self._attempt(call, decision, tried, left, client):
                 return
             left -= 1
+            _end_attempt(call)
             await asyncio.sleep(random.random() * JITTER_S * 2 ** (len(call.outcome.attempts) - 1))  # noqa: S311 - jitter
 
     async def _admit(self, call: Call, admission: Admission, tried: dict[str, str]) -> Decision:
         """The decision, once an instance has capacity."""
-        refusal = admission.begin(time.perf_counter())
+        outcome = call.outcome
+        outcome.deciding = time.perf_counter()
+        refusal = admission.begin(outcome.deciding)
         while refusal is None:
             decision = self._decide(call, tried)
             able, hold = partial(_able, call, tried), partial(_hold, call, tried)
-            step = admission.decided(decision, call.rules, time.perf_counter(), able, hold)
+            outcome.decided = time.perf_counter()
+            step = admission.decided(decision, call.rules, outcome.decided, able, hold)
             if isinstance(step, Decision):
                 return step
             refusal = await self._wait(call, admission, step) if isinstance(step, Wait) else step
@@ -156,7 +171,8 @@ class Proxy:
         """True when the client has its answer; False to try another instance."""
         pool = call.pool
         endpoint = pool.endpoints[decision.instance]
-        attempt, outcome = Attempt(endpoint.id, pool=pool.name), call.outcome
+        outcome = call.outcome
+        attempt = Attempt(endpoint.id, None, "", pool.name, outcome.deciding, outcome.decided)
         outcome.attempts.append(attempt)
         with pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome.spent) as lease:
             self._sessions.sent(call, endpoint)
@@ -177,11 +193,12 @@ class Proxy:
                 return True
             except PrefillFailed as error:
                 attempt.error = tried[_prefill_of(call)] = str(error)
+                attempt.code = "prefill_failed"
                 _require_another_prefill(call, error, tried, left)
                 return False
             except UpstreamError as error:
                 attribute(pool, endpoint, error)
-                attempt.error = str(error)
+                attempt.error, attempt.code = str(error), error.code
                 tried |= dict.fromkeys(failed_with(endpoint, error), attempt.error)
                 if outcome.begun:
                     raise
@@ -224,6 +241,16 @@ class Proxy:
         else:
             outcome.label = "refused" if status in BACK_PRESSURE else "error"
             outcome.error = f"{endpoint.id} answered {status}"
+
+
+def _end_attempt(call: Call) -> None:
+    """Another one follows, perhaps in another pool."""
+    attempts, tracing = call.outcome.attempts, call.tracing
+    if attempts and not attempts[-1].ended:
+        attempts[-1].ended = time.perf_counter()
+    if tracing is not None:
+        lines = tracing.for_attempt(len(attempts), call.request.forwarded)
+        call.request = replace(call.request, forwarded=lines)
 
 
 def _out(call: Call, tried: Mapping[str, str]) -> Mapping[str, str]:

@@ -27,6 +27,7 @@ class Recorder:
         self.lost = 0  # receipts dropped because Redis was unreachable
         self.use = UseCounter()
         self.unwritable = 0  # receipts dropped because they could not be encoded
+        self.spans: Counter[str] = Counter()  # by what became of them (router/spans/outbox.py)
         self.traffic: Counter[str] = Counter(written=0, dropped=0)  # entries of recorded traffic
         self.tallies: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)  # by pool and class
         self.retries: Counter[tuple[str, str]] = Counter()  # (pool, instance that failed)

@@ -19,6 +19,7 @@ from router.contract.redis.published import FleetValue, PublishedInstance
 from router.http import server
 from router.http.server import HttpServer, listen
 from router.policy.schema import document
+from router.spans.settings import SpanSettings
 from router.sync import live_state, peers, redis_source
 from router.sync.redis_source import RedisSource
 from router.tests.engine import Behaviour, Engine, engine
@@ -144,11 +145,13 @@ def _message(channel: redis.client.PubSub) -> Any:
 
 
 @asynccontextmanager
-async def running(redis_url: str, router_id: str = "router-1") -> AsyncIterator[tuple[Router, httpx.AsyncClient]]:
+async def running(
+    redis_url: str, router_id: str = "router-1", spans: SpanSettings | None = None
+) -> AsyncIterator[tuple[Router, httpx.AsyncClient]]:
     """A router in this event loop, and a client of it."""
     listener = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    router = Router(RedisSource(redis_url, router_id, url))
+    router = Router(RedisSource(redis_url, router_id, url), spans=spans)
     serving = HttpServer(router, grace_s=1)
     await serving.start([listener])
     try:
@@ -178,11 +181,16 @@ async def world(published: Published, redis_url: str) -> AsyncIterator[Callable[
     """Call it with one behaviour per engine, and overrides of the policy."""
     async with AsyncExitStack() as stack:
 
-        async def build(*behaviours: Behaviour | None, strategy: str = "round_robin", **overrides: object) -> World:
+        async def build(
+            *behaviours: Behaviour | None,
+            strategy: str = "round_robin",
+            spans: SpanSettings | None = None,
+            **overrides: object,
+        ) -> World:
             engines = [await stack.enter_async_context(engine(behaviour)) for behaviour in behaviours]
             published.policy(strategy=strategy, **overrides)
             published.fleet(*(entry(f"demo-{i}", made.url) for i, made in enumerate(engines)))
-            router, client = await stack.enter_async_context(running(redis_url))
+            router, client = await stack.enter_async_context(running(redis_url, spans=spans))
             return World(router, client, engines, published)
 
         yield build

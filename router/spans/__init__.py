@@ -1,0 +1,2 @@
+"""Spans in OpenTelemetry's sense, without its SDK: identity, sampling, OTLP/JSON. Pure; routers and the control plane
+share it."""

@@ -1,0 +1,47 @@
+"""The identity of a trace and its spans, and how it travels: the header `traceparent` of W3C Trace Context. Pure."""
+
+import random
+import re
+from dataclasses import dataclass
+
+SAMPLED = 1
+_HEADER = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]*)?")
+_NO_TRACE, _NO_SPAN = b"0" * 32, b"0" * 16
+_SPANS = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """What a caller sent."""
+
+    trace: str  # 32 hex digits
+    span: str  # 16 hex digits
+    sampled: bool
+
+
+def parse(header: bytes) -> Parent | None:
+    """None: malformed, so a new trace begins."""
+    found = _HEADER.fullmatch(header.strip(b" \t"))
+    if found is None:
+        return None
+    version, trace, span, flags, further = found.groups()
+    if version == b"ff" or (version == b"00" and further is not None) or trace == _NO_TRACE or span == _NO_SPAN:
+        return None
+    return Parent(trace.decode(), span.decode(), bool(int(flags, 16) & SAMPLED))
+
+
+def new_trace() -> str:
+    return f"{random.getrandbits(128) or 1:032x}"
+
+
+def new_base() -> int:
+    """Spans of one request or job count up from here, so their ids need no further chance."""
+    return random.getrandbits(64)
+
+
+def span_id(base: int, number: int) -> str:
+    return f"{(base + number & _SPANS) or 1:016x}"
+
+
+def header(trace: str, span: str, *, sampled: bool) -> bytes:
+    return f"00-{trace}-{span}-0{int(sampled)}".encode()

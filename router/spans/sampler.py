@@ -1,0 +1,32 @@
+"""Which requests are sampled: by their parent or by chance, and never more than so many a second."""
+
+from router.spans.context import Parent
+from router.spans.settings import SpanSettings
+
+_LOW = (1 << 64) - 1
+
+
+class Sampler:
+    def __init__(self, settings: SpanSettings) -> None:
+        self._by_parent = settings.sampler.startswith("parentbased_")
+        kind = settings.sampler.removeprefix("parentbased_")
+        self._bound = round({"always_on": 1.0, "always_off": 0.0}.get(kind, settings.ratio) * (_LOW + 1))
+        self._rate = float(settings.per_s)
+        self._left = self._rate
+        self._at = 0.0
+
+    def wanted(self, trace: str, parent: Parent | None) -> bool:
+        """As OpenTelemetry's samplers decide: a child as its parent, where they ask it, else by the trace's id."""
+        if parent is not None and self._by_parent:
+            return parent.sampled
+        return int(trace[16:], 16) < self._bound
+
+    def allowed(self, now: float) -> bool:
+        """Take one of this second's samples; `now` is of a monotonic clock, in seconds. Clients decide what their
+        requests' parents say, but not how much the collector gets."""
+        self._left = min(self._rate, self._left + max(0.0, now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
