@@ -4,7 +4,7 @@ import secrets
 from pathlib import Path
 from urllib.parse import quote
 
-from controlplane.process import env, logs, oidc_settings, private_files
+from controlplane.process import env, logs, oidc_settings, private_files, span_settings
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.text("WEIR_DATA_DIR", str(BASE_DIR / "var"))).resolve()
@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "controlplane.accounts",
     "controlplane.audit",
     "controlplane.jobs",
+    "controlplane.spans",
     "controlplane.schedule",
     "controlplane.keys",
     "controlplane.use",
@@ -70,6 +71,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "controlplane.api.middleware.RequestId",
+    "controlplane.spans.middleware.Spans",
     "controlplane.errors.RetryAfter",
     "django.middleware.security.SecurityMiddleware",
     "controlplane.web.static.StaticFiles",
@@ -146,6 +148,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+SPANS = span_settings.read()  # None: no spans
 OIDC = oidc_settings.read()  # sign-in with the company's identity; None: passwords only
 LOCAL_SIGN_IN = env.flag("WEIR_LOCAL_SIGN_IN", True)
 SESSION_ENGINE = "controlplane.accounts.sessions"
