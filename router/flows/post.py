@@ -1,7 +1,5 @@
 """Sends a request to an engine, to one of its data-parallel ranks where it has several."""
 
-from collections.abc import Awaitable
-
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.upstream.connection import Connection
@@ -19,21 +17,20 @@ async def post(
 
     `forwarded`: header lines instead of the client's; `first_byte_timeout_s`: instead of the policy's.
     """
-    rules = call.rules
+    rules, upstream, rank_line = call.rules, endpoint.upstream, endpoint.rank_line
     lines = call.request.forwarded if forwarded is None else forwarded
+    connect_s: float = rules["failure.connect_timeout_s"]
     limit_s: float = first_byte_timeout_s or rules["failure.first_byte_timeout_s"]
-
-    def opened(rank_line: bytes) -> Awaitable[Connection]:
-        return endpoint.upstream.open(
-            b"POST %b HTTP/1.1\r\nhost: %b\r\n%b%bcontent-length: %d\r\n\r\n%b"
-            % (call.request.target, endpoint.upstream.authority, rank_line, lines, len(body), body),
-            connect_timeout_s=rules["failure.connect_timeout_s"],
-            first_byte_timeout_s=limit_s,
-        )
-
-    connection = await opened(endpoint.rank_line)
-    if endpoint.rank_line and (why := await rank_refusal(connection, limit_s)):
+    request = _written(call.request.target, upstream.authority, rank_line, lines, body)
+    connection = await upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
+    if rank_line and (why := await rank_refusal(connection, limit_s)):
         connection.release()
         endpoint.ranks.refused(endpoint, why)
-        connection = await opened(b"")
+        request = _written(call.request.target, upstream.authority, b"", lines, body)
+        connection = await upstream.open(request, connect_timeout_s=connect_s, first_byte_timeout_s=limit_s)
     return connection
+
+
+def _written(target: bytes, authority: bytes, rank_line: bytes, lines: bytes, body: bytes) -> bytes:
+    parts = (target, authority, rank_line, lines, len(body), body)
+    return b"POST %b HTTP/1.1\r\nhost: %b\r\n%b%bcontent-length: %d\r\n\r\n%b" % parts

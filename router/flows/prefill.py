@@ -54,7 +54,7 @@ async def _fetch(
     call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, forwarded: bytes | None
 ) -> bytes:
     limit_s = call.rules["failure.prefill_timeout_s"]
-    with endpoint.lease(tokens, call.pool.queue.wake, call.outcome.spent):
+    with endpoint.lease(tokens, call.pool.queue.wake, call.outcome):
         return await _leased(call, endpoint, offload, body, limit_s, forwarded)
 
 

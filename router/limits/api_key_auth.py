@@ -115,7 +115,7 @@ class ApiKeyAuth:
     def require(self, pools: Sequence[str]) -> None:
         """Raises ErrorResponse when all of the pools require a key."""
         ring = self.ring
-        if ring is None or not all(ring.requires(pool, is_ephemeral(pool)) for pool in pools):
+        if ring is None or ring.requires_none or not all(ring.requires(pool, is_ephemeral(pool)) for pool in pools):
             return
         if pools or ring.required_everywhere:
             raise _missing(f"the pool {pools[0]}" if len(pools) == 1 else "every pool")
@@ -225,9 +225,11 @@ class ApiKeyAuth:
 
     def settle(self, call: Call) -> None:
         """Replace the finished request's estimated charge by its actual use."""
+        if call.key is None:
+            return  # nothing was charged or reserved
         used = _used(call)
-        settle(call.reserved, int(used), call.outcome.spent.dollars)
-        meter = self.meters.get(call.key.id) if call.key is not None else None
+        settle(call.reserved, int(used), call.outcome.dollars)
+        meter = self.meters.get(call.key.id)
         if meter is None:
             return
         meter.outcomes[call.outcome.label] += 1

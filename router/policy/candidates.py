@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
+from operator import attrgetter
 from typing import Any, overload
 
 from router.policy.columns import PACE, columns
@@ -9,7 +10,12 @@ from router.policy.fleet import FleetColumns
 from router.policy.types import UNKNOWN, Candidate, InstanceState, RoutingRequest
 from router.policy.view import Pick, cached_tokens
 
-USUAL = {"bound_to": None, "history_tokens": 0, "prefix_key": 0, "indivisible": "", "generates": True, "band": 0}
+# Fields of a request that most have, and those that few have, with their usual values
+OFTEN = {"bound_to": None, "history_tokens": 0, "prefix_key": 0}
+SELDOM = {"indivisible": "", "generates": True, "band": 0}
+USUAL = OFTEN | SELDOM
+_seldom = attrgetter(*SELDOM)
+_USUALLY = tuple(SELDOM.values())
 
 
 class Candidates(Sequence[Candidate]):
@@ -84,9 +90,14 @@ class Candidates(Sequence[Candidate]):
         fields with their usual values are left out."""
         request = self._request
         kept: dict[str, Any] = {"turn": request.turn, "draw": self._draw}
-        for name, usual in USUAL.items():
-            if (value := getattr(request, name)) != usual:
-                kept[name] = value
+        if request.bound_to is not None:
+            kept["bound_to"] = request.bound_to
+        if request.history_tokens:
+            kept["history_tokens"] = request.history_tokens
+        if request.prefix_key:
+            kept["prefix_key"] = request.prefix_key
+        if _seldom(request) != _USUALLY:
+            kept |= {name: value for name, usual in SELDOM.items() if (value := getattr(request, name)) != usual}
         if request.pool is not None:
             kept["pool"] = [request.pool.running, request.pool.idle]
         if request.rates is not UNKNOWN:

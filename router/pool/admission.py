@@ -1,8 +1,8 @@
 """Admission of one request to a pool: send it, let it wait for capacity, or refuse it. Pure: time is an argument.
 
-    begin ──► deciding ──────────────── decided ──► admitted ── begin (its instance failed) ──► deciding
-                 ▲  └─────── decided ──► refused
-                 │  └─ decided ──► queued ── resume (its time is up) ──► refused
+    begin ──► deciding ───────────────── admits ──► admitted ── begin (its instance failed) ──► deciding
+                 ▲  └─────── put_off ──► refused
+                 │  └─ put_off ──► queued ── resume (its time is up) ──► refused
                  └─ resume ── woken ◄─┘
 
 The router drives it by its event loop (router/serving/admit.py), the twin by its virtual clock
@@ -78,26 +78,30 @@ class Admission:
         self.wait: Wait | None = None  # the present or last one
 
     def begin(self, now: float) -> Refusal | None:
-        self.settle(0, 0)  # an attempt that failed
+        if self._entry is not None:
+            self.settle(0, 0)  # an attempt that failed
         self.state, self._entry = "deciding", None
         return self._late(now) if self._deadline is not None and now >= self._deadline else None
 
-    def decided(
+    def admits(self, decision: Decision, now: float) -> bool:
+        """The request is to be sent as the decision says; else `put_off`."""
+        entry = self._entry
+        if not decision.instance or (entry is None and not self._queue.comes_first(self._band, now)):
+            return False
+        if entry is not None:
+            self._queue.admitted(entry)
+        self.state = "admitted"
+        return True
+
+    def put_off(
         self,
         decision: Decision,
         policy: Policy,
         now: float,
         able: Callable[[], bool],
         hold: Callable[[float], Hold | None] = lambda now: None,
-    ) -> Decision | Wait | Refusal:
-        """The decision itself when the request is to be sent as it says. `able`: an instance could take it later;
-        `hold`: else, whether one will be there later."""
-        entry = self._entry
-        if decision.instance and (entry is not None or self._queue.comes_first(self._band, now)):
-            if entry is not None:
-                self._queue.admitted(entry)
-            self.state = "admitted"
-            return decision
+    ) -> Wait | Refusal:
+        """`able`: an instance could take it later; `hold`: else, whether one will be there later."""
         self._policy = policy
         if decision.rule in STRATEGY_REFUSALS:
             return self._refuse(decision.rule, "; ".join(decision.reasons))
@@ -196,6 +200,10 @@ class Admission:
         name = self._entry.request_class if self._entry is not None else ""
         reason = f"the queue for {name} requests is full, and one of higher priority came"
         return self._refuse("displaced", reason, retry_after_s=self._retry_after_s(now))
+
+    @property
+    def is_charged(self) -> bool:
+        return self._entry is not None
 
     def settle(self, new_tokens: int, output_tokens: int) -> None:
         """It has ended: charge its tenant what it has used. One that never waited was charged nothing."""

@@ -217,9 +217,8 @@ class Lease:
 
     def _weigh(self, endpoint: Endpoint, weight: float) -> None:
         if weight != self._weight:
-            now, clock = perf_counter(), endpoint.gpu_clock
-            clock.leave(self._weight, self._since, now, self._spent)
-            self._weight, self._since = weight, clock.join(weight, now)
+            self._since = endpoint.gpu_clock.change(self._weight, self._since, perf_counter(), self._spent, weight)
+            self._weight = weight
 
     def end(self) -> None:
         """Once; further calls change nothing."""

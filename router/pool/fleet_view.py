@@ -100,9 +100,9 @@ class FleetView(Generic[E]):
             fleet = self._fleet = FleetColumns(self._seen(endpoint, now, open_s) for endpoint in self._in_order)
         else:
             for name in self._changed | self._suspects:
-                position = fleet.position(name)
+                position, endpoint = fleet.position(name), self._endpoints[name]
                 if position is not None:
-                    fleet.replace(position, self._seen(self._endpoints[name], now, open_s))
+                    fleet.replace(position, endpoint.view(self._refusal(endpoint, now, open_s)))
         self._changed.clear()
         if not tried:
             return fleet

@@ -15,14 +15,14 @@ HOUR_S = 3600
 
 @dataclass(slots=True)
 class GpuSpent:
-    """What one request used, over all its attempts and its prefill."""
+    """What one request used, over all its attempts and its prefill: a part of its outcome."""
 
     gpu_s: float = 0.0
     dollars: float = 0.0
 
 
 def prefill_weight(tokens: int) -> float:
-    return max(1.0, tokens / PREFILL_TOKENS)
+    return tokens / PREFILL_TOKENS if tokens > PREFILL_TOKENS else 1.0
 
 
 class GpuClock:
@@ -53,21 +53,32 @@ class GpuClock:
 
     def join(self, weight: float, now: float) -> float:
         """The reading from which the request is charged."""
-        self._advance(now)
+        reading = self._advance(now)
         self._own += weight
         self._requests += 1
-        return self.reading
+        return reading
+
+    def change(self, weight: float, since: float, now: float, spent: GpuSpent | None, to: float) -> float:
+        """Charge for the weight so far; the reading from which the request is charged for its new one."""
+        reading = self._advance(now)
+        self._own += to - weight
+        if spent is not None:
+            self._charge(weight * (reading - since), spent)
+        return reading
 
     def leave(self, weight: float, since: float, now: float, spent: GpuSpent | None) -> None:
-        self._advance(now)
+        reading = self._advance(now)
         self._requests -= 1
         self._own = self._own - weight if self._requests else 0.0  # no error of rounding outlives an idle moment
         if spent is not None:
-            gpu_s = weight * (self.reading - since)
-            spent.gpu_s += gpu_s
-            spent.dollars += gpu_s * self.dollars_per_s
+            self._charge(weight * (reading - since), spent)
 
-    def _advance(self, now: float) -> None:
-        if self._requests:
-            self.reading += self.gpus * max(0.0, now - self._at) / (self._own + self._others)
+    def _charge(self, gpu_s: float, spent: GpuSpent) -> None:
+        spent.gpu_s += gpu_s
+        spent.dollars += gpu_s * self.dollars_per_s
+
+    def _advance(self, now: float) -> float:
+        if self._requests and now > self._at:
+            self.reading += self.gpus * (now - self._at) / (self._own + self._others)
         self._at = now
+        return self.reading

@@ -24,7 +24,7 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Outcome:
+class Outcome(GpuSpent):
     """Times are seconds of the clock of `Call.started`."""
 
     # serving/proxy.py
@@ -40,8 +40,6 @@ class Outcome:
     first_byte: float | None = None
     # flows/
     offload: Offload | None = None  # of the prefill, when the policy wanted one
-    # pool/endpoint.py
-    spent: GpuSpent = field(default_factory=GpuSpent)
     # serving/relay.py
     status: int = 0  # of a refusal: serving/proxy.py
     streamed: bool = False

@@ -37,7 +37,7 @@ def admission(call: Call) -> Admission:
 def settle(call: Call) -> None:
     """Charge the tenant what the request has used, by the engine's usage, else by what a broken stream brought."""
     admission, decision, usage = call.admission, call.decision, call.outcome.usage
-    if admission is None or decision is None:
+    if admission is None or decision is None or not admission.is_charged:
         return
     if usage is None or usage.prompt_tokens is None:
         if call.outcome.streamed_tokens:

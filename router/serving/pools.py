@@ -146,7 +146,8 @@ class Pools:
 
         Checked before the body is read; ApiKeyAuth.admit checks the pool that the body names.
         """
-        if key is not None or self.auth.ring is None:
+        ring = self.auth.ring
+        if key is not None or ring is None or ring.requires_none:
             return
         named = headers.get(b"x-weir-pool", b"").decode("latin-1")
         lasting = [pool.name for pool in self._pools.values() if not pool.ephemeral]

@@ -57,7 +57,8 @@ def prepare(
         return
     pool = pools.pick(named, read.model)
     call.adapter = pool.adapter(read.model)
-    _set(call, pool, target, forwarded, session, read, body, {})
+    chunks = pool.chains.hashes(read.rendered, _salt(call.adapter, read))
+    _set(call, pool, target, forwarded, session, read, body, chunks)
 
 
 def _chosen(
@@ -98,7 +99,7 @@ def _aim(call: Call, chosen: Chosen, target: bytes, forwarded: bytes, session: s
         read, body = aliases.aimed(chosen, pool.model)
     except InvalidBody as error:
         raise ErrorResponse(400, error.code, str(error)) from None
-    _set(call, pool, target, forwarded, session, read, body, chosen.hashed)
+    _set(call, pool, target, forwarded, session, read, body, _chunks(pool, call.adapter, read, chosen.hashed))
 
 
 def _set(
@@ -109,11 +110,10 @@ def _set(
     session: str | None,
     read: Prompt,
     body: bytes,
-    hashed: Hashed,
+    chunks: Sequence[int],
 ) -> None:
     call.pool = pool
     turn, pool.turn = pool.turn, pool.turn + 1
-    chunks = _chunks(pool, call.adapter, read, hashed)
     strips = strips_usage(read, call.api_path)
     call.request = ProxiedRequest(target, forwarded, body, read, chunks, session, turn, strips)
     call.session = session
@@ -131,7 +131,7 @@ def _chunks(pool: Pool, adapter: str, read: Prompt, hashed: Hashed) -> Sequence[
 
 
 def _salt(adapter: str, read: Prompt) -> int:
-    return chain_salt(adapter, predict.cache_salt(read))
+    return chain_salt(adapter, predict.cache_salt(read)) if adapter or "cache_salt" in read.document else 0
 
 
 def strips_usage(read: Prompt, api_path: str) -> bool:

@@ -134,11 +134,11 @@ class Proxy:
         refusal = admission.begin(outcome.deciding)
         while refusal is None:
             decision = self._decide(call, tried)
-            able, hold = partial(_able, call, tried), partial(_hold, call, tried)
             outcome.decided = time.perf_counter()
-            step = admission.decided(decision, call.rules, outcome.decided, able, hold)
-            if isinstance(step, Decision):
-                return step
+            if admission.admits(decision, outcome.decided):
+                return decision
+            able, hold = partial(_able, call, tried), partial(_hold, call, tried)
+            step = admission.put_off(decision, call.rules, outcome.decided, able, hold)
             refusal = await self._wait(call, admission, step) if isinstance(step, Wait) else step
         raise _refused(call, refusal, tried)
 
@@ -174,7 +174,7 @@ class Proxy:
         outcome = call.outcome
         attempt = Attempt(endpoint.id, None, "", pool.name, outcome.deciding, outcome.decided)
         outcome.attempts.append(attempt)
-        with pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome.spent) as lease:
+        with pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome) as lease:
             self._sessions.sent(call, endpoint)
             connection: EngineResponse | None = None
             try:

@@ -70,12 +70,16 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "predicted_cached": decision.cached_tokens,
         "new_tokens": decision.new_tokens,
     }
-    return made | _further(call) if outcome.offload is None else made | _further(call) | _offload(outcome.offload)
+    _add_further(made, call, usage)
+    if call.asked_band.by or outcome.held_s:
+        made |= _of_waiting(call)
+    if outcome.offload is not None:
+        made |= _offload(outcome.offload)
+    return made
 
 
-def _further(call: Call) -> dict[str, Any]:
+def _add_further(made: dict[str, Any], call: Call, usage: Usage) -> None:
     """What most requests have not."""
-    usage, made = call.outcome.usage or _UNTOLD, _of_waiting(call)
     if call.prediction.tiers is not None:
         made["predicted_tiers"] = call.prediction.tiers
     if usage.cached_tiers is not None:
@@ -88,7 +92,6 @@ def _further(call: Call) -> dict[str, Any]:
         made |= {"delivery": call.assigned.delivery, "arm": call.assigned.arm}
         if call.shadow is not None:
             made["shadow"] = to_builtins(call.shadow)
-    return made
 
 
 def _of_waiting(call: Call) -> dict[str, Any]:

@@ -7,7 +7,10 @@ from typing import Any
 from router.contract.redis.router_status import Window
 from router.policy.types import Decision
 from router.pool.pool import Pool
+from router.pool.rollout import Assignment
 from router.request.call import Call
+from router.request.chosen import Chosen
+from router.request.outcome import Outcome
 from router.telemetry.delivery_tallies import DeliveryTallies
 from router.telemetry.rates import RateEstimates
 from router.telemetry.tally import Tally
@@ -83,18 +86,15 @@ class Recorder:
         self.tallies[pool, _class(call, decision)].ended(call)
         if decision is not None and decision.instance:
             self.decisions[pool, decision.instance, decision.rule] += 1
-        self._ended_in_delivery(call)
+        if call.assigned is not None:
+            self._ended_in_delivery(call, call.assigned)
         if pool:
             call.pool.measured(self.estimates[pool].ended(call))
-        if outcome.offload is not None:
-            self.offloads[pool, outcome.offload.connector, outcome.offload.outcome or "cancelled"] += 1
-        if pool:
             self.bands[pool, call.band, outcome.label] += 1
-        if outcome.code:
-            self.errors[pool, outcome.code] += 1
-        for attempt in outcome.attempts[:-1]:
-            self.retries[attempt.pool or pool, attempt.instance] += 1
-        self._ended_by_name(call)
+        if outcome.code or outcome.offload is not None or len(outcome.attempts) > 1:
+            self._ended_unusually(pool, outcome)
+        if call.alias is not None:
+            self._ended_by_name(call, call.alias)
         self.use.ended(call)
         call.number = next(self._numbers)
         self.pending.append(call)
@@ -102,23 +102,29 @@ class Recorder:
             self.traffic["dropped"] += is_recorded(self.pending.popleft())
             self.lost += 1
 
-    def _ended_by_name(self, call: Call) -> None:
-        if call.alias is None:
-            return
-        self.models[call.pool.name, call.alias.name, call.outcome.label] += 1
-        for failed, condition in call.alias.fell_back:
-            self.fallbacks[failed, call.alias.name, condition] += 1
+    def _ended_unusually(self, pool: str, outcome: Outcome) -> None:
+        if outcome.offload is not None:
+            self.offloads[pool, outcome.offload.connector, outcome.offload.outcome or "cancelled"] += 1
+        if outcome.code:
+            self.errors[pool, outcome.code] += 1
+        for attempt in outcome.attempts[:-1]:
+            self.retries[attempt.pool or pool, attempt.instance] += 1
+
+    def _ended_by_name(self, call: Call, alias: Chosen) -> None:
+        self.models[call.pool.name, alias.name, call.outcome.label] += 1
+        for failed, condition in alias.fell_back:
+            self.fallbacks[failed, alias.name, condition] += 1
 
     def computed(self, pool: Pool, endpoint: str, tokens: int, seconds: float, now: float) -> None:
         """A prompt of the router's own, which the endpoint computed alone; `now` is Unix time."""
         pool.measured(self.estimates[pool.name].probed(pool, endpoint, tokens, seconds, now))
 
-    def _ended_in_delivery(self, call: Call) -> None:
+    def _ended_in_delivery(self, call: Call, assigned: Assignment) -> None:
         """Count the ended request in the generation that decided it."""
         pool = call.pool.name
-        if call.assigned is not None and pool in self.deliveries:
+        if pool in self.deliveries:
             for tallies in (self.deliveries[pool], *self.closed[pool]):
-                tallies.ended(call, call.assigned)
+                tallies.ended(call, assigned)
 
     def classes(self, now: float) -> dict[str, dict[str, Window]]:
         """Windows by pool and class."""

@@ -43,6 +43,7 @@ class TrafficRecorder:
         self.salt = salt  # hex; empty until read from Redis
         self._key = salt.encode()[: blake2b.MAX_KEY_SIZE]
         self._known: dict[bytes, bytes] = {}  # salted blocks by a prompt's last block, LRU first
+        self._tenants: dict[str, str] = {}  # salted
 
     def entry(self, call: Call) -> bytes:
         """An encoded TrafficEntry; empty for a request that is not recorded."""
@@ -69,7 +70,7 @@ class TrafficRecorder:
                 ttft_ms=outcome.ttft_ms,
                 tpot_ms=outcome.tpot_ms,
                 band=call.band,
-                tenant=self._salted(call.tenant.encode()).hex() if call.tenant else "",
+                tenant=self._tenants.get(call.tenant) or self._tenant(call.tenant),
             )
         )
         self._mean_bytes += SIZE_WEIGHT * (len(made) - self._mean_bytes)
@@ -79,6 +80,12 @@ class TrafficRecorder:
         if call.session is None:
             return ""
         return self._salted(f"{call.pool.name}\0{call.session}".encode("utf-8", "surrogatepass")).hex()
+
+    def _tenant(self, tenant: str) -> str:
+        if len(self._tenants) >= REMEMBERED:
+            self._tenants.clear()
+        salted = self._tenants[tenant] = self._salted(tenant.encode()).hex() if tenant else ""
+        return salted
 
     def _salted(self, value: bytes) -> bytes:
         return blake2b(value, digest_size=HASH_BYTES, key=self._key).digest()

@@ -1,15 +1,6 @@
 """What API keys consume, by hour, key, pool and model: cumulative counts, kept until the database has them."""
 
-from router.contract.redis.use import (
-    HOUR_S,
-    KEPT_HOURS,
-    MOST_ROWS,
-    OTHER,
-    UseCounts,
-    UseHour,
-    UseRow,
-    pool_in_use,
-)
+from router.contract.redis.use import HOUR_S, KEPT_HOURS, MOST_ROWS, OTHER, UseCounts, UseHour, UseRow, pool_in_use
 from router.request.call import Call
 
 _Identity = tuple[str, str, str]  # key, pool, model
@@ -29,20 +20,22 @@ class _Tally:
 
     def add(self, call: Call) -> None:
         outcome = call.outcome
+        label, usage = outcome.label, outcome.usage
         self.requests += 1
-        self.refused += outcome.label == "refused"
-        self.failed += outcome.label == "error"
-        self.cancelled += outcome.label == "cancelled"
-        used = tokens_of(call)
-        self.input += used[0]
-        self.output += used[1]
-        usage = outcome.usage
+        if label != "ok":
+            self.refused += label == "refused"
+            self.failed += label == "error"
+            self.cancelled += label == "cancelled"
         if usage is not None and usage.prompt_tokens is not None:
-            self.cached += min(usage.cached_tokens or 0, used[0])
-        elif used != (0, 0):
-            self.estimated += 1
-        self.gpu_s += outcome.spent.gpu_s
-        self.dollars += outcome.spent.dollars
+            self.input += usage.prompt_tokens
+            self.output += usage.output_tokens or 0
+            self.cached += min(usage.cached_tokens or 0, usage.prompt_tokens)
+        elif outcome.begun and outcome.status < 400:  # the engine said nothing, or the answer broke off
+            self.input += call.prediction.prompt_tokens
+            self.output += outcome.streamed_tokens
+            self.estimated += bool(call.prediction.prompt_tokens or outcome.streamed_tokens)
+        self.gpu_s += outcome.gpu_s
+        self.dollars += outcome.dollars
 
     def read(self) -> UseCounts:
         return UseCounts(
@@ -76,10 +69,8 @@ class UseCounter:
         self.lost_hours = 0  # forgotten unconfirmed
 
     def ended(self, call: Call) -> None:
-        number = max(self._least, int((call.at + call.outcome.e2e_ms / 1000) // HOUR_S))
-        hour = self._hours.get(number)
-        if hour is None:
-            hour = self._hours[number] = _Hour()
+        number = int((call.at + call.outcome.e2e_ms / 1000) // HOUR_S)
+        hour = self._hours.get(number) or self._hour(number)
         key, name = (call.key.id, call.key.name) if call.key is not None else ("", "")
         identity = (key, pool_in_use(call.pool.name), _model(call))
         tally = hour.rows.get(identity)
@@ -91,6 +82,9 @@ class UseCounter:
         tally.name = name
         tally.add(call)
         hour.changed = True
+
+    def _hour(self, number: int) -> _Hour:
+        return self._hours.setdefault(max(self._least, number), _Hour())
 
     def take(self, now: float) -> list[UseHour]:
         """The hours that have changed, whole; `failed` those that could not be written. `now` is Unix time."""
@@ -142,16 +136,6 @@ class UseCounter:
         while len(self._hours) > KEPT_HOURS:
             self._forget(min(self._hours))
             self.lost_hours += 1
-
-
-def tokens_of(call: Call) -> tuple[int, int]:
-    """(input, output) as the engine reports; as estimated for an answer that broke off; none without an answer."""
-    outcome, usage = call.outcome, call.outcome.usage
-    if usage is not None and usage.prompt_tokens is not None:
-        return usage.prompt_tokens, usage.output_tokens or 0
-    if outcome.begun and outcome.status < 400:
-        return call.prediction.prompt_tokens, outcome.streamed_tokens
-    return 0, 0
 
 
 def _model(call: Call) -> str:

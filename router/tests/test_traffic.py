@@ -226,7 +226,7 @@ def test_what_is_dropped_while_redis_is_away_is_counted(monkeypatch):
 
     recorder = Recorder()
     for name in ("demo", "exp-1", "demo", "demo"):
-        call = Call("r", "/v1/completions", at=0.0, started=0.0, pool=Pool(name), outcome=Outcome("ok"))
+        call = Call("r", "/v1/completions", at=0.0, started=0.0, pool=Pool(name), outcome=Outcome(label="ok"))
         call.end(1.0)
         recorder.ended(call)
     assert (recorder.lost, recorder.traffic["dropped"]) == (2, 1)

@@ -124,7 +124,7 @@ def test_tokens_are_the_engines_and_estimates_are_told(outcome, expected):
 
 def test_gpu_time_and_its_price_are_whole_millionths():
     counter, call = UseCounter(), ended()
-    call.outcome.spent.gpu_s, call.outcome.spent.dollars = 1.25, 0.0017361
+    call.outcome.gpu_s, call.outcome.dollars = 1.25, 0.0017361
     counter.ended(call)
     (row,) = counter.take(0.0)[0].rows
     assert (row.counts.gpu_us, row.counts.micro_dollars) == (1_250_000, 1_736)

@@ -142,10 +142,11 @@ class _Run:
         """Decide, then send the request, let it wait or refuse it."""
         sim_router = self._sim_router
         decision = sim_router.decide(call, self._now)
-        step = call.admission.decided(decision, sim_router.policy_of(call), self._now, partial(sim_router.able, call))
-        if isinstance(step, Decision):
-            self._send(call, step)
-        elif isinstance(step, Wait):
+        if call.admission.admits(decision, self._now):
+            self._send(call, decision)
+            return
+        step = call.admission.put_off(decision, sim_router.policy_of(call), self._now, partial(sim_router.able, call))
+        if isinstance(step, Wait):
             call.admission.when_woken(partial(self._post_resume, call))
             self._post(step.until, self._expire, (call, step))
         else:

@@ -58,6 +58,10 @@ class Keyring:
     def holder(self, secret: bytes) -> PublishedKey | None:
         return self.by_hash.get(hashlib.sha256(secret).digest())
 
+    @property
+    def requires_none(self) -> bool:
+        return not (self.required or self.required_everywhere)
+
     def requires(self, pool: str, ephemeral: bool) -> bool:
         """Ephemeral pools belong to experiments: they live for minutes and have their own engines."""
         return pool in self.required or (self.required_everywhere and not ephemeral)

@@ -71,11 +71,12 @@ class AdmissionMachine(RuleBasedStateMachine):
         """Ask until it is sent, waits or is refused."""
         name, instance = request.kind[0], "demo-0" if self.free else ""
         decision = Decision(instance, name, "colocated", "", "", (), 0, request.tokens, ())
-        found = request.admission.decided(decision, self.policy, self.now, lambda: self.is_able)
+        if request.admission.admits(decision, self.now):
+            self.send(request)
+            return
+        found = request.admission.put_off(decision, self.policy, self.now, lambda: self.is_able)
         if isinstance(found, Wait):
             self.wait(request, found)
-        elif isinstance(found, Decision):
-            self.send(request)
         else:
             self.refused(request, found)
 

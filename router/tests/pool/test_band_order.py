@@ -52,15 +52,14 @@ class Server:
 
     def _try(self, name, tokens, output, admission):
         decision = Decision("" if self.busy else "a", "warm", "colocated", "", "", (), 0, tokens, ())
-        step = admission.decided(decision, self.rule, self.now, lambda: True)
-        if isinstance(step, Wait):
-            again = name, tokens, output, admission
-            admission.when_woken(lambda: self.at(self.now, self._resume, *again))
-        elif isinstance(step, Decision):
+        if admission.admits(decision, self.now):
             self.busy = True
             self.queue.began(self.now)
             self.waited_s[name] = admission.queued_s
             self.at(self.now + (tokens + 2 * output) / self.speed, self._end, self.now, tokens, output, admission)
+        elif isinstance(admission.put_off(decision, self.rule, self.now, lambda: True), Wait):
+            again = name, tokens, output, admission
+            admission.when_woken(lambda: self.at(self.now, self._resume, *again))
 
     def _end(self, began, tokens, output, admission):
         self.busy = False
