@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 TESTS_STAMP := $(VENV)/.installed-dev
 PYTEST := $(PY) -m pytest
-FAST := not attacks and not browser and not slow and not deploy and not engines
+FAST := not attacks and not browser and not slow and not spans and not deploy and not engines
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 ENGINES := .engines
 ENGINES_STAMP := $(ENGINES)/.installed
@@ -13,7 +13,7 @@ ENGINES_STAMP := $(ENGINES)/.installed
 # The tests start hundreds of processes: without this each would compile all of Weir again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-attacks test-deploy test-browser test-engines engines lint lock bench findings screenshots sbom audit release clean
+.PHONY: run test test-slow test-attacks test-spans test-deploy test-browser test-engines engines lint lock bench findings screenshots sbom audit release clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -33,6 +33,11 @@ test-slow: $(TESTS_STAMP)
 # Malformed requests, every credential, hunted secrets, exhausted resources.
 test-attacks: $(TESTS_STAMP)
 	$(call pytest,$(PYTEST),2,attacks)
+
+# With a real collector, which requirements-spans.txt holds for CPython 3.11 on x86-64.
+test-spans: $(TESTS_STAMP)
+	@$(call install,requirements-spans.txt)
+	$(call pytest,$(PYTEST),0,spans)
 
 # The fast tests that use a database once more, on the servers that production has, and Weir as a whole on them.
 test-deploy: $(TESTS_STAMP)
