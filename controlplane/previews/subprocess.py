@@ -2,6 +2,7 @@
 fleet must not wait for seconds of arithmetic."""
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOK_S = 0.25
 END_S = 5.0
 NICE = 10  # routers and engines on this machine go first
+COLLECTED_EVERY = 50_000  # objects: a simulation makes millions and few cycles, and each look for these takes time
 J = TypeVar("J")  # a job
 S = TypeVar("S")  # what it sends on the way
 R = TypeVar("R")  # its result
@@ -70,6 +72,7 @@ def _answer(pipe: Connection, beat: Callable[[], None], take: Callable[[S], None
 def serve(pipe: Connection) -> None:
     """Runs in the process. Sends (kind, value): what the function sends, then the result or the text of an error."""
     os.nice(NICE)
+    gc.set_threshold(COLLECTED_EVERY)
     with contextlib.suppress(*GONE):
         pipe.send(_result(pipe))
 

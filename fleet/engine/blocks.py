@@ -91,17 +91,17 @@ class BlockPool:
 
     def idle_among(self, blocks: Sequence[int]) -> int:
         """How many of these blocks are free."""
-        references = self._references
-        return sum(1 for block in blocks if not references[block])
+        return [*map(self._references.__getitem__, blocks)].count(0)
 
     def take(self, blocks: Sequence[int]) -> None:
         """Reference cached blocks, which protects them from eviction."""
         references, idle = self._references, self._idle
         before = len(idle)
         for block in blocks:
-            if not references[block]:
+            held = references[block]
+            if not held:
                 del idle[block]
-            references[block] += 1
+            references[block] = held + 1
         self.free -= before - len(idle)
 
     def allocate(self, count: int) -> list[int]:
@@ -136,8 +136,8 @@ class BlockPool:
         references, hashes, idle, blank = self._references, self._hashes, self._idle, self._blank
         before = len(idle) + len(blank)
         for block in reversed(blocks):
-            references[block] -= 1
-            if references[block]:
+            references[block] = left = references[block] - 1
+            if left:
                 continue
             if hashes[block] is None:
                 blank.append(block)

@@ -12,12 +12,13 @@ from controlplane.previews.analysis.deviation import Version, compared
 from controlplane.previews.analysis.effect import effect_of, paired
 from controlplane.previews.analysis.types import Deviation, Effect
 from controlplane.traces.types import LoadedTrace, TraceRequest
+from controlplane.twin.simulation.chains import Prompts, prompts_of
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import Arms, TwinFleet, TwinOutcome
 from router.policy.types import Policy
 
 FIRST = 500
-Traced = tuple[int, LoadedTrace]  # with its seed
+Traced = tuple[int, LoadedTrace, Prompts]  # with its seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class PreviewInputs:
     live: Policy
     version: Version  # of the live policy
     draft: Policy
-    traces: tuple[Traced, ...]
+    traces: tuple[tuple[int, LoadedTrace], ...]  # with their seeds
     first: int = FIRST  # requests of the first answer
 
 
@@ -51,7 +52,7 @@ def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Co
 
     def play(traced: Traced, policy: Policy, shadow: Policy | None = None, arms: Arms | None = None) -> TwinOutcome:
         nonlocal done
-        (seed, trace), before = traced, done
+        (seed, trace, prompts), before = traced, done
         outcome = simulate(
             job.fleet,
             policy,
@@ -61,6 +62,7 @@ def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Co
             shadow=shadow,
             arms=arms,
             on_progress=lambda now, _: send(before + now),
+            prompts=prompts,
         )
         done += len(trace.requests)
         send(done)
@@ -71,13 +73,18 @@ def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Co
 
     seed, whole = job.traces[0]
     if len(whole.requests) > job.first:
-        ours, theirs = both((seed, part(whole, job.first)))
+        ours, theirs = both(_traced(seed, part(whole, job.first)))
         send(FirstAnswer(effect_of([ours], [theirs], list(job.fleet.instances))))
-    live, draft = zip(*map(both, job.traces), strict=True)
+    traces = [_traced(*each) for each in job.traces]
+    live, draft = zip(*map(both, traces), strict=True)
     effect = effect_of(live, draft, list(job.fleet.instances))
     send(FirstAnswer(effect))
-    split = play(job.traces[0], job.live, arms=canary.arms(job.draft))
+    split = play(traces[0], job.live, arms=canary.arms(job.draft))
     return _computed(job, effect, live, draft, split)
+
+
+def _traced(seed: int, trace: LoadedTrace) -> Traced:
+    return seed, trace, prompts_of(trace.requests)
 
 
 def simulated(seeds: int, requests: int) -> int:

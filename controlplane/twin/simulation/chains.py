@@ -6,21 +6,35 @@ of 12,000 tokens is 24 blocks of 512 instead of 750 of 16.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, count, islice
 
 from controlplane.traces.types import TraceRequest
 from fleet.engine.engine_model import EngineModel
 
 
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts of a trace. Finding them takes as long as a tenth of a play, so several plays may share them."""
+
+    block_size: int  # tokens
+    chains: Mapping[int, list[int]]  # by the index of the request
+
+
+def prompts_of(requests: Sequence[TraceRequest]) -> Prompts:
+    sizes = Counter(request.block_tokens for request in requests)
+    size = max(sizes, key=lambda each: (sizes[each], each)) if sizes else 1
+    ids = {request.index: list(request.block_ids()) for request in requests}
+    linked = ids if _is_linked(ids.values()) else _linked(ids)
+    return Prompts(size, {one.index: linked[one.index][: -(-one.input_tokens // size)] for one in requests})
+
+
 class TraceChains:
-    def __init__(self, requests: Sequence[TraceRequest]) -> None:
-        sizes = Counter(request.block_tokens for request in requests)
-        self.block_size = max(sizes, key=lambda size: (sizes[size], size)) if sizes else 1  # tokens
+    """The chains of one play."""
+
+    def __init__(self, prompts: Prompts) -> None:
+        self.block_size, self.prompts = prompts.block_size, prompts.chains
         self._fresh = count(-1, -1)  # numbers of blocks that are never shared
-        ids = {request.index: list(request.block_ids()) for request in requests}
-        linked = ids if _is_linked(ids.values()) else _linked(ids)
-        self.prompts = {one.index: linked[one.index][: -(-one.input_tokens // self.block_size)] for one in requests}
 
     def whole(self, request: TraceRequest) -> list[int]:
         """The full blocks of prompt and answer together."""

@@ -70,11 +70,11 @@ class KvEventView:
 
     def began(self, call: SimCall, instance: str) -> None:
         known = self._instances[instance]
-        expected, fresh = known.expected, known.fresh.pop(call)
-        expected.subtract(fresh)
-        for block in fresh:
-            if not expected[block]:
-                del expected[block]
+        expected = known.expected
+        for block in known.fresh.pop(call):
+            left = expected.pop(block) - 1
+            if left:
+                expected[block] = left
 
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
         """The index already knew."""

@@ -14,7 +14,7 @@ from typing import Any
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.arrivals import Arrivals
 from controlplane.twin.simulation.call import Handover, SimCall
-from controlplane.twin.simulation.chains import TraceChains
+from controlplane.twin.simulation.chains import Prompts, TraceChains, prompts_of
 from controlplane.twin.simulation.index import index_of
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.sim_router import SimRouter
@@ -46,14 +46,16 @@ def simulate(
     arms: Arms | None = None,
     duration_s: float = math.inf,
     on_progress: Progress | None = None,
+    prompts: Prompts | None = None,
 ) -> TwinOutcome:
     """Play a trace against the fleet.
 
     `pacing`: "timestamps" or "closed_loop", as in a replay; `duration_s`: end of a closed loop; `shadow`: decides
     beside the policy, without effect; `arms`: a candidate decides some requests instead; `on_progress(done, total)`
-    may raise to stop.
+    may raise to stop; `prompts`: those of the requests, if another play has found them.
     """
-    run = _Run(fleet, policy, requests, pacing, seed, shadow, arms, duration_s, on_progress)
+    chains = TraceChains(prompts or prompts_of(requests))
+    run = _Run(fleet, policy, requests, chains, pacing, seed, shadow, arms, duration_s, on_progress)
     return run.outcome()
 
 
@@ -63,6 +65,7 @@ class _Run:
         fleet: TwinFleet,
         policy: Policy,
         requests: Sequence[TraceRequest],
+        chains: TraceChains,
         pacing: str,
         seed: int,
         shadow: Policy | None,
@@ -75,7 +78,7 @@ class _Run:
         self._on_progress = on_progress
         draw = random.Random(seed)  # noqa: S311 - ties, no secret
         self._draws = {request.index: draw.random() for request in requests}  # the same under every policy
-        self._chains = TraceChains(requests)
+        self._chains = chains
         self._store = SharedStore(fleet.store, self._chains.block_size) if fleet.store is not None else None
         self._endpoints = [
             SimEndpoint(name, position, model, self._chains.scaled(model), self._store)

@@ -8,9 +8,11 @@ bootstrap too, but with NumPy it would add more than 100 MB to the installation.
 
 import math
 import random
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate, starmap
 from statistics import NormalDist, pstdev
 from typing import Literal
@@ -167,27 +169,43 @@ def resamples_of(n: int) -> int:
 def draws(n: int, seed: int = 1, sessions: Sequence[Hashable] = ()) -> Iterator[list[int]]:
     """Of each resample: how often each of n rows was drawn. `sessions` names the one of each row, which is drawn whole;
     without it each row is drawn by itself."""
-    draw = random.Random(seed)  # noqa: S311 - resampling, not secrets
-    numbers = {name: i for i, name in enumerate(dict.fromkeys(sessions or range(n)))}
-    of_row = [numbers[name] for name in sessions or range(n)]
-    drawn = range(len(numbers))
-    for _ in range(resamples_of(n)):
-        times = [0] * len(drawn)
-        for number in draw.choices(drawn, k=len(drawn)):
-            times[number] += 1
+    of_row, count = _numbered(n, sessions)
+    for times in _drawn(count, resamples_of(n), seed):
         yield [times[number] for number in of_row]
+
+
+def _numbered(n: int, sessions: Sequence[Hashable]) -> tuple[list[int], int]:
+    """(the number of each row's session, how many there are)."""
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(sessions or range(n)))}
+    return [numbers[name] for name in sessions or range(n)], len(numbers)
+
+
+@lru_cache(maxsize=1)  # the latencies of a class have the same sessions; 8 MB at most
+def _drawn(count: int, resamples: int, seed: int) -> tuple["array[int]", ...]:
+    """Of each resample: how often each of `count` sessions was drawn."""
+    draw = random.Random(seed)  # noqa: S311 - resampling, not secrets
+    return tuple(_once(draw, count) for _ in range(resamples))
+
+
+def _once(draw: random.Random, count: int) -> "array[int]":
+    times = [0] * count
+    for number in draw.choices(range(count), k=count):
+        times[number] += 1
+    return array("H", times)
 
 
 def bootstrap(
     columns: Mapping[str, Sequence[float]], seed: int = 1, sessions: Sequence[Hashable] = ()
 ) -> dict[str, list[tuple[float, ...]]]:
     """For each column the quantiles of every resample. Columns are paired: row i is the same request in each."""
-    n = len(next(iter(columns.values())))
+    of_row, count = _numbered(len(next(iter(columns.values()))), sessions)
     in_order = {name: _in_order(values) for name, values in columns.items()}
+    places = {name: (ordered, [of_row[row] for row in order]) for name, (ordered, order) in in_order.items()}
     drawn: dict[str, list[tuple[float, ...]]] = {name: [] for name in columns}
-    for times in draws(n, seed, sessions):
-        for name, (ordered, order) in in_order.items():
-            drawn[name].append(_resampled(ordered, [times[row] for row in order]))
+    for each in _drawn(count, resamples_of(len(of_row)), seed):
+        times = each.tolist()
+        for name, (ordered, numbers) in places.items():
+            drawn[name].append(_resampled(ordered, map(times.__getitem__, numbers)))
     return drawn
 
 
@@ -197,7 +215,7 @@ def _in_order(values: Sequence[float]) -> tuple[list[float], list[int]]:
     return [values[row] for row in order], order
 
 
-def _resampled(ordered: Sequence[float], times: Sequence[int]) -> tuple[float, ...]:
+def _resampled(ordered: Sequence[float], times: Iterable[int]) -> tuple[float, ...]:
     """The QUANTILES when each of these values was drawn so many times: sorting each resample takes twice as long."""
     ranks = list(accumulate(times))  # how many drawn values are at or below
 
