@@ -4,8 +4,8 @@ Results with the same fingerprint and the same inputs are equal. It needs no lis
 hand: a module that a result comes to depend on is imported by one that is in it already.
 """
 
-import ast
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,10 @@ ROOTS = (
     "controlplane.twin.pool_model",
     "controlplane.twin.simulation.simulate",
 )
+
+IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) import (\([^)]*\)|[^\n]*)|import ([^#\n]*))", re.M)
+NAME = re.compile(r"(?:^|[,(])\s*([\w.]+)")  # not the one behind `as`
+COMMENT = re.compile(r"#.*")
 
 
 @cache
@@ -63,9 +67,10 @@ def _path(name: str, base: Path) -> Path | None:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    """By their text: to parse 240 modules takes the first preview after a start three quarters of a second."""
+    for module, names, modules in IMPORT.findall(path.read_text()):
+        if module:
+            yield module
+            yield from (f"{module}.{name}" for name in NAME.findall(COMMENT.sub("", names)))
+        else:
+            yield from NAME.findall(modules)

@@ -1,6 +1,8 @@
 """The fingerprint of simulated results follows the code that computes them, wherever that code is."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,18 @@ def test_pages_and_routes_do_not_count(sources):
     assert not [name for name in sources if name.endswith((".views", ".urls")) or ".api." in name]
 
 
+def test_the_text_names_the_modules_that_the_syntax_imports(sources):
+    def imported(text: bytes) -> Iterator[str]:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+
+    for name, path in fingerprint.reached(fingerprint.ROOTS, settings.BASE_DIR).items():
+        assert sorted(fingerprint._imports(path)) == sorted(imported(sources[name])), name
+
+
 def test_the_fingerprint_is_that_of_the_files(sources):
     assert fingerprint.source_sha256() == fingerprint.source_sha256()
     assert re.fullmatch("[0-9a-f]{64}", fingerprint.source_sha256())
@@ -53,7 +67,7 @@ def test_the_fingerprint_is_that_of_the_files(sources):
 def test_a_module_is_reached_through_packages_and_the_names_imported_from_them(tmp_path: Path):
     for path, text in {
         "a/__init__.py": "import b.two\n",
-        "a/one.py": "def late():\n    from b import three\n",
+        "a/one.py": "def late():\n    from b import (\n        three as four,  # (why), four\n    )\n",
         "b/__init__.py": "",
         "b/two.py": "import json\n",
         "b/three.py": "",
