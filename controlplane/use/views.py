@@ -15,6 +15,7 @@ from controlplane.keys.models import Budget
 from controlplane.notices.errors import InvalidInput
 from controlplane.permissions import can_administer
 from controlplane.use import budgets
+from controlplane.use.chart import PER, chart_of
 from controlplane.use.forms import BudgetForm
 from controlplane.use.selectors import BY, UseQuery, between, lines, total
 from controlplane.use.spending import budgets_now
@@ -79,6 +80,7 @@ def _page(request: HttpRequest, form: BudgetForm) -> HttpResponse:
         "pers": PERS,
         "lines": found,
         "total": total(found),
+        "chart": chart_of(lines(UseQuery(begin, end, (), PER[asked["range"]])), begin, end, PER[asked["range"]]),
         "begin": begin,
         "end": end,
         "budgets": budgets_now(timezone.now().timestamp()),

@@ -113,7 +113,8 @@ def test_the_page_shows_what_there_is(otto_client):
     for query in ("", "?by=pool&per=day", "?by=model&per=month&range=year", "?per=hour&range=year", "?range=month"):
         page = otto_client.get(f"/use/{query}").content.decode()
         assert "1,234" in page
-        assert "$2.5" in page
+        assert "$2.50" in page
+        assert "View as table" in page
     assert 'href="/keys/7/"' in otto_client.get("/use/").content.decode()
 
 
