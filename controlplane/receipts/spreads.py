@@ -22,6 +22,7 @@ MOST = 2_000  # requests
 READINGS = 10_000  # of instances, by decisions
 DECISIONS = 200
 FEW = 20  # recorded values
+PARTIAL = " that compared it; of a large pool mostly those with little load and a sample of the others are compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ def _decisions(client: Any, requests: Sequence[Receipt]) -> Iterator[Receipt]:
 class Quantity:
     what: str  # with its occasion
     read: Callable[[RecordedRequests, int], Iterable[float]]  # from records and `load.request_tokens` of live
+    of_instances: bool = False  # of each one that a decision compared
 
 
 def _column(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:
@@ -127,9 +129,11 @@ def _queues(name: str, recorded: RecordedRequests, request_tokens: int) -> Itera
 
 
 QUANTITIES: dict[str, Quantity] = {
-    "load.kv_usage_max": Quantity("KV usage of an instance at a decision", partial(_column, "kv_usage")),
+    "load.kv_usage_max": Quantity(
+        "KV usage of an instance at a decision", partial(_column, "kv_usage"), of_instances=True
+    ),
     "admission.max_inflight_per_instance": Quantity(
-        "Requests on an instance at a decision", partial(_column, "running")
+        "Requests on an instance at a decision", partial(_column, "running"), of_instances=True
     ),
     "affinity.ttl_s": Quantity("Pauses between a session's requests", _pauses),
     "affinity.break_ratio": Quantity("Work on a session's instance ÷ the least work", _work_ratio),
@@ -148,6 +152,14 @@ QUANTITIES: dict[str, Quantity] = {
         for name in CLASSES
     },
 }
+
+
+def what(recorded: RecordedRequests | None, path: str) -> str:
+    """The quantity, and which instances are missing where decisions compared some of a large pool."""
+    quantity = QUANTITIES[path]
+    decisions = recorded.decisions if recorded is not None and quantity.of_instances else ()
+    is_partial = any(RecordedColumns(receipt.candidates).left_out for receipt in decisions)
+    return f"{quantity.what}{PARTIAL}" if is_partial else quantity.what
 
 
 def spread(recorded: RecordedRequests, path: str, request_tokens: int) -> list[tuple[float, int]]:

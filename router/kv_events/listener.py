@@ -107,7 +107,8 @@ def judge(pool: Pool) -> None:
                 endpoint.belief.index,
                 f" ({why})" if (why := endpoint.belief.why) else "",
             )
-    state.believed_of_all = all(endpoint.belief.index == "exact" for endpoint in pool.endpoints.values())
+    in_force = {endpoint.belief.index for endpoint in pool.endpoints.values()}
+    state.believed_of_all, state.some_unknown = in_force == {"exact"} or not in_force, "none" in in_force
     followed = [endpoint for endpoint in pool.endpoints.values() if endpoint.feed is not None]
     state.sizes = tuple(
         sorted({endpoint.feed.block_size or endpoint.block_size for endpoint in followed if endpoint.feed})

@@ -5,7 +5,7 @@ from dataclasses import astuple
 from operator import attrgetter
 from typing import Any, overload
 
-from router.policy.columns import PACE, columns
+from router.policy.columns import PACE, columns, rounded
 from router.policy.fleet import FleetColumns
 from router.policy.types import UNKNOWN, Candidate, InstanceState, RoutingRequest
 from router.policy.view import Pick, cached_tokens
@@ -118,12 +118,15 @@ class Candidates(Sequence[Candidate]):
     def _in_order(self) -> Sequence[float | None]:
         """The scores in the order of the instances; empty when none was compared."""
         if self._ranked is self._instances or not self._ranked:
-            return self._scores
+            return self._written()
         scores = self._by_name()
         return [scores.get(instance.id) for instance in self._instances]
 
+    def _written(self) -> Sequence[float]:
+        return self._scores if self._request.pool is None else rounded(self._scores)
+
     def _by_name(self) -> dict[str, float]:
-        return {one.id: score for one, score in zip(self._ranked, self._scores, strict=True)}
+        return {one.id: score for one, score in zip(self._ranked, self._written(), strict=True)}
 
     def _make(self) -> Iterator[Candidate]:
         prompt, scores = self._request.prompt_tokens, self._by_name()

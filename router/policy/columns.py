@@ -10,6 +10,7 @@ large pool that the decision did not compare.
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -29,8 +30,16 @@ FIELDS = (
     "pair",
 )
 PACE = "pace"
+LARGE = 1_000.0
 _NAMES = ("cached", *FIELDS)
 _WRITE = attrgetter("id", "cached_tokens", *FIELDS)  # several at once: the cheapest way through many instances
+
+
+def rounded(scores: Sequence[Any]) -> list[Any]:
+    """To about seven digits, None as it is: unrounded, the scores of a large pool are a quarter of its receipts."""
+    known = [abs(one) for one in scores if one is not None and one != inf]
+    places = 2 if max(known, default=0.0) > LARGE else 6
+    return [None if one is None else round(one, places) for one in scores]
 
 
 def columns(
@@ -107,6 +116,8 @@ class RecordedColumns:
     def candidates(self, prompt_tokens: int) -> list[Candidate]:
         rejected = {**(self._made.get("aside") or {}), **self.refused}
         scores = self._made.get("score") or [None] * len(self.ids)
+        if self.left_out:  # an older router did not round them
+            scores = rounded(scores)
         cached = self.column("cached")
         return [
             Candidate(name, held, prompt_tokens - held, scores[position], rejected.get(str(position), ""))

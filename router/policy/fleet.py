@@ -5,7 +5,7 @@ A decision therefore keeps nothing of a fleet, neither it nor a column, only its
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import compress
+from itertools import compress, repeat
 from operator import attrgetter
 from typing import Any, overload
 
@@ -53,8 +53,10 @@ class FleetColumns(Sequence[InstanceState]):
     def is_paced(self) -> bool:
         """Some are faster than others."""
         if self._paced is None:
-            whole = self._whole
-            self._paced = whole[0].is_paced if whole is not None else any(one.pace != 1.0 for one in self.instances)
+            if self._whole is not None:
+                self._paced = self._whole[0].is_paced
+            else:
+                self._paced = any(map((1.0).__ne__, map(_PACE[0], self.instances)))
         return self._paced
 
     def position(self, name: str | None) -> int | None:
@@ -76,7 +78,7 @@ class FleetColumns(Sequence[InstanceState]):
             whole, part = self._whole
             made = part(whole.column(value, *given))
         else:
-            made = [of(instance) for instance in self.instances]
+            made = list(map(value, self.instances, *map(repeat, given)))
         self._columns[key] = made
         self._kept.append((made, of))
         return made
@@ -143,6 +145,15 @@ class FleetColumns(Sequence[InstanceState]):
         return self._columns.get(_BLOCK_SIZE) or self._make(_BLOCK_SIZE)
 
     @property
+    def kv_usage(self) -> list[float]:
+        """u_i"""
+        return self._columns.get(_KV_USAGE) or self._make(_KV_USAGE)
+
+    @property
+    def refused(self) -> list[str]:
+        return self._columns.get(_REFUSED) or self._make(_REFUSED)
+
+    @property
     def role(self) -> list[str]:
         return self._columns.get(_ROLE) or self._make(_ROLE)
 
@@ -167,5 +178,7 @@ _DECODES = (attrgetter("decodes"),)
 _PREFILL = (attrgetter("prefill_tokens"),)
 _PACE = (attrgetter("pace"),)
 _BLOCK_SIZE = (attrgetter("block_size"),)
+_KV_USAGE = (attrgetter("kv_usage"),)
+_REFUSED = (attrgetter("refused"),)
 _ROLE = (attrgetter("role"),)
 _CONNECTOR = (attrgetter("connector"),)

@@ -88,11 +88,12 @@ class Endpoint:
         """Why it cannot take a request; empty when it can. `now` is the loop's time."""
         if not self.routable:
             return f"{self.state}: {self.reason}" if self.reason else self.state
-        return self.breaker.refusal(now, open_s)
+        breaker = self.breaker
+        return "" if breaker.opened_at is None else breaker.refusal(now, open_s)
 
     @property
     def is_suspect(self) -> bool:
-        return self.breaker.state != "closed"
+        return self.breaker.opened_at is not None
 
     @property
     def traits(self) -> Traits:

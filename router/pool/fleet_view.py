@@ -13,7 +13,7 @@ from router.policy.types import Decision, InstanceState, Policy, RoutingRequest
 from router.policy.value import replace
 from router.pool.shortlist import LONGEST, Load, Shortlist, Traits
 
-TAKEN_UP = 64  # changes of a large pool that one decision sorts; listed instances are always seen as they are
+TAKEN_UP = 32  # changes of a large pool that one decision sorts; listed instances are always seen as they are
 
 
 class Viewed(Protocol):
@@ -121,13 +121,14 @@ class FleetView(Generic[E]):
             self._changed.clear()
         if not pending and not self._suspects:
             return
-        part, self._pending = pending[:most], pending[most:]
+        part = pending[:most]
+        del pending[:most]
         endpoints = self._endpoints
-        changes = []
-        for name in (*part, *self._suspects) if self._suspects else part:
-            endpoint = endpoints[name]
-            changes.append((name, endpoint.load(self._refusal(endpoint, now, open_s))))
-        shortlist.take(changes)
+        shortlist.take(
+            (name, endpoint.load(self._refusal(endpoint, now, open_s)))
+            for name in ((*part, *self._suspects) if self._suspects else part)
+            for endpoint in (endpoints[name],)
+        )
 
     def _seen(self, endpoint: E, now: float, open_s: float) -> InstanceState:
         return endpoint.view(self._refusal(endpoint, now, open_s))

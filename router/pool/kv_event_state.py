@@ -34,5 +34,6 @@ class KvEventState:
         self.no_tokens = "its tokenizer has not been loaded yet"  # why prompts cannot be tokenised; "" when they can
         self.sizes: tuple[int, ...] = ()  # tokens per block, of all instances: usually one size
         self.believed_of_all = False  # of every instance: the approximate index is not asked
+        self.some_unknown = False  # no index is in force for some instance
         self.outcomes: dict[str, Outcomes] = {}  # by the index in force
         self.untokenized = 0  # requests that could not be tokenised as their engine does

@@ -52,6 +52,7 @@ class Pool:
         self.endpoints: dict[str, Endpoint] = {}
         self._by_instance: dict[str, list[Endpoint]] = {}
         self.is_mixed = False  # of several speed groups
+        self.block_size = 0  # tokens per KV block, if it is the same on all endpoints
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
         self.decode_connectors: tuple[str, ...] | None = None  # of those that only decode; None: all do both
@@ -188,6 +189,8 @@ class Pool:
         self.fleet_view.take(endpoints)
         self._step_together()
         self.is_mixed = len({endpoint.speed for endpoint in endpoints.values()}) > 1
+        sizes = {endpoint.block_size for endpoint in endpoints.values()}
+        self.block_size = sizes.pop() if len(sizes) == 1 else 0
         for endpoint in before.values():
             now = endpoints.get(endpoint.id)
             if now is not endpoint:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from router.policy.rules.hashing import folded_id, hash_of, nearest
 from router.policy.strategies import STRATEGIES
 from router.policy.types import Policy, PoolLoad, RoutingRequest
+from router.policy.value import Value
 
 LONGEST = 128  # instances; their prefill instances come on top where instances are paired
 CACHED = 32  # those with most of the prompt
@@ -41,7 +42,7 @@ class Traits(NamedTuple):
     pair: str
 
 
-class Load(NamedTuple):
+class Load(Value, frozen=True):
     prefill_tokens: int
     running: int
     kv_usage: float
@@ -69,17 +70,18 @@ class Shortlist:
 
     def take(self, changes: Iterable[tuple[str, Load]]) -> None:
         """What became of instances, by id."""
-        changed = []
+        changed, positions, loads = [], self._positions, self._loads
         for name, load in changes:
-            position = self._positions[name]
-            before = self._loads[position]
-            self._add(before, position, -1)
-            self._add(load, position, 1)
+            position = positions[name]
+            before, loads[position] = loads[position], load
+            changed.append(position)
             if before.refused != load.refused:
                 self._refused[before.refused] -= 1
                 self._refused[load.refused] += 1
-            self._loads[position] = load
-            changed.append(position)
+            elif before.running == load.running and before.prefill_tokens == load.prefill_tokens:
+                continue
+            self._add(before, position, -1)
+            self._add(load, position, 1)
         for order in self._orders.values():
             order.take(changed)
 
@@ -142,6 +144,9 @@ class Shortlist:
 
     def left_out(self, listed: Sequence[int], policy: Policy, tried: Mapping[str, str]) -> dict[str, int]:
         """How many instances are not on the list, by the reason."""
+        why = LEFT_OUT[STRATEGIES[policy.strategy].shortlisting.by]
+        if self._able == len(self._traits) and len(tried) <= SHOWN_TRIED:
+            return {why: len(self._traits) - len(listed)} if len(listed) < len(self._traits) else {}
         counts = Counter(self._refused)
         del counts[""]
         for name, why in tried.items() if len(tried) > SHOWN_TRIED else ():
@@ -151,7 +156,6 @@ class Shortlist:
             if refused := self._loads[position].refused:
                 counts[refused] -= 1
         rest = len(self._traits) - len(listed) - counts.total()
-        why = LEFT_OUT[STRATEGIES[policy.strategy].shortlisting.by]
         return dict(+counts) | ({why: rest} if rest > 0 else {})
 
     def _order(self, policy: Policy) -> "_Order":
@@ -198,13 +202,13 @@ class _Order:
         self._sort()
 
     def _value(self, position: int) -> int:
-        prefill_tokens, running, kv_usage, refused = self._loads[position]
-        if refused:
+        one = self._loads[position]
+        if one.refused:
             return -1
-        load = prefill_tokens + self._weight * running
-        if running >= self._limit:
+        load = one.prefill_tokens + self._weight * one.running
+        if one.running >= self._limit:
             load += 2 * FULL
-        elif kv_usage > self._kv_limit:
+        elif one.kv_usage > self._kv_limit:
             load += FULL
         return load * len(self._loads) + position
 

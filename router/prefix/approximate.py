@@ -7,7 +7,7 @@ chunk is always the end of a chain. Of an earlier prompt only the end can theref
 prompt costs as many steps as it has runs, whatever its length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import compress, islice
 
 from router.prefix.forest import Forest, Path, SharedRun, at, parting
@@ -101,18 +101,23 @@ class PrefixIndex:
     def match(self, hashes: Sequence[int]) -> dict[str, int]:
         """Leading chunks held by each instance; instances without any are left out."""
         found: dict[str, int] = {}
+        for chunks, names in self.holders(hashes):
+            found |= dict.fromkeys(names, chunks)
+        return found
+
+    def holders(self, hashes: Sequence[int]) -> Iterator[tuple[int, Sequence[str]]]:
+        """(leading chunks, the instances that hold so many), ascending; without those that hold none."""
         position, mask = 0, -1
         for run, upto in self._runs.along(hashes):
             following = run.holders & mask
             if position and following != mask:
-                found |= dict.fromkeys(self._named(mask ^ following), position)
+                yield position, self._named(mask ^ following)
             mask = following
             if not mask:
-                return found
+                return
             position = upto
         if position:
-            found |= dict.fromkeys(self._named(mask), position)
-        return found
+            yield position, self._named(mask)
 
     def insert(self, instance: str, epoch: int, hashes: Sequence[int]) -> int:
         """The instance computes this prompt and so holds all of it. Returns the chunks that it held before.

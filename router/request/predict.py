@@ -92,15 +92,17 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
 def _approximate(call: Call, *, with_exact: bool = False) -> dict[str, int]:
     """Tokens by instance where this index is in force; `with_exact`: also where the exact one is."""
     found: dict[str, int] = {}
-    known: dict[int, int] = {}  # many hold the same system prompt
     endpoints, believed = call.pool.endpoints, _NOT_NONE if with_exact else _APPROXIMATE
-    for name, chunks in call.pool.index.match(call.request.chunks).items():
-        endpoint = endpoints.get(name)
-        if endpoint is not None and endpoint.belief.index in believed:
-            tokens = known.get(chunks)
-            if tokens is None:
-                tokens = known[chunks] = _tokens(call, chunks)
-            found[name] = tokens - tokens % endpoint.block_size
+    size = call.pool.block_size if with_exact and not call.pool.kv_event_state.some_unknown else 0
+    for chunks, names in call.pool.index.holders(call.request.chunks):
+        tokens = _tokens(call, chunks)
+        if size:  # all alike: many hold the same system prompt
+            found |= dict.fromkeys(names, tokens - tokens % size)
+            continue
+        for name in names:
+            endpoint = endpoints.get(name)
+            if endpoint is not None and endpoint.belief.index in believed:
+                found[name] = tokens - tokens % endpoint.block_size
     return found
 
 

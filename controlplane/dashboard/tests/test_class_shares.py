@@ -60,6 +60,16 @@ def test_decisions_tell_load_and_kv_usage_and_requests_tell_queues_waits_and_pau
     assert spread_of(live_redis, "admission.max_wait_medium_s") == []
 
 
+def test_of_a_large_pool_it_is_said_which_instances_decisions_compared(live_redis):
+    fleet = FakeFleet(live_redis)
+    fleet.write_receipt("r0", NOW - 1, pool="demo")
+    recorded = spreads.read(live_redis, ["demo"])
+    assert spreads.what(recorded, "load.kv_usage_max") == "KV usage of an instance at a decision"
+    recorded.decisions[0].candidates["left_out"] = {"more load": 900}
+    assert "mostly those with little load" in spreads.what(recorded, "load.kv_usage_max")
+    assert spreads.what(recorded, "affinity.ttl_s") == "Pauses between a session's requests"
+
+
 def test_every_quantity_belongs_to_a_parameter_in_its_unit():
     units = {PARAMETERS[path].unit for path in spreads.QUANTITIES}
     assert units == {"share", "requests", "s", "ratio", "tokens"}

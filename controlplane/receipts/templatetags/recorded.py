@@ -52,7 +52,7 @@ def spread_picture(
     """Empty for a parameter that limits nothing recorded."""
     if field.path not in spreads.QUANTITIES:
         return {}
-    what, policy = spreads.QUANTITIES[field.path].what, parse(live)
+    what, policy = spreads.what(recorded, field.path), parse(live)
     found = spreads.spread(recorded, field.path, policy["load.request_tokens"]) if recorded is not None else []
     if not found:
         return {"field": field, "picture": SpreadPicture(recorded, what=what)}

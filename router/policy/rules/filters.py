@@ -77,9 +77,16 @@ def _misplaced(
 
 
 def doubtful(instances: FleetColumns, policy: Policy) -> list[int]:
-    """Indexes of instances that need a filter check; none in a healthy fleet."""
-    asked = instances.column(is_doubtful, policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"])
-    return list(compress(count(), asked)) if True in asked else []
+    """Indexes of instances that need a filter check; none in a healthy fleet, found without calls for each."""
+    limit, kv_limit = policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"]
+    if (
+        instances.role.count("both") == len(instances)
+        and max(instances.running, default=0) < limit
+        and max(instances.kv_usage, default=0.0) <= kv_limit
+        and not any(instances.refused)
+    ):
+        return []
+    return list(compress(count(), instances.column(is_doubtful, limit, kv_limit)))
 
 
 def is_doubtful(instance: InstanceState, limit: int, kv_limit: float) -> bool:

@@ -79,7 +79,7 @@ def test_a_receipt_is_small_counts_the_other_instances_and_decides_the_same_agai
         assert decision.instance
         assert len(decision.candidates) <= LONGEST
         assert len(decision.candidates) + sum(columns(decision)["left_out"].values()) == SIZE
-        assert len(orjson.dumps(columns(decision))) < 8_000
+        assert len(orjson.dumps(columns(decision))) < 7_000
         kept = receipt(request, decision)
         assert replay.recorded(kept) == replay.outcome(replay.situation(kept).decide(policy))
         assert kept.candidates["left_out"] == columns(decision)["left_out"]
