@@ -1,5 +1,6 @@
 """`python -m router`: one router process."""
 
+import argparse
 import asyncio
 import gc
 import logging
@@ -7,19 +8,29 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 
 import uvloop
 
 from router.app import Router
 from router.contract.secret_text import MaskingFormatter
+from router.http.clients import ClientConnections
 from router.http.server import HttpServer, listen
 from router.options import arguments, clients, source, spans_settings
 from router.serving.joining import join
 from router.serving.pools import Pools
+from router.source import PoolSource
+from router.spans.settings import SpanSettings
+
+Make = Callable[[PoolSource, ClientConnections, SpanSettings | None], Router]
 
 
 def main() -> int:
-    options = arguments()
+    return run(arguments(), Router)
+
+
+def run(options: argparse.Namespace, make: Make, also: str = "") -> int:
+    """Until it is asked to end: the exit status. `make`: the application; `also`: what else it does, for the log."""
     output = logging.StreamHandler()
     output.setFormatter(MaskingFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")))
     logging.basicConfig(level=options.log_level.upper(), handlers=[output])
@@ -36,13 +47,13 @@ def main() -> int:
     url = options.url or f"http://{host}:{listeners[0].getsockname()[1]}"
     try:
         limits = clients(options)
-        router = Router(source(options, url), limits, spans_settings())
+        router = make(source(options, url), limits, spans_settings())
     except ValueError as error:
         print(f"router: {error}", file=sys.stderr)
         return 2
     tame_garbage_collection()
     own, *joined = listeners
-    said = f"router {options.id} listens on {url}"
+    said = f"router {options.id} listens on {url}{also and ', '}{also}"
     uvloop.run(serve(HttpServer(router, options.grace, limits), own, joined, router.pools, said))
     return 0
 

@@ -16,6 +16,7 @@ OUTCOMES = {
     "error": "It failed.",
     "refused": "The router refused it.",
     "cancelled": "The client went away before the end; the engine was told to stop.",
+    "picked": "A gateway was told where to send it, and did not tell what became of it.",
 }
 
 

@@ -207,6 +207,28 @@ def test_the_chart_leads_outside_paths_to_the_routers_and_the_pages():
     assert secure == "1"
 
 
+@pytest.mark.deploy
+def test_the_chart_installs_the_picker_with_the_pool_that_names_it():
+    assert not [name for _, name in rendered() if name.endswith("-picker")]
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["picker"]
+    pool = {"name": "chat", "matchLabels": {"app": "vllm"}, "targetPort": 8000}
+    changed = values | {"enabled": True, "pool": "chat", "objectives": {"batch": -5}, "inferencePool": pool}
+    objects = rendered(picker=changed)
+    (container,) = objects["Deployment", "night-picker"]["spec"]["template"]["spec"]["containers"]
+    assert container["args"][-2:] == ["--pool=chat", "--objective=batch=-5"]
+    fields = {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"] if "valueFrom" in one}
+    assert fields == {"POD_IP": "status.podIP"}
+    service, picked = objects["Service", "night-picker"], objects["InferencePool", "chat"]["spec"]
+    assert picked["endpointPickerRef"] == {
+        "name": "night-picker",
+        "port": {"number": service["spec"]["ports"][0]["port"]},
+        "failureMode": "FailClose",
+    }
+    assert (picked["selector"], picked["targetPorts"]) == ({"matchLabels": {"app": "vllm"}}, [{"number": 8000}])
+    labels = objects["Deployment", "night-picker"]["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+
+
 RIGHTS = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},

@@ -60,6 +60,8 @@ class Call:
     session: str | None = None  # as the client names it, else by its prompt (serving/sessions.py)
     adapter: str = ""  # of the pool's model
     alias: Chosen | None = None  # where the document Models sends it
+    # picker/picking.py
+    outside: Mapping[str, str] | None = None  # instances that its gateway does not reach; None: this router sends it
     # limits/api_key_auth.py
     key: PublishedKey | None = None
     most: int | None = None  # tokens that it may need, where the key has limits or budgets

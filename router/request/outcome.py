@@ -7,7 +7,8 @@ from router.pool.gpu_clock import GpuSpent
 from router.request.offload import Offload
 from router.upstream.usage import Usage
 
-Label = Literal["", "ok", "refused", "error", "cancelled"]
+# picked: a gateway was told where to send the request, and did not tell what became of it
+Label = Literal["", "ok", "refused", "error", "cancelled", "picked"]
 
 
 @dataclass(slots=True)

@@ -6,12 +6,15 @@ from router.tokenize.api_paths import LIMITS
 
 Division = tuple[str, bool]  # why one instance must do it all, empty: two may; whether it generates an answer
 UNDIVIDED: Division = ("", True)  # unused in a pool whose instances all do both
+BY_GATEWAY = "a gateway sends a request to one instance"
 
 
 def division(call: Call) -> Division:
     connectors = call.pool.decode_connectors
     if connectors is None:
         return UNDIVIDED
+    if call.outside is not None:
+        return BY_GATEWAY, call.api_path in LIMITS
     document, api_path = call.request.prompt.document, call.api_path
     reasons = (bodies.unsuited(document, api_path, connector) for connector in connectors)
     return next((why for why in reasons if why), ""), api_path in LIMITS

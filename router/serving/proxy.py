@@ -254,8 +254,11 @@ def _end_attempt(call: Call) -> None:
 
 
 def _out(call: Call, tried: Mapping[str, str]) -> Mapping[str, str]:
-    """The instances that cannot take the request: those that failed, and those without its adapter."""
+    """The instances that cannot take the request: those that failed, those without its adapter, and those that its
+    gateway does not reach."""
     adapter = call.adapter
+    if call.outside:
+        tried = {**call.outside, **tried}
     if not adapter or (call.alias is None and adapter not in call.pool.adapters):
         return tried
     if adapter not in call.pool.adapters:

@@ -69,6 +69,7 @@ class LatencyWindow:
         for slot in self._slots:
             counts.update(slot.counts)
             refusals.update(slot.refusals)
+        counts["ok"] += counts["picked"]  # a gateway carried them
         recent = int(now) - 10
         measured: dict[str, Any] = {name: counts[name] for name in COUNTS}
         measured["n"] = sum(counts[name] for name in OUTCOMES)

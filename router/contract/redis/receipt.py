@@ -68,7 +68,7 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     attempts: tuple[ReceiptAttempt, ...] = ()
     stream: bool | None = None
     status: int | None = None  # HTTP, to the client
-    outcome: str | None = None  # ok, error, refused, cancelled
+    outcome: str | None = None  # ok, error, refused, cancelled, picked (by a gateway, which tells no end)
     error: str | None = None
     code: str | None = None  # of the error
     queue_ms: float | None = None  # in the router's admission queue

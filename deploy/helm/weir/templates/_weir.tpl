@@ -18,6 +18,12 @@ env:
     value: {{ .Values.trustedProxies | quote }}
   - name: WEIR_SECURE_COOKIES
     value: "{{ if .Values.ingress.tlsSecretName }}1{{ else }}0{{ end }}"
+  {{- if .podIp }}
+  - name: POD_IP
+    valueFrom:
+      fieldRef:
+        fieldPath: status.podIP
+  {{- end }}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true

@@ -1,0 +1,174 @@
+"""What a gateway tells the picker of a request, and what the picker answers. Pure.
+
+Envoy's `envoy.service.ext_proc.v3.ExternalProcessor` (api/envoy/service/ext_proc/v3/external_processor.proto), used as
+the Gateway API Inference Extension's endpoint picker protocol 1.0 says. Field numbers stand beside their names.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from router.picker.protobuf import Fields, fields, mapping, message, messages, number, put
+
+Headers = list[tuple[bytes, bytes]]
+
+DESTINATION = "x-gateway-destination-endpoint"
+SUBSET = "x-gateway-destination-endpoint-subset"
+SERVED = "x-gateway-destination-endpoint-served"
+LB, SUBSET_HINT = "envoy.lb", "envoy.lb.subset_hint"  # namespaces of metadata
+
+NONE, BUFFERED, FULL_DUPLEX = 0, 2, 4  # of BodySendMode
+OVERWRITE_OR_ADD = 2  # of HeaderAppendAction
+CHUNK = 62 * 1024  # bytes of a body that is sent back: Envoy takes up to 64 KiB in one message
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """Which bodies the gateway sends."""
+
+    request_body: int
+    response_body: int
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message of the gateway."""
+
+    kind: str  # a name of KINDS, empty for one that is not known
+    headers: Headers = field(default_factory=list)
+    body: bytes = b""
+    ends: bool = False  # nothing of the request, or of the response, comes after it
+    subset: frozenset[str] | None = None  # addresses that may be picked; None: all
+    served: str = ""  # the address that served the request
+    modes: Modes | None = None  # in the first message of a stream
+
+
+KINDS = {
+    2: "request_headers",
+    3: "response_headers",
+    4: "request_body",
+    5: "response_body",
+    6: "request_trailers",
+    7: "response_trailers",
+}
+
+
+def read(raw: bytes) -> Said:
+    """A ProcessingRequest. Raises Malformed."""
+    of = fields(raw)
+    kind = next((which for which in KINDS if which in of), 0)
+    inner = fields(message(of, kind)) if kind else {}
+    is_headers, is_body = kind in (2, 3), kind in (4, 5)
+    metadata = {name: fields(value) for name, value in mapping(fields(message(of, 8)), 1)}  # metadata_context
+    return Said(
+        KINDS.get(kind, ""),
+        _headers(message(inner, 1)) if is_headers else [],
+        message(inner, 1) if is_body else b"",
+        bool(number(inner, 3 if is_headers else 2)) or kind in (6, 7),  # end_of_stream
+        _subset(metadata),
+        next(iter(_texts(metadata.get(LB, {}), SERVED)), ""),
+        _modes(message(of, 11)) if 11 in of else None,  # protocol_config
+    )
+
+
+def _headers(header_map: bytes) -> Headers:
+    pairs = (fields(one) for one in messages(fields(header_map), 1))
+    return [(message(pair, 1).lower(), message(pair, 3) or message(pair, 2)) for pair in pairs]  # raw_value, value
+
+
+def _subset(metadata: dict[str, Fields]) -> frozenset[str] | None:
+    struct = metadata.get(SUBSET_HINT)
+    if struct is None or SUBSET not in dict(mapping(struct, 1)):
+        return None
+    return frozenset(_texts(struct, SUBSET))
+
+
+def _texts(struct: Fields, name: str) -> Iterable[str]:
+    """A google.protobuf.Struct's value: a text, with commas between several, or a list of texts."""
+    value = fields(dict(mapping(struct, 1)).get(name, b""))
+    several = [fields(one) for one in messages(fields(message(value, 6)), 1)]  # list_value, of values
+    for one in (value, *several):
+        for text in message(one, 3).decode("utf-8", "replace").split(","):  # string_value
+            if text.strip():
+                yield text.strip()
+
+
+def _modes(config: bytes) -> Modes:
+    of = fields(config)
+    return Modes(number(of, 1), number(of, 2))
+
+
+def go_on() -> bytes:
+    """The answer to request headers whose body comes only then."""
+    return put(1, b"")
+
+
+def picked(
+    endpoints: Sequence[str], headers: Sequence[tuple[bytes, bytes]], dropped: Sequence[bytes], body: bytes | None
+) -> bytes:
+    """The answer to a buffered body: where the request goes, in the header and in the metadata. `body` replaces it."""
+    changed = b"" if body is None else put(3, put(1, body))  # body_mutation
+    return put(3, put(1, _mutation(endpoints, headers, dropped) + changed)) + _metadata(endpoints)
+
+
+def picked_streamed(
+    endpoints: Sequence[str],
+    headers: Sequence[tuple[bytes, bytes]],
+    dropped: Sequence[bytes],
+    body: bytes | None,
+    *,
+    trailers: bool = False,
+) -> list[bytes]:
+    """The same, with the body sent back after it: what FULL_DUPLEX_STREAMED expects. None: the request has none."""
+    answers = [put(1, put(1, _mutation(endpoints, headers, dropped))) + _metadata(endpoints)]
+    if body is not None:
+        parts = [body[at : at + CHUNK] for at in range(0, len(body), CHUNK)] or [b""]
+        last = len(parts) - 1
+        answers += [_part(part, ends=at == last and not trailers) for at, part in enumerate(parts)]
+    return [*answers, put(5, b"")] if trailers else answers  # request_trailers
+
+
+def _part(data: bytes, *, ends: bool) -> bytes:
+    streamed = put(1, data) + (put(2, 1) if ends else b"")
+    return put(3, put(1, put(3, put(3, streamed))))  # request_body.response.body_mutation.streamed_response
+
+
+def _mutation(endpoints: Sequence[str], headers: Sequence[tuple[bytes, bytes]], dropped: Sequence[bytes]) -> bytes:
+    lines = [(DESTINATION.encode(), ",".join(endpoints).encode()), *headers]
+    return put(2, _set_headers(lines) + b"".join(put(2, name) for name in dropped))  # header_mutation
+
+
+def _set_headers(lines: Sequence[tuple[bytes, bytes]]) -> bytes:
+    return b"".join(
+        put(1, put(1, put(1, name) + put(3, value)) + put(3, OVERWRITE_OR_ADD))  # header: key, raw_value; append_action
+        for name, value in lines
+    )
+
+
+def _metadata(endpoints: Sequence[str]) -> bytes:
+    return put(8, _entry(LB, put(5, _entry(DESTINATION, put(3, ",".join(endpoints))))))  # a Struct within a Struct
+
+
+def _entry(name: str, value: bytes) -> bytes:
+    return put(1, put(1, name) + put(2, value))
+
+
+def answered(headers: Headers) -> bytes:
+    """The answer to response headers, with ours added."""
+    return put(2, put(1, put(2, _set_headers(headers))))
+
+
+def refused(status: int, headers: Headers, body: bytes, why: str) -> bytes:
+    """The client's answer comes from the picker: an ImmediateResponse."""
+    return put(7, put(1, put(1, status)) + put(2, _set_headers(headers)) + put(3, body) + put(5, why))
+
+
+# grpc.health.v1.Health/Check
+SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
+
+
+def asked_service(raw: bytes) -> str:
+    return message(fields(raw), 1).decode("utf-8", "replace")
+
+
+def health(status: int) -> bytes:
+    return put(1, status)

@@ -1,0 +1,219 @@
+"""Decides for a gateway: everything that a router does with a request up to its sending, and a receipt.
+
+Tokens never pass through here, so a receipt has no TTFT and no usage. A gateway that sends no bodies of responses keeps
+its stream open until the response has ended, which ends the request's load too. From one that would send them the
+stream is closed at the decision: its request is taken off the load when it has probably ended, and its receipt says
+`picked`.
+"""
+
+import asyncio
+import ipaddress
+import time
+from functools import lru_cache
+
+import orjson
+
+from router.http import errors
+from router.http import headers as http_headers
+from router.http.client import ClientConnection, IncomingRequest
+from router.http.errors import ErrorResponse
+from router.limits import charge
+from router.picker.stream import Answered, GatewayStream, pairs
+from router.policy.types import Decision
+from router.pool.endpoint import Endpoint, Lease
+from router.pool.failure_attribution import failed
+from router.pool.pool import Pool
+from router.request import predict
+from router.request.call import Call
+from router.request.outcome import Attempt
+from router.serving.pools import Pools
+from router.serving.proxy import BACK_PRESSURE, Proxy
+from router.serving.relay import own_lines
+from router.serving.sessions import Sessions
+from router.telemetry.recorder import Recorder
+from router.tokenize.prompt import RENDERERS, TOO_DEEP, TooComplex
+
+PREFILL_TOKENS_PER_S = 5_000.0  # of an instance whose rate was not measured
+TRACE = (b"traceparent", b"tracestate")
+DECODE_S = 0.02  # for an output token of a response whose end nobody tells
+
+
+class Picking(Proxy):
+    def __init__(self, pools: Pools, sessions: Sessions, recorder: Recorder, *, single: bool = False) -> None:
+        """`single`: name no further instances for the gateway's retries."""
+        super().__init__(pools, sessions, recorder)
+        self._single = single
+        self._turn = 0
+
+    async def pick(self, incoming: IncomingRequest, stream: GatewayStream) -> None:
+        if incoming.method == "POST" and incoming.path in RENDERERS:
+            await self.handle(incoming, stream)
+            return
+        try:
+            await self._pick_any(incoming, stream)
+        except ErrorResponse as refusal:
+            own = dict(incoming.headers)
+            lines, text = errors.answer(incoming.path, refusal, http_headers.request_id(own))
+            stream.start(refusal.status, lines)
+            stream.end(text)
+
+    async def _pick_any(self, incoming: IncomingRequest, stream: GatewayStream) -> None:
+        """Of what needs no decision, such as GET /v1/models: the instances in turn."""
+        own = dict(incoming.headers)
+        key = self._pools.auth.identify(incoming, own, time.time())
+        named = own.get(b"x-weir-pool")
+        pool = self._pools.pick(named.decode("latin-1") if named is not None else None, "")
+        refusal = self._pools.barred(key, pool.name)
+        if refusal is not None:
+            raise refusal
+        await stream.read()
+        outside = unreached(pool, stream.subset)
+        ready = [one for one in pool.endpoints.values() if one.routable and one.id not in outside]
+        if not ready:
+            message = f"pool {pool.name}: no instance that the gateway reaches is ready: retry in 5 s"
+            raise ErrorResponse(503, "no_instance_ready", message, retry_after_s=5)
+        self._turn += 1
+        await stream.pick([address(ready[self._turn % len(ready)])])
+
+    async def _answer(self, call: Call, client: ClientConnection) -> None:
+        call.outside = unreached(call.pool, _of_gateway(client).subset)
+        await super()._answer(call, client)
+
+    async def _attempt(
+        self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
+    ) -> bool:
+        """True: what becomes of the request is up to the gateway."""
+        stream, outcome = _of_gateway(client), call.outcome
+        ranked = [call.pool.endpoints[one.instance] for one in self._ranked(call, decision, tried, left)]
+        first = ranked[0]
+        outcome.attempts.append(_attempt(call, first))
+        body = _changed_body(call)
+        lease = call.pool.lease(first, decision.new_tokens, outcome)
+        try:
+            self._sessions.sent(call, first)
+            await stream.pick([address(one) for one in ranked], _headers(call, first), body)
+            outcome.begun, outcome.label, outcome.streamed = True, "picked", call.request.prompt.stream
+            prefill_s = decision.new_tokens / (call.pool.rates.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
+            asyncio.get_running_loop().call_later(prefill_s, lease.first_byte)
+            if not stream.tells_the_end:
+                _end_later(call, lease, prefill_s)
+                return True
+            answered = await stream.answered()
+            _take(call, ranked, answered)
+            if answered.status is not None:
+                await stream.pass_on(pairs(own_lines(call)))
+                await stream.ended()
+            return True
+        except asyncio.CancelledError:
+            if not stream.gone or not outcome.label:
+                raise
+            return True  # the gateway ends the stream with the response
+        finally:
+            if outcome.label != "picked" or stream.tells_the_end:
+                _end(call, lease)
+
+    def _ranked(self, call: Call, decision: Decision, tried: dict[str, str], left: int) -> list[Decision]:
+        """The decision, and those that would follow if its instance failed. The header with a rank suits one only."""
+        ranked, out = [decision], dict(tried)
+        if self._single or call.pool.endpoints[decision.instance].rank is not None:
+            return ranked
+        for _ in range(left):
+            out[ranked[-1].instance] = "named before"
+            further = self._decide(call, out)
+            if not further.instance:
+                break
+            ranked.append(further)
+        call.decision = decision
+        return ranked
+
+
+def _of_gateway(client: ClientConnection) -> GatewayStream:
+    assert isinstance(client, GatewayStream)  # noqa: S101 - narrows the type: `pick` is given no other
+    return client
+
+
+def unreached(pool: Pool, subset: frozenset[str] | None) -> dict[str, str]:
+    """The instances that the gateway cannot be sent to, with the reason. `subset` has addresses with or without port;
+    None: all."""
+    found = {}
+    for endpoint in pool.endpoints.values():
+        where = address(endpoint)
+        if not where:
+            found[endpoint.id] = f"its host {endpoint.upstream.host} is a name, and gateways take IP addresses"
+        elif subset is not None and where not in subset and endpoint.upstream.host not in subset:
+            found[endpoint.id] = "not in the gateway's subset"
+    return found
+
+
+def address(endpoint: Endpoint) -> str:
+    """ip:port; empty where it has a name."""
+    return _address(endpoint.upstream.host, endpoint.upstream.port)
+
+
+@lru_cache(maxsize=10_000)
+def _address(host: str, port: int) -> str:
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return ""
+    return f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}"
+
+
+def _headers(call: Call, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
+    traced = [pair for pair in pairs(call.request.forwarded) if pair[0] in TRACE] if call.tracing is not None else []
+    return [(b"x-request-id", call.id.encode()), *traced, *pairs(endpoint.rank_line)]
+
+
+def _attempt(call: Call, endpoint: Endpoint) -> Attempt:
+    return Attempt(endpoint.id, None, "", call.pool.name, call.outcome.deciding, call.outcome.decided)
+
+
+def _changed_body(call: Call) -> bytes | None:
+    """The client's body for the engine, if it differs: another name of the model, no `priority`. Nothing asks for the
+    usage of a stream, as nobody here would take it out again. Raises ErrorResponse."""
+    prompt, alias = call.request.prompt, call.alias
+    if prompt.priority is None and (alias is None or not alias.renames):
+        return None
+    if not call.request.strip_usage:
+        return call.request.body
+    try:
+        return orjson.dumps(prompt.document)
+    except orjson.JSONEncodeError:
+        raise ErrorResponse(400, TooComplex.code, TOO_DEEP) from None
+
+
+def _end_later(call: Call, lease: Lease, prefill_s: float) -> None:
+    """Take the request off the load when it has probably ended."""
+    limit = charge.output_limit(call.request.prompt.document, call.api_path)
+    decode_s = call.pool.queue.outputs.tokens(limit) * DECODE_S
+    asyncio.get_running_loop().call_later(prefill_s + decode_s, _end, call, lease)
+
+
+def _end(call: Call, lease: Lease) -> None:
+    predict.over(call.prediction.under_way)
+    lease.end()
+
+
+def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> None:
+    """What the gateway tells of the response: an instance before the one that served was given up."""
+    outcome, pool = call.outcome, call.pool
+    addresses = [address(one) for one in ranked]
+    served = addresses.index(answered.served) if answered.served in addresses else 0
+    for at, endpoint in enumerate(ranked[:served]):
+        failed(pool, endpoint)
+        outcome.attempts[at].error, outcome.attempts[at].ended = "the gateway gave it up", time.perf_counter()
+        outcome.attempts.append(_attempt(call, ranked[at + 1]))
+    endpoint, status = ranked[served], answered.status
+    if status is None:
+        return
+    outcome.status = outcome.attempts[-1].status = status
+    if status < 400:
+        outcome.label = "ok"
+    else:
+        outcome.label = "refused" if status in BACK_PRESSURE else "error"
+        outcome.error = f"{endpoint.id} answered {status}"
+    if status < 500 and status != 429:
+        endpoint.breaker.answered()
+        endpoint.breaker.served()
+    elif status not in BACK_PRESSURE:
+        failed(pool, endpoint)

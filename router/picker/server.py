@@ -1,0 +1,118 @@
+"""The picker's gRPC server: the gateway's requests, and health. Messages are bytes here, read in messages.py."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from router.picker import messages
+from router.picker.picking import Picking
+from router.picker.protobuf import Malformed
+from router.picker.stream import GatewayStream
+
+log = logging.getLogger("weir.picker")
+
+SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+HEALTH = "grpc.health.v1.Health"
+MOST_MESSAGE = 40 * 1024 * 1024  # bytes: a whole body, buffered by the gateway
+OPTIONS = (("grpc.max_receive_message_length", MOST_MESSAGE), ("grpc.so_reuseport", 0))
+
+
+class NotListening(Exception):
+    """One line that names the address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where the picker listens, and what it makes of a gateway's headers."""
+
+    address: str  # host:port
+    certificate: Path | None = None  # with its key, for TLS; None: without
+    key: Path | None = None
+    pool: str = ""  # of requests that name none
+    objectives: Mapping[str, int] = field(default_factory=dict)  # bands by name
+    grace_s: float = 30.0
+
+
+class GrpcWire:
+    def __init__(self, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+        self._context = context
+
+    async def read(self) -> bytes | None:
+        raw = await self._context.read()
+        return None if raw is grpc.aio.EOF else raw
+
+    async def write(self, message: bytes) -> None:
+        await self._context.write(message)
+
+
+class PickerServer:
+    def __init__(self, picking: Picking, door: Door, is_ready: Callable[[], bool]) -> None:
+        self.port = 0
+        self._picking = picking
+        self._door = door
+        self._is_ready = is_ready
+        self._server: grpc.aio.Server | None = None
+        self._ending = False
+
+    async def start(self) -> None:
+        """Raises NotListening."""
+        door = self._door
+        server = self._server = grpc.aio.server(options=OPTIONS)
+        process = grpc.stream_stream_rpc_method_handler(self._process)
+        check = grpc.unary_unary_rpc_method_handler(self._check)
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(SERVICE, {"Process": process}),
+                grpc.method_handlers_generic_handler(HEALTH, {"Check": check}),
+            )
+        )
+        try:
+            if door.certificate is None or door.key is None:
+                self.port = server.add_insecure_port(door.address)
+            else:
+                pair = (door.key.read_bytes(), door.certificate.read_bytes())
+                self.port = server.add_secure_port(door.address, grpc.ssl_server_credentials([pair]))
+        except (OSError, RuntimeError) as error:
+            raise NotListening(f"cannot listen on {door.address}: {error}") from None
+        await server.start()
+
+    async def stop(self) -> None:
+        """Requests that were picked go on with their engines, whatever becomes of their streams."""
+        self._ending = True
+        if self._server is not None:
+            await self._server.stop(self._door.grace_s)
+
+    async def _process(self, _: object, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+        stream = GatewayStream(GrpcWire(context), self._door.objectives, self._door.pool)
+        work = asyncio.create_task(self._pick(stream))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:  # the gateway reset the stream: its client is gone, or has its answer
+            stream.gone = True
+            work.cancel()
+            await asyncio.wait({work})
+        except Malformed as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not a ProcessingRequest: {error}")
+        else:
+            if (refusal := stream.refusal) is not None:
+                await context.write(refusal)
+
+    async def _pick(self, stream: GatewayStream) -> None:
+        incoming = await stream.head()
+        if incoming is not None:
+            await self._picking.pick(incoming, stream)
+
+    async def _check(self, asked: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
+        """`liveness` as long as it listens; `readiness`, like no name and the service's own, once it can pick."""
+        service = messages.asked_service(asked)
+        if service == "liveness":
+            return messages.health(messages.SERVING)
+        if service not in ("", "readiness", SERVICE):
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no service {service!r}: liveness, readiness or {SERVICE}")
+        is_ready = self._is_ready() and not self._ending
+        return messages.health(messages.SERVING if is_ready else messages.NOT_SERVING)

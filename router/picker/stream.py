@@ -1,0 +1,185 @@
+"""One request of a gateway: the stream of messages about it, as the router's handlers see a client's connection."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from router.contract import ranks
+from router.http.body import MAX_BODY, ClientGone, too_large
+from router.http.client import IncomingRequest
+from router.http.errors import ErrorResponse
+from router.picker import messages
+from router.picker.messages import BUFFERED, FULL_DUPLEX, NONE, Headers, Modes, Said
+from router.request import bands
+
+OBJECTIVES = (b"x-llm-d-inference-objective", b"x-gateway-inference-objective")
+FAIRNESS = (b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
+_ROUTERS_OWN = {b"x-weir-pool", b"x-weir-priority", b"x-vllm-priority", ranks.HEADER}  # that engines do not get
+UNTOLD = Modes(FULL_DUPLEX, NONE)  # of a gateway that does not say it
+
+
+class Wire(Protocol):
+    """The two directions of a gRPC stream."""
+
+    async def read(self) -> bytes | None:
+        """None once the gateway sends no more."""
+
+    async def write(self, message: bytes) -> None: ...
+
+
+def pairs(lines: bytes) -> Headers:
+    """Header lines as the router writes them."""
+    parted = (line.partition(b": ") for line in lines.split(b"\r\n") if line)
+    return [(name, value) for name, _, value in parted]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the gateway tells of the response; without a status it did not tell it."""
+
+    status: int | None = None
+    served: str = ""  # ip:port
+
+
+class GatewayStream:
+    """A ClientConnection whose answers are the picker's refusals: engines answer through the gateway."""
+
+    takes_chunks = False
+
+    def __init__(self, wire: Wire, objectives: Mapping[str, int], pool: str = "") -> None:
+        self.on_room: Callable[[], None] | None = None
+        self.gone = False
+        self.subset: frozenset[str] | None = None
+        self.is_picked = False
+        self.body = b""
+        self.incoming = IncomingRequest("/", b"", [], "")
+        self._came: set[bytes] = set()  # names of the client's headers
+        self._wire = wire
+        self._objectives = objectives
+        self._pool = pool
+        self._modes = UNTOLD
+        self._is_read = False  # the request has ended
+        self._has_body = False
+        self._has_trailers = False
+        self._refusal: tuple[int, Headers, bytes] | None = None
+
+    async def head(self) -> IncomingRequest | None:
+        """None when the gateway closes the stream before."""
+        said = await self._next()
+        if said is None or said.kind != "request_headers":
+            return None
+        self._modes, self.subset, self._is_read = said.modes or UNTOLD, said.subset, said.ends
+        own = dict(said.headers)
+        target = own.get(b":path", b"/")
+        path, _, query = target.partition(b"?")
+        method = own.get(b":method", b"POST").decode("latin-1")
+        peer = next((own[name] for name in FAIRNESS if own.get(name)), own.get(b"x-forwarded-for", b"gateway"))
+        lines = [header for header in said.headers if not header[0].startswith(b":")]
+        self._came = {name for name, _ in lines}
+        lines += self._further(own)
+        self.incoming = IncomingRequest(path.decode("latin-1"), query, lines, peer.decode("latin-1"), method)
+        return self.incoming
+
+    def _further(self, own: Mapping[bytes, bytes]) -> Headers:
+        """Headers of ours that the gateway's stand for."""
+        further: Headers = []
+        if self._pool and b"x-weir-pool" not in own:
+            further.append((b"x-weir-pool", self._pool.encode()))
+        named = next((own[name].decode("latin-1") for name in OBJECTIVES if name in own), None)
+        if named is not None and named in self._objectives and bands.HEADER not in own:
+            further.append((bands.HEADER, b"%d" % self._objectives[named]))
+        return further
+
+    async def read(self) -> bytes:
+        """The request's body. Raises ErrorResponse, ClientGone."""
+        if self._is_read:
+            return b""
+        if self._modes.request_body not in (BUFFERED, FULL_DUPLEX):
+            why = "the gateway does not send whole bodies: set request_body_mode to FULL_DUPLEX_STREAMED or BUFFERED"
+            raise ErrorResponse(500, "gateway_misconfigured", why)
+        if self._modes.request_body == BUFFERED:
+            await self._wire.write(messages.go_on())
+        parts, size = [], 0
+        while not self._is_read:
+            said = await self._next()
+            if said is None:
+                self.gone = True
+                raise ClientGone
+            self._has_body = self._has_body or said.kind == "request_body"
+            self._has_trailers = said.kind == "request_trailers"
+            self._is_read = said.ends
+            parts.append(said.body)
+            size += len(said.body)
+            if size > MAX_BODY:
+                raise too_large()
+        self.body = b"".join(parts)
+        return self.body
+
+    async def pick(
+        self, endpoints: Sequence[str], headers: Sequence[tuple[bytes, bytes]] = (), body: bytes | None = None
+    ) -> None:
+        """Tell the gateway where the request goes, the first address first. `body`: in the place of the client's."""
+        self.is_picked = True
+        kept = {name for name, _ in self.incoming.headers} - _ROUTERS_OWN
+        dropped = [name for name in self._came if name not in kept]  # such as the header with our API key
+        if body is not None:
+            dropped += [b"content-length", b"content-encoding"]
+        if self._has_body and self._modes.request_body == BUFFERED:
+            await self._wire.write(messages.picked(endpoints, headers, dropped, body))
+            return
+        back = (self.body if body is None else body) if self._has_body else None
+        for message in messages.picked_streamed(endpoints, headers, dropped, back, trailers=self._has_trailers):
+            await self._wire.write(message)
+
+    @property
+    def tells_the_end(self) -> bool:
+        """The stream may stay open until the response has ended, as the gateway sends none of its bodies."""
+        return self._modes.response_body == NONE
+
+    async def answered(self) -> Answered:
+        """Wait for the head of the response, for which `pass_on` is called. Messages left over from the request are
+        skipped: past 1 MB some gateways tell its end twice."""
+        while (said := await self._next()) is not None:
+            if said.kind == "response_headers":
+                own = dict(said.headers)
+                status = own.get(b":status", b"")
+                served = said.served or own.get(messages.SERVED.encode(), b"").decode("latin-1")
+                return Answered(int(status) if status.isdigit() else None, served)
+        return Answered()
+
+    async def pass_on(self, headers: Headers) -> None:
+        """Let the head of the response go to the client, with these headers; the gateway may end the stream at once."""
+        await self._wire.write(messages.answered(headers))
+
+    async def ended(self) -> None:
+        """Wait for the end of the stream."""
+        while await self._next() is not None:
+            pass
+
+    async def _next(self) -> Said | None:
+        raw = await self._wire.read()
+        return None if raw is None else messages.read(raw)
+
+    # Of a ClientConnection, for refusals
+
+    def start(self, status: int, lines: bytes) -> None:
+        self._refusal = status, [pair for pair in pairs(lines) if pair[0] != b"content-length"], b""
+
+    def write(self, data: bytes) -> bool:
+        self.end(data)
+        return False
+
+    def write_chunk(self, chunk: bytes) -> bool:
+        raise NotImplementedError("takes_chunks is False")
+
+    def end(self, data: bytes = b"") -> None:
+        if self._refusal is not None:
+            status, headers, body = self._refusal
+            self._refusal = status, headers, body + data
+
+    @property
+    def refusal(self) -> bytes | None:
+        """The message for a request that is not passed on; None when it was."""
+        if self._refusal is None or self.is_picked:
+            return None
+        return messages.refused(*self._refusal, "weir")

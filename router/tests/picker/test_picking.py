@@ -1,0 +1,229 @@
+"""What a gateway is told, and what is recorded of it; the gRPC server is tested under a real Envoy."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from router.contract.redis import redis_keys
+from router.picker.picking import Picking
+from router.tests.conftest import World, entry, key_entry
+from router.tests.engine import reply
+from router.tests.picker.asking import Asking, Read, body, headers, metadata, modes, trailers
+from router.tests.test_aliases import put
+from router.tests.values import loaded
+
+DOCUMENT = {"model": "llama", "prompt": "hello", "stream": True}
+
+
+class Gateway:
+    def __init__(self, world: World, **options: Any) -> None:
+        self.world = world
+        self.picking = Picking(
+            world.router.pools, world.router.source.sessions, world.router.recorder, single=options.pop("single", False)
+        )
+        self.options = options
+
+    def begin(self, *said: bytes) -> tuple[Asking, "asyncio.Task[None]"]:
+        asking = Asking(**self.options)
+        asking.say(*said)
+
+        async def work() -> None:
+            incoming = await asking.stream.head()
+            assert incoming is not None
+            await self.picking.pick(incoming, asking.stream)
+            if (refusal := asking.stream.refusal) is not None:
+                await asking.write(refusal)
+
+        return asking, asyncio.create_task(work())
+
+    def ask(
+        self, document: dict[str, Any] | None = None, metadata: bytes = b"", modes: bytes = modes(), **lines: str
+    ) -> tuple[Asking, "asyncio.Task[None]"]:
+        named = {name.replace("_", "-"): value for name, value in lines.items()}
+        head = {":method": "POST", ":path": "/v1/completions", "x-request-id": "r-1", **named}
+        return self.begin(headers(head) + metadata + modes, body(orjson.dumps(document or DOCUMENT)))
+
+    async def picked(self, *args: Any, **lines: str) -> Read:
+        """The answer to the head; the stream is ended at once."""
+        asking, work = self.ask(*args, **lines)
+        asking.say(None)
+        await work
+        return await asking.answer()
+
+    async def receipt(self, name: str = "r-1") -> dict[str, Any]:
+        client = self.world.published.client
+        await self.world.until(lambda: client.exists(redis_keys.receipt_key(name)), "receipt")
+        receipt = loaded(client.get(redis_keys.receipt_key(name)))
+        assert receipt is not None
+        return receipt
+
+    def inflight(self) -> int:
+        pool = self.world.router.pools.get("demo")
+        assert pool is not None
+        return sum(one.requests for one in pool.endpoints.values())
+
+
+@pytest.fixture
+async def three(world: Callable[..., Any]) -> World:
+    made: World = await world(reply({}), reply({}), reply({}), failure__retries=1)
+    return made
+
+
+def ports(world: World) -> list[str]:
+    return [engine.url.removeprefix("http://") for engine in world.engines]
+
+
+async def test_a_request_is_picked_counted_until_its_stream_ends_and_has_a_receipt(three: World) -> None:
+    gateway = Gateway(three)
+    asking, work = gateway.ask()
+    head, back = await asking.answer(), await asking.answer()
+    first, second, _ = ports(three)
+    assert (head.kind, head.endpoints, head.metadata) == ("request_headers", f"{first},{second}", f"{first},{second}")
+    assert orjson.loads(back.body or b"") == DOCUMENT  # its usage is not asked for: nobody would take it out again
+    assert gateway.inflight() == 1
+    asking.say(headers({":status": "200", "x-gateway-destination-endpoint-served": first}, kind=3))
+    told = await asking.answer()
+    assert told.headers is not None
+    assert (told.kind, told.headers["x-weir-instance"]) == ("response_headers", "demo-0")
+    assert gateway.inflight() == 1
+    asking.say(None)
+    await work
+    assert gateway.inflight() == 0
+    receipt = await gateway.receipt()
+    assert (receipt["instance"], receipt["outcome"], receipt["status"]) == ("demo-0", "ok", 200)
+    assert (receipt["ttft_ms"], receipt["stream"], receipt["retries"]) == (None, True, 0)
+
+
+async def test_an_endpoint_that_the_gateway_gave_up_is_told_and_counted_as_failed(three: World) -> None:
+    gateway = Gateway(three)
+    asking, work = gateway.ask()
+    second = (await asking.answer()).endpoints.split(",")[1]
+    asking.say(
+        headers({":status": "503"}, kind=3) + metadata("envoy.lb", "x-gateway-destination-endpoint-served", second)
+    )
+    asking.say(None)
+    await work
+    receipt = await gateway.receipt()
+    assert [(one["instance"], one["status"], one["error"]) for one in receipt["attempts"]] == [
+        ("demo-0", None, "the gateway gave it up"),
+        ("demo-1", 503, ""),
+    ]
+    assert (receipt["outcome"], receipt["error"]) == ("refused", "demo-1 answered 503")
+
+
+async def test_a_gateway_that_would_send_answers_is_told_and_left(three: World) -> None:
+    gateway = Gateway(three)
+    _, work = gateway.ask({**DOCUMENT, "max_tokens": 5}, modes=modes(response=4))
+    await work
+    assert gateway.inflight() == 1
+    receipt = await gateway.receipt()
+    assert (receipt["outcome"], receipt["status"]) == ("picked", 0)
+    await three.until(lambda: gateway.inflight() == 0, "the end that was expected")
+    window = three.router.recorder.classes(receipt["at"] + 1)["demo"][receipt["class"]]
+    assert (window.ok, window.n, window.e2e) == (1, 1, {})
+
+
+async def test_only_the_subset_is_picked(three: World) -> None:
+    gateway = Gateway(three)
+    last, name = ports(three)[2], "x-gateway-destination-endpoint-subset"
+    for subset in (last, "127.0.0.1:1," + last):
+        assert (await gateway.picked(None, metadata("envoy.lb.subset_hint", name, subset))).endpoints == last
+    refused = await gateway.picked(None, metadata("envoy.lb.subset_hint", name, ["127.0.0.9"]))
+    assert (refused.kind, refused.status) == ("refused", 503)
+    assert orjson.loads(refused.body or b"")["error"]["code"] == "no_instance_ready"
+    assert refused.headers is not None
+    assert refused.headers["retry-after"]
+
+
+async def test_objective_and_fairness_id_give_band_and_tenant(three: World) -> None:
+    gateway = Gateway(three, objectives={"batch": -5}, single=True)
+    told = await gateway.picked(x_llm_d_inference_objective="batch", x_gateway_inference_fairness_id="team-a")
+    assert "," not in told.endpoints
+    call = three.router.recorder.pending[-1] if three.router.recorder.pending else None
+    assert call is None or call.tenant == "team-a"
+    receipt = await gateway.receipt()
+    assert (receipt["band"], receipt["band_asked_by"]) == (-5, "x-weir-priority")
+    await gateway.picked(x_request_id="r-2", x_llm_d_inference_objective="unknown")
+    assert "band" not in await gateway.receipt("r-2")
+
+
+async def test_the_body_changes_for_a_priority_and_the_routers_own_headers_go(three: World) -> None:
+    gateway = Gateway(three)
+    secret = "sk-weir-team-a"
+    three.published.keys(key_entry(secret))
+    await three.until(lambda: three.router.pools.auth.ring and three.router.pools.auth.ring.by_hash)
+    asking, work = gateway.ask({**DOCUMENT, "priority": 3}, authorization=f"Bearer {secret}", x_weir_priority="1")
+    head, back = await asking.answer(), await asking.answer()
+    asking.say(None)
+    await work
+    assert orjson.loads(back.body or b"") == DOCUMENT
+    assert {"authorization", "x-weir-priority", "content-length"} <= set(head.removed)
+    assert (await gateway.receipt())["key"] == "a"
+
+
+async def test_an_alias_is_sent_under_the_name_that_the_engine_knows(three: World) -> None:
+    put(three.published, {"chat": {"pool": "demo"}})
+    await three.until(lambda: "chat" in three.router.pools.aliases)
+    asking, work = Gateway(three).ask({**DOCUMENT, "model": "chat"})
+    await asking.answer()
+    assert orjson.loads((await asking.answer()).body or b"") == DOCUMENT
+    asking.say(None)
+    await work
+
+
+async def test_a_rank_is_named_in_a_header_and_goes_alone(three: World) -> None:
+    three.published.fleet(entry("demo-0", three.engines[0].url, dp={"ranks": 2}))
+    await three.until(lambda: len(three.router.pools.get("demo").endpoints) == 2)  # type: ignore[union-attr]
+    told = await Gateway(three).picked()
+    assert (told.endpoints, told.headers) == (ports(three)[0], {"x-request-id": "r-1", "x-data-parallel-rank": "0"})
+
+
+async def test_an_instance_with_a_name_instead_of_an_address_is_not_picked(three: World) -> None:
+    url = three.engines[0].url
+    three.published.fleet(entry("demo-0", url.replace("127.0.0.1", "localhost")), entry("demo-1", url))
+    await three.until(lambda: len(three.router.pools.get("demo").endpoints) == 2)  # type: ignore[union-attr]
+    assert (await Gateway(three).picked()).endpoints == ports(three)[0]
+
+
+async def test_a_buffered_body_is_asked_for_and_one_that_is_not_whole_refused(three: World) -> None:
+    gateway = Gateway(three)
+    asking, work = gateway.ask(modes=modes(request=2))
+    assert (await asking.answer()).endpoints == ""
+    told = await asking.answer()
+    assert (told.kind, told.body) == ("request_body", None)
+    assert told.endpoints
+    asking.say(None)
+    await work
+    refused = await gateway.picked(None, b"", modes(request=1))
+    assert (refused.status, orjson.loads(refused.body or b"")["error"]["code"]) == (500, "gateway_misconfigured")
+
+
+async def test_trailers_end_a_request_and_other_paths_take_the_instances_in_turn(three: World) -> None:
+    gateway = Gateway(three)
+    head = {":method": "POST", ":path": "/v1/completions"}
+    asking, work = gateway.begin(headers(head) + modes(), body(orjson.dumps(DOCUMENT), ends=False), trailers())
+    assert [(await asking.answer()).kind for _ in range(3)] == ["request_headers", "request_body", "request_trailers"]
+    asking.say(None)
+    await work
+    picked = set()
+    for _ in range(3):
+        asking, work = gateway.begin(headers({":method": "GET", ":path": "/v1/models"}, ends=True) + modes())
+        await work
+        picked.add((await asking.answer()).endpoints)
+        assert asking.unread == 0
+    assert picked == set(ports(three))
+    unknown = {":method": "GET", ":path": "/v1/models", "x-weir-pool": "nowhere"}
+    asking, work = gateway.begin(headers(unknown, ends=True) + modes())
+    assert (await asking.answer()).status == 404
+
+
+async def test_a_client_that_leaves_before_the_pick_is_cancelled(three: World) -> None:
+    gateway = Gateway(three)
+    head = {":method": "POST", ":path": "/v1/completions", "x-request-id": "r-3"}
+    asking, work = gateway.begin(headers(head) + modes(), body(b"{", ends=False))
+    asking.say(None)
+    await work
+    assert ((await gateway.receipt("r-3"))["outcome"], asking.unread) == ("cancelled", 0)
