@@ -50,6 +50,7 @@ class RunFacts(Struct, frozen=True):
     tiers: dict[str, dict[str, float]] | UnsetType = UNSET  # this and the next: simulation/tier_facts.py
     loading: dict[str, float] | UnsetType = UNSET
     not_modelled: list[str] | UnsetType = UNSET
+    outside: list[str] | UnsetType = UNSET  # of the range of load that a calibration knows
     # Of a replay
     context_tokens: int | UnsetType = UNSET
     host: HostFacts | UnsetType = UNSET

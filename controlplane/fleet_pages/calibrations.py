@@ -14,7 +14,7 @@ from controlplane.fleet_ops import actions
 from controlplane.fleet_pages.lifecycle_views import reason_of
 from fleet import jobs
 from fleet.calibration import selectors
-from fleet.calibration.describe import FittedLoad, describe_constants, describe_held_out, fitted_loads
+from fleet.calibration.describe import FittedLoad, describe_constants, describe_held_out, describe_load, fitted_loads
 from fleet.calibration.services import SWEEP
 from fleet.kinds import KINDS
 from fleet.models import Calibration, Instance
@@ -27,7 +27,7 @@ class ShownCalibration:
     measured: Calibration | None  # the newest that is done
     stale: tuple[str, ...]
     constants: list[tuple[str, str]]
-    held_out: list[tuple[str, str]]  # errors of a fit to traffic
+    held_out: list[tuple[str, str]]  # errors of a fit to traffic, and the load that it saw
     loads: list[FittedLoad]
 
 
@@ -44,7 +44,7 @@ def shown(instance: Instance) -> ShownCalibration | None:
         measured,
         selectors.stale(measured, instance.pool, timezone.now()),
         describe_constants(measured.constants),
-        describe_held_out(measured.held_out),
+        [*describe_held_out(measured.held_out), *describe_load(measured.load_range)],
         fitted_loads(measured.points, measured.constants, chunk),
     )
 

@@ -173,7 +173,7 @@ def _checked(
             for number, reasons in chosen.items()
         ],
     }
-    left_out = dict.fromkeys(text for outcome in (live, *outcomes) for text in outcome.not_modelled)
+    left_out = dict.fromkeys(text for outcome in (live, *outcomes) for text in outcome.doubts)
     by_class: dict[str, int] = {"all": len(live.requests)}
     for one in live.requests:
         by_class[one.request_class] = by_class.get(one.request_class, 0) + 1

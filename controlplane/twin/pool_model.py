@@ -6,6 +6,7 @@ from datetime import UTC
 from typing import Any
 
 from django.utils import timezone
+from msgspec import convert
 
 from controlplane.twin import expected_error
 from controlplane.twin.expected_error import ExpectedError
@@ -15,6 +16,7 @@ from fleet.calibration.describe import API, TOKENIZING
 from fleet.counted import percent
 from fleet.engine.engine_model import EngineModel, TransferLink
 from fleet.engine.law import law_from
+from fleet.engine.load_range import LoadRange
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
 from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM, Limits
@@ -187,6 +189,7 @@ def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> Engine
         pair=wire.kv.pair,
         tiers=kv.below(),
         transfers=kv.transfers(wire.connector),
+        calibrated=convert(row.load_range, LoadRange) if row.load_range else None,
     )
 
 

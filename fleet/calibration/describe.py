@@ -1,6 +1,6 @@
 """A calibration for people: its constants, and each load as measured and as fitted. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import convert
@@ -38,6 +38,12 @@ def describe_constants(constants: Mapping[str, float]) -> list[tuple[str, str]]:
         ("Attention of a prompt", f"{constants['attention_s_per_pair'] * 1e9:.3g} ns per pair of tokens"),
         ("Attention of an answer", f"{constants['kv_s_per_token'] * 1e9:.3g} ns per token of context and step"),
     ]
+
+
+def describe_load(between: Mapping[str, Sequence[int]]) -> list[tuple[str, str]]:
+    """(name, value) of a fit to traffic, as stored: the load that it saw."""
+    names = {"in_flight": "Calibrated for requests at once", "new_tokens": "Calibrated for new tokens in a prompt"}
+    return [(name, "{:,} to {:,}".format(*between[key])) for key, name in names.items() if key in between]
 
 
 def describe_held_out(errors: Mapping[str, float | None]) -> list[tuple[str, str]]:

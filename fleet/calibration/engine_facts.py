@@ -1,4 +1,4 @@
-"""Facts that an engine reports: its KV capacity, longest request, running requests and time scale."""
+"""Facts that an engine reports: its KV capacity, longest request, scheduling, running requests and time scale."""
 
 import asyncio
 import re
@@ -14,6 +14,8 @@ from router.contract.metrics_page import LARGEST
 
 ANSWER_S = 10.0
 VERSION_PATH = "/version"
+# vLLM answers the first one only with VLLM_SERVER_DEV_MODE=1.
+SETTINGS_PATHS = ("/server_info?config_format=json", "/get_server_info")
 LARGEST_WINDOW = 2**31 - 1  # tokens
 _SCALE = re.compile(rb"^weir_sim_time_scale(?:\{[^}\n]*\})? ([0-9.e+-]+)$", re.MULTILINE)
 
@@ -30,6 +32,9 @@ class EngineFacts:
     prompt_tokens: float | None  # counter
     time_scale: float  # 10: ten times faster than real time
     version: Version | None = None  # as vLLM names its own
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None  # of a step, the chunk budget
+    async_scheduling: bool | None = None  # plans a step while the one before it runs
 
 
 async def engine_facts(
@@ -39,6 +44,10 @@ async def engine_facts(
     listed = await _get(client, models_path)
     page = await _get(client, metrics_path)
     version = _version(await _get(client, VERSION_PATH))
+    sequences, batched, is_async = None, None, None
+    for path in SETTINGS_PATHS:
+        if (sequences, batched, is_async) == (None, None, None):
+            sequences, batched, is_async = _settings(await _get(client, path))
     read = parse_metrics(page, names)
     active = None if read.running is None else round(read.running + (read.waiting or 0))
     return EngineFacts(
@@ -49,6 +58,9 @@ async def engine_facts(
         prompt_tokens=read.prompt_tokens_total,
         time_scale=_time_scale(page),
         version=version,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=batched,
+        async_scheduling=is_async,
     )
 
 
@@ -84,6 +96,26 @@ def _version(answer: bytes) -> Version | None:
     except (ValueError, LookupError, TypeError):
         return None
     return int(major), int(minor)
+
+
+def _settings(answer: bytes) -> tuple[int | None, int | None, bool | None]:
+    """(sequences, batched tokens, whether it plans ahead) of vLLM or SGLang; None: not reported."""
+    try:
+        settings = orjson.loads(answer)
+    except ValueError:
+        return None, None, None
+    settings = settings if isinstance(settings, dict) else {}
+    config = settings.get("vllm_config")
+    vllm = config.get("scheduler_config") if isinstance(config, dict) else None
+    if isinstance(vllm, dict):
+        is_async = vllm.get("async_scheduling")
+        found = vllm.get("max_num_seqs"), vllm.get("max_num_batched_tokens")
+    else:
+        serial = settings.get("disable_overlap_schedule")
+        is_async = not serial if isinstance(serial, bool) else None
+        found = settings.get("max_running_requests"), settings.get("chunked_prefill_size")
+    sequences, batched = (one if type(one) is int and 0 < one <= LARGEST_WINDOW else None for one in found)
+    return sequences, batched, is_async if isinstance(is_async, bool) else None
 
 
 def _window(listed: bytes, model: str) -> int | None:

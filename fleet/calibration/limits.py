@@ -38,11 +38,17 @@ def limits_of(spec: Any, facts: EngineFacts) -> EngineLimits:
     return EngineLimits(
         kv_blocks=blocks,
         block_size=size,
-        max_num_seqs=getattr(spec, "max_num_seqs", None) or sequences,
-        max_num_batched_tokens=getattr(spec, "max_num_batched_tokens", None) or batched,
+        max_num_seqs=facts.max_num_seqs or getattr(spec, "max_num_seqs", None) or sequences,
+        max_num_batched_tokens=facts.max_num_batched_tokens or getattr(spec, "max_num_batched_tokens", None) or batched,
         window=min(window, blocks * size),
-        async_scheduling=facts.version is None or facts.version >= ASYNC_SINCE,
+        async_scheduling=_plans_ahead(facts),
     )
+
+
+def _plans_ahead(facts: EngineFacts) -> bool:
+    if facts.async_scheduling is not None:
+        return facts.async_scheduling
+    return facts.version is None or facts.version >= ASYNC_SINCE
 
 
 def _defaults(spec: Any) -> tuple[int, int]:

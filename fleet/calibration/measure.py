@@ -15,13 +15,15 @@ import httpx
 from fleet.calibration.engine_facts import EngineFacts, engine_facts
 from fleet.calibration.fit import Fitted, fit
 from fleet.calibration.limits import EngineLimits, limits_of
+from fleet.calibration.physical import physical_starts
 from fleet.calibration.plan import plan_loads
 from fleet.calibration.point import CalibrationPoint
 from fleet.calibration.recorded import requests_of
-from fleet.calibration.replayed import EngineConstants, ReplayErrors
+from fleet.calibration.replayed import ReplayErrors
 from fleet.calibration.sweep import Sweep
-from fleet.calibration.traffic_fit import fit_traffic
+from fleet.calibration.traffic_fit import Start, fit_traffic
 from fleet.counted import percent
+from fleet.engine.load_range import LoadRange
 from fleet.kinds.kind import Kind
 from router.contract.net.addresses import ENGINES
 from router.contract.net.pinned_http import PinnedTransport
@@ -55,6 +57,7 @@ class Calibrated:
     notes: tuple[str, ...]
     api_s_per_token: float = 0.0  # a sweep measures it as a part of the steps
     held_out: ReplayErrors | None = None  # of a fit to recorded requests
+    load_range: LoadRange | None = None  # of these
 
 
 async def measure(
@@ -83,28 +86,32 @@ async def measure(
 async def measure_traffic(
     target: Target,
     receipts: Sequence[Receipt],
-    starts: Sequence[EngineConstants],
+    before: Sequence[Start],
     report: Callable[[str], None],
     *,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Calibrated:
-    """From requests that routers recorded; the engine is only asked for its facts. RequestFailed, NoCache,
-    TooFewRequests."""
+    """From requests that routers recorded; the engine is only asked for its facts. `before`: calibrations of its pool.
+    RequestFailed, NoCache, TooFewRequests."""
     transport = transport or PinnedTransport(ENGINES, CONNECTIONS)
     async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
         facts = await _facts(client, target)
     requests = requests_of(receipts, target.name, facts.time_scale)
-    made = await asyncio.to_thread(fit_traffic, requests, limits_of(target.spec, facts), starts, report)
+    limits = limits_of(target.spec, facts)
+    starts = [*before, *physical_starts(target.model, getattr(target.spec, "tensor_parallel", None))]
+    either = (True, False) if facts.async_scheduling is None else (facts.async_scheduling,)
+    made = await asyncio.to_thread(fit_traffic, requests, limits, starts, report, either)
     held_out = made.held_out
     fitted = Fitted(made.constants.law, made.constants.api_s, held_out.ttft or 0.0, held_out.tpot or 0.0, held_out.n)
-    notes = [f"fitted to {made.fitted} recorded requests, tested on the {held_out.n} after them"]
+    seen = f"{made.fitted} recorded requests in {held_out.blocks} blocks of time"
+    notes = [f"fitted to {seen}, each block tested on a fit to the others"]
     wrong = {"TTFT": held_out.ttft_mean, "TPOT": held_out.tpot_mean}
     notes += [
-        f"the mean {name} of those is off by {percent(off, '+.0f')}"
+        f"the mean {name} of the worst block is off by {percent(off, '+.0f')}"
         for name, off in wrong.items()
         if abs(off or 0.0) > POOR
     ]
-    return Calibrated([], fitted, made.limits, tuple(notes), made.constants.api_s_per_token, held_out)
+    return Calibrated([], fitted, made.limits, tuple(notes), made.constants.api_s_per_token, held_out, made.load_range)
 
 
 async def _facts(client: httpx.AsyncClient, target: Target) -> EngineFacts:

@@ -50,7 +50,7 @@ def _entering(products: Matrix, target: list[float], found: list[float], used: l
 def _step(products: Matrix, target: list[float], found: list[float], used: list[int]) -> list[float]:
     """Move to the optimum of the unknowns in use; unknowns that reach zero on the way are dropped."""
     while used:
-        best = _eliminate([[products[i][j] for j in used] for i in used], [target[i] for i in used])
+        best = eliminate([[products[i][j] for j in used] for i in used], [target[i] for i in used])
         if min(best) > 0:
             found = [0.0] * len(target)
             for at, value in zip(used, best, strict=True):
@@ -65,7 +65,7 @@ def _step(products: Matrix, target: list[float], found: list[float], used: list[
     return found
 
 
-def _eliminate(matrix: Matrix, right: list[float]) -> list[float]:
+def eliminate(matrix: Matrix, right: list[float]) -> list[float]:
     """Gaussian elimination; a symmetric positive matrix needs no pivoting."""
     size = len(right)
     for at in range(size):

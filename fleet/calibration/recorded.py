@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.engine.load_range import ServedRequest
 from fleet.redis import connect
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode
@@ -28,6 +29,15 @@ class RecordedRequest:
         if self.ttft_s is None or (self.tpot_s is None and self.output_tokens > 1):
             return None
         return self.ttft_s + (self.tpot_s or 0.0) * (self.output_tokens - 1)
+
+
+def served(requests: Iterable[RecordedRequest]) -> list[ServedRequest]:
+    """Those that were measured: how long the others took is unknown."""
+    return [
+        ServedRequest(one.sent_s, one.sent_s + one.e2e_s, one.prompt_tokens - one.cached_tokens)
+        for one in requests
+        if one.e2e_s is not None
+    ]
 
 
 def read_receipts(instance: str, since: float) -> list[Receipt]:

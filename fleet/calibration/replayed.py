@@ -83,6 +83,30 @@ class ReplayErrors:
     ttft_p99: float | None
     tpot_mean: float | None
     e2e_mean: float | None
+    blocks: int = 1  # of time; each figure but the first three is that of the worst
+
+
+def worst_of(errors: Sequence[ReplayErrors]) -> ReplayErrors:
+    """Of several blocks of time."""
+
+    def worst(name: str) -> float | None:
+        found = [off for one in errors if (off := getattr(one, name)) is not None]
+        return max(found, key=abs, default=None)
+
+    def mean(name: str) -> float | None:
+        found = [off for one in errors if (off := getattr(one, name)) is not None]
+        return statistics.fmean(found) if found else None
+
+    return ReplayErrors(
+        n=sum(one.n for one in errors),
+        ttft=mean("ttft"),
+        tpot=mean("tpot"),
+        ttft_mean=worst("ttft_mean"),
+        ttft_p99=worst("ttft_p99"),
+        tpot_mean=worst("tpot_mean"),
+        e2e_mean=worst("e2e_mean"),
+        blocks=len(errors),
+    )
 
 
 def errors_of(compared: Sequence[ComparedRequest]) -> ReplayErrors:

@@ -18,10 +18,11 @@ from fleet.calibration.describe import API, TOKENIZING
 from fleet.calibration.fit import TooFewPoints
 from fleet.calibration.limits import NoCache
 from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure, measure_traffic
+from fleet.calibration.physical import MEASURED
 from fleet.calibration.recorded import read_receipts
 from fleet.calibration.replayed import EngineConstants
 from fleet.calibration.streamed_request import RequestFailed
-from fleet.calibration.traffic_fit import TooFewRequests
+from fleet.calibration.traffic_fit import Start, TooFewRequests
 from fleet.counted import percent
 from fleet.engine.law import law_from
 from fleet.kinds import KINDS
@@ -109,12 +110,12 @@ def _receipts(instance_name: str) -> list[Receipt]:
     return read_receipts(instance_name, ready_at.timestamp() + WARM_UP_S if ready_at is not None else 0.0)
 
 
-def _starts(row: Calibration) -> list[EngineConstants]:
+def _starts(row: Calibration) -> list[Start]:
     before = Calibration.objects.filter(pool=row.pool, kind=row.kind, model=row.model, status=jobs.DONE).first()
     if before is None:
         return []
     known = before.constants
-    return [EngineConstants(law_from(known), known[API], known.get(TOKENIZING, 0.0))]
+    return [Start(EngineConstants(law_from(known), known[API], known.get(TOKENIZING, 0.0)), MEASURED)]
 
 
 def _beside(measuring: Coroutine[Any, Any, Calibrated], beat: Callable[[], None]) -> Calibrated:
@@ -171,6 +172,7 @@ def _values(measured: Calibrated) -> dict[str, Any]:
         "n": fitted.n,
         "notes": list(measured.notes),
         "held_out": asdict(measured.held_out) if measured.held_out is not None else {},
+        "load_range": asdict(measured.load_range) if measured.load_range is not None else {},
     }
 
 

@@ -1,13 +1,15 @@
 """Fits the constants of the law to recorded requests, through the engine model. Pure.
 
-The law is linear in its constants but for the knee of the matrix products (fit.py), and the engine model tells which
-steps passed while a request waited for its first token, and while it decoded. So each TTFT and each TPOT is a row of a
-non-negative least-squares fit. Other constants move requests to other steps: replay and fit alternate, and the
-constants whose replay is nearest to the measured times count.
+The unknowns are the logarithms of factors upon a start: a built-in profile, of the engine's model where it is known, or
+a calibration made before. Each has a prior around it, so that what the requests say nothing about stays physical: no
+constant becomes zero, and one that is zero (reductions on one GPU) stays zero.
 
-The start is a calibration made before, or the built-in profile that is nearest after scaling it to the measured TPOT.
-What the requests say nothing about stays near it. The fit sees the first requests only; its errors are those of the
-requests after them.
+The engine model tells which steps passed while a request waited for its first token, and while it decoded, and the law
+how much each constant contributed to them. So the derivatives of each TTFT and TPOT are known, and Gauss-Newton steps
+find the factors: other constants move requests to other steps, so each step replays the requests again.
+
+The requests are fitted in blocks of time across the loads that were recorded. The error is the worst of the blocks,
+each played with constants that were fitted to the others.
 """
 
 import math
@@ -16,24 +18,49 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
+from typing import NamedTuple
 
-from fleet.calibration.fit import Row, bend, fit_rows
+from fleet.calibration.blocks import Block, blocks_of
 from fleet.calibration.limits import EngineLimits
-from fleet.calibration.recorded import RecordedRequest
-from fleet.calibration.replayed import EngineConstants, Replay, ReplayErrors, errors_of, replay
+from fleet.calibration.nnls import eliminate
+from fleet.calibration.recorded import RecordedRequest, served
+from fleet.calibration.replayed import (
+    ComparedRequest,
+    EngineConstants,
+    ReplayErrors,
+    errors_of,
+    replay,
+    worst_of,
+)
 from fleet.engine.engine import StepResult
-from fleet.engine.law import API_S, API_S_PER_TOKEN, Law, law_of
-from fleet.engine.profiles import FITS, profile
+from fleet.engine.law import Law
+from fleet.engine.load_range import Load, LoadRange
+from fleet.engine.request import EngineRequest
 
-FITTED = 100  # requests that the fit sees
-HELD_OUT = 200  # of those after them, at most
 LEAST = 150  # measured requests in all
-WARM_UP = 10  # of the first ones, not counted: what ran before them is unknown
-BESIDE = 50  # requests at most
-ROUNDS = 6
-Moment = tuple[int, float]  # a step, and the share of it that has passed
-STARTS = 2  # that are fitted
-PRIOR = 0.05  # importance of a constant's start, beside 1 of a measured time
+RECORDED = 4_000  # the newest requests; older ones are left out
+STARTS = 2  # that are fitted, of those that come nearest when only their common factor is
+ROUNDS = 8  # Gauss-Newton steps at most
+AGAIN = 2  # of them, without one of the blocks
+ENOUGH = 1e-3  # share by which a step must improve the sum
+# Standard deviation of the log of each factor: how far an engine is from its profile.
+API = "api_s"
+SPREAD = {
+    API: 1.0,
+    "fixed_s": 0.5,
+    "compute_s_per_token": 0.25,
+    "weights_s": 0.2,
+    "attention_s_per_pair": 0.5,
+    "kv_s_per_token": 0.3,
+    "allreduce_s_per_token": 0.5,
+    "decode_s": 0.7,
+}
+NAMES = tuple(SPREAD)
+UNKNOWNS = len(NAMES) + 1  # and a factor that all steps have in common
+SIGMA = 0.1  # of the log of a measured time
+SIGMA_OF_MEAN = 0.05  # of the log of a block's mean
+TOGETHER = 10  # requests that ran beside one another say about as much as one
+LIMIT = 1.345 * SIGMA  # 95 % of the efficiency
 
 
 class TooFewRequests(Exception):
@@ -41,192 +68,245 @@ class TooFewRequests(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    constants: EngineConstants
+    spread: float  # standard deviation of the log of the factor that its steps have in common
+
+
+@dataclass(frozen=True, slots=True)
 class TrafficFit:
     constants: EngineConstants
     limits: EngineLimits
-    fitted: int  # requests that the fit saw
-    held_out: ReplayErrors
+    fitted: int  # requests
+    held_out: ReplayErrors  # the worst of the blocks
+    load_range: LoadRange
 
 
-@dataclass(frozen=True, slots=True)
-class _FittedRequests:
-    """The requests that the fit sees, and those after them that ran beside them: these are load, but do not count."""
-
-    requests: Sequence[RecordedRequest]
-    count: int
-
-    @classmethod
-    def of(cls, requests: Sequence[RecordedRequest], split: int) -> "_FittedRequests":
-        until_s = max(one.sent_s + (one.e2e_s or 0.0) for one in requests[:split])
-        beside = sum(one.sent_s < until_s for one in requests[split : split + BESIDE])
-        return cls(requests[: split + beside], split)
-
-    def replay(self, constants: EngineConstants, limits: EngineLimits) -> Replay:
-        played = replay(self.requests, constants, limits)
-        return Replay(played.pairs[WARM_UP : self.count], played.asks[WARM_UP : self.count], played.steps)
+Factors = list[float]  # their logarithms: by name, then the common one
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    loss: float
-    constants: EngineConstants
-    limits: EngineLimits
+class Row(NamedTuple):
+    shares: list[float]  # of the modelled time that each unknown contributes: the derivatives of its log
+    off: float  # log of measured / modelled
+    weight: float
 
 
 def fit_traffic(
     requests: Sequence[RecordedRequest],
     limits: EngineLimits,
-    starts: Sequence[EngineConstants] = (),
+    starts: Sequence[Start],
     report: Callable[[str], None] = lambda text: None,
+    either: Sequence[bool] = (True, False),
 ) -> TrafficFit:
-    """`requests`: all of the engine in that time; `starts`: calibrations made before. TooFewRequests."""
+    """`requests`: all of the engine in that time; `either`: whether it may plan its steps ahead. TooFewRequests."""
     capacity = limits.kv_blocks * limits.block_size
-    requests = [one for one in requests if one.prompt_tokens + one.output_tokens <= capacity]
-    measured = [number for number, one in enumerate(requests) if one.ttft_s is not None]
-    if len(measured) < LEAST:
+    requests = [one for one in requests if one.prompt_tokens + one.output_tokens <= capacity][-RECORDED:]
+    measured = sum(one.ttft_s is not None for one in requests)
+    if measured < LEAST:
         raise TooFewRequests(
-            f"{len(measured)} recorded requests with a TTFT, the fit and its test need {LEAST}: "
+            f"{measured} recorded requests with a TTFT, the fit and its test need {LEAST}: "
             "send streamed requests through the routers, or measure with a sweep"
         )
-    measured = measured[-(WARM_UP + FITTED + HELD_OUT) :]
-    requests = requests[measured[0] : measured[-1] + 1]
-    split = measured[WARM_UP + min(FITTED, len(measured) * 2 // 5)] - measured[0]
-    report(f"fitting {split - WARM_UP} recorded requests, testing {len(requests) - split}")
-    best = min(_candidates(_FittedRequests.of(requests, split), limits, starts), key=lambda one: one.loss)
-    held_out = replay(requests, best.constants, best.limits).pairs[split:]
-    return TrafficFit(best.constants, best.limits, split - WARM_UP, errors_of(held_out))
+    found = blocks_of(requests)
+    report(f"fitting {sum(len(one.counted) for one in found)} recorded requests in {len(found)} blocks")
+    best = _best(found, limits, starts, either)
+    report(f"testing {len(found)} blocks")
+    held_out = [_held_out(best, found, at) for at in range(len(found))]
+    counted = [one for block in found for one in block.counted]
+    return TrafficFit(best.constants, best.limits, len(counted), worst_of(held_out), Load.of([served(requests)]).range)
 
 
-def _candidates(seen: _FittedRequests, limits: EngineLimits, starts: Sequence[EngineConstants]) -> Iterator[_Candidate]:
-    built_in = (EngineConstants(law_of(profile(*known)), API_S, API_S_PER_TOKEN) for known in FITS)
-    scaled = [_scaled(start, seen, limits) for start in (*starts, *built_in)]
-    ranked = sorted(scaled, key=lambda start: _loss(seen.replay(start, limits)))
-    for is_async in (True, False):
-        for start in ranked[:STARTS]:
-            yield from _rounds(seen, replace(limits, async_scheduling=is_async), start)
-
-
-def _scaled(start: EngineConstants, seen: _FittedRequests, limits: EngineLimits) -> EngineConstants:
-    """With its steps as much slower or faster as the measured TPOT is, in the middle."""
-    ratios = [
-        one.measured.tpot_s / one.modelled.tpot_s
-        for one in seen.replay(start, limits).pairs
-        if one.modelled.tpot_s and one.measured.tpot_s
+def _best(found: Sequence[Block], limits: EngineLimits, starts: Sequence[Start], either: Sequence[bool]) -> "_Fit":
+    sample = [found[len(found) // 2]]
+    ranked = sorted((_Fit(start, limits, sample).scaled() for start in starts), key=lambda one: one.loss)
+    fits = [
+        _Fit(near.start, replace(limits, async_scheduling=is_async), found, near.factors).improved(ROUNDS)
+        for is_async in either
+        for near in ranked[:STARTS]
     ]
-    slower = statistics.median(ratios) if ratios else 1.0
-    unscaled = {"expert_share": start.law.expert_share}
-    law = {each.name: getattr(start.law, each.name) * slower for each in fields(Law)}
-    return replace(start, law=Law(**law | unscaled))
+    return min(fits, key=lambda one: one.loss)
 
 
-def _rounds(seen: _FittedRequests, limits: EngineLimits, start: EngineConstants) -> Iterator[_Candidate]:
-    constants = start
-    for _ in range(ROUNDS):
-        played = seen.replay(constants, limits)
-        yield _Candidate(_loss(played), constants, limits)
-        constants = _refitted(played, start)
-    yield _Candidate(_loss(seen.replay(constants, limits)), constants, limits)
-
-
-def _refitted(played: Replay, start: EngineConstants) -> EngineConstants:
-    rows, prior = _Rows(played, start), _prior(start)
-    importance = [1.0] * len(rows.spans) + [PRIOR] * len(prior)
-    api_s, law = fit_rows(lambda knee: [*rows.at(knee), *prior], importance, importance)
-    experts_s = law.weights_s * _experts(start.law)
-    return replace(start, law=replace(law, experts_s=experts_s, expert_share=start.law.expert_share), api_s=api_s)
-
-
-def _experts(law: Law) -> float:
-    """Experts beside the shared weights. Their ratio is the model's, and is not fitted."""
-    return law.experts_s / law.weights_s if law.weights_s else 0.0
-
-
-def _prior(start: EngineConstants) -> list[Row]:
-    law = start.law
-    values = (
-        start.api_s,
-        law.fixed_s,
-        law.weights_s,
-        law.attention_s_per_pair,
-        law.kv_s_per_token,
-        law.allreduce_s_per_token,
-        law.decode_s,
-    )
-    return [([float(at == other) for other in range(len(values))], value) for at, value in enumerate(values) if value]
+def _held_out(best: "_Fit", found: Sequence[Block], at: int) -> ReplayErrors:
+    """Errors in one block of a fit to the others."""
+    others = [one for place, one in enumerate(found) if place != at]
+    fitted = _Fit(best.start, best.limits, others, best.factors).improved(AGAIN)
+    return errors_of(_Played.of(found[at], fitted.constants, best.limits).pairs)
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
-    """The steps of one measured time."""
+class _Played:
+    """A block through the engine model: the requests that count."""
 
-    begin: Moment
-    end: Moment
-    api: float  # 1.0: it begins in the API
-    tokens: int  # that share the steps
-    seconds: float  # measured, for one of them
+    pairs: Sequence[ComparedRequest]
+    asks: Sequence[EngineRequest]
+    steps: Sequence[StepResult]
+
+    @classmethod
+    def of(cls, block: Block, constants: EngineConstants, limits: EngineLimits) -> "_Played":
+        played = replay(block.requests, constants, limits)
+        return cls(played.pairs[block.begin : block.end], played.asks[block.begin : block.end], played.steps)
 
 
-class _Rows:
-    """The rows of the fit: only one of their factors, that of the weights, depends on the knee."""
+class _Fit:
+    """Factors upon a start, and how far the replayed blocks are from the measured ones with them."""
 
-    def __init__(self, played: Replay, start: EngineConstants) -> None:
-        self._law, self._steps = start.law, played.steps
-        self._starts = [step.start_s for step in played.steps]
-        self.spans = list(self._spans(played, start.api_s_per_token))
-        columns = zip(*map(_factors, played.steps), strict=True)
-        self._columns = [self._of_spans(column) for column in columns]
+    def __init__(
+        self, start: Start, limits: EngineLimits, found: Sequence[Block], factors: Factors | None = None
+    ) -> None:
+        self.start, self.limits, self._blocks = start, limits, found
+        self.factors = factors or [0.0] * UNKNOWNS
+        self.constants = _multiplied(start.constants, self.factors)
+        self._rows = [
+            row for block in found for row in _rows(_Played.of(block, self.constants, limits), self.constants)
+        ]
+        self._precision = [1 / spread**2 for spread in (*SPREAD.values(), start.spread)]
 
-    def at(self, knee: float) -> list[Row]:
-        fixed, pairs, context, tokens, decodes = self._columns
-        weights = self._of_spans([self._weights(step, knee) for step in self._steps])
-        columns = ([span.api for span in self.spans], fixed, weights, pairs, context, tokens, decodes)
-        seconds = (span.seconds for span in self.spans)
-        return [(list(values), measured) for values, measured in zip(zip(*columns, strict=True), seconds, strict=True)]
+    @property
+    def loss(self) -> float:
+        """Huber's of the times, and the priors."""
+        priors = sum(precise * value**2 for precise, value in zip(self._precision, self.factors, strict=True))
+        return priors + sum(row.weight * _huber(row.off) for row in self._rows)
 
-    def _spans(self, played: Replay, api_s_per_token: float) -> Iterator[_Span]:
-        for one, ask in zip(played.pairs, played.asks, strict=True):
-            measured, first, more = one.measured, self._moment(ask.first_token_s), ask.output_tokens - 1
-            tokenizing_s = api_s_per_token * measured.prompt_tokens
-            if measured.ttft_s and measured.ttft_s > tokenizing_s:
-                yield _Span(self._moment(ask.ready_s), first, 1.0, 1, measured.ttft_s - tokenizing_s)
-            if measured.tpot_s and more:
-                yield _Span(first, self._moment(ask.finished_s), 0.0, more, measured.tpot_s)
+    def scaled(self) -> "_Fit":
+        """With its steps as much slower or faster as the measured TPOTs are, in the middle."""
+        offs = [row.off for row in self._rows if not row.shares[0]]
+        common = statistics.median(offs) if offs else 0.0
+        return _Fit(self.start, self.limits, self._blocks, [*self.factors[:-1], common])
 
-    def _moment(self, at_s: float) -> Moment:
+    def improved(self, rounds: int) -> "_Fit":
+        best = self
+        for _ in range(rounds):
+            following = best._next()
+            if following is None:
+                break
+            gained, best = 1 - following.loss / best.loss, following
+            if gained < ENOUGH:
+                break
+        return best
+
+    def _next(self) -> "_Fit | None":
+        """After a Gauss-Newton step, a shorter one where the whole is worse; None: neither is better."""
+        step = self._step()
+        for share in (1.0, 0.5, 0.25):
+            factors = [have + share * more for have, more in zip(self.factors, step, strict=True)]
+            following = _Fit(self.start, self.limits, self._blocks, factors)
+            if following.loss < self.loss:
+                return following
+        return None
+
+    def _step(self) -> list[float]:
+        matrix = [[0.0] * UNKNOWNS for _ in range(UNKNOWNS)]
+        right = [-precise * have for precise, have in zip(self._precision, self.factors, strict=True)]
+        for shares, off, weight in self._rows:
+            counts = weight * min(1.0, LIMIT / max(abs(off), LIMIT))
+            for at, value in enumerate(shares):
+                right[at] += counts * value * off
+                line = matrix[at]
+                for other, beside in enumerate(shares):
+                    line[other] += counts * value * beside
+        for at, precise in enumerate(self._precision):
+            matrix[at][at] += precise
+        return eliminate(matrix, right)
+
+
+def _huber(off: float) -> float:
+    """What is further off than LIMIT counts less (Huber 1981)."""
+    return off**2 if abs(off) <= LIMIT else LIMIT * (2 * abs(off) - LIMIT)
+
+
+def _multiplied(start: EngineConstants, factors: Factors) -> EngineConstants:
+    by_name = dict(zip(NAMES, factors, strict=False))
+    common, law = factors[-1], start.law
+    by_name["experts_s"] = by_name["weights_s"]  # their ratio is the model's, and is not fitted
+    values = {
+        each.name: getattr(law, each.name) * (math.exp(by_name[each.name] + common) if each.name in by_name else 1.0)
+        for each in fields(Law)
+    }
+    return replace(start, law=Law(**values), api_s=start.api_s * math.exp(by_name[API]))
+
+
+class _Time(NamedTuple):
+    parts: list[float]  # of the modelled time, by unknown
+    measured_s: float
+    modelled_s: float
+
+
+def _rows(played: _Played, constants: EngineConstants) -> Iterator[Row]:
+    """One for each measured time, and for the means of the block."""
+    parts = _Parts(played.steps, constants)
+    found = [_times(one, ask, parts) for one, ask in zip(played.pairs, played.asks, strict=True)]
+    first, then, whole = ([time for time in times if time is not None] for times in zip(*found, strict=True))
+    for time in (*first, *then):
+        yield _row([time], 1 / (TOGETHER * SIGMA**2))
+    for times in (first, then, whole):
+        if times:
+            yield _row(times, 1 / SIGMA_OF_MEAN**2)
+
+
+def _times(one: ComparedRequest, ask: EngineRequest, parts: "_Parts") -> tuple[_Time | None, ...]:
+    """TTFT, TPOT and E2E, those that were measured."""
+    measured, modelled, more = one.measured, one.modelled, ask.output_tokens - 1
+    first = then = whole = None
+    if measured.ttft_s and modelled.ttft_s:
+        first = _Time(parts.until_first_token(ask), measured.ttft_s, modelled.ttft_s)
+    if measured.tpot_s and modelled.tpot_s and more:
+        decoding = parts.between(ask.first_token_s, ask.finished_s)
+        then = _Time([value / more for value in decoding], measured.tpot_s, modelled.tpot_s)
+    if first and then and measured.e2e_s and modelled.e2e_s:
+        both = [early + more * late for early, late in zip(first.parts, then.parts, strict=True)]
+        whole = _Time(both, measured.e2e_s, modelled.e2e_s)
+    return first, then, whole
+
+
+def _row(times: Sequence[_Time], weight: float) -> Row:
+    """Of their mean."""
+    modelled_s = sum(time.modelled_s for time in times)
+    shares = [sum(values) / modelled_s for values in zip(*(time.parts for time in times), strict=True)]
+    return Row(shares, math.log(sum(time.measured_s for time in times) / modelled_s), weight)
+
+
+class _Parts:
+    """What each constant contributed to the steps."""
+
+    def __init__(self, steps: Sequence[StepResult], constants: EngineConstants) -> None:
+        self._steps, self._law, self._api_s = steps, constants.law, constants.api_s
+        self._starts = [step.start_s for step in steps]
+        columns = zip(*map(self._of, steps), strict=True)
+        self._values = [list(column) for column in columns]
+        self._sums = [list(accumulate(column, initial=0.0)) for column in self._values]
+
+    def between(self, begin_s: float, end_s: float) -> list[float]:
+        """Seconds by unknown; a step under way counts in part."""
+        (first, begun), (last, ended) = self._moment(begin_s), self._moment(end_s)
+        found = [
+            sums[last] + ended * values[last] - sums[first] - begun * values[first]
+            for sums, values in zip(self._sums, self._values, strict=True)
+        ]
+        return [0.0, *found, sum(found)]
+
+    def until_first_token(self, ask: EngineRequest) -> list[float]:
+        return [self._api_s, *self.between(ask.ready_s, ask.first_token_s)[1:]]
+
+    def _moment(self, at_s: float) -> tuple[int, float]:
+        """A step, and the share of it that has passed."""
         number = max(0, bisect_right(self._starts, at_s) - 1)
         step = self._steps[number]
         share = (at_s - step.start_s) / step.duration_s if step.duration_s else 1.0
         return number, min(1.0, max(0.0, share))
 
-    def _of_spans(self, values: Sequence[float]) -> list[float]:
-        """The sum of a factor over the steps of each span; a step under way counts in part."""
-        sums = list(accumulate(values, initial=0.0))
-
-        def until(moment: Moment) -> float:
-            number, share = moment
-            return sums[number] + share * values[number]
-
-        return [(until(span.end) - until(span.begin)) / span.tokens for span in self.spans]
-
-    def _weights(self, step: StepResult, knee: float) -> float:
-        read = 1 + _experts(self._law) * (1 - (1 - self._law.expert_share) ** step.scheduled)
-        return step.steps * read * bend(step.scheduled, knee * read)
-
-
-def _factors(step: StepResult) -> tuple[float, ...]:
-    """Factors of (fixed, attention pair, KV token, allreduce token, decode)."""
-    each = (1.0, step.pairs, step.context, float(step.scheduled), float(step.decodes))
-    return tuple(step.steps * value for value in each)
-
-
-def _loss(played: Replay) -> float:
-    """The mean of |log(modelled / measured)| over all times."""
-    found = []
-    for one in played.pairs:
-        for measured, modelled in (
-            (one.measured.ttft_s, one.modelled.ttft_s),
-            (one.measured.tpot_s, one.modelled.tpot_s),
-        ):
-            if measured and modelled:
-                found.append(abs(math.log(modelled / measured)))
-    return statistics.fmean(found) if found else math.inf
+    def _of(self, step: StepResult) -> tuple[float, ...]:
+        """In the order of NAMES, without the first."""
+        law, tokens = self._law, step.scheduled
+        linear_s = law.linear_s(tokens)
+        computing = (law.compute_s_per_token * tokens / linear_s) ** 4 if linear_s else 0.0
+        each = (
+            law.fixed_s,
+            linear_s * computing,
+            linear_s * (1 - computing),
+            law.attention_s_per_pair * step.pairs,
+            law.kv_s_per_token * step.context,
+            law.allreduce_s_per_token * tokens,
+            law.decode_s * step.decodes,
+        )
+        return tuple(step.steps * value for value in each)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fleet.engine.law import API_S, API_S_PER_TOKEN, Law
+from fleet.engine.load_range import LoadRange
 from fleet.engine.scheduler import Limits
 from fleet.engine.tiers.model import TiersModel
 
@@ -56,6 +57,7 @@ class EngineModel:
     tiers: TiersModel | None = None  # KV below HBM
     transfers: TransferModel | None = None  # None: no KV arrives, offloaded prompts are computed where they decode
     api_s_per_token: float = API_S_PER_TOKEN  # of the prompt
+    calibrated: LoadRange | None = None  # the load that its constants are known for; None: they are not measured
 
     @property
     def kv_tokens(self) -> int:

@@ -49,6 +49,14 @@ class HeldOutOut(Schema):
     ttft_p99: float | None = Field(description="From 100 requests on")
     tpot_mean: float | None
     e2e_mean: float | None
+    blocks: int = Field(1, description="Of time; the signed errors are those of the worst")
+
+
+class LoadRangeOut(Schema):
+    """From the 5th to the 95th percentile of the requests of a fit to traffic. Beyond it the twin warns."""
+
+    in_flight: tuple[int, int] = Field(description="Requests on the instance when one arrives, that one included")
+    new_tokens: tuple[int, int] = Field(description="Tokens of a prompt that no cache held")
 
 
 class CalibrationOut(Schema):
@@ -79,6 +87,12 @@ class CalibrationOut(Schema):
     @staticmethod
     def resolve_held_out(row: Calibration) -> object:
         return row.held_out or None
+
+    load_range: LoadRangeOut | None = Field(description="The load that a fit to traffic saw")
+
+    @staticmethod
+    def resolve_load_range(row: Calibration) -> object:
+        return row.load_range or None
 
     notes: list[str] = Field(description="Cautions")
 

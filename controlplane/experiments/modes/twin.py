@@ -75,6 +75,7 @@ def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) ->
         tiers=tiers,
         loading=loading,
         not_modelled=list(outcome.not_modelled),
+        outside=list(outcome.outside),
     )
     run.facts = msgspec.to_builtins(facts)
     performed(run)

@@ -44,7 +44,8 @@ def twin_warnings(results: WholeRunResults, facts: RunFacts) -> list[str]:
     """Features of the pool and the policy that the twin leaves out, and doubts about its constants."""
     cautions = [f"the twin: {text}" for text in (facts.twin.cautions if facts.twin else ())]
     left_out = [f"not simulated: {text}" for text in facts.not_modelled or ()]
-    return cautions + left_out + _answers(results["classes"]["all"])
+    outside = [f"the twin: {text}" for text in facts.outside or ()]
+    return cautions + left_out + outside + _answers(results["classes"]["all"])
 
 
 def seeds_alike(loads: Mapping[int, str]) -> list[str]:

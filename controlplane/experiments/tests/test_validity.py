@@ -12,7 +12,9 @@ def warnings(facts, *found):
 
 def test_what_the_twin_leaves_out_is_said():
     facts = {"twin": TwinFacts("profile", "", ["roles are not modelled"]), "not_modelled": ["offloads"]}
-    assert warnings(facts, record(1)) == ["the twin: roles are not modelled", "not simulated: offloads"]
+    said = ["the twin: roles are not modelled", "not simulated: offloads"]
+    assert warnings(facts, record(1)) == said
+    assert warnings({**facts, "outside": ["longer prompts"]}, record(1)) == [*said, "the twin: longer prompts"]
 
 
 def test_nothing_is_said_of_a_machine_whose_clock_had_no_part_in_it():

@@ -92,4 +92,5 @@ def test_from_traffic_it_sends_nothing_and_shows_the_held_out_errors() -> None:
     assert said.startswith("chat-0 is calibrated with the requests that routers recorded\n")
     assert "TPOT ms" not in said
     assert "Held out: mean TTFT: +2.4 %\nHeld out: TTFT p99: −5.1 %\nHeld out: mean TPOT: +1.7 %" in said
+    assert "Calibrated for requests at once: 1 to 24\n" in said
     assert AuditEntry.objects.get().after == {"seconds": 120.0, "source": "traffic"}

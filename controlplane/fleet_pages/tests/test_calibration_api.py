@@ -132,7 +132,9 @@ def test_a_fit_to_traffic_states_its_errors_on_held_out_requests(operator: Clien
         "ttft_p99": -0.051,
         "tpot_mean": 0.017,
         "e2e_mean": 0.02,
+        "blocks": 4,
     }
+    assert read["load_range"] == {"in_flight": [1, 24], "new_tokens": [90, 12_000]}
     assert read["limits"]["async_scheduling"] is True
     assert read["points"] == []
 

@@ -112,4 +112,5 @@ def test_an_operator_has_it_fitted_to_traffic_and_reads_the_held_out_errors(oper
     tasks.calibrate(*sent[0])
     said = read(operator)
     assert "Held out: mean TTFT +2.4 % Held out: TTFT p99 −5.1 % Held out: mean TPOT +1.7 %" in said
+    assert "Calibrated for requests at once 1 to 24 Calibrated for new tokens in a prompt 90 to 12,000" in said
     assert "Measured and fitted" not in said  # no sweep, no loads

@@ -42,7 +42,7 @@ class Computed:
     effect: Effect
     deviation: Deviation | None
     versions: tuple[Version, ...]  # see deviation.Compared
-    not_modelled: tuple[str, ...]  # features that the twin leaves out
+    not_modelled: tuple[str, ...]  # features that the twin leaves out, and load that its calibration does not know
 
 
 def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Computed:
@@ -112,5 +112,5 @@ def _computed(
         effect={**effect, "canary": canary.seen(split.requests, paired(live[:1], draft[:1]))},
         deviation=measured.deviation,
         versions=measured.versions,
-        not_modelled=tuple(dict.fromkeys(text for outcome in (*live, *draft) for text in outcome.not_modelled)),
+        not_modelled=tuple(dict.fromkeys(text for outcome in (*live, *draft) for text in outcome.doubts)),
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.arrivals import Arrivals
+from controlplane.twin.simulation.calibrated_load import outside_of
 from controlplane.twin.simulation.call import Handover, SimCall
 from controlplane.twin.simulation.chains import Prompts, TraceChains, prompts_of
 from controlplane.twin.simulation.index import index_of
@@ -112,7 +113,8 @@ class _Run:
         use = {endpoint.id: endpoint.use(self._samples) for endpoint in self._endpoints}
         left_out = tuple(self._not_modelled)
         store = self._store.stats() if self._store is not None else None
-        return TwinOutcome(tuple(self._over), use, self._ended_s, left_out, store)
+        outside = outside_of(self._endpoints, self._over)
+        return TwinOutcome(tuple(self._over), use, self._ended_s, left_out, store, outside)
 
     # The client
 

@@ -82,3 +82,8 @@ class TwinOutcome:
     virtual_s: float  # until the last answer
     not_modelled: tuple[str, ...]  # requested by the policy, not modelled by the twin
     store: TierStats | None = None  # that the instances share
+    outside: tuple[str, ...] = ()  # of the range of load that a calibration knows
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        return (*self.not_modelled, *self.outside)

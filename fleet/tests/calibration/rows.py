@@ -12,6 +12,7 @@ from fleet.calibration.limits import EngineLimits
 from fleet.calibration.measure import Calibrated
 from fleet.calibration.replayed import ReplayErrors
 from fleet.engine.law import law_of
+from fleet.engine.load_range import LoadRange
 from fleet.engine.profiles import profile
 from fleet.models import Calibration, Instance, Pool, State
 from fleet.snapshot import pool_spec
@@ -42,9 +43,10 @@ async def measure_well(*words: Any, **options: Any) -> Calibrated:
 
 async def measure_traffic_well(target: Any, receipts: Any, starts: Any, *words: Any) -> Calibrated:
     """In place of fleet.calibration.measure.measure_traffic."""
-    held_out = ReplayErrors(200, 0.08, 0.03, 0.024, -0.051, 0.017, 0.02)
+    held_out = ReplayErrors(200, 0.08, 0.03, 0.024, -0.051, 0.017, 0.02, 4)
+    load_range = LoadRange((1, 24), (90, 12_000))
     notes = (f"{len(receipts)} receipts, {len(starts)} starts",)
-    return replace(measured(notes), points=[], held_out=held_out, api_s_per_token=1.1e-6)
+    return replace(measured(notes), points=[], held_out=held_out, load_range=load_range, api_s_per_token=1.1e-6)
 
 
 def age(row: Calibration, **span: float) -> None:

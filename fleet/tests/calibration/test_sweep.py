@@ -256,6 +256,28 @@ async def test_the_version_of_an_engine_is_read_where_it_names_one(
     assert (await facts(pages(b"{}", answer))).version == version
 
 
+VLLM_SAYS = (
+    b'{"vllm_config":{"scheduler_config":{"max_num_seqs":64,"max_num_batched_tokens":2048,"async_scheduling":true}}}'
+)
+SGLANG_SAYS = b'{"max_running_requests":48,"chunked_prefill_size":4096,"disable_overlap_schedule":true}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (VLLM_SAYS, (64, 2048, True)),
+        (SGLANG_SAYS, (48, 4096, False)),
+        (b'{"max_running_requests":null,"chunked_prefill_size":-1,"disable_overlap_schedule":0}', (None, None, None)),
+        (b'{"vllm_config":"model=..."}', (None, None, None)),
+        (b"[1]", (None, None, None)),
+        (b"<html>", (None, None, None)),
+    ],
+)
+async def test_the_scheduling_of_an_engine_is_read_where_it_tells(answer: bytes, told: tuple[object, ...]) -> None:
+    found = await facts(pages(b"{}", answer))
+    assert (found.max_num_seqs, found.max_num_batched_tokens, found.async_scheduling) == told
+
+
 async def test_pages_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotAnswered, match="GET /metrics answers with more than 4194304 bytes"):
         await facts(pages(b"{}", b"x" * 5_000_000))

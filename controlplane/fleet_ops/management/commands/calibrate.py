@@ -7,7 +7,7 @@ from controlplane.audit.services import on_host
 from controlplane.fleet_ops import actions
 from fleet import selectors
 from fleet.calibration import services as calibrations
-from fleet.calibration.describe import FittedLoad, describe_constants, describe_held_out, fitted_loads
+from fleet.calibration.describe import FittedLoad, describe_constants, describe_held_out, describe_load, fitted_loads
 from fleet.counted import percent
 from fleet.models import Calibration, Instance
 from fleet.services import NotPossible
@@ -65,7 +65,7 @@ class Command(BaseCommand):
         self.stdout.write(
             f"error {percent(row.ttft_error, '.1f')} TTFT, {percent(row.tpot_error, '.1f')} TPOT, n = {row.n}"
         )
-        for name, off in describe_held_out(row.held_out):
+        for name, off in (*describe_held_out(row.held_out), *describe_load(row.load_range)):
             self.stdout.write(f"{name}: {off}")
         for note in row.notes:
             self.stdout.write(f"note: {note}")

@@ -1,0 +1,45 @@
+"""Where a fit to traffic starts: peaks of the GPU, sizes of the model, parallelism. Pure."""
+
+import re
+from collections.abc import Iterable
+
+from fleet.calibration.replayed import EngineConstants
+from fleet.calibration.traffic_fit import Start
+from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
+from fleet.engine.profiles import FITS, MODELS, PEAKS, Profile, UnknownProfile, profile
+
+# Standard deviation of the log of the factor that all steps have in common.
+MEASURED = 0.2  # a calibration made before
+KNOWN = 0.3  # the model and the number of GPUs are known
+UNKNOWN = 2.0  # an engine of any speed
+
+
+def physical_starts(model: str, tensor_parallel: int | None) -> list[Start]:
+    """`model`: as it is served, such as Qwen/Qwen3-32B. Profiles of that model if it is known, else all fitted ones."""
+    name = model_profile_of(model)
+    of_model = [*_profiles(name, tensor_parallel or 1)] if name is not None else []
+    known = [Start(_constants(made), KNOWN) for made in of_model]
+    return known or [Start(_constants(profile(*fitted)), UNKNOWN) for fitted in FITS]
+
+
+def model_profile_of(model: str) -> str | None:
+    """The profile whose name the served model has, whatever follows it (-Instruct, -FP8)."""
+    served = _plain(model.rstrip("/").rpartition("/")[2])
+    found = [name for name in MODELS if re.match(re.escape(_plain(name)) + r"(?![a-z0-9])", served)]
+    return max(found, key=len, default=None)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-").removeprefix("meta-")
+
+
+def _profiles(name: str, tensor_parallel: int) -> Iterable[Profile]:
+    for gpu in PEAKS:
+        try:
+            yield profile(gpu, name, tensor_parallel)
+        except UnknownProfile:
+            continue
+
+
+def _constants(made: Profile) -> EngineConstants:
+    return EngineConstants(law_of(made), API_S, API_S_PER_TOKEN)

@@ -1,0 +1,75 @@
+"""The range of load that an engine's constants are known for, and how much of another load is outside. Pure."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+EDGE = 0.05  # share of the requests beyond each end that does not widen a range
+TOLERANCE = 1.25  # factor: so much beyond an end counts as inside
+MOST_OUTSIDE = 0.2  # share of a load's requests
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRange:
+    """From the 5th to the 95th percentile of the requests."""
+
+    in_flight: tuple[int, int]  # requests on the instance when one arrives, that one included
+    new_tokens: tuple[int, int]  # of a prompt: not cached
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRequest:
+    """On one instance."""
+
+    begin_s: float
+    end_s: float
+    new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One value for each request."""
+
+    in_flight: Sequence[int]
+    new_tokens: Sequence[int]
+
+    @classmethod
+    def of(cls, instances: Sequence[Sequence[ServedRequest]]) -> "Load":
+        flights = [count for served in instances for count in in_flight(served)]
+        return cls(flights, [one.new_tokens for served in instances for one in served])
+
+    @property
+    def range(self) -> LoadRange:
+        return LoadRange(_range(self.in_flight), _range(self.new_tokens))
+
+    def outside(self, known: LoadRange) -> tuple[str, ...]:
+        """What is beyond the range that is known, in words; empty: nothing that matters."""
+        found = (
+            _beyond("requests at once on an instance", known.in_flight, self.in_flight),
+            _beyond("new tokens in a prompt", known.new_tokens, self.new_tokens),
+        )
+        return tuple(text for text in found if text)
+
+
+def in_flight(served: Sequence[ServedRequest]) -> list[int]:
+    """On the instance when each of them begins, in order of time."""
+    begins, ends = sorted(one.begin_s for one in served), sorted(one.end_s for one in served)
+    return [bisect_right(begins, at) - bisect_left(ends, at) for at in begins]
+
+
+def _range(values: Sequence[int]) -> tuple[int, int]:
+    ordered = sorted(values)
+    edge = int(EDGE * len(ordered))
+    return ordered[edge], ordered[-1 - edge]
+
+
+def _beyond(name: str, known: tuple[int, int], values: Sequence[int]) -> str:
+    low, high = known
+    above, below = (
+        sum(value > high * TOLERANCE for value in values),
+        sum(value < low / TOLERANCE for value in values),
+    )
+    if max(above, below) <= MOST_OUTSIDE * len(values):
+        return ""
+    side = f"more than {high:,}" if above >= below else f"fewer than {low:,}"
+    return f"{max(above, below):,} of {len(values):,} requests see {side} {name}; the calibration did not"
