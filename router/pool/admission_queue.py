@@ -132,7 +132,8 @@ class AdmissionQueue:
         """A request that began then has ended, and its instance has capacity for another one."""
         self._now = max(self._now, now)
         self._drain.ended(now, began)
-        self.wake()
+        if self._total:
+            self.wake()
 
     def wake(self) -> None:
         """One instance has capacity for one more request."""

@@ -158,8 +158,9 @@ class Endpoint:
             self.decodes_changed()
 
     def decodes_changed(self) -> None:
-        if self.step_group is None:
-            self.touch()
+        if self.step_group is None:  # as `touch` does
+            self._view = None
+            self.changes.add(self.id)
         else:
             self.step_group.changed()
 
@@ -213,13 +214,13 @@ class Lease:
             self.alone = self.alone and endpoint.requests == 1
             endpoint.prefill_tokens -= self._tokens
             endpoint.decodes += 1
-            self._weigh(endpoint, 1.0)
+            if self._weight != 1.0:
+                self._weigh(endpoint, 1.0)
             endpoint.decodes_changed()
 
     def _weigh(self, endpoint: Endpoint, weight: float) -> None:
-        if weight != self._weight:
-            self._since = endpoint.gpu_clock.change(self._weight, self._since, perf_counter(), self._spent, weight)
-            self._weight = weight
+        self._since = endpoint.gpu_clock.change(self._weight, self._since, perf_counter(), self._spent, weight)
+        self._weight = weight
 
     def end(self) -> None:
         """Once; further calls change nothing."""

@@ -10,6 +10,7 @@ from router.contract import ranks
 from router.contract.pools import is_ephemeral
 from router.contract.redis.published import FleetValue, FullRollout, PolicyValue, PublishedInstance, Rollout
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S
+from router.contract.redis.use import pool_in_use
 from router.policy.schema import document
 from router.policy.serves import able
 from router.policy.types import UNKNOWN, Decision, Policy, Rates, RoutingRequest
@@ -33,6 +34,7 @@ class Pool:
     def __init__(self, name: str) -> None:
         self.name = name
         self.ephemeral = is_ephemeral(name)
+        self.name_in_use = pool_in_use(name)
         self.model = ""
         self.adapters: frozenset[str] = frozenset()  # that an instance lists
         self._homeless: dict[str, dict[str, str]] = {}  # by adapter, the instances that do not hold it, and the reason

@@ -26,10 +26,6 @@ class SharedRun:
     def end(self) -> int:
         return self.start + len(self.hashes)
 
-    def shared(self, hashes: Sequence[int]) -> int:
-        """Position up to which its chain equals `hashes`; both begin alike."""
-        return self.start + common(self.hashes, hashes, self.start, len(hashes))
-
 
 # The runs along a chain, each with the position in the chain up to which it is followed
 Path = list[tuple[SharedRun, int]]
@@ -51,7 +47,7 @@ class Forest:
             run = get(hashes[position])
             if run is None or run.start != position:
                 break
-            position = run.shared(hashes)
+            position += common(run.hashes, hashes, position, end)
             path.append((run, position))
         return path
 

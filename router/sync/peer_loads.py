@@ -35,17 +35,14 @@ class _Peer:
 class PeerLoads:
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
-        self._peers: dict[str, _Peer] = {}
-
-    def __len__(self) -> int:
-        return len(self._peers)
+        self.peers: dict[str, _Peer] = {}  # the other routers that are alive, by id
 
     def take(self, value: RouterLoad, now: float) -> None:
         """All that the router has in flight; `now` is monotonic."""
         if value.gone:
             self._forget(value.id)
             return
-        peer = self._peers.setdefault(value.id, _Peer())
+        peer = self.peers.setdefault(value.id, _Peer())
         changed = {name for name, _ in peer.whole.items() ^ value.inflight.items()}
         changed.update(ranks.instance_of(name) for name, _ in peer.by_rank.items() ^ value.ranks.items())
         peer.whole, peer.by_rank, peer.heard = dict(value.inflight), dict(value.ranks), now
@@ -53,26 +50,26 @@ class PeerLoads:
         self._share_out(changed)
 
     def take_changes(self, value: RouterLoadChanges, now: float) -> None:
-        peer = self._peers.setdefault(value.id, _Peer())
+        peer = self.peers.setdefault(value.id, _Peer())
         peer.heard = now
         peer.take(value.inflight, value.ranks)
         self._share_out({*value.inflight, *map(ranks.instance_of, value.ranks)})
 
     def forget_silent(self, now: float) -> None:
-        for name in [name for name, peer in self._peers.items() if now - peer.heard > PEER_GONE_S]:
+        for name in [name for name, peer in self.peers.items() if now - peer.heard > PEER_GONE_S]:
             self._forget(name)
 
     def _forget(self, router: str) -> None:
-        peer = self._peers.pop(router, None)
+        peer = self.peers.pop(router, None)
         if peer is not None:
             self._share_out(peer.whole)
 
     def share_out_all(self) -> None:
         """To endpoints that have come since, too."""
-        self._share_out({name for peer in self._peers.values() for name in peer.whole})
+        self._share_out({name for peer in self.peers.values() for name in peer.whole})
 
     def _share_out(self, instances: Iterable[str]) -> None:
-        pools, peers = tuple(self._pools.all()), tuple(self._peers.values())
+        pools, peers = tuple(self._pools.all()), tuple(self.peers.values())
         for name in instances:
             for pool in pools:
                 for endpoint in pool.endpoints_of(name):

@@ -57,13 +57,13 @@ class RouterPeers:
 
     def __len__(self) -> int:
         """Number of other routers alive."""
-        return len(self._others)
+        return len(self._others.peers)
 
     # Sending
 
     def sent(self, call: Call, endpoint: Endpoint) -> None:
         """Note that the request goes to this instance now."""
-        if not self._others:
+        if not self._others.peers:
             return
         hashes = array("Q", call.request.chunks).tobytes()
         instance, rank = ranks.split(endpoint.id)

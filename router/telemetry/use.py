@@ -1,6 +1,6 @@
 """What API keys consume, by hour, key, pool and model: cumulative counts, kept until the database has them."""
 
-from router.contract.redis.use import HOUR_S, KEPT_HOURS, MOST_ROWS, OTHER, UseCounts, UseHour, UseRow, pool_in_use
+from router.contract.redis.use import HOUR_S, KEPT_HOURS, MOST_ROWS, OTHER, UseCounts, UseHour, UseRow
 from router.request.call import Call
 
 _Identity = tuple[str, str, str]  # key, pool, model
@@ -72,7 +72,7 @@ class UseCounter:
         number = int((call.at + call.outcome.e2e_ms / 1000) // HOUR_S)
         hour = self._hours.get(number) or self._hour(number)
         key, name = (call.key.id, call.key.name) if call.key is not None else ("", "")
-        identity = (key, pool_in_use(call.pool.name), _model(call))
+        identity = (key, call.pool.name_in_use, _model(call))
         tally = hour.rows.get(identity)
         if tally is None:
             if len(hour.rows) >= MOST_ROWS:
