@@ -145,7 +145,7 @@ class Proxy:
     def _decide(self, call: Call, tried: dict[str, str]) -> Decision:
         pool = call.pool
         request, now = self._sessions.request(call), asyncio.get_running_loop().time()
-        out = _out(call, tried) if call.adapter else tried
+        out = _out(call, tried)
         if call.assigned is None:
             decision, call.version = pool.decide(request, out, now), pool.version
         else:
