@@ -173,7 +173,10 @@ def live_redis(redis_url: str) -> Iterator[redis.Redis]:
     tests and no server in another. Who wants it away says so (`redis_away`).
     """
     client = redis.Redis.from_url(redis_url, socket_timeout=30)
+    from controlplane.dashboard.charted import ranges
+
     client.flushall()
+    ranges.forget()
     yield client
     client.close()
 

@@ -15,8 +15,8 @@ import redis
 import redis.asyncio
 import structlog
 
-from controlplane.dashboard import history
-from controlplane.dashboard.step import current, rows, step
+from controlplane.dashboard.charted import ranges
+from controlplane.dashboard.step import current, step
 from fleet.redis import connect, connect_async
 from router.contract.redis import redis_keys
 
@@ -24,7 +24,6 @@ log = structlog.get_logger(__name__)
 
 FRAME_EVERY_S = 1.0  # after a second without a frame this process tries to build one
 RECONNECT_S = 1.0
-HISTORY_CACHED_S = 2.0
 DEFLATE_LEVEL = 4  # a frame of 1,000 instances: 3 ms
 
 
@@ -63,7 +62,6 @@ class Bridge:
     def __init__(self) -> None:
         self._viewers: set[Viewer] = set()
         self._task: asyncio.Task[None] | None = None
-        self._histories: dict[int, tuple[float, str]] = {}
 
     @contextlib.contextmanager
     def viewer(self) -> Iterator[Viewer]:
@@ -92,15 +90,8 @@ class Bridge:
     def _snapshot(self, seconds: int) -> str:
         now = time.time()
         frame = orjson.dumps(current(connect(), now)).decode()
-        return f'{{"type":"snapshot","sent_at":{now:.3f},"frame":{frame},"history":{self._history(seconds)}}}'
-
-    def _history(self, seconds: int) -> str:
-        now = time.time()
-        at, text = self._histories.get(seconds, (0.0, ""))
-        if now - at > HISTORY_CACHED_S:
-            text = orjson.dumps(history.charted(rows(connect(), now, seconds), now, seconds)).decode()
-            self._histories[seconds] = now, text
-        return text
+        charted = ranges.newest(seconds).text
+        return f'{{"type":"snapshot","sent_at":{now:.3f},"frame":{frame},"history":{charted}}}'
 
     async def _run(self) -> None:
         # Ends within a second after the last viewer leaves. Not cancelled: a viewer that joins at that moment, such as

@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
-from controlplane.dashboard import history, page
+from controlplane.dashboard import charted, history, page
 from controlplane.dashboard import load_series as series
 from controlplane.dashboard.frame.latency import LATENCIES
 from controlplane.dashboard.frame.types import Frame
@@ -107,7 +107,10 @@ def read_snapshot(seconds: int, end: float | None = None) -> Snapshot:
     until = now if end is None else end
     try:
         client = connect()
-        kept = history.charted(rows(client, now, seconds, end), until, seconds)
+        if end is None:
+            kept = charted.ranges.newest(seconds).history
+        else:
+            kept = history.charted(rows(client, now, seconds, end), until, seconds)
         return {"sent_at": now, "frame": current(client, now), "history": kept, "trouble": ""}
     except redis.RedisError as error:
         log.warning("live.redis_down", error=str(error))

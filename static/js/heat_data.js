@@ -58,20 +58,28 @@ export class HeatData {
   }
 }
 
-// Rows of the map: what failed comes first, each by itself; beyond `most` rows neighbours are one row.
+// Rows of the map: what failed comes first, each by itself. Beyond `most` rows several instances are one, those with the
+// worst status first.
 export const BROKEN = new Set(["failed", "unreachable", "offline", "stale"]);
 export function heatRows(instances, most) {
   const broken = instances.filter((row) => BROKEN.has(row.status)).slice(0, Math.ceil(most / 4));
   const named = new Set(broken.map((row) => row.id));
-  const others = instances.filter((row) => !named.has(row.id));
-  const size = Math.max(1, Math.ceil(others.length / Math.max(1, most - broken.length)));
-  return [...broken.map((row) => [row]), ...groups(others, size)].map((rows) => ({
+  const others = divided(instances.filter((row) => !named.has(row.id)), Math.max(1, most - broken.length));
+  return [...broken.map((row) => rowOf([row])), ...others].toSorted((a, b) => b.broken - a.broken);
+}
+
+export const place = (row) => (row.node ? `${row.pool} on ${row.node}` : row.pool);
+
+function rowOf(rows, name = groupName(rows)) {
+  const [first] = rows;
+  return {
     ids: rows.map((row) => row.id),
-    name: groupName(rows),
-    status: worst(rows),
-    limit: rows[0].kv_limit ?? null,
-    broken: BROKEN.has(rows[0].status),
-  }));
+    name,
+    place: rows.every((row) => place(row) === place(first)) ? place(first) : "",
+    status: byStatus(rows)[0].status,
+    limit: first.kv_limit ?? null,
+    broken: rows.length === 1 && BROKEN.has(first.status),
+  };
 }
 
 // demo-0…16 (17)
@@ -80,6 +88,19 @@ function groupName(rows) {
   if (rows.length === 1) return first;
   const stem = first.replace(/\d+$/, "");
   return `${first}…${last.startsWith(stem) ? last.slice(stem.length) : last} (${rows.length})`;
+}
+
+// A row for each pool on each node, where pools have several and all fit; else neighbours of a pool.
+function divided(rows, most) {
+  if (rows.length <= most) return rows.map((row) => rowOf([row]));
+  const [pools, places] = [(row) => row.pool, place].map((by) => Object.entries(Object.groupBy(rows, by)));
+  if (places.length > pools.length && places.length <= most) {
+    return byStatus(places.map(([name, all]) => rowOf(all, `${name} (${all.length})`)));
+  }
+  let size = Math.ceil(rows.length / most);
+  const needed = () => pools.reduce((sum, [, all]) => sum + Math.ceil(all.length / size), 0);
+  while (needed() > most && size < rows.length) size += 1;
+  return byStatus(groups(rows, size).map((part) => rowOf(part)));
 }
 
 function groups(rows, size) {
@@ -94,7 +115,7 @@ function groups(rows, size) {
 
 // Worst first, as in controlplane/dashboard/frame/status.py.
 export const ORDER = ["failed", "unreachable", "offline", "stale", "saturated", "unseen", "starting", "loading", "draining", "drained", "stopping", "stopped", "ready"];
-const worst = (rows) => rows.map((row) => row.status).sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b))[0];
+export const byStatus = (rows) => rows.toSorted((a, b) => ORDER.indexOf(a.status) - ORDER.indexOf(b.status));
 
 // The highest cell of a group in one column.
 export function cell(data, row, column) {

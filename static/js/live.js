@@ -3,7 +3,7 @@ import { Chart } from "./live_chart.js";
 import { Feed } from "./feed.js";
 import { Flow } from "./flow.js";
 import { Heat } from "./heat.js";
-import { HeatData } from "./heat_data.js";
+import { HeatData, byStatus } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
 import { aged, failuresFirst, filterRows, instanceRows, poolOfClasses, slosOf } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
@@ -15,7 +15,7 @@ import { customRange } from "./live_custom.js";
 import { Series } from "./series.js";
 import { Timeline, latency } from "./timeline.js";
 import { age } from "./times.js";
-import { counted } from "./format.js";
+import { count, counted } from "./format.js";
 
 const FLOW_EVERY_MS = 1900;
 const read = (id) => JSON.parse(byId(id).textContent);
@@ -60,7 +60,7 @@ function viewChanged() {
 // ?filter=class:heavy, kept in the URL so that a colleague sees the same page.
 function filterInUrl() {
   const [kind, name] = (new URLSearchParams(location.search).get("filter") ?? "").split(":");
-  return ["class", "rule", "instance"].includes(kind) && name ? { kind, name } : null;
+  return ["class", "rule", "instance", "place"].includes(kind) && name ? { kind, name } : null;
 }
 
 function keepFilter() {
@@ -72,6 +72,7 @@ function keepFilter() {
 
 function openRow(row) {
   if (row.ids.length === 1) location.assign(`/fleet/instances/${encodeURIComponent(row.ids[0])}/`);
+  else if (row.place) { filter = { kind: "place", name: row.place }; keepFilter(); renderSoon(); }
 }
 
 const flows = () => {
@@ -86,8 +87,8 @@ function render() {
   byId("no-frame")?.remove();
   byId("no-redis")?.remove();
   byId("no-tiles").hidden = all.length > 0;
-  text(byId("tile-note"), shown.length > SHOWN ? `showing ${SHOWN} of ${shown.length}` : counted(shown.length, "instance"));
-  tiles.update(failuresFirst(shown));
+  text(byId("tile-note"), shown.length > SHOWN ? `${SHOWN} with the worst status, of ${count(shown.length)}; a row of KV usage opens its own` : counted(shown.length, "instance"));
+  tiles.update(shown.length > SHOWN ? byStatus(shown) : failuresFirst(shown));
   counts(all);
   policies(frame, settings.pool);
   const pool = poolOfClasses(frame, settings.pool);
@@ -100,9 +101,11 @@ function render() {
   for (const { panel, name } of strips) { classStrip(panel, windows[name], slos[name]?.ttft); dim(panel, name); }
   for (const { panel, name } of panels) { classPanel(panel, windows[name], means[name]); dim(panel, name); }
   byId("unfilter").hidden = !filter;
-  if (filter) text(byId("unfilter"), `Only ${filter.kind} ${filter.name} ×`);
+  if (filter) text(byId("unfilter"), `Only ${filter.kind === "place" ? "" : `${filter.kind} `}${filter.name} ×`);
   healthBanners(frame);
 }
+
+const ofFlow = () => (filter?.kind === "place" ? null : filter);
 
 const dim = (panel, name) => panel.classList.toggle("dim", filter?.kind === "class" && filter.name !== name);
 
@@ -119,7 +122,7 @@ function renderCharts() {
   heatScale(byId("heat-scale"), byId("heat-limit"), rows.map((row) => row.kv_limit));
   text(byId("heat-note"), heat.rows.length < rows.length ? `${counted(rows.length, "instance")} in ${counted(heat.rows.length, "row")}` : counted(rows.length, "instance"));
   nameHeat();
-  if (Date.now() - flowAt > FLOW_EVERY_MS || flow.filter !== filter) renderFlow();
+  if (Date.now() - flowAt > FLOW_EVERY_MS || flow.filter !== ofFlow()) renderFlow();
 }
 
 function nameHeat() {
@@ -134,7 +137,7 @@ function renderFlow() {
   byId("no-flow").hidden = shown.links.length > 0;
   byId("flow").parentElement.hidden = shown.links.length === 0;
   const hidden = shown.instances - new Set(shown.links.map((link) => link[2]).filter(Boolean)).size;
-  flow.update(shown, filter, counted(hidden, "other instance"));
+  flow.update(shown, ofFlow(), counted(hidden, "other instance"));
   if (byId("flow-table").open) byId("flow-table").querySelector(".chart-table").replaceChildren(...flow.asTable());
 }
 

@@ -1,5 +1,5 @@
 // Reads a frame for the Live page and the wall; `pool` is the selected one, or empty for all.
-import { BROKEN } from "./heat_data.js";
+import { BROKEN, place } from "./heat_data.js";
 import { settings } from "./live_settings.js";
 
 export const ALL_POOLS = "*"; // the key of sums over all pools
@@ -33,11 +33,12 @@ export function aged(rows, elapsed, staleS, offlineS) {
   });
 }
 
-// The instances that the chosen class, rule or instance of the flow concerns.
+// The instances that the chosen class, rule or instance of the flow concerns, or those of the chosen place.
 export function filterRows(rows, filter, links) {
   if (!filter) return rows;
-  const place = ["class", "rule", "instance"].indexOf(filter.kind);
-  const named = new Set(links.filter((link) => link[place] === filter.name).map((link) => link[2]));
+  if (filter.kind === "place") return rows.filter((row) => place(row) === filter.name);
+  const column = ["class", "rule", "instance"].indexOf(filter.kind);
+  const named = new Set(links.filter((link) => link[column] === filter.name).map((link) => link[2]));
   if (filter.kind === "instance") named.add(filter.name);
   if (!named.has("")) return rows.filter((row) => named.has(row.id));
   const shown = new Set(links.map((link) => link[2])); // the others have no names in the flow

@@ -74,12 +74,18 @@ def test_two_pools_of_a_thousand_instances_show_what_failed_first(running: Runni
       const { heatRows } = await import("/static/js/heat_data.js");
       const columns = JSON.parse(document.getElementById("snapshot").textContent).frame.instances;
       const all = columns.id.map((id, i) => ({ id, pool: columns.pool[i], status: columns.status[i] }));
+      const status = (row, i) => (i === 8 ? "saturated" : row.status);
+      globalThis.onNodes = all.map((row, i) => ({ ...row, node: `gpu-${i % 7}`, status: status(row, i) }));
+      globalThis.heatRows = heatRows;
       return heatRows(all, 64).map(({ name, ids, status, broken }) => [name, ids.length, status, broken]);
     }""")
+    on_nodes = page.evaluate("heatRows(onNodes, 64).map(({ name, place, status }) => [name, place, status])")
+    assert on_nodes[1] == ["demo on gpu-1 (72)", "demo on gpu-1", "saturated"]
+    assert len(on_nodes) == 1 + 2 * 7
     assert rows[0] == ["production-llama-3-1-70b-417", 1, "failed", True]
-    assert len(rows) <= 66
+    assert len(rows) <= 64
     assert sum(row[1] for row in rows) == 1_000
-    assert ["demo-0…15 (16)", 16, "ready", False] in rows
+    assert ["demo-0…16 (17)", 17, "ready", False] in rows
     expect(page.locator("#attention li").first).to_contain_text("production-llama-3-1-70b-417")
     assert page.evaluate(CLIPPED) == []
     assert page.evaluate(WHOLE) == [1920, 1080]
