@@ -36,6 +36,7 @@ class TypedDocument:
     prune: bool = False
     reason: str = ""
     emergency: str = ""
+    confirmed: str = ""  # the pools that are removed, typed by hand
 
 
 @require_http_methods(["GET", "POST"])
@@ -54,6 +55,7 @@ def _typed(request: HttpRequest) -> TypedDocument:
         prune=bool(request.POST.get("prune")),
         reason=reason_of(request),
         emergency=request.POST.get("emergency", "").replace("\x00", "")[:300],
+        confirmed=request.POST.get("confirmed", "").replace("\x00", "")[:2_000].strip(),
     )
 
 
@@ -96,13 +98,23 @@ def created_pool(pool: PoolSpec) -> CreatedPool:
 def _apply(request: HttpRequest) -> HttpResponse:
     typed, digest = _typed(request), request.POST.get("digest", "")
     try:
-        return _applied(request, typed, digest) if typed.reason else _unreasoned(request, typed, digest)
+        missing = _missing(request, typed)
+        if missing:
+            return _page(request, typed, status=422, plan=_planned(request, typed), digest=digest, **missing)
+        return _applied(request, typed, digest)
     except REFUSED as error:
         return refused_page(request, typed, error)
 
 
-def _unreasoned(request: HttpRequest, typed: TypedDocument, digest: str) -> HttpResponse:
-    return _page(request, typed, status=422, plan=_planned(request, typed), digest=digest, unreasoned=True)
+def _missing(request: HttpRequest, typed: TypedDocument) -> dict[str, bool]:
+    """What the form still needs. A removed pool does not come back with its caches and history."""
+    removed = _removed(_planned(request, typed)) if typed.prune else ""
+    found = {"unreasoned": not typed.reason, "unconfirmed": typed.confirmed != removed and bool(removed)}
+    return found if any(found.values()) else {}
+
+
+def _removed(plan: Applied) -> str:
+    return ", ".join(change.pool for change in plan.changes if change.kind == "remove")
 
 
 def _applied(request: HttpRequest, typed: TypedDocument, digest: str) -> HttpResponse:
@@ -139,5 +151,7 @@ def _problems(error: Exception) -> tuple[Problem, ...]:
 
 def _page(request: HttpRequest, typed: TypedDocument, *, status: int = 200, **found: object) -> HttpResponse:
     kinds = [(kind, options_of(kind.spec)) for kind in KINDS.values()]
-    more = {"may_emergency": can_administer(request.user), **found}
+    plan = found.get("plan")
+    removed = _removed(plan) if isinstance(plan, Applied) else ""
+    more = {"may_emergency": can_administer(request.user), "removed": removed, **found}
     return render(request, "fleet/apply.html", {"kinds": kinds, **asdict(typed), **more}, status=status)

@@ -17,8 +17,8 @@ def event_choices() -> list[tuple[str, str]]:
 
 def _meaning(name: str) -> str:
     if name == EVERY:
-        return "every event, including future ones"
-    return EVENTS.get(name, f"every event of this kind: {name.partition('.')[0]}")
+        return "all events, including future ones"
+    return EVENTS.get(name, f"all {name.partition('.')[0]} events")
 
 
 class ChannelForm(forms.Form):
@@ -33,6 +33,10 @@ class ChannelForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["events"].choices = event_choices()  # type: ignore[attr-defined]
+
+    @property
+    def names_single_events(self) -> bool:
+        return any(not name.endswith(EVERY) for name in self["events"].value() or ())
 
     def refuse(self, error: InvalidInput) -> None:
         """Show a refusal of the service beside its field."""

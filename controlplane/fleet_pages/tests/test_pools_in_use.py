@@ -79,6 +79,22 @@ def test_other_pools_and_a_pool_that_no_name_uses_any_more_are_removed(named, op
     assert not Pool.objects.filter(removed=False).exists()
 
 
+def test_the_page_removes_a_pool_only_when_its_name_is_typed(named, operator):
+    def post(**more):
+        made = {"document": json.dumps(fleet(names=["used"])), "prune": "1", **more}
+        return operator.post("/fleet/apply", made)
+
+    plan = post().context
+    assert plan["removed"] == "spare"
+    apply = {"step": "apply", "digest": plan["digest"], "reason": WHY}
+    for typed in ("", "used", "spare, used"):
+        refused = post(**apply, confirmed=typed)
+        assert (refused.status_code, refused.context["unconfirmed"], refused.context["confirmed"]) == (422, True, typed)
+    assert Pool.objects.filter(name="spare", removed=False).exists()
+    assert post(**apply, confirmed=" spare ").status_code == 302
+    assert not Pool.objects.filter(name="spare", removed=False).exists()
+
+
 def test_a_name_is_not_published_for_a_pool_that_is_only_observed(named):
     apply_fleet({**export(), "spec": fleet("observe")["spec"]}, "ada")
     with pytest.raises(PolicyInvalid) as caught:
