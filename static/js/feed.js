@@ -29,6 +29,8 @@ export class Feed {
 
   take(socket, event) {
     if (socket !== this.socket) return;
+    // The computer slept: what waited meanwhile is not played one by one, a snapshot replaces it.
+    if (Date.now() - this.heardAt > SILENT_MS) { this.renew(); return; }
     this.heardAt = Date.now();
     if (this.failures || !this.wasLive) { this.failures = 0; this.wasLive = true; this.on.state("live"); }
     if (typeof event.data === "string") { this.on.message(JSON.parse(event.data)); return; }
@@ -68,10 +70,14 @@ export class Feed {
       if (left <= 0) this.retryNow();
       else this.on.state("disconnected", left);
     } else if (Date.now() - this.heardAt > SILENT_MS) {
-      const silent = this.socket;
-      silent.close();
-      this.lost(silent, 0);
+      this.renew();
     }
+  }
+
+  renew() {
+    const old = this.socket;
+    old.close();
+    this.lost(old, 0);
   }
 
   retryNow() {

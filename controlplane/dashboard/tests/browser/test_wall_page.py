@@ -146,6 +146,24 @@ def test_a_kiosk_shows_no_chrome_and_escape_leaves(running: RunningFleet, open_p
     page.wait_for_url("**/live")
 
 
+def test_a_computer_that_slept_gets_a_snapshot_instead_of_the_frames_that_waited(
+    running: RunningFleet, open_page: Any
+) -> None:
+    page = open_page().goto("/wall")
+    page.wait_for_function(LIVE)
+    page.evaluate("""() => {
+      const feed = globalThis.weirFeed, take = feed.on.message;
+      clearInterval(feed.watch);  // a message may come before its next turn
+      globalThis.taken = [];
+      feed.on.message = (message) => { taken.push(message.type); take(message); };
+      feed.heardAt = Date.now() - 60_000;
+    }""")
+    page.wait_for_function("() => weirFeed.retryAt > 0")
+    page.evaluate("() => globalThis.dispatchEvent(new Event('online'))")
+    page.wait_for_function("() => taken.length > 1")
+    assert page.evaluate("taken")[:2] == ["snapshot", "frame"]
+
+
 def test_an_ended_session_keeps_the_last_frame_and_shows_no_login_form(running: RunningFleet, open_page: Any) -> None:
     page = open_page(width=1920, height=1080).goto("/wall?kiosk=1")
     page.wait_for_function(LIVE)
