@@ -228,15 +228,15 @@ def slo_missed(now: float, frame: Frame) -> Iterator[AttentionEntry]:
         for name, miss in classes.items():
             if miss["listed"]:
                 limit, window = frame["pools"][pool]["slo"][name], frame["classes"][pool].get(name)
-                reason = _slo_reason(name, window, limit)
+                reason = _slo_reason(window, limit)
                 slow = requests_link(pool, name, "slower_than_slo=true&sort=ttft")
                 yield AttentionEntry(2, f"{pool} · {name}", reason, slow, (pool,))
 
 
-def _slo_reason(name: str, window: ClassWindow | None, limit: float) -> str:
+def _slo_reason(window: ClassWindow | None, limit: float) -> str:
     if window is None or not slo.missed(window, limit):
-        return f"TTFT p90 of {name} requests was above the SLO of {ms(limit)} less than {slo.HOLD_S:.0f} s ago"
-    return f"TTFT p90 of {name} requests {ms(window['ttft'][1])}, SLO {ms(limit)} (n = {window['ttft_n']})"
+        return f"TTFT p90 above SLO {ms(limit)} in the last {slo.HOLD_S:.0f} s"
+    return f"TTFT p90 {ms(window['ttft'][1])}, SLO {ms(limit)} (n = {window['ttft_n']})"
 
 
 def unreadable(now: float, frame: Frame) -> Iterator[AttentionEntry]:

@@ -39,12 +39,41 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(running: RunningFleet, open
     assert path != "/requests/" or page.locator(".table-wrap").evaluate_all(wide) == 0
 
 
-def test_the_keyboard_reaches_the_skip_link_first_and_every_target_is_large_enough(
-    running: RunningFleet, open_page: Any
-) -> None:
-    page = open_page().goto("/live")
+STOP = """() => {
+  const node = document.activeElement;
+  if (node === document.body || node.dataset.stopped) return null;
+  node.dataset.stopped = "yes";
+  const box = node.getBoundingClientRect(), style = getComputedStyle(node);
+  const top = document.elementFromPoint(box.left + box.width / 2, Math.min(box.top + box.height / 2, innerHeight - 1));
+  const name = node.getAttribute("aria-label") || node.labels?.[0]?.textContent || node.textContent;
+  const faults = [];
+  if (!name?.trim()) faults.push("no name");
+  if (box.bottom < 0 || box.top > innerHeight || !box.width) faults.push("out of sight");
+  // A part of a picture has a shape of its own for its focus, and its box may be empty in the middle.
+  if (!(node instanceof SVGElement)) {
+    if (style.outlineStyle === "none" || Number.parseFloat(style.outlineWidth) < 2) faults.push("no outline");
+    if (!top || !(node.contains(top) || top.contains(node))) faults.push("covered");
+  }
+  return faults.map((fault) => `${fault}: ${node.outerHTML.slice(0, 90)}`);
+}"""
+
+
+@pytest.mark.parametrize("path", ["/live", "/requests/"])
+def test_each_stop_of_the_keyboard_has_a_name_and_is_seen(running: RunningFleet, open_page: Any, path: str) -> None:
+    running.fleet.write_receipt("req-1", time.time())
+    page = open_page("otto").drawn(path)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    stops, faults = 0, []
+    while (found := page.evaluate(STOP)) is not None and stops < 200:
+        stops, faults = stops + 1, faults + found
+        page.keyboard.press("Tab")
+    assert faults == []
+    assert 20 < stops < 200
+
+
+def test_every_target_is_large_enough(running: RunningFleet, open_page: Any) -> None:
+    page = open_page().goto("/live")
     small = page.evaluate(
         """() => [...document.querySelectorAll('button, .nav a, .segmented a, summary, select, input')]
              .filter((node) => node.checkVisibility() && (node.offsetHeight < 24 || node.offsetWidth < 24))
