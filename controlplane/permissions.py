@@ -14,7 +14,7 @@ from controlplane.process.roles import Role as Role
 ROLE_SUMMARY: dict[str, str] = {
     "viewer": "sees everything, changes nothing",
     "operator": "also edits and publishes policies, applies fleets and starts experiments",
-    "admin": "also manages users, tokens, API keys, freezes and notices",
+    "admin": "also manages users, tokens, shares, API keys, freezes and notices",
 }
 
 _READ = frozenset(
@@ -50,7 +50,7 @@ SCOPES: dict[str, str] = {
     "keys:write": "make, change and revoke API keys, say where one is required",
     "use:read": "what each API key used and cost",
     "notes:write": "put notes on the charts of a pool",
-    "admin": "users, tokens and channels of notices",
+    "admin": "users, tokens, shares and channels of notices",
 }
 
 

@@ -4,7 +4,7 @@ import secrets
 from pathlib import Path
 from urllib.parse import quote
 
-from controlplane.process import env, logs, oidc_settings, private_files, span_settings
+from controlplane.process import embed_origins, env, logs, oidc_settings, private_files, span_settings
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.text("WEIR_DATA_DIR", str(BASE_DIR / "var"))).resolve()
@@ -62,6 +62,7 @@ INSTALLED_APPS = [
     "controlplane.tuning",
     "controlplane.receipts",
     "controlplane.dashboard",
+    "controlplane.shares",
     "controlplane.fleet_ops",
     "controlplane.fleet_pages",
     "controlplane.delivery_pages",
@@ -165,6 +166,7 @@ SECURE_HSTS_SECONDS = env.seconds("WEIR_HSTS_SECONDS", 2_592_000)
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+EMBED_ORIGINS = embed_origins.read()  # whose pages may frame a shared wall
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {

@@ -126,6 +126,7 @@ def serving() -> Iterator[Web]:
         "REDIS_URL": f"unix://{folder / 'run' / 'redis.sock'}",
         "DATABASE_URL": f"sqlite://{folder / 'weir.sqlite3'}",
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+        "WEIR_EMBED_ORIGINS": f"http://127.0.0.1:{free_port()}",
     }
     served = Web(folder, free_port(), environment)
     try:

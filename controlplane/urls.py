@@ -26,6 +26,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.tuning.urls")),
     path("", include("controlplane.delivery_pages.urls")),
     path("", include("controlplane.dashboard.urls")),
+    path("", include("controlplane.shares.urls")),
     path("", include("controlplane.receipts.urls")),
     path("", include("controlplane.fleet_pages.urls")),
     path("", include("controlplane.experiments.urls")),

@@ -33,6 +33,7 @@ class Message:
     def __init__(self, text: str) -> None:
         self.text = text
         self._deflated = b""
+        self.shown: dict[str, Message] = {}  # as shares of a pool, or of all, show it
 
     @property
     def deflated(self) -> bytes:

@@ -25,7 +25,11 @@ ACCOUNT_PAGES = (
     ("/password", "Change password", ""),
 )
 OPERATOR_PAGES = (("/use/", "Use and cost", ""), ("/keys/", "API keys", ""))  # operators and administrators only
-ADMIN_PAGES = (("/users/", "Users", ""), ("/channels/", "Notices", ""))  # administrators only
+ADMIN_PAGES = (
+    ("/users/", "Users", ""),
+    ("/channels/", "Notices", ""),
+    ("/shares/", "Shares", ""),
+)  # administrators only
 HELP = ("/help", "First minutes", "circle-help")
 
 

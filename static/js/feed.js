@@ -6,8 +6,10 @@ const REFUSED = 1006; // without a close frame
 
 export class Feed {
   // on: {message(object), state(name, secondsToRetry)}; states: connecting, live, disconnected, signin
-  constructor(seconds, on) {
+  // share: the token of a shared wall, which the socket takes in its first message
+  constructor(seconds, on, share = "") {
     this.seconds = seconds;
+    this.share = share;
     this.on = on;
     this.failures = 0;
     this.open();
@@ -18,7 +20,9 @@ export class Feed {
   open() {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const packed = "DecompressionStream" in window ? "&deflate=1" : "";
-    const socket = new WebSocket(`${scheme}://${location.host}/ws/live?seconds=${this.seconds}${packed}`);
+    const path = this.share ? "/ws/share" : `/ws/live?seconds=${this.seconds}${packed}`;
+    const socket = new WebSocket(`${scheme}://${location.host}${path}`);
+    if (this.share) socket.addEventListener("open", () => socket.send(JSON.stringify({ token: this.share })));
     socket.binaryType = "arraybuffer";
     this.socket = socket;
     this.reading = Promise.resolve(); // messages are inflated one after the other
@@ -58,8 +62,8 @@ export class Feed {
   // A refused handshake looks like a server that is away: only a request tells why.
   async askWhetherSignedOut() {
     try {
-      const answer = await fetch("/api/v1/live");
-      if (answer.status === 401 && !this.wasLive) this.signIn();
+      const answer = await fetch(this.share ? location.pathname : "/api/v1/live");
+      if (answer.status === (this.share ? 404 : 401) && !this.wasLive) this.signIn();
     } catch { /* away: it is tried again */ }
   }
 

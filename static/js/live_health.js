@@ -35,7 +35,7 @@ function routerBanner(health, pools) {
 
 export function connectionBanner(state, seconds) {
   toggle(state === "disconnected", "connection", "error", "Disconnected from the control plane: the numbers below are the last ones received. Routers go on without it.", `Retrying in ${seconds} s`);
-  toggle(state === "signin", "signin", "error", "Sign-in needed: this session has ended. Reload the page to sign in; the numbers below are the last ones received.");
+  toggle(state === "signin", "signin", "error", settings.share ? "This share has ended; the numbers below are the last ones received." : "Sign-in needed: this session has ended. Reload the page to sign in; the numbers below are the last ones received.");
 }
 
 export function redisBanner(down) {

@@ -65,6 +65,7 @@ function render() {
   totals(frame);
   for (const panel of panels) classPanel(panel, windows[panel.name], slos[panel.name]?.ttft);
   healthBanners(frame);
+  if (settings.share) for (const link of document.querySelectorAll("main a[href]")) link.removeAttribute("href");
 }
 
 let asked = false;
@@ -108,7 +109,7 @@ globalThis.weirFeed = new Feed(settings.seconds, {
     connectionBanner(state, seconds);
     document.body.toggleAttribute("data-signin", state === "signin");
   },
-});
+}, settings.share ? location.pathname.split("/").at(-1) : "");
 
 // The exit link appears on input; the cursor is hidden after a while.
 let still = 0;
@@ -118,7 +119,7 @@ function moved() {
   still = setTimeout(() => delete document.body.dataset.moved, CURSOR_MS);
 }
 for (const kind of ["pointermove", "pointerdown", "keydown"]) addEventListener(kind, moved);
-addEventListener("keydown", (event) => { if (event.key === "Escape") location.assign(byId("leave").href); });
+addEventListener("keydown", (event) => { if (event.key === "Escape" && byId("leave")) location.assign(byId("leave").href); });
 for (const event of ["weir:theme", "weir:zone"]) document.addEventListener(event, renderSoon);
 addEventListener("resize", renderSoon);
 setInterval(tick, 500);

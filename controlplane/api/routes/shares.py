@@ -1,0 +1,68 @@
+"""Shares of live state over REST, for administrators."""
+
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from ninja import Field, Router, Schema, Status
+
+from controlplane.api.auth import needs
+from controlplane.api.openapi import Number
+from controlplane.api.problems import ApiProblem
+from controlplane.api.rows import found
+from controlplane.api.unread import Body
+from controlplane.audit.services import actor_of
+from controlplane.shares import services
+from controlplane.shares.models import Share
+
+router = Router(tags=["shares"])
+
+
+class ShareOut(Schema):
+    id: int
+    name: str
+    prefix: str
+    pool: str = Field(description="Empty: all pools")
+    status: str
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class IssuedShareOut(ShareOut):
+    token: str = Field(description="Shown once")
+    wall: str = Field(description="Path of the shared wall")
+
+
+class ShareIn(Body):
+    name: str = Field(min_length=1, max_length=80, pattern=r"\S")
+    pool: str = Field("", max_length=63, description="Empty: all pools")
+    expires_at: datetime | None = None
+
+
+@router.get("", response=list[ShareOut], auth=needs("admin"))
+def list_shares(request: HttpRequest) -> Any:
+    """Every share of live state"""
+    return Share.objects.all()
+
+
+@router.post("", response={201: IssuedShareOut}, auth=needs("admin"))
+def create_share(request: HttpRequest, response: HttpResponse, payload: ShareIn) -> Any:
+    """Share the wall and the badges of a pool, or of all pools"""
+    try:
+        row, token = services.create_share(payload.name, payload.pool, actor_of(request), payload.expires_at)
+    except services.InvalidShare as error:
+        raise ApiProblem(422, errors=[error.problem]) from None
+    response.headers["Cache-Control"] = "no-store"
+    wall = reverse("shared-wall", args=[token])
+    return Status(201, IssuedShareOut.model_construct(**dict(ShareOut.from_orm(row)), token=token, wall=wall))
+
+
+@router.delete("/{share_id}", response={204: None}, auth=needs("admin"))
+def revoke_share(request: HttpRequest, share_id: Number) -> Any:
+    """Revoke a share; idempotent. Its walls close within 5 s"""
+    row = Share.objects.filter(pk=share_id).first()
+    services.revoke_share(found(row, f"there is no share {share_id}"), actor_of(request))
+    return Status(204, None)

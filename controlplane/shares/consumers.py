@@ -1,0 +1,108 @@
+"""The WebSocket of a shared wall, /ws/share: the first message names the share, {"token": …}; then as on
+/ws/live. Closed with 4401 when the token opens nothing, or opens nothing any more."""
+
+import asyncio
+import time
+
+import orjson
+import redis
+import structlog
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+
+from controlplane.dashboard import history
+from controlplane.dashboard.bridge import Message, bridge
+from controlplane.dashboard.step import current, rows
+from controlplane.shares import view
+from controlplane.shares.services import share_of
+from fleet.redis import connect
+
+log = structlog.get_logger(__name__)
+
+NOT_SHARED = 4401
+FIRST_MESSAGE_S = 5.0
+CHECK_S = 4.0
+LONGEST = 512  # characters of the first message
+SECONDS = 300
+found = database_sync_to_async(share_of)
+
+
+class ShareConsumer(AsyncWebsocketConsumer):
+    async def connect(self) -> None:
+        self.token: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        await self.accept()
+        self.task = asyncio.create_task(self._serve())
+
+    async def disconnect(self, code: int) -> None:
+        if hasattr(self, "task"):
+            self.task.cancel()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """The first message counts."""
+        if not self.token.done():
+            self.token.set_result(_token(text_data or ""))
+
+    async def _serve(self) -> None:
+        try:
+            async with asyncio.timeout(FIRST_MESSAGE_S):
+                token = await self.token
+            share = await found(token)
+        except TimeoutError:
+            share = None
+        if share is not None:
+            feed = asyncio.create_task(self._feed(share.pool))
+            try:
+                await self._while_usable(token)
+            finally:
+                feed.cancel()
+        await self.close(code=NOT_SHARED)
+
+    async def _while_usable(self, token: str) -> None:
+        usable = True
+        while usable:
+            await asyncio.sleep(CHECK_S)
+            usable = await found(token) is not None
+
+    async def _feed(self, pool: str) -> None:
+        with bridge.viewer() as viewer:
+            message = Message(await asyncio.to_thread(_snapshot, pool))
+            while True:
+                await self.send(message.text)
+                message = _shown(await viewer.take(), pool)
+
+
+def _token(text: str) -> str:
+    try:
+        said = orjson.loads(text[:LONGEST])
+    except orjson.JSONDecodeError:
+        return ""
+    token = said.get("token") if isinstance(said, dict) else None
+    return token if isinstance(token, str) else ""
+
+
+def _snapshot(pool: str) -> str:
+    return orjson.dumps({"type": "snapshot", **snapshot(pool, SECONDS)}).decode()
+
+
+def snapshot(pool: str, seconds: int) -> dict[str, object]:
+    """The newest frame and the history as the share shows them; `trouble` when Redis is away."""
+    now = time.time()
+    try:
+        client = connect()
+        frame = current(client, now)
+        shown = view.frame_of(frame, pool) if frame is not None else None
+        kept = view.history_of(rows(client, now, seconds), shown) if shown is not None else []
+        return {"sent_at": now, "frame": shown, "history": history.charted(kept, now, seconds), "trouble": ""}
+    except redis.RedisError as error:
+        log.warning("live.redis_down", error=str(error))
+        return {"sent_at": now, "frame": None, "history": history.charted((), now, seconds), "trouble": "redis"}
+
+
+def _shown(message: Message, pool: str) -> Message:
+    """Made once for all viewers of the same share."""
+    if pool not in message.shown:
+        said = orjson.loads(message.text)
+        if said.get("frame") is not None:
+            said["frame"] = view.frame_of(said["frame"], pool)
+        message.shown[pool] = Message(orjson.dumps(said).decode())
+    return message.shown[pool]

@@ -1,0 +1,24 @@
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+
+from controlplane.accounts.forms import EXPIRIES
+from fleet.models import Pool
+
+
+class ShareForm(forms.Form):
+    name = forms.CharField(max_length=80, label="Name", help_text="Where it will stand, for example “status page”.")
+    pool = forms.ChoiceField(required=False, label="Shows")
+    expires = forms.ChoiceField(choices=EXPIRIES, required=False, initial="90", label="Expires")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = Pool.objects.order_by("name").values_list("name", flat=True)
+        choices = [("", "all pools"), *((name, f"pool {name}") for name in names)]
+        self.fields["pool"].choices = choices  # type: ignore[attr-defined]
+
+    def expires_at(self) -> datetime | None:
+        days = self.cleaned_data["expires"]
+        return timezone.now() + timedelta(days=int(days)) if days else None

@@ -1,0 +1,204 @@
+"""Shares: live state for readers without an account, and nothing else."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+import redis
+from asgiref.testing import ApplicationCommunicator
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.audit.models import AuditEntry
+from controlplane.dashboard.step import current
+from controlplane.dashboard.tests.fake_fleet import FakeFleet
+from controlplane.process import embed_origins, env
+from controlplane.shares import badge, consumers, view
+from controlplane.shares.models import Share
+from controlplane.testing import ApiCaller
+from router.contract.secret_text import masked
+
+
+@pytest.fixture
+def two_pools(live_redis: redis.Redis) -> redis.Redis:
+    for pool in ("demo", "secret"):
+        fleet = FakeFleet(live_redis, size=2, pool=pool)
+        fleet.states = {f"{pool}-1": ("failed", f"{pool} ran out of memory")}
+        fleet.write()
+    return live_redis
+
+
+def issue(pool: str = "") -> tuple[Share, str]:
+    return Share.issue(name="status page", pool=pool, created_by="ada", expires_at=None)
+
+
+def test_a_share_of_one_pool_shows_nothing_of_another(db: None, two_pools: redis.Redis, client: Client) -> None:
+    frame = current(two_pools, time.time())
+    assert frame is not None
+    assert "secret" in json.dumps(frame)
+    shown = view.frame_of(frame, "demo")
+    assert shown.keys() == frame.keys()
+    assert "secret" not in json.dumps(shown)
+    assert shown["instances"]["id"] == ["demo-0", "demo-1"]
+    assert sum(shown["counts"].values()) == 2
+    _, token = issue("demo")
+    page = client.get(f"/wall/s/{token}")
+    assert b"demo-0" in page.content
+    assert b"secret" not in page.content
+    assert [client.get(f"/badge/{token}/{pool}.json").status_code for pool in ("demo", "secret")] == [200, 404]
+
+
+def test_the_shared_wall_sets_no_cookie_and_may_be_framed_by_listed_origins_only(
+    db: None, two_pools: redis.Redis, client: Client, vera_client: Client, settings: Any
+) -> None:
+    _, token = issue()
+    address = f"/wall/s/{token}"
+    closed = client.get(address)
+    assert closed.headers["X-Frame-Options"] == "DENY"
+    assert "frame-ancestors 'none'" in closed.headers["Content-Security-Policy"]
+    settings.EMBED_ORIGINS = ["https://status.example.org"]
+    for reader in (client, vera_client):
+        page = reader.get(address)
+        assert page.status_code == 200
+        assert "frame-ancestors https://status.example.org;" in page.headers["Content-Security-Policy"] + ";"
+        assert "X-Frame-Options" not in page.headers
+        assert page.headers["Referrer-Policy"] == "no-referrer"
+        assert "no-store" in page.headers["Cache-Control"]
+        assert not page.cookies
+        text = page.content.decode()
+        assert "<form" not in text
+        assert "<a " not in text
+        assert "csrf" not in text.lower()
+    for other in ("/live", "/wall", "/shares/"):
+        answer = vera_client.get(other)
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert "status.example.org" not in answer.headers["Content-Security-Policy"]
+
+
+def test_a_share_opens_nothing_once_it_is_revoked_or_expired(db: None, two_pools: redis.Redis, client: Client) -> None:
+    rows = [issue() for _ in range(3)]
+    Share.objects.filter(pk=rows[1][0].pk).update(revoked_at=timezone.now())
+    Share.objects.filter(pk=rows[2][0].pk).update(expires_at=timezone.now())
+    paths = ("/wall/s/{}", "/badge/{}/demo.svg")
+    found = [[client.get(path.format(token)).status_code for path in paths] for _, token in rows]
+    assert found == [[200, 200], [404, 404], [404, 404]]
+    token = rows[0][1]
+    assert client.get(f"/wall/s/{token[:-1]}").status_code == 404
+    bearer = {"Authorization": f"Bearer {token}"}
+    assert client.get("/api/v1/live", headers=bearer).status_code == 401
+    assert rows[0][1] not in masked(f"GET /wall/s/{token} 404")
+    assert not Share.objects.filter(sha256__contains=token[-20:]).exists()
+
+
+def test_badges_tell_the_state_of_a_pool(db: None, two_pools: redis.Redis, client: Client) -> None:
+    _, token = issue()
+    svg, told, shields = (client.get(f"/badge/{token}/demo.{form}") for form in ("svg", "json", "shields"))
+    assert svg.headers["Content-Type"] == "image/svg+xml"
+    assert "demo: 1/2 ready" in svg.content.decode()
+    assert {one.headers["Cache-Control"] for one in (svg, told, shields)} == {"no-cache"}
+    assert (told.json()["ready"], told.json()["wanted"], told.json()["color"]) == (1, 2, "yellow")
+    assert shields.json() == {"schemaVersion": 1, "label": "demo", "message": "1/2 ready", "color": "yellow"}
+    assert client.get(f"/badge/{token}/nothing.svg").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("ready", "missed", "age_s", "found"),
+    [
+        (2, False, 0, ("2/2 ready", "brightgreen")),
+        (2, True, 0, ("2/2 ready, SLO missed: heavy", "yellow")),
+        (0, False, 0, ("0/2 ready", "red")),
+        (2, False, 600, ("unknown", "lightgrey")),
+    ],
+)
+def test_a_badge_has_the_colour_of_its_state(ready: int, missed: bool, age_s: float, found: tuple[str, str]) -> None:
+    frame: Any = {
+        "at": 1000.0,
+        "pools": {"a<b": {"wanted": 2}},
+        "instances": {"pool": ["a<b"] * 2, "status": ["ready"] * ready + ["failed"] * (2 - ready)},
+        "slo": {"a<b": {"heavy": {"listed": missed}}},
+    }
+    made = badge.badge(frame, "a<b", 1000.0 + age_s)
+    assert (made.message, made.color) == found
+    assert "a&lt;b" in badge.svg(made)
+    assert "a<b" not in badge.svg(made)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_socket_is_open_while_its_share_is(two_pools: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "CHECK_S", 0.05)
+    monkeypatch.setattr(consumers, "FIRST_MESSAGE_S", 0.2)
+    row, token = await asyncio.to_thread(issue, "demo")
+
+    async def opened(*said: str) -> ApplicationCommunicator:
+        scope = {"type": "websocket", "path": "/ws/share", "headers": [], "query_string": b""}
+        made = ApplicationCommunicator(consumers.ShareConsumer.as_asgi(), scope)
+        await made.send_input({"type": "websocket.connect"})
+        assert (await made.receive_output(5))["type"] == "websocket.accept"
+        for text in said:
+            await made.send_input({"type": "websocket.receive", "text": text})
+        return made
+
+    for said in (
+        (),
+        ("nonsense",),
+        ("[]",),
+        ('{"token": 1}',),
+        ('{"token": "weir_share_x"}', json.dumps({"token": token})),
+    ):
+        closing = await (await opened(*said)).receive_output(5)
+        assert (closing["type"], closing["code"]) == ("websocket.close", 4401)
+    made = await opened(json.dumps({"token": token}))
+    message = json.loads((await made.receive_output(5))["text"])
+    assert (message["type"], list(message["frame"]["pools"])) == ("snapshot", ["demo"])
+    await asyncio.to_thread(Share.objects.filter(pk=row.pk).update, revoked_at=timezone.now())
+    while (last := await made.receive_output(5))["type"] != "websocket.close":
+        pass
+    assert last["code"] == 4401
+
+
+def test_administrators_share_and_revoke_by_page_and_rest(
+    ada_client: Client, otto_client: Client, ada_api: ApiCaller, ci: ApiCaller
+) -> None:
+    assert [otto_client.get("/shares/").status_code, ci.get("/shares").status_code] == [403, 403]
+    page = ada_client.post("/shares/", {"name": "lobby", "pool": "", "expires": "30"})
+    row = Share.objects.get(name="lobby")
+    assert f"/wall/s/weir_share_{row.prefix}_" in page.content.decode()
+    assert page.headers["Cache-Control"] == "no-store"
+    assert f"/wall/s/weir_share_{row.prefix}_" not in ada_client.get("/shares/").content.decode()
+    assert ada_client.post(f"/shares/{row.pk}/revoke").status_code == 302
+    made = ada_api.post("/shares", {"name": "by script"})
+    assert made.status_code == 201
+    share = made.json()
+    assert share["wall"] == f"/wall/s/{share['token']}"
+    refused = ada_api.post("/shares", {"name": "x", "pool": "nothing", "expires_at": None})
+    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "pool")
+    past = ada_api.post("/shares", {"name": "x", "expires_at": "2020-01-01T00:00:00Z"})
+    assert (past.status_code, past.json()["errors"][0]["path"]) == (422, "expires_at")
+    assert [one["status"] for one in ada_api.get("/shares").json()] == ["usable", "revoked"]
+    assert [ada_api.delete(f"/shares/{share['id']}").status_code for _ in range(2)] == [204, 204]
+    assert ada_api.delete("/shares/999").status_code == 404
+    actions = AuditEntry.objects.filter(action__startswith="share.").order_by("pk").values_list("action", flat=True)
+    assert list(actions) == ["share.create", "share.revoke", "share.create", "share.revoke"]
+    assert share["token"] not in json.dumps(list(AuditEntry.objects.values_list("after", flat=True)))
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "*",
+        "https://*.example.org",
+        "http://example.org",
+        "https://a.org/path",
+        "https://a.org;x",
+        "a.org",
+        "https://a:b",
+    ],
+)
+def test_an_origin_that_is_none_ends_the_start(monkeypatch: pytest.MonkeyPatch, origin: str) -> None:
+    monkeypatch.setenv("WEIR_EMBED_ORIGINS", f"https://status.example.org, http://localhost:3000,{origin}")
+    with pytest.raises(env.BadSetting, match="WEIR_EMBED_ORIGINS="):
+        embed_origins.read()
+    monkeypatch.setenv("WEIR_EMBED_ORIGINS", "https://Status.example.org:8443/, http://localhost:3000")
+    assert embed_origins.read() == ["https://status.example.org:8443", "http://localhost:3000"]
