@@ -123,6 +123,9 @@ CELERY_BROKER_URL = env.text("WEIR_CELERY_BROKER_URL", REDIS_URL.replace("unix:/
 
 NOTICE_NETWORKS = env.networks("WEIR_NOTICE_NETWORKS")  # beside public addresses, those that notices may be sent to
 
+PROMETHEUS_URL = env.http_url("WEIR_PROMETHEUS_URL")  # that guards of deliveries ask; empty: none
+PROMETHEUS_TOKEN = env.text("WEIR_PROMETHEUS_TOKEN")
+
 # The node that this process runs on: the address at which routers reach its engines, and their ports.
 NODE_ADDRESS = env.text("WEIR_NODE_ADDRESS", "127.0.0.1")
 NODE_LABELS = env.pairs("WEIR_NODE_LABELS")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -32,6 +33,11 @@ POOL_METRICS = {  # both arms against a limit
     "pool.errors_share": "failed requests ÷ all of the class, 60 s",
     "pool.refused_share": "refused requests ÷ all of the class, 60 s",
 }
+
+
+PROMETHEUS: Literal["prometheus"] = "prometheus"
+VARIABLES = ("pool", "policy", "candidate", "step_s")  # of a query: $pool, …; the longest fitting name counts
+QUERY_MAX, QUERIES_MAX = 2_000, 10
 
 
 class InvalidPlan(Exception):
@@ -95,7 +101,16 @@ class PoolGuard(Struct, frozen=True):
     request_class: str = field(name="class")
 
 
-Guard = ComparisonGuard | CountGuard | PoolGuard
+class PrometheusGuard(Struct, frozen=True):
+    metric: Literal["prometheus"]
+    query: str  # PromQL that answers one number, with names of VARIABLES
+    limit: float
+    fail_if: Literal["above", "below"]
+    for_looks: int  # in a row
+    does: Literal["pause", "abort"]
+
+
+Guard = ComparisonGuard | CountGuard | PoolGuard | PrometheusGuard
 
 
 class Waits(Struct, frozen=True):
@@ -158,7 +173,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 # Reading
 
 MODES = ("shadow", "canary", "switchback", "full")
-METRICS = (*COMPARISONS, *COUNTS, *POOL_METRICS)
+METRICS = (*COMPARISONS, *COUNTS, *POOL_METRICS, PROMETHEUS)
 DEFAULT_GUARDS: tuple[Guard, ...] = (
     ComparisonGuard("ttft", CLASSES, worse=0.10, fine=0.25),
     ComparisonGuard("tpot", ("warm",), worse=0.10, fine=0.25),
@@ -275,12 +290,26 @@ def _guard_of(metric: str, reader: Reader) -> Guard:
         request_class, above = reader.choice("class", CLASSES), reader.number("above")
         for_s, does = int(reader.number("for_s", 30)), reader.choice("does", ("pause", "abort"), "pause")
         return PoolGuard(metric, above, for_s, "abort" if does == "abort" else "pause", request_class)
+    if metric == PROMETHEUS:
+        return _prometheus(reader)
     if metric in COUNTS:
         return CountGuard("errors" if metric == "errors" else "refused", reader.number("ratio", 1.5))
     classes, worse = reader.names("classes", CLASSES, CLASSES), reader.number("worse")
     if metric == "slow":
         return ComparisonGuard("slow", classes, worse)
     return ComparisonGuard("ttft" if metric == "ttft" else "tpot", classes, worse, reader.number("fine"))
+
+
+def _prometheus(reader: Reader) -> PrometheusGuard:
+    query, limit = reader.text("query", QUERY_MAX), reader.number("limit")
+    for name in re.findall(r"\$([a-z][a-z_]*)", query):
+        if not name.startswith(VARIABLES):
+            allowed = ", ".join(f"${each}" for each in VARIABLES)
+            reader.problem("query", f"${name}", "not a variable of queries", allowed)
+    below = reader.choice("fail_if", ("above", "below"), "above") == "below"
+    for_looks, pause = int(reader.number("for_looks", 2)), reader.choice("does", ("abort", "pause"), "abort") == "pause"
+    does: Literal["pause", "abort"] = "pause" if pause else "abort"
+    return PrometheusGuard(PROMETHEUS, query, limit, "below" if below else "above", for_looks, does)
 
 
 def _start(top: Reader, problems: list[Problem]) -> Start | None:
@@ -305,6 +334,9 @@ def _crossed(plan: Plan, approvals_needed: int) -> list[Problem]:
     if plan.approvals.needed < approvals_needed:
         message = "the policy asks for more approvals"
         problems.append(Problem("approvals.needed", plan.approvals.needed, message, f"{approvals_needed} to 10"))
+    queries = sum(isinstance(guard, PrometheusGuard) for guard in plan.guards)
+    if queries > QUERIES_MAX:
+        problems.append(Problem("guards", queries, "too many queries at each look", f"{QUERIES_MAX} of prometheus"))
     judged = any(isinstance(guard, ComparisonGuard) and guard.metric in NEEDED for guard in plan.guards)
     if plan.canaries and not judged:
         message = "a canary passes when ttft or tpot is fine: at least one guard must look at them"
@@ -347,6 +379,8 @@ def _twice(guards: Sequence[Guard]) -> list[Problem]:
 def _judges(guard: Guard) -> list[tuple[str, str]]:
     if isinstance(guard, ComparisonGuard):
         return [(guard.metric, name) for name in guard.classes]
+    if isinstance(guard, PrometheusGuard):
+        return [(guard.metric, guard.query)]
     return [(guard.metric, guard.request_class if isinstance(guard, PoolGuard) else "")]
 
 

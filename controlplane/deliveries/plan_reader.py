@@ -13,7 +13,7 @@ SHARE_MAX = 0.5  # of a canary: with more, control would be the smaller arm
 
 def _number(name: str, low: float, high: float, unit: str = "") -> Field:
     """Times in seconds, and what is counted, are whole numbers."""
-    whole = unit in ("s", "pairs", "approvals")
+    whole = unit in ("s", "pairs", "approvals", "looks")
     return Field(name=name, kind="int" if whole else "float", unit=unit, range=(low, high))
 
 
@@ -35,6 +35,8 @@ NUMBERS: dict[str, Field] = {
         _number("guard.ratio", 1.05, 100.0, "ratio"),
         _number("guard.above", 0.0, 1e9),
         _number("guard.for_s", 0, HOUR, "s"),
+        _number("guard.limit", -1e9, 1e9),
+        _number("guard.for_looks", 1, 100, "looks"),
         _number("alpha", 0.0001, 0.1, "share"),
         _number("hold.no_data_s", 30, 7 * DAY, "s"),
         _number("hold.error_s", 15, DAY, "s"),
@@ -87,6 +89,14 @@ class Reader:
             self.problem(key, value, what, ", ".join(option or '""' for option in options))
             return options[0] if options else ""
         return value
+
+    def text(self, key: str, longest: int) -> str:
+        value = self.take(key)
+        if not isinstance(value, str) or not value.strip() or len(value) > longest:
+            what = "missing" if key not in self.given else "must be text"
+            self.problem(key, value, what, f"1 to {longest:,} characters")
+            return ""
+        return value.strip()
 
     def listed(self, key: str, high: int, default: Sequence[Any] | None = None, low: int = 1) -> list[Any]:
         value = self.take(key)

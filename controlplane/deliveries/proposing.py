@@ -9,7 +9,7 @@ from django.utils import timezone
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.deliveries import plan as plans
-from controlplane.deliveries import selectors
+from controlplane.deliveries import prometheus, selectors
 from controlplane.deliveries.going_live.rules import Change, Way, check, open_conflict, record_emergency
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.moving import tell
@@ -53,6 +53,9 @@ def propose(
     checked = check_plan(policy, plan, now)
     change = Change(Way.PROPOSE, policy, actor, document, checked, again=again.strip(), emergency=emergency.strip())
     check(change)
+    unanswered = prometheus.problems(checked, policy.name, live.number + 1)
+    if unanswered:
+        raise PolicyInvalid("Prometheus cannot answer a query of the plan", tuple(map(_below_plan, unanswered)))
     try:
         with transaction.atomic():
             made = _store(change, live, draft, reason)

@@ -12,6 +12,7 @@ import msgspec
 from controlplane.deliveries.plan import (
     COMPARISONS,
     COUNTS,
+    PROMETHEUS,
     SCHEMA,
     Approvals,
     ComparisonGuard,
@@ -19,6 +20,7 @@ from controlplane.deliveries.plan import (
     Guard,
     Plan,
     PoolGuard,
+    PrometheusGuard,
     Start,
     Step,
     Waits,
@@ -54,4 +56,6 @@ def _guard(guard: StoredPlan) -> Guard:
         return msgspec.convert(guard, ComparisonGuard)
     if guard["metric"] in COUNTS:
         return msgspec.convert(guard, CountGuard)
+    if guard["metric"] == PROMETHEUS:
+        return msgspec.convert(guard, PrometheusGuard)
     return msgspec.convert(guard, PoolGuard)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 import msgspec
+from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
@@ -217,6 +218,9 @@ def _page(
         "classes": CLASSES,
         "does": DOES,
         "pool": {key: values.get(f"pool.{key}", "") for key in ("metric", "class", "does")},
+        "prometheus": {key: values.get(f"prometheus.{key}", "") for key in ("fail_if", "does")},
+        "sides": ("above", "below"),
+        "asks_prometheus": bool(settings.PROMETHEUS_URL),
         "start": {"at": values.get("start.at", "")},
         "rules_text": rules_text(policy),
         "asks_again": selectors.failed_before(policy, draft.upgraded) is not None,

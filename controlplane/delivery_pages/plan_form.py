@@ -13,6 +13,7 @@ from controlplane.deliveries.plan import (
     COMPARISONS,
     COUNTS,
     NEEDED,
+    PROMETHEUS,
     Canary,
     ComparisonGuard,
     CountGuard,
@@ -144,6 +145,11 @@ def _guards(form: _Form, chosen: Mapping[str, list[str]]) -> list[Unchecked]:
         guard |= {"class": form.text("pool.class"), "does": form.text("pool.does")}
         form.read(guard, path, "above", "pool.above", number_of)
         form.read(guard, path, "for_s", "pool.for", seconds_of)
+    if query := form.text("prometheus.query"):
+        guard, path = _guard(form, guards, PROMETHEUS, "prometheus.query")
+        guard |= {"query": query, "fail_if": form.text("prometheus.fail_if"), "does": form.text("prometheus.does")}
+        form.read(guard, path, "limit", "prometheus.limit", number_of)
+        form.read(guard, path, "for_looks", "prometheus.looks", whole_of)
     form.typed.fields["guards"] = "ttft.worse"
     return guards
 
@@ -265,4 +271,7 @@ def defaults() -> dict[str, str]:
         "pool.class": CLASSES[0],
         "pool.for": "30 s",
         "pool.does": "pause",
+        "prometheus.fail_if": "above",
+        "prometheus.looks": "2",
+        "prometheus.does": "abort",
     }

@@ -99,6 +99,19 @@ def networks(name: str) -> list[IPv4Network | IPv6Network]:
         raise BadSetting(f"{name}={text(name)}: {error}; allowed are networks such as 10.0.0.0/8,fd00::/8") from None
 
 
+def http_url(name: str) -> str:
+    """Without the last slash; empty when it is not set."""
+    value = text(name)
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if value and (not usable or parts.username is not None or parts.query or parts.fragment):
+        raise BadSetting(f"{name}: allowed is http[s]://HOST[:PORT][/PATH], without user, query and fragment")
+    return value.rstrip("/")
+
+
 def seconds(name: str, default: int) -> int:
     value = text(name)
     if not value:

@@ -33,6 +33,7 @@ class PoolMemory(Struct):
     lives: dict[str, Life] = field(default_factory=dict)
     windows: list[EndedCounts] = field(default_factory=list)  # of the generation, a few more than the breaker's
     above: dict[str, float] = field(default_factory=dict)  # by pool guard: since when its metric is above
+    looks: dict[str, tuple[str, int]] = field(default_factory=dict)  # by query: its answer, and looks with it in a row
     blocks: list[Block] = field(default_factory=list)
     judged: list[int] = field(default_factory=list)  # numbers of pairs at which a switchback was judged: see `extend`
     behind: float | None = None  # s: since when a router is behind

@@ -1,17 +1,18 @@
 """The findings of one pool in one look, for each kind of step. Pure but for what it remembers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from controlplane.deliveries.judge import breaker, look, pool_guards, rare, shadow, switchback, verdicts
+from controlplane.deliveries.judge import breaker, look, pool_guards, prometheus, rare, shadow, switchback, verdicts
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.look import Situation
 from controlplane.deliveries.judge.memory import Block, EndedCounts, Memory, PoolMemory
+from controlplane.deliveries.judge.prometheus import Answers
 from controlplane.deliveries.judge.sums import Evidence, gather
 from controlplane.deliveries.judge.traffic import Traffic
-from controlplane.deliveries.plan import CountGuard, PoolGuard, Shadow, Switchback
+from controlplane.deliveries.plan import CountGuard, PoolGuard, PrometheusGuard, Shadow, Switchback
 from controlplane.deliveries.states import State
 from router.policy.types import CLASSES
 
@@ -27,6 +28,7 @@ class Looked:
     share: float  # 0–1
     blocks: tuple[int, ...]  # of a switchback
     previewed: Callable[[str], tuple[float, float] | None]  # by pool: share of changed decisions
+    answers: Answers = field(default_factory=dict)  # of Prometheus
 
 
 def findings_of(
@@ -37,6 +39,7 @@ def findings_of(
         found = [_after_promotion(at, traffic, pool, kept, now)]
     else:
         found = _of_split(at, looked, pool, traffic, kept, now)
+    found += _of_queries(at, looked, pool, mine)
     if at.state is not State.HOLDING:
         found += [_of_pool(guard, traffic, pool, mine, now) for guard in at.plan.guards if isinstance(guard, PoolGuard)]
     return [replace(each, pool=pool) for each in found]
@@ -124,6 +127,17 @@ def _of_pool(guard: PoolGuard, traffic: Traffic, pool: str, mine: PoolMemory, no
     else:
         mine.above.pop(name, None)
     return pool_guards.judge(guard, windows, mine.above.get(name), now)
+
+
+def _of_queries(at: Situation, looked: Looked, pool: str, mine: PoolMemory) -> list[GuardFinding]:
+    """What Prometheus answered. During a hold the candidate decides nothing, so no number is its doing: only an error
+    counts, which keeps the step from beginning again."""
+    found = []
+    for guard in at.plan.guards:
+        if isinstance(guard, PrometheusGuard) and (answer := looked.answers.get((pool, guard.query))) is not None:
+            finding, mine.looks[guard.query] = prometheus.judge(guard, answer, mine.looks.get(guard.query))
+            found.append(finding)
+    return [each for each in found if at.state is not State.HOLDING or each.verdict == "error"]
 
 
 def _after_promotion(at: Situation, traffic: Traffic, pool: str, kept: Memory, now: float) -> GuardFinding:

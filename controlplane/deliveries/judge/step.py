@@ -11,16 +11,17 @@ from datetime import UTC, datetime, timedelta
 import redis
 import structlog
 
-from controlplane.deliveries import judging, selectors, services, stored_plan
+from controlplane.deliveries import judging, prometheus, selectors, services, stored_plan
 from controlplane.deliveries.judge import evidence, look, memory
 from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
 from controlplane.deliveries.judge.look import Proposal, Situation
 from controlplane.deliveries.judge.memory import Memory
 from controlplane.deliveries.judge.pools import Looked, findings_of
+from controlplane.deliveries.judge.prometheus import Answers
 from controlplane.deliveries.judge.traffic import Traffic
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
-from controlplane.deliveries.plan import Plan, Switchback
+from controlplane.deliveries.plan import Plan, Shadow, Switchback
 from controlplane.deliveries.states import SPLIT, Hold, State, What
 from fleet.redis import connect
 from router.contract.redis import redis_keys
@@ -63,7 +64,9 @@ def judge(delivery: Delivery, now: float) -> Delivery:
     if stop is not None:
         return services.stopped(delivery, stop, at)
     if delivery.state in judging.WATCHED:
-        delivery = services.judge_step(delivery, proposal(delivery, plan, traffic, now), at)
+        delivery = services.judge_step(
+            delivery, proposal(delivery, plan, traffic, now, _answers(delivery, plan, at)), at
+        )
     if delivery.state in SPLITTING:
         evidence.renew_watch(delivery.pk, delivery.generation, plan.pools)
     return delivery
@@ -96,7 +99,15 @@ def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Deliver
     return services.judge_step(delivery, held, at)
 
 
-def proposal(delivery: Delivery, plan: Plan, traffic: Traffic, now: float) -> Proposal:
+def _answers(delivery: Delivery, plan: Plan, at: datetime) -> Answers:
+    """Of Prometheus, to the queries of guards. A shadow gives the candidate no requests, so nothing is asked."""
+    if isinstance(plan.steps[delivery.step], Shadow):
+        return {}
+    ran_s = clock_s(delivery, at) if delivery.state != State.BAKING else (at - delivery.state_at).total_seconds()
+    return prometheus.ask(plan, delivery.policy.name, delivery.candidate.number, ran_s)
+
+
+def proposal(delivery: Delivery, plan: Plan, traffic: Traffic, now: float, answers: Answers | None = None) -> Proposal:
     began = time.perf_counter()
     kept = memory.load(delivery.memory)
     at = Situation(
@@ -107,7 +118,7 @@ def proposal(delivery: Delivery, plan: Plan, traffic: Traffic, now: float) -> Pr
         block=delivery.block,
         blocks=len(delivery.blocks),
     )
-    looked = Looked(delivery.generation, delivery.share, tuple(delivery.blocks), _previewed(delivery))
+    looked = Looked(delivery.generation, delivery.share, tuple(delivery.blocks), _previewed(delivery), answers or {})
     found = tuple(each for pool in plan.pools for each in findings_of(at, looked, pool, traffic, kept, now))
     _notice_data(found, kept, now)
     wanted = look.propose(at, found, kept, now)

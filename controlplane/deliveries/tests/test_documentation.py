@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.deliveries import plan as plans
-from controlplane.deliveries.plan import COMPARISONS, COUNTS, POOL_METRICS
+from controlplane.deliveries.plan import COMPARISONS, COUNTS, POOL_METRICS, PROMETHEUS
 from controlplane.deliveries.plan_reader import NUMBERS
 from controlplane.deliveries.states import CLOSED, State
 from controlplane.deliveries.tests.test_plan import WHOLE
@@ -34,7 +34,12 @@ def test_each_field_of_a_whole_plan_has_a_row() -> None:
 
 def test_each_metric_is_described_and_no_other() -> None:
     table = PLAN.split("| metric | what is compared |")[1].split("\n\n")[0]
-    assert re.findall(r"^\| `([a-z0-9_.]+)` \|", table, re.MULTILINE) == [*COMPARISONS, *COUNTS, *POOL_METRICS]
+    assert re.findall(r"^\| `([a-z0-9_.]+)` \|", table, re.MULTILINE) == [
+        *COMPARISONS,
+        *COUNTS,
+        *POOL_METRICS,
+        PROMETHEUS,
+    ]
 
 
 def test_each_state_is_described() -> None:

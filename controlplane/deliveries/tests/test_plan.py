@@ -15,12 +15,13 @@ from controlplane.deliveries.tests.conftest import CANARY, FULL, SHADOW, STEPS
 
 SWITCHBACK = {"mode": "switchback", "block_s": 300, "washout_s": 30, "pairs": 6}
 TTFT = {"metric": "ttft", "classes": ["heavy"], "worse": 0.1, "fine": 0.25}
+PROMETHEUS = {"metric": "prometheus", "query": "up", "limit": 0.5, "for_looks": 3, "fail_if": "below", "does": "pause"}
 POOL = {"metric": "pool.ttft_p90_ms", "class": "warm", "above": 800, "for_s": 30, "does": "pause"}
 WHOLE: dict[str, Any] = {
     "schema": 1,
     "pools": ["chat"],
     "steps": [SHADOW, {**CANARY, "max_s": 3600}, {**CANARY, "share": 0.25, "max_s": 3600}, SWITCHBACK, FULL],
-    "guards": [TTFT, {"metric": "errors", "ratio": 1.5}, POOL],
+    "guards": [TTFT, {"metric": "errors", "ratio": 1.5}, POOL, PROMETHEUS],
     "alpha": 0.01,
     "hold": {"no_data_s": 1800, "error_s": 600},
     "approvals": {"needed": 1, "expires_s": 604800},
@@ -199,6 +200,8 @@ PLACES: dict[str, tuple[Any, ...]] = {
     "guard.ratio": ("guards", 1, "ratio"),
     "guard.above": ("guards", 2, "above"),
     "guard.for_s": ("guards", 2, "for_s"),
+    "guard.limit": ("guards", 3, "limit"),
+    "guard.for_looks": ("guards", 3, "for_looks"),
     "alpha": ("alpha",),
     "hold.no_data_s": ("hold", "no_data_s"),
     "hold.error_s": ("hold", "error_s"),

@@ -81,11 +81,6 @@ class Fleet:
         return codec.decode(WatchValue, self.client.get(redis_keys.watch_key("demo")))
 
 
-@pytest.fixture
-def fleet(live_redis: redis.Redis) -> Fleet:
-    return Fleet(live_redis)
-
-
 def started(policy: Policy, *steps: dict[str, Any], fleet: Fleet, **more: Any) -> Delivery:
     """In its first step."""
     delivery = services.start(proposed(policy, *steps, **more), OTTO)

@@ -1,0 +1,74 @@
+"""Asks the Prometheus of WEIR_PROMETHEUS_URL. The address is a setting, never part of a plan: nobody can make the
+server fetch something else."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import orjson
+from django.conf import settings
+
+from controlplane.deliveries.judge.prometheus import Answer, Answers, answer, expanded
+from controlplane.deliveries.plan import Plan, PrometheusGuard
+from router.contract.problem import Problem
+
+TIMEOUT_S = 3.0
+AT_ONCE = 10
+LARGEST = 256 * 1024  # bytes of an answer: one number has a few hundred
+
+
+def ask(plan: Plan, policy: str, candidate: int, step_s: float) -> Answers:
+    """Every query of the plan for each of its pools, at the same time."""
+    asked = {
+        (pool, guard.query): expanded(guard.query, _values(pool, policy, candidate, step_s))
+        for pool in plan.pools
+        for guard in plan.guards
+        if isinstance(guard, PrometheusGuard)
+    }
+    if not asked:
+        return {}
+    with ThreadPoolExecutor(min(AT_ONCE, len(asked)), thread_name_prefix="prometheus") as threads:
+        return dict(zip(asked, threads.map(_one, asked.values()), strict=True))
+
+
+def problems(plan: Plan, policy: str, candidate: int) -> list[Problem]:
+    """Why queries of a plan cannot be judged; one without data can, since the candidate has no requests yet."""
+    queries = {guard.query: n for n, guard in enumerate(plan.guards) if isinstance(guard, PrometheusGuard)}
+    found = {query: each.error for (_, query), each in ask(plan, policy, candidate, 1).items() if each.error}
+    return [Problem(f"guards[{queries[query]}].query", query, error) for query, error in found.items()]
+
+
+def _values(pool: str, policy: str, candidate: int, step_s: float) -> dict[str, str]:
+    return {"pool": pool, "policy": policy, "candidate": str(candidate), "step_s": str(max(1, round(step_s)))}
+
+
+def _one(query: str) -> Answer:
+    if not settings.PROMETHEUS_URL:
+        return Answer(error="WEIR_PROMETHEUS_URL is not set")
+    headers = {"authorization": f"Bearer {settings.PROMETHEUS_TOKEN}"} if settings.PROMETHEUS_TOKEN else {}
+    form = {"query": query, "timeout": f"{TIMEOUT_S:g}s"}
+    try:
+        with (
+            httpx.Client(trust_env=False, timeout=TIMEOUT_S) as client,
+            client.stream("POST", f"{settings.PROMETHEUS_URL}/api/v1/query", data=form, headers=headers) as response,
+        ):
+            raw = b""
+            for part in response.iter_bytes():
+                raw += part
+                if len(raw) > LARGEST:
+                    return Answer(error="the query answers too much: one number is judged")
+    except httpx.TimeoutException:
+        return Answer(error=f"no answer within {TIMEOUT_S:g} s")
+    except httpx.HTTPError as error:
+        return Answer(error=str(error) or type(error).__name__)
+    return _read(response.status_code, raw)
+
+
+def _read(status: int, raw: bytes) -> Answer:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        body = None
+    if status != 200:
+        why = body.get("error") if isinstance(body, dict) else ""
+        return Answer(error=f"HTTP {status}{f': {str(why)[:200]}' if why else ''}")
+    return answer(body)
