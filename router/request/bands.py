@@ -39,7 +39,10 @@ def asked(headers: dict[bytes, bytes], prompt: Prompt, key: PublishedKey | None)
     return NOT_ASKED
 
 
-def granted(asked: AskedBand, key: PublishedKey | None, policy: Policy) -> int:
+def granted(asked: AskedBand, key: PublishedKey | None, policy: Policy, *, is_replay: bool = False) -> int:
+    """`is_replay`: in an experiment's own pool, where recorded requests have the band that they were granted."""
+    if is_replay and key is None:
+        return asked.band
     return min(asked.band, key.priority_max if key is not None else policy["admission.keyless_band_max"])
 
 

@@ -116,7 +116,7 @@ class Proxy:
         tried: dict[str, str] = {}
         if pool.split is not None:
             delivery.assign(call)
-        call.band = bands.granted(call.asked_band, call.key, call.rules)
+        call.band = bands.granted(call.asked_band, call.key, call.rules, is_replay=pool.ephemeral)
         admission = call.admission = admit.admission(call)
         left: int = call.rules["failure.retries"]
         while True:

@@ -72,6 +72,7 @@ def test_nobody_gets_more_than_the_key_or_without_one_the_policy_allows():
     assert [bands.granted(one, KEY, policy()) for one in (high, low)] == [5, -50]
     assert [bands.granted(one, None, policy()) for one in (high, low)] == [0, -50]
     assert bands.granted(high, None, policy(admission__keyless_band_max=20)) == 20
+    assert bands.granted(high, None, policy(), is_replay=True) == high.band
 
 
 def test_the_engine_gets_the_body_without_the_priority():

@@ -116,6 +116,8 @@ async def _send(run: _Play, request: TraceRequest, body: bytes, due: float) -> N
     headers = {**run.load.headers, "x-request-id": f"{run.load.request_ids}-{request.index}"}
     if request.session:
         headers["x-session-id"] = request.session
+    if request.band:
+        headers["x-weir-priority"] = str(request.band)
     run.progress.sent += 1
     sent = time.perf_counter()
     limit = max(ANSWER_LIMIT_LEAST_S, ANSWER_LIMIT_S / run.load.time_scale)

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -60,6 +61,14 @@ async def test_times_are_the_engines_time():
     async with fake_engine(token_s=0.01) as engine:
         await play(load(request(0), time_scale=100.0), [engine.url], found.append)
     assert found[0].e2e_ms >= 100 * 3 * 10
+
+
+async def test_requests_keep_their_bands():
+    async with fake_engine() as engine:
+        asked = load(replace(request(0), band=-5), replace(request(1), band=7), request(2))
+        await play(asked, [engine.url], lambda record: None)
+    bands = {headers["x-request-id"]: headers.get("x-weir-priority") for headers in engine.headers}
+    assert bands == {"replay-0": "-5", "replay-1": "7", "replay-2": None}
 
 
 async def test_by_the_clock_requests_do_not_wait_for_answers():
