@@ -151,6 +151,7 @@ class Reporter:
                 for pool in self._pools.all()
             },
             indexes=indexes(self._pools.all()),
+            aliases={pool: counts.read(now) for pool, counts in self._recorder.aliases.items()},
             models=self._pools.models_version,
         )
 

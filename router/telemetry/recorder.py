@@ -13,6 +13,7 @@ from router.request.chosen import Chosen
 from router.request.outcome import Outcome
 from router.telemetry.delivery_tallies import DeliveryTallies
 from router.telemetry.rates import RateEstimates
+from router.telemetry.recent_counts import RecentCounts
 from router.telemetry.tally import Tally
 from router.telemetry.traffic import is_recorded
 from router.telemetry.use import UseCounter
@@ -41,6 +42,7 @@ class Recorder:
         self.bands: Counter[tuple[str, int, str]] = Counter()  # (pool, band, outcome)
         self.models: Counter[tuple[str, str, str]] = Counter()  # (pool, name of the document Models, outcome)
         self.fallbacks: Counter[tuple[str, str, str]] = Counter()  # (pool that failed, name, condition)
+        self.aliases: defaultdict[str, RecentCounts] = defaultdict(RecentCounts)  # by pool, of these names
         self.deliveries: dict[str, DeliveryTallies] = {}  # by pool, of the newest generation
         self.closed: defaultdict[str, list[DeliveryTallies]] = defaultdict(
             list
@@ -112,6 +114,7 @@ class Recorder:
 
     def _ended_by_name(self, call: Call, alias: Chosen) -> None:
         self.models[call.pool.name, alias.name, call.outcome.label] += 1
+        self.aliases[call.pool.name].add(alias.name, call.at + call.outcome.e2e_ms / 1000)
         for failed, condition in alias.fell_back:
             self.fallbacks[failed, alias.name, condition] += 1
 
@@ -166,6 +169,7 @@ class Recorder:
             for key in [key for key in table if key[0] == pool]:
                 del table[key]
         self.estimates.pop(pool, None)
+        self.aliases.pop(pool, None)
         self._forget_delivery(pool)
 
 

@@ -76,6 +76,8 @@ async def test_the_engine_is_asked_by_its_own_name_and_the_client_answered_by_th
     assert receipt["target_reason"] == "the only target"
     metrics = (await w.client.get("/metrics")).text
     assert 'weir_router_model_requests_total{model="chat-large",outcome="ok",pool="demo"} 2.0' in metrics
+    asked = lambda: (loaded(w.published.client.get(redis_keys.router_key("router-1"))) or {}).get("aliases")  # noqa: E731
+    await w.until(lambda: asked() == {"demo": {"chat-large": 2}})
 
 
 async def test_a_name_that_nobody_published_has_no_line_in_its_receipt(world):

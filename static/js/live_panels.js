@@ -56,7 +56,8 @@ export function policies(frame, pool) {
   const deliveries = frame.deliveries ?? [];
   const savings = frame.savings ?? {};
   const tiers = frame.tiers ?? {};
-  renew(byId("policies"), JSON.stringify([shown, simulated, deliveries, Object.keys(savings), Object.keys(tiers)]), () => shown.flatMap(([name, policy], i) => {
+  const aliases = frame.aliases ?? {};
+  renew(byId("policies"), JSON.stringify([shown, simulated, deliveries, Object.keys(savings), Object.keys(aliases), Object.keys(tiers)]), () => shown.flatMap(([name, policy], i) => {
     const line = element("p");
     const link = element("a", `${policy.policy} v${policy.version}`);
     link.href = `/policies/${encodeURIComponent(policy.policy)}/`;
@@ -64,10 +65,12 @@ export function policies(frame, pool) {
     line.append(element("span", name, "muted"), " ", ...(simulated[i] ? [element("span", "simulated engines", "badge"), " "] : []), link, " ",
       element("span", `${policy.strategy ?? ""}, ${policy.acknowledged}/${policy.routers} routers`, "muted"));
     if (settings.mayRollBack && policy.version > 1) line.append(" ", rollBack(policy));
-    return [line, ...(savings[name] ? [savingLine(name, savings[name])] : []), ...(tiers[name] ? [tiersLine(name, tiers[name])] : []), ...deliveries.filter((each) => each.pools.includes(name)).map((each) => deliveryLine(each, frame.at))];
+    return [line, ...(savings[name] ? [savingLine(name, savings[name])] : []), ...(aliases[name] ? [wordsLine("aliases", name, "Models", aliases[name], "/models/")] : []), ...(tiers[name] ? [wordsLine("tiers", name, "KV tiers", tiers[name], `/fleet/pools/${encodeURIComponent(name)}/`)] : []), ...deliveries.filter((each) => each.pools.includes(name)).map((each) => deliveryLine(each, frame.at))];
   }));
   // In place: the amount follows the load, and a link under the pointer stays.
-  for (const node of document.querySelectorAll("[data-tiers]")) if (tiers[node.dataset.tiers]) text(node.querySelector("a"), tiers[node.dataset.tiers]);
+  for (const [kind, words] of [["aliases", aliases], ["tiers", tiers]]) {
+    for (const node of document.querySelectorAll(`[data-${kind}]`)) if (words[node.dataset[kind]]) text(node.querySelector("a"), words[node.dataset[kind]]);
+  }
   for (const node of document.querySelectorAll("[data-saving]")) {
     const saving = savings[node.dataset.saving];
     if (!saving) continue;
@@ -88,12 +91,13 @@ function savingLine(pool, saving) {
 }
 
 // KV tiers host 34 % hits, 2.1 GB/s read at 18.1 GB/s
-function tiersLine(pool, words) {
+// Models support-bot 2.1 requests/s
+function wordsLine(kind, pool, title, words, href) {
   const line = element("p");
-  line.dataset.tiers = pool;
+  line.dataset[kind] = pool;
   const link = element("a", words);
-  link.href = `/fleet/pools/${encodeURIComponent(pool)}/`;
-  line.append(element("span", "KV tiers", "muted"), " ", link);
+  link.href = href;
+  line.append(element("span", title, "muted"), " ", link);
   return line;
 }
 

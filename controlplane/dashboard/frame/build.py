@@ -10,7 +10,18 @@ from typing import NamedTuple, cast
 
 from msgspec import Struct, ValidationError, convert, structs
 
-from controlplane.dashboard.frame import attention, flow, latency, refusals, savings, slo, ticker, tiers, totals
+from controlplane.dashboard.frame import (
+    aliases,
+    attention,
+    flow,
+    latency,
+    refusals,
+    savings,
+    slo,
+    ticker,
+    tiers,
+    totals,
+)
 from controlplane.dashboard.frame.status import ORDER, kv_limit, shown_status
 from controlplane.dashboard.frame.types import (
     Classes,
@@ -94,6 +105,7 @@ def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, 
         "events": ticker.lines(inputs.events),
         "health": _health(now, inputs, columns, routers),
         "savings": {},
+        "aliases": {pool: words for pool in pools if (words := aliases.in_words(pool, _alive(now, inputs.routers)))},
         "tiers": {pool: words for pool in pools if (words := tiers.in_words(_tier_rows(now, inputs, pool)))},
         "attention": [],
     }

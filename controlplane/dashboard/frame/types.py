@@ -166,6 +166,7 @@ class Frame(TypedDict):
     events: list[ShownEvent]
     health: Health
     savings: dict[str, dict[str, str]]  # by pool: text, title, href
+    aliases: dict[str, str]  # by pool that serves names of the document Models: requests in words
     tiers: dict[str, str]  # by pool with KV below the GPU: in words
     attention: list[AttentionItem]  # worst first
 

@@ -212,6 +212,20 @@ def test_routers_are_down_when_neither_their_reports_nor_their_sockets_say_other
     assert (health["routers_state"], health["routers_age_s"]) == (state, min(ages, default=None))
 
 
+def test_what_clients_ask_for_by_name_stands_beside_the_pool_that_serves_it() -> None:
+    counts = {f"name-{number}": 60 * number for number in range(1, 8)}
+    routers = {
+        "r-1": router() | {"aliases": {"demo": counts}},
+        "r-2": router() | {"aliases": {"demo": {"name-7": 30}, "other": {"chat": 1}}},
+        "gone": router(NOW - 60) | {"aliases": {"demo": {"name-1": 6000}}},
+    }
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet()}, routers=routers))
+    words = frame["aliases"]["demo"].replace("\xa0", " ")
+    assert words.startswith("name-7 7.5 requests/s, name-6 6 requests/s")
+    assert words.endswith("2 others 3 requests/s")
+    assert build_frame(NOW, Inputs(fleets={"demo": fleet()}, routers={"r": router()}))["aliases"] == {}
+
+
 def test_without_any_router_class_figures_are_unknown() -> None:
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet()}))
     assert frame["classes"]["demo"] == {"warm": None, "medium": None, "heavy": None}

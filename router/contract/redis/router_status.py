@@ -98,6 +98,7 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     classes: dict[str, dict[str, Window]] = {}  # by pool and class
     queued: dict[str, dict[str, int]] = {}  # waiting requests, by pool and class
     indexes: dict[str, IndexStatus] = {}  # by instance, or data-parallel rank
+    aliases: dict[str, dict[str, int]] = {}  # by pool and name of the document Models: requests as in a Window
     models: int = 0  # version of the document Models in force; 0: none
 
 
