@@ -9,7 +9,7 @@ request is on the list if there is one: those above a limit of the policy come l
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 
 from router.policy.rules.hashing import folded_id, hash_of, nearest
@@ -55,7 +55,8 @@ Key = tuple[int, int, float]  # tokens that a request weighs, limit of requests,
 class Shortlist:
     def __init__(self, traits: Sequence[Traits]) -> None:
         self._traits = traits
-        self._positions = {one.id: position for position, one in enumerate(traits)}
+        self._ids = [one.id for one in traits]
+        self._positions = {name: position for position, name in enumerate(self._ids)}
         self._loads = [Load(0, 0, 0.0, "")] * len(traits)
         numbers: dict[tuple[str, str], int] = {}
         self._group_of = [numbers.setdefault((one.role, one.connector), len(numbers)) for one in traits]
@@ -180,10 +181,14 @@ class Shortlist:
         if len(held) <= CACHED:
             return [positions[name] for name in held if name in positions]
         least = sorted(held.values())[-CACHED]
-        most = [positions[name] for name, tokens in held.items() if tokens > least and name in positions]
-        count, traits = len(self._traits), self._traits
-        equal = (at for value in able if held.get(traits[at := value % count].id) == least)
-        return [*most, *islice(equal, CACHED - len(most))]
+        found = [positions[name] for name, tokens in held.items() if tokens > least and name in positions]
+        count, ids = len(self._ids), self._ids
+        for value in able if len(found) < CACHED else ():
+            if held.get(ids[value % count]) == least:
+                found.append(value % count)
+                if len(found) == CACHED:
+                    break
+        return found
 
 
 class _Order:
