@@ -64,6 +64,7 @@ SHAPES = {
     "burst": Shape("64 chunks back to back, 4 KB", "burst", 3_072, 512, 5, 16),
     "burst80": Shape("64 chunks back to back, 80 KB", "burst", 56_320, 4_096, 13, 16),
     "paced": Shape("64 chunks 5 ms apart, 4 KB", "paced", 3_072, 512, 5, 64),
+    "long": Shape("unary, prompts of about 100,000 tokens, 400 to 450 KB", "unary", 400_000, 10_000, 6, 4),
 }
 LATENCIES = ("ttfb_p50", "ttfb_p99", "e2e_p50", "e2e_p99")
 
@@ -120,16 +121,16 @@ def build(name: str, folder: Path) -> Path:
 
 
 class Bench:
-    def __init__(self, folder: Path, options: argparse.Namespace, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, options: argparse.Namespace, stack: ExitStack, engines: int = ENGINES) -> None:
         self.folder, self.options, self.stack = folder, options, stack
         cores = sorted(os.sched_getaffinity(0))
         self.pin, self.pin_rest = (["taskset", "-c", str(core)] for core in (cores[0], cores[-1]))
-        first = free_ports(ENGINES + PORTS_EACH * (len(PEERS) + len(WEIR)))
-        self.engines = list(range(first, first + ENGINES))
-        self.ports = count(first + ENGINES, PORTS_EACH)
+        first = free_ports(engines + PORTS_EACH * (len(PEERS) + len(WEIR)))
+        self.engines = list(range(first, first + engines))
+        self.ports = count(first + engines, PORTS_EACH)
         self.generation = count(1, 10_000)
         self.load = build("load", folder)
-        stack.enter_context(process([*self.pin_rest, build("upstream", folder), first, ENGINES]))
+        stack.enter_context(process([*self.pin_rest, build("upstream", folder), first, engines]))
 
     def start_all(self) -> Routers:
         names = self.options.routers.split(",")
