@@ -6,6 +6,7 @@ import { colour } from "./theme_colours.js";
 import { clock, hourMinute } from "./times.js";
 
 const TALLEST = 6; // rows of a few instances, in heights of their labels
+const NAMES_SHARE = 0.3; // of the width, at most
 const LABEL_SHARE = 0.8; // of a label's size: the least height of a row, so that each has its name
 const SHAPES = { failed: "■", unreachable: "✕", offline: "✕", stale: "◌", saturated: "▲", loading: "◔", starting: "◔", draining: "◑", drained: "◑" };
 // Cividis: even steps of lightness, told apart with every colour vision (Nuñez, Anderton, Renslow, 2018).
@@ -51,7 +52,7 @@ export class Heat {
     this.rows = this.named(Math.floor((height - size * 1.6 - 1) / this.least));
     this.drawn?.(this);
     const longest = Math.max(...this.rows.map((row) => context.measureText(row.name).width));
-    const left = Math.min(longest + size * 1.9, Math.max(width * 0.22, size * 7));
+    const left = Math.min(longest + size * 1.9, Math.max(width * NAMES_SHARE, size * 7));
     this.box = { left, right: width - size * (this.latest ? 3.6 : 0.3), top: 1, bottom: height - size * 1.6 };
     this.layOut(size);
     this.first = Math.max(0, Math.floor((this.from - this.data.from) / this.data.bin));

@@ -120,7 +120,7 @@ function renderCharts() {
   const rows = filterRows(instanceRows(frame, settings.pool), filter, flows().links);
   heat.update(heatData, rows, from, to);
   heatScale(byId("heat-scale"), byId("heat-limit"), rows.map((row) => row.kv_limit));
-  text(byId("heat-note"), heat.rows.length < rows.length ? `${counted(rows.length, "instance")} in ${counted(heat.rows.length, "row")}` : counted(rows.length, "instance"));
+  text(byId("heat-note"), heat.rows.length < rows.length ? `${counted(rows.length, "instance")} in ${counted(heat.rows.length, "row")}, the highest of each` : counted(rows.length, "instance"));
   nameHeat();
   if (Date.now() - flowAt > FLOW_EVERY_MS || flow.filter !== ofFlow()) renderFlow();
 }

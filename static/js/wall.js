@@ -42,7 +42,7 @@ function classPanel({ panel, name, chart }, window, slo) {
 
 function tileNote({ instances, rows }) {
   const all = counted(instances.length, "instance");
-  text(byId("tile-note"), rows.length < instances.length ? `${all} in ${counted(rows.length, "row")}` : all);
+  text(byId("tile-note"), rows.length < instances.length ? `${all} in ${counted(rows.length, "row")}, the highest of each` : all);
 }
 
 function instances(seconds) {
