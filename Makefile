@@ -130,7 +130,7 @@ audit:
 # The other files hold what the first does not.
 lock:
 	$(LOCK) pyproject.toml -o requirements.txt
-	for group in dev notices oidc picker tune; do \
+	for group in dev notices oidc picker profiles tune; do \
 		$(LOCK) --group $$group -c requirements.txt $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' requirements.txt) pyproject.toml -o requirements-$$group.txt && \
 		sed -i '1i -r requirements.txt' requirements-$$group.txt || exit 1; \
 	done

@@ -9,7 +9,7 @@ from django.utils import timezone
 from msgspec import convert
 
 from controlplane.twin import expected_error
-from controlplane.twin.expected_error import ExpectedError
+from controlplane.twin.expected_error import Basis, ExpectedError
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
 from fleet.calibration.describe import API, TOKENIZING
@@ -92,10 +92,12 @@ def _known(
     stores = {name: _store(name, first.engine, changes) for name in kind.needs(spec)}
     lost = tuple(f"the store {name} is not modelled: its pool is gone" for name, store in stores.items() if not store)
     shared = _one_of(stores.values())
-    basis = "transferred" if any(model.transferred for model in models.values()) else "profile"
-    wrong = expected_error.cautions([model.engine for model in models.values()])
+    basis: Basis = "transferred" if any(model.transferred for model in models.values()) else "profile"
+    wrong = expected_error.cautions([model.engine for model in models.values()], first.family)
     left_out = (*first.not_modelled, *lost, *wrong, *_stepping(fleet))
-    return Modelled(replace(fleet, store=shared), basis, first.source, left_out, expected_error.BUILT_IN[basis])
+    return Modelled(
+        replace(fleet, store=shared), basis, first.source, left_out, expected_error.of_built_in(basis, first.family)
+    )
 
 
 def store_of(pool: Pool) -> Pool | None:

@@ -12,22 +12,36 @@ All times in seconds. The terms and the constants in profiles.py were fitted tog
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from fleet.engine.profiles import Profile
+from fleet.engine.tables import Points, Tables
 
 if TYPE_CHECKING:
     from fleet.engine.scheduler import StepPlan
 
-# Per step on the host: scheduling, sampling and detokenising. Most of it overlaps with the GPU when the engine plans a
-# step while the one before runs (the default since vLLM 0.14).
-ASYNC_HOST_S = 0.75e-3
-SYNC_HOST_S = 1.5e-3
-# Per decoding sequence, step and layer: fitted to the 15 measured points with prompts of 1,024 tokens (vLLM 0.12,
-# Qwen3-32B on two H100).
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a step costs besides the GPU's arithmetic and reads."""
+
+    step_s: float  # scheduling, sampling and detokenising that do not overlap with the GPU
+    decode_s_per_layer: float  # per decoding sequence and layer: launching its share of the kernels, sampling, writing
+
+
+# Beside fits. Most of the host's time overlaps with the GPU when the engine plans a step while the one before it runs
+# (the default since vLLM 0.14). The cost of a decoding sequence was fitted to 15 measured points with prompts of 1,024
+# tokens of a synchronous engine (vLLM 0.12, Qwen3-32B on two H100).
+ASYNC_HOST_S, SYNC_HOST_S = 0.75e-3, 1.5e-3
 DECODE_S_PER_LAYER = 0.9e-6
+FITTED_HOST = {True: Host(ASYNC_HOST_S, DECODE_S_PER_LAYER), False: Host(SYNC_HOST_S, DECODE_S_PER_LAYER)}
+# Beside tables, by whether it plans ahead. Asynchronous: the step rows of vLLM 0.20 (Qwen3-32B, one to four GPUs) leave
+# 0.1 to 0.4 ms over the tables for a step of few decodes; the cost of a sequence was chosen on measured closed loops
+# (docs/twin.md).
+TABLED_HOST = {True: Host(0.25e-3, 0.2e-6), False: Host(SYNC_HOST_S, DECODE_S_PER_LAYER)}
 API_S = 10e-3  # HTTP and enqueueing, per request; depends on the deployment
 API_S_PER_TOKEN = 1.1e-6  # tokenising a prompt
 
@@ -82,6 +96,38 @@ class Law:
         return total
 
 
+@dataclass(frozen=True, slots=True)
+class TabledLaw(Law):
+    """The linear part of a step is read from measured points. The constants beside them are those of large and of
+    small steps, for who prices a token or a read of the weights."""
+
+    prefill_points: Points = ((), ())
+    decode_points: Points = ((), ())
+
+    def linear_s(self, tokens: int) -> float:
+        return interpolated_ms(self.prefill_points, tokens) / 1e3
+
+    def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
+        points = self.decode_points if decodes == tokens else self.prefill_points
+        return (
+            self.fixed_s
+            + interpolated_ms(points, tokens) / 1e3
+            + self.attention_s_per_pair * pairs
+            + self.kv_s_per_token * context
+            + self.decode_s * decodes
+        )
+
+
+def interpolated_ms(points: Points, tokens: float) -> float:
+    """Straight lines between the points; the first one holds below it, the last line goes on."""
+    xs, ys = points
+    right = min(bisect_left(xs, tokens), len(xs) - 1)
+    if right == 0:
+        return ys[0]
+    x, y = xs[right - 1], ys[right - 1]
+    return y + (ys[right] - y) * (tokens - x) / (xs[right] - x)
+
+
 def law_from(constants: Mapping[str, float]) -> Law:
     """From its constants by name, among others: as a calibration stores them."""
     return Law(**{field.name: constants[field.name] for field in fields(Law) if field.name in constants})
@@ -93,14 +139,16 @@ def chunk_pairs(new_tokens: int, before: int) -> float:
 
 
 def law_of(profile: Profile, host_s: float | None = None) -> Law:
-    """`host_s`: default by the profile's engine version."""
-    if host_s is None:
-        host_s = ASYNC_HOST_S if profile.is_async else SYNC_HOST_S
+    """`host_s`, per step: default by the profile's engine version."""
     sizes, peak, fit, tp = profile.sizes, profile.peak, profile.fit, profile.tp
+    host = (TABLED_HOST if isinstance(fit, Tables) else FITTED_HOST)[profile.is_async]
+    step_s, decode_s = host.step_s if host_s is None else host_s, host.decode_s_per_layer * sizes.layers
+    if isinstance(fit, Tables):
+        return _tabled(fit, step_s, decode_s)
     attention_flops_per_pair = 4 * sizes.layers * sizes.q_heads / tp * sizes.head_dim
     read_s_per_byte = 1 / (tp * peak.bandwidth * fit.weight_bandwidth)
     return Law(
-        fixed_s=(fit.t0_ms + fit.allreduce_ms_per_step) / 1e3 + host_s,
+        fixed_s=(fit.t0_ms + fit.allreduce_ms_per_step) / 1e3 + step_s,
         compute_s_per_token=2 * sizes.params / (tp * peak.flops * fit.gemm),
         weights_s=(sizes.weight_bytes - sizes.expert_bytes) * read_s_per_byte,
         attention_s_per_pair=attention_flops_per_pair / (peak.flops * fit.prefill_attention),
@@ -108,5 +156,21 @@ def law_of(profile: Profile, host_s: float | None = None) -> Law:
         allreduce_s_per_token=fit.allreduce_us_per_token / 1e6,
         experts_s=sizes.expert_bytes * read_s_per_byte,
         expert_share=sizes.expert_share,
-        decode_s=DECODE_S_PER_LAYER * sizes.layers,
+        decode_s=decode_s,
+    )
+
+
+def _tabled(tables: Tables, step_s: float, decode_s: float) -> TabledLaw:
+    """Reductions and experts are in the points."""
+    tokens, times = tables.prefill
+    return TabledLaw(
+        fixed_s=step_s,
+        compute_s_per_token=(times[-1] - times[-2]) / (tokens[-1] - tokens[-2]) / 1e3,
+        weights_s=tables.decode[1][0] / 1e3,
+        attention_s_per_pair=tables.pair_ns / 1e9,
+        kv_s_per_token=tables.context_ns / 1e9,
+        allreduce_s_per_token=0.0,
+        decode_s=decode_s,
+        prefill_points=tables.prefill,
+        decode_points=tables.decode,
     )

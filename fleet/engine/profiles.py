@@ -8,15 +8,21 @@ token). Its two arithmetic efficiencies are solved from two measured times to fi
 tokens); its memory efficiencies are those of the other models; its `t0_ms` is 0, as a measured step of 8 decodes is
 shorter than the host time plus reading the weights.
 
-A model or a number of GPUs that nothing was fitted to takes the efficiencies of the nearest fit on the same GPU, and
-the profile says so (`transferred`). Against measurements of eight GPUs, the efficiencies of four were within 4 %; for
-other models the fixed time of a step, 43 µs a layer, is up to 17 % too long.
+What nothing was fitted to has measured tables (tables.py), if some ship with the product, or else takes the
+efficiencies of the nearest fit on the same GPU, and the profile says so (`transferred`). Against measurements of eight
+GPUs, the efficiencies of four were within 4 %; for other models the fixed time of a step, 43 µs a layer, is up to 17 %
+too long.
 
 The host's time depends on the version of the engine, so a profile names one.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+import msgspec
+
+from fleet.engine.tables import Tables, catalogue
 
 Version = tuple[int, int]
 
@@ -67,9 +73,33 @@ class Profile:
     tp: int  # GPUs one instance spans
     sizes: ModelProfile
     peak: Peak
-    fit: Fit
+    fit: Fit | Tables
     version: Version = VERSION  # of vLLM
     transferred: str = ""  # the fit that its efficiencies are from; empty: fitted itself
+
+    @property
+    def tables(self) -> Tables | None:
+        return self.fit if isinstance(self.fit, Tables) else None
+
+    @property
+    def about(self) -> str:
+        """The source of its constants, in a line."""
+        tables = self.tables
+        if tables is not None:
+            return f"tables of {self.gpu}, {self.model}, {tables.layout} ({tables.source})"
+        tp = f", tensor parallel {self.tp}" if self.tp > 1 else ""
+        source = f"constants of {self.gpu}, {self.model}{tp}"
+        return f"{source}, transferred from {self.transferred}" if self.transferred else source
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is to be said beside its results."""
+        return self.tables.notes if self.tables is not None else ()
+
+    @property
+    def family(self) -> str:
+        """Of its tables; empty: it has a fit."""
+        return self.tables.family if self.tables is not None else ""
 
     @property
     def is_async(self) -> bool:
@@ -120,6 +150,17 @@ PEAKS = {
     "h20_sxm": Peak(148e12, 4.0e12, 102.0e9),
 }
 
+# GPUs that nothing was fitted to, but that have tables. Source: their data sheets; memory as for the others.
+TABLED_PEAKS = {
+    "a100_sxm": Peak(312e12, 2.039e12, 85.0e9),
+    "b300_sxm": Peak(2250e12, 7.75e12, 286.7e9),
+    "gb200": Peak(2500e12, 8.0e12, 197.5e9),
+    "gb300": Peak(2500e12, 8.0e12, 296.2e9),
+    "l40s": Peak(362e12, 0.864e12, 47.7e9),
+    "rtx_pro_6000_server": Peak(467.8e12, 1.792e12, 102.0e9),
+}
+GPUS = PEAKS | TABLED_PEAKS
+
 FITS = {
     ("h100_sxm", "Llama-3.1-8B", 1): Fit(1.372, 0.789, 0.588, 0.92, 0.874, 0.0),
     ("h100_sxm", "Qwen3-8B", 1): Fit(1.523, 0.786, 0.594, 0.92, 0.877, 0.0),
@@ -155,30 +196,118 @@ LEAST_KV_TOKENS = 16_384  # else the model does not fit
 
 
 def profile(
-    gpu: str = DEFAULT_GPU, model_profile: str = DEFAULT_MODEL, tp: int | None = None, version: Version = VERSION
+    gpu: str = DEFAULT_GPU,
+    model_profile: str = DEFAULT_MODEL,
+    tp: int | None = None,
+    version: Version = VERSION,
+    *,
+    dp: int = 1,
+    expert_parallel: bool = False,
 ) -> Profile:
-    """Names in any case; without `tp`, the smallest tensor-parallel size that was fitted, else that fits.
+    """Names in any case; without `tp`, the smallest tensor-parallel size that was fitted or measured, else that fits.
 
-    Raises UnknownProfile.
+    A fit comes first, then measured tables, then the efficiencies of another fit. `dp` and `expert_parallel`: how a
+    mixture of experts is laid out over its ranks; of a dense model each rank is by itself. Raises UnknownProfile.
     """
-    gpu_name = next((name for name in PEAKS if name.lower() == gpu.lower()), None)
-    model = next((name for name in MODELS if name.lower() == model_profile.lower()), None)
+    gpu_name, model = _spelled(gpu, GPUS), _spelled(model_profile, {**MODELS, **_tabled_models()})
     if gpu_name is None or model is None or tp not in (None, *TP_SIZES):
         raise UnknownProfile(_unknown(gpu, model_profile, tp))
-    fitted = sorted(size for known_gpu, known_model, size in FITS if (known_gpu, known_model) == (gpu_name, model))
-    for size in (tp,) if tp is not None else (*fitted, *TP_SIZES):
-        if not _donors(gpu_name, alone=size == 1):
-            raise UnknownProfile(f"no constants for reductions on {gpu_name}, which tp {size} needs; allowed: tp 1")
-        made = _profile(gpu_name, model, size, version)
+    sizes = sorted(
+        {size for known_gpu, known, size in FITS if (known_gpu, known) == (gpu_name, model)}
+        | {one.tp for one in catalogue().values() if (one.gpu, one.name) == (gpu_name, model)}
+    )
+    reason = ""
+    for size in (tp,) if tp is not None else (*sizes, *TP_SIZES):
+        try:
+            made = _made(gpu_name, model, size, version, dp, expert_parallel=expert_parallel)
+        except UnknownProfile as error:
+            reason = reason or str(error)
+            continue
         if kv_blocks(made, 1) >= LEAST_KV_TOKENS:
             return made
-    raise UnknownProfile(f"{model} with {LEAST_KV_TOKENS:,} tokens of KV does not fit on {tp or 8} {gpu_name}")
+        reason = reason or f"{model} with {LEAST_KV_TOKENS:,} tokens of KV does not fit on {tp or 8} {gpu_name}"
+    raise UnknownProfile(reason)
+
+
+def profile_by(tables: Tables, version: Version = VERSION) -> Profile:
+    """A profile that somebody made. Raises UnknownProfile for one that does not fit on its GPUs."""
+    if tables.gpu not in GPUS:
+        raise UnknownProfile(f"no peaks of {tables.gpu}; there are: {', '.join(GPUS)}")
+    made = Profile(tables.gpu, tables.name, tables.tp, _sizes(tables), GPUS[tables.gpu], tables, version)
+    if kv_blocks(made, 1) < LEAST_KV_TOKENS:
+        raise UnknownProfile(
+            f"{tables.name} with {LEAST_KV_TOKENS:,} tokens of KV does not fit on {tables.tp} {tables.gpu}"
+        )
+    return made
+
+
+def read(text: str) -> Tables:
+    """A made profile from its JSON. Raises UnknownProfile."""
+    try:
+        return msgspec.json.decode(text, type=Tables)
+    except msgspec.DecodeError as error:
+        raise UnknownProfile(f"is not a profile as weir profile --json prints it: {error}") from None
+
+
+def model_names() -> tuple[str, ...]:
+    """Those that `profile` knows on some GPU."""
+    return (*MODELS, *(name for name in _tabled_models() if name not in MODELS))
+
+
+def _tabled_models() -> dict[str, None]:
+    return dict.fromkeys(one.name for one in catalogue().values())
+
+
+def _spelled(name: str, known: Mapping[str, object]) -> str | None:
+    return next((each for each in known if each.lower() == name.lower()), None)
 
 
 def _unknown(gpu: str, model_profile: str, tp: int | None) -> str:
     wanted = f"{gpu} {model_profile}" + (f" tp{tp}" if tp is not None else "")
     sizes = ", ".join(map(str, TP_SIZES))
-    return f"no constants for {wanted}; there are: {', '.join(PEAKS)}; {', '.join(MODELS)}; tp {sizes}"
+    return f"no constants for {wanted}; there are: {', '.join(GPUS)}; {', '.join(model_names())}; tp {sizes}"
+
+
+def _made(gpu: str, model: str, tp: int, version: Version, dp: int, *, expert_parallel: bool) -> Profile:
+    if (gpu, model, tp) in FITS and not expert_parallel:
+        return _profile(gpu, model, tp, version)
+    layouts = {one.dp: one for one in _tabled(gpu, model) if (one.tp, one.ep > 1) == (tp, expert_parallel)}
+    dense = bool(layouts) and all(one.family == "dense" for one in layouts.values())
+    tables = layouts.get(1 if dense else dp)
+    if tables is not None:
+        return Profile(gpu, model, tp, _sizes(tables), GPUS[gpu], tables, version)
+    if model not in MODELS or expert_parallel or gpu not in PEAKS:
+        raise UnknownProfile(_not_tabled(gpu, model, tp, dp, expert_parallel=expert_parallel))
+    if not _donors(gpu, alone=tp == 1):
+        raise UnknownProfile(f"no constants for reductions on {gpu}, which tp {tp} needs; allowed: tp 1")
+    return _profile(gpu, model, tp, version)
+
+
+def _tabled(gpu: str, model: str) -> list[Tables]:
+    return [one for one in catalogue().values() if (one.gpu, one.name) == (gpu, model)]
+
+
+def _not_tabled(gpu: str, model: str, tp: int, dp: int, *, expert_parallel: bool) -> str:
+    wanted = f"{model} on {gpu}, tp {tp}" + (f", dp {dp}" if dp > 1 else "")
+    wanted += ", experts dealt among the GPUs" if expert_parallel else ""
+    here = "; ".join(one.layout for one in _tabled(gpu, model))
+    elsewhere = dict.fromkeys(one.gpu for one in catalogue().values() if one.name == model)
+    known = f"known here: {here}" if here else f"known on: {', '.join(elsewhere) or 'no GPU'}"
+    return f"no constants for {wanted}; {known}; make a profile of it with weir profile"
+
+
+def _sizes(tables: Tables) -> ModelProfile:
+    """Of the whole model as its GPUs hold it. What only a fit needs is 0."""
+    return ModelProfile(
+        params=0,
+        weight_bytes=tables.weight_bytes * tables.tp,
+        kv_bytes_per_token=tables.kv_bytes_per_token * tables.tp,
+        layers=tables.layers,
+        q_heads=0,
+        head_dim=0,
+        embedding_bytes=0.0,
+        hidden=0,
+    )
 
 
 def _profile(gpu: str, model: str, tp: int, version: Version) -> Profile:

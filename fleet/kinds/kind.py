@@ -65,6 +65,7 @@ class TwinModel:
     source: str  # of the constants, for people
     not_modelled: tuple[str, ...] = ()  # for people
     transferred: bool = False  # nothing was fitted to this model and number of GPUs
+    family: str = ""  # of models (fleet/engine/tables.py) whose measured tables it is from; empty: other constants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields, replace
 
 from fleet.engine import profiles
+from fleet.engine.profiles import Profile
 from fleet.kinds import data_parallel
 from fleet.kinds.common_options import (
     WEIR_IMAGE,
@@ -20,14 +21,14 @@ from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, pair_of, role_of
 from fleet.kinds.wire import KvFacts, Wire
 from fleet.simengine import tokens
-from fleet.simengine.model import SSD_ACCESS, TIER_LAWS, TIER_LOADS, TIER_WRITES, SimOptions, model_of
+from fleet.simengine.model import SSD_ACCESS, TIER_LAWS, TIER_LOADS, TIER_WRITES, SimOptions, model_of, served
 from fleet.systems.dwdp.known_models import experts_of
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
 from router.contract.redis.published import InstanceRole
 
-GPUS = tuple(profiles.PEAKS)
-MODEL_PROFILES = tuple(profiles.MODELS)
+GPUS = tuple(profiles.GPUS)
+MODEL_PROFILES = profiles.model_names()
 XPYD, FIXED = "xPyD", "1P1D"
 
 
@@ -44,6 +45,17 @@ class SimSpec:
         minimum=1,
         maximum=64,
         help="GPUs per instance: 1, 2, 4 or 8; left out: the smallest number that the model was fitted for or fits on.",
+    )
+    expert_parallel: bool = option(
+        False,
+        title="Expert parallel",
+        help="Whole experts are dealt among the GPUs of all ranks; off: every GPU has a slice of each expert.",
+    )
+    profile: str | None = option(
+        None,
+        title="Made profile",
+        kind="text",
+        help="A profile as JSON, as weir profile --json prints it, instead of GPU, model and parallelism above.",
     )
     data_parallel_size: int = data_parallel_size_option(
         "Engines behind one address, each with a KV cache of its own; routers choose the rank. 1 unless kv is none."
@@ -216,6 +228,8 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "model": launch.model,
         "gpu": spec.gpu,
         "model-profile": spec.model_profile,
+        "expert-parallel": spec.expert_parallel or None,
+        "profile": spec.profile,
         "time-scale": spec.time_scale,
         "seed": spec.seed,
         "block-size": spec.block_size,
@@ -244,7 +258,12 @@ def _data_parallel(spec: SimSpec, launch: Launch) -> dict[str, object]:
     if spec.data_parallel_size == 1:
         return {}
     first = data_parallel.first(spec, launch.ordinal)
-    return {"data-parallel-size": data_parallel.local(spec), "data-parallel-start-rank": first or None}
+    group = spec.data_parallel_size if data_parallel.is_shared(spec) else None
+    return {
+        "data-parallel-size": data_parallel.local(spec),
+        "data-parallel-start-rank": first or None,
+        "data-parallel-group": group,
+    }
 
 
 def _of_role(spec: SimSpec, launch: Launch) -> SimSpec:
@@ -278,22 +297,24 @@ def _tier_flags(spec: SimSpec) -> dict[str, bool | float | str]:
     return {name.replace("_", "-"): getattr(spec, name) for name in names} | law
 
 
+def profile_of(spec: SimSpec, tp: int | None = None) -> Profile:
+    """`tp`: of its role, if it has one of its own. Raises UnknownProfile."""
+    size = tp or spec.tp
+    return served(spec.profile, spec.gpu, spec.model_profile, size, spec.data_parallel_size, spec.expert_parallel)
+
+
 def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
     spec = _of_role(spec, launch)
-    options = {field.name: getattr(spec, field.name) for field in fields(SimOptions)}
-    engine = replace(model_of(SimOptions(**options), role(spec, launch)), pair=_paired_with(spec, launch))
-    known = profiles.profile(spec.gpu, spec.model_profile, spec.tp)
-    tp = f", tensor parallel {known.tp}" if known.tp > 1 else ""
-    source = f"constants of {known.gpu}, {known.model}{tp}"
-    if known.transferred:
-        source += f", transferred from {known.transferred}"
-    return TwinModel(engine, source, transferred=bool(known.transferred))
+    given = {field.name: getattr(spec, field.name) for field in fields(SimOptions) if field.name != "group"}
+    options = SimOptions(group=spec.data_parallel_size, **given)
+    engine = replace(model_of(options, role(spec, launch)), pair=_paired_with(spec, launch))
+    known = profile_of(spec)
+    return TwinModel(engine, known.about, known.doubts, known.transferred != "", known.family)
 
 
 def hardware(spec: SimSpec, role_: str) -> Hardware:
     """The GPUs that it stands for."""
-    tp = spec.prefill_tp or spec.tp if role_ == PREFILL else spec.tp
-    gpus = profiles.profile(spec.gpu, spec.model_profile, tp).tp
+    gpus = profile_of(spec, spec.prefill_tp if role_ == PREFILL else None).tp
     ranks = data_parallel.local(spec)
     return Hardware(gpus * ranks, spec.dram_gb * ranks, spec.ssd_gb * ranks)
 
@@ -301,15 +322,20 @@ def hardware(spec: SimSpec, role_: str) -> Hardware:
 def wire(spec: SimSpec, launch: Launch) -> Wire:
     url = base_url(launch)
     if spec.kv == NONE or (spec.kv == NEURON and not spec.prefill_instances):
-        dp = data_parallel.published(spec, launch, moe=experts_of(spec.model_profile) is not None)
+        dp = data_parallel.published(spec, launch, moe=_is_moe(spec))
         return Wire(role(spec, launch), events=url, tokenizer="sim", dp=dp)
     kv = KvFacts(
         bootstrap=url if CONNECTORS[spec.kv].needs_bootstrap else "",
-        bytes_per_token=profiles.MODELS[spec.model_profile].kv_bytes_per_token,
+        bytes_per_token=profile_of(spec).sizes.kv_bytes_per_token,
         etcd=spec.etcd or "",
         pair=_paired_with(spec, launch),
     )
     return Wire(role(spec, launch), spec.kv, kv, url, "sim")
+
+
+def _is_moe(spec: SimSpec) -> bool:
+    tables = profile_of(spec).tables
+    return experts_of(spec.model_profile) is not None if tables is None else tables.has_experts
 
 
 def role(spec: SimSpec, launch: Launch) -> InstanceRole:
@@ -346,11 +372,12 @@ def _refuse_neuron(spec: SimSpec) -> dict[str, str]:
 
 
 def _refuse_profiles(spec: SimSpec) -> dict[str, str]:
-    for name, tp in (("tp", spec.tp), ("prefill_tp", spec.prefill_tp)):
+    named = "profile" if spec.profile else "model_profile" if spec.tp is None else "tp"
+    for name, tp in ((named, None), ("prefill_tp", spec.prefill_tp)):
         try:
-            profiles.profile(spec.gpu, spec.model_profile, tp)
+            profile_of(spec, tp)
         except profiles.UnknownProfile as error:
-            return {"model_profile" if tp is None else name: str(error)}
+            return {name: str(error)}
     return {}
 
 
@@ -360,7 +387,15 @@ SIM = Kind(
     title="Simulated engine",
     spec=SimSpec,
     ports=("http", "events", "replay"),
-    later_options=(*data_parallel.OPTIONS, "enable_lora", "max_loras", "max_cpu_loras", "tier_law"),
+    later_options=(
+        *data_parallel.OPTIONS,
+        "expert_parallel",
+        "profile",
+        "enable_lora",
+        "max_loras",
+        "max_cpu_loras",
+        "tier_law",
+    ),
     port_spans=lambda spec: data_parallel.spans(spec, ("events", "replay")),
     group=lambda spec, ordinal: data_parallel.group(spec, ordinal),
     command=command,

@@ -46,6 +46,8 @@ def parse_arguments(words: list[str]) -> Arguments:
     parser.add_argument(
         "--tp", type=positive, help="GPUs of one instance; default: the smallest that was fitted or fits"
     )
+    parser.add_argument("--expert-parallel", action="store_true", help="whole experts are dealt among the GPUs")
+    parser.add_argument("--profile", help="as JSON, instead of GPU, model and parallelism")
     parser.add_argument("--time-scale", type=_scale, default=1.0, help="10: ten times faster than real time")
     parser.add_argument("--kv-blocks", type=positive, help="default: what fits next to the model")
     parser.add_argument("--block-size", type=positive, default=16, help="tokens")
@@ -60,6 +62,12 @@ def parse_arguments(words: list[str]) -> Arguments:
     parser.add_argument(
         "--data-parallel-start-rank", type=_between(0, MOST_RANKS), default=0, help="… from this number on"
     )
+    parser.add_argument(
+        "--data-parallel-group",
+        type=ranks,
+        dest="group",
+        help="ranks that share the experts; default: those behind this address",
+    )
     parser.add_argument("--max-loras", type=_between(0, 512), default=0, help="adapters in a batch; 0: without LoRA")
     parser.add_argument("--max-cpu-loras", type=positive, help="adapters in memory; default: --max-loras")
     _add_transfers(parser)
@@ -71,6 +79,7 @@ def parse_arguments(words: list[str]) -> Arguments:
         parser.error("--events-port and --replay-port come together")
     if found.data_parallel_size > 1 and found.kv != NONE:
         parser.error("--data-parallel-size of more than 1 needs --kv none")
+    found.group = found.group or found.data_parallel_size
     return Arguments(**vars(found))
 
 

@@ -7,7 +7,7 @@ from typing import cast, get_args
 from fleet.engine.engine_model import EngineModel, Role, TransferModel
 from fleet.engine.law import law_of
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
-from fleet.engine.profiles import MEMORY_USED, Profile, kv_blocks, profile
+from fleet.engine.profiles import MEMORY_USED, Profile, kv_blocks, profile, profile_by, read
 from fleet.engine.scheduler import VLLM, Limits
 from fleet.engine.tiers.devices import DEVICES, LAYER_PASS_S, SSD, SSD_GDS, SSD_TUTTI
 from fleet.engine.tiers.loading import paged
@@ -26,6 +26,9 @@ class SimOptions:
     gpu: str
     model_profile: str
     tp: int | None
+    expert_parallel: bool
+    profile: str | None  # as JSON, instead of the four before it
+    group: int  # data-parallel ranks that share its experts
     kv_blocks: int | None
     block_size: int
     max_model_len: int
@@ -47,22 +50,29 @@ class SimOptions:
     tier_law: str
 
 
+def served(made: str | None, gpu: str, model: str, tp: int | None, dp: int, expert_parallel: bool) -> Profile:
+    """By a made profile, else by names. Raises UnknownProfile."""
+    if made:
+        return profile_by(read(made))
+    return profile(gpu, model, tp, dp=dp, expert_parallel=expert_parallel)
+
+
 def model_of(options: SimOptions, role: str) -> EngineModel:
     """Raises UnknownProfile."""
-    served = profile(options.gpu, options.model_profile, options.tp)
+    of = served(options.profile, options.gpu, options.model_profile, options.tp, options.group, options.expert_parallel)
     size = options.block_size
-    tiers = _tiers(options, served)
-    blocks = options.kv_blocks or _beside_addresses(kv_blocks(served, size), size, tiers)
+    tiers = _tiers(options, of)
+    blocks = options.kv_blocks or _beside_addresses(kv_blocks(of, size), size, tiers)
     return EngineModel(
-        law=paged(law_of(served)) if tiers is not None and options.tier_law == PUBLISHED else law_of(served),
+        law=paged(law_of(of)) if tiers is not None and options.tier_law == PUBLISHED else law_of(of),
         kv_blocks=blocks,
-        limits=_limits(options, role, is_async=served.is_async),
+        limits=_limits(options, role, is_async=of.is_async),
         window=min(options.max_model_len, blocks * size),  # one request must always fit
         kv_events=True,
         role=cast(Role, role),
         connector="" if options.kv == NONE else options.kv,
         tiers=tiers,
-        transfers=None if options.kv == NONE else _transfers(options, served.sizes.kv_bytes_per_token),
+        transfers=None if options.kv == NONE else _transfers(options, of.sizes.kv_bytes_per_token),
     )
 
 

@@ -19,6 +19,7 @@ from controlplane.deliveries.tests.conftest import CANARY
 from controlplane.fleet_ops.management.commands import calibrate
 from controlplane.testing import api_caller
 from fleet.models import Instance
+from fleet.tests.profiling.standin import interpreter
 
 pytestmark = pytest.mark.django_db
 ROOT = Path(__file__).parents[3]
@@ -94,6 +95,16 @@ def test_a_published_document_is_kept_with_its_reason(run, default_file):
     assert run("policy", "apply", default_file(classes__heavy_new_tokens=12_000), "--reason", WHY)[0] == 0
     who, why, value = last("policy.publish")
     assert (who, why, value["classes"]["heavy_new_tokens"]) == (BY_TOKEN, WHY, 12_000)
+
+
+@keeps("profile")
+def test_a_made_profile_is_kept_with_its_layout(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("WEIR_PROFILES_PYTHON", interpreter(tmp_path))
+    status, told = run("profile", "acme/Model-7B", "--gpu", "h200_sxm", "--tp", "2", "-o", tmp_path / "made.json")[:2]
+    assert (status, "expected of a warm engine (dense): TPOT 11 %" in told) == (0, True)
+    assert json.loads((tmp_path / "made.json").read_text())["gpu"] == "h200_sxm"
+    who, _, value = last("profile.make")
+    assert (who, value["layout"]) == (BY_TOKEN, "tp 2")
 
 
 @keeps("models apply", "models rollback")

@@ -16,6 +16,7 @@ from .fleet import apply_fleet
 from .models import apply_models, get_models, roll_back_models
 from .policies import apply_policy, diff_policy, export_policy
 from .previews import preview_policy
+from .profiles import make_profile
 from .receipts import explain
 from .statuses import ERROR
 from .tunings import tune_policy
@@ -110,6 +111,7 @@ def parser() -> argparse.ArgumentParser:
         "--draft", choices=("ttft", "tpot", "goodput", "balanced"), help="open a draft with the winner in this"
     )
     tune.add_argument("--timeout", type=float, default=DAY_S, metavar="S", help="longest wait, default a day")
+    _add_profile(commands)
     explained = _verb(
         commands, "explain", explain, "say why a request went where it did; status 1 when it would not again"
     )
@@ -117,6 +119,22 @@ def parser() -> argparse.ArgumentParser:
     explained.add_argument("--policy", default="", help="decide with this policy instead")
     explained.add_argument("--version", type=int, default=0, help="of that policy, default the live one")
     return top
+
+
+def _add_profile(commands: Any) -> None:
+    made = _verb(
+        commands, "profile", make_profile, "make the profile of a model on a GPU, for the twin and simulated pools"
+    )
+    made.add_argument("model", help="as a hub names it: openai/gpt-oss-120b")
+    made.add_argument("--gpu", required=True, help="such as h200_sxm")
+    made.add_argument("--tp", type=int, default=1, help="tensor-parallel size, default 1")
+    made.add_argument("--dp", type=int, default=1, help="data-parallel ranks that share the experts, default 1")
+    made.add_argument("--ep", type=int, default=1, help="tp x dp: whole experts are dealt; default 1: each is sliced")
+    made.add_argument("--quantization", default="", help="bf16, fp8, fp8_block, nvfp4 or int4; default: as published")
+    made.add_argument("--kv-dtype", default="", help="bf16 or fp8; default: as published")
+    made.add_argument("--config", metavar="FILE", help="config.json of a model that the server's library does not know")
+    made.add_argument("--json", action="store_true", help="print the profile alone, as the option profile takes it")
+    made.add_argument("-o", "--output", metavar="FILE", help="write the profile")
 
 
 def _add_deliver(commands: Any) -> None:

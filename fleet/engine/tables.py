@@ -1,0 +1,86 @@
+"""A profile by measured tables: the step times of one model on one GPU in one layout, as points.
+
+They are sampled from the kernel tables of aiconfigurator-core (fleet/profiling), which know neither the host's time nor
+the cost of a decoding sequence besides its arithmetic: law.py adds both. Prefill and decode have linear
+parts of their own, as their kernels differ: products, norms, reductions, experts and their exchange.
+"""
+
+import math
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+Family = Literal["dense", "moe", "latent"]  # latent: attention over a compressed vector (MLA)
+Count = Annotated[int, Meta(ge=1, le=4096)]
+Size = Annotated[float, Meta(gt=0, le=1e15)]
+Time = Annotated[float, Meta(ge=0, le=1e12)]
+Points = tuple[tuple[int, ...], tuple[float, ...]]  # tokens in a step, and the milliseconds of its linear part
+
+# Mean |error| of TPOT, E2E and mean TTFT against measured closed loops, by family: docs/twin.md says which.
+EXPECTED: dict[str, tuple[float, float, float]] = {
+    "dense": (0.11, 0.11, 0.30),
+    "moe": (0.18, 0.18, 0.35),
+    "latent": (0.46, 0.46, 0.50),
+}
+
+
+class Tables(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """All byte counts are of one GPU."""
+
+    name: str  # of the model with its number formats, as the kinds' option model_profile names it
+    model: str  # as its hub names it
+    gpu: str
+    tp: Count
+    dp: Count = 1  # ranks that share the experts
+    ep: Count = 1  # GPUs among which whole experts are dealt; 1: every GPU has a slice of each
+    formats: str  # of products, experts and KV
+    family: Family
+    layers: Count
+    weight_bytes: Size  # embeddings included
+    kv_bytes_per_token: Size  # of a window as long as the model's: layers with a shorter one count less
+    prefill: Points
+    decode: Points
+    pair_ns: Time  # attention of a prefill, per (new token, token before it) pair
+    context_ns: Time  # attention of a decode step, per token of context
+    source: str
+    measured: float  # 0–1 share of the step time that was measured at or between the shapes
+    grid_error: float  # mean |relative error| against the tables, at shapes between the points
+    grid_worst: float
+    notes: tuple[str, ...] = ()  # doubts, for people
+
+    def __post_init__(self) -> None:
+        for name, (tokens, times) in (("prefill", self.prefill), ("decode", self.decode)):
+            if not len(tokens) == len(times) >= 2 or tokens[0] < 1 or any(b <= a for a, b in pairwise(tokens)):
+                raise ValueError(f"{name} must be two lists of equal length, the first of growing token counts")
+            if not all(0 < each < math.inf for each in times):
+                raise ValueError(f"{name} must have times of more than 0 ms")
+
+    @property
+    def has_experts(self) -> bool:
+        return self.family != "dense"
+
+    @property
+    def layout(self) -> str:
+        parts = [f"tp {self.tp}"]
+        parts += [f"dp {self.dp}"] if self.dp > 1 else []
+        parts += [f"ep {self.ep}"] if self.ep > 1 else []
+        return ", ".join(parts)
+
+
+Key = tuple[str, str, int, int, int]  # GPU, name, tp, dp, ep
+
+
+def key_of(tables: Tables) -> Key:
+    return tables.gpu, tables.name, tables.tp, tables.dp, tables.ep
+
+
+@cache
+def catalogue() -> dict[Key, Tables]:
+    """What ships with the product: one profile a line, made by `python -m fleet.profiling.catalogue`."""
+    lines = Path(__file__).with_name("catalogue.jsonl").read_bytes().splitlines()
+    read = msgspec.json.Decoder(Tables).decode
+    return {key_of(one): one for one in map(read, lines)}
