@@ -1,18 +1,17 @@
 """How far profiles are from measured closed loops of vLLM, by group of model, format, GPU.
 
     .venv/bin/python -m bench.profiles FILE.csv [--each 12] [--group TEXT] [--budget N] [--host MS --decode US]
-                                       [--constants]
 
 FILE.csv: columns as in aiconfigurator-core's `silicon_sample.csv`. The clients begin at once, each sends ten requests
 one after the other; lengths are uniform in 0.8 to 1.0 of the stated ones (of Qwen3-32B: the stated ones, and a chunk
 budget of 1.5 prompts). Points without a profile are counted as left out. `--each`: points of a group at most, evenly
-spaced. `--host`, `--decode`: instead of the host's constants, per step and per layer and sequence. `--constants`:
-without tables, from the fits that Weir has had before.
+spaced. `--host`, `--decode`: instead of the host's constants, per step and per layer and sequence.
 """
 
 import argparse
 import csv
 import random
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from statistics import fmean
 
 from fleet.engine.engine import Engine
 from fleet.engine.law import law_of
-from fleet.engine.profiles import FITS, Profile, UnknownProfile, kv_blocks, profile
+from fleet.engine.profiles import FITS, VERSION, Profile, UnknownProfile, kv_blocks, profile
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits
 
@@ -95,10 +94,11 @@ def points(rows: Iterable[dict[str, str]]) -> tuple[dict[str, list[Point]], dict
 def _profile(name: str, row: dict[str, str]) -> Profile:
     """Rows of n ranks over n² experts' GPUs are n ranks of one GPU."""
     tp, dp, ep = int(row["tp_size"]), int(row["attention_dp_size"] or 1), int(row["moe_ep_size"] or 1)
-    if dp > 1 and tp * dp == ep:
-        tp = tp // dp if tp >= dp and tp == dp else tp
-    parts = (row["backend_version"] or "0.17").split(".")
-    return profile(row["system"], name, tp, (int(parts[0]), int(parts[1])), dp=dp, expert_parallel=ep > 1)
+    if dp > 1 and tp == dp and tp * dp == ep:
+        tp, ep = 1, dp
+    found = re.match(r"(\d+)\.(\d+)", row["backend_version"])
+    version = (int(found[1]), int(found[2])) if found else VERSION
+    return profile(row["system"], name, tp, version, dp=dp, expert_parallel=ep > 1)
 
 
 def errors(point: Point, options: argparse.Namespace) -> tuple[float, float, float]:

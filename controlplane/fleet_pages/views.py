@@ -25,6 +25,7 @@ from controlplane.fleet_ops.ranks import rank_rows
 from controlplane.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
 from controlplane.fleet_ops.tier_saving import tier_saving
 from controlplane.fleet_ops.topology import topology
+from controlplane.fleet_ops.twin_source import twin_source
 from controlplane.fleet_pages.calibrations import can_be_measured, shown
 from controlplane.fleet_pages.lifecycle_views import reason_of
 from controlplane.fleet_pages.templatetags.instance_list import is_long
@@ -116,6 +117,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         may_observe=pool.kind in KINDS and not KINDS[pool.kind].launched,
         tiers=tiers,
         tier_saving=tier_saving(pool, tiers),
+        twin=twin_source(pool),
         given=[one for one in shown_options if one.given],
         defaults=[one for one in shown_options if not one.given],
         start=start_of(pool_spec(pool)) if pool.kind in KINDS else None,

@@ -8,6 +8,7 @@ from django.test import Client
 from controlplane.dashboard.frame.tiers import TierRow
 from controlplane.fleet_ops import tier_saving as module
 from controlplane.fleet_ops.tier_saving import saving, tier_saving
+from controlplane.fleet_ops.twin_source import twin_source
 from controlplane.twin.pool_model import NotModelled
 from controlplane.twin.simulation.types import TwinFleet
 from fleet import services
@@ -69,3 +70,28 @@ def test_nothing_is_said_without_loads_or_without_constants(pool: Pool, monkeypa
 
     monkeypatch.setattr(module, "twin_of", unknown)
     assert tier_saving(pool, [ROW]) is None
+
+
+@pytest.mark.parametrize(
+    ("engine", "says"),
+    [
+        ({}, "constants of h100_sxm, Llama-3.1-8B: its model, GPU and layout have one. Expected error: TPOT 5"),
+        ({"model_profile": "gpt-oss-120b"}, "tables of h100_sxm, gpt-oss-120b, tp 1 (aiconfigurator-core 0.12.0"),
+        ({"model_profile": "Llama-3.3-70B", "gpu": "h200_sxm", "tp": 8}, "transferred from Llama-3.3-70B tp4"),
+    ],
+)
+def test_a_pools_page_says_which_profile_the_twin_has_of_it_and_why(
+    db: None, vera_client: Client, engine: dict[str, object], says: str
+) -> None:
+    pools = [{"name": "p", "model": "m", "kind": "sim", "engine": engine}]
+    services.apply_fleet(
+        {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": pools}}, "ada"
+    )
+    assert says in vera_client.get("/fleet/pools/p/").content.decode()
+
+
+def test_engines_that_nothing_is_known_of_say_what_to_do(db: None) -> None:
+    found = twin_source(Pool.objects.create(name="q", model="m", kind="vllm"))
+    assert found is not None
+    assert (found.about, "not calibrated: measure one with" in found.why) == ("", True)
+    assert twin_source(Pool(name="store", kind="sim-store")) is None

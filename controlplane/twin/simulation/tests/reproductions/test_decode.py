@@ -28,8 +28,8 @@ TPOT_MS = {  # by tokens of prompt and answer, for each number of clients
 SERVED = profile("h100_sxm", "Qwen3-32B", 2, version=(0, 12))
 LAW, BLOCKS = law_of(SERVED), kv_blocks(SERVED)
 LIMITS = Limits(async_scheduling=SERVED.is_async)
-# Tokens of prompt, mean error and bias. The constant for decoding sequences was fitted to the first 15 points.
-EXPECTED = [(1024, 0.034, 0.005), (4096, 0.053, -0.014)]
+# Tokens of prompt, mean error and bias at most. The constant for decoding sequences was fitted to the first 15 points.
+AT_MOST = [(1024, 0.036, 0.01), (4096, 0.055, 0.02)]
 
 
 @cache
@@ -49,12 +49,12 @@ def errors(prompt: int) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize(("prompt", "mean_error", "bias"), EXPECTED)
+@pytest.mark.parametrize(("prompt", "mean_error", "bias"), AT_MOST)
 def test_the_engine_reproduces_measured_closed_loops(prompt: int, mean_error: float, bias: float) -> None:
     found = errors(prompt)
     assert len(found) == 15
-    assert fmean(map(abs, found)) == pytest.approx(mean_error, abs=0.002)
-    assert fmean(found) == pytest.approx(bias, abs=0.002)
+    assert fmean(map(abs, found)) <= mean_error
+    assert abs(fmean(found)) <= bias
 
 
 DATA = Path(__file__).resolve().parents[6] / "shared" / "data" / "measured_h100_qwen3_32b.csv"
@@ -72,5 +72,5 @@ def test_whole_answers_are_within_seven_percent_and_three_where_first_tokens_har
         errors.append(error)
         long_answers += [error] if output == 1024 and clients <= 32 else []
     assert (len(errors), len(long_answers)) == (30, 6)
-    assert fmean(errors) == pytest.approx(0.067, abs=0.002)
-    assert fmean(long_answers) == pytest.approx(0.028, abs=0.002)
+    assert fmean(errors) <= 0.069
+    assert fmean(long_answers) <= 0.03
