@@ -8,7 +8,7 @@ from django.utils import timezone
 from fleet.engine.law import law_from
 from fleet.jobs import DONE
 from fleet.kinds import KINDS
-from fleet.kinds.kind import Launch
+from fleet.kinds.kind import Launch, twin_model_of
 from fleet.kinds.option import build
 from fleet.kinds.sim_store import SIM_STORE
 from fleet.models import Calibration, DesiredState, Fleet, Instance, InstanceEvent, Node, Pool, State
@@ -39,11 +39,13 @@ def context_cost(pool: Pool) -> float:
     measured = calibration_of(pool) if kind is not None and not kind.simulated else None
     if measured is not None:
         return law_from(measured.constants).context_cost
-    if kind is None or kind.twin_model is None:
+    if kind is None:
         return 0.0
     launch = Launch(f"{pool.name}-0", pool.model, "127.0.0.1", dict.fromkeys(kind.ports, 0), "python", 0)
     try:
-        return kind.twin_model(build(kind.spec, pool.engine), launch).engine.law.context_cost
+        spec = build(kind.spec, pool.engine)
+        model = twin_model_of(kind, spec)
+        return 0.0 if model is None else model(spec, launch).engine.law.context_cost
     except LookupError:  # options or a model that are no longer known: routing goes on
         return 0.0
 

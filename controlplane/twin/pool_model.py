@@ -22,7 +22,7 @@ from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM, Limits
 from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds import KINDS
-from fleet.kinds.kind import Kind, Launch, TwinModel
+from fleet.kinds.kind import Kind, Launch, TwinModel, twin_model_of
 from fleet.kinds.option import build
 from fleet.kinds.twin_kv import STORE_LINK
 from fleet.models import Calibration, DesiredState, Pool, State
@@ -51,8 +51,9 @@ def twin_of(pool: Pool, store: JsonObject | None = None) -> Modelled:
     ordinals = _ordinals(pool)
     if not ordinals:
         raise NotModelled(f"pool {pool.name} has no instance that should run: scale it up or start one")
-    if kind.twin_model is not None and not is_calibrated(pool):
-        return _known(pool, kind.twin_model, kind, ordinals, store or {})
+    model = twin_model_of(kind, build(kind.spec, pool.engine))
+    if model is not None and not is_calibrated(pool):
+        return _known(pool, model, kind, ordinals, store or {})
     return _calibrated(pool, kind, ordinals)
 
 
@@ -94,7 +95,8 @@ def _known(
     shared = _one_of(stores.values())
     basis: Basis = "transferred" if any(model.transferred for model in models.values()) else "profile"
     wrong = expected_error.cautions([model.engine for model in models.values()], first.family)
-    left_out = (*first.not_modelled, *lost, *wrong, *_stepping(fleet))
+    real = () if kind.simulated or not first.family else (*_left_out(spec, fleet), *_published(fleet))
+    left_out = (*first.not_modelled, *lost, *wrong, *real, *_stepping(fleet))
     return Modelled(
         replace(fleet, store=shared), basis, first.source, left_out, expected_error.of_built_in(basis, first.family)
     )

@@ -341,8 +341,8 @@ def _transferred(fit: Fit, fitted: ModelProfile, sizes: ModelProfile, *, alone: 
     )
 
 
-def kv_blocks(of: Profile, block_size: int = 16) -> int:
+def kv_blocks(of: Profile, block_size: int = 16, used: float = MEMORY_USED) -> int:
     """KV blocks that fit per GPU, as vLLM counts them: what the weights, embeddings included, and activations leave."""
     weights = (of.sizes.weight_bytes + of.sizes.embedding_bytes) / of.tp
-    free = MEMORY_USED * of.peak.memory - weights - ACTIVATION_BYTES
+    free = used * of.peak.memory - weights - ACTIVATION_BYTES
     return int(free / (of.sizes.kv_bytes_per_token / of.tp * block_size))

@@ -131,6 +131,7 @@ class Kind:
     twin_kv: Callable[[Any, Launch], TwinKv] = lambda spec, launch: TwinKv()
     # None: the twin needs a calibration. Raises UnknownProfile
     twin_model: Callable[[Any, Launch], TwinModel] | None = None
+    has_law: Callable[[Any], bool] = lambda spec: True  # False: with these options only a calibration tells the law
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,11 @@ def hardware_of_pool(kind: Kind, spec: Any, instances: int) -> Hardware:
     roles = [*["prefill"] * prefills, *["decode" if prefills else "both"] * (instances - prefills)]
     each = [hardware_of(kind, spec, role) for role in roles]
     return Hardware(*(sum(getattr(one, name) for one in each) for name in Hardware.__slots__))
+
+
+def twin_model_of(kind: Kind, spec: Any) -> Callable[[Any, Launch], TwinModel] | None:
+    """None: the twin needs a calibration of engines with these options."""
+    return kind.twin_model if kind.has_law(spec) else None
 
 
 def is_numbered(kind: Kind, spec: Any) -> bool:

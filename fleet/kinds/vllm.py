@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 
+from fleet.engine.engine_model import EngineModel
+from fleet.engine.law import law_of
+from fleet.engine.profiles import UnknownProfile, kv_blocks, profile_by, read
+from fleet.engine.scheduler import Limits
 from fleet.engine.tiers.devices import DRAM, SSD, SSD_GDS, TierDevice
 from fleet.engine.tiers.model import TierModel
 from fleet.kinds import data_parallel, kv_size
 from fleet.kinds.common_options import adapter_slots, refuse_loras
-from fleet.kinds.kind import Kind, Launch, Requirement
+from fleet.kinds.kind import Kind, Launch, Requirement, TwinModel
 from fleet.kinds.kv_size import heads_of, sizes_of
 from fleet.kinds.serving import (
     BOTH,
@@ -180,8 +184,23 @@ def refuse(spec: VllmSpec) -> dict[str, str]:
         and spec.role != BOTH
         and "needs the role both: prefill_instances assigns the roles",
         "data_parallel_size": _ranks_problem(spec),
+        "profile": _profile_problem(spec),
     }
     return {name: str(problem) for name, problem in problems.items() if problem} | data_parallel.refuse(spec)
+
+
+def _profile_problem(spec: VllmSpec) -> str:
+    if not spec.profile:
+        return ""
+    try:
+        made = read(spec.profile)
+        profile_by(made)
+    except UnknownProfile as error:
+        return str(error)
+    dp = spec.data_parallel_size if made.has_experts else 1
+    if (made.tp, made.dp) == (spec.tensor_parallel, dp):
+        return ""
+    return f"is one of {made.layout}; the pool has tp {spec.tensor_parallel}, dp {spec.data_parallel_size}"
 
 
 def _ranks_problem(spec: VllmSpec) -> str:
@@ -230,6 +249,37 @@ def twin_kv(spec: VllmSpec, launch: Launch) -> TwinKv:
     return TwinKv(sizes, spec.tensor_parallel, tiers, spec.store_dram_mb * 1e6 if provides else 0.0)
 
 
+BLOCK_SIZE = 16
+LARGE_GPU = 70 * GIB  # from here on vLLM takes larger batches, but not on an A100
+LARGE, SMALL = (1024, 8192), (256, 2048)  # sequences and tokens of a step by default
+
+
+def twin_model(spec: VllmSpec, launch: Launch) -> TwinModel:
+    """By the pool's profile. Raises UnknownProfile."""
+    of, kv, where = profile_by(read(spec.profile or "")), twin_kv(spec, launch), wire(spec, launch)
+    seqs, tokens = LARGE if of.peak.memory >= LARGE_GPU and not of.gpu.startswith("a100") else SMALL
+    size = spec.block_size or BLOCK_SIZE
+    blocks = kv_blocks(of, size, spec.gpu_memory_utilization)
+    engine = EngineModel(
+        law=law_of(of),
+        kv_blocks=blocks,
+        limits=Limits(
+            size,
+            spec.max_num_seqs or seqs,
+            spec.max_num_batched_tokens or tokens,
+            async_scheduling=of.is_async,
+        ),
+        window=min(spec.max_model_len or blocks * size, blocks * size),
+        kv_events=bool(where.events),
+        role=where.role,
+        connector=where.connector,
+        pair=where.kv.pair,
+        tiers=kv.below(),
+        transfers=kv.transfers(where.connector),
+    )
+    return TwinModel(engine, of.about, of.doubts, family=of.family)
+
+
 _TIERS: Mapping[str, tuple[TierDevice, ...]] = {
     "offload-dram": (DRAM,),
     "offload-ssd": (DRAM, SSD),
@@ -248,6 +298,7 @@ VLLM = Kind(
     port_spans=lambda spec: (
         data_parallel.spans(spec, ("events", "replay", "side")) | {"rpc": spec.data_parallel_size > 1}
     ),
+    free_options=("profile",),
     later_options=(
         *data_parallel.OPTIONS,
         "enable_lora",
@@ -282,4 +333,6 @@ VLLM = Kind(
     devices=lambda spec, role: _gpus(spec) if spec.device == "cuda" else 0,
     connectors=(NIXL, MOONCAKE_P2P, MOONCAKE_STORE),
     twin_kv=twin_kv,
+    twin_model=twin_model,
+    has_law=lambda spec: bool(spec.profile),
 )

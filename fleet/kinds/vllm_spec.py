@@ -105,6 +105,12 @@ class VllmSpec:
         help="Processes of vLLM's HTTP server; left out: vLLM's choice. Not beside enable_lora: each would have a list"
         " of adapters of its own.",
     )
+    profile: str | None = option(
+        None,
+        title="Profile",
+        kind="text",
+        help="As JSON, as weir profile --json prints it: what the twin computes with until an instance is calibrated.",
+    )
     role: str = option(BOTH, title="Role", choices=ROLES, help="Role of every instance.")
     prefill_instances: int = prefill_instances_option()
     kv: str = option(

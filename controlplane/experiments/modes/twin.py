@@ -35,6 +35,8 @@ from controlplane.twin.simulation.tier_facts import tier_facts
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.jobs import ENDED, Heartbeat
 from fleet.kinds import KINDS
+from fleet.kinds.kind import twin_model_of
+from fleet.kinds.option import build
 from fleet.models import Pool
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
@@ -122,7 +124,8 @@ def _check(pool: Pool, time_scale: float) -> list[Problem]:
 
 def _check_fleet(pool: Pool, changes: FleetChanges, path: str) -> list[Problem]:
     part = next((name for name in ("engine", "store") if getattr(changes, name)), "")
-    if part and (is_calibrated(pool) or KINDS[pool.kind].twin_model is None):
+    kind = KINDS[pool.kind]
+    if part and (is_calibrated(pool) or twin_model_of(kind, build(kind.spec, pool.engine)) is None):
         message = "the calibration holds for the pool's own options, so only replicas can be changed"
         return [Problem(f"{path}.{part}", getattr(changes, part), message)]
     try:

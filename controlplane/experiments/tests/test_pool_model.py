@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 
@@ -13,7 +14,11 @@ from fleet.calibration import services
 from fleet.engine import profiles
 from fleet.engine.law import law_from, law_of
 from fleet.engine.scheduler import Limits
+from fleet.kinds import KINDS
+from fleet.kinds.kind import check_engine
 from fleet.models import Calibration, DesiredState, Instance, Pool
+from fleet.snapshot import pool_spec
+from fleet.spec.fleet_spec import config_hash
 from fleet.tests.calibration.rows import age, instance, measure_well
 
 pytestmark = pytest.mark.django_db
@@ -270,3 +275,34 @@ def test_a_calibration_of_another_model_does_not_count(calibrated: Pool) -> None
     Pool.objects.update(model="another")
     with pytest.raises(NotModelled, match=r"manage\.py calibrate"):
         twin_of(Pool.objects.get())
+
+
+def test_a_pool_of_real_engines_computes_by_its_profile_until_one_is_measured() -> None:
+    made = profiles.profile("h200_sxm", "gpt-oss-120b", 2)
+    text = msgspec.json.encode(made.tables).decode()
+    engine = {"tensor_parallel": 2, "profile": text, "kv": "nixl", "gpu_memory_utilization": 0.8, "max_num_seqs": 9}
+    assert check_engine(KINDS["vllm"], engine, "engine") == []
+    found = twin_of(Pool.objects.create(name="real", model="gpt-oss-120b", kind="vllm", engine=engine))
+    model = the_model(found)
+    assert model.law == law_of(made)
+    assert model.kv_blocks == profiles.kv_blocks(made, 16, 0.8) < profiles.kv_blocks(made)
+    assert (model.limits.max_num_seqs, model.limits.max_num_batched_tokens) == (9, 8192)
+    assert (found.basis, found.about) == ("profile", made.about)
+    assert any("KV over nixl is not modelled" in text for text in found.cautions)
+
+
+def test_a_profile_of_another_layout_or_none_is_refused() -> None:
+    text = msgspec.json.encode(profiles.profile("h200_sxm", "gpt-oss-120b", 2).tables).decode()
+    for profile, says in (
+        (text, "is one of tp 2; the pool has tp 4, dp 1"),
+        ("{}", "as weir profile --json prints it"),
+    ):
+        (problem,) = check_engine(KINDS["vllm"], {"tensor_parallel": 4, "profile": profile}, "engine")
+        assert (problem.path, says in problem.message) == ("engine.profile", True)
+
+
+def test_a_new_profile_restarts_no_engine() -> None:
+    def hashed(engine: dict[str, Any]) -> str:
+        return config_hash(pool_spec(Pool(name="r", model="m", kind="vllm", engine=engine)))
+
+    assert hashed({}) == hashed({"profile": "{}"})

@@ -1,0 +1,28 @@
+"""The child process with the library itself: what ships is what the tables say."""
+
+import pytest
+
+from fleet.engine.tables import catalogue
+from fleet.profiling.catalogue import layouts
+from fleet.profiling.fit import Layout
+from fleet.profiling.make import MISSING, is_installed, make_all
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not is_installed(), reason=MISSING)]
+
+SHIPPED = ("h100_sxm", "gpt-oss-120b", 2, 1, 1)
+
+
+def test_what_ships_is_what_the_tables_say_and_the_unknown_is_refused_with_a_reason() -> None:
+    (layout,) = (one for one in layouts() if (one.gpu, one.name, one.tp, one.dp, one.ep) == SHIPPED)
+    known, gpu, model, format_ = make_all(
+        [
+            layout,
+            Layout(model="Qwen/Qwen3-32B", name="Qwen3-32B", gpu="l4"),
+            Layout(model="acme/unheard-of", name="unheard-of", gpu="h100_sxm"),
+            Layout(model="Qwen/Qwen3-32B", name="Qwen3-32B", gpu="h100_sxm", gemm="nvfp4"),
+        ]
+    )
+    assert known == catalogue()[SHIPPED]
+    assert "l4" in str(gpu)
+    assert "no configuration of acme/unheard-of: give its config.json" in str(model)
+    assert isinstance(format_, str)
