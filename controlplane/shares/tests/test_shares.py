@@ -1,6 +1,5 @@
 """Shares: live state for readers without an account, and nothing else."""
 
-import asyncio
 import json
 import time
 from typing import Any
@@ -125,37 +124,41 @@ def test_a_badge_has_the_colour_of_its_state(ready: int, missed: bool, age_s: fl
     assert "a<b" not in badge.svg(made)
 
 
-@pytest.mark.django_db(transaction=True)
+async def opened(*said: str) -> ApplicationCommunicator:
+    scope = {"type": "websocket", "path": "/ws/share", "headers": [], "query_string": b""}
+    made = ApplicationCommunicator(consumers.ShareConsumer.as_asgi(), scope)
+    await made.send_input({"type": "websocket.connect"})
+    assert (await made.receive_output(30))["type"] == "websocket.accept"
+    for text in said:
+        await made.send_input({"type": "websocket.receive", "text": text})
+    return made
+
+
+async def closed(socket: ApplicationCommunicator) -> int:
+    """The code with which it is closed, after what else it is sent."""
+    while (last := await socket.receive_output(30))["type"] != "websocket.close":
+        pass
+    await socket.send_input({"type": "websocket.disconnect", "code": last["code"]})
+    await socket.wait(30)
+    return int(last["code"])
+
+
 async def test_a_socket_is_open_while_its_share_is(two_pools: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    usable = {"right": Share(pool="demo")}
+
+    async def found(token: str) -> Share | None:
+        return usable.get(token)
+
+    monkeypatch.setattr(consumers, "found", found)
     monkeypatch.setattr(consumers, "CHECK_S", 0.05)
     monkeypatch.setattr(consumers, "FIRST_MESSAGE_S", 0.2)
-    row, token = await asyncio.to_thread(issue, "demo")
-
-    async def opened(*said: str) -> ApplicationCommunicator:
-        scope = {"type": "websocket", "path": "/ws/share", "headers": [], "query_string": b""}
-        made = ApplicationCommunicator(consumers.ShareConsumer.as_asgi(), scope)
-        await made.send_input({"type": "websocket.connect"})
-        assert (await made.receive_output(5))["type"] == "websocket.accept"
-        for text in said:
-            await made.send_input({"type": "websocket.receive", "text": text})
-        return made
-
-    for said in (
-        (),
-        ("nonsense",),
-        ("[]",),
-        ('{"token": 1}',),
-        ('{"token": "weir_share_x"}', json.dumps({"token": token})),
-    ):
-        closing = await (await opened(*said)).receive_output(5)
-        assert (closing["type"], closing["code"]) == ("websocket.close", 4401)
-    made = await opened(json.dumps({"token": token}))
-    message = json.loads((await made.receive_output(5))["text"])
+    for said in ((), ("nonsense",), ("[]",), ('{"token": 1}',), ('{"token": "wrong"}', '{"token": "right"}')):
+        assert await closed(await opened(*said)) == 4401
+    socket = await opened('{"token": "right"}')
+    message = json.loads((await socket.receive_output(30))["text"])
     assert (message["type"], list(message["frame"]["pools"])) == ("snapshot", ["demo"])
-    await asyncio.to_thread(Share.objects.filter(pk=row.pk).update, revoked_at=timezone.now())
-    while (last := await made.receive_output(5))["type"] != "websocket.close":
-        pass
-    assert last["code"] == 4401
+    usable.clear()
+    assert await closed(socket) == 4401
 
 
 def test_administrators_share_and_revoke_by_page_and_rest(
