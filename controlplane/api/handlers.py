@@ -17,8 +17,9 @@ from ninja.operation import Operation
 from pydantic_core import ErrorDetails
 
 from controlplane.api.auth import TokenOrSession
-from controlplane.api.openapi import describe
+from controlplane.api.openapi import describe, describe_table
 from controlplane.api.problems import ApiProblem, response
+from controlplane.api.tables import table_of
 from controlplane.experiments.results.across import NotComparable
 from controlplane.experiments.services import InvalidExperiment
 from controlplane.input_errors import problem_of
@@ -62,12 +63,21 @@ class WeirApi(NinjaAPI):
     def _described(self) -> Any:
         """Built once: it takes most of a second of CPU, and unauthenticated clients may request it."""
         schema = super().get_openapi_schema()
-        scopes = self._scopes()
+        scopes, tables = self._scopes(), self._tables()
         for methods in schema["paths"].values():
             for method, operation in methods.items():
+                if operation["operationId"] in tables:
+                    describe_table(operation)
                 describe(method, operation)
                 operation["security"] = [{"TokenOrSession": scopes[operation["operationId"]]}]
         return schema
+
+    def _tables(self) -> set[str]:
+        """Operations whose list may be asked for as CSV or Parquet."""
+        operations = (
+            one for _, router in self._routers for view in router.path_operations.values() for one in view.operations
+        )
+        return {self.get_openapi_operation_id(operation) for operation in operations if table_of(operation) is not None}
 
     def _scopes(self) -> dict[str, list[str]]:
         """The scopes of each operation; ninja leaves them empty."""

@@ -25,6 +25,22 @@ _ALWAYS_FOUND = ("list_node_events",)  # also of a node that was forgotten
 _JSON, _PROBLEM, _REF = "application/json", "application/problem+json", "#/components/schemas/ProblemOut"
 
 
+FORMAT = {
+    "in": "query",
+    "name": "format",
+    "required": False,
+    "description": "csv and parquet: a table with a column for each field",
+    "schema": {"type": "string", "enum": ["json", "csv", "parquet"], "default": "json"},
+}
+_TABLES = ("text/csv", "application/vnd.apache.parquet")
+
+
+def describe_table(operation: dict[str, Any]) -> None:
+    """Of an operation whose list may be asked for as a table (controlplane/api/tables.py)."""
+    operation["parameters"].append(FORMAT)
+    operation["responses"][200]["content"] |= {kind: {"schema": {"type": "string"}} for kind in _TABLES}
+
+
 def describe(method: str, operation: dict[str, Any]) -> None:
     """Adds what all operations share; ninja describes an operation by its docstring, which is the summary here."""
     operation["summary"] = operation.pop("description")

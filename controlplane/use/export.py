@@ -20,7 +20,11 @@ def csv_of(found: Iterable[UseLine]) -> str:
 
 
 def _cell(line: UseLine, column: str) -> str:
-    value = IDLE if line.idle and column == "key" else getattr(line, column)
+    return as_text(IDLE if line.idle and column == "key" else getattr(line, column))
+
+
+def as_text(value: object) -> str:
+    """A cell of a CSV."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -28,4 +32,4 @@ def _cell(line: UseLine, column: str) -> str:
     if isinstance(value, float):
         return f"{value:.6f}"
     text = str(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text

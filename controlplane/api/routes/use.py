@@ -8,10 +8,11 @@ from django.utils import timezone
 from ninja import Field, Router, Schema
 from ninja.params.functions import Query
 
+from controlplane.api import tables
 from controlplane.api.auth import needs
 from controlplane.notices.errors import InvalidInput
 from controlplane.use.export import csv_of
-from controlplane.use.selectors import BY, UseQuery, lines
+from controlplane.use.selectors import BY, COLUMNS, UseQuery, lines
 
 router = Router(tags=["use"])
 WEEK = timedelta(days=7)
@@ -49,9 +50,9 @@ def get_use(
     to: Annotated[datetime | None, Query(description="Now if left out")] = None,
     by: str = Query("key,pool,model", max_length=40, description="Some of key, pool and model, by commas"),
     per: Literal["", "hour", "day", "month"] = "",
-    format: Literal["json", "csv"] = "json",
+    format: Literal["json", "csv", "parquet"] = "json",
 ) -> Any:
-    """Use and cost by key, pool and model; ?format=csv"""
+    """Use and cost by key, pool and model; ?format=csv or parquet"""
     end = _moment("to", to) or timezone.now()
     query = UseQuery(_moment("from", begin) or end - WEEK, end, _by(by), per)
     found = lines(query)
@@ -59,7 +60,14 @@ def get_use(
         answer = HttpResponse(csv_of(found), content_type="text/csv; charset=utf-8")
         answer.headers["Content-Disposition"] = 'attachment; filename="use.csv"'
         return answer
+    if format == "parquet":
+        rows = [{name: _cell(getattr(line, name)) for name in COLUMNS} for line in found]
+        return tables.as_file({name: tables.kind(UseLineOut, name) for name in COLUMNS}, rows, "parquet", "use")
     return {"from": query.begin, "to": query.end, "lines": found}
+
+
+def _cell(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _moment(path: str, given: datetime | None) -> datetime | None:

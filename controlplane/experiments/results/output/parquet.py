@@ -1,7 +1,7 @@
 """Tables as Parquet files, by which notebooks and DuckDB read them with their types.
 
-Only what a flat table of whole numbers, numbers and texts needs: one page for each column, PLAIN, compressed with
-gzip. PyArrow would add 150 MB to the installation for this. Format: github.com/apache/parquet-format. Pure.
+Only what a flat table of booleans, whole numbers, numbers and texts needs: one page for each column, PLAIN, compressed
+with gzip. PyArrow would add 150 MB to the installation for this. Format: github.com/apache/parquet-format. Pure.
 """
 
 import gzip
@@ -30,11 +30,20 @@ def _texts(values: Sequence[Value]) -> bytes:
     return b"".join(struct.pack("<I", len(text)) + text for text in encoded)
 
 
-TYPES: Mapping[type, Type] = {int: Type(2, _fixed("q")), float: Type(5, _fixed("d")), str: Type(6, _texts)}
+def _bits(values: Sequence[Value]) -> bytes:
+    return sum(1 << i for i, value in enumerate(values) if value).to_bytes((len(values) + 7) // 8, "little")
+
+
+TYPES: Mapping[type, Type] = {
+    bool: Type(0, _bits),
+    int: Type(2, _fixed("q")),
+    float: Type(5, _fixed("d")),
+    str: Type(6, _texts),
+}
 
 
 def table(columns: Mapping[str, tuple[type, Sequence[Value]]]) -> bytes:
-    """A file of at least one column; name → (int, float or str; its values)."""
+    """A file of at least one column; name → (bool, int, float or str; its values)."""
     body, chunks = bytearray(MAGIC), []
     rows = len(next(iter(columns.values()))[1])
     for name, (kind, values) in columns.items():
