@@ -40,9 +40,9 @@ class BlockPool:
     def __init__(self, blocks: int, *, record_events: bool = False) -> None:
         self.total = blocks
         self.free = blocks  # blank or cached, and not in use
-        self._references = [0] * blocks
-        self._hashes: list[int | None] = [None] * blocks
-        self._blank = list(range(blocks - 1, -1, -1))
+        self._references: list[int] = []  # of the blocks that were ever used
+        self._hashes: list[int | None] = []
+        self._blank: list[int] = []  # of them
         self._idle: OrderedDict[int, None] = OrderedDict()  # free blocks with content, least recently used first
         self._cached: dict[int, int] = {}  # hash -> a block that holds it
         self._copies: dict[int, list[int]] = {}  # hash -> other blocks with the same content
@@ -53,7 +53,7 @@ class BlockPool:
     @property
     def blank(self) -> int:
         """Blocks that can be allocated without evicting content."""
-        return len(self._blank)
+        return len(self._blank) + self.total - len(self._references)
 
     @property
     def usage(self) -> float:
@@ -112,9 +112,15 @@ class BlockPool:
         blank = self._blank
         blocks = blank[: -count - 1 : -1]
         del blank[len(blank) - len(blocks) :]
+        references = self._references
+        used = len(references)
+        if len(blocks) < count and used < self.total:
+            first = min(count - len(blocks), self.total - used)
+            blocks += range(used, used + first)
+            references += [0] * first
+            self._hashes += [None] * first
         if len(blocks) < count:
             blocks += self._evict(count - len(blocks))
-        references = self._references
         for block in blocks:
             references[block] = 1
         return blocks

@@ -11,8 +11,9 @@ The seconds are those from a computed prompt to the first byte of the decoder's 
 step; an answer that was not streamed tells nothing of its transfer.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
+from itertools import chain
 from statistics import median
 
 from router.policy.types import Rates
@@ -44,18 +45,31 @@ class Pace:
 
     def paces(self, groups: Mapping[str, str]) -> dict[str, float]:
         """Pace of each instance, given with its speed group; one whose group has no prompt yet has pace 1."""
+        return dict.fromkeys(groups, 1.0) | self.uneven(groups)
+
+    def uneven(self, groups: Mapping[str, str]) -> dict[str, float]:
+        """Of these, the paces that are not 1: in a large pool, few."""
         for gone in self._by_instance.keys() - groups.keys():
             del self._by_instance[gone]
         usual = {group: median(rates) for group, rates in self._by_group.items()}
-        rates = {name: self._rate(name, usual[group]) for name, group in groups.items() if group in usual}
-        middle = median(rates.values()) if rates else 1.0
-        paces = {name: round(rates[name] / middle, 2) if name in rates else 1.0 for name in groups}
-        return {name: 1.0 if _is_even(pace) else pace for name, pace in paces.items()}
-
-    def _rate(self, instance: str, usual: float) -> float:
-        own = self._by_instance.get(instance, ())
-        correction = median(own) / usual if len(own) >= OWN_PROMPTS else 1.0
-        return usual if _is_even(correction) else usual * min(max(correction, SLOWEST), FASTEST)
+        own = {
+            name: _corrected(usual[groups[name]], median(rates))
+            for name, rates in self._by_instance.items()
+            if len(rates) >= OWN_PROMPTS and groups[name] in usual
+        }
+        sizes = Counter(groups.values()) - Counter(groups[name] for name in own)
+        of_groups = chain.from_iterable([rate] * sizes[group] for group, rate in usual.items())
+        every = [*of_groups, *own.values()]
+        if not every:
+            return {}
+        middle = median(every)
+        by_group = {group: _pace(rate / middle) for group, rate in usual.items()}
+        if any(pace != 1.0 for pace in by_group.values()):
+            paces = {name: by_group.get(group, 1.0) for name, group in groups.items()}
+        else:
+            paces = {}
+        paces |= {name: _pace(rate / middle) for name, rate in own.items()}
+        return {name: pace for name, pace in paces.items() if pace != 1.0}
 
     def transfer(self, size: int, seconds: float) -> None:
         """`size`: bytes."""
@@ -69,6 +83,16 @@ class Pace:
             transfer_bytes_per_s=bytes_per_s,
             transfer_setup_s=setup_s,
         )
+
+
+def _corrected(usual: float, own: float) -> float:
+    correction = own / usual
+    return usual if _is_even(correction) else usual * min(max(correction, SLOWEST), FASTEST)
+
+
+def _pace(ratio: float) -> float:
+    pace = round(ratio, 2)
+    return 1.0 if _is_even(pace) else pace
 
 
 def _is_even(ratio: float) -> bool:

@@ -39,12 +39,14 @@ class SimRouter:
         self._affinity = Affinity()
         self._pace = Pace()
         self._paced_at = -PACES_S
-        self._endpoints = endpoints
         _group(endpoints)
+        self._speeds = {endpoint.id: endpoint.speed for endpoint in endpoints}
+        self._uneven: dict[str, float] = {}  # paces that are not 1
         costs = [endpoint.model.law.context_cost for endpoint in endpoints]
         self._context_cost = fmean(costs) if costs else 0.0
         self._rates = replace(UNKNOWN, context_cost=self._context_cost)
-        self._fleet_view = FleetView({endpoint.id: endpoint for endpoint in endpoints})
+        self._by_id = {endpoint.id: endpoint for endpoint in endpoints}
+        self._fleet_view = FleetView(self._by_id)
         self.queue = AdmissionQueue()
         self.queue.follow(policy)
 
@@ -124,9 +126,10 @@ class SimRouter:
         call.admission.settle(tokens, request.output_tokens)
 
     def _take_paces(self) -> None:
-        paces = self._pace.paces({endpoint.id: endpoint.speed for endpoint in self._endpoints})
-        for endpoint in self._endpoints:
-            endpoint.take_pace(paces[endpoint.id])
+        uneven = self._pace.uneven(self._speeds)
+        for name in uneven.keys() | self._uneven.keys():
+            self._by_id[name].take_pace(uneven.get(name, 1.0))
+        self._uneven = uneven
 
 
 def _group(endpoints: Sequence[SimEndpoint]) -> None:
