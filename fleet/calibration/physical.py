@@ -12,6 +12,7 @@ from fleet.engine.profiles import FITS, MODELS, PEAKS, Profile, UnknownProfile, 
 MEASURED = 0.2  # a calibration made before
 KNOWN = 0.3  # the model and the number of GPUs are known
 UNKNOWN = 2.0  # an engine of any speed
+WIDENED = 2.0  # its constants are less alike to a profile's, too
 
 
 def physical_starts(model: str, tensor_parallel: int | None) -> list[Start]:
@@ -19,7 +20,7 @@ def physical_starts(model: str, tensor_parallel: int | None) -> list[Start]:
     name = model_profile_of(model)
     of_model = [*_profiles(name, tensor_parallel or 1)] if name is not None else []
     known = [Start(_constants(made), KNOWN) for made in of_model]
-    return known or [Start(_constants(profile(*fitted)), UNKNOWN) for fitted in FITS]
+    return known or [Start(_constants(profile(*fitted)), UNKNOWN, WIDENED) for fitted in FITS]
 
 
 def model_profile_of(model: str) -> str | None:

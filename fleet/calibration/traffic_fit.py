@@ -71,6 +71,7 @@ class TooFewRequests(Exception):
 class Start:
     constants: EngineConstants
     spread: float  # standard deviation of the log of the factor that its steps have in common
+    widened: float = 1.0  # times SPREAD, of the single constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,8 @@ class _Fit:
         self._rows = [
             row for block in found for row in _rows(_Played.of(block, self.constants, limits), self.constants)
         ]
-        self._precision = [1 / spread**2 for spread in (*SPREAD.values(), start.spread)]
+        spreads = (*(start.widened * spread for spread in SPREAD.values()), start.spread)
+        self._precision = [1 / spread**2 for spread in spreads]
 
     @property
     def loss(self) -> float:
