@@ -117,7 +117,7 @@ class FleetView(Generic[E]):
     def _take_up(self, shortlist: Shortlist, now: float, open_s: float, most: int) -> None:
         pending = self._pending
         if self._changed and len(pending) < most:
-            pending += self._changed.difference(pending)
+            pending += sorted(self._changed.difference(pending))  # the same in every process
             self._changed.clear()
         if not pending and not self._suspects:
             return
