@@ -1,14 +1,16 @@
 """What the twin says about strategies, thresholds and offloads: the tables of docs/findings/, all simulated.
 
-    .venv/bin/python -m bench.findings [--tables design,thresholds,bandwidths,static,strategies,cost] [--seeds 5]
-                                       [--window 600] [--processes 2] [--traces FOLDER] [--write]
+    .venv/bin/python -m bench.findings [--tables design,thresholds,bandwidths,static,strategies,fleets,cost]
+                                       [--seeds 5] [--window 600] [--processes 2] [--traces FOLDER] [--write]
                                        [--engines 8] [--gpu h100_sxm] [--model-profile Qwen3-32B] [--tp 2]
                                        [--loads 0.5 1 2]
 
 The fleet is 8 engines of Qwen3-32B on two H100 each, as the kind `sim` models them, unless another is given; the arms
-are the presets of matrix experiments. The table of costs plays the demo fleet: H100s with Llama-3.1-8B, priced as in a
-fleet document without prices. Virtual time: other load on the machine changes nothing but how long it takes. FOLDER is
-where WEIR_TRACE_DIR points; without it only generated traffic is played. --write remakes the tables in docs/findings/.
+are the presets of matrix experiments. The table of fleets plays several, each loaded in proportion to the prompts that
+it can compute: `--tables fleets --seeds 1 --window 200` is what its page shows. The table of costs plays the demo
+fleet: H100s with Llama-3.1-8B, priced as in a fleet document without prices. Virtual time: other load on the machine
+changes nothing but how long it takes. FOLDER is where WEIR_TRACE_DIR points; without it only generated traffic is
+played. --write remakes the tables in docs/findings/.
 """
 
 import argparse
@@ -16,9 +18,10 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -33,6 +36,8 @@ from controlplane.traces.types import LoadedTrace, TraceRequest
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import Simulated, TwinFleet
 from fleet.counted import percent
+from fleet.engine.law import law_of
+from fleet.engine.profiles import profile
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, hardware_of_pool
 from fleet.kinds.option import build
@@ -55,6 +60,7 @@ DEMO = "agentic-demo"
 DEFAULT = {**presets.C[2], "name": "adaptive_v1 at 40k"}
 DESIGN = {**presets.C[1], "name": "adaptive_v1 at 20k"}
 PEERS = (*presets.PEERS, "session_sticky", "random", "weighted", "ppd", DESIGN, DEFAULT, "priced")
+CONTENDERS = ("lpwl", "cache_aware", "smetric", DEFAULT, "priced")  # the others lose on the default fleet
 DEMO_ENGINE = {"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B", "tp": 1}
 COST_ARMS: tuple[tuple[str, str, dict[str, Any]], ...] = (  # name, strategy, options of the engines
     ("round_robin", "round_robin", {}),
@@ -66,6 +72,47 @@ COST_ARMS: tuple[tuple[str, str, dict[str, Any]], ...] = (  # name, strategy, op
 COST_LOAD = 4.0
 GOOD_SHARE = 0.95  # of the requests, within the SLO
 COMPARED = ("ttft_p90", "e2e_p50", "goodput")  # decide about the default
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Equal engines, by their built-in profile."""
+
+    engines: int
+    gpu: str
+    model_profile: str
+    tp: int
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Of an arm that plays on it."""
+        return {
+            "replicas": self.engines,
+            "engine": {"gpu": self.gpu, "model_profile": self.model_profile, "tp": self.tp},
+        }
+
+    @property
+    def capacity(self) -> float:
+        """Prompts that it computes in a second, of one chunk each."""
+        return self.engines / law_of(profile(self.gpu, self.model_profile, self.tp)).prefill_s(CHUNK)
+
+    def __str__(self) -> str:
+        made = profile(self.gpu, self.model_profile, self.tp)
+        source = f", efficiencies of {made.transferred}" if made.transferred else ""
+        return f"{self.engines} × {self.model_profile} on {self.tp} {self.gpu}{source}"
+
+
+CHUNK = 8_192  # tokens
+ON = Fleet(ENGINES, "h100_sxm", "Qwen3-32B", 2)  # what 1× refers to
+FLEETS = (
+    ON,
+    Fleet(4, "h100_sxm", "Qwen3-32B", 2),
+    Fleet(32, "h100_sxm", "Qwen3-32B", 2),
+    Fleet(8, "h100_sxm", "Llama-3.1-8B", 1),
+    Fleet(8, "b200_sxm", "Llama-3.3-70B", 4),
+    Fleet(8, "h100_sxm", "Qwen3-30B-A3B", 1),
+    Fleet(4, "b200_sxm", "Qwen3-30B-A3B", 1),
+)
 
 
 @dataclass(frozen=True)
@@ -344,30 +391,43 @@ class Player:
             yield f"| {name} | {' | '.join(_cost_cells(engine, each))} |"
 
     def strategies(self) -> Iterator[str]:
-        won: dict[str, dict[str, int]] = {}
-        cells = 0
+        played = []
         for trace in self.traces:
             for load in self.options.loads:
                 cell = self.cell(trace, load)
-                runs = self.runs(cell, PEERS)
-                yield from ("", self.head(cell, runs), "", *table(runs))
-                cells += 1
-                for metric in COMPARED:
-                    for arm in best_or_tied(runs, metric):
-                        won.setdefault(arm, {}).setdefault(metric, 0)
-                        won[arm][metric] += 1
-        yield from (
-            "",
-            f"**Best or tied, of {cells} cells**",
-            "",
-            "| | " + " | ".join(TITLES[m] for m in COMPARED) + " |",
-        )
-        yield "|---" * (len(COMPARED) + 1) + "|"
-        order = sorted(won, key=lambda arm: -sum(won[arm].values()))
-        for arm in order:
-            yield f"| {arm} | " + " | ".join(str(won[arm].get(metric, 0)) for metric in COMPARED) + " |"
+                played.append(self.runs(cell, PEERS))
+                yield from ("", self.head(cell, played[-1]), "", *table(played[-1]))
+        yield from won(played)
+
+    def fleets(self) -> Iterator[str]:
+        """The contenders on several fleets; Azure's trace shares no prefixes, which makes all strategies equal."""
+        for fleet in FLEETS:
+            played = []
+            scale = fleet.capacity / ON.capacity
+            arms = [{**named(arm), "fleet": fleet.changes} for arm in CONTENDERS]
+            yield from ("", f"### {fleet}")
+            for trace in self.traces:
+                for load in FLEET_LOADS if trace != "Azure code" else ():
+                    folder = str(self.options.traces or "")
+                    cell = Cell(trace, round(load * scale, 3), round(self.options.window * scale, 1), folder)
+                    played.append(self.runs(cell, arms))
+                    head = self.head(replace(cell, load=load), played[-1])
+                    yield from ("", head, "", *table(played[-1], FLEET_METRICS))
+            yield from won(played)
 
 
+def won(played: Sequence[Runs]) -> Iterator[str]:
+    """In how many of the cells each arm is best or tied."""
+    wins = Counter((arm, metric) for runs in played for metric in COMPARED for arm in best_or_tied(runs, metric))
+    yield from ("", f"**Best or tied, of {len(played)} cells**", "")
+    yield "| | " + " | ".join(TITLES[metric] for metric in COMPARED) + " |"
+    yield "|---" * (len(COMPARED) + 1) + "|"
+    for arm in sorted(dict.fromkeys(arm for arm, _ in wins), key=lambda arm: -sum(wins[arm, of] for of in COMPARED)):
+        yield f"| {arm} | " + " | ".join(str(wins[arm, metric]) for metric in COMPARED) + " |"
+
+
+FLEET_LOADS = (2.0,)  # where strategies differ
+FLEET_METRICS = ("ttft_p90", "e2e_p50", "tpot_p50", "goodput")
 _WALL = ("KV usage of the fullest quarter of the instances", "share of TTFT that waits", "TTFT p90, s")
 TABLES: dict[str, Callable[[Player], Iterator[str]]] = {
     "design": lambda player: player.several([presets.A, presets.B, presets.D[1], presets.STATIC]),
@@ -375,6 +435,7 @@ TABLES: dict[str, Callable[[Player], Iterator[str]]] = {
     "bandwidths": lambda player: player.several([presets.A, *presets.D]),
     "static": Player.static,
     "strategies": Player.strategies,
+    "fleets": Player.fleets,
     "cost": Player.costs,
 }
 

@@ -46,6 +46,14 @@ def test_the_default_policy_is_among_the_strategies():
     assert chosen == documents.default()
 
 
+def test_fleets_are_loaded_by_the_prompts_that_they_can_compute():
+    half, four_times, *others = (fleet.capacity / findings.ON.capacity for fleet in findings.FLEETS[1:])
+    assert (half, four_times) == (0.5, 4.0)
+    assert all(0.5 < scale < 10 for scale in others)
+    asked = findings.fleet_of({"fleet": findings.FLEETS[1].changes})
+    assert len(asked.instances) == 4
+
+
 def test_a_fleet_shrinks_until_it_misses_the_slo_and_costs_what_is_left(monkeypatch):
     def play(cell, arm, seed):
         size = arm["fleet"]["replicas"]
