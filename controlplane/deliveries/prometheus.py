@@ -1,6 +1,7 @@
 """Asks the Prometheus of WEIR_PROMETHEUS_URL. The address is a setting, never part of a plan: nobody can make the
 server fetch something else."""
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -9,6 +10,8 @@ from django.conf import settings
 
 from controlplane.deliveries.judge.prometheus import Answer, Answers, answer, expanded
 from controlplane.deliveries.plan import Plan, PrometheusGuard
+from router.contract.net import pinned_http
+from router.contract.net.addresses import ENGINES
 from router.contract.problem import Problem
 
 TIMEOUT_S = 3.0
@@ -47,20 +50,13 @@ def _one(query: str) -> Answer:
     headers = {"authorization": f"Bearer {settings.PROMETHEUS_TOKEN}"} if settings.PROMETHEUS_TOKEN else {}
     form = {"query": query, "timeout": f"{TIMEOUT_S:g}s"}
     try:
-        with (
-            httpx.Client(trust_env=False, timeout=TIMEOUT_S) as client,
-            client.stream("POST", f"{settings.PROMETHEUS_URL}/api/v1/query", data=form, headers=headers) as response,
-        ):
-            raw = b""
-            for part in response.iter_bytes():
-                raw += part
-                if len(raw) > LARGEST:
-                    return Answer(error="the query answers too much: one number is judged")
-    except httpx.TimeoutException:
+        url = f"{settings.PROMETHEUS_URL}/api/v1/query"
+        told = asyncio.run(pinned_http.ask("POST", url, ENGINES, TIMEOUT_S, LARGEST, data=form, headers=headers))
+    except (TimeoutError, httpx.TimeoutException):
         return Answer(error=f"no answer within {TIMEOUT_S:g} s")
     except httpx.HTTPError as error:
         return Answer(error=str(error) or type(error).__name__)
-    return _read(response.status_code, raw)
+    return _read(told.status, told.body)
 
 
 def _read(status: int, raw: bytes) -> Answer:

@@ -11,6 +11,7 @@ import structlog
 from django.conf import settings
 
 from fleet.jobs import process_identity
+from router.contract.net.outgoing import tls
 from router.contract.version import VERSION
 from router.spans import otlp
 from router.spans.otlp import Span
@@ -85,7 +86,7 @@ class Exporter:
             body = made.compress(body) + made.flush()
             headers.append(("content-encoding", "gzip"))
         try:
-            with httpx.Client(trust_env=False, timeout=self._settings.timeout_s) as client:
+            with httpx.Client(verify=tls(), trust_env=False, timeout=self._settings.timeout_s) as client:
                 answer = client.post(self._settings.url, content=body, headers=headers)
         except httpx.HTTPError as error:
             return 0, b"", "", str(error) or type(error).__name__

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from base64 import b64encode
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
@@ -13,7 +12,7 @@ import orjson
 from controlplane.accounts.oidc.errors import ProviderAway, Refused
 from controlplane.process.oidc_settings import OidcConfig, is_safe_url
 from router.contract.net.addresses import ENGINES
-from router.contract.net.pinned_http import PinnedTransport
+from router.contract.net.pinned_http import Answer, ask
 
 Json = dict[str, Any]
 TIMEOUT_S = 5.0
@@ -21,13 +20,6 @@ METADATA_S = 3600.0  # how long its metadata and keys are believed
 KEYS_AGAIN_S = 60.0  # the keys are read again for an unknown key at most so often
 MAX_ANSWER = 1 << 20  # bytes
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint", "end_session_endpoint")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    content_type: str
-    body: bytes
 
 
 class Provider:
@@ -145,26 +137,13 @@ def _get(url: str) -> Json:
 def _ask(method: str, url: str, headers: dict[str, str] | None = None, form: dict[str, str] | None = None) -> Answer:
     """The answer, whatever its status but 5xx. Redirects are not followed."""
     try:
-        answer = asyncio.run(_send(method, url, {"Accept": "application/json", **(headers or {})}, form))
+        lines = {"Accept": "application/json", **(headers or {})}
+        answer = asyncio.run(ask(method, url, ENGINES, TIMEOUT_S, MAX_ANSWER, headers=lines, data=form))
     except (TimeoutError, httpx.HTTPError) as error:
         raise ProviderAway(f"{urlsplit(url).netloc}: {error or 'no answer in time'}") from error
     if answer.status >= 500:
         raise ProviderAway(f"{url} answered {answer.status}")
     return answer
-
-
-async def _send(method: str, url: str, headers: dict[str, str], form: dict[str, str] | None) -> Answer:
-    async with (
-        asyncio.timeout(TIMEOUT_S),
-        httpx.AsyncClient(transport=PinnedTransport(ENGINES)) as client,
-        client.stream(method, url, headers=headers, data=form) as answer,
-    ):
-        body = b""
-        async for part in answer.aiter_bytes():
-            body += part
-            if len(body) > MAX_ANSWER:
-                raise httpx.ReadError(f"more than {MAX_ANSWER} bytes")
-        return Answer(answer.status_code, answer.headers.get("content-type", ""), body)
 
 
 def _json(answer: Answer) -> Json:

@@ -1,5 +1,9 @@
 """httpx over outgoing.py. Import it where it is used: httpx is a quarter of the router's imports."""
 
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
 import httpx
 
 from router.contract.net.addresses import Reach
@@ -23,3 +27,26 @@ class PinnedTransport(httpx.AsyncHTTPTransport):
         request.url = url.copy_with(host=address)
         request.extensions = {**request.extensions, "sni_hostname": host}
         return await super().handle_async_request(request)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    content_type: str
+    body: bytes
+
+
+async def ask(method: str, url: str, reach: Reach, timeout_s: float, most: int, **request: Any) -> Answer:
+    """The whole answer to one request (`headers`, `data` and so on as httpx has them), whatever its status. Redirects
+    are not followed. Raises TimeoutError, or httpx.HTTPError, as for an answer of more than `most` bytes."""
+    async with (
+        asyncio.timeout(timeout_s),
+        httpx.AsyncClient(transport=PinnedTransport(reach), timeout=timeout_s) as client,
+        client.stream(method, url, **request) as answer,
+    ):
+        body = b""
+        async for part in answer.aiter_bytes():
+            body += part
+            if len(body) > most:
+                raise httpx.ReadError(f"its answer has more than {most:,} bytes")
+        return Answer(answer.status_code, answer.headers.get("content-type", ""), body)
