@@ -51,12 +51,12 @@ def _one(query: str) -> Answer:
     form = {"query": query, "timeout": f"{TIMEOUT_S:g}s"}
     try:
         url = f"{settings.PROMETHEUS_URL}/api/v1/query"
-        told = asyncio.run(pinned_http.ask("POST", url, ENGINES, TIMEOUT_S, LARGEST, data=form, headers=headers))
+        response = asyncio.run(pinned_http.ask("POST", url, ENGINES, TIMEOUT_S, LARGEST, data=form, headers=headers))
     except (TimeoutError, httpx.TimeoutException):
         return Answer(error=f"no answer within {TIMEOUT_S:g} s")
     except httpx.HTTPError as error:
         return Answer(error=str(error) or type(error).__name__)
-    return _read(told.status, told.body)
+    return _read(response.status, response.body)
 
 
 def _read(status: int, raw: bytes) -> Answer:

@@ -448,6 +448,7 @@ HARMLESS = {
     "resume_pool", "resume_tuning", "scale_pool", "start_preview", "start_tuning", "withdraw_delivery",
     "open_models_draft", "put_models_draft", "discard_models_draft",
     "create_policy",  # no pool has it yet
+    "make_profile",
 }  # fmt: skip
 SCOPES = {"policy:write", "policy:publish", "fleet:write"}
 
@@ -520,7 +521,7 @@ VERBS_WALKED = {
 VERBS_HARMLESS = {
     "models get",
     "experiment run", "experiment wait", "policy export", "policy diff", "preview", "tune", "explain", "deliver wait",
-    "deliver status", "deliver abort", "deliver pause",
+    "deliver status", "deliver abort", "deliver pause", "profile",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from ninja import Field, Router, Schema
 from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
+from controlplane.api.unread import Body
 from controlplane.audit.services import actor_of
 from controlplane.profiles import services as profiles
 from fleet.engine.tables import catalogue
@@ -35,7 +36,7 @@ class MadeProfileOut(ProfileOut):
     profile: str = Field(description="The profile as JSON, for the option profile of a pool")
 
 
-class MakeProfileIn(Schema):
+class MakeProfileIn(Body):
     model: str = Field(max_length=200, pattern=profiles.MODEL, description="As a hub names it: openai/gpt-oss-120b")
     gpu: str = Field(max_length=40, description="Such as h200_sxm")
     tp: int = Field(1, ge=1, le=64, description="Tensor-parallel size")
