@@ -23,8 +23,11 @@ def frame_of(frame: Frame, pool: str) -> Frame:
 def _of_pool(frame: Frame, pool: str) -> Frame:
     """Lists that may name other pools are left out, and what concerns several pools."""
     instances = _rows(frame["instances"], [i for i, name in enumerate(frame["instances"]["pool"]) if name == pool])
-    return {
-        **frame,
+    return {  # every field by name: one that is new must be decided on
+        "schema": frame["schema"],
+        "at": frame["at"],
+        "built_by": frame["built_by"],
+        "kv_threshold": frame["kv_threshold"],
         "pools": _one(frame["pools"], pool),
         "ephemeral_pools": 0,
         "counts": {word: instances["status"].count(word) for word in frame["counts"]},
@@ -38,6 +41,7 @@ def _of_pool(frame: Frame, pool: str) -> Frame:
         "policies": _one(frame["policies"], pool),
         "scaling": _one(frame["scaling"], pool),
         "savings": _one(frame["savings"], pool),
+        "aliases": _one(frame["aliases"], pool),
         "tiers": _one(frame["tiers"], pool),
         "deliveries": [one for one in frame["deliveries"] if one["pools"] == [pool]],
         "events": [one for one in frame["events"] if one["pools"] == [pool]],
