@@ -44,7 +44,7 @@ def test_nothing_scrolls_is_clipped_or_too_small(
     page = open_page(width=width, height=height).goto("/wall?kiosk=1")
     page.wait_for_function(LIVE)
     noun = "instance" if instances == 1 else "instances"
-    expect(page.locator("#tile-note")).to_have_text(re.compile(rf"^{instances} {noun}( in \d+ rows)?$"))
+    expect(page.locator("#tile-note")).to_have_text(re.compile(rf"^{instances} {noun}( in \d+ rows, the highest of each)?$"))
     rows = re.search(r"in (\d+) rows", page.locator("#tile-note").inner_text())
     assert bool(rows) == (instances == 128)
     if rows:  # each has room for its name
@@ -160,8 +160,8 @@ def test_a_computer_that_slept_gets_a_snapshot_instead_of_the_frames_that_waited
     }""")
     page.wait_for_function("() => weirFeed.retryAt > 0")
     page.evaluate("() => globalThis.dispatchEvent(new Event('online'))")
-    page.wait_for_function("() => taken.length > 1")
-    assert page.evaluate("taken")[:2] == ["snapshot", "frame"]
+    page.wait_for_function("() => taken.includes('frame')")
+    assert page.evaluate("taken")[0] == "snapshot"
 
 
 def test_an_ended_session_keeps_the_last_frame_and_shows_no_login_form(running: RunningFleet, open_page: Any) -> None:
