@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -91,7 +91,7 @@ def test_the_gateway_goes_on_to_the_next_endpoint_and_the_receipt_tells_it(plain
     plain.stop_sim(at)
     response = ask(plain, headers=session)
     assert response.status_code == 200
-    receipt = next(one for one in plain.receipts() if one["request_id"] == response.headers["x-request-id"])
+    receipt = receipt_of(plain, lambda one: one["request_id"] == response.headers["x-request-id"])
     assert [one["instance"] for one in receipt["attempts"]] == [
         f"127.0.0.1:{plain.engines[at]}",
         response.headers[SERVED],
@@ -114,7 +114,7 @@ def test_tokens_do_not_pass_through_a_picker_that_is_offered_them(other: Gateway
         events = [line for line in response.iter_lines() if line.startswith("data: ")]
     assert events[-1] == "data: [DONE]"
     assert json.loads(events[-2][6:])["usage"]["completion_tokens"] == 2000
-    receipt = next(one for one in other.receipts() if one["stream"])
+    receipt = receipt_of(other, lambda one: one["stream"])
     assert (receipt["outcome"], receipt["status"], receipt["instance"]) == ("picked", 0, response.headers[SERVED])
 
 
@@ -125,6 +125,12 @@ def test_without_the_picker_requests_are_refused_until_it_is_back(plain: Gateway
     plain.start_picker()
     plain.until(lambda: httpx_ok(f"{plain.pages}/healthz"))
     assert plain.until(lambda: ask(plain).status_code == 200) <= 2
+
+
+def receipt_of(gateway: Gateway, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Receipts are written a moment after the answer."""
+    gateway.until(lambda: any(map(wanted, gateway.receipts())))
+    return next(filter(wanted, gateway.receipts()))
 
 
 def httpx_ok(url: str) -> bool:
