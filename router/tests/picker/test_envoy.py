@@ -74,7 +74,7 @@ def test_requests_land_where_their_receipts_say(plain: Gateway) -> None:
 def test_a_subset_is_obeyed_and_an_empty_one_refused(plain: Gateway) -> None:
     two = [f"127.0.0.1:{port}" for port in plain.engines[1:3]]
     served = Counter(ask(plain, f"{n}", {SUBSET_HEADER: ",".join(two)}).headers[SERVED] for n in range(20))
-    assert served.keys() == set(two)
+    assert served.keys() <= set(two)
     refused = ask(plain, "hi", {SUBSET_HEADER: "127.0.0.1:1"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_instance_ready")
     assert refused.headers["retry-after"]

@@ -44,7 +44,8 @@ def test_nothing_scrolls_is_clipped_or_too_small(
     page = open_page(width=width, height=height).goto("/wall?kiosk=1")
     page.wait_for_function(LIVE)
     noun = "instance" if instances == 1 else "instances"
-    expect(page.locator("#tile-note")).to_have_text(re.compile(rf"^{instances} {noun}( in \d+ rows, the highest of each)?$"))
+    note = rf"^{instances} {noun}( in \d+ rows, the highest of each)?$"
+    expect(page.locator("#tile-note")).to_have_text(re.compile(note))
     rows = re.search(r"in (\d+) rows", page.locator("#tile-note").inner_text())
     assert bool(rows) == (instances == 128)
     if rows:  # each has room for its name
