@@ -10,10 +10,8 @@ from router.policy.fleet import FleetColumns
 from router.policy.types import UNKNOWN, Candidate, InstanceState, RoutingRequest
 from router.policy.view import Pick, cached_tokens
 
-# Fields of a request that most have, and those that few have, with their usual values
-OFTEN = {"bound_to": None, "history_tokens": 0, "prefix_key": 0}
+# Fields that few requests set, with their usual values: compared at once
 SELDOM = {"indivisible": "", "generates": True, "band": 0}
-USUAL = OFTEN | SELDOM
 _seldom = attrgetter(*SELDOM)
 _USUALLY = tuple(SELDOM.values())
 

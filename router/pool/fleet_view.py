@@ -97,7 +97,7 @@ class FleetView(Generic[E]):
             return self._columns(self._in_order, tried, now, open_s)
         fleet = self._fleet
         if fleet is None:
-            fleet = self._fleet = FleetColumns(self._seen(endpoint, now, open_s) for endpoint in self._in_order)
+            fleet = self._fleet = FleetColumns(one.view(self._refusal(one, now, open_s)) for one in self._in_order)
         else:
             for name in self._changed | self._suspects:
                 position, endpoint = fleet.position(name), self._endpoints[name]
@@ -129,9 +129,6 @@ class FleetView(Generic[E]):
             for name in ((*part, *self._suspects) if self._suspects else part)
             for endpoint in (endpoints[name],)
         )
-
-    def _seen(self, endpoint: E, now: float, open_s: float) -> InstanceState:
-        return endpoint.view(self._refusal(endpoint, now, open_s))
 
     def _refusal(self, endpoint: E, now: float, open_s: float) -> str:
         if endpoint.is_suspect:
