@@ -19,6 +19,7 @@ from controlplane.accounts.decorators import admin_required
 from controlplane.accounts.forms import PasswordForm, TokenForm, UserForm
 from controlplane.accounts.models import ApiToken, OidcIdentity
 from controlplane.accounts.oidc import views as oidc
+from controlplane.accounts.secret_page import secret_page
 from controlplane.accounts.sign_in_page import page_after_sign_in, sign_in_page
 from controlplane.audit.services import actor_of
 from controlplane.permissions import ROLE_SUMMARY, ROLES, can_administer, role_of, scopes_of
@@ -119,11 +120,8 @@ def tokens(request: HttpRequest) -> HttpResponse:
         # No redirect: the token must not pass through the session.
         issued = {"name": row.name, "token": token}
         form = TokenForm(allowed=scopes_of(request.user))
-    status = 422 if form.errors else 200
-    context = {"form": form, "tokens": _tokens_for(request), "issued": issued, "all": can_administer(request.user)}
-    response = render(request, "accounts/tokens.html", context, status=status)
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    shown = {"tokens": _tokens_for(request), "issued": issued, "all": can_administer(request.user)}
+    return secret_page(request, "accounts/tokens.html", form=form, **shown)
 
 
 def _tokens_for(request: HttpRequest) -> Any:

@@ -2,10 +2,11 @@
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.decorators import admin_required, operator_required
+from controlplane.accounts.secret_page import secret_page
 from controlplane.audit.services import actor_of
 from controlplane.keys import services
 from controlplane.keys.forms import KeyForm, RequiredForm
@@ -41,16 +42,13 @@ def _make(request: HttpRequest) -> HttpResponse:
 def _page(request: HttpRequest, form: KeyForm, issued: dict[str, str] | None = None) -> HttpResponse:
     required = services.required_pools()
     context = {
-        "form": form,
         "keys": ApiKey.objects.all(),
         "issued": issued,
         "required": required,
         "required_form": RequiredForm(initial={"required": required}, pools=services.pool_names()),
         "may_change": can_administer(request.user),
     }
-    response = render(request, "keys/keys.html", context, status=422 if form.errors else 200)
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    return secret_page(request, "keys/keys.html", form=form, **context)
 
 
 @admin_required

@@ -2,15 +2,16 @@
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.accounts.decorators import admin_required, operator_required
+from controlplane.accounts.secret_page import secret_page
 from controlplane.audit.services import actor_of
 from controlplane.notices import selectors, services
 from controlplane.notices.display import masked_url
 from controlplane.notices.errors import InvalidInput
-from controlplane.notices.forms import ChangeChannelForm, ChannelForm, NewChannelForm
+from controlplane.notices.forms import ChangeChannelForm, NewChannelForm
 from controlplane.notices.models import Channel
 from fleet.models import Pool
 
@@ -49,7 +50,7 @@ def channels(request: HttpRequest) -> HttpResponse:
 
 
 def _list(request: HttpRequest, form: NewChannelForm, issued: dict[str, str] | None = None) -> HttpResponse:
-    return _private(request, "notices/channels.html", form=form, rows=selectors.channel_rows(), issued=issued)
+    return secret_page(request, "notices/channels.html", form=form, rows=selectors.channel_rows(), issued=issued)
 
 
 @admin_required
@@ -77,7 +78,7 @@ def _filled(row: Channel) -> ChangeChannelForm:
 def _one(
     request: HttpRequest, row: Channel, form: ChangeChannelForm, issued: dict[str, str] | None = None
 ) -> HttpResponse:
-    return _private(
+    return secret_page(
         request,
         "notices/channel.html",
         form=form,
@@ -86,12 +87,6 @@ def _one(
         log=selectors.log_of(row),
         issued=issued,
     )
-
-
-def _private(request: HttpRequest, template: str, *, form: ChannelForm, **context: object) -> HttpResponse:
-    response = render(request, template, {"form": form, **context}, status=422 if form.errors else 200)
-    response.headers["Cache-Control"] = "no-store"
-    return response
 
 
 @admin_required

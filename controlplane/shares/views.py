@@ -16,6 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.decorators import admin_required
+from controlplane.accounts.secret_page import secret_page
 from controlplane.audit.services import actor_of
 from controlplane.dashboard import page
 from controlplane.dashboard.frame.latency import LATENCIES
@@ -41,10 +42,8 @@ def shares(request: HttpRequest) -> HttpResponse:
         badge = request.build_absolute_uri(reverse("badge", args=[token, row.pool or "POOL", "svg"]))
         issued = {"name": row.name, "wall": wall, "badge": badge}
         form = ShareForm()
-    context = {"form": form, "shares": Share.objects.all(), "issued": issued, "origins": settings.EMBED_ORIGINS}
-    response = render(request, "shares/shares.html", context, status=422 if form.errors else 200)
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    shown = {"shares": Share.objects.all(), "issued": issued, "origins": settings.EMBED_ORIGINS}
+    return secret_page(request, "shares/shares.html", form=form, **shown)
 
 
 @admin_required

@@ -1,0 +1,13 @@
+"""A page that may show a secret once: kept by no cache, 422 where its form has errors."""
+
+from typing import Any
+
+from django.forms import BaseForm
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+
+def secret_page(request: HttpRequest, template: str, *, form: BaseForm, **context: Any) -> HttpResponse:
+    response = render(request, template, {"form": form, **context}, status=422 if form.errors else 200)
+    response.headers["Cache-Control"] = "no-store"
+    return response
