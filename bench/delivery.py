@@ -339,6 +339,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2_000)
     parser.add_argument("--stops", type=int, default=200)
     parser.add_argument("--rate", type=int, default=150, help="requests/s of all routers together")
+    parser.set_defaults(spans=[])
     options = parser.parse_args()
     parts = options.parts.split(",")
     if "request" in parts:

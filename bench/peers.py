@@ -14,9 +14,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import redis
@@ -54,6 +54,7 @@ class Setting:
     profile: str | None
     policy: str = "cache_aware"  # of a router that is not Weir's
     checkout: Path = HERE.parent  # Weir's code
+    env: Mapping[str, str] = field(default_factory=dict)  # Weir's settings
 
     @property
     def urls(self) -> list[str]:
@@ -161,7 +162,7 @@ def weir(setting: Setting) -> Iterator[Running]:
             publish(client, setting.urls)
         python = [sys.executable, *(["-m", "cProfile", "-o", setting.profile] if setting.profile else [])]
         argv = [*python, "-m", "router", "--redis", url, "--port", setting.port, "--log-level", "warning"]
-        with serving(setting, argv, "weir", "/healthz") as running:
+        with serving(setting, argv, "weir", "/healthz", **setting.env) as running:
             running.helper = keeper.pid
             yield running
 
@@ -173,7 +174,7 @@ def weir_alone(setting: Setting) -> Iterator[Running]:
     policy.write_text(json.dumps(document.default()))
     argv = [sys.executable, "-m", "router", "--instances", ",".join(setting.urls), "--policy", policy]
     argv += ["--model", "bench", "--port", setting.port, "--log-level", "warning"]
-    with serving(setting, argv, "weir-alone", "/healthz") as running:
+    with serving(setting, argv, "weir-alone", "/healthz", **setting.env) as running:
         yield running
 
 

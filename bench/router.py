@@ -3,6 +3,7 @@
     .venv/bin/python -m bench.router [--seconds 4] [--rounds 3] [--shapes unary,burst,burst80,paced]
                                      [--routers weir,weir-alone,sglang-router,vllm-router,litellm]
                                      [--rate N]… [--profile FILE] [--against CHECKOUT]
+                                     [--spans 1%,100%]
 
 Prints two tables for each shape of response. In the first, a closed loop, every connection sends its next request as
 soon as it has its response: requests/s is the most that a router can do, and a latency is little else than the
@@ -15,7 +16,8 @@ Engines (bench/upstream/) and clients (bench/load/) are small C programs, built 
 its own core (if the machine is quiet); engines, clients and Redis share another. All routers run all the time and are
 measured in turn, round by round, so that other load on the machine affects all of them. CPU is that of a router's whole
 process tree, "+ Redis" that of Weir's Redis. With --against, each Weir also runs from another checkout, measured in
-turn with this one. Prints Markdown.
+turn with this one. With --spans, each Weir also runs with that share of its requests sampled, however many they are,
+and a collector that takes all their spans. Prints Markdown.
 """
 
 import argparse
@@ -125,27 +127,40 @@ class Bench:
         self.folder, self.options, self.stack = folder, options, stack
         cores = sorted(os.sched_getaffinity(0))
         self.pin, self.pin_rest = (["taskset", "-c", str(core)] for core in (cores[0], cores[-1]))
-        first = free_ports(engines + PORTS_EACH * (len(PEERS) + len(WEIR)))
+        shares: list[float] = options.spans
+        first = free_ports(engines + 1 + PORTS_EACH * (len(PEERS) + len(WEIR) * (1 + len(shares))))
         self.engines = list(range(first, first + engines))
-        self.ports = count(first + engines, PORTS_EACH)
+        self.collector = first + engines  # answers as an engine does, which takes every span
+        self.ports = count(self.collector + 1, PORTS_EACH)
         self.generation = count(1, 10_000)
         self.load = build("load", folder)
-        stack.enter_context(process([*self.pin_rest, build("upstream", folder), first, engines]))
+        stack.enter_context(process([*self.pin_rest, build("upstream", folder), first, engines + 1]))
 
     def start_all(self) -> Routers:
         names = self.options.routers.split(",")
         routers: Routers = {name: self.start(name) for name in names}
-        if self.options.against is not None:
-            for name in names:
-                if name in WEIR:
-                    routers[f"{name} in {self.options.against.name}"] = self.start(name, self.options.against)
+        for name in (name for name in names if name in WEIR):
+            if self.options.against is not None:
+                routers[f"{name} in {self.options.against.name}"] = self.start(name, self.options.against)
+            for share in self.options.spans:
+                routers[f"{name}, spans {share:.4g} %"] = self.start(name, env=self.sampled(share))
         return routers
 
-    def start(self, name: str, checkout: Path = HERE.parent) -> Running | str:
+    def sampled(self, percent: float) -> dict[str, str]:
+        return {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.collector}",
+            "OTEL_TRACES_SAMPLER_ARG": str(percent / 100),
+            "WEIR_SPANS_PER_S": "1000000",
+            "OTEL_BSP_MAX_QUEUE_SIZE": "100000",
+        }
+
+    def start(self, name: str, checkout: Path = HERE.parent, env: dict[str, str] | None = None) -> Running | str:
         """The router, or why there is none."""
         folder = Path(tempfile.mkdtemp(prefix=name, dir=self.folder))
         profile = self.options.profile
-        setting = Setting(folder, self.engines, next(self.ports), self.pin, self.pin_rest, profile, checkout=checkout)
+        setting = Setting(
+            folder, self.engines, next(self.ports), self.pin, self.pin_rest, profile, checkout=checkout, env=env or {}
+        )
         try:
             return self.stack.enter_context(PEERS[name](setting))
         except Unavailable as why:
@@ -233,6 +248,10 @@ def row(name: str, rounds: list[Result], rate: float) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def percents(text: str) -> list[float]:
+    return [float(word.removesuffix("%")) for word in text.split(",")]
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4.0, help="of one measurement")
@@ -241,6 +260,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--routers", default=",".join(PEERS))
     parser.add_argument("--rate", type=float, action="append", metavar="N", help="requests/s of the second table")
     parser.add_argument("--against", type=lambda path: Path(path).resolve(), metavar="CHECKOUT", help="of Weir's code")
+    parser.add_argument("--spans", type=percents, default=[], metavar="SHARES", help="of Weir's requests: 1%%,100%%")
     parser.add_argument("--profile", metavar="FILE", help="run Weir under cProfile and save its statistics")
     return parser.parse_args()
 

@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, metavar="N", help="requests/s, instead of half load")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # child processes would stay otherwise
-    options.seconds, options.profile = BURST_S, None
+    options.seconds, options.profile, options.spans = BURST_S, None, []
     with tempfile.TemporaryDirectory(prefix="weir-soak-", dir="/tmp") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), options, stack, options.engines)
         router = bench.start("weir")

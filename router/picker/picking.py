@@ -30,11 +30,11 @@ from router.serving.pools import Pools
 from router.serving.proxy import BACK_PRESSURE, Proxy
 from router.serving.relay import own_lines
 from router.serving.sessions import Sessions
+from router.spans.context import TRACE
 from router.telemetry.recorder import Recorder
 from router.tokenize.prompt import RENDERERS, TOO_DEEP, TooComplex
 
 PREFILL_TOKENS_PER_S = 5_000.0  # of an instance whose rate was not measured
-TRACE = (b"traceparent", b"tracestate")
 DECODE_S = 0.02  # for an output token of a response whose end nobody tells
 
 

@@ -61,7 +61,7 @@ class Proxy:
         call = Call(headers.request_id(own), incoming.path, time.time(), time.perf_counter(), incoming.peer)
         outcome = call.outcome
         if self.tracer is not None:
-            incoming.headers = self.tracer.begin(call, incoming.headers)
+            incoming.headers = self.tracer.begin(call, incoming.headers, own)
         try:
             call.key = self._pools.auth.identify(incoming, own, call.at)
             call.deadline = admit.deadline(own, call.started)

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 
 SAMPLED = 1
+TRACE = (b"traceparent", b"tracestate")  # headers
 _HEADER = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]*)?")
 _NO_TRACE, _NO_SPAN = b"0" * 32, b"0" * 16
 _SPANS = (1 << 64) - 1
@@ -32,6 +33,12 @@ def parse(header: bytes) -> Parent | None:
 
 def new_trace() -> str:
     return f"{random.getrandbits(128) or 1:032x}"
+
+
+def unsampled() -> tuple[int, bytes]:
+    """(the lower half of a new trace's id, the header that begins it unsampled): all that most requests need."""
+    bits = random.getrandbits(192)
+    return bits >> 64 & _SPANS, b"00-%032x-%016x-00" % (bits >> 64 or 1, bits & _SPANS or 1)
 
 
 def new_base() -> int:

@@ -19,7 +19,11 @@ class Sampler:
         """As OpenTelemetry's samplers decide: a child as its parent, where they ask it, else by the trace's id."""
         if parent is not None and self._by_parent:
             return parent.sampled
-        return int(trace[16:], 16) < self._bound
+        return self.by_chance(int(trace[16:], 16))
+
+    def by_chance(self, low: int) -> bool:
+        """`low`: the lower 64 bits of the trace's id."""
+        return low < self._bound
 
     def allowed(self, now: float) -> bool:
         """Take one of this second's samples; `now` is of a monotonic clock, in seconds. Clients decide what their

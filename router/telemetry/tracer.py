@@ -10,7 +10,7 @@ import logging
 import time
 import zlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
 
 from router.contract.version import VERSION
@@ -18,6 +18,7 @@ from router.http.headers import value_of
 from router.request.call import Call
 from router.request.tracing import Tracing
 from router.spans import context, otlp
+from router.spans.context import TRACE, Parent
 from router.spans.outbox import Outbox
 from router.spans.sampler import Sampler
 from router.spans.settings import SpanSettings
@@ -59,26 +60,34 @@ class Tracer:
 
     # A request's way
 
-    def begin(self, call: Call, headers: Headers) -> Headers:
-        """Join the caller's trace, or begin one. Returns the headers with the `traceparent` that goes to engines."""
-        given = [value for name, value in headers if name == b"traceparent"]
-        parent = context.parse(given[0]) if len(given) == 1 else None
-        trace = parent.trace if parent is not None else context.new_trace()
-        wanted = self._sampler.wanted(trace, parent)
-        sampled = wanted and self._sampler.allowed(call.started)
-        if sampled or self._settings.errors:
-            call.tracing = Tracing(trace, parent, sampled)
+    def begin(self, call: Call, headers: Headers, own: Mapping[bytes, bytes]) -> Headers:
+        """Join the caller's trace, or begin one. Returns the headers with the `traceparent` that goes to engines; `own`
+        is the request's headers by name. Engines that get no header, or a sampled one, would export spans without a
+        parent."""
+        if b"traceparent" in own:
+            once = len(own) == len(headers) or sum(name == b"traceparent" for name, _ in headers) == 1
+            parent = context.parse(own[b"traceparent"]) if once else None
             if parent is not None:
-                call.tracing.state = value_of(headers, b"tracestate").decode("latin-1")[:LONGEST_STATE]
-        if parent is not None and not sampled and not parent.sampled:
+                return self._join(call, headers, parent)
+        if b"traceparent" in own or b"tracestate" in own:
+            headers = [header for header in headers if header[0] not in TRACE]
+        low, line = context.unsampled()  # before anything else is made: few requests are sampled
+        sampled = self._sampler.by_chance(low) and self._sampler.allowed(call.started)
+        if sampled or self._settings.errors:
+            call.tracing = Tracing(line[3:35].decode(), None, sampled)
+            line = call.tracing.header(call.tracing.of_attempt(0)) if sampled else line
+        return [*headers, (b"traceparent", line)]
+
+    def _join(self, call: Call, headers: Headers, parent: Parent) -> Headers:
+        sampled = self._sampler.wanted(parent.trace, parent) and self._sampler.allowed(call.started)
+        if sampled or self._settings.errors:
+            state = value_of(headers, b"tracestate").decode("latin-1")[:LONGEST_STATE]
+            call.tracing = Tracing(parent.trace, parent, sampled, state)
+        if not sampled and not parent.sampled:
             return headers
-        if call.tracing is not None and sampled:
-            span = call.tracing.of_attempt(0)
-        else:  # engines that get no header, or a sampled one, would export spans without a parent
-            span = parent.span if parent is not None else context.span_id(context.new_base(), 0)
-        dropped = (b"traceparent",) if parent is not None else (b"traceparent", b"tracestate")
-        kept = [header for header in headers if header[0] not in dropped]
-        return [*kept, (b"traceparent", context.header(trace, span, sampled=sampled))]
+        span = call.tracing.of_attempt(0) if call.tracing is not None and sampled else parent.span
+        line = context.header(parent.trace, span, sampled=sampled)
+        return [*(header for header in headers if header[0] != b"traceparent"), (b"traceparent", line)]
 
     def ended(self, call: Call) -> None:
         """Call it for requests that have `tracing`."""

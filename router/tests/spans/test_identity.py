@@ -33,6 +33,10 @@ def test_a_header_is_taken_only_where_it_is_well_formed(header: str, found: Pare
 
 def test_ids_are_hex_of_their_length_and_never_zero() -> None:
     assert len(context.new_trace()) == 32
+    low, line = context.unsampled()
+    began = context.parse(line)
+    assert began is not None
+    assert (int(began.trace[16:], 16), began.sampled) == (low, False)
     assert context.span_id(7, 9) == "0000000000000010"
     assert context.span_id((1 << 64) - 1, 1) == "0000000000000001"
     assert context.parse(context.header(TRACE, context.span_id(1, 2), sampled=True)) == Parent(
@@ -43,7 +47,7 @@ def test_ids_are_hex_of_their_length_and_never_zero() -> None:
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_samplers_decide_as_their_names_say(sampler: str) -> None:
     made = Sampler(SpanSettings("http://c", sampler=sampler, ratio=0.25))
-    chance = sum(made.wanted(f"{'0' * 16}{i << 54:016x}", None) for i in range(1024)) / 1024
+    chance = sum(made.by_chance(i << 54) for i in range(1024)) / 1024
     assert chance == {"on": 1, "off": 0}.get(sampler.rpartition("_")[2], 0.25)
     asks_its_parent = made.wanted("f" * 32, Parent(TRACE, SPAN, True)) and not made.wanted(
         "0" * 32, Parent(TRACE, SPAN, False)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from router.spans import names
+from router.spans import names, outbox
 from router.spans.settings import SpanSettings
 from router.telemetry import tracer
 from router.tests.conftest import World, entry
@@ -211,12 +211,22 @@ async def test_off_a_clients_header_passes_as_it_is(world: Any) -> None:
     assert w.engines[0].received[0].headers.items() >= odd.items()
 
 
-async def test_a_collector_that_is_away_holds_up_nothing(world: Any, collector: Engine) -> None:
-    collector.script[:] = [hang_up, reply({}, 503, "retry-after: 0")]
-    w = await world(None, spans=settings(collector, ratio=1.0, sampler="always_on"))
-    assert (await w.ask()).status_code == 200
-    await w.until(lambda: w.router.recorder.spans["sent"] == 3)
-    assert len(collector.received) == 3
+async def test_while_the_collector_is_away_the_newest_spans_wait_and_the_rest_are_counted(
+    world: Any, collector: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(outbox, "LONGEST_PAUSE_S", 0.05)
+    away = settings(collector, sampler="always_on", per_s=1000, most=9, batch=6)
+    collector.script[:] = [hang_up, reply({}, 503, "retry-after: 0"), *[hang_up] * 1000]
+    w = await world(None, spans=away)
+    asked, results = 20, w.router.recorder.spans
+    for _ in range(asked):
+        assert (await w.ask()).status_code == 200
+    await w.until(lambda: len(collector.received) >= 3 and results["dropped"] == 3 * asked - away.most)
+    assert results["sent"] == 0
+    collector.script[:] = []
+    await w.until(lambda: results["sent"] == away.most)
+    assert results == {"dropped": 3 * asked - away.most, "sent": away.most, "rejected": 0}
 
 
 def test_names_of_conventions_in_development_stand_in_one_table() -> None:
