@@ -9,7 +9,7 @@ from django.db import transaction
 
 from fleet import events, services
 from fleet.kinds.serving import BOTH
-from fleet.models import DesiredState, Instance, Pool, State
+from fleet.models import DesiredState, Instance, InstanceEvent, Pool, State
 from fleet.plan.autoscale import EVERY_S, Advice, advise, saturation
 from fleet.plan.balance import MeasuredInstance, described, measured, sides
 from fleet.redis import connect, values_of
@@ -54,8 +54,8 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
     known = codec.decode(ScalingAdvice, client.get(key))
     keep_s = max(spec.up_after_s, spec.down_after_s, 0 if spec.min else spec.idle_s) + 2 * EVERY_S
     points = [point for point in (known.points if known else ()) if at - point.at <= keep_s]
-    points.append(look(client, pool, at))
     replicas = 0 if _sleeps(pool, spec) else scale_of(pool, now).replicas
+    points.append(look(client, pool, at, held_since=0.0 if replicas else _last_taken_out(pool)))
     changed_at = at if known and known.replicas != replicas else known.changed_at if known else 0.0
     advice = advise(points, spec, replicas, changed_at, at)
     value = ScalingAdvice(
@@ -104,10 +104,19 @@ def _follow(pool: Pool, advice: Advice, replicas: int) -> None:
         events.record_pool(pool, "scale", text, "autoscaler", advice.why)
 
 
-def look(client: redis.Redis, pool: Pool, at: float) -> LoadPoint:
+def _last_taken_out(pool: Pool) -> float:
+    """Unix s at which an instance of it, or the pool, was last asked to take fewer requests: requests that waited
+    before are no reason to wake it again, since they may have been answered."""
+    events_of = InstanceEvent.objects.filter(pool=pool.name, kind__in=("scale", "sleep", "stop", "drain"))
+    last = events_of.values_list("at", flat=True).first()
+    return last.timestamp() if last else 0.0
+
+
+def look(client: redis.Redis, pool: Pool, at: float, held_since: float = 0.0) -> LoadPoint:
+    """`held_since`: requests that wait in a router count only in reports from this time on, Unix s."""
     ready = list(Instance.objects.filter(pool=pool, state=State.READY, retired="").select_related("pool"))
     samples = {name: one for name, one in samples_of(ready).items() if at - one.at <= SAMPLE_OFFLINE_S}
-    answers_per_s, ttft, held = _of_routers(client, pool.name, at)
+    answers_per_s, ttft, held = _of_routers(client, pool.name, at, held_since)
     prefill, decode = sides(_of_roles(ready, samples)) or (None, None)
     fresh = samples.values()
     kv = [sample.kv_usage for sample in fresh if sample.kv_usage is not None]
@@ -140,7 +149,7 @@ def _slots(row: Instance) -> int | None:
     return slots if isinstance(slots, int) else None
 
 
-def _of_routers(client: redis.Redis, pool: str, at: float) -> tuple[float, dict[str, float], int]:
+def _of_routers(client: redis.Redis, pool: str, at: float, held_since: float) -> tuple[float, dict[str, float], int]:
     """Answers a second, and TTFT p90 in ms by class, over all routers and the last minute; and the requests that wait
     in them."""
     alive = cast("list[bytes]", client.zrangebyscore(redis_keys.ROUTERS, at - ROUTER_GONE_S, "+inf"))
@@ -148,7 +157,8 @@ def _of_routers(client: redis.Redis, pool: str, at: float) -> tuple[float, dict[
     sketches: dict[str, list[Sketch]] = {}
     answers = held = 0
     for router in values_of(RouterStatus, redis_keys.router_key, names).values():
-        held += sum(router.queued.get(pool, {}).values())
+        if router.at >= held_since:
+            held += sum(router.queued.get(pool, {}).values())
         for name, window in router.classes.get(pool, {}).items():
             sketches.setdefault(name, []).append(window.ttft)
             answers += window.ok

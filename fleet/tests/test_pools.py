@@ -286,8 +286,8 @@ def test_the_balance_of_prefill_and_decode_is_measured_from_samples_and_answers(
     assert autoscaler.latest(["p"])["p"].balance.startswith("a prefill instance can do 2 prompts a second, a decoder 4")
 
 
-def waiting_in_routers(count: int) -> None:
-    now = timezone.now().timestamp()
+def waiting_in_routers(count: int, ago_s: float = 0.0) -> None:
+    now = timezone.now().timestamp() - ago_s
     connect().set(redis_keys.router_key("r"), stored({"id": "r", "at": now, "queued": {"p": {"warm": count}}}))
     connect().zadd(redis_keys.ROUTERS, {"r": now})
 
@@ -334,6 +334,19 @@ def test_a_pool_at_zero_by_sleep_is_woken_by_a_request_without_a_start(world: Wo
     assert {row.pid for row in selectors.instances()} == pids
     told = InstanceEvent.objects.filter(kind="scale").values_list("text", "reason")
     assert set(told) == {("put to sleep, 2 of 2", "no request for 10 s"), ("woken", "1 waiting for an instance")}
+
+
+def test_a_report_from_before_the_pool_was_taken_out_does_not_wake_it(world: World) -> None:
+    """The requests that waited then were answered by the instance that an operator puts to sleep now."""
+    services.apply_fleet(document(1), "ada")
+    world.until_ready(1)
+    Pool.objects.update(autoscale={"mode": "automatic", "min": 0, "to_zero": "sleep", "idle_s": 600})
+    waiting_in_routers(3, ago_s=0.5)
+    services.sleep("p-0", "otto")
+    assert not autoscaler.wake_step(timezone.now())
+    assert selectors.instance("p-0").desired == "asleep"
+    waiting_in_routers(1)
+    assert autoscaler.wake_step(timezone.now())
 
 
 def test_engines_that_cannot_sleep_are_not_told_to(world: World) -> None:
