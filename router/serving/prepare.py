@@ -18,16 +18,27 @@ from router.request.request import ProxiedRequest
 from router.serving import aliases
 from router.serving.pools import Pools
 from router.tokenize import prompt
+from router.tokenize.api_paths import WITH_FILES
 from router.tokenize.prompt import InvalidBody, Prompt
 
 # A stream tells its usage only when asked, in a chunk of its own. The other APIs always tell it.
 USAGE_ON_REQUEST = ("/v1/chat/completions", "/v1/completions")
 
 
-def read(body: bytes, api_path: str) -> tuple[Prompt, bytes]:
+Form = tuple[bytes, str, Sequence[bytes]]  # body, API path, headers content-type where the path takes files
+
+
+def form(body: bytes, incoming: IncomingRequest) -> Form:
+    path = incoming.path
+    if path not in WITH_FILES:
+        return body, path, ()
+    return body, path, [value for name, value in incoming.headers if name == b"content-type"]
+
+
+def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> tuple[Prompt, bytes]:
     """The prompt, and the body for the engine. Raises ErrorResponse."""
     try:
-        found = prompt.read(body, api_path)
+        found = prompt.read(body, api_path, content_types)
         if "priority" in found.document:
             found, body = prompt.without_priority(found)
         return found, prompt.with_usage(body, found.document) if strips_usage(found, api_path) else body
@@ -35,9 +46,9 @@ def read(body: bytes, api_path: str) -> tuple[Prompt, bytes]:
         raise ErrorResponse(400, error.code, str(error)) from None
 
 
-async def read_large(body: bytes, api_path: str) -> tuple[Prompt, bytes]:
+async def read_large(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> tuple[Prompt, bytes]:
     """Like `read`, in a thread, for a body of more than bounds.SMALL bytes."""
-    return await asyncio.get_running_loop().run_in_executor(_thread(), read, body, api_path)
+    return await asyncio.get_running_loop().run_in_executor(_thread(), read, body, api_path, content_types)
 
 
 def prepare(

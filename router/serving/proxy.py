@@ -67,8 +67,8 @@ class Proxy:
             call.deadline = admit.deadline(own, call.started)
             self._pools.require_key(call.key, own)
             came = await body.read(own, client)
-            large = len(came) > bounds.SMALL
-            read, sent = await prepare.read_large(came, call.api_path) if large else prepare.read(came, call.api_path)
+            form, large = prepare.form(came, incoming), len(came) > bounds.SMALL
+            read, sent = await prepare.read_large(*form) if large else prepare.read(*form)
             call.asked_band = bands.asked(own, read, call.key)
             prepare.prepare(call, incoming, own, read, sent, self._pools)
             if not predict.read_tokens(call):

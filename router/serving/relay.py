@@ -30,10 +30,11 @@ async def begin(connection: EngineResponse) -> BegunAnswer:
     """
     if 300 <= connection.status < 400:
         raise ProtocolError(f"it answered {connection.status}: redirects are neither followed nor passed on")
-    if headers.value_of(connection.headers, b"content-type").startswith(b"text/event-stream"):
+    kind = headers.value_of(connection.headers, b"content-type")
+    if kind.startswith(b"text/event-stream"):
         return BegunAnswer(connection, b"", streams=True)
     body = await connection.read()
-    if connection.done:
+    if connection.done or kind.startswith(b"audio/"):  # speech is played while it is made
         return BegunAnswer(connection, body, streams=False)
     parts, size = [body], len(body)
     while size <= WHOLE and not connection.done:

@@ -6,7 +6,7 @@ from router.contract.redis.delivery import Arm, CellCounts, CellTally, Moments, 
 from router.contract.redis.receipt import ShadowDecision
 from router.pool.rollout import Assignment, SplitState
 from router.request.call import Call
-from router.tokenize.api_paths import UNCOMPUTED
+from router.tokenize.api_paths import CLASSLESS
 
 SESSIONS_KEPT = 100_000  # the oldest are forgotten, and count again
 INSTANCES_KEPT = 20  # of a shadow's shares
@@ -86,7 +86,7 @@ class DeliveryTallies:
     def decided(self, call: Call, assigned: Assignment) -> None:
         """Its first decision was made."""
         is_early = call.started < self.split.counts_from
-        if is_early or call.api_path in UNCOMPUTED or (assigned.delivery, assigned.generation) != self.identity:
+        if is_early or call.api_path in CLASSLESS or (assigned.delivery, assigned.generation) != self.identity:
             return
         assigned.counted = self.unwritten = True
         assigned.log_tokens = math.log(max(call.prediction.prompt_tokens, 1))

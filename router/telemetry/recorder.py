@@ -17,7 +17,7 @@ from router.telemetry.recent_counts import RecentCounts
 from router.telemetry.tally import Tally
 from router.telemetry.traffic import is_recorded
 from router.telemetry.use import UseCounter
-from router.tokenize.api_paths import UNCOMPUTED
+from router.tokenize.api_paths import CLASSLESS
 
 PENDING = 10_000  # receipts kept while Redis is unreachable; the oldest are dropped first
 KEPT_GENERATIONS = 4  # of a delivery, besides the newest: blocks of a switchback last 30 s at least, answers minutes
@@ -175,4 +175,4 @@ class Recorder:
 
 def _class(call: Call, decision: Decision | None) -> str:
     """Class for the metrics; a request without model work would count as a fast one."""
-    return NO_CLASS if decision is None or call.api_path in UNCOMPUTED else decision.request_class
+    return NO_CLASS if decision is None or call.api_path in CLASSLESS else decision.request_class

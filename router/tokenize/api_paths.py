@@ -9,3 +9,8 @@ LIMITS = {
 }
 # Answered without the model: any instance will do, and the times say nothing about it
 UNCOMPUTED = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
+# Bodies with a file, as multipart/form-data
+WITH_FILES = ("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/edits", "/v1/images/variations")
+# Audio and images: no prompt is cached, so load decides
+MEDIA = (*WITH_FILES, "/v1/audio/speech", "/v1/images/generations")
+CLASSLESS = frozenset((*UNCOMPUTED, *MEDIA))  # their times belong to no class of prompts

@@ -3,16 +3,18 @@
 import array
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
 import xxhash
 
+from router.contract import multipart
 from router.contract.json_value import JsonObject
+from router.contract.multipart import InvalidMultipart
 from router.policy.value import Value, replace
 from router.tokenize import bounds
-from router.tokenize.api_paths import UNCOMPUTED
+from router.tokenize.api_paths import MEDIA, UNCOMPUTED
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them; a format costs less than a call
 TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
@@ -28,6 +30,10 @@ class TooComplex(InvalidBody):
     code = "json_too_complex"
 
 
+class BadParts(InvalidBody):
+    code = "invalid_multipart"
+
+
 class Prompt(Value, frozen=True):
     model: str  # empty when the body names none
     rendered: bytes  # equal prefixes of conversations give equal prefixes of these bytes
@@ -39,7 +45,10 @@ class Prompt(Value, frozen=True):
     priority: object = None  # as the body gave it
 
 
-def read(body: bytes, api_path: str) -> Prompt:
+def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> Prompt:
+    """`content_types`: of a request whose path takes files."""
+    if content_types and any(map(multipart.is_multipart, content_types)):
+        return _with_files(body, content_types)
     document = _parsed(body)
     model = document.get("model", "")
     if not isinstance(model, str):
@@ -52,6 +61,18 @@ def read(body: bytes, api_path: str) -> Prompt:
     usage_asked = isinstance(options, dict) and options.get("include_usage") is True
     stream = document.get("stream") is True
     return Prompt(model, rendered, token_ids, session_of(document), stream, usage_asked, document)
+
+
+def _with_files(body: bytes, content_types: Sequence[bytes]) -> Prompt:
+    """Named by its fields only: what files hold is the engine's."""
+    try:
+        parts = multipart.parts(body, multipart.boundary_of(content_types))
+        model = multipart.text_of(body, parts, b"model")
+        stream = multipart.text_of(body, parts, b"stream")
+    except InvalidMultipart as error:
+        raise BadParts(str(error)) from None
+    streams = stream is not None and stream[0].lower() in ("true", "1")
+    return Prompt(model[0] if model is not None else "", b"", 0, None, streams, False)
 
 
 def _parsed(body: bytes) -> JsonObject:
@@ -105,6 +126,8 @@ def renamed(body: bytes, name: str, model: str) -> bytes:
 
     A quote within a JSON text is escaped, so that what is found is a key and its value.
     """
+    if body.startswith(b"--"):
+        return _renamed_field(body, model)
     quoted, first = orjson.dumps(name), _MODEL_FIRST.match(body)
     if first is not None and body.startswith(quoted, first.end()):  # as most clients send it: no search of the prompt
         return b"%b%b%b" % (body[: first.end()], orjson.dumps(model), body[first.end() + len(quoted) :])
@@ -116,6 +139,13 @@ def renamed(body: bytes, name: str, model: str) -> bytes:
         return orjson.dumps({**orjson.loads(body), "model": model})
     except orjson.JSONEncodeError:
         raise TooComplex(TOO_DEEP) from None
+
+
+def _renamed_field(body: bytes, model: str) -> bytes:
+    """Of a body with files, which has been read before."""
+    boundary = body[2 : body.index(b"\r\n")]
+    found = multipart.text_of(body, multipart.parts(body, boundary), b"model")
+    return b"%b%b%b" % (body[: found[1]], model.encode(), body[found[2] :]) if found is not None else body
 
 
 _ASKS_USAGE = b'"stream_options":{"include_usage":true},'
@@ -162,7 +192,7 @@ RENDERERS: dict[str, Callable[[JsonObject], Rendered]] = {
     "/v1/embeddings": _pooled,
     **dict.fromkeys(("/pooling", "/classify", "/v1/classify"), _pooled),
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"), _scores),
-    **dict.fromkeys(UNCOMPUTED, lambda document: (b"", 0)),
+    **dict.fromkeys((*UNCOMPUTED, *MEDIA), lambda document: (b"", 0)),
 }
 
 

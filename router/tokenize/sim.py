@@ -6,6 +6,7 @@ Rendered as `<|role|>\\ncontent\\n` per message, then `<|assistant|>\\n`; tools 
 import orjson
 
 from router.contract.json_value import JsonObject
+from router.contract.sim_media import is_media, stand_in
 from router.tokenize.prompt import Prompt
 from router.tokenize.tokenizer import NotTokenized, given_ids
 
@@ -61,6 +62,8 @@ def _part(part: object) -> str:
         return orjson.dumps(part.get("input")).decode()
     if kind == "tool_result":
         return _text(part.get("content"))
+    if is_media(kind):
+        return stand_in(part)
     text = part.get("text", part.get("thinking", ""))
     if not isinstance(text, str):
         raise NotTokenized(f"a part of type {kind!r:.40} is not text")

@@ -10,6 +10,7 @@ import msgspec
 import orjson
 
 from fleet.simengine import tokens
+from fleet.simengine.http import media
 from fleet.simengine.http.body import Body, messages, parse
 from fleet.simengine.http.errors import ApiError, bad_sleep
 from fleet.simengine.http.formats.anthropic import MESSAGES
@@ -75,6 +76,8 @@ class App:
                 "/v1/load_lora_adapter": lambda raw: service.adapters.load(parse(raw)).encode(),
                 "/v1/unload_lora_adapter": lambda raw: service.adapters.unload(parse(raw)).encode(),
             }
+        self._posts = {path: partial(self._exchange, path) for path in service.connector_writes}
+        self._posts |= {path: partial(self._make, path) for path in media.ANSWERS}
         # As vLLM with --enable-sleep-mode, by their query
         self._orders: dict[str, Callable[[Query], None]] = {
             "/sleep": lambda query: ranks.sleep(_level(query)),
@@ -96,9 +99,9 @@ class App:
             await self._write(lambda raw: order(query) or b"", receive, send)
         elif method == "POST" and path in self._writes:
             await self._write(self._writes[path], receive, send)
-        elif method == "POST" and path in self._service.connector_writes:
-            await self._exchange(path, receive, send)
-        elif path in self._reads or path in self._writes or path in self._orders or answer_with is not None:
+        elif method == "POST" and path in self._posts:
+            await self._posts[path](scope, receive, send)
+        elif path in {*self._reads, *self._writes, *self._orders, *media.ANSWERS, *FORMATS}:
             await respond(send, 405, b'{"detail":"Method Not Allowed"}')
         else:
             await respond(send, 404, b'{"detail":"Not Found"}')
@@ -133,6 +136,20 @@ class App:
             return
         await respond(send, 200, body)
 
+    async def _make(self, path: str, scope: Message, receive: Receive, send: Send) -> None:
+        """Audio or images."""
+        try:
+            raw = await read_body(receive)
+            form = media.read(raw, [value for name, value in scope["headers"] if name == b"content-type"])
+            self._service.check_model(form.model)
+            made = media.ANSWERS[path](form)
+        except ClientDisconnected:
+            return
+        except ApiError as error:
+            await respond(send, error.status, error_body(error))
+            return
+        await respond(send, 200, made.body, (b"content-type", made.kind))
+
     def _collective_rpc(self, raw: bytes) -> bytes:
         method = parse(raw).get("method")
         if method != "reload_weights":
@@ -140,7 +157,7 @@ class App:
         self._ranks.reload_weights()
         return b'{"results":[null]}'
 
-    async def _exchange(self, path: str, receive: Receive, send: Send) -> None:
+    async def _exchange(self, path: str, scope: Message, receive: Receive, send: Send) -> None:
         """A request of another engine to the connector."""
         try:
             status, answer = await self._service.connector_writes[path](await read_body(receive))

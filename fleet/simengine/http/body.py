@@ -7,6 +7,7 @@ import orjson
 
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.kv.connector import TransferParams
+from router.contract.sim_media import is_media, stand_in
 
 Body = dict[str, Any]
 
@@ -87,9 +88,11 @@ def _part(part: object, where: str) -> str:
         return orjson.dumps(part.get("input")).decode()
     if kind == "tool_result":
         return text_of(part.get("content"), f"{where}.content")
+    if is_media(kind):
+        return stand_in(part)
     text = part.get("text", part.get("thinking", ""))
-    if "image" in kind or "audio" in kind or "video" in kind or not isinstance(text, str):
-        raise ApiError(400, f"{where}: the model takes text only, got a part of type {kind!r}.", param=where)
+    if not isinstance(text, str):
+        raise ApiError(400, f"{where}: the model takes no part of type {kind!r}.", param=where)
     return text
 
 

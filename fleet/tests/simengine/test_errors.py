@@ -13,7 +13,7 @@ REFUSED = [
     (CHAT, {"messages": "hi"}, "messages: Field required"),
     (CHAT, {"messages": [{"content": "hi"}]}, "messages[0]: Input should be a message with a role"),
     (CHAT, {"messages": [{"role": "user", "content": 5}]}, "messages[0].content: Input should be a string"),
-    (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "the model takes text only"),
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "x", "text": 1}]}]}, "the model takes no part"),
     (CHAT, {"messages": HI, "max_tokens": 0}, "max_tokens must be at least 1, got 0."),
     (CHAT, {"messages": HI, "max_completion_tokens": -1}, "max_completion_tokens must be at least 1, got -1."),
     (CHAT, {"messages": HI, "max_tokens": "9"}, "max_tokens: Input should be a valid integer"),

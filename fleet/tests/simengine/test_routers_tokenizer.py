@@ -54,7 +54,7 @@ def test_they_are_the_engines_own(endpoint: str, body: dict[str, Any]) -> None:
         ("/v1/chat/completions", {"messages": [{"content": "no role"}]}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": 7}]}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": [7]}]}),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url", "text": 1}]}]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "x", "text": 1}]}]}),
         ("/v1/embeddings", {"input": "hello"}),
     ],
 )

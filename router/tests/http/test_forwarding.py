@@ -7,7 +7,7 @@ import pytest
 
 from router.contract.redis import redis_keys
 from router.tests.engine import USAGE, events, reply
-from router.tokenize.api_paths import LIMITS, UNCOMPUTED
+from router.tokenize.api_paths import CLASSLESS, LIMITS, WITH_FILES
 from router.tokenize.prompt import RENDERERS
 
 BODIES = {
@@ -27,6 +27,9 @@ BODIES = {
     "/tokenize": {"prompt": "hello"},
     "/detokenize": {"tokens": [1, 2]},
     "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "hello"}]},
+    "/v1/audio/speech": {"input": "hello", "voice": "alloy"},
+    **{path: {} for path in WITH_FILES},  # as JSON, which some engines take: test_media.py has forms
+    "/v1/images/generations": {"prompt": "hello", "n": 1},
 }
 STREAMED = tuple(LIMITS)
 
@@ -55,8 +58,8 @@ async def test_a_stream_comes_back_byte_for_byte(world, path):
     assert response.content == b"".join(events())
 
 
-@pytest.mark.parametrize("path", UNCOMPUTED)
-async def test_what_no_model_computes_is_explained_but_not_counted_as_a_quick_request(world, path):
+@pytest.mark.parametrize("path", sorted(CLASSLESS))
+async def test_what_belongs_to_no_class_of_prompts_is_explained_but_not_counted_as_a_quick_request(world, path):
     w = await world(None)
     response = await w.client.post(path, json={"model": "llama", **BODIES[path]})
     assert (await w.receipt(response))["prompt_tokens"] == 0

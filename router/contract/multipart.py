@@ -1,0 +1,130 @@
+"""Fields of a multipart/form-data body, by which a request with a file is routed. Pure.
+
+The body goes to the engine as it is, which reads it with a parser of its own. So what two parsers may read differently
+is refused: otherwise a request could name one model to the router and another to the engine.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+MOST_PARTS = 64
+LARGEST_HEAD = 8 * 1024  # bytes of the headers of a part
+LONGEST_VALUE = 1024  # bytes of a value that is read
+
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PARAMETER = re.compile(rb'[ \t]*;[ \t]*(%b)=(?:"([^"\\\r\n]*)"|(%b))' % (_TOKEN, _TOKEN))
+_BOUNDARY = re.compile(rb"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
+_HEADER = re.compile(rb"(%b):[ \t]*([^\r\n]*)" % _TOKEN)
+_KIND, _PART = b"multipart/form-data", b"form-data"
+_PLAIN = (b"7bit", b"8bit", b"binary")
+
+
+class InvalidMultipart(ValueError):
+    """The message says what is wrong with the body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    name: bytes
+    is_file: bool
+    start: int  # of its value in the body
+    end: int
+
+
+def is_multipart(content_type: bytes) -> bool:
+    return content_type.lstrip(b" \t")[:10].lower() == b"multipart/"
+
+
+def boundary_of(content_types: Sequence[bytes]) -> bytes:
+    """Of the one header content-type."""
+    if len(content_types) != 1:
+        raise InvalidMultipart("send one content-type")
+    kind, found = content_types[0].strip(b" \t"), {}
+    if kind[: len(_KIND)].lower() == _KIND:
+        found = _parameters(kind[len(_KIND) :])
+    boundary = found.get(b"boundary", b"")
+    if _BOUNDARY.fullmatch(boundary) is None:
+        raise InvalidMultipart("content-type must be multipart/form-data with a boundary of 1 to 70 characters")
+    return boundary
+
+
+def parts(body: bytes, boundary: bytes) -> list[Part]:
+    """Raises InvalidMultipart."""
+    found = list(_parts(body, b"--" + boundary))
+    if body.count(b"--" + boundary) != len(found) + 1:
+        raise InvalidMultipart("the boundary occurs within a part")
+    return found
+
+
+def text_of(body: bytes, found: Sequence[Part], name: bytes) -> tuple[str, int, int] | None:
+    """The value of a field and its place in the body; None without it. Raises InvalidMultipart for a file, for two
+    fields of the name, and for a value that is long or no text."""
+    named = [part for part in found if part.name == name]
+    shown = name.decode()
+    if not named:
+        return None
+    if len(named) > 1:
+        raise InvalidMultipart(f"{shown}: send it once")
+    part = named[0]
+    if part.is_file or part.end - part.start > LONGEST_VALUE:
+        raise InvalidMultipart(f"{shown}: must be text of at most {LONGEST_VALUE} bytes")
+    try:
+        return body[part.start : part.end].decode(), part.start, part.end
+    except UnicodeDecodeError:
+        raise InvalidMultipart(f"{shown}: must be text in UTF-8") from None
+
+
+def _parts(body: bytes, delimiter: bytes) -> Iterator[Part]:
+    if not body.startswith(delimiter):
+        raise InvalidMultipart("the body must begin with its boundary")
+    at = len(delimiter)
+    for _ in range(MOST_PARTS + 1):
+        after = body[at : at + 2]
+        if after == b"--":
+            if body[at + 2 :] not in (b"", b"\r\n"):
+                raise InvalidMultipart("the body goes on after its last boundary")
+            return
+        if after != b"\r\n":
+            raise InvalidMultipart("a line with the boundary must hold nothing else")
+        start = body.find(b"\r\n\r\n", at, at + 2 + LARGEST_HEAD) + 4
+        if start < 4:
+            raise InvalidMultipart(f"the headers of a part may have at most {LARGEST_HEAD:,} bytes")
+        end = body.find(b"\r\n" + delimiter, start)
+        if end < 0:
+            raise InvalidMultipart("the body ends before its last boundary")
+        name, is_file = _head(body[at + 2 : start - 4])
+        yield Part(name, is_file, start, end)
+        at = end + 2 + len(delimiter)
+    raise InvalidMultipart(f"the body may have at most {MOST_PARTS} parts")
+
+
+def _head(head: bytes) -> tuple[bytes, bool]:
+    """(name, whether it is a file) from the headers of a part."""
+    headers = [_HEADER.fullmatch(line) for line in head.split(b"\r\n")]
+    values: dict[bytes, bytes] = {}
+    for header in headers:
+        if header is None or header[1].lower() in values:
+            raise InvalidMultipart("the headers of a part must be lines NAME: VALUE, each name once")
+        values[header[1].lower()] = header[2].strip(b" \t")
+    if values.get(b"content-transfer-encoding", b"binary").lower() not in _PLAIN:
+        raise InvalidMultipart("content-transfer-encoding: send the bytes as they are")
+    disposition = values.get(b"content-disposition", b"")
+    named = _parameters(disposition[len(_PART) :]) if disposition[: len(_PART)].lower() == _PART else {}
+    name = named.get(b"name", b"")
+    if not name or not name.isascii() or b"%" in name or b"name*" in named:
+        raise InvalidMultipart('each part needs content-disposition: form-data; name="…" with a name in ASCII')
+    return name, b"filename" in named or b"filename*" in named
+
+
+def _parameters(text: bytes) -> dict[bytes, bytes]:
+    """`; NAME=VALUE` and so on; a name twice, or anything else, is nothing."""
+    found: dict[bytes, bytes] = {}
+    at = 0
+    while at < len(text):
+        match = _PARAMETER.match(text, at)
+        if match is None or match[1].lower() in found:
+            return {}
+        found[match[1].lower()] = match[2] if match[2] is not None else match[3]
+        at = match.end()
+    return found
