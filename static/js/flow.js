@@ -10,6 +10,8 @@ const NODE = 12;
 const LABEL = NODE + 8;
 const RATE = 85; // beside a name
 const GAP = 8;
+const MOST = 16; // instances of all pools; the others are one, named ""
+const MOST_PREFILL = 8; // beside them: those that send them the most KV blocks
 const NAMES = document.createElement("canvas").getContext("2d");
 NAMES.font = "14px system-ui, sans-serif";
 
@@ -136,6 +138,21 @@ export class Flow {
     ]));
     return tables;
   }
+}
+
+// The flow with the instances of the most requests, so that its height stays that of a screen.
+export function busiest({ links, arcs }) {
+  const names = sums(links, 2).filter(({ name }) => name);
+  const kept = new Set(names.toSorted((a, b) => b.per_s - a.per_s).slice(0, MOST).map(({ name }) => name));
+  const sent = arcs.filter(([, decode]) => kept.has(decode)).toSorted((a, b) => b[3] - a[3]);
+  for (const [prefill] of sent.slice(0, MOST_PREFILL)) kept.add(prefill);
+  const merged = new Map();
+  for (const [name, rule, instance, per_s] of links) {
+    const link = [name, rule, kept.has(instance) ? instance : ""];
+    const key = link.join(" ");
+    merged.set(key, [...link, per_s + (merged.get(key)?.[3] ?? 0)]);
+  }
+  return { links: [...merged.values()], arcs: arcs.filter(([prefill, decode]) => kept.has(prefill) && kept.has(decode)) };
 }
 
 function sums(links, place) {

@@ -1,6 +1,7 @@
 // The KV heat map: instance × time on a canvas, with a contour above the limit of each pool's policy and honest gaps.
 import { fit, line, scale, shortened, ticks, write } from "./canvas.js";
 import { table } from "./chart_table.js";
+import { join, point } from "./crosshair.js";
 import { NO_DATA, cell, heatRows } from "./heat_data.js";
 import { colour } from "./theme_colours.js";
 import { clock, hourMinute } from "./times.js";
@@ -26,11 +27,23 @@ export class Heat {
   // each row beside it; times: of the axis and of a reading; read: shows the text of a reading; open: called with the
   // pressed row; drawn: called with the map when its rows may be others
   constructor(canvas, { most = 64, font = 11, latest = false, times = OF_THE_DAY, read = null, open = null, drawn = null } = {}) {
-    Object.assign(this, { canvas, most, font, latest, times, read, open, drawn, rows: [], cursor: null });
+    Object.assign(this, { canvas, most, font, latest, times, read, open, drawn, rows: [], cursor: null, elsewhere: null });
     this.cells = document.createElement("canvas");
     fit(canvas, () => this.draw());
-    if (read) this.listen();
+    if (!read) return;
+    this.listen();
+    join(this);
   }
+
+  // at: the time under the pointer on another chart
+  pointed(at) {
+    if (at === this.elsewhere) return;
+    this.elsewhere = at;
+    this.draw();
+  }
+
+  // The time of the cell under the pointer goes to the other charts.
+  pass() { point(this.cursor && this.data.from + (this.first + this.cursor.column) * this.data.bin, this); }
 
   // instances: rows with their pool's kv_limit (a share); without one a row has no contour
 
@@ -177,6 +190,11 @@ export class Heat {
   }
 
   drawCursor(context) {
+    if (!this.cursor && this.elsewhere >= this.from && this.elsewhere <= this.to) {
+      const x = this.x((this.elsewhere - this.data.from) / this.data.bin - this.first);
+      line(context, [[x, this.box.top], [x, this.box.bottom]], colour("panel"), 3 * scale());
+      line(context, [[x, this.box.top], [x, this.box.bottom]], colour("text"), scale());
+    }
     if (!this.cursor) return;
     const { row, column } = this.cursor;
     if (row >= this.rows.length || column > this.last - this.first) { this.cursor = null; return; }
@@ -203,10 +221,10 @@ export class Heat {
       const row = this.rows.findLastIndex((_, i) => this.y(i) <= y);
       return { row: bounded(row, this.rows.length - 1), column: bounded(column, this.last - this.first) };
     };
-    this.canvas.addEventListener("pointermove", (event) => { if (this.values) { this.cursor = place(event); this.draw(); } });
+    this.canvas.addEventListener("pointermove", (event) => { if (this.values) { this.cursor = place(event); this.draw(); this.pass(); } });
     this.canvas.addEventListener("click", (event) => { if (this.values && this.open) this.open(this.rows[place(event).row]); });
     this.canvas.addEventListener("keydown", (event) => this.pressed(event));
-    for (const kind of ["pointerleave", "blur"]) this.canvas.addEventListener(kind, () => { this.cursor = null; this.read(""); this.draw(); });
+    for (const kind of ["pointerleave", "blur"]) this.canvas.addEventListener(kind, () => { this.cursor = null; this.read(""); this.draw(); this.pass(); });
   }
 
   pressed(event) {
@@ -217,6 +235,7 @@ export class Heat {
     const { row, column } = this.cursor ?? { row: -moves[event.key][0], column: this.last - this.first - moves[event.key][1] };
     this.cursor = { row: bounded(row + moves[event.key][0], this.rows.length - 1), column: bounded(column + moves[event.key][1], this.last - this.first) };
     this.draw();
+    this.pass();
   }
 
   // One sentence for a screen reader.

@@ -1,7 +1,7 @@
 // The Live page: the first frame is in the page, the others come from the socket; all of them are drawn here.
 import { Chart } from "./live_chart.js";
 import { Feed } from "./feed.js";
-import { Flow } from "./flow.js";
+import { Flow, busiest } from "./flow.js";
 import { Heat } from "./heat.js";
 import { HeatData, byStatus } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
@@ -37,7 +37,7 @@ const choose = ([from, to]) => view.choose(from, to);
 const reads = (node) => (line) => text(node, line);
 const strips = [...document.querySelectorAll(".class-strip")].map((panel) => ({
   panel, name: panel.dataset.strip,
-  chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { read: reads(panel.querySelector("output")), chosen: choose }),
+  chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { title: `TTFT of ${panel.dataset.strip} requests`, read: reads(panel.querySelector("output")), chosen: choose }),
 }));
 const panels = [...document.querySelectorAll(".class-panel")].map((panel) => ({
   panel, name: panel.dataset.class,
@@ -133,10 +133,11 @@ function nameHeat() {
 
 function renderFlow() {
   flowAt = Date.now();
-  const shown = flows();
+  const all = flows();
+  const shown = busiest(all);
   byId("no-flow").hidden = shown.links.length > 0;
   byId("flow").parentElement.hidden = shown.links.length === 0;
-  const hidden = shown.instances - new Set(shown.links.map((link) => link[2]).filter(Boolean)).size;
+  const hidden = all.instances - new Set(shown.links.map((link) => link[2]).filter(Boolean)).size;
   flow.update(shown, ofFlow(), counted(hidden, "other instance"));
   if (byId("flow-table").open) byId("flow-table").querySelector(".chart-table").replaceChildren(...flow.asTable());
 }

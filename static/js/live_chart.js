@@ -9,23 +9,16 @@ const TABLE_ROWS = 60;
 export class Chart {
   // title: "TTFT of warm requests"
   constructor(figure, title, quantity, chosen = null) {
-    this.title = title;
     this.key = figure.dataset.chart;
     this.canvas = figure.querySelector("canvas");
     this.details = figure.querySelector("details");
     const output = figure.querySelector("output");
-    this.timeline = new Timeline(this.canvas, quantity, { read: (line) => { output.textContent = line; }, chosen });
+    this.timeline = new Timeline(this.canvas, quantity, { title, read: (line) => { output.textContent = line; }, chosen });
     this.details.addEventListener("toggle", () => this.writeTable());
-  }
-
-  latest() {
-    return this.timeline.lines().map(({ name, values }) => `${name} ${this.timeline.quantity.write(values.findLast((value) => value != null))}`).join(", ");
   }
 
   update(at, columns, events, from, to, limit) {
     this.timeline.update(at, columns, events, from, to, limit);
-    const label = `${this.title} over ${Math.round((to - from) / 60)} min: latest ${this.latest()}`;
-    if (this.canvas.getAttribute("aria-label") !== label) this.canvas.setAttribute("aria-label", label);
     this.writeTable();
   }
 

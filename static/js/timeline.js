@@ -1,5 +1,6 @@
 // A quantity over time on a canvas: its lines, its limit and events, read by pointer or keyboard. Gaps stay gaps.
 import { fit, line, niceCeiling, scale, ticks, write } from "./canvas.js";
+import { join, point } from "./crosshair.js";
 import { ms } from "./format.js";
 import { settings } from "./live_settings.js";
 import { colour, seriesColour } from "./theme_colours.js";
@@ -23,16 +24,29 @@ const NEAR_PX = 6;
 const CLICK_PX = 4;
 
 export class Timeline {
-  // read: shows the text of a reading; chosen: called with [from, to] in Unix s when a range was drawn
-  constructor(canvas, quantity, { read = null, chosen = null, font = 11 } = {}) {
-    Object.assign(this, { canvas, quantity, read, chosen, font, top: 0, cursor: null });
+  // title: what it shows, for screen readers; read: shows the text of a reading; chosen: called with [from, to] in Unix s
+  // when a range was drawn
+  constructor(canvas, quantity, { title = "", read = null, chosen = null, font = 11 } = {}) {
+    Object.assign(this, { canvas, quantity, title, read, chosen, font, top: 0, cursor: null, elsewhere: null });
     fit(canvas, () => this.draw());
-    if (read) this.listen();
+    if (!read) return;
+    this.listen();
+    join(this);
   }
 
   // columns: what the quantity's lines are made of; limit: its SLO or limit, or undefined
   update(at, columns, events, from, to, limit) {
     Object.assign(this, { at, columns, events, from, to, limit });
+    this.draw();
+    const latest = this.lines().map(({ name, values }) => `${name} ${this.quantity.write(values.findLast((value) => value != null))}`).join(", ");
+    const label = `${this.title} over ${Math.round((to - from) / 60)} min: latest ${latest}`;
+    if (this.title && this.canvas.getAttribute("aria-label") !== label) this.canvas.setAttribute("aria-label", label);
+  }
+
+  // at: the time under the pointer on another chart
+  pointed(at) {
+    if (at === this.elsewhere) return;
+    this.elsewhere = at;
     this.draw();
   }
 
@@ -109,10 +123,10 @@ export class Timeline {
       context.fillRect(Math.min(a, b), this.box.top, Math.abs(b - a), this.box.bottom - this.box.top);
       context.globalAlpha = 1;
     }
-    if (this.cursor == null || this.cursor < this.from || this.cursor > this.to) return;
-    const x = this.x(this.cursor);
-    line(context, [[x, this.box.top], [x, this.box.bottom]], colour("text"), scale());
-    this.read(this.reading());
+    const at = this.cursor ?? this.elsewhere;
+    if (at == null || at < this.from || at > this.to) return;
+    line(context, [[this.x(at), this.box.top], [this.x(at), this.box.bottom]], colour(this.cursor == null ? "muted" : "text"), scale());
+    if (this.cursor != null) this.read(this.reading());
   }
 
   // "14:02:10 · p50 820 ms · p90 1.2 s · p99 –", "14:02:10 · no data"; with the event at the cursor.
@@ -144,6 +158,7 @@ export class Timeline {
       this.cursor = time(event);
       this.range = begun == null ? null : [begun.at, this.cursor];
       this.draw();
+      point(this.cursor, this);
     });
     this.canvas.addEventListener("pointerdown", (event) => { if (this.chosen && this.box && event.button === 0) begun = { at: time(event), x: event.clientX }; });
     this.canvas.addEventListener("pointerleave", () => { if (begun == null) this.clear(); });
@@ -166,6 +181,7 @@ export class Timeline {
     else return;
     event.preventDefault();
     this.draw();
+    point(this.cursor, this);
   }
 
   clear() {
@@ -173,5 +189,6 @@ export class Timeline {
     this.range = null;
     this.read("");
     this.draw();
+    point(null, this);
   }
 }

@@ -177,6 +177,14 @@ def test_pausing_holds_the_figures_and_counts_the_frames_behind(running: Running
     expect(page.locator("#age-text")).to_contain_text("paused 00:")
     page.wait_for_function("() => /[2-9] frames behind/.test(document.getElementById('age-text').textContent)")
     assert page.locator('[data-id="demo-1"]').get_attribute("data-status") == "ready"
+    heavy = page.locator(".class-strip[data-strip=heavy] canvas")
+    charts = [heavy, page.locator("#heat")]
+    before = [chart.evaluate("canvas => canvas.toDataURL()") for chart in charts]
+    page.locator(".class-strip[data-strip=warm] canvas").hover()
+    for chart, drawn in zip(charts, before, strict=True):  # the time under the pointer is marked on each
+        page.wait_for_function("([node, drawn]) => node.toDataURL() !== drawn", arg=[chart.element_handle(), drawn])
+    page.locator("#pause").hover()
+    page.wait_for_function("([node, drawn]) => node.toDataURL() === drawn", arg=[heavy.element_handle(), before[0]])
     page.click("#pause")
     expect(page.locator('[data-id="demo-1"]')).to_have_attribute("data-status", "saturated")
 
@@ -378,6 +386,16 @@ def test_of_300_long_names_the_ends_are_shown_and_what_failed_is_first(running: 
       return shortened(document.createElement("canvas").getContext("2d"), "production-llama-3-1-70b-105…111 (7)", 120);
     }""")
     assert re.fullmatch(r"p\S*….*105…111 \(7\)", row)
+    flow = page.evaluate("""async () => {
+      const { busiest } = await import("/static/js/flow.js");
+      const links = Array.from({ length: 60 }, (_, i) => ["warm", "session", `chat-${i}`, i + 1]);
+      const arcs = [["chat-0", "chat-59", 1, 9], ["chat-1", "chat-2", 1, 9]];
+      return busiest({ links: [...links, ["warm", "session", "", 5]], arcs });
+    }""")
+    names = [link[2] for link in flow["links"]]
+    assert sorted(names) == sorted(["", "chat-0", *(f"chat-{i}" for i in range(44, 60))])
+    assert [link[3] for link in flow["links"] if not link[2]] == [sum(range(2, 45)) + 5]
+    assert flow["arcs"] == [["chat-0", "chat-59", 1, 9]]
     expect(page.locator("#heat-note")).to_have_text(re.compile(r"^300 instances in \d+ rows, the highest of each$"))
     rows = int(page.locator("#heat-note").inner_text().split()[3])
     assert rows * 8.8 <= page.evaluate("document.getElementById('heat').clientHeight")
