@@ -79,6 +79,7 @@ def _page(request: HttpRequest, typed: dict[str, str], problems: dict[str, str])
         "rows": [_row(each) for each in Freeze.objects.filter(removed_at=None)],
         "fields": [replace(each, value=typed.get(each.name, ""), error=problems.get(each.name, "")) for each in FIELDS],
         "names": sorted(published_names()),
+        "tried": bool(problems),
         "may_freeze": allowed,
         "ask": [] if allowed else who_can("admin"),
         "others": [f"{path}: {text}" for path, text in problems.items() if path not in {f.name for f in FIELDS}],

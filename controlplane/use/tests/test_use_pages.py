@@ -188,7 +188,7 @@ def test_administrators_set_budgets_on_the_page_and_operators_see_them(ada_clien
     page = otto_client.get("/use/").content.decode()
     for shown in ("5,000 tokens", "4,500 tokens", "90.0 %", "nearly spent", "refused"):
         assert shown in page
-    assert "Set a budget" not in page
+    assert "New budget" not in page
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     ledger.add(now, HOUR_S, Entry(str(key.pk), "chat"), "ci", {"requests": 17, "input_tokens": 4_321})
     page = otto_client.get(f"/keys/{key.pk}/").content.decode()

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.browser
 def make(open_page: Any, name: str, **options: Any) -> tuple[Any, Page]:
     opened = open_page("ada", **options)
     page: Page = opened.goto("/channels/")
+    page.get_by_role("link", name="New channel").click()
     page.get_by_label("Name").fill(name)
     page.get_by_label("URL").fill("https://hooks.example.com/s3cret")
     page.get_by_role("button", name="Create channel").click()
