@@ -24,7 +24,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from router.tests.ports import free_port
 
-__all__ = ["MOST_WORDS", "browser", "ended", "open_page", "read_words", "web"]
+__all__ = ["browser", "ended", "open_page", "web"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = os.environ.get("WEIR_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -220,25 +220,6 @@ def open_page(web: Web, browser: Browser) -> Iterator[Callable[..., Opened]]:
     yield opened
     for context in contexts:
         context.close()
-
-
-MOST_WORDS = 450  # of a page, its navigation too, before a person opens anything
-WORDS = """() => {
-  const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && node.getBoundingClientRect().width > 1
-    && !node.closest('svg, canvas, script, style, option, .visually-hidden');
-  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  let words = 0;
-  while (texts.nextNode()) {
-    const { parentElement, textContent } = texts.currentNode;
-    if (seen(parentElement)) words += (textContent.match(/[\\p{L}\\p{N}]\\S*/gu) ?? []).length;
-  }
-  return words;
-}"""
-
-
-def read_words(page: Page) -> int:
-    """Words and numbers that a person sees; not pictures, choices of a closed select, or what is folded."""
-    return int(page.evaluate(WORDS))
 
 
 def ended(condition: Callable[[], bool], within_s: float = 15.0) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from controlplane.testing_browser import Web
+from controlplane.testing_reading import unreadable
 
 pytestmark = pytest.mark.browser
 
@@ -58,6 +59,7 @@ def test_nothing_is_wrong_with_the_pages(open_page, theme):
         picture(page, f"models-{at}-{theme}")
         violations = Axe().run(page).response["violations"]
         found |= {f"{path} {v['id']}": [n["html"][:120] for n in v["nodes"]][:3] for v in violations}
+        assert unreadable(page) == [], path
     assert found == {}
     assert opened.faults == []
 

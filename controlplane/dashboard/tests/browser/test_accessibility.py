@@ -1,13 +1,16 @@
-"""axe finds nothing serious, in both themes, on every page of the dashboard."""
+"""Pages are read by everybody: axe finds nothing serious in both themes, each is short, and all have names to hear."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from django.urls import URLPattern, URLResolver, get_resolver
 from playwright.sync_api import expect
 
 from controlplane.dashboard.tests.browser.conftest import RunningFleet
+from controlplane.testing_reading import unreadable
 
 pytestmark = pytest.mark.browser
 PAGES = ("/login", "/live", "/wall", "/wall?kiosk=1", "/requests/", "/requests/req-1/", "/requests/gone/", "/help")
@@ -37,6 +40,34 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(running: RunningFleet, open
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
     wide = "wraps => wraps.filter((wrap) => wrap.scrollWidth > wrap.clientWidth).length"
     assert path != "/requests/" or page.locator(".table-wrap").evaluate_all(wide) == 0
+
+
+def plain_paths(resolver: URLResolver, before: str = "/") -> Iterator[str]:
+    """Of every URL that names no object."""
+    for each in resolver.url_patterns:
+        path = before + str(each.pattern).lstrip("^").rstrip("$")
+        if isinstance(each, URLResolver):
+            yield from plain_paths(each, path)
+        elif isinstance(each, URLPattern) and not set("<(") & set(path) and not path.startswith("/api/"):
+            yield path
+
+
+def test_every_page_is_read_in_450_words_and_can_be_heard(running: RunningFleet, open_page: Any) -> None:
+    """Pages of one object: beside the tests of their subject. The reference of the API is looked up, not read."""
+    opened, found = open_page("ada"), {}
+    for path in plain_paths(get_resolver()):
+        answer = opened.page.request.get(opened.base + path)
+        if answer.ok and '<main id="content"' in answer.text():
+            page = opened.drawn(path)
+            found[path] = unreadable(page)
+            if page.locator("a[href='#new']").count():  # its form
+                page.locator("a[href='#new']").click()
+                expect(page.locator("#new")).to_be_visible()
+                found[path] += unreadable(page)
+    assert {path: faults for path, faults in found.items() if faults} == {}
+    assert {"/live", "/wall", "/use/", "/policies/", "/fleet/", "/experiments/new", "/login"} - {*found} == set()
+    assert len(found) > 25
+    assert opened.faults == []
 
 
 STOP = """() => {

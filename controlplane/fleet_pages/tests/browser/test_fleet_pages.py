@@ -13,6 +13,7 @@ from controlplane.dashboard.tests.browser.conftest import RunningFleet
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.fleet_pages.tests.browser.conftest import write_router, write_samples
 from controlplane.testing_browser import Web
+from controlplane.testing_reading import unreadable
 
 pytestmark = pytest.mark.browser
 PAGES = (
@@ -43,6 +44,7 @@ def test_each_page_is_accessible_and_leaves_the_console_clean(
     if page.locator("#fleet-pause").count():
         page.wait_for_event("response", lambda answer: "hx-request" in answer.request.headers)
     assert faults_by_axe(page) == []
+    assert unreadable(page) == []
     assert opened.faults == []
 
 

@@ -1,0 +1,92 @@
+"""How a page reads: the words that a person meets on it, and what a screen reader is told."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from playwright.sync_api import Page
+
+MOST_WORDS = 450  # of a page, its navigation too, before a person opens anything
+ROWS_READ = 3  # of a table or list of what there is many of: the form is read there, the rest is looked up
+ROWS = "tbody > tr, .tile, .events > li, .attention > li"
+WORDS = """([rows, read]) => {
+  const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && node.getBoundingClientRect().width > 1
+    && !node.closest('svg, canvas, script, style, option, .visually-hidden');
+  const lookedUp = (node) => {
+    const row = node.closest(rows);
+    return row && [...row.parentElement.children].filter((each) => each.matches(rows)).indexOf(row) >= read;
+  };
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let words = 0;
+  while (texts.nextNode()) {
+    const { parentElement: parent, textContent } = texts.currentNode;
+    if (seen(parent) && !lookedUp(parent)) words += (textContent.match(/[\\p{L}\\p{N}]\\S*/gu) ?? []).length;
+  }
+  return words;
+}"""
+NAMED = {"navigation", "region", "table", "image", "dialog", "listbox", "radiogroup"}
+CONTROLS = {
+    "button", "link", "textbox", "combobox", "checkbox", "radio", "slider", "spinbutton", "searchbox",
+    "DisclosureTriangle", "tab", "switch", "option", "menuitem",
+}  # fmt: skip
+NATIVE = {"Date", "DateTime", "InputTime"}  # the parts of such an input are the browser's
+ONE_OF_A_NAME = {"navigation", "region", "button", "DisclosureTriangle"}
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A node of Chromium's accessibility tree that a screen reader stops at."""
+
+    role: str
+    name: str
+    level: int | None = None  # of a heading
+    live: str = ""  # polite, assertive
+
+
+def read_words(page: Page) -> int:
+    """Words and numbers that a person sees: prose, labels, headings, and of tables, tiles and events the first three
+    rows. Not pictures, choices of a closed select, or what is folded."""
+    return int(page.evaluate(WORDS, [ROWS, ROWS_READ]))
+
+
+def heard(page: Page) -> list[Heard]:
+    """The page as a screen reader goes through it."""
+    session = page.context.new_cdp_session(page)
+    nodes = {node["nodeId"]: node for node in session.send("Accessibility.getFullAXTree")["nodes"]}
+    session.detach()
+    return [_heard(node) for node in _in_order(nodes, next(iter(nodes))) if not node["ignored"]]
+
+
+def _in_order(nodes: dict[str, Any], at: str) -> Iterator[Any]:
+    yield nodes[at]
+    if nodes[at]["role"]["value"] in NATIVE:
+        return
+    for child in nodes[at].get("childIds", ()):
+        if child in nodes:
+            yield from _in_order(nodes, child)
+
+
+def _heard(node: Any) -> Heard:
+    properties = {each["name"]: each["value"].get("value") for each in node.get("properties", ())}
+    name = node.get("name", {}).get("value", "").strip()
+    return Heard(node["role"]["value"], name, properties.get("level"), properties.get("live", ""))
+
+
+def unreadable(page: Page) -> list[str]:
+    """What keeps a person from reading the page: too many words; for a screen reader, a control, a landmark, a picture
+    or a table without a name, two with the same, headings that skip a level, messages that interrupt."""
+    nodes = heard(page)
+    levels = [node.level or 0 for node in nodes if node.role == "heading"]
+    found = [f"{words} words"] if (words := read_words(page)) > MOST_WORDS else []
+    found += [f"{node.role} without a name" for node in nodes if node.role in NAMED | CONTROLS and not node.name]
+    names = Counter((node.role, node.name) for node in nodes if node.role in ONE_OF_A_NAME)
+    found += [f"{count} times {role} {name!r}" for (role, name), count in names.items() if count > 1]
+    if levels.count(1) != 1 or levels[:1] != [1]:
+        found.append(f"headings begin with {levels[:1]}, {levels.count(1)} are of level 1")
+    found += [f"heading {after} follows {before}" for before, after in pairwise(levels) if after > before + 1]
+    if "main" not in {node.role for node in nodes}:
+        found.append("no main landmark")
+    urgent = [node for node in nodes if node.live == "assertive" and node.role != "alert"]
+    return found + [f"{node.role} {node.name!r} interrupts" for node in urgent]
