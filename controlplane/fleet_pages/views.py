@@ -23,6 +23,7 @@ from controlplane.fleet_ops.indexes import indexes_of, live_statuses, refused_an
 from controlplane.fleet_ops.node_rows import node_rows
 from controlplane.fleet_ops.ranks import rank_rows
 from controlplane.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
+from controlplane.fleet_ops.slo import slo_rows
 from controlplane.fleet_ops.tier_saving import tier_saving
 from controlplane.fleet_ops.topology import topology
 from controlplane.fleet_ops.twin_source import twin_source
@@ -55,7 +56,7 @@ CHARTS = {
     "hits": "Cache hit rate",
     "ttft": "TTFT p90",
 }
-SECTIONS = ("update", "placement", "schedule", "autoscale", "slo")
+SECTIONS = ("update", "placement", "schedule", "autoscale")
 
 
 def render_part(
@@ -115,6 +116,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         instances=row.instances,
         row=row,
         may_observe=pool.kind in KINDS and not KINDS[pool.kind].launched,
+        slo=slo_rows(pool),
         tiers=tiers,
         tier_saving=tier_saving(pool, tiers),
         twin=twin_source(pool),
@@ -130,9 +132,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
 def sections(pool: Pool) -> list[tuple[str, str]]:
     """(title, text) of the document."""
     given = [(name, getattr(pool, name)) for name in SECTIONS]
-    return [
-        ("SLO" if name == "slo" else name.capitalize(), documents.dump(value).strip()) for name, value in given if value
-    ]
+    return [(name.capitalize(), documents.dump(value).strip()) for name, value in given if value]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """Whether TTFT p90 of a class misses its SLO, and whether the miss lasts. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from controlplane.dashboard.frame.types import Classes, ClassWindow, PoolSummary, SloMiss
+from router.policy.types import CLASSES
 
 LOW_N = 20  # minimum number of measurements for a percentile's line
 HOLD_S = 30.0  # a miss of this length is listed; it is unlisted after the SLO was not missed for as long
@@ -11,6 +13,34 @@ HOLD_S = 30.0  # a miss of this length is listed; it is unlisted after the SLO w
 def missed(window: ClassWindow | None, limit: float) -> bool:
     value = window["ttft"][1] if window and window["ttft_n"] >= LOW_N else None
     return value is not None and value > limit
+
+
+@dataclass(frozen=True, slots=True)
+class SloRow:
+    name: str  # of the class
+    limit: float  # ms
+    p90: float | None  # of TTFT over the last minute, in ms
+    n: int
+    verdict: str  # as static/js/live_frame.js says it
+    status: str  # how the verdict is drawn
+
+
+def rows(limits: Mapping[str, float], classes: Classes | None) -> list[SloRow]:
+    """`classes`: of the pool; None where no recent frame tells them."""
+    return [_row(name, limits[name], classes) for name in CLASSES if name in limits]
+
+
+def _row(name: str, limit: float, classes: Classes | None) -> SloRow:
+    if classes is None:
+        return SloRow(name, limit, None, 0, "unknown", "unseen")
+    window = classes.get(name)
+    n = window["ttft_n"] if window else 0
+    p90 = window["ttft"][1] if window else None
+    if n < LOW_N:
+        return SloRow(name, limit, p90, n, "too few requests" if n else "idle", "unseen")
+    if missed(window, limit):
+        return SloRow(name, limit, p90, n, "SLO missed", "failed")
+    return SloRow(name, limit, p90, n, "SLO met", "ready")
 
 
 def misses(

@@ -3,7 +3,7 @@
 import pytest
 
 from controlplane.dashboard.frame.build import build_frame
-from controlplane.dashboard.frame.slo import HOLD_S, held, missed
+from controlplane.dashboard.frame.slo import HOLD_S, held, missed, rows
 from controlplane.dashboard.frame.types import Frame, SloMiss
 from controlplane.dashboard.tests.test_frames import NOW, Inputs, fleet, instance, router, sample, window
 
@@ -14,6 +14,18 @@ from controlplane.dashboard.tests.test_frames import NOW, Inputs, fleet, instanc
 def test_an_slo_is_missed_by_enough_requests_above_it(n: int, p90: float | None, is_missed: bool) -> None:
     assert missed({"ttft_n": n, "ttft": [None, p90, None]}, 300.0) is is_missed
     assert not missed(None, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("n", "p90", "verdict"),
+    [(40, 300.0, "SLO met"), (40, 301.0, "SLO missed"), (19, 900.0, "too few requests"), (0, None, "idle")],
+)
+def test_a_class_with_a_target_has_a_verdict(n: int, p90: float | None, verdict: str) -> None:
+    limits = {"heavy": 9000.0, "warm": 300.0}
+    warm, heavy = rows(limits, {"warm": {"ttft_n": n, "ttft": [None, p90, None]}, "heavy": None})
+    assert (warm.name, warm.limit, warm.p90, warm.n, warm.verdict) == ("warm", 300.0, p90, n, verdict)
+    assert (heavy.name, heavy.n, heavy.verdict) == ("heavy", 0, "idle")
+    assert {one.verdict for one in rows(limits, None)} == {"unknown"}
 
 
 HALF = HOLD_S / 2

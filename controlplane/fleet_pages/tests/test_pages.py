@@ -1,16 +1,21 @@
 """The fleet pages, as an operator and a viewer see them."""
 
 import html
+import json
 import re
+import time
 
 import pytest
+import redis
 import yaml
 from django.test import Client
 
 from controlplane.audit.models import AuditEntry
+from controlplane.dashboard.frame.build import SCHEMA
 from fleet import services
 from fleet.models import Instance, Pool, State
 from fleet.tests.world import World, document
+from router.contract.redis import redis_keys
 
 HTMX = {"HX-Request": "true"}
 
@@ -48,6 +53,18 @@ def test_without_redis_it_says_why_there_are_no_figures(
     request.getfixturevalue("redis_away")
     said = text_of(viewer.get("/fleet/"))
     assert "p-0 unseen no sample: Redis does not answer" in said
+
+
+def test_a_pool_tells_its_slo_and_whether_it_is_met(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:
+    assert "SLO" not in text_of(viewer.get("/fleet/pools/p/"))
+    Pool.objects.update(slo={"ttft_p90_ms": {"heavy": 12_000, "warm": 1500}})
+    warm = {"ttft": [200.0, 1800.0, 2000.0], "ttft_n": 120}
+    frame = {"schema": SCHEMA, "at": time.time(), "classes": {"p": {"warm": warm, "heavy": None}}}
+    live_redis.set(redis_keys.FRAMES_LATEST, json.dumps(frame))
+    said = text_of(viewer.get("/fleet/pools/p/")).replace("\xa0", " ")
+    assert "warm 1.5 s 1.8 s 120 SLO missed heavy 12 s – 0 idle" in said
+    live_redis.set(redis_keys.FRAMES_LATEST, json.dumps({**frame, "at": time.time() - 60}))
+    assert "warm 1.5 s – 0 unknown" in text_of(viewer.get("/fleet/pools/p/", headers=HTMX))
 
 
 def test_htmx_gets_only_the_part_that_moves(viewer: Client, fleet: World) -> None:
