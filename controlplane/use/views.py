@@ -1,5 +1,6 @@
 """The page Use: what each key, pool or model consumed and cost in a time."""
 
+from datetime import datetime
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -15,7 +16,7 @@ from controlplane.keys.models import Budget
 from controlplane.notices.errors import InvalidInput
 from controlplane.permissions import can_administer
 from controlplane.use import budgets
-from controlplane.use.chart import PER, chart_of
+from controlplane.use.chart import PER, Chart, chart_of
 from controlplane.use.forms import BudgetForm
 from controlplane.use.selectors import BY, UseQuery, between, lines, total
 from controlplane.use.spending import budgets_now
@@ -80,7 +81,7 @@ def _page(request: HttpRequest, form: BudgetForm) -> HttpResponse:
         "pers": PERS,
         "lines": found,
         "total": total(found),
-        "chart": chart_of(lines(UseQuery(begin, end, (), PER[asked["range"]])), begin, end, PER[asked["range"]]),
+        "chart": _chart(asked["by"], begin, end, PER[asked["range"]]),
         "begin": begin,
         "end": end,
         "budgets": budgets_now(timezone.now().timestamp()),
@@ -89,6 +90,10 @@ def _page(request: HttpRequest, form: BudgetForm) -> HttpResponse:
         "csv": urlencode(called | ({"per": asked["per"]} if asked["per"] else {})),
     }
     return render(request, "use/use.html", context, status=422 if form.errors else 200)
+
+
+def _chart(by: str, begin: datetime, end: datetime, per: str) -> Chart | None:
+    return chart_of(lines(UseQuery(begin, end, (by,), per)), by, begin, end, per)
 
 
 def _one_of(request: HttpRequest, name: str, allowed: object, default: str) -> str:
