@@ -1,13 +1,15 @@
 """Checks that the router's memory stays constant: half of its capacity for some time, memory and CPU in a table.
 
     .venv/bin/python -m bench.soak [--minutes 30] [--every 60] [--shape burst80] [--engines 4] [--rate N]
+                                   [--unfilled]
 
 Engines and clients are those of bench/router.py, the router is Weir with all features and its Redis. The stores of past
 requests have limits (docs/router.md, Memory), and a router below them grows legitimately: so 100,000 sessions come
-first, the limit of sessions. Half load is a client process that runs half of each second; `--rate` offers N requests/s
-instead. The first tenth of the time is warm-up; after it the resident memory may differ by 5 % from its mean. Exit
-status 1 when it differs more, or when a request failed. The slope of the router and of Redis is that of a straight line
-through the lines of the table, with 95 % confidence.
+first, the limit of sessions, then requests of the shape until the approximate index drops as much as it learns and the
+spans stand at their limit (`--unfilled` leaves those out). Half load is a client process that runs half of each second;
+`--rate` offers N requests/s instead. The first tenth of the time is warm-up; after it the resident memory may differ by
+5 % from its mean. Exit status 1 when it differs more, or when a request failed. The slope of the router and of Redis is
+that of a straight line through the lines of the table, with 95 % confidence.
 """
 
 import argparse
@@ -35,6 +37,7 @@ TOLERANCE = 0.05
 FEWEST = 4  # lines
 CONFIDENCE = 0.975  # to one side
 FILLING = Shape("sessions of one request", "unary", 3_072, 512, 1, 16)
+STEADY_SHARE = 0.005  # by which the index grows in FILLING_S, at most, once it is full
 FILLING_S = 5.0  # of load between two checks of the number of sessions
 
 
@@ -52,6 +55,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="burst80")
     parser.add_argument("--engines", type=int, default=ENGINES)
     parser.add_argument("--rate", type=float, metavar="N", help="requests/s, instead of half load")
+    parser.add_argument("--unfilled", action="store_true", help="let the index fill while the time runs")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # child processes would stay otherwise
     options.seconds, options.profile, options.spans = BURST_S, None, []
@@ -61,6 +65,8 @@ def main() -> None:
         if isinstance(router, str):
             sys.exit(router)
         fill(bench, router)
+        if not options.unfilled:
+            fill_stores(bench, router, SHAPES[options.shape])
         rows = soak(bench, router, options)
         print("\nkept entries: " + ", ".join(f"{name} {at:,} of {most:,}" for name, (at, most) in kept(router)))
     sys.exit(judge(rows))
@@ -89,13 +95,27 @@ def fill(bench: Bench, router: Running) -> None:
     print(f"with {entries:,} sessions {memory_mb(pids):.1f} MB\n", flush=True)
 
 
+def fill_stores(bench: Bench, router: Running, shape: Shape) -> None:
+    """Requests of the shape without a pause, until the approximate index drops as much as it learns, and spans do."""
+    pids = tree(router.process.pid)
+    bench.prepare(shape)
+    before, after, spans, most = 0, 1, 0, 1
+    while after > before * (1 + STEADY_SHARE) or spans < most:
+        bench.play(shape, [router.port], FILLING_S)
+        stores = dict(kept(router))
+        before, after = after, stores["chunks"][0]
+        spans, most = stores["spans"]
+    print(f"with {after:,} chunks and {spans:,} spans {memory_mb(pids):.1f} MB\n", flush=True)
+
+
 def soak(bench: Bench, router: Running, options: argparse.Namespace) -> list[Line]:
     shape, pids = SHAPES[options.shape], tree(router.process.pid)
     bench.prepare(shape)
     began = line_at = time.monotonic()
     rows: list[Line] = []
     served, failed, before = 0, 0, cpu_s(pids)
-    print("| minute | MB | MB of Redis | requests | failed | CPU ms |\n|---|---|---|---|---|---|")
+    print("| minute | MB | chunks | stretches | spans | MB of Redis | requests | failed | CPU ms |")
+    print("|---|---|---|---|---|---|---|---|---|")
     while time.monotonic() - began < options.minutes * 60:
         if options.rate:
             result = bench.play(shape, [router.port], STEADY_S, Arrivals(options.rate, len(rows)))
@@ -107,7 +127,12 @@ def soak(bench: Bench, router: Running, options: argparse.Namespace) -> list[Lin
             minute, memory, cpu = (time.monotonic() - began) / 60, memory_mb(pids), cpu_s(pids)
             helper = memory_mb([router.helper]) if router.helper is not None else 0.0
             each = (cpu - before) * 1000 / max(served, 1)
-            print(f"| {minute:.1f} | {memory:.1f} | {helper:.1f} | {served} | {failed} | {each:.3f} |", flush=True)
+            stores = dict(kept(router))
+            fill = " | ".join(f"{stores[name][0]:,}" for name in ("chunks", "stretches", "spans"))
+            print(
+                f"| {minute:.1f} | {memory:.1f} | {fill} | {helper:.1f} | {served} | {failed} | {each:.3f} |",
+                flush=True,
+            )
             rows.append(Line(minute, memory, helper, failed))
             served, failed, before, line_at = 0, 0, cpu, time.monotonic()
     return rows
