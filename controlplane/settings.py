@@ -114,6 +114,8 @@ TEMPLATES = [
 DATABASES = {"default": env.database("DATABASE_URL", f"sqlite://{quote(str(DATA_DIR / 'weir.sqlite3'))}")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
+# Of the index process that several routers share.
+INDEX_SOCKET = Path(env.text("WEIR_INDEX_SOCKET", str(DATA_DIR / "run" / "index.sock")))
 # `manage.py up` starts the bundled server here when REDIS_URL is not given.
 REDIS_URL = env.text("REDIS_URL", f"unix://{quote(str(DATA_DIR / 'run' / 'redis.sock'))}")
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}

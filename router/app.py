@@ -10,6 +10,7 @@ from router.http.asgi import AsgiClient, Message, Receive, Send
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.clients import ClientConnections
 from router.kv_events.listener import Listener
+from router.kv_events.shared import SharedIndexes
 from router.options import from_environment, spans_settings
 from router.serving.pages import Pages
 from router.serving.proxy import Proxy
@@ -40,7 +41,9 @@ class Router:
         if spans is not None:
             self.proxy.tracer = Tracer(spans, source.id, source.recorder, self._server)
         self._pages = Pages(source, clients or ClientConnections())
-        self._listener = Listener()
+        self._indexes = SharedIndexes(source.pools.index_sockets) if source.pools.index_sockets else None
+        self.pools.index_links = self._indexes.links if self._indexes is not None else ()
+        self._listener = Listener(self._indexes)
         self._discovery = Discovery(source.pools.all)
         self._rank_numbers = RankNumbers(source.pools.all)
         self._pace_probes = PaceProbes(source.pools.all, source.recorder.computed)
@@ -72,6 +75,7 @@ class Router:
             self._discovery.run(),
             self._rank_numbers.run(),
             self._pace_probes.run(),
+            *((self._indexes.run(),) if self._indexes is not None else ()),
         )
         self._listening = [asyncio.ensure_future(follower) for follower in followers]
 

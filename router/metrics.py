@@ -40,7 +40,7 @@ class RouterCollector(Collector):
         yield from self._traffic()
         yield from self._instances()
         yield from self._pools_state()
-        yield from prefix_metrics.metrics(self._pools.all())
+        yield from prefix_metrics.metrics(self._pools.all(), self._pools.index_links)
         yield from self._kept_entries()
         yield from delivery_metrics.metrics(list(self._pools.all()), self._recorder)
         yield from self._keys()

@@ -13,6 +13,7 @@ from router.source import PoolSource
 from router.spans import settings
 from router.spans.settings import SpanSettings
 
+LONGEST_SOCKET = 107  # bytes of a unix socket's path
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -25,6 +26,7 @@ VARIABLES = {
     "WEIR_ROUTER_MODELS": "--models",
     "WEIR_ROUTER_ID": "--id",
     "WEIR_ROUTER_URL": "--url",
+    "WEIR_ROUTER_INDEX": "--index",
 }
 REQUIRE_KEYS = "WEIR_ROUTER_REQUIRE_KEYS"  # 1 or 0
 
@@ -82,6 +84,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--id", default="router-1", help="its name, different for each router")
     parser.add_argument("--url", help="where other processes reach it (default: http://HOST:PORT)")
+    parser.add_argument(
+        "--index", metavar="SOCKET,SOCKET", help="of the host's index processes (python -m router.index)"
+    )
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="time for running streams at the end")
     parser.add_argument(
         "--max-connections", type=int, metavar="N", help="of clients (default: by the limit of open files)"
@@ -111,7 +116,19 @@ def _fault(options: argparse.Namespace) -> str:
                 return f"--{name} goes with --instances only: with Redis, it is published there"
         if not options.redis:
             return "no instances: give --instances URL,URL, or --redis URL (or set REDIS_URL)"
-    return _fault_of_numbers(options)
+    return _fault_of_sockets(options) or _fault_of_numbers(options)
+
+
+def _fault_of_sockets(options: argparse.Namespace) -> str:
+    if options.index is None:
+        return ""
+    options.index = options.index.split(",")
+    wrong = next((path for path in options.index if not 0 < len(os.fsencode(path)) <= LONGEST_SOCKET), None)
+    if wrong is not None:
+        return f"--index {wrong!r}: a socket's path has 1 to {LONGEST_SOCKET} bytes"
+    if len({os.path.dirname(os.path.abspath(path)) for path in options.index}) > 1:
+        return f"--index {','.join(options.index)}: the sockets must lie in one folder, with the seed of their hashes"
+    return ""
 
 
 def _fault_of_numbers(options: argparse.Namespace) -> str:
@@ -145,6 +162,12 @@ def spans_settings() -> SpanSettings | None:
 
 def source(options: argparse.Namespace, url: str) -> PoolSource:
     """`url`: the address of this router. ValueError with one line that names the option."""
+    made = _source(options, url)
+    made.pools.index_sockets = tuple(sorted({os.path.abspath(path) for path in options.index or ()}))
+    return made
+
+
+def _source(options: argparse.Namespace, url: str) -> PoolSource:
     if options.instances is not None:
         from router.standalone.file_source import FileSource
 

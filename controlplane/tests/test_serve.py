@@ -23,6 +23,7 @@ def became(monkeypatch):
     [
         ("web", ("-m", "controlplane.web", "--host", "127.0.0.1", "--port", "8000")),
         ("router", ("-m", "router", "--host", "127.0.0.1", "--port", "8080")),
+        ("index", ("-m", "router.index", "--socket")),
         ("control", ("-m", "celery", "-Q", "control", "--control")),
         ("experiments", ("-m", "celery", "-Q", "experiments")),
     ],
@@ -38,6 +39,16 @@ def test_it_listens_on_the_given_address(became):
     call_command("serve", "router", "--host", "0.0.0.0", "--port", "9000")
     (_, argv) = became[0]
     assert (argv[argv.index("--host") + 1], argv[argv.index("--port") + 1]) == ("0.0.0.0", "9000")
+
+
+def test_routers_of_a_host_share_a_port_and_an_index(became, settings):
+    call_command("serve", "index")
+    call_command("serve", "router", "--port", "8081", "--shared-port", "8080", "--index")
+    (_, index), (_, router) = became
+    assert index[-2:] == ("--socket", str(settings.INDEX_SOCKET))
+    assert router[-4:] == ("--shared-port", "8080", "--index", str(settings.INDEX_SOCKET))
+    with pytest.raises(CommandError, match="--shared-port and --index go with router only"):
+        call_command("serve", "web", "--index")
 
 
 def test_redis_password_is_in_no_command_line(became, settings):

@@ -9,7 +9,8 @@ from controlplane.up import plan, supervisor
 from controlplane.up.plan import Options, Surroundings
 from fleet.jobs import Job
 
-BUNDLED = Surroundings("/venv/bin/python", "unix:///data/run/redis.sock", ("/wheel/valkey-server", "--port", "0"))
+SERVER = ("/wheel/valkey-server", "--port", "0")
+BUNDLED = Surroundings("/venv/bin/python", "unix:///data/run/redis.sock", SERVER, "/data/run/index.sock")
 
 
 def named(options=None, around=BUNDLED):
@@ -39,6 +40,15 @@ def test_routers_share_a_port_and_have_one_and_an_id_of_their_own():
         ("9002", "router-2", "9000"),
         ("9003", "router-3", "9000"),
     ]
+
+
+def test_several_routers_share_an_index_process_and_one_has_its_own():
+    shared = named(Options(routers=2))
+    assert list(shared)[:4] == ["redis", "web", "index", "router-1"]
+    for name, flag in (("index", "--socket"), ("router-1", "--index"), ("router-2", "--index")):
+        argv = shared[name].argv
+        assert argv[argv.index(flag) + 1] == "/data/run/index.sock"
+    assert "--index" not in named()["router-1"].argv
 
 
 def test_a_single_router_has_the_port_to_itself():

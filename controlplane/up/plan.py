@@ -52,6 +52,7 @@ class Surroundings:
     python: str  # path of the interpreter
     redis_url: str
     redis_command: tuple[str, ...] = ()  # empty: `redis_url` is a server that we do not start
+    index_socket: str = ""  # of the index process; empty: each router follows KV events by itself
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def processes(options: Options, around: Surroundings) -> tuple[Process, ...]:
     return (
         *store(around),
         web(options, around),
+        *(index(around) if options.routers > 1 else ()),
         *(router(options, around, number) for number in range(1, options.routers + 1)),
         worker(around, "control", "control,node.local", f"--concurrency={THREADS}", "--control", "--node", "local"),
         replace(worker(around, "experiments", "experiments", "--concurrency=1"), stage="background"),
@@ -104,9 +106,19 @@ def web(options: Options, around: Surroundings) -> Process:
     return Process("web", "servers", argv, Ready("http", f"{home}/healthz"), 2.5, home)
 
 
+def index(around: Surroundings) -> tuple[Process, ...]:
+    """Follows the engines' KV events once for several routers."""
+    if not around.index_socket:
+        return ()
+    argv = (around.python, "-m", "router.index", "--socket", around.index_socket)
+    return (Process("index", "servers", argv, Ready("running"), 1.0, around.index_socket),)
+
+
 def router(options: Options, around: Surroundings, number: int) -> Process:
     name, port = f"router-{number}", options.router_ports[number - 1]
-    shared = ("--shared-port", str(options.router_port)) if options.routers > 1 else ()
+    shared: tuple[str, ...] = ("--shared-port", str(options.router_port)) if options.routers > 1 else ()
+    if options.routers > 1 and around.index_socket:
+        shared = (*shared, "--index", around.index_socket)
     argv = (
         *(around.python, "-m", "router"),  # REDIS_URL is in the environment: a command line would show its password
         *("--host", options.host, "--port", str(port), "--id", name, "--grace", "1.5"),

@@ -2,18 +2,15 @@
 tokenizer of a pool's prompts: the one that its instances name, once."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from random import getrandbits
 
-import zmq
-
-from router.kv_events.feed import Feed
-from router.kv_events.sources import WHOLE, RankPlace, discover
+from router.kv_events.feeds import Feeds, sweep
+from router.kv_events.shared import SharedIndexes
+from router.kv_events.sources import WHOLE, RankPlace
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.prefix.belief import believe
@@ -25,17 +22,16 @@ log = logging.getLogger("weir.router")
 
 STEP_S = 0.5
 RESTING = ("stopped", "failed", "starting")  # states without a running engine
-SWEPT_BLOCKS = 1_000  # per step, some milliseconds
-SWEEP_PAUSE_S = 0.01
 SIM = "sim"
 RETRY_S = 30.0  # an unreadable folder may be readable later
 _MISSING = "no tokenizer is named for its model"
 
 
 class Listener:
-    def __init__(self) -> None:
-        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
-        self._tasks: dict[Feed, asyncio.Task[None]] = {}
+    def __init__(self, shared: SharedIndexes | None = None) -> None:
+        """`shared`: the index processes that follow the events instead of this router."""
+        self._feeds = Feeds()
+        self._shared = shared
 
     async def run(self, pools: Iterable[Pool]) -> None:
         """Runs until cancelled; `pools` is read again at each step."""
@@ -53,40 +49,35 @@ class Listener:
         """Stop feeds of removed endpoints, start feeds of new ones, and select each endpoint's index."""
         pools = list(pools)
         followed = {endpoint.feed for pool in pools for endpoint in pool.endpoints.values() if _publishes(endpoint)}
-        for feed in [feed for feed in self._tasks if feed not in followed]:
-            await self._end(feed)
+        for feed in self._feeds:
+            if feed not in followed:
+                await self._feeds.end(feed)
+        if self._shared is not None:
+            self._shared.keep({pool.name for pool in pools})
         for pool in pools:
             await provide_tokenizer(pool)
             self._follow(pool)
             judge(pool)
-            await _sweep(pool)
+            if pool.kv_event_state.index is not None:
+                await sweep(pool.kv_event_state.index)
 
     async def close(self) -> None:
-        for feed in list(self._tasks):
-            await self._end(feed)
-        if self._context is not None:
-            self._context.term()
-            self._context = None
+        await self._feeds.close()
 
     def _follow(self, pool: Pool) -> None:
         """One feed per endpoint, that is per epoch of an instance and per data-parallel rank."""
         state = pool.kv_event_state
-        for endpoint in pool.endpoints.values():
-            if not _publishes(endpoint) or endpoint.feed in self._tasks:
+        publishing = [endpoint for endpoint in pool.endpoints.values() if _publishes(endpoint)]
+        if self._shared is not None:
+            if publishing or state.shared is not None:
+                self._shared.follow(pool, {endpoint: _place(endpoint) for endpoint in publishing})
+            return
+        for endpoint in publishing:
+            if endpoint.feed in self._feeds:
                 continue
-            if self._context is None:
-                self._context = zmq.Context()
             if state.index is None:
                 state.index = ExactIndex(getrandbits(64))
-            find = partial(discover, endpoint.events_url, _place(endpoint))
-            feed = endpoint.feed = Feed(endpoint.id, find, state.index, self._context)
-            self._tasks[feed] = asyncio.create_task(feed.run())
-
-    async def _end(self, feed: Feed) -> None:
-        task = self._tasks.pop(feed)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+            endpoint.feed = self._feeds.follow(endpoint.id, endpoint.events_url, _place(endpoint), state.index)
 
 
 def judge(pool: Pool) -> None:
@@ -110,8 +101,11 @@ def judge(pool: Pool) -> None:
     in_force = {endpoint.belief.index for endpoint in pool.endpoints.values()}
     state.believed_of_all, state.some_unknown = in_force == {"exact"} or not in_force, "none" in in_force
     followed = [endpoint for endpoint in pool.endpoints.values() if endpoint.feed is not None]
+    useless = state.shared is not None and not state.shared.answers
     state.sizes = tuple(
         sorted({endpoint.feed.block_size or endpoint.block_size for endpoint in followed if endpoint.feed})
+        if not useless
+        else ()
     )
 
 
@@ -146,15 +140,6 @@ def _folder(folder: Path) -> Tokenizer:
     from router.tokenize.folder import FolderTokenizer
 
     return FolderTokenizer(folder)
-
-
-async def _sweep(pool: Pool) -> None:
-    """Remove dropped blocks from the index in small steps."""
-    index = pool.kv_event_state.index
-    while index is not None:
-        if not index.sweep(SWEPT_BLOCKS):
-            return
-        await asyncio.sleep(SWEEP_PAUSE_S)
 
 
 def _publishes(endpoint: Endpoint) -> bool:

@@ -17,7 +17,7 @@ from router.prefix.accuracy import Accuracy
 from router.prefix.belief import GUESS
 
 if TYPE_CHECKING:
-    from router.kv_events.feed import Feed
+    from router.pool.kv_event_state import EventFeed
     from router.pool.ranks import StepGroup
 
 
@@ -48,7 +48,7 @@ class Endpoint:
         self.engine_id = ""  # from its bootstrap server, where its connector has one
         self.refused: Counter[str] = Counter()  # of its answers: reason → how often
         self.reports_cached = False  # its usage has included cached tokens
-        self.feed: Feed | None = None  # of its KV events, while they are followed
+        self.feed: EventFeed | None = None  # of its KV events, while they are followed
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.belief = GUESS

@@ -1,9 +1,13 @@
 """A pool's exact prefix index (from KV events), and the tokenizer that its look-ups need."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from router.contract.metrics_page import Histogram
 from router.prefix.exact.index import ExactIndex
+from router.prefix.exact.stretches import Tokens
 from router.tokenize.tokenizer import Tokenizer
 
 ERROR_BOUNDS = (0, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)  # tokens
@@ -23,11 +27,76 @@ class Outcomes:
         self.error.observe(abs(predicted - actual))
 
 
+class EventFeed(Protocol):
+    """How an endpoint's KV events are followed: by this router (router/kv_events/feed.py), or by an index process."""
+
+    @property
+    def trouble(self) -> str: ...
+    @property
+    def gaps(self) -> int: ...
+    @property
+    def replayed(self) -> int: ...
+
+    complete: bool
+    block_size: int
+    event_at: float | None
+    confirmed_at: float | None
+    purges: int
+    refused: Counter[str]
+
+
+class UnderWay(Protocol):
+    """A request in flight, that an index expects on an instance."""
+
+    def over(self, now: float) -> None: ...
+
+
+class LookedUp(Protocol):
+    """What an index process answered."""
+
+    held: Mapping[str, Tokens]
+
+    def sent(self, instance: str, block_size: int, foreseen: int) -> UnderWay | None: ...
+
+
+class SharedIndex(Protocol):
+    """The pool's exact index in index processes (router/kv_events/shared.py)."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def answers(self) -> bool: ...
+    @property
+    def has_lower(self) -> bool: ...
+    @property
+    def bytes(self) -> int: ...
+
+    def blocks(self, instance: str) -> Tokens: ...
+
+    async def look_up(self, prompts: Sequence[tuple[int, Sequence[int]]]) -> LookedUp | None: ...
+
+
+class IndexLink(Protocol):
+    """The connection to one index process (router/kv_events/link.py)."""
+
+    path: str
+    answered: int  # look-ups
+    late: int
+    lost: int
+    seconds: Histogram  # of those that were answered
+    resident_bytes: int  # of the process; 0 when unknown
+    cpu_s: float
+
+    @property
+    def trouble(self) -> str: ...
+
+
 class KvEventState:
     """Empty, and free of cost for requests, until an engine publishes KV events."""
 
     def __init__(self) -> None:
-        self.index: ExactIndex | None = None
+        self.index: ExactIndex | None = None  # that this router keeps
+        self.shared: SharedIndex | None = None  # instead, if it was given index processes
         self.reader: Tokenizer | None = None
         self.reader_name = ""  # as the fleet has it: a folder, or "sim"
         self.reader_at = 0.0  # s, monotonic: the last attempt to load it
@@ -37,3 +106,8 @@ class KvEventState:
         self.some_unknown = False  # no index is in force for some instance
         self.outcomes: dict[str, Outcomes] = {}  # by the index in force
         self.untokenized = 0  # requests that could not be tokenised as their engine does
+
+    @property
+    def known(self) -> ExactIndex | SharedIndex | None:
+        """The exact index, wherever it is."""
+        return self.index if self.shared is None else self.shared

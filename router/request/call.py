@@ -11,10 +11,10 @@ from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.receipt import BLOCK_CHUNKS, ShadowDecision
 from router.policy.types import Decision, Policy
 from router.pool.admission import Admission
+from router.pool.kv_event_state import LookedUp, UnderWay
 from router.pool.pool import Pool
 from router.pool.rollout import Assignment
 from router.prefix.exact.stretches import Tokens
-from router.prefix.forecast.cache_forecast import Sent
 from router.request.bands import NOT_ASKED, AskedBand
 from router.request.chosen import Chosen
 from router.request.outcome import Outcome
@@ -32,7 +32,8 @@ class Prediction:
     prompt_tokens: int = 0  # L
     block_hashes: tuple[tuple[int, list[int]], ...] = ()  # (tokens in a block, hashes) where engines publish KV events
     exactly: Mapping[str, Tokens] = field(default_factory=dict)  # by instance, by the exact index
-    under_way: Sent | None = None  # on the instance that computes it
+    looked_up: LookedUp | None = None  # by an index process
+    under_way: UnderWay | None = None  # on the instance that computes it
     # Cached tokens on the instance that was chosen
     exact_tokens: int | None = None  # None when the exact index was not asked
     tiers: Tokens | None = None  # of the exact index, when it is in force and some of them are below the device
@@ -40,7 +41,7 @@ class Prediction:
     index: str = "none"  # the index in force: exact, approximate or none
 
     def end(self) -> None:
-        self.block_hashes, self.exactly = (), {}
+        self.block_hashes, self.exactly, self.looked_up = (), {}, None
 
 
 @dataclass(slots=True)

@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 from router.pool.endpoint import Endpoint
-from router.pool.kv_event_state import Outcomes
+from router.pool.kv_event_state import Outcomes, SharedIndex, UnderWay
 from router.prefix.blocks import TOKEN_BYTES, extra_keys, linked
 from router.prefix.chain import CHUNK_BYTES
-from router.prefix.exact.index import NOTHING
+from router.prefix.exact.index import NOTHING, ExactIndex
 from router.prefix.exact.stretches import Tokens as Tiers
-from router.prefix.forecast.cache_forecast import Sent
 from router.request.call import Call
 from router.tokenize.prompt import Prompt
 from router.tokenize.tokenizer import NotTokenized
@@ -45,7 +44,8 @@ def _thread() -> ThreadPoolExecutor:
 
 def _hash_blocks(call: Call) -> None:
     state = call.pool.kv_event_state
-    if state.reader is None or state.index is None:
+    index = state.known
+    if state.reader is None or index is None:
         return
     try:
         tokens = state.reader.tokens(call.request.prompt, call.api_path)
@@ -53,7 +53,7 @@ def _hash_blocks(call: Call) -> None:
         state.untokenized += 1
         return
     call.prediction.prompt_tokens = length = len(tokens) // TOKEN_BYTES
-    adapter, salt, seed = call.adapter, cache_salt(call.request.prompt), state.index.seed
+    adapter, salt, seed = call.adapter, cache_salt(call.request.prompt), index.seed
     call.prediction.block_hashes = tuple(
         # An engine computes at least one prompt token, to produce the first new one.
         (size, linked(tokens[: whole * size * TOKEN_BYTES], size, seed, extra_keys(adapter, salt, whole)))
@@ -68,25 +68,37 @@ def cache_salt(prompt: Prompt) -> str:
     return salt if isinstance(salt, str) else ""
 
 
+async def ask(call: Call, shared: SharedIndex) -> None:
+    """Look the prompt up in the index processes; without an answer the approximate index has to do."""
+    prediction = call.prediction
+    if not prediction.block_hashes:
+        return
+    prediction.looked_up = looked_up = await shared.look_up(prediction.block_hashes)
+    if looked_up is None:
+        prediction.block_hashes = ()
+    else:
+        prediction.exactly = looked_up.held
+
+
 def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     """Tokens by instance, and by tier where some are below the device; instances without any are left out."""
     state, endpoints = call.pool.kv_event_state, call.pool.endpoints
     prediction = call.prediction
-    if not prediction.block_hashes or state.index is None:
+    if not prediction.block_hashes or (index := state.known) is None:
         return _approximate(call, with_exact=True), None
-    now = time.monotonic()
-    found: dict[str, Tiers] = {}
-    for size, hashes in prediction.block_hashes:
-        matched = state.index.match(hashes, size)
-        found |= matched | state.index.foreseen(matched, hashes, size, now)
-    prediction.exactly = found
+    found = prediction.exactly
+    if isinstance(index, ExactIndex):
+        now = time.monotonic()
+        prediction.exactly = found = {}
+        for size, hashes in prediction.block_hashes:
+            found |= index.look_up(hashes, size, now)
     if state.believed_of_all:
-        return {name: sum(tiers) for name, tiers in found.items()}, found if state.index.has_lower else None
+        return {name: sum(tiers) for name, tiers in found.items()}, found if index.has_lower else None
     tiers = {
         name: tokens for name, tokens in found.items() if name in endpoints and endpoints[name].belief.index == "exact"
     }
     known = _approximate(call) | {name: sum(tokens) for name, tokens in tiers.items()}
-    return known, tiers if state.index.has_lower else None
+    return known, tiers if index.has_lower else None
 
 
 def _approximate(call: Call, *, with_exact: bool = False) -> dict[str, int]:
@@ -124,19 +136,22 @@ def sent(call: Call, endpoint: Endpoint, chunks: int) -> None:
     prediction.under_way = computing(call, endpoint)
 
 
-def computing(call: Call, endpoint: Endpoint) -> Sent | None:
+def computing(call: Call, endpoint: Endpoint) -> UnderWay | None:
     """The instance computes the prompt, for itself or for a decoder; pass the result to `over`."""
-    feed, index = endpoint.feed, call.pool.kv_event_state.index
-    if feed is None or index is None:
+    feed, index, prediction = endpoint.feed, call.pool.kv_event_state.index, call.prediction
+    if feed is None:
         return None
     size = feed.block_size or endpoint.block_size
-    hashes = next((hashes for known, hashes in call.prediction.block_hashes if known == size), None)
+    hashes = next((hashes for known, hashes in prediction.block_hashes if known == size), None)
     if not hashes:
         return None
-    return index.sent(endpoint.id, hashes, call.prediction.exactly.get(endpoint.id, NOTHING)[0] // size)
+    foreseen = prediction.exactly.get(endpoint.id, NOTHING)[0] // size
+    if prediction.looked_up is not None:
+        return prediction.looked_up.sent(endpoint.id, size, foreseen)
+    return index.sent(endpoint.id, hashes, foreseen) if index is not None else None
 
 
-def over(sent: Sent | None) -> None:
+def over(sent: UnderWay | None) -> None:
     if sent is not None:
         sent.over(time.monotonic())
 

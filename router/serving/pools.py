@@ -1,6 +1,6 @@
 """The pools that this router serves, and the choice of a request's pool."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from router.contract import models
@@ -11,6 +11,7 @@ from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import NO_LOAD, Load, added
 from router.http.errors import ErrorResponse
 from router.limits.api_key_auth import ApiKeyAuth
+from router.pool.kv_event_state import IndexLink
 from router.pool.pool import Pool
 
 NAMES_SHOWN = 20
@@ -36,6 +37,8 @@ class Pools:
         self.models_version = 0  # of that document; 0: there is none
         self._models_sha256 = ""
         self.auth = ApiKeyAuth()
+        self.index_sockets: Sequence[str] = ()  # of the host's index processes; none: this router follows KV events
+        self.index_links: Sequence[IndexLink] = ()  # to them
 
     def all(self) -> Iterable[Pool]:
         return self._pools.values()

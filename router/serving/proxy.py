@@ -129,10 +129,12 @@ class Proxy:
 
     async def _admit(self, call: Call, admission: Admission, tried: dict[str, str]) -> Decision:
         """The decision, once an instance has capacity."""
-        outcome = call.outcome
+        outcome, state = call.outcome, call.pool.kv_event_state
         outcome.deciding = time.perf_counter()
         refusal = admission.begin(outcome.deciding)
         while refusal is None:
+            if state.shared is not None:
+                await predict.ask(call, state.shared)
             decision = self._decide(call, tried)
             outcome.decided = time.perf_counter()
             if admission.admits(decision, outcome.decided):

@@ -1,13 +1,14 @@
 """State of the prefix indexes, for /metrics and the instance pages (in weir:router:<id>)."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from router.contract.redis.router_status import IndexStatus
 from router.pool.endpoint import Endpoint
+from router.pool.kv_event_state import IndexLink
 from router.pool.pool import Pool
 from router.prefix.exact.index import TIERS
 from router.telemetry.families import counter, gauge, histogram, placed
@@ -28,7 +29,7 @@ def indexes(pools: Iterable[Pool]) -> dict[str, IndexStatus]:
 
 
 def _status(pool: Pool, endpoint: Endpoint, now: float) -> IndexStatus:
-    feed, belief, index = endpoint.feed, endpoint.belief, pool.kv_event_state.index
+    feed, belief, index = endpoint.feed, endpoint.belief, pool.kv_event_state.known
     accuracy = endpoint.exact if belief.index == "exact" else endpoint.approximate
     status = IndexStatus(
         index=belief.index,
@@ -53,16 +54,36 @@ def _status(pool: Pool, endpoint: Endpoint, now: float) -> IndexStatus:
     )
 
 
-def metrics(pools: Iterable[Pool]) -> Iterator[Metric]:
+def metrics(pools: Iterable[Pool], links: Sequence[IndexLink]) -> Iterator[Metric]:
     listed = list(pools)
     yield from _of_pools(listed)
     yield from _of_instances(listed)
+    if links:
+        yield from _of_links(links)
+
+
+def _of_links(links: Sequence[IndexLink]) -> Iterator[Metric]:
+    keys = [(link.path,) for link in links]
+    up = [(key, 0 if link.trouble else 1) for key, link in zip(keys, links, strict=True)]
+    yield gauge("index_process_up", "1 while the index process answers", ("socket",), up)
+    memory = [(key, link.resident_bytes) for key, link in zip(keys, links, strict=True)]
+    yield gauge("index_process_bytes", "Resident memory of the index process", ("socket",), memory)
+    cpu = [(key, link.cpu_s) for key, link in zip(keys, links, strict=True)]
+    yield counter("index_process_cpu_seconds", "CPU time of the index process", ("socket",), cpu)
+    results = [
+        ((link.path, result), n)
+        for link in links
+        for result, n in (("answered", link.answered), ("late", link.late), ("lost", link.lost))
+    ]
+    yield counter("index_lookups", "Look-ups in the index process", ("socket", "result"), results)
+    seconds = [(key, link.seconds) for key, link in zip(keys, links, strict=True)]
+    yield histogram("index_lookup_seconds", "Duration of answered look-ups", ("socket",), seconds)
 
 
 def _of_pools(pools: list[Pool]) -> Iterator[Metric]:
     states = [((pool.name,), pool.kv_event_state) for pool in pools]
-    sizes = [(key, state.index.bytes) for key, state in states if state.index is not None]
-    left = [(key, state.untokenized) for key, state in states if state.index is not None]
+    sizes = [(key, index.bytes) for key, state in states if (index := state.known) is not None]
+    left = [(key, state.untokenized) for key, state in states if state.known is not None]
     yield gauge("index_bytes", "Memory of the exact prefix index", ("pool",), sizes)
     yield counter("untokenized_requests", "Requests left to the approximate index", ("pool",), left)
     found = [((*key, index), outcomes) for key, state in states for index, outcomes in state.outcomes.items()]
@@ -83,7 +104,7 @@ def _of_instances(pools: list[Pool]) -> Iterator[Metric]:
     followed = [
         ((pool.name, endpoint.id), endpoint.feed, index.blocks(endpoint.id))
         for pool, endpoint in endpoints
-        if endpoint.feed is not None and (index := pool.kv_event_state.index) is not None
+        if endpoint.feed is not None and (index := pool.kv_event_state.known) is not None
     ]
     blocks = [(placed(*key, tier), n) for key, _, counts in followed for tier, n in zip(TIERS, counts, strict=True)]
     ages = [(placed(*key), now - feed.confirmed_at) for key, feed, _ in followed if feed.confirmed_at is not None]

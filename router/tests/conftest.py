@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -146,12 +146,14 @@ def _message(channel: redis.client.PubSub) -> Any:
 
 @asynccontextmanager
 async def running(
-    redis_url: str, router_id: str = "router-1", spans: SpanSettings | None = None
+    redis_url: str, router_id: str = "router-1", spans: SpanSettings | None = None, indexes: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Router, httpx.AsyncClient]]:
     """A router in this event loop, and a client of it."""
     listener = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    router = Router(RedisSource(redis_url, router_id, url), spans=spans)
+    source = RedisSource(redis_url, router_id, url)
+    source.pools.index_sockets = indexes
+    router = Router(source, spans=spans)
     serving = HttpServer(router, grace_s=1)
     await serving.start([listener])
     try:

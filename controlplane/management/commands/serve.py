@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management import call_command
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from controlplane.accounts.services import ensure_admin
 from controlplane.policies.services import ensure_default_policy, ensure_offload_policy
@@ -30,6 +30,12 @@ def router(options: Options, around: Surroundings) -> Argv:
     return (around.python, "-m", "router", "--host", options.host, "--port", str(options.router_port), "--id", name)
 
 
+def index(options: Options, around: Surroundings) -> Argv:
+    settings.INDEX_SOCKET.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (process,) = plan.index(around)
+    return process.argv
+
+
 def control(options: Options, around: Surroundings) -> Argv:
     """Two or more: one of them leads. Their names differ, since each is there or not on its own."""
     name = f"control@{socket.gethostname()}-{os.getpid()}"
@@ -43,6 +49,7 @@ def experiments(options: Options, around: Surroundings) -> Argv:
 PROCESSES: dict[str, Callable[[Options, Surroundings], Argv]] = {
     "web": web,
     "router": router,
+    "index": index,
     "control": control,
     "experiments": experiments,
 }
@@ -55,6 +62,8 @@ class Command(BaseCommand):
         parser.add_argument("process", choices=["prepare", *PROCESSES])
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: %(default)s")
         parser.add_argument("--port", type=int, help="default: 8000 of web, 8080 of a router")
+        parser.add_argument("--shared-port", type=int, help="of a router: listen there too, together with others")
+        parser.add_argument("--index", action="store_true", help="of a router: share the index of `serve index`")
 
     def handle(self, *args: Any, **given: Any) -> None:
         if given["process"] == "prepare":
@@ -66,8 +75,14 @@ class Command(BaseCommand):
             web_port=given["port"] or standard.web_port,
             router_port=given["port"] or standard.router_port,
         )
-        around = Surroundings(sys.executable, settings.REDIS_URL)
+        around = Surroundings(sys.executable, settings.REDIS_URL, index_socket=str(settings.INDEX_SOCKET))
         argv = PROCESSES[given["process"]](options, around)
+        if given["process"] != "router" and (given["shared_port"] or given["index"]):
+            raise CommandError("--shared-port and --index go with router only")
+        if given["shared_port"]:
+            argv += ("--shared-port", str(given["shared_port"]))
+        if given["index"]:
+            argv += ("--index", str(settings.INDEX_SOCKET))
         # exec keeps the pid that the supervisor knows.
         os.environ["REDIS_URL"] = settings.REDIS_URL
         os.execv(argv[0], argv)  # noqa: S606 - our own interpreter, no shell

@@ -92,7 +92,7 @@ def surroundings() -> Surroundings:
     else:
         server = redis_server.find_server(prefer_system=env.flag("WEIR_SYSTEM_REDIS"))
         command = tuple(redis_server.arguments(server, settings.DATA_DIR / "run" / "redis.sock"))
-    return Surroundings(sys.executable, settings.REDIS_URL, command)
+    return Surroundings(sys.executable, settings.REDIS_URL, command, str(settings.INDEX_SOCKET))
 
 
 def environment(around: Surroundings) -> dict[str, str]:

@@ -45,6 +45,7 @@ class ExactIndex:
         self._capacities: dict[str, int] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
         self._free: list[int] = []
+        self.renamed = 0  # how often a slot got a name
         self._live = 0  # bits of the slots in use
         self._leaving: list[tuple[InstanceBlocks, Iterator[int]]] = []
         self._held = 0  # blocks, counted once per instance
@@ -124,8 +125,21 @@ class ExactIndex:
 
     # Look-up
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The instances by slot; a free slot keeps its last name."""
+        return self._names
+
+    def slot(self, instance: str) -> int:
+        """Of an instance that a look-up named."""
+        return self._parts[instance].slot
+
     def match(self, hashes: Sequence[int], block_size: int) -> dict[str, Tokens]:
         """Leading tokens held by each instance, by its fastest tier; instances without any are left out."""
+        return summed(self.stretches(hashes), block_size, self._names)
+
+    def stretches(self, hashes: Sequence[int]) -> list[Stretch]:
+        """The stretches of a prompt with the same holders, from its first block on; their bits number `names`."""
         get, sets = self._holders.get, self._sets
         runs: list[Stretch] = []
         start, number = 0, get(hashes[0]) if hashes else 0
@@ -135,7 +149,12 @@ class ExactIndex:
             runs.append((end, placed(sets.masks[number], alive)))
             start, number = end, get(hashes[end]) if end < len(hashes) else 0
             alive &= sets.anywhere[number]
-        return summed(runs, block_size, self._names)
+        return runs
+
+    def look_up(self, hashes: Sequence[int], block_size: int, now: float) -> dict[str, Tokens]:
+        """What each instance will hold when it admits a request sent now; `now`: s, monotonic."""
+        matched = self.match(hashes, block_size)
+        return matched | self.foreseen(matched, hashes, block_size, now)
 
     # Requests in flight
 
@@ -207,6 +226,7 @@ class ExactIndex:
             else:
                 slot = len(self._names)
                 self._names.append(instance)
+            self.renamed += 1
             part = self._parts[instance] = InstanceBlocks(slot, self._capacities.get(instance, 0))
             self._live |= part.bit
         return part

@@ -142,6 +142,8 @@ def test_an_invalid_policy_is_reported(tmp_path, content, says):
         ("--redis redis://x --keys k.yaml", "--keys goes with --instances only"),
         ("--instances http://a:1 --port 70000", "--port 70000: allowed are 0 to 65535"),
         ("--instances http://a:1 --shared-port 0", "--shared-port 0: allowed are 1 to 65535"),
+        ("--instances http://a:1 --index a,", "--index '': a socket's path has 1 to 107 bytes"),
+        ("--instances http://a:1 --index /a/x,/b/x", "--index /a/x,/b/x: the sockets must lie in one folder"),
         ("--instances http://a:1 --client-stall 0.5", "--client-stall 0.5: allowed are 1 to 86400"),
         ("--instances http://a:1 --client-stall nan", "--client-stall nan: allowed are 1 to 86400"),
         ("--instances http://a:1 --max-body-bytes 1000", "--max-body-bytes 1000: allowed is 33554432"),

@@ -12,6 +12,8 @@ envFrom:
 env:
   - name: WEIR_DATA_DIR
     value: /var/lib/weir
+  - name: WEIR_INDEX_SOCKET
+    value: /tmp/index/index.sock
   - name: WEIR_ALLOWED_HOSTS
     value: {{ .Values.allowedHosts | quote }}
   - name: WEIR_TRUSTED_PROXIES

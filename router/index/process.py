@@ -1,0 +1,234 @@
+"""The index process: follows the KV events of the engines that its routers name, and answers their look-ups.
+
+It holds one exact index for each pool, whatever the number of routers. It keeps no state beyond its end: routers name
+the engines again when they are back, and the engines replay their events.
+"""
+
+import asyncio
+import logging
+import resource
+import time
+from array import array
+from collections import OrderedDict
+from pathlib import Path
+from typing import cast
+
+from router.kv_events.feed import Feed
+from router.kv_events.feeds import Feeds, sweep
+from router.kv_events.messages import (
+    VERSION,
+    BadFrame,
+    Costs,
+    Engine,
+    FeedStatus,
+    Follow,
+    Found,
+    Frames,
+    Hello,
+    LookUp,
+    Over,
+    Sent,
+    Slots,
+    Status,
+    Stretch,
+    ToProcess,
+    Welcome,
+    framed,
+    read,
+    to_process,
+)
+from router.kv_events.sources import RankPlace
+from router.prefix.exact.index import MAX_BLOCKS, ExactIndex
+from router.prefix.exact.stretches import summed
+from router.prefix.forecast.cache_forecast import Sent as UnderWay
+
+log = logging.getLogger("weir.index")
+
+STEP_S = 0.5
+KEPT_S = 30.0  # that a router's engines are followed after it left: it may be starting again
+LOOK_UPS_KEPT = 1_024  # of a router, until it tells where their prompts go
+PAGE = resource.getpagesize()
+
+Hashes = dict[int, "array[int]"]  # of a prompt, by tokens in a block
+
+
+class PoolIndex:
+    """A pool's index, and the feeds that fill it."""
+
+    def __init__(self, seed: int, max_blocks: int) -> None:
+        self.index = ExactIndex(seed, max_blocks)
+        self.feeds: dict[str, Feed] = {}  # by the engine's key
+        self.engines: dict[str, Engine] = {}
+
+    def limit(self) -> None:
+        for key, feed in self.feeds.items():
+            blocks = self.engines[key].kv_tokens // (feed.block_size or self.engines[key].block_size)
+            self.index.limit(key, max(blocks - 1, 0))  # vLLM reserves one block
+
+    def look_up(self, size: int, hashes: "array[int]", now: float) -> tuple[list[Stretch], list[tuple[int, int]]]:
+        index = self.index
+        stretches = index.stretches(hashes)
+        held = summed(stretches, size, index.names)
+        foreseen = index.foreseen(held, hashes, size, now)
+        return [
+            (end, *(mask.to_bytes((mask.bit_length() + 7) // 8, "little") for mask in masks))  # type: ignore[misc]
+            for end, masks in stretches
+        ], [(index.slot(key), tokens[0]) for key, tokens in foreseen.items()]
+
+    def status(self, pool: str) -> Status:
+        index = self.index
+        feeds = [
+            FeedStatus(
+                *(key, feed.trouble, feed.complete, feed.block_size, index.blocks(key), feed.event_at),
+                *(feed.confirmed_at, feed.gaps, feed.replayed, feed.purges, dict(feed.refused)),
+            )
+            for key, feed in self.feeds.items()
+        ]
+        return Status(pool, index.bytes, index.has_lower, feeds)
+
+
+class IndexProcess:
+    def __init__(self, seed: int, max_blocks: int = MAX_BLOCKS) -> None:
+        """`max_blocks`: of each pool, counted once per engine, at about 70 bytes each."""
+        self.seed = seed
+        self.max_blocks = max_blocks
+        self.pools: dict[str, PoolIndex] = {}
+        self.routers: set[RouterConnection] = set()
+        self._left: list[tuple[float, dict[str, dict[str, Engine]]]] = []  # (until, what a router had followed)
+        self._feeds = Feeds()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                try:
+                    await self.step(time.monotonic())
+                except Exception:
+                    log.exception("following KV events failed")
+                await asyncio.sleep(STEP_S)
+        finally:
+            await self._feeds.close()
+
+    async def step(self, now: float) -> None:
+        """Follow what routers want, no more, and tell them how that goes."""
+        self._left = [(until, follows) for until, follows in self._left if until > now]
+        for pool in list(self.pools):
+            await self._follow(pool)
+        costs = framed(Costs(_resident(), time.process_time()))
+        for name, pool_index in self.pools.items():
+            pool_index.limit()
+            status = framed(pool_index.status(name))
+            for router in self.routers:
+                if name in router.follows:
+                    router.write(status)
+        for router in self.routers:
+            router.write(costs)
+        for pool_index in list(self.pools.values()):
+            await sweep(pool_index.index)
+
+    async def _follow(self, pool: str) -> None:
+        wanted: dict[str, Engine] = {}
+        for follows in (*(follows for _, follows in self._left), *(router.follows for router in self.routers)):
+            wanted |= follows.get(pool, {})
+        held = self.pools[pool]
+        held.engines = wanted
+        for key in [key for key in held.feeds if key not in wanted]:
+            await self._feeds.end(held.feeds.pop(key))
+        for key, engine in wanted.items():
+            if key not in held.feeds:
+                held.feeds[key] = self._feeds.follow(key, engine.url, RankPlace(*engine.rank), held.index)
+        if not wanted:
+            del self.pools[pool]
+
+    def pool(self, name: str) -> PoolIndex:
+        if name not in self.pools:
+            self.pools[name] = PoolIndex(self.seed, self.max_blocks)
+        return self.pools[name]
+
+    def came(self, router: "RouterConnection") -> None:
+        self.routers.add(router)
+
+    def left(self, router: "RouterConnection") -> None:
+        self.routers.discard(router)
+        if router.follows:
+            self._left.append((time.monotonic() + KEPT_S, router.follows))
+
+
+class RouterConnection(asyncio.Protocol):
+    def __init__(self, process: IndexProcess) -> None:
+        self._process = process
+        self._transport: asyncio.WriteTransport | None = None
+        self._frames = Frames()
+        self.follows: dict[str, dict[str, Engine]] = {}  # by pool and key
+        self._look_ups: OrderedDict[int, Hashes] = OrderedDict()
+        self._under_way: dict[int, UnderWay] = {}
+        self._named: dict[str, tuple[PoolIndex, int]] = {}  # the slots that the router knows
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+        self._process.came(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._process.left(self)
+        now = time.monotonic()
+        for under_way in self._under_way.values():
+            under_way.over(now)
+        self._under_way.clear()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._frames.feed(data):
+                self._take(read(to_process, frame))
+        except BadFrame as why:
+            log.warning("a router sent %s", why)
+            if self._transport is not None:
+                self._transport.close()
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def _take(self, message: ToProcess) -> None:
+        match message:
+            case LookUp():
+                self._look_up(message)
+            case Sent():
+                self._sent(message)
+            case Over():
+                under_way = self._under_way.pop(message.number, None)
+                if under_way is not None:
+                    under_way.over(time.monotonic())
+            case Follow():
+                self.follows[message.pool] = {engine.key: engine for engine in message.engines}
+                self._process.pool(message.pool)
+            case Hello():
+                self.write(framed(Welcome(VERSION, self._process.seed)))
+
+    def _look_up(self, asked: LookUp) -> None:
+        hashes: Hashes = {size: array("Q", prompt) for size, prompt in asked.prompts}
+        pool = self._process.pools.get(asked.pool)
+        if pool is None:
+            self.write(framed(Found(asked.number, [([], []) for _ in hashes])))
+            return
+        now = time.monotonic()
+        found = Found(asked.number, [pool.look_up(size, prompt, now) for size, prompt in hashes.items()])
+        named = (pool, pool.index.renamed)
+        if self._named.get(asked.pool) != named:
+            self._named[asked.pool] = named
+            self.write(framed(Slots(asked.pool, list(pool.index.names))))
+        self.write(framed(found))
+        self._look_ups[asked.number] = hashes
+        if len(self._look_ups) > LOOK_UPS_KEPT:
+            self._look_ups.popitem(last=False)
+
+    def _sent(self, sent: Sent) -> None:
+        hashes = self._look_ups.get(sent.look_up, {}).get(sent.block_size)
+        pool = self._process.pools.get(sent.pool)
+        if hashes is not None and pool is not None and sent.key in pool.feeds:
+            foreseen = min(max(sent.foreseen, 0), len(hashes))
+            self._under_way[sent.number] = pool.index.sent(sent.key, hashes, foreseen)
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE

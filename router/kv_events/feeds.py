@@ -1,0 +1,55 @@
+"""The feeds of a process: one task each, one ZMQ context for all."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+
+import zmq
+
+from router.kv_events.feed import Feed
+from router.kv_events.sources import RankPlace, discover
+from router.prefix.exact.index import ExactIndex
+
+SWEPT_BLOCKS = 1_000  # per step, some milliseconds
+SWEEP_PAUSE_S = 0.01
+
+
+class Feeds:
+    def __init__(self) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._tasks: dict[Feed, asyncio.Task[None]] = {}
+
+    def __iter__(self) -> Iterator[Feed]:
+        return iter(list(self._tasks))
+
+    def __contains__(self, feed: object) -> bool:
+        return feed in self._tasks
+
+    def follow(self, instance: str, url: str, place: RankPlace, index: ExactIndex) -> Feed:
+        if self._context is None:
+            self._context = zmq.Context()
+        feed = Feed(instance, partial(discover, url, place), index, self._context)
+        self._tasks[feed] = asyncio.create_task(feed.run())
+        return feed
+
+    async def end(self, feed: Feed) -> None:
+        task = self._tasks.pop(feed)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    async def close(self) -> None:
+        for feed in self:
+            await self.end(feed)
+        if self._context is not None:
+            self._context.term()
+            self._context = None
+
+
+async def sweep(index: ExactIndex) -> None:
+    """Remove dropped blocks in small steps."""
+    while True:
+        if not index.sweep(SWEPT_BLOCKS):
+            return
+        await asyncio.sleep(SWEEP_PAUSE_S)

@@ -1,0 +1,158 @@
+"""What routers and an index process tell each other, over a unix socket: frames of a length and a msgpack array. Pure.
+
+A router says which engines it wants followed, asks what they hold of a prompt, and tells where it sends the prompt. The
+process answers each question, and tells twice a second how it follows the engines. Both sides begin with the version:
+they may be of two releases while an upgrade goes on.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+VERSION = 1
+LENGTH_BYTES = 4
+LONGEST = 64 * 1024 * 1024  # bytes of a frame: the block hashes of the largest body take less
+
+Stretch = tuple[int, bytes, bytes, bytes]  # its end in blocks, and its holders on device, host and disk, by slot
+
+
+class Hello(Struct, array_like=True, tag="hello"):
+    version: int
+
+
+class Engine(Struct, array_like=True, frozen=True):
+    """An engine process, or one of its data-parallel ranks."""
+
+    key: str  # different for each process: a restarted engine has another one
+    url: str  # that tells where its KV events are
+    rank: tuple[int, int, int]  # number, position behind the address, ranks there
+    kv_tokens: int  # of its cache, 0 when unknown
+    block_size: int  # tokens, until its events tell
+
+
+class Follow(Struct, array_like=True, tag="follow"):
+    """All engines of the pool that the router wants followed."""
+
+    pool: str
+    engines: list[Engine]
+
+
+class LookUp(Struct, array_like=True, tag="look_up"):
+    number: int
+    pool: str
+    prompts: list[tuple[int, bytes]]  # the same prompt: tokens in a block, hashes of eight bytes in the host's order
+
+
+class Sent(Struct, array_like=True, tag="sent"):
+    """The prompt of that look-up goes to an engine."""
+
+    number: int
+    look_up: int
+    pool: str
+    key: str
+    block_size: int
+    foreseen: int  # leading blocks that it is expected to hold
+
+
+class Over(Struct, array_like=True, tag="over"):
+    number: int  # of a Sent
+
+
+class Welcome(Struct, array_like=True, tag="welcome"):
+    version: int
+    seed: int  # of the hash chains
+
+
+class Slots(Struct, array_like=True, tag="slots"):
+    """The keys that the bits of a pool's holders stand for from now on."""
+
+    pool: str
+    keys: list[str]
+
+
+class Found(Struct, array_like=True, tag="found"):
+    """For each prompt of the look-up: what is held now, and what will be, by slot, where that differs."""
+
+    number: int
+    prompts: list[tuple[list[Stretch], list[tuple[int, int]]]]
+
+
+class FeedStatus(Struct, array_like=True):
+    """How one engine's events are followed; the names are those of router/kv_events/feed.py."""
+
+    key: str
+    trouble: str
+    complete: bool = False
+    block_size: int = 0
+    blocks: tuple[int, int, int] = (0, 0, 0)
+    event_at: float | None = None
+    confirmed_at: float | None = None
+    gaps: int = 0
+    replayed: int = 0
+    purges: int = 0
+    refused: dict[str, int] = {}
+
+
+class Status(Struct, array_like=True, tag="status"):
+    pool: str
+    bytes: int  # of the pool's index
+    has_lower: bool
+    feeds: list[FeedStatus]
+
+
+class Costs(Struct, array_like=True, tag="costs"):
+    """Of the whole process, since its start."""
+
+    resident_bytes: int
+    cpu_s: float
+
+
+ToProcess = Hello | Follow | LookUp | Sent | Over
+ToRouter = Welcome | Slots | Found | Status | Costs
+
+_encoder = msgspec.msgpack.Encoder()
+to_process: "msgspec.msgpack.Decoder[ToProcess]" = msgspec.msgpack.Decoder(ToProcess)
+to_router: "msgspec.msgpack.Decoder[ToRouter]" = msgspec.msgpack.Decoder(ToRouter)
+
+
+class BadFrame(ValueError):
+    """What came is no message of the other side; the message has the reason."""
+
+
+def framed(message: Struct) -> bytes:
+    body = _encoder.encode(message)
+    return len(body).to_bytes(LENGTH_BYTES, "little") + body
+
+
+class Frames:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> Sequence[bytes]:
+        """The frames that are whole now. Raises BadFrame."""
+        rest = self._rest
+        rest += data
+        found, start = [], 0
+        while len(rest) - start >= LENGTH_BYTES:
+            length = int.from_bytes(rest[start : start + LENGTH_BYTES], "little")
+            if length > LONGEST:
+                raise BadFrame(f"a frame of {length:,} bytes; allowed are {LONGEST:,}")
+            end = start + LENGTH_BYTES + length
+            if end > len(rest):
+                break
+            found.append(bytes(rest[start + LENGTH_BYTES : end]))
+            start = end
+        del rest[:start]
+        return found
+
+
+def read(decoder: "msgspec.msgpack.Decoder[Any]", frame: bytes) -> Any:
+    """Raises BadFrame."""
+    try:
+        return decoder.decode(frame)
+    except msgspec.MsgspecError as error:
+        raise BadFrame(f"a message that cannot be read: {error}"[:300]) from None

@@ -1,0 +1,189 @@
+"""The exact index of a pool as a router shares it with others: index processes hold it, each a part of the engines.
+
+Engines are divided among the processes by name, so that all routers of a host ask the same one.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+
+import xxhash
+
+from router.kv_events.link import Link, Prompts
+from router.kv_events.messages import Engine, FeedStatus, Found, Stretch
+from router.kv_events.sources import RankPlace
+from router.pool.endpoint import Endpoint
+from router.pool.pool import Pool
+from router.prefix.exact.holders import Masks
+from router.prefix.exact.index import NOTHING
+from router.prefix.exact.stretches import Tokens, summed
+
+
+class SharedFeed:
+    """An endpoint's KV events, as an index process follows them; the attributes are those of a Feed."""
+
+    def __init__(self, endpoint: Endpoint, place: RankPlace, link: Link) -> None:
+        self.link = link
+        self._place = (place.number, place.position, place.ranks)
+        self._url = endpoint.events_url
+        self.key = f"{endpoint.id} {endpoint.epoch} {self._url} {self._place}"
+        self.blocks = NOTHING
+        self.refused: Counter[str] = Counter()
+        self._take(FeedStatus(self.key, "the index process does not follow its events yet"))
+
+    def _take(self, status: FeedStatus) -> None:
+        self.trouble, self.complete, self.block_size = status.trouble, status.complete, status.block_size
+        self.event_at, self.confirmed_at = status.event_at, status.confirmed_at
+        self.gaps, self.replayed, self.purges = status.gaps, status.replayed, status.purges
+        self.blocks, self.refused = status.blocks, Counter(status.refused)
+
+    def refresh(self) -> None:
+        trouble = self.link.trouble
+        if trouble:
+            self.trouble = trouble
+        elif status := self.link.feeds.get(self.key):
+            self._take(status)
+
+    def engine(self, endpoint: Endpoint) -> Engine:
+        return Engine(self.key, self._url, self._place, endpoint.kv_tokens, endpoint.block_size)
+
+
+class SharedIndex:
+    """Of one pool."""
+
+    def __init__(self, pool: str, links: Sequence[Link]) -> None:
+        self._pool = pool
+        self._links = links
+        self._feeds: dict[str, SharedFeed] = {}  # by endpoint
+        self._endpoints: dict[str, str] = {}  # by key
+        self._asked: Sequence[Link] = ()  # that hold a part of it
+
+    @property
+    def seed(self) -> int:
+        """Of the hash chains; the same of all processes whose sockets lie in one folder."""
+        return next((link.seed for link in self._links if link.seed is not None), 0)
+
+    @property
+    def answers(self) -> bool:
+        """Whether a look-up can find anything."""
+        return any(not link.trouble for link in self._asked)
+
+    @property
+    def has_lower(self) -> bool:
+        return any(link.status[self._pool].has_lower for link in self._links if self._pool in link.status)
+
+    @property
+    def bytes(self) -> int:
+        """Of all processes, whatever the number of routers that share them."""
+        return sum(link.status[self._pool].bytes for link in self._links if self._pool in link.status)
+
+    def blocks(self, instance: str) -> Tokens:
+        feed = self._feeds.get(instance)
+        return feed.blocks if feed is not None else NOTHING
+
+    def follow(self, places: Mapping[Endpoint, RankPlace]) -> None:
+        """These endpoints, with their places behind their addresses, and no others."""
+        engines: dict[Link, list[Engine]] = {link: [] for link in self._links}
+        self._feeds = {}
+        for endpoint, place in places.items():
+            feed = endpoint.feed
+            if not isinstance(feed, SharedFeed):
+                link = self._links[xxhash.xxh64_intdigest(endpoint.id.encode()) * len(self._links) >> 64]
+                feed = endpoint.feed = SharedFeed(endpoint, place, link)
+            self._feeds[endpoint.id] = feed
+            engines[feed.link].append(feed.engine(endpoint))
+        self._endpoints = {feed.key: name for name, feed in self._feeds.items()}
+        self._asked = [link for link, wanted in engines.items() if wanted]
+        for link, wanted in engines.items():
+            link.follow(self._pool, wanted)
+        for feed in self._feeds.values():
+            feed.refresh()
+
+    async def look_up(self, prompts: Prompts) -> "LookedUp | None":
+        """None when no process answers in time."""
+        if len(self._asked) == 1:
+            answers = [await self._asked[0].look_up(self._pool, prompts)]
+        else:
+            answers = list(await asyncio.gather(*(link.look_up(self._pool, prompts) for link in self._asked)))
+        found = {link: answer for link, answer in zip(self._asked, answers, strict=True) if answer is not None}
+        if not found:
+            return None
+        held: dict[str, Tokens] = {}
+        for link, answer in found.items():
+            held |= self._held(link, answer, [size for size, _ in prompts])
+        return LookedUp(held, {link: answer.number for link, answer in found.items()}, self)
+
+    def _held(self, link: Link, answer: Found, sizes: Sequence[int]) -> dict[str, Tokens]:
+        names = [self._endpoints.get(key, "") for key in link.names.get(self._pool, ())]
+        held: dict[str, Tokens] = {}
+        for size, (stretches, foreseen) in zip(sizes, answer.prompts, strict=True):
+            held |= summed([_masks(stretch) for stretch in stretches], size, names)
+            held |= {names[slot]: (tokens, 0, 0) for slot, tokens in foreseen}
+        held.pop("", None)  # engines of other routers
+        return held
+
+    def sent(self, looked_up: "LookedUp", instance: str, block_size: int, foreseen: int) -> "SharedSent | None":
+        feed = self._feeds.get(instance)
+        number = looked_up.numbers.get(feed.link) if feed is not None else None
+        if feed is None or number is None:
+            return None
+        return SharedSent(feed.link, feed.link.sent(number, self._pool, feed.key, block_size, foreseen))
+
+
+class LookedUp:
+    """An answered look-up."""
+
+    __slots__ = ("_index", "held", "numbers")
+
+    def __init__(self, held: Mapping[str, Tokens], numbers: Mapping[Link, int], index: SharedIndex) -> None:
+        self.held = held  # tokens by instance, at the admission of a request sent now
+        self.numbers = numbers  # of the look-up, at each process
+        self._index = index
+
+    def sent(self, instance: str, block_size: int, foreseen: int) -> "SharedSent | None":
+        """The prompt goes to this instance, which is expected to hold `foreseen` leading blocks when it admits it."""
+        return self._index.sent(self, instance, block_size, foreseen)
+
+
+class SharedSent:
+    """A request in flight, as the index process knows it."""
+
+    __slots__ = ("_link", "_number")
+
+    def __init__(self, link: Link, number: int) -> None:
+        self._link = link
+        self._number = number
+
+    def over(self, now: float) -> None:
+        self._link.over(self._number)
+
+
+class SharedIndexes:
+    """The links to a host's index processes, and the index of each pool."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.links = [Link(path) for path in paths]
+        self._pools: dict[str, SharedIndex] = {}
+
+    def follow(self, pool: Pool, places: Mapping[Endpoint, RankPlace]) -> None:
+        """The pool's endpoints that publish KV events."""
+        shared = self._pools.get(pool.name)
+        if shared is None:
+            shared = self._pools[pool.name] = SharedIndex(pool.name, self.links)
+        shared.follow(places)
+        pool.kv_event_state.shared = shared
+
+    def keep(self, pools: Set[str]) -> None:
+        """Follow nothing of pools that were removed."""
+        for name in self._pools.keys() - pools:
+            self._pools.pop(name).follow({})
+
+    async def run(self) -> None:
+        """Keep the links connected, until cancelled."""
+        await asyncio.gather(*(link.run() for link in self.links))
+
+
+def _masks(stretch: Stretch) -> tuple[int, Masks]:
+    end, device, host, disk = stretch
+    little = int.from_bytes
+    return end, (little(device, "little"), little(host, "little"), little(disk, "little"))

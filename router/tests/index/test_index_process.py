@@ -1,0 +1,310 @@
+"""An index process, in this loop or as a process of its own, and the routers that share it."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.index import process as index_process
+from router.index.process import IndexProcess, RouterConnection
+from router.kv_events import link as links
+from router.kv_events.link import Link
+from router.kv_events.messages import Follow, Frames, Hello, LookUp, Over, Welcome, framed, read, to_router
+from router.kv_events.shared import SharedFeed, SharedIndexes
+from router.kv_events.sources import WHOLE
+from router.pool.pool import Pool
+from router.prefix.blocks import block_hashes
+from router.tests.conftest import Published, fleet, instance, running
+from router.tests.kv_events.conftest import ROOT, Sim, quick, start_sim
+from router.tests.test_exact_index import PROMPT, ask, belief, receipt, sim_entry, until
+
+__all__ = ["quick", "start_sim"]
+
+SEED, SIZE = 7, 16
+Prompts = list[tuple[int, list[int]]]
+
+
+@asynccontextmanager
+async def listening(folder: Path) -> AsyncIterator[tuple[IndexProcess, str]]:
+    """Without its steps: tests fill the index themselves, as no engine is there."""
+    process, path = IndexProcess(SEED), str(folder / "index.sock")
+    server = await asyncio.get_running_loop().create_unix_server(lambda: RouterConnection(process), path)
+    try:
+        yield process, path
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def sharing(*paths: str) -> AsyncIterator[tuple[Pool, SharedIndexes]]:
+    """A router's pool of twelve engines, and its links to index processes."""
+    pool = Pool("demo")
+    engines = [instance(f"demo-{n}", f"http://127.0.0.1:{n + 1}", events="tcp://127.0.0.1:1") for n in range(12)]
+    pool.take_fleet(fleet(*engines))
+    shared = SharedIndexes(paths)
+    task = asyncio.create_task(shared.run())
+    try:
+        await until(lambda: not any(link.why for link in shared.links))
+        follow(shared, pool)
+        yield pool, shared
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def follow(shared: SharedIndexes, pool: Pool) -> None:
+    shared.follow(pool, dict.fromkeys(pool.endpoints.values(), WHOLE))
+
+
+def key(pool: Pool, name: str) -> str:
+    feed = pool.endpoints[name].feed
+    assert isinstance(feed, SharedFeed)
+    return feed.key
+
+
+def prompt(blocks: int, seed: int = 1) -> tuple[bytes, Prompts]:
+    tokens = random.Random(seed).randbytes(4 * SIZE * blocks)
+    return tokens, [(SIZE, block_hashes(tokens, SIZE, SEED))]
+
+
+async def found(pool: Pool, prompts: Prompts) -> Any:
+    assert pool.kv_event_state.shared is not None
+    return await pool.kv_event_state.shared.look_up(prompts)
+
+
+async def test_a_look_up_finds_what_the_index_holds_and_will_hold(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (process, path), sharing(path) as (pool, _), sharing(path) as (other, _):
+        await until(lambda: "demo" in process.pools)
+        index = process.pool("demo").index
+        process.pool("demo").feeds = dict.fromkeys((key(pool, name) for name in pool.endpoints), None)  # type: ignore[arg-type]
+        tokens, prompts = prompt(8)
+        for name, blocks, tier in (("demo-0", 8, 0), ("demo-1", 3, 0), ("demo-1", 5, 1)):
+            index.store(key(pool, name), list(range(1, blocks + 1)), None, tokens[: 64 * blocks], SIZE, tier)
+        index.store("an engine of another router", list(range(1, 9)), None, tokens, SIZE)
+        looked_up = await found(pool, prompts)
+        assert looked_up.held == {"demo-0": (128, 0, 0), "demo-1": (48, 32, 0)}
+        sent = looked_up.sent("demo-2", SIZE, 0)
+        await until(lambda: index.foreseen({}, prompts[0][1], SIZE, time.monotonic()))
+        assert (await found(other, prompts)).held["demo-2"] == (128, 0, 0)  # the other router's request will need it
+        sent.over(0.0)
+        await until(lambda: not index._parts[key(pool, "demo-2")].forecast._under_way)
+
+
+async def test_the_requests_of_a_router_that_dies_are_over(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (process, path):
+        async with sharing(path) as (pool, _):
+            await until(lambda: "demo" in process.pools)
+            process.pool("demo").feeds = {key(pool, "demo-0"): None}  # type: ignore[dict-item]
+            (await found(pool, prompt(4)[1])).sent("demo-0", SIZE, 0)
+            forecast = process.pool("demo").index._part(key(pool, "demo-0")).forecast
+            await until(lambda: forecast._under_way)
+        await until(lambda: not forecast._under_way)
+        assert [set(follows) for _, follows in process._left] == [{"demo"}]  # and followed for a while
+
+
+async def test_engines_are_divided_among_processes_that_answer_together(tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    second.mkdir()
+    async with (
+        listening(tmp_path) as (one, path),
+        listening(second) as (two, further),
+        sharing(path, further) as (pool, shared),
+    ):
+        await until(lambda: "demo" in one.pools and "demo" in two.pools)
+        tokens, prompts = prompt(2)
+        for endpoint in pool.endpoints.values():
+            assert isinstance(endpoint.feed, SharedFeed)
+            process = (one, two)[shared.links.index(endpoint.feed.link)]
+            process.pool("demo").index.store(endpoint.feed.key, [1, 2], None, tokens, SIZE)
+        assert set((await found(pool, prompts)).held) == set(pool.endpoints)
+
+
+async def test_a_late_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "ANSWER_S", 0.01)
+    monkeypatch.setattr(RouterConnection, "_look_up", lambda *_: None)
+    async with listening(tmp_path) as (process, path), sharing(path) as (pool, shared):
+        await until(lambda: "demo" in process.pools)
+        assert await found(pool, prompt(1)[1]) is None
+        assert await found(pool, prompt(1)[1]) is None
+        assert (shared.links[0].late, shared.links[0].lost) == (1, 1)  # the second one did not even ask
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (framed(Welcome(2, 1)), "version 2 of the messages, this router knows 1"),
+        ((70 << 20).to_bytes(4, "little"), "a frame of 73,400,320 bytes; allowed are 67,108,864"),
+        (framed(Over(1)), "a message that cannot be read"),
+    ],
+)
+async def test_what_is_no_index_process_is_named(tmp_path: Path, said: bytes, why: str) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        while await reader.read(1_000):
+            pass
+        writer.close()
+
+    server = await asyncio.start_unix_server(answer, path := str(tmp_path / "socket"))
+    link = Link(path)
+    task = asyncio.create_task(link.run())
+    await until(lambda: why in link.trouble)
+    assert await link.look_up("demo", [(16, [1])]) is None
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    server.close()
+
+
+async def test_a_missing_process_is_named() -> None:
+    link = Link("/nowhere/index.sock")
+    task = asyncio.create_task(link.run())
+    await until(
+        lambda: link.trouble == "the index process at /nowhere/index.sock does not answer: No such file or directory"
+    )
+    task.cancel()
+
+
+async def test_a_silent_process_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "SILENT_S", 0.05)
+    async with listening(tmp_path) as (_, path), sharing(path) as (pool, shared):
+        await asyncio.sleep(0.06)
+        follow(shared, pool)
+        feed = pool.endpoints["demo-0"].feed
+        assert feed is not None
+        assert "has been silent for" in feed.trouble
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\xff\xff\xff\xff", framed(Welcome(1, 1)), framed(LookUp(1, "demo", []))[:4] + b"xx"]
+)
+async def test_a_client_that_speaks_otherwise_is_disconnected_or_waited_for(tmp_path: Path, sent: bytes) -> None:
+    async with listening(tmp_path) as (process, path):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(sent)
+        if sent.endswith(b"xx"):
+            writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()
+        await until(lambda: not process.routers)
+
+
+def test_frames_are_cut_wherever_they_break() -> None:
+    messages = [Hello(1), Follow("demo", []), LookUp(3, "demo", [(16, array("Q", [1, 2]).tobytes())])]
+    stream = b"".join(framed(message) for message in messages)
+    for size in (1, 3, len(stream)):
+        frames = Frames()
+        cut = [frame for at in range(0, len(stream), size) for frame in frames.feed(stream[at : at + size])]
+        assert cut == [framed(message)[4:] for message in messages]
+    assert read(to_router, framed(Welcome(1, 2))[4:]) == Welcome(1, 2)
+
+
+# As processes
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*words: str) -> "subprocess.Popen[str]":
+        argv = [sys.executable, "-m", "router.index", *(words or ("--socket", str(tmp_path / "index.sock")))]
+        started.append(subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield run
+    for one in started:
+        one.kill()
+        one.wait()
+        assert one.stderr is not None
+        one.stderr.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+async def test_an_index_process_that_is_killed_is_replaced_by_the_approximate_index_until_it_is_back(
+    start_sim: Callable[..., Sim], start: Start, published: Published, redis_url: str, tmp_path: Path
+) -> None:
+    sims = [start_sim(), start_sim()]
+    await sims[1].ask(PROMPT)  # not by way of a router
+    published.policy(strategy="cache_aware")
+    published.fleet(*(sim_entry(sim, f"demo-{number}") for number, sim in enumerate(sims)))
+    shared = [str(tmp_path / "index.sock")]
+    process = start()
+    async with (
+        running(redis_url, indexes=shared) as (router, client),
+        running(redis_url, "router-2", indexes=shared) as (other, asking),
+    ):
+        for one, through in ((router, client), (other, asking)):
+            pool = one.pools.get("demo")
+            assert pool is not None
+            state = pool.kv_event_state
+            await until(lambda one=one: all(belief(one, name).index == "exact" for name in ("demo-0", "demo-1")))  # type: ignore[misc]
+            await until(lambda state=state: state.shared is not None and state.shared.blocks("demo-1")[0] >= 8)  # type: ignore[misc]
+            made = await receipt(published, await ask(through, PROMPT + "and more"))
+            assert (made["index"], made["prompt_tokens"], made["instance"]) == ("exact", 130, "demo-1")
+            assert made["predicted_cached"] == made["cached_tokens"] == 128
+        page = (await client.get("/metrics")).text
+        assert f'weir_router_index_process_up{{socket="{shared[0]}"}} 1.0' in page
+        assert f'weir_router_index_lookups_total{{result="answered",socket="{shared[0]}"}} 1.0' in page
+        os.kill(process.pid, signal.SIGKILL)
+        made = await receipt(published, await ask(client, PROMPT + "and more"))
+        assert made["index"] == "approximate"
+        await until(lambda: "the index process at" in belief(router).why)
+        assert f'weir_router_index_process_up{{socket="{shared[0]}"}} 0.0' in (await client.get("/metrics")).text
+        start()
+        await until(lambda: all(belief(one, "demo-1").index == "exact" for one in (router, other)))
+        made = await receipt(published, await ask(client, PROMPT + "and more"))
+        assert (made["index"], made["predicted_cached"]) == ("exact", 128)
+        second = start()
+        assert second.wait(30) == 1
+        assert second.stderr is not None
+        assert "another index process serves it" in second.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--socket", "/tmp/" + "x" * 110], "a socket's path has at most 107 bytes"),
+        (["--socket", "/tmp/x", "--max-blocks", "0"], "--max-blocks 0: allowed are 1 to 1000000000"),
+        ([], "--socket"),
+        (["--socket", "/nowhere/index.sock"], "--socket /nowhere/index.sock: No such file or directory"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], why: str
+) -> None:
+    from router.index.__main__ import main
+
+    monkeypatch.setattr(sys, "argv", ["index", *words])
+    assert main() in (1, 2)
+    said = capsys.readouterr().err
+    assert why in said
+    assert said.count("\n") == 1
+
+
+async def test_engines_that_no_router_wants_any_more_are_let_go(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(index_process, "KEPT_S", 0.0)
+    async with listening(tmp_path) as (process, path):
+        async with sharing(path) as (pool, shared):
+            await until(lambda: "demo" in process.pools)
+            await process.step(time.monotonic())
+            assert set(process.pool("demo").feeds) == {key(pool, name) for name in pool.endpoints}
+            await until(lambda: key(pool, "demo-0") in shared.links[0].feeds)
+            shared.keep(set())
+            await until(lambda: not any(router.follows.get("demo") for router in process.routers))
+            await process.step(time.monotonic())
+            assert "demo" not in process.pools
+        await until(lambda: not process.routers)
+    await process._feeds.close()
