@@ -5,7 +5,8 @@
 FILE.csv: columns as in aiconfigurator-core's `silicon_sample.csv`. The clients begin at once, each sends ten requests
 one after the other; lengths are uniform in 0.8 to 1.0 of the stated ones (of Qwen3-32B: the stated ones, and a chunk
 budget of 1.5 prompts). Points without a profile are counted as left out. `--each`: points of a group at most, evenly
-spaced. `--host`, `--decode`: instead of the host's constants, per step and per layer and sequence.
+spaced. `--host`, `--decode`: instead of the host's constants, per step and per layer and sequence. Ranks that share
+experts are loaded alike and step together; `--apart`: one of them plays alone. `--ranks`: only points of several.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from statistics import fmean
 
 from fleet.engine.engine import Engine
 from fleet.engine.law import law_of
+from fleet.engine.lockstep import Lockstep
 from fleet.engine.profiles import FITS, VERSION, Profile, UnknownProfile, kv_blocks, profile
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits
@@ -40,7 +42,8 @@ NAMES = {  # model and format of the file → of the catalogue
 @dataclass(frozen=True, slots=True)
 class Point:
     profile: Profile
-    clients: int
+    ranks: int
+    clients: int  # of each rank
     prompt: int
     output: int
     ttft_s: float
@@ -55,13 +58,17 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=8192)
     parser.add_argument("--host", type=float)
     parser.add_argument("--decode", type=float)
+    parser.add_argument("--apart", action="store_true")
+    parser.add_argument("--ranks", action="store_true")
     options = parser.parse_args()
     groups, left_out = points(csv.DictReader(options.file.read_text().splitlines()))
     print("group, n, mean |error| (bias) in %: TTFT, TPOT, E2E; left out")
     for group in sorted({*groups, *left_out}):
         if options.group not in group:
             continue
-        every = groups[group]
+        every = [one for one in groups[group] if one.ranks > 1 or not options.ranks]
+        if not every:
+            continue
         chosen = (
             [every[i * len(every) // options.each] for i in range(options.each)] if len(every) > options.each else every
         )
@@ -87,7 +94,8 @@ def points(rows: Iterable[dict[str, str]]) -> tuple[dict[str, list[Point]], dict
             continue
         lengths = int(row["isl"]), int(row["osl"])
         measured = float(row["silicon_ttft_ms"]) / 1e3, float(row["silicon_tpot_ms"]) / 1e3
-        found[group].append(Point(served, int(row["batch_size"]), *lengths, *measured))
+        ranks = int(row["attention_dp_size"] or 1)
+        found[group].append(Point(served, ranks, int(row["batch_size"]), *lengths, *measured))
     return found, left_out
 
 
@@ -114,18 +122,20 @@ def errors(point: Point, options: argparse.Namespace) -> tuple[float, float, flo
     ) in FITS or point.profile.model == "Qwen3-32B"
     budget = max(point.prompt * 3 // 2, 2048) if dense_bf16 else options.budget
     limits = Limits(max_num_seqs=1024, max_num_batched_tokens=budget, async_scheduling=point.profile.is_async)
-    ttft_s, tpot_s = closed_loop(
-        Engine(law, kv_blocks(point.profile), limits), point, spread=0.0 if dense_bf16 else 0.2
-    )
+    count = 1 if options.apart else point.ranks
+    engines = [Engine(law, kv_blocks(point.profile), limits) for _ in range(count)]
+    ttft_s, tpot_s = closed_loop(engines, point, spread=0.0 if dense_bf16 else 0.2)
     e2e = (ttft_s + tpot_s * (point.output - 1)) / (point.ttft_s + point.tpot_s * (point.output - 1)) - 1
     return ttft_s / point.ttft_s - 1, tpot_s / point.tpot_s - 1, e2e
 
 
-def closed_loop(engine: Engine, point: Point, spread: float, each: int = 10) -> tuple[float, float]:
-    """Mean TTFT and TPOT."""
+def closed_loop(engines: list[Engine], point: Point, spread: float, each: int = 10) -> tuple[float, float]:
+    """Mean TTFT and TPOT. The engines step together."""
     draw = random.Random(1)
     over: list[EngineRequest] = []
-    left = [each - 1] * point.clients
+    clients = point.clients * len(engines)
+    left = [each - 1] * clients
+    group = Lockstep(engines)
     owner: dict[str, int] = {}
 
     def send(client: int) -> None:
@@ -133,16 +143,16 @@ def closed_loop(engine: Engine, point: Point, spread: float, each: int = 10) -> 
         first = len(owner) << 24
         request = EngineRequest(str(len(owner)), prompt, output, range(first, first + (prompt + output) // 16))
         owner[request.id] = client
+        engine = engines[client % len(engines)]
         engine.add_request(request, engine.clock_s)
 
-    for client in range(point.clients):
+    for client in range(clients):
         send(client)
-    while len(over) < each * point.clients:
-        turn_s = engine.next_turn_s()
+    while len(over) < each * clients:
+        turn_s = group.next_turn_s()
         if turn_s is None:
-            raise RuntimeError("the engine stands still")
-        result = engine.turn(turn_s)
-        for request in result.finished if result else ():
+            raise RuntimeError("the engines stand still")
+        for request in (one for result in group.turn(turn_s) if result is not None for one in result.finished):
             over.append(request)
             if left[owner[request.id]]:
                 left[owner[request.id]] -= 1

@@ -96,7 +96,7 @@ def _known(
     basis: Basis = "transferred" if any(model.transferred for model in models.values()) else "profile"
     wrong = expected_error.cautions([model.engine for model in models.values()], first.family)
     real = () if kind.simulated or not first.family else (*_left_out(spec, fleet), *_published(fleet))
-    left_out = (*first.not_modelled, *lost, *wrong, *real, *_stepping(fleet))
+    left_out = (*first.not_modelled, *lost, *wrong, *real)
     return Modelled(
         replace(fleet, store=shared), basis, first.source, left_out, expected_error.of_built_in(basis, first.family)
     )
@@ -145,7 +145,6 @@ def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
         *row.notes,
         *_left_out(spec, fleet),
         *_published(fleet),
-        *_stepping(fleet),
         *expected_error.cautions(list(models.values())),
     )
     return Modelled(fleet, "calibrated", about(row), cautions, expected_error.of_calibration(row))
@@ -211,12 +210,6 @@ def _left_out(spec: Any, fleet: TwinFleet) -> tuple[str, ...]:
         "the engines compute a prompt in one step, the twin in chunks": not getattr(spec, "chunked_prefill", True),
     }
     return tuple(text for text, holds in found.items() if holds)
-
-
-def _stepping(fleet: TwinFleet) -> tuple[str, ...]:
-    together = any(engine.together for engine in fleet.instances.values())
-    text = "data-parallel ranks of this model wait in each step for the slowest of their group, in the twin for none"
-    return (text,) if together else ()
 
 
 def _published(fleet: TwinFleet) -> tuple[str, ...]:

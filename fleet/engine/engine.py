@@ -228,25 +228,25 @@ class Engine:
         """When the step in progress ends, or else the next one can start; None if there is nothing to do."""
         if self._plan is not None:
             return self._plan.end_s
-        run = self._find_decode_run()
-        return self.clock_s + run.first_s if run is not None else self._next_start_s()
+        run = self.coming_run()
+        return self.clock_s + run.first_s if run is not None else self.next_start_s()
 
     def step(self) -> StepResult | None:
         """The next step; None if there is nothing to do."""
-        return self._complete() if self._begin(math.inf) else None
+        return self.complete() if self.begin(math.inf) is not None else None
 
     def advance(self, until_s: float) -> list[StepResult]:
         """All steps that end by that time. Runs of decode steps are computed in closed form."""
         results: list[StepResult] = []
         while True:
-            run = self._find_decode_run()
+            run = self.coming_run()
             if run is not None:
                 steps = steps_within(until_s - self.clock_s, run.first_s, run.growth_s)
                 if steps < 1:
                     return results
-                results.append(self._run(run, self._count_equal(run, min(run.steps, steps))))
-            elif self._begin(until_s) and self._plan is not None and self._plan.end_s <= until_s:
-                results.append(self._complete())
+                results.append(self.run(run, self.count_equal(run, min(run.steps, steps))))
+            elif (end_s := self.begin(until_s)) is not None and end_s <= until_s:
+                results.append(self.complete())
             else:
                 return results
 
@@ -254,21 +254,21 @@ class Engine:
         """When a step ends or can start, or a run of decode steps ends, unless a request is added before."""
         if self._plan is not None:
             return self._plan.end_s
-        run = self._find_decode_run()
+        run = self.coming_run()
         if run is None:
-            return self._next_start_s()
-        self._equal_steps = self._equal_steps or self._count_equal(run, run.steps)
+            return self.next_start_s()
+        self._equal_steps = self._equal_steps or self.count_equal(run, run.steps)
         return self.clock_s + run_s(self._equal_steps, run.first_s, run.growth_s)
 
     def turn(self, now_s: float) -> StepResult | None:
         """Call at `next_turn_s`, or at once if it has passed. Returns the steps that end; None: a step starts."""
         if self._plan is not None:
-            return self._complete()
-        run = self._find_decode_run()
+            return self.complete()
+        run = self.coming_run()
         if run is not None:
-            return self._run(run, self._equal_steps or self._count_equal(run, run.steps))
+            return self.run(run, self._equal_steps or self.count_equal(run, run.steps))
         self.clock_s = max(self.clock_s, now_s)  # it may have been blocked since its last step
-        self._begin(self.clock_s)
+        self.begin(self.clock_s)
         return None
 
     def usage_at(self, now_s: float) -> float:
@@ -295,10 +295,14 @@ class Engine:
         return len(scheduler.waiting) + len(scheduler.pulling) + len(self._arriving) + len(self._awaiting)
 
     @property
+    def in_step(self) -> bool:
+        return self._plan is not None
+
+    @property
     def _is_idle(self) -> bool:
         return self._plan is None and not self._scheduler.running
 
-    def _next_start_s(self) -> float | None:
+    def next_start_s(self) -> float | None:
         if self._scheduler.running or (self._scheduler.waiting and not self._scheduler.blocked):
             return self.clock_s
         starts = [self._arriving[0].ready_s] if self._arriving else []
@@ -307,21 +311,32 @@ class Engine:
             starts += [change_s] if change_s is not None else []
         return max(self.clock_s, min(starts)) if starts else None
 
-    def _begin(self, until_s: float) -> bool:
-        """Start a step if possible; True if one is in progress."""
-        if self._plan is not None:
-            return True
-        while (start_s := self._next_start_s()) is not None and start_s <= until_s:
+    def begin(self, until_s: float) -> float | None:
+        """Start a step if possible. When the one in progress ends; None if there is none."""
+        if self._plan is None:
+            plan = self.plan(until_s)
+            return self.start(plan, self.law.plan_s(plan)) if plan is not None else None
+        return self._plan.end_s
+
+    def plan(self, until_s: float) -> StepPlan | None:
+        """The next step, if it can begin by then, to be started at once."""
+        while (start_s := self.next_start_s()) is not None and start_s <= until_s:
             planned_s = self._planned_s if self._scheduler.running else start_s
             while self._arriving and self._arriving[0].ready_s <= planned_s:
                 self._enqueue(self._arriving.popleft())
             plan = self._planned(start_s)
             if plan.tokens:
-                self._start(plan)
-                return True
+                return plan
             if self._tiers is None or not self._scheduler.waiting:
-                return False  # every admissible request waits for its KV
-        return False
+                return None  # every admissible request waits for its KV
+        return None
+
+    def hold_until(self, end_s: float) -> None:
+        """The step in progress lasts until then; without one, the next begins then."""
+        if self._plan is not None:
+            self._plan.end_s = end_s
+        else:
+            self.clock_s = max(self.clock_s, end_s)
 
     def _planned(self, start_s: float) -> StepPlan:
         if self._tiers is not None:
@@ -343,19 +358,21 @@ class Engine:
             self.blocked_s += plan.start_s - self._blocked_since
             self._blocked_since = None
 
-    def _start(self, plan: StepPlan) -> None:
-        plan.law_s = step_s = self.law.plan_s(plan)
+    def start(self, plan: StepPlan, law_s: float) -> float:
+        """`law_s`: what its law says of the step. When it ends."""
+        plan.law_s = step_s = law_s
         if self._tiers is not None:
             step_s = self._tiers.lengthen(plan.loads, plan.start_s, plan.law_s)
         plan.end_s = plan.start_s + step_s
         self._plan = plan
+        return plan.end_s
 
     def _enqueue(self, request: EngineRequest) -> None:
         """First come, first served; a request that has its blocks, as its KV was pulled, goes first."""
         waiting = self._scheduler.waiting
         (waiting.appendleft if request.blocks else waiting.append)(request)
 
-    def _complete(self) -> StepResult:
+    def complete(self) -> StepResult:
         plan, self._plan = self._plan, None
         assert plan is not None  # noqa: S101 - narrows the type: both callers began a step
         self._decode_run, self._equal_steps = None, 0
@@ -424,7 +441,7 @@ class Engine:
         else:
             self._scheduler.release(request)
 
-    def _find_decode_run(self) -> DecodeRun | None:
+    def coming_run(self) -> DecodeRun | None:
         """The coming decode steps, if every running request decodes and none can join now."""
         if self._plan is not None or (self._arriving and self._arriving[0].ready_s <= self._planned_s):
             return None
@@ -451,7 +468,7 @@ class Engine:
         first_s, growth_s = self.law.step_s(batch, 0.0, context, batch), self.law.kv_s_per_token * batch
         return DecodeRun(steps, first_s, growth_s, batch, context)
 
-    def _count_equal(self, run: DecodeRun, steps: int) -> int:
+    def count_equal(self, run: DecodeRun, steps: int) -> int:
         """How many of the next `steps` run before a request joins or is preempted."""
         if steps > 1 and self._arriving:  # a request that becomes ready during a step joins after it
             wait_s = self._arriving[0].ready_s - self.clock_s
@@ -465,11 +482,12 @@ class Engine:
             steps //= 2
         return steps
 
-    def _run(self, run: DecodeRun, steps: int) -> StepResult:
-        """Complete `steps` decode steps in closed form."""
+    def run(self, run: DecodeRun, steps: int, pace: DecodeRun | None = None) -> StepResult:
+        """Complete `steps` decode steps in closed form. `pace`: of the slowest engine that steps with this one."""
+        pace = pace or run
         start_s = self.clock_s
-        last_s = start_s + run_s(steps - 1, run.first_s, run.growth_s)
-        self._completed(last_s, start_s + run_s(steps, run.first_s, run.growth_s))
+        last_s = start_s + run_s(steps - 1, pace.first_s, pace.growth_s)
+        self._completed(last_s, start_s + run_s(steps, pace.first_s, pace.growth_s))
         running = list(self._scheduler.running)
         result = StepResult(start_s, self.clock_s, steps, len(running), emitted=[])
         result.context, result.decodes = run.context + run.batch * (steps - 1) / 2, run.batch
@@ -478,7 +496,7 @@ class Engine:
         joins = self._tiers is not None and self._tiers.ended((), result.duration_s, self.clock_s, prefills=False)
         if joins:  # blocks were written: whoever waits for that is tried again
             self._scheduler.blocked = False
-        first_end_s = start_s + run.first_s
+        first_end_s = start_s + pace.first_s
         for request in running:
             self._emit(request, steps, result, first_end_s)
         self._equal_steps = 0

@@ -42,6 +42,9 @@ FITTED_HOST = {True: Host(ASYNC_HOST_S, DECODE_S_PER_LAYER), False: Host(SYNC_HO
 # 0.1 to 0.4 ms over the tables for a step of few decodes; the cost of a sequence was chosen on measured closed loops
 # (docs/twin.md).
 TABLED_HOST = {True: Host(0.25e-3, 0.2e-6), False: Host(SYNC_HOST_S, DECODE_S_PER_LAYER)}
+# Of a token's products, those in routed experts, by the published sizes: DeepSeek-V3 0.6, Qwen3-235B and Kimi-K2 0.7,
+# MiniMax-M2.5 and gpt-oss-120b 0.7, Mixtral 0.9. Tables do not tell them apart.
+EXPERTS_SHARE = 0.7
 API_S = 10e-3  # HTTP and enqueueing, per request; depends on the deployment
 API_S_PER_TOKEN = 1.1e-6  # tokenising a prompt
 
@@ -87,6 +90,10 @@ class Law:
         """A planned step; a law that depends on the single prompts overrides it."""
         return self.step_s(plan.tokens, plan.pairs, plan.context, len(plan.decode))
 
+    def rank_s(self, plan: "StepPlan", mean: float) -> float:
+        """A step planned for one of several ranks that share experts; `mean`: new tokens of a rank in this step."""
+        return self.plan_s(plan)
+
     def prefill_s(self, new_tokens: int, cached_tokens: int = 0, chunk: int = 8192) -> float:
         """A single prompt on an idle engine, in chunks."""
         total = 0.0
@@ -108,6 +115,14 @@ class TabledLaw(Law):
         return interpolated_ms(self.prefill_points, tokens) / 1e3
 
     def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
+        return self._tabled_s(tokens, pairs, context, decodes)
+
+    def rank_s(self, plan: "StepPlan", mean: float) -> float:
+        """Experts work on the tokens of all ranks."""
+        tokens = plan.tokens + EXPERTS_SHARE * (mean - plan.tokens)
+        return self._tabled_s(tokens, plan.pairs, plan.context, len(plan.decode))
+
+    def _tabled_s(self, tokens: float, pairs: float, context: int, decodes: int) -> float:
         points = self.decode_points if decodes == tokens else self.prefill_points
         return (
             self.fixed_s

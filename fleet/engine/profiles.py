@@ -102,6 +102,11 @@ class Profile:
         return self.tables.family if self.tables is not None else ""
 
     @property
+    def has_experts(self) -> bool:
+        """Data-parallel ranks of it compute each layer's experts together."""
+        return self.sizes.expert_bytes > 0 if self.tables is None else self.tables.has_experts
+
+    @property
     def is_async(self) -> bool:
         """Whether the engine plans a step while the step before it runs."""
         return self.version >= ASYNC_SINCE

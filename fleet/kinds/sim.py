@@ -22,7 +22,6 @@ from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, pair_of, role_of
 from fleet.kinds.wire import KvFacts, Wire
 from fleet.simengine import tokens
 from fleet.simengine.model import SSD_ACCESS, TIER_LAWS, TIER_LOADS, TIER_WRITES, SimOptions, model_of, served
-from fleet.systems.dwdp.known_models import experts_of
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE
 from router.contract.engine_metrics import VLLM_SCRAPE
 from router.contract.redis.published import InstanceRole
@@ -322,7 +321,7 @@ def hardware(spec: SimSpec, role_: str) -> Hardware:
 def wire(spec: SimSpec, launch: Launch) -> Wire:
     url = base_url(launch)
     if spec.kv == NONE or (spec.kv == NEURON and not spec.prefill_instances):
-        dp = data_parallel.published(spec, launch, moe=_is_moe(spec))
+        dp = data_parallel.published(spec, launch, moe=profile_of(spec).has_experts)
         return Wire(role(spec, launch), events=url, tokenizer="sim", dp=dp)
     kv = KvFacts(
         bootstrap=url if CONNECTORS[spec.kv].needs_bootstrap else "",
@@ -331,11 +330,6 @@ def wire(spec: SimSpec, launch: Launch) -> Wire:
         pair=_paired_with(spec, launch),
     )
     return Wire(role(spec, launch), spec.kv, kv, url, "sim")
-
-
-def _is_moe(spec: SimSpec) -> bool:
-    tables = profile_of(spec).tables
-    return experts_of(spec.model_profile) is not None if tables is None else tables.has_experts
 
 
 def role(spec: SimSpec, launch: Launch) -> InstanceRole:

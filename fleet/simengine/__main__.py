@@ -1,13 +1,16 @@
 """`python -m fleet.simengine --port N --model NAME …`: one simulated engine until SIGTERM."""
 
 import sys
+import time
+from collections.abc import Sequence
 from functools import partial
 
 import uvloop
 import zmq
 
 from fleet.engine.engine import Engine
-from fleet.engine.engine_model import TransferModel
+from fleet.engine.engine_model import EngineModel, TransferModel
+from fleet.engine.lockstep import RankSteps, rank_steps
 from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM
 from fleet.simengine.arguments import Arguments, parse_arguments
@@ -15,7 +18,7 @@ from fleet.simengine.http.app import App
 from fleet.simengine.http.server import EngineCannotStart, listen, serve
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo
-from fleet.simengine.model import model_of
+from fleet.simengine.model import model_of, served_by
 from fleet.simengine.ranks import Ranks
 from fleet.simengine.registration import registered
 from fleet.simengine.service import Connect, Service
@@ -35,10 +38,9 @@ def main() -> int:
 async def run(arguments: Arguments) -> None:
     listening = listen(arguments.host, arguments.port)
     port = listening.getsockname()[1]
-    services = [
-        _service(arguments, port, _publisher(arguments, place), arguments.data_parallel_start_rank + place)
-        for place in range(arguments.data_parallel_size)
-    ]
+    services = _services(
+        arguments, port, [_publisher(arguments, place) for place in range(arguments.data_parallel_size)]
+    )
     print(f"simengine: {_described(arguments, services[0].about)}{port}", flush=True)
     async with registered(arguments.etcd, arguments.role, arguments.host, port):
         await serve(App(*services), listening)
@@ -60,17 +62,48 @@ def _publisher(arguments: Arguments, place: int) -> Publisher | None:
         ) from None
 
 
-def _service(arguments: Arguments, port: int, publisher: Publisher | None, rank: int) -> Service:
+def _services(arguments: Arguments, port: int, publishers: Sequence[Publisher | None]) -> list[Service]:
+    """One for each rank behind the address. Ranks of a mixture of experts step together."""
     model = model_of(arguments, arguments.role)
+    engines = [
+        Engine(model.law, model.kv_blocks, model.limits, record_events=one is not None, tiers=model.tiers)
+        for one in publishers
+    ]
+    together = len(engines) > 1 and served_by(arguments).has_experts
+    group = rank_steps(engines) if together else [None] * len(engines)
+    ranks = zip(engines, publishers, group, strict=True)
+    first, origin_s = arguments.data_parallel_start_rank, time.monotonic()
+    return [_service(arguments, port, model, rank, origin_s, *one) for rank, one in enumerate(ranks, first)]
+
+
+def _service(
+    arguments: Arguments,
+    port: int,
+    model: EngineModel,
+    rank: int,
+    origin_s: float,
+    engine: Engine,
+    publisher: Publisher | None,
+    steps: RankSteps | None,
+) -> Service:
     size, blocks = model.limits.block_size, model.kv_blocks
-    engine = Engine(model.law, blocks, model.limits, record_events=publisher is not None, tiers=model.tiers)
     pulls_as, connect = _connection(arguments, port, model.transfers)
     window, caches = model.window or model.kv_tokens, model.limits.batching == VLLM
     media = tuple(tier.device.medium for tier in model.tiers.tiers) if model.tiers is not None else ()
     about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, window, caches, media, rank, pulls_as)
     recomputes = arguments.kv_failure == "recompute"
     slots = arguments.max_loras and (arguments.max_cpu_loras or arguments.max_loras)
-    return Service(engine, about, arguments.seed, publisher, connect, recomputes=recomputes, adapter_slots=slots)
+    return Service(
+        engine,
+        about,
+        arguments.seed,
+        publisher,
+        connect,
+        recomputes=recomputes,
+        adapter_slots=slots,
+        steps=steps,
+        origin_s=origin_s,
+    )
 
 
 def _connection(arguments: Arguments, port: int, transfers: TransferModel | None) -> tuple[str, Connect]:

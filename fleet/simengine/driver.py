@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from fleet.engine.engine import Engine, Stats, StepResult
+from fleet.engine.lockstep import RankSteps
 from fleet.engine.request import EngineRequest
 
 TICK_DISTANCE_S = 0.004
@@ -23,14 +24,18 @@ class Driver:
         deliver: Callable[[list[StepResult]], None],
         pull: Callable[[EngineRequest], None],
         fail: Callable[[EngineRequest], None],
+        steps: RankSteps | None = None,
+        origin_s: float | None = None,
     ) -> None:
+        """`steps`: the engine in its group, if it steps together with others; they have one `origin_s`, monotonic."""
         self._engine = engine
+        self._steps = steps or engine
         self._scale = time_scale
         self._deliver = deliver  # receives ended steps; the list may be empty
         self._pull = pull  # receives requests that wait for transferred KV
         self._fail = fail  # receives requests that ran out of GPU memory
         self._loop = asyncio.get_running_loop()
-        self._origin = time.monotonic()  # the loop's clock counts milliseconds
+        self._origin = time.monotonic() if origin_s is None else origin_s  # the loop's clock counts milliseconds
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # of the timer
         self._earliest = 0.0  # of the next tick that delivers
@@ -84,7 +89,7 @@ class Driver:
         return max(self._lags)
 
     def _set_timer(self) -> None:
-        event_s = self._engine.next_event_s()
+        event_s = self._steps.next_event_s()
         if event_s is None:
             return
         due = max(self._origin + event_s / self._scale, self._earliest)
@@ -100,7 +105,7 @@ class Driver:
         now = max(time.monotonic(), self._due)  # timers fire up to half a millisecond early
         self._turn_window()
         self._lags = (max(self._lags[0], now - self._due), self._lags[1])
-        results = self._engine.advance((now - self._origin) * self._scale)
+        results = self._steps.advance((now - self._origin) * self._scale)
         if results:
             self._earliest = now + TICK_DISTANCE_S
             self._deliver(results)

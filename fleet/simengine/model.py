@@ -57,9 +57,16 @@ def served(made: str | None, gpu: str, model: str, tp: int | None, dp: int, expe
     return profile(gpu, model, tp, dp=dp, expert_parallel=expert_parallel)
 
 
+def served_by(options: SimOptions) -> Profile:
+    """Raises UnknownProfile."""
+    return served(
+        options.profile, options.gpu, options.model_profile, options.tp, options.group, options.expert_parallel
+    )
+
+
 def model_of(options: SimOptions, role: str) -> EngineModel:
     """Raises UnknownProfile."""
-    of = served(options.profile, options.gpu, options.model_profile, options.tp, options.group, options.expert_parallel)
+    of = served_by(options)
     size = options.block_size
     tiers = _tiers(options, of)
     blocks = options.kv_blocks or _beside_addresses(kv_blocks(of, size), size, tiers)

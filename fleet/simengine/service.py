@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from fleet.engine.engine import Engine, StepResult
+from fleet.engine.lockstep import RankSteps
 from fleet.engine.request import EngineRequest
 from fleet.simengine import tokens
 from fleet.simengine.adapters import Adapters, content_of, seed_of
@@ -37,7 +38,10 @@ class Service:
         *,
         recomputes: bool,
         adapter_slots: int = 0,
+        steps: RankSteps | None = None,
+        origin_s: float | None = None,
     ) -> None:
+        """`steps` and `origin_s`: see Driver."""
         self.about = about
         self.publisher = publisher
         self.load = 0  # requests in progress
@@ -46,7 +50,7 @@ class Service:
         self._engine = engine
         self._text = TextGenerator(seed)
         self._metrics = Metrics(about)
-        self._driver = Driver(engine, about.time_scale, self._deliver, self._begin_pull, self._fail)
+        self._driver = Driver(engine, about.time_scale, self._deliver, self._begin_pull, self._fail, steps, origin_s)
         self._connector = connect(self._is_busy, self._driver.release)
         self._recomputes = recomputes  # a prompt whose KV did not arrive; else its request fails
         self._pulls: set[asyncio.Task[None]] = set()

@@ -19,6 +19,7 @@ from controlplane.twin.simulation.chains import Prompts, TraceChains, prompts_of
 from controlplane.twin.simulation.index import index_of
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.sim_router import SimRouter
+from controlplane.twin.simulation.step_group import StepGroup, step_groups
 from controlplane.twin.simulation.transfers import SimTransfers
 from controlplane.twin.simulation.types import Arms, Simulated, TwinFleet, TwinOutcome
 from fleet.engine.engine import StepResult
@@ -90,6 +91,7 @@ class _Run:
         self._by_name = {endpoint.id: endpoint for endpoint in self._endpoints}
         index = index_of(self._endpoints, self._chains.block_size)
         self._sim_router = SimRouter(self._endpoints, index, policy, shadow, arms)
+        self._step_groups = step_groups(self._endpoints)  # after the router has grouped them
         self._transfers = SimTransfers(self._post, self._schedule)
         self._arrivals = Arrivals(requests, pacing, duration_s)
         self._now = 0.0
@@ -225,6 +227,10 @@ class _Run:
     def _schedule(self, endpoint: SimEndpoint) -> None:
         """Schedule the engine's next event after a change."""
         self._unsettled[endpoint] = None
+        group = self._step_groups.get(endpoint) if self._step_groups else None
+        if group is not None:
+            self._schedule_group(group)
+            return
         due_s = endpoint.engine.next_turn_s()
         if due_s is not None and due_s < self._now:
             due_s = self._now
@@ -232,6 +238,29 @@ class _Run:
             endpoint.due_s = due_s
             if due_s is not None:
                 self._post(due_s, self._run_engine, endpoint)
+
+    def _schedule_group(self, group: StepGroup) -> None:
+        due_s = group.lockstep.next_turn_s()
+        if due_s is not None and due_s < self._now:
+            due_s = self._now
+        if due_s != group.due_s:
+            group.due_s = due_s
+            if due_s is not None:
+                self._post(due_s, self._run_group, group)
+
+    def _run_group(self, group: StepGroup) -> None:
+        now = self._now
+        if group.due_s != now:
+            return  # rescheduled
+        while group.due_s == now:
+            for endpoint, result in zip(group.endpoints, group.lockstep.turn(now), strict=False):
+                if result is not None:
+                    self._engine_result(endpoint, result)
+            group.due_s = group.lockstep.next_turn_s()
+        if group.due_s is not None:
+            self._post(group.due_s, self._run_group, group)
+        for endpoint in group.endpoints:
+            self._take(endpoint)
 
     def _run_engine(self, endpoint: SimEndpoint) -> None:
         engine, now = endpoint.engine, self._now
@@ -244,9 +273,13 @@ class _Run:
             endpoint.due_s = engine.next_turn_s()
         if endpoint.due_s is not None:
             self._post(endpoint.due_s, self._run_engine, endpoint)
-        for work in engine.take_pulls() if endpoint.pulls else ():
+        self._take(endpoint)
+
+    def _take(self, endpoint: SimEndpoint) -> None:
+        """What its engine has begun to wait for, and what has failed there."""
+        for work in endpoint.engine.take_pulls() if endpoint.pulls else ():
             self._pull(endpoint, work)
-        for work in engine.take_failed() if endpoint.model.tiers is not None else ():
+        for work in endpoint.engine.take_failed() if endpoint.model.tiers is not None else ():
             self._fail(endpoint, work)
 
     def _pull(self, endpoint: SimEndpoint, work: EngineRequest) -> None:

@@ -8,8 +8,6 @@ from controlplane.twin.simulation.sim_router import SimRouter
 from controlplane.twin.simulation.tests.builders import asks, play, policy
 from fleet.models import Pool
 
-STEPPING = "wait in each step for the slowest of their group"
-
 
 def pool(**engine: object) -> Pool:
     return Pool.objects.create(name="chat", model="llama", kind="sim", replicas=2, engine=engine)
@@ -31,10 +29,8 @@ def test_the_ranks_of_a_group_are_numbered_through_its_instances() -> None:
 
 
 @pytest.mark.django_db
-def test_ranks_that_step_together_count_their_groups_decodes_and_the_twin_says_what_it_leaves_out() -> None:
+def test_ranks_that_step_together_count_their_groups_decodes() -> None:
     found = twin_of(pool(data_parallel_size=2, model_profile="Qwen3-30B-A3B"))
-    assert any(STEPPING in caution for caution in found.cautions)
-    assert not any(STEPPING in caution for caution in twin_of(pool_of_one()).cautions)
     endpoints = [
         SimEndpoint(name, place, model, model) for place, (name, model) in enumerate(found.fleet.instances.items())
     ]
@@ -44,5 +40,16 @@ def test_ranks_that_step_together_count_their_groups_decodes_and_the_twin_says_w
     assert [endpoint.view("").decodes for endpoint in endpoints] == [1, 1, 0, 0]
 
 
-def pool_of_one() -> Pool:
-    return Pool.objects.create(name="one", model="llama", kind="sim", replicas=1, engine={"data_parallel_size": 2})
+@pytest.mark.django_db
+def test_a_long_prompt_holds_up_the_answers_of_its_group_and_of_no_other() -> None:
+    fleet = twin_of(pool(data_parallel_size=2, model_profile="Qwen3-30B-A3B")).fleet
+    names = list(fleet.instances)
+    talks = [asks(number, tokens=512, output=200) for number in range(4)]
+    alone = play(talks, fleet=fleet, policy=policy("round_robin"))
+    beside = play([*talks, asks(4, 0.5, tokens=30_000, output=1)], fleet=fleet, policy=policy("round_robin"))
+    assert [one.instance for one in beside.requests] == [*names, names[0]]
+    pairs = zip(alone.requests, beside.requests[:4], strict=True)
+    slower = [(with_it.tpot_s or 0) / (without.tpot_s or 1) for without, with_it in pairs]
+    assert slower[1] == pytest.approx(slower[0], rel=0.02)
+    assert slower[1] > 1.2
+    assert slower[2:] == pytest.approx([1, 1], rel=0.01)

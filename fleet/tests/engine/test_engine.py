@@ -252,7 +252,7 @@ def test_aborts_at_any_time_leave_the_pool_whole(
 class SingleSteps(Engine):
     """Without closed forms: every step is planned and completed."""
 
-    def _find_decode_run(self) -> None:
+    def coming_run(self) -> None:
         return None
 
 

@@ -1,5 +1,9 @@
 """Data-parallel ranks behind one address, as vLLM serves them."""
 
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from fleet.tests.simengine.conftest import Sim, StartSim
@@ -67,3 +71,33 @@ def test_all_ranks_sleep_and_forget_together(start_sim: StartSim) -> None:
         200,
     ]
     assert sim.http.post("/reset_prefix_cache", content=b"").json() == {"success": True}
+
+
+def test_ranks_of_a_mixture_of_experts_step_together(start_sim: StartSim) -> None:
+    """In the engine's time: an answer on one rank takes longer by the prompt that another computes meanwhile."""
+    sim = start_sim(**{"data-parallel-size": 2, "gpu": "h20_sxm", "model-profile": "Qwen3-30B-A3B", "time-scale": 2})
+
+    def seconds(of: str, rank: int) -> float:
+        page = sim.http.get("/metrics").text
+        [found] = re.findall(rf'^vllm:{of}_seconds_sum.*engine="{rank}".* (\S+)$', page, re.MULTILINE)
+        return float(found)
+
+    def answer() -> float:
+        before = seconds("e2e_request_latency", 0)
+        asked = {**ASKED, "max_tokens": 300}
+        assert sim.http.post("/v1/completions", json=asked, headers={HEADER: "0"}).status_code == 200
+        return seconds("e2e_request_latency", 0) - before
+
+    def read() -> None:
+        time.sleep(0.2)
+        asked = {**ASKED, "prompt": "a long prompt " * 4_000}
+        assert sim.http.post("/v1/completions", json=asked, headers={HEADER: "1"}).status_code == 200
+
+    alone = answer()
+    with ThreadPoolExecutor(1) as other:
+        reading = other.submit(read)
+        beside = answer()
+        reading.result()
+    prompt = seconds("request_prefill_time", 1)
+    assert prompt > 0.3
+    assert beside - alone == pytest.approx(prompt, rel=0.1)

@@ -34,6 +34,7 @@ ways = st.fixed_dictionaries(
         "room": st.integers(1, 4),  # requests on one instance at most
         "kv_blocks": st.sampled_from([200, 700, 25_000]),
         "kv_events": st.booleans(),
+        "together": st.sampled_from(["", "ranks"]),
     }
 )
 
@@ -49,7 +50,7 @@ def given_of(way: Mapping[str, Any]) -> dict[str, Any]:
     narrow = policy(
         way["strategy"], admission__max_inflight_per_instance=way["room"], admission__max_queue_warm=way["room"]
     )
-    engines = fleet(3, kv_blocks=way["kv_blocks"], kv_events=way["kv_events"])
+    engines = fleet(3, kv_blocks=way["kv_blocks"], kv_events=way["kv_events"], together=way["together"])
     return {"fleet": engines, "policy": narrow, "pacing": way["pacing"]}
 
 
