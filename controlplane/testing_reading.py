@@ -10,13 +10,15 @@ from playwright.sync_api import Page
 
 MOST_WORDS = 450  # of a page, its navigation too, before a person opens anything
 ROWS_READ = 3  # of a table or list of what there is many of: the form is read there, the rest is looked up
-ROWS = "tbody > tr, .tile, .events > li, .attention > li"
+ROWS = "tbody > tr, .tile, .events > li, .attention > li, .topology-step li, .strip-policies > p"
 WORDS = """([rows, read]) => {
   const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && node.getBoundingClientRect().width > 1
     && !node.closest('svg, canvas, script, style, option, .visually-hidden');
   const lookedUp = (node) => {
-    const row = node.closest(rows);
-    return row && [...row.parentElement.children].filter((each) => each.matches(rows)).indexOf(row) >= read;
+    const row = node?.closest(rows);
+    if (!row) return false;
+    const place = [...row.parentElement.children].filter((each) => each.matches(rows)).indexOf(row);
+    return place >= read || lookedUp(row.parentElement);
   };
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   let words = 0;

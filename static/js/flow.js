@@ -10,6 +10,7 @@ const NODE = 12;
 const LABEL = NODE + 8;
 const RATE = 85; // beside a name
 const GAP = 8;
+const MANY = 8; // nodes of a column, whose names leave little room for widths
 const MOST = 16; // instances of all pools; the others are one, named ""
 const MOST_PREFILL = 8; // beside them: those that send them the most KV blocks
 const NAMES = document.createElement("canvas").getContext("2d");
@@ -56,9 +57,8 @@ export class Flow {
     const { row, width } = this.layout;
     const columns = [0, 1, 2].map((place) => sums(this.flow.links, place));
     const most = Math.max(...columns.map((nodes) => nodes.length));
-    const height = Math.max(150, most * (row + GAP));
-    const total = this.flow.links.reduce((sum, link) => sum + link[3], 0);
-    const unit = total ? (height - most * GAP) / total : 0;
+    const height = Math.max(150, most * (row + GAP) + (most > MANY ? 4 * row : 0));
+    const unit = Math.min(...columns.map((column) => perRate(column, height, row)));
     const nodes = columns.map((column) => stack(column, height, unit, row));
     const needed = Math.max(height, ...nodes.flatMap((column) => [...column.values()].map((node) => node.bottom)));
     this.svg.setAttribute("viewBox", `0 0 ${width} ${needed}`);
@@ -163,6 +163,17 @@ function sums(links, place) {
   return made.sort((a, b) => (a.name === "") - (b.name === "") || ORDER.indexOf(a.name) - ORDER.indexOf(b.name) || a.name.localeCompare(b.name, "en", { numeric: true }));
 }
 const ORDER = ["warm", "medium", "heavy"];
+
+// px of each request/s, so that a column whose narrow nodes are as high as their names is not higher than `height`.
+function perRate(column, height, row) {
+  let [room, rest] = [height - column.length * GAP, column.reduce((sum, node) => sum + node.per_s, 0)];
+  for (const { per_s } of column.toSorted((a, b) => a.per_s - b.per_s)) {
+    if (per_s * room >= row * rest) return room / rest;
+    room -= row;
+    rest -= per_s;
+  }
+  return 0; // names only
+}
 
 // Nodes of a column from the top, each at least as high as its name.
 function stack(column, height, unit, row) {
