@@ -28,6 +28,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.dashboard.urls")),
     path("", include("controlplane.shares.urls")),
     path("", include("controlplane.receipts.urls")),
+    path("", include("controlplane.profiles.urls")),
     path("", include("controlplane.fleet_pages.urls")),
     path("", include("controlplane.experiments.urls")),
     path("", include("controlplane.traces.urls")),

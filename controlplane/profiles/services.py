@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from controlplane.audit.services import Actor, record
 from controlplane.notices.errors import InvalidInput
 from fleet.engine.profiles import GPUS, UnknownProfile, profile_by
-from fleet.engine.tables import EXPECTED, Tables
+from fleet.engine.tables import EXPECTED, Tables, catalogue
 from fleet.profiling.fit import Layout
 from fleet.profiling.make import NotMade, from_tables
 from fleet.services import NotPossible
@@ -91,6 +91,16 @@ def _layout(asked: Asked) -> Layout:
         name=asked.model.rpartition("/")[2] + suffix,
         config=asked.config,
     )
+
+
+def found(gpu: str, model: str) -> list[Tables]:
+    """Profiles of the catalogue: of the GPU, and with the text in the name of the model or of the profile."""
+    wanted = model.lower()
+    return [
+        one
+        for one in catalogue().values()
+        if gpu in ("", one.gpu) and (wanted in one.model.lower() or wanted in one.name.lower())
+    ]
 
 
 def text(tables: Tables) -> str:

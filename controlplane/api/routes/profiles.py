@@ -10,7 +10,6 @@ from controlplane.api.auth import needs
 from controlplane.api.unread import Body
 from controlplane.audit.services import actor_of
 from controlplane.profiles import services as profiles
-from fleet.engine.tables import catalogue
 
 router = Router(tags=["fleet"])
 
@@ -54,12 +53,7 @@ def get_profiles(
     model: str = Query("", max_length=200, description="Only of models whose name holds this"),
 ) -> list[dict[str, Any]]:
     """The profiles that ship with the product"""
-    wanted = model.lower()
-    return [
-        profiles.shown(one)
-        for one in catalogue().values()
-        if gpu in ("", one.gpu) and (wanted in one.model.lower() or wanted in one.name.lower())
-    ]
+    return [profiles.shown(one) for one in profiles.found(gpu, model)]
 
 
 @router.post("/profiles", response=MadeProfileOut, auth=needs("fleet:write"))
