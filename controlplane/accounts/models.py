@@ -2,8 +2,8 @@
 
 import hashlib
 import secrets
-from collections.abc import Iterable
 from datetime import datetime
+from typing import Any, ClassVar, Self
 
 from django.conf import settings
 from django.db import models
@@ -17,11 +17,32 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-class Revocable:
-    """A secret that may expire and be revoked."""
+class Revocable(models.Model):
+    """A named secret that may expire and be revoked. It is shown once, when it is issued: the row keeps its hash."""
 
-    expires_at: "models.DateTimeField[datetime | None, datetime | None]"
-    revoked_at: "models.DateTimeField[datetime | None, datetime | None]"
+    mark: ClassVar[str]  # what every secret of the class begins with; masked in logs (router/contract/secret_text.py)
+    separator: ClassVar[str] = "_"
+
+    name = models.CharField(max_length=80)
+    prefix = models.CharField(max_length=12, unique=True)  # shown in lists to tell secrets apart
+    sha256 = models.CharField(max_length=64, unique=True)  # looked up wherever the secret is presented
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["-created_at", "-pk"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def issue(cls, **fields: Any) -> tuple[Self, str]:
+        """The stored row and its secret, which cannot be read again later."""
+        prefix = secrets.token_hex(4)
+        secret = cls.separator.join((cls.mark, prefix, secrets.token_urlsafe(32)))
+        return cls._default_manager.create(prefix=prefix, sha256=digest(secret), **fields), secret
 
     def is_usable(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
@@ -32,37 +53,28 @@ class Revocable:
             return "revoked"
         return "usable" if self.is_usable(timezone.now()) else "expired"
 
+    def revoke(self) -> bool:
+        """False if it was revoked before."""
+        rows = type(self)._default_manager.filter(pk=self.pk, revoked_at=None)
+        return bool(rows.update(revoked_at=timezone.now()))
 
-class ApiToken(Revocable, models.Model):
+
+def can_expire_at(at: datetime) -> bool:
+    return at.tzinfo is not None and at > timezone.now()
+
+
+class ApiToken(Revocable):
     """A token acts for its user, within its scopes and never beyond the user's role."""
 
+    mark = TOKEN_MARK
+
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
-    name = models.CharField(max_length=80)
-    prefix = models.CharField(max_length=12, unique=True)  # shown in lists to tell tokens apart
-    sha256 = models.CharField(max_length=64, unique=True)  # looked up by every API call
     scopes = models.JSONField(default=list)
-    created_at = models.DateTimeField(default=timezone.now)
-    expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
-    revoked_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        ordering = ["-created_at", "-pk"]
-
-    def __str__(self) -> str:
-        return self.name
 
     @classmethod
-    def issue(
-        cls, *, user: models.Model, name: str, scopes: Iterable[str], expires_at: datetime | None = None
-    ) -> tuple["ApiToken", str]:
-        """The stored row and the token. The token cannot be read again later."""
-        prefix = secrets.token_hex(4)
-        token = f"{TOKEN_MARK}_{prefix}_{secrets.token_urlsafe(32)}"
-        row = cls.objects.create(
-            user=user, name=name, prefix=prefix, sha256=digest(token), scopes=sorted(set(scopes)), expires_at=expires_at
-        )
-        return row, token
+    def issue(cls, **fields: Any) -> tuple[Self, str]:
+        return super().issue(**fields | {"scopes": sorted(set(fields["scopes"]))})
 
 
 class OidcIdentity(models.Model):

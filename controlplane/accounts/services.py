@@ -203,7 +203,7 @@ def create_token(
 @transaction.atomic
 def revoke_token(row: ApiToken, actor: Actor) -> bool:
     """False when it was revoked before."""
-    if not ApiToken.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=timezone.now()):
+    if not row.revoke():
         return False
     audit.record(actor, "token.revoke", f"token {row.name} ({row.user.username})")
     return True

@@ -1,44 +1,37 @@
 """API keys of the data plane: which client may use which pools, and how much. Routers read them from Redis."""
 
-import secrets
-
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from controlplane.accounts.models import Revocable, digest
+from controlplane.accounts.models import Revocable
 from router.contract.redis.api_keys import MARK
 from router.contract.redis.budgets import Per, PublishedBudget, Unit
 
 ALL_POOLS = "*"
 
 
-class ApiKey(Revocable, models.Model):
-    name = models.CharField(max_length=80)  # the name in receipts and metrics
-    prefix = models.CharField(max_length=12, unique=True)  # shown in lists to tell keys apart
-    sha256 = models.CharField(max_length=64, unique=True)  # of the secret; the secret is not stored
+class ApiKey(Revocable):
+    """Its name is the one in receipts and metrics."""
+
+    mark = MARK.decode().removesuffix("-")
+    separator = "-"
+
     pools = models.JSONField(default=list)  # none: every pool
     requests_per_min = models.PositiveIntegerField(null=True, blank=True)  # None: no limit
     tokens_per_min = models.PositiveIntegerField(null=True, blank=True)
     priority = models.SmallIntegerField(default=0, db_default=0)  # band of its requests that ask for none
     priority_max = models.SmallIntegerField(default=0, db_default=0)  # the highest that they may ask for
     created_by = models.CharField(max_length=200)
-    created_at = models.DateTimeField(default=timezone.now)
-    expires_at = models.DateTimeField(null=True, blank=True)
-    revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
     # Names that its requests may ask for; none: every one. The last field: it hides the module of that name.
     models = models.JSONField(default=list, db_default=[])
 
-    class Meta:
-        ordering = ["-created_at", "-pk"]
+    class Meta(Revocable.Meta):
         constraints = [
             # Two good keys of one name could not be told apart in receipts and metrics.
             models.UniqueConstraint(fields=["name"], condition=Q(revoked_at=None), name="one_good_key_of_a_name"),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
     @property
     def begins_with(self) -> str:
@@ -94,10 +87,3 @@ class KeyedPool(models.Model):
 
     def __str__(self) -> str:
         return self.pool
-
-
-def new_secret() -> tuple[str, str, str]:
-    """(prefix, secret, SHA-256 of the secret). The secret has 256 random bits, so a fast hash is safe."""
-    prefix = secrets.token_hex(4)
-    secret = f"{MARK.decode()}{prefix}-{secrets.token_urlsafe(32)}"
-    return prefix, secret, digest(secret)

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
+from controlplane.accounts.models import can_expire_at
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.keys import publishing
-from controlplane.keys.models import ALL_POOLS, ApiKey, KeyedPool, new_secret
+from controlplane.keys.models import ALL_POOLS, ApiKey, KeyedPool
 from fleet.models import Pool
 from router.contract.models import LONGEST_NAME
 from router.contract.redis.api_keys import BAND_MAX
@@ -56,10 +56,8 @@ def terms_of(row: ApiKey) -> KeyTerms:
 def create_key(name: str, terms: KeyTerms, actor: Actor) -> tuple[ApiKey, str]:
     """The row and the secret, which is not stored and cannot be shown again. Raises InvalidKey."""
     name, terms = name.strip(), _checked(name, terms)
-    prefix, secret, sha256 = new_secret()
     with _one_of_a_name(name), transaction.atomic():
-        made_by = actor.name[:200]
-        row = ApiKey.objects.create(name=name, prefix=prefix, sha256=sha256, created_by=made_by, **asdict(terms))
+        row, secret = ApiKey.issue(name=name, created_by=actor.name[:200], **asdict(terms))
         audit.record(actor, "key.create", f"API key {name}", "", None, _shown(name, terms))
         transaction.on_commit(publishing.publish)
     return row, secret
@@ -81,7 +79,7 @@ def change_key(row: ApiKey, name: str, terms: KeyTerms, actor: Actor) -> ApiKey:
 @transaction.atomic
 def revoke_key(row: ApiKey, actor: Actor) -> bool:
     """False when it was revoked before."""
-    if not ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=timezone.now()):
+    if not row.revoke():
         return False
     audit.record(actor, "key.revoke", f"API key {row.name}")
     transaction.on_commit(publishing.publish)
@@ -126,7 +124,7 @@ def _checked(name: str, terms: KeyTerms, kept: datetime | None = None) -> KeyTer
             raise InvalidKey(field, limit, f"must be a whole number from 1 to {LIMIT_MAX:,}, or empty for no limit")
     most = _checked_band(terms)
     at = terms.expires_at
-    if at is not None and at != kept and (at.tzinfo is None or at <= timezone.now()):
+    if at is not None and at != kept and not can_expire_at(at):
         raise InvalidKey("expires_at", at.isoformat(), "must lie in the future and carry a time zone")
     return replace(terms, pools=tuple(pools), models=tuple(sorted(set(terms.models))), priority_max=most)
 

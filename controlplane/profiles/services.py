@@ -18,8 +18,6 @@ from fleet.services import NotPossible
 MODEL = r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$"
 Quantization = Literal["", "bf16", "fp8", "fp8_block", "nvfp4", "int4"]
 KvDtype = Literal["", "bf16", "fp8"]
-QUANTIZATIONS: tuple[str, ...] = ("bf16", "fp8", "fp8_block", "nvfp4", "int4")
-KV_DTYPES: tuple[str, ...] = ("bf16", "fp8")
 _FORMATS = {"bf16": "bfloat16", "int4": "int4_wo"}  # as the library names them; the others by the same name
 BUSY = "another profile is being made: try again in some seconds"
 

@@ -5,10 +5,10 @@ from datetime import datetime
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.accounts.models import digest
+from controlplane.accounts.models import can_expire_at, digest
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
-from controlplane.shares.models import MARK, Share
+from controlplane.shares.models import Share
 from fleet.models import Pool
 from router.contract.problem import Problem
 
@@ -25,7 +25,7 @@ def create_share(name: str, pool: str, actor: Actor, expires_at: datetime | None
     known = sorted(Pool.objects.values_list("name", flat=True))
     if pool and pool not in known:
         raise InvalidShare(Problem("pool", pool, "no such pool", ", ".join(known) or "none, for all pools"))
-    if expires_at is not None and (expires_at.tzinfo is None or expires_at <= timezone.now()):
+    if expires_at is not None and not can_expire_at(expires_at):
         allowed = "a time in the future, with its time zone"
         raise InvalidShare(Problem("expires_at", expires_at.isoformat(), "not a usable time", allowed))
     row, token = Share.issue(name=name, pool=pool, created_by=actor.name, expires_at=expires_at)
@@ -37,7 +37,7 @@ def create_share(name: str, pool: str, actor: Actor, expires_at: datetime | None
 @transaction.atomic
 def revoke_share(row: Share, actor: Actor) -> bool:
     """Its walls close within 5 s. False when it was revoked before."""
-    if not Share.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=timezone.now()):
+    if not row.revoke():
         return False
     audit.record(actor, "share.revoke", f"share {row.name}")
     return True
@@ -45,7 +45,7 @@ def revoke_share(row: Share, actor: Actor) -> bool:
 
 def share_of(token: str) -> Share | None:
     """None for a token that is unknown, revoked or expired."""
-    if not token.startswith(f"{MARK}_"):
+    if not token.startswith(f"{Share.mark}_"):
         return None
     row = Share.objects.filter(sha256=digest(token)).first()
     return row if row is not None and row.is_usable(timezone.now()) else None

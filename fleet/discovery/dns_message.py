@@ -10,7 +10,6 @@ _HEADER = struct.Struct("!6H")
 _RECORD = struct.Struct("!HHIH")
 _TRUNCATED, _RESPONSE, _RECURSE = 0x0200, 0x8000, 0x0100
 _MOST_RECORDS = 4096
-NO_SUCH_NAME = 3
 
 
 class BadMessage(ValueError):

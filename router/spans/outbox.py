@@ -4,7 +4,6 @@ from collections import Counter, deque
 
 from router.spans import otlp
 
-RESULTS = ("sent", "rejected", "dropped", "failed")  # by the collector; for want of room; with an answer that is final
 LATER = (429, 502, 503, 504)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 

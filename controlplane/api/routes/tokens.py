@@ -5,11 +5,10 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 
 from controlplane.accounts import services
-from controlplane.accounts.models import ApiToken
+from controlplane.accounts.models import ApiToken, can_expire_at
 from controlplane.api.auth import caller, needs
 from controlplane.api.openapi import Number
 from controlplane.api.problems import ApiProblem
@@ -67,15 +66,11 @@ def _check(payload: TokenIn, allowed: frozenset[str]) -> None:
         for i, scope in enumerate(payload.scopes)
         if scope not in allowed
     ]
-    if payload.expires_at is not None and not _is_future(payload.expires_at):
+    if payload.expires_at is not None and not can_expire_at(payload.expires_at):
         allowed_times = "a time in the future, with its time zone"
         found.append(Problem("expires_at", payload.expires_at.isoformat(), "not a usable time", allowed_times))
     if found:
         raise ApiProblem(422, errors=found)
-
-
-def _is_future(at: datetime) -> bool:
-    return at.tzinfo is not None and at > timezone.now()
 
 
 @router.delete("/{token_id}", response={204: None}, auth=needs("admin"))

@@ -1,5 +1,6 @@
 """The stage of the publications: one pool and its policy, two routers, what the database and Redis and routers say."""
 
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import redis
 
 from controlplane.audit.services import SYSTEM
 from controlplane.deliveries.rollout import rollout
-from controlplane.keys.models import ApiKey, new_secret
+from controlplane.keys.models import ApiKey
 from controlplane.policies import services, versions
 from controlplane.policies.models import Policy
 from controlplane.tests.schedules import database, seams
@@ -85,8 +86,7 @@ class World:
         Instance.objects.create(pool=self.pool, name=f"{POOL}-0", ordinal=0, **ready)
 
     def add_key(self) -> None:
-        prefix, _, sha256 = new_secret()
-        ApiKey.objects.create(name=prefix, prefix=prefix, sha256=sha256, created_by="ada")
+        ApiKey.issue(name=secrets.token_hex(4), created_by="ada")
 
     # What is said
 
