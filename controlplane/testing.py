@@ -33,6 +33,8 @@ _SYSTEM_REDIS = bool(os.environ.pop("WEIR_SYSTEM_REDIS", ""))
 
 # Each httpx client makes a context of its own and reads all of the system's certificates into it, for 30 ms.
 vars(ssl)["create_default_context"] = cache(ssl.create_default_context)
+# redis-py reads its own version from the disk for each connection, which takes longer than to connect.
+vars(redis.utils)["get_lib_version"] = cache(redis.utils.get_lib_version)
 
 # How long an example takes is the machine's affair. The same examples each time: a change is judged by what it changed.
 # New ones are looked for with WEIR_TEST_EXPLORE=1.
@@ -160,29 +162,35 @@ def own_environment() -> Iterator[None]:
     """Takes back what a test changed in `os.environ`: the next one starts processes with it."""
     before = dict(os.environ)
     yield
-    if os.environ != before:
-        os.environ.clear()
-        os.environ.update(before)
+    now = dict(os.environ)  # pytest itself writes one name in each phase
+    for name in now.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before.items() - now.items())
+
+
+@pytest.fixture(scope="session")
+def redis_client(redis_url: str) -> Iterator[redis.Redis]:
+    """One connection for all tests: to open one takes longer than most of them."""
+    with redis.Redis.from_url(redis_url, socket_timeout=30) as client:
+        yield client
 
 
 @pytest.fixture(autouse=True)
-def live_redis(redis_url: str) -> Iterator[redis.Redis]:
+def live_redis(redis_client: redis.Redis) -> redis.Redis:
     """A client of an empty Redis, the one that Django's code under test connects to as well.
 
     For every test, whether it names it or not: none finds what another has left, nor a server in one order of the
     tests and no server in another. Who wants it away says so (`redis_away`).
     """
-    client = redis.Redis.from_url(redis_url, socket_timeout=30)
     from controlplane.dashboard.charted import ranges
 
-    client.flushall()
+    redis_client.flushall()
     ranges.forget()
-    yield client
-    client.close()
+    return redis_client
 
 
-@pytest.fixture(autouse=True)
-def no_transaction_waits_for_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def no_transaction_waits_for_redis() -> Iterator[None]:
     """Whoever asks Redis within a transaction fails the test: meanwhile nobody else could write to SQLite."""
     from django.db import connection
 
@@ -195,7 +203,9 @@ def no_transaction_waits_for_redis(monkeypatch: pytest.MonkeyPatch) -> None:
             pytest.fail("Redis was asked within a transaction")
         send(*given, **named)
 
-    monkeypatch.setattr(asked, "send_packed_command", outside)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asked, "send_packed_command", outside)
+        yield
 
 
 @pytest.fixture
