@@ -52,6 +52,7 @@ INSTALLED_APPS = [
     "controlplane.schedule",
     "controlplane.keys",
     "controlplane.use",
+    "controlplane.batches",
     "controlplane.notices",
     "controlplane.policies",
     "controlplane.deliveries",

@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from controlplane.aliases import publication as aliases
 from controlplane.aliases import selectors as models
+from controlplane.batches import services as batches
 from controlplane.dashboard import step as frames
 from controlplane.deliveries.judge import step as judge
 from controlplane.delivery_pages import report as delivery_lines
@@ -116,5 +117,6 @@ STEPS = {
     "jobs.expire": Step(expire.step, 5.0, "jobs", "ending lost jobs"),
     "notices.clean_up": Step(lambda: notices.forget_old(timezone.now()), 3600.0, "upkeep", "deleting old notices"),
     "use.clean_up": Step(use.clean_up, 3600.0, "upkeep", "making days of old hours of use"),
+    "batches.clean_up": Step(lambda: batches.forget_old(timezone.now()), 3600.0, "upkeep", "deleting old batches"),
     "api.clean_up": Step(clean_up_api, 3600.0, "upkeep", "deleting expired sessions"),
 }

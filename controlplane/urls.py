@@ -18,6 +18,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.accounts.urls")),
     path("", include("controlplane.keys.urls")),
     path("", include("controlplane.use.urls")),
+    path("", include("controlplane.batches.urls")),
     path("", include("controlplane.notices.urls")),
     path("", include("controlplane.audit.urls")),
     path("", include("controlplane.policies.urls")),

@@ -19,6 +19,7 @@ from router.http.server import HttpServer, listen
 from router.options import arguments, clients, source, spans_settings
 from router.serving.joining import join
 from router.serving.pools import Pools
+from router.serving.web_relay import WebRelay
 from router.source import PoolSource
 from router.spans.settings import SpanSettings
 
@@ -48,6 +49,7 @@ def run(options: argparse.Namespace, make: Make, also: str = "") -> int:
     try:
         limits = clients(options)
         router = make(source(options, url), limits, spans_settings())
+        router.web = WebRelay(options.web) if options.web else None
     except ValueError as error:
         print(f"router: {error}", file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine
 from typing import Any
 
@@ -11,9 +12,10 @@ from router.http.client import ClientConnection, IncomingRequest
 from router.http.clients import ClientConnections
 from router.kv_events.listener import Listener
 from router.kv_events.shared import SharedIndexes
-from router.options import from_environment, spans_settings
+from router.options import WEB, from_environment, spans_settings
 from router.serving.pages import Pages
 from router.serving.proxy import Proxy
+from router.serving.web_relay import WebRelay
 from router.source import PoolSource
 from router.spans.settings import SpanSettings
 from router.telemetry.request_spans import Server
@@ -40,6 +42,7 @@ class Router:
         self.proxy = Proxy(source.pools, source.sessions, source.recorder)
         if spans is not None:
             self.proxy.tracer = Tracer(spans, source.id, source.recorder, self._server)
+        self.web: WebRelay | None = None  # calls about files and batches are not served
         self._pages = Pages(source, clients or ClientConnections())
         self._indexes = SharedIndexes(source.pools.index_sockets) if source.pools.index_sockets else None
         self.pools.index_links = self._indexes.links if self._indexes is not None else ()
@@ -53,6 +56,8 @@ class Router:
     def handle(self, incoming: IncomingRequest, client: ClientConnection) -> Coroutine[Any, Any, None]:
         if incoming.method == "POST" and incoming.path in RENDERERS:
             return self.proxy.handle(incoming, client)
+        if self.web is not None and self.web.serves(incoming.path):
+            return self.web.handle(incoming, client)
         return self._pages.handle(incoming, client)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -138,6 +143,8 @@ class EnvironmentRouter:
 
     async def _start(self) -> None:
         router = Router(from_environment(), spans=spans_settings())
+        if url := os.environ.get(WEB):
+            router.web = WebRelay(url)
         await router.start()
         self._router = router
 

@@ -28,6 +28,7 @@ VARIABLES = {
     "WEIR_ROUTER_URL": "--url",
     "WEIR_ROUTER_INDEX": "--index",
 }
+WEB = "WEIR_ROUTER_WEB"
 REQUIRE_KEYS = "WEIR_ROUTER_REQUIRE_KEYS"  # 1 or 0
 
 
@@ -86,6 +87,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--url", help="where other processes reach it (default: http://HOST:PORT)")
     parser.add_argument(
         "--index", metavar="SOCKET,SOCKET", help="of the host's index processes (python -m router.index)"
+    )
+    parser.add_argument(
+        "--web", metavar="URL", default=os.environ.get(WEB), help=f"of the web process, for batches (default: {WEB})"
     )
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="time for running streams at the end")
     parser.add_argument(

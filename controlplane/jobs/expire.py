@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from controlplane.batches import services as batches
+from controlplane.batches.models import Batch
 from controlplane.experiments import running as experiments
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import ephemeral_pool
@@ -20,7 +22,10 @@ def step(now: datetime | None = None) -> None:
         jobs.fail_lost(Preview, jobs.fail, attempt, now)
         jobs.fail_lost(Tuning, jobs.fail, attempt, now)
         jobs.fail_lost(Calibration, calibrations.fail, attempt, now)
-        for model in (Experiment, Preview, Tuning, Calibration):
+        jobs.fail_lost(Batch, batches.requeue, attempt, now)
+        with attempt("batches that have ended"):
+            batches.close_left()
+        for model in (Experiment, Preview, Tuning, Calibration, Batch):
             with attempt(f"queued {model.__name__}"):
                 jobs.send_next(model, jobs.SENT_AGAIN_S)
         with attempt("pools of runs that have ended"):

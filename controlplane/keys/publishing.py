@@ -7,6 +7,8 @@ import structlog
 from django.db.models import Q
 from django.utils import timezone
 
+from controlplane.accounts.models import digest
+from controlplane.keys import workers_secret
 from controlplane.keys.models import ApiKey, KeyedPool, published
 from fleet.redis import connect, drop_unless, ordered_write
 from fleet.redis.ordered_write import Published
@@ -22,6 +24,7 @@ def valid_keys() -> ApiKeysValue:
     valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), revoked_at=None)
     return ApiKeysValue(
         required=frozenset(KeyedPool.objects.values_list("pool", flat=True)),
+        batch_sha256=digest(workers_secret.secret()),
         keys=tuple(_published(key) for key in valid.prefetch_related("budgets").order_by("pk")),
     )
 

@@ -11,7 +11,7 @@ Stage = Literal["store", "servers", "workers", "background", "traffic"]
 # Workers stop before the engines, which they would start again; servers after, so that running answers can end.
 STOP_ORDER: tuple[tuple[Stage, ...], ...] = (("traffic",), ("workers", "background"), ("servers",), ("store",))
 
-THREADS = 8  # of a control or node worker: more than the jobs that it runs at the same time, so orders find one
+THREADS = 9  # of a control or node worker: more than the jobs that it runs at the same time, so orders find one
 
 STOPPED_WITHIN_S = 10.0  # limit for the graces of all stages and the engines together
 
@@ -122,6 +122,7 @@ def router(options: Options, around: Surroundings, number: int) -> Process:
     argv = (
         *(around.python, "-m", "router"),  # REDIS_URL is in the environment: a command line would show its password
         *("--host", options.host, "--port", str(port), "--id", name, "--grace", "1.5"),
+        *("--web", url(options.host, options.web_port)),
         *shared,
     )
     home = url(options.host, port)

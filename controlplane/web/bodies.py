@@ -21,6 +21,8 @@ from django.http.cookie import parse_cookie
 from controlplane.accounts.sessions import SessionStore
 from controlplane.api.auth import principal_by_token
 from controlplane.api.problems import ApiProblem, response
+from controlplane.batches import store as batches
+from controlplane.batches.auth import key_of
 from controlplane.permissions import role_of
 from controlplane.traces.formats import registry
 
@@ -28,7 +30,11 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 log = structlog.get_logger(__name__)
 ANONYMOUS = 16_384  # bytes; a sign-in has a few hundred
 FORM = 65_536  # what an upload's form adds to its file
-UPLOADS = {"/api/v1/traces": registry.MAX_BYTES + FORM, "/experiments/traces/": registry.MAX_BYTES + FORM}
+UPLOADS = {
+    "/api/v1/traces": registry.MAX_BYTES + FORM,
+    "/experiments/traces/": registry.MAX_BYTES + FORM,
+    "/v1/files": batches.LARGEST + FORM,
+}
 
 
 class BodyRefused(Exception):
@@ -73,7 +79,8 @@ class BoundedBodies:
         """BodyRefused when the announced size is too much; a chunked body announces none and is counted."""
         if size is not None and size <= ANONYMOUS:
             return ANONYMOUS
-        if not await database_sync_to_async(is_signed_in)(headers):
+        known = has_key if path.startswith("/v1/") else is_signed_in
+        if not await database_sync_to_async(known)(headers):
             if size is None:
                 return ANONYMOUS  # its 413 names this bound
             raise BodyRefused(
@@ -110,6 +117,15 @@ def is_signed_in(headers: dict[bytes, bytes]) -> bool:
         if authorization is not None:
             return principal_by_token(authorization.decode("latin-1")) is not None
         return bool(role_of(_user_of(headers)))
+    except DatabaseError as error:
+        log.warning("web.callers_unknown", error=str(error))
+        raise BodyRefused(ApiProblem(503, detail="the database does not answer")) from None
+
+
+def has_key(headers: dict[bytes, bytes]) -> bool:
+    """An API key, which the API of batches takes. Raises as `is_signed_in`."""
+    try:
+        return key_of(headers) is not None
     except DatabaseError as error:
         log.warning("web.callers_unknown", error=str(error))
         raise BodyRefused(ApiProblem(503, detail="the database does not answer")) from None

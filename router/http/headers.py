@@ -25,7 +25,7 @@ _HOP_BY_HOP = {
 _NOT_FORWARDED = frozenset(
     _HOP_BY_HOP
     | {b"host", b"content-length", b"accept-encoding", b"content-encoding", b"expect", b"x-request-id", b"x-weir-pool"}
-    | {ranks.HEADER, b"x-weir-priority", b"x-vllm-priority"}
+    | {ranks.HEADER, b"x-weir-priority", b"x-vllm-priority", b"x-weir-key-id"}
 )
 _OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", b"x-weir-flow", b"x-weir-wake-wait"}
 _NOT_RETURNED = frozenset(_HOP_BY_HOP | _OWN)

@@ -13,7 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from router.contract.pools import is_ephemeral
-from router.contract.redis.api_keys import MARK, ApiKeysValue, Keyring, PublishedKey, keyring, secret_of
+from router.contract.redis.api_keys import (
+    KEY_ID,
+    MARK,
+    ApiKeysValue,
+    BatchKey,
+    Keyring,
+    PublishedKey,
+    keyring,
+    secret_of,
+)
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.limits.budgets import KeyBudgets
@@ -104,7 +113,7 @@ class ApiKeyAuth:
             raise self._refusal()
         if secret is None:
             return None
-        key = self.ring.holder(secret)
+        key = self.ring.holder(secret) or self.ring.on_behalf(secret, own.get(KEY_ID, b""))
         if key is None:
             raise ErrorResponse(401, "invalid_api_key", "this API key is not valid, or it has been revoked")
         if key.expires_at is not None and now >= key.expires_at:
@@ -142,6 +151,10 @@ class ApiKeyAuth:
             message = f"the API key {key.name} does not allow the model {asked[:100]!r}"
             raise ErrorResponse(403, "model_not_allowed", message)
         call.tenant = f"key {key.id}"
+        if isinstance(key, BatchKey):
+            call.most = call.prediction.prompt_tokens + most_output(call.request.prompt.document, call.api_path)
+            await self.budgets.reserve(key, call.most, call.at, call.reserved)
+            return
         meter = self._meter(key)
         meter.used_at = call.at
         if meter.allowances or key.budgets:

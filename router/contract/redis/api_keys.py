@@ -4,11 +4,12 @@ A secret is found by its SHA-256: it has 256 random bits, so there is nothing to
 """
 
 import hashlib
+import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from router.contract.redis.budgets import PublishedBudget
 from router.contract.redis.ordered import OrderedValue
@@ -16,6 +17,7 @@ from router.contract.redis.ordered import OrderedValue
 MARK = b"sk-weir-"  # prefix of every secret: other credentials are for the engines
 
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+BatchSha256 = Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")]
 PerMinute = Annotated[int, Meta(gt=0)]
 BAND_MAX = 100  # and -100 the lowest
 Band = Annotated[int, Meta(ge=-BAND_MAX, le=BAND_MAX)]
@@ -41,12 +43,20 @@ class PublishedKey(Struct, frozen=True, kw_only=True):
         return not self.models or model in self.models
 
 
+class BatchKey(PublishedKey, frozen=True, kw_only=True):
+    """The key in whose name a worker sends the lines of a batch: without limits per minute, in the lowest band."""
+
+
+KEY_ID = b"x-weir-key-id"  # header; counts only beside the secret of the workers
+
+
 class ApiKeysValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     """weir:keys, written by web and Celery: the valid API keys; a revoked one is not in it."""
 
     at: float = 0.0  # Unix s
     required: frozenset[str]  # pools that need a key, or "*" for all
     keys: tuple[PublishedKey, ...]
+    batch_sha256: BatchSha256 = ""  # of the secret by which workers send lines of batches; empty: none do
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,17 @@ class Keyring:
     by_hash: Mapping[bytes, PublishedKey] = field(default_factory=dict)
     required: frozenset[str] = frozenset()  # pools that need a key
     required_everywhere: bool = False
+    batch: bytes = b""  # hash of the workers' secret
+
+    def on_behalf(self, secret: bytes, key_id: bytes) -> PublishedKey | None:
+        """The key of that id, for a worker that sends a line of a batch."""
+        if not self.batch or not hmac.compare_digest(hashlib.sha256(secret).digest(), self.batch):
+            return None
+        found = next((key for key in self.by_hash.values() if key.id.encode() == key_id), None)
+        if found is None:
+            return None
+        lowest = {"requests_per_min": None, "tokens_per_min": None, "priority": -BAND_MAX, "priority_max": -BAND_MAX}
+        return BatchKey(**(structs.asdict(found) | lowest))
 
     def holder(self, secret: bytes) -> PublishedKey | None:
         return self.by_hash.get(hashlib.sha256(secret).digest())
@@ -69,7 +90,8 @@ class Keyring:
 
 def keyring(value: ApiKeysValue) -> Keyring:
     by_hash = {bytes.fromhex(key.sha256): key for key in value.keys}
-    return Keyring(by_hash, value.required - {"*"}, "*" in value.required)
+    batch = bytes.fromhex(value.batch_sha256)
+    return Keyring(by_hash, value.required - {"*"}, "*" in value.required, batch)
 
 
 def secret_of(headers: Mapping[bytes, bytes]) -> bytes | None:

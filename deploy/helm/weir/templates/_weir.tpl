@@ -15,7 +15,9 @@ env:
   - name: WEIR_INDEX_SOCKET
     value: /tmp/index/index.sock
   - name: WEIR_ALLOWED_HOSTS
-    value: {{ .Values.allowedHosts | quote }}
+    value: "{{ .Values.allowedHosts }},{{ .Release.Name }}-web"
+  - name: WEIR_ROUTER_WEB
+    value: "http://{{ .Release.Name }}-web:8000"
   - name: WEIR_TRUSTED_PROXIES
     value: {{ .Values.trustedProxies | quote }}
   - name: WEIR_SECURE_COOKIES

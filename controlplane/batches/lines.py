@@ -1,0 +1,148 @@
+"""The lines of a batch: what a request may be, and what becomes of it. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+API_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+MOST_LINES = 50_000
+LONGEST_LINE = 8 * 1024 * 1024  # bytes
+LONGEST_ID = 512  # characters of a custom_id
+MOST_TOKENS = 1_000_000_000  # of one answer; an engine that reports more is broken
+MOST_FAULTS = 100  # that are told
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    custom_id: str
+    start: int  # of the line in its file
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    code: str
+    line: int | None  # 1, 2, 3, …
+    message: str
+    param: str | None
+
+    def document(self) -> dict[str, Any]:
+        return {"code": self.code, "line": self.line, "message": self.message, "param": self.param}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    lines: list[Line]
+    faults: list[Fault]
+
+
+class _Bad(Exception):
+    def __init__(self, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.param = param
+
+
+def check(raw: Iterable[bytes], api_path: str) -> Checked:
+    """`raw`: the lines of the file, each with its end."""
+    lines: list[Line] = []
+    faults: list[Fault] = []
+    seen: set[str] = set()
+    start = 0
+    for number, one in enumerate(raw, 1):
+        try:
+            if one.strip():
+                lines.append(Line(_custom_id(one, api_path, seen), start, len(one)))
+            if len(lines) > MOST_LINES:
+                raise _Bad("too_many_lines", f"a batch may have at most {MOST_LINES:,} lines")
+        except _Bad as error:
+            faults.append(Fault(error.code, number, str(error), error.param))
+            if len(faults) >= MOST_FAULTS or error.code == "too_many_lines":
+                break
+        start += len(one)
+    if not lines and not faults:
+        faults.append(Fault("empty_file", None, "the file has no lines", None))
+    return Checked(lines, faults)
+
+
+def _custom_id(raw: bytes, api_path: str, seen: set[str]) -> str:
+    """Raises _Bad."""
+    if len(raw) > LONGEST_LINE:
+        raise _Bad("line_too_long", f"a line may have at most {LONGEST_LINE:,} bytes")
+    try:
+        line = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise _Bad("invalid_json_line", f"this line is not JSON: {error}") from None
+    if not isinstance(line, dict):
+        raise _Bad("invalid_json_line", "a line must be a JSON object")
+    name = line.get("custom_id")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_ID:
+        raise _Bad("invalid_custom_id", f"must be text of 1 to {LONGEST_ID} characters", "custom_id")
+    if name in seen:
+        raise _Bad("duplicate_custom_id", f"{name[:60]!r} occurs twice", "custom_id")
+    _check_request(line, api_path)
+    seen.add(name)
+    return name
+
+
+def _check_request(line: dict[str, Any], api_path: str) -> None:
+    if line.get("method", "POST") != "POST":
+        raise _Bad("invalid_method", "must be POST", "method")
+    if line.get("url") != api_path:
+        raise _Bad("mismatched_endpoint", f"must be the endpoint of the batch, {api_path}", "url")
+    body = line.get("body")
+    if not isinstance(body, dict) or not isinstance(body.get("model"), str):
+        raise _Bad("invalid_request", "must be an object with a model", "body")
+    if body.get("stream"):
+        raise _Bad("invalid_request", "streams are not answered in batches", "body.stream")
+
+
+def body_of(raw: bytes) -> bytes:
+    return orjson.dumps(orjson.loads(raw)["body"])
+
+
+def document_of(body: bytes) -> object:
+    """Of an answer; what is no JSON stays text."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body.decode(errors="replace")[:10_000]
+
+
+def answered(batch: str, number: int, custom_id: str, status: int, request_id: str, document: object) -> bytes:
+    """A line of the output file, or with another status than 200 of the error file."""
+    response = {"status_code": status, "request_id": request_id, "body": document}
+    return _written(batch, number, custom_id, response, None)
+
+
+def without_answer(batch: str, number: int, custom_id: str, code: str, message: str) -> bytes:
+    return _written(batch, number, custom_id, None, {"code": code, "message": message})
+
+
+def _written(batch: str, number: int, custom_id: str, response: object, error: object) -> bytes:
+    made = {"id": f"batch_req_{batch.removeprefix('batch_')}_{number}", "custom_id": custom_id}
+    return orjson.dumps({**made, "response": response, "error": error}) + b"\n"
+
+
+def written_of(raw: Iterable[bytes]) -> Iterator[tuple[str, object]]:
+    """(custom_id, body of the answer) of written lines."""
+    for one in raw:
+        line = orjson.loads(one)
+        response = line.get("response")
+        yield line["custom_id"], response["body"] if response else None
+
+
+def usage_of(document: object) -> tuple[int, int]:
+    """(input tokens, output tokens) of an answer; zeros where it says none."""
+    usage = document.get("usage") if isinstance(document, dict) else None
+    if not isinstance(usage, dict):
+        return 0, 0
+    given = usage.get("prompt_tokens", usage.get("input_tokens"))
+    made = usage.get("completion_tokens", usage.get("output_tokens"))
+    return _count(given), _count(made)
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else 0

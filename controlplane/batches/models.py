@@ -1,0 +1,77 @@
+"""Files of API keys, and batches, each a job."""
+
+import secrets
+
+from django.db import models
+from django.utils import timezone
+
+from controlplane.keys.models import ApiKey
+from fleet.jobs import CANCELLED, DONE, FAILED, Job
+
+
+def new_file_name() -> str:
+    return f"file-{secrets.token_hex(12)}"
+
+
+def new_batch_name() -> str:
+    return f"batch_{secrets.token_hex(12)}"
+
+
+class StoredFile(models.Model):
+    """Its content: controlplane/batches/store.py."""
+
+    name = models.CharField(max_length=40, unique=True, default=new_file_name)  # `id` in the API
+    key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="files")
+    filename = models.CharField(max_length=200)
+    purpose = models.CharField(max_length=20)  # batch, batch_output
+    bytes = models.BigIntegerField()
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Batch(Job):
+    TASK = "batches.run"
+    AT_ONCE = 1  # one after the other: together they would only take the capacity from each other
+
+    name = models.CharField(max_length=40, unique=True, default=new_batch_name)  # `id` in the API
+    key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="batches")
+    api_path = models.CharField(max_length=60)
+    window_s = models.PositiveIntegerField()
+    metadata = models.JSONField(default=dict)
+    input_file = models.CharField(max_length=40)
+    output_file = models.CharField(max_length=40, blank=True)
+    error_file = models.CharField(max_length=40, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    in_progress_at = models.DateTimeField(null=True, blank=True)  # its lines were found to be valid
+    closed_at = models.DateTimeField(null=True, blank=True)  # its files are whole
+    is_expired = models.BooleanField(default=False)
+    total = models.PositiveIntegerField(default=0)  # lines
+    completed = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    input_tokens = models.BigIntegerField(default=0)
+    output_tokens = models.BigIntegerField(default=0)
+    faults = models.JSONField(default=list)  # of the lines: [{code, line, message, param}]
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [models.Index(fields=["status"], name="batch_by_status")]  # controlplane.jobs.expire, every 5 s
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def state(self) -> str:
+        """In OpenAI's words."""
+        if self.status == FAILED:
+            return "failed"
+        if self.status == CANCELLED:
+            return "cancelled" if self.closed_at is not None else "cancelling"
+        if self.status == DONE:
+            ended = "expired" if self.is_expired else "completed"
+            return ended if self.closed_at is not None else "finalizing"
+        return "in_progress" if self.in_progress_at is not None else "validating"

@@ -1,0 +1,164 @@
+"""Create, cancel and close batches; keep and delete files. Each change by a person has an audit entry."""
+
+import os
+import shutil
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.audit import services as audit
+from controlplane.audit.services import Actor
+from controlplane.batches import lines as batch_lines
+from controlplane.batches import store
+from controlplane.batches.models import Batch, StoredFile
+from controlplane.keys.models import ApiKey
+from fleet import jobs
+from fleet.jobs import CANCELLED, ENDED
+
+WINDOWS = {"1h": 3600, **{f"{hours}h": hours * 3600 for hours in (2, 4, 8, 12, 24, 48, 72)}, "7d": 7 * 86_400}
+MOST_FILES = 1_000  # of a key
+MOST_METADATA = 16  # entries
+KEPT = timedelta(days=30)  # an output or an input that no batch needs
+
+
+class Refused(ValueError):
+    """The message says why; `param` names the field."""
+
+    def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.param = param
+        self.status = status
+
+
+def keep_file(key: ApiKey, filename: str, purpose: str, parts: Iterable[bytes]) -> StoredFile:
+    """Raises Refused."""
+    if purpose != "batch":
+        raise Refused("purpose: must be batch", "purpose")
+    if StoredFile.objects.filter(key=key).count() >= MOST_FILES:
+        raise Refused(f"the API key has {MOST_FILES:,} files: delete some first", "file")
+    row = StoredFile(key=key, filename=filename[:200], purpose=purpose, bytes=0)
+    path = store.content(row.name)
+    try:
+        with path.open("xb") as file:
+            for part in parts:
+                row.bytes += file.write(part)
+                if row.bytes > store.LARGEST:
+                    raise Refused(f"a file may have at most {store.LARGEST:,} bytes", "file", 413)
+            file.flush()
+            os.fsync(file.fileno())
+        if not row.bytes:
+            raise Refused("the file is empty", "file")
+        row.save()
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return row
+
+
+def delete_file(row: StoredFile) -> None:
+    """Raises Refused."""
+    if Batch.objects.filter(input_file=row.name).exclude(status__in=ENDED).exists():
+        raise Refused("a batch that has not ended needs this file: cancel it first", "file_id", 409)
+    row.delete()
+    store.content(row.name).unlink(missing_ok=True)
+
+
+def create_batch(key: ApiKey, asked: dict[str, Any]) -> Batch:
+    """Raises Refused."""
+    window, metadata = asked.get("completion_window"), asked.get("metadata")
+    if window not in WINDOWS:
+        raise Refused(f"completion_window: must be one of {', '.join(WINDOWS)}", "completion_window")
+    if asked.get("endpoint") not in batch_lines.API_PATHS:
+        raise Refused(f"endpoint: must be one of {', '.join(batch_lines.API_PATHS)}", "endpoint")
+    metadata = {} if metadata is None else metadata
+    if not _is_metadata(metadata):
+        raise Refused(f"metadata: at most {MOST_METADATA} texts of at most 512 characters", "metadata")
+    name = asked.get("input_file_id")
+    if not isinstance(name, str) or not StoredFile.objects.filter(key=key, name=name, purpose="batch").exists():
+        raise Refused(f"input_file_id: there is no file {str(name)[:60]!r} with the purpose batch", "input_file_id")
+    row = Batch(key=key, api_path=asked["endpoint"], window_s=WINDOWS[window], metadata=metadata, input_file=name)
+    row.actor = f"API key {key.name}"
+    row.save()
+    transaction.on_commit(lambda: jobs.send_next(Batch))
+    return row
+
+
+def _is_metadata(given: object) -> bool:
+    if not isinstance(given, dict) or len(given) > MOST_METADATA:
+        return False
+    return all(isinstance(value, str) and len(name) <= 64 and len(value) <= 512 for name, value in given.items())
+
+
+@transaction.atomic
+def cancel_batch(row: Batch, actor: Actor) -> bool:
+    """False when it had ended before."""
+    if not jobs.cancel(row, actor.name):
+        return False
+    audit.record(actor, "batch.cancel", f"batch {row.name}", "", None, None)
+    return True
+
+
+def close(row: Batch) -> None:
+    """Make files of its results: every line that has none becomes an error. Again and again, until it could be done."""
+    if row.status not in ENDED or row.closed_at is not None:
+        return
+    with store.alone(row.name) as mine:
+        if not mine:
+            return
+        row.refresh_from_db()
+        if row.status not in ENDED or row.closed_at is not None:
+            return
+        values = _files(row) if row.in_progress_at is not None else {}
+        with transaction.atomic():
+            for name, (path, filename) in values.items():
+                moved = StoredFile(key=row.key, filename=filename, purpose="batch_output", bytes=path.stat().st_size)
+                os.replace(path, store.content(moved.name))
+                moved.save()
+                setattr(row, name, moved.name)
+            row.closed_at = timezone.now()
+            row.save(update_fields=["closed_at", "output_file", "error_file", "completed", "failed"])
+        shutil.rmtree(store.results(row.name), ignore_errors=True)
+
+
+def _files(row: Batch) -> dict[str, Any]:
+    """Field → (path, name of the file), of those that have lines."""
+    results = store.Results(row.name)
+    code = "batch_cancelled" if row.status == CANCELLED else "batch_expired" if row.is_expired else "batch_failed"
+    message = {"batch_cancelled": "the batch was cancelled", "batch_expired": "the time of the batch was over"}
+    with store.content(row.input_file).open("rb") as raw:
+        found = batch_lines.check(raw, row.api_path).lines
+    for number, line in enumerate(found, 1):
+        if line.custom_id not in results.written:
+            why = message.get(code, row.cause or "the batch failed")
+            written = batch_lines.without_answer(row.name, number, line.custom_id, code, why)
+            results.add(results.errors, line.custom_id, written)
+    results.flush()
+    results.close()
+    row.completed, row.failed = results.counts[results.output], results.counts[results.errors]
+    output, errors = (results.output, f"{row.name}_output.jsonl"), (results.errors, f"{row.name}_error.jsonl")
+    return {**({"output_file": output} if row.completed else {}), **({"error_file": errors} if row.failed else {})}
+
+
+def close_left() -> None:
+    """Those whose worker died between their end and their files, or that were cancelled before they began."""
+    for row in Batch.objects.filter(closed_at=None, status__in=ENDED):
+        close(row)
+
+
+def requeue(row: Batch, cause: str) -> bool:
+    """Its worker is lost: another one goes on."""
+    return jobs.requeue(row, "")
+
+
+def forget_old(now: datetime) -> None:
+    """Files of ended batches and files that no batch named, after KEPT."""
+    needed = Batch.objects.exclude(status__in=ENDED).values("input_file")
+    for row in StoredFile.objects.filter(created_at__lt=now - KEPT).exclude(name__in=needed):
+        row.delete()
+        store.content(row.name).unlink(missing_ok=True)
+    for batch in Batch.objects.filter(closed_at__lt=now - KEPT):
+        batch.delete()
+        store.forget(batch.name)

@@ -1,0 +1,102 @@
+"""Where the content of files and the results of batches lie: $WEIR_DATA_DIR/batches."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from django.conf import settings
+
+from controlplane.batches.lines import usage_of, written_of
+
+LARGEST = 200 * 1024 * 1024  # bytes of a file
+
+
+def folder() -> Path:
+    made = Path(settings.DATA_DIR) / "batches"
+    made.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return made
+
+
+def content(name: str) -> Path:
+    """Of a file, by its id."""
+    return folder() / f"{name}.jsonl"
+
+
+def results(batch: str) -> Path:
+    """The folder of a batch that has not been closed."""
+    made = folder() / batch
+    made.mkdir(mode=0o700, exist_ok=True)
+    return made
+
+
+@contextmanager
+def alone(batch: str) -> Iterator[bool]:
+    """False while another process writes the batch's results; a process that dies lets go of them."""
+    with (folder() / f"{batch}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def forget(batch: str) -> None:
+    (folder() / f"{batch}.lock").unlink(missing_ok=True)
+
+
+class Results:
+    """Appends to the output and the error file of a batch. Each custom_id gets one line, whoever wrote before."""
+
+    def __init__(self, batch: str) -> None:
+        self.output, self.errors = (results(batch) / f"{name}.jsonl" for name in ("output", "errors"))
+        self.counts = {path: 0 for path in (self.output, self.errors)}
+        self.written: set[str] = set()
+        self.tokens: tuple[int, ...] = (0, 0)  # of the input and of the output
+        self._open: dict[Path, IO[bytes]] = {}
+        for path in self.counts:
+            self._open[path] = _without_torn_line(path)
+            with path.open("rb") as lines:
+                for name, document in written_of(lines):
+                    self._count(path, name, document)
+
+    def add(self, path: Path, custom_id: str, line: bytes, document: object = None) -> None:
+        """`document`: the answer, if there is one."""
+        self._open[path].write(line)
+        self._count(path, custom_id, document)
+
+    def _count(self, path: Path, custom_id: str, document: object) -> None:
+        self.written.add(custom_id)
+        self.counts[path] += 1
+        if path == self.output:
+            self.tokens = tuple(map(sum, zip(self.tokens, usage_of(document), strict=True)))
+
+    def flush(self) -> None:
+        for file in self._open.values():
+            file.flush()
+            os.fsync(file.fileno())
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+
+
+def _without_torn_line(path: Path) -> IO[bytes]:
+    """Open at its end, after the last whole line."""
+    path.touch(mode=0o600)
+    file = path.open("r+b")
+    size = end = path.stat().st_size
+    while end:
+        start = max(0, end - 65_536)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        end = start + found + 1 if found >= 0 else start
+        if found >= 0:
+            break
+    if end != size:
+        file.truncate(end)
+    file.seek(end)
+    return file

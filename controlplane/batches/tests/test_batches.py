@@ -1,0 +1,271 @@
+"""Files and batches by OpenAI's API: what a client sees from the upload to the results."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.audit.models import AuditEntry
+from controlplane.audit.services import SYSTEM
+from controlplane.batches import running, services, store
+from controlplane.batches.models import Batch, StoredFile
+from controlplane.batches.tests.test_lines import CHAT, line
+from controlplane.keys import services as keys
+from controlplane.keys import workers_secret
+from controlplane.keys.publishing import valid_keys
+from controlplane.keys.services import KeyTerms
+from fleet import jobs
+from router.contract.redis.api_keys import keyring
+from router.contract.redis.sample import InstanceSample
+
+Answer = Callable[[dict[str, Any]], tuple[int, object]]
+
+
+class StandIn:
+    """A router."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[dict[str, str], dict[str, Any]]] = []
+        self.answer: Answer = lambda body: (200, {"usage": {"prompt_tokens": 2, "completion_tokens": 1}})
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                outer.asked.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                status, document = outer.answer(body)
+                raw = json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("content-length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+
+@pytest.fixture
+def router(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    made = StandIn()
+    monkeypatch.setattr(running, "router_urls", lambda: [made.url])
+    monkeypatch.setattr(running.pace, "STEP_S", 0.02)
+    monkeypatch.setattr("controlplane.batches.sending.PAUSE_S", 0.01)
+    monkeypatch.setattr(jobs, "send", lambda job: None)
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+class Caller:
+    def __init__(self, name: str) -> None:
+        self.row, self.secret = keys.create_key(name, KeyTerms(), SYSTEM)
+        self.client = Client(headers={"authorization": f"Bearer {self.secret}"})
+
+    def get(self, path: str, status: int = 200) -> Any:
+        answer = self.client.get(path)
+        assert answer.status_code == status, answer.content
+        return answer.json()
+
+    def post(self, path: str, status: int = 200, **body: object) -> Any:
+        answer = self.client.post(path, json.dumps(body), content_type="application/json")
+        assert answer.status_code == status, answer.content
+        return answer.json()
+
+    def upload(self, *lines: bytes, purpose: str = "batch", status: int = 200) -> Any:
+        file = SimpleUploadedFile("in.jsonl", b"".join(lines))
+        answer = self.client.post("/v1/files", {"purpose": purpose, "file": file})
+        assert answer.status_code == status, answer.content
+        return answer.json()
+
+    def batch(self, *lines: bytes, window: str = "24h") -> str:
+        file = self.upload(*lines)["id"]
+        made = self.post("/v1/batches", input_file_id=file, endpoint=CHAT, completion_window=window)
+        return str(made["id"])
+
+    def content(self, name: str) -> dict[str, Any]:
+        """The lines of a file by their custom_id, of which each has one."""
+        answer = self.client.get(f"/v1/files/{name}/content")
+        found = [json.loads(one) for one in b"".join(answer.streaming_content).splitlines()]  # type: ignore[attr-defined]
+        assert len({one["custom_id"] for one in found}) == len(found)
+        return {one["custom_id"]: one for one in found}
+
+
+@pytest.fixture
+def alice(db: None, data_dir: Path) -> Caller:
+    return Caller("alice")
+
+
+def run(name: str) -> None:
+    running.run_batch(Batch.objects.get(name=name).pk)
+
+
+def test_a_batch_is_answered_line_by_line_in_the_name_of_its_key(alice: Caller, router: StandIn) -> None:
+    router.answer = lambda body: (
+        (400, {"error": "no"})
+        if body["model"] == "bad"
+        else (200, {"id": body["model"], "usage": {"prompt_tokens": 2, "completion_tokens": 1}})
+    )
+    name = alice.batch(*(line(str(i), body={"model": f"m{i}"}) for i in range(20)), line("x", body={"model": "bad"}))
+    assert alice.get(f"/v1/batches/{name}")["status"] == "validating"
+    run(name)
+    made = alice.get(f"/v1/batches/{name}")
+    assert (made["status"], made["request_counts"]) == ("completed", {"total": 21, "completed": 20, "failed": 1})
+    assert made["completed_at"] >= made["in_progress_at"] >= made["created_at"]
+    assert (made["usage"]["input_tokens"], made["usage"]["total_tokens"]) == (40, 60)
+    output = alice.content(made["output_file_id"])
+    assert {name: one["response"]["body"]["id"] for name, one in output.items()} == {str(i): f"m{i}" for i in range(20)}
+    assert alice.content(made["error_file_id"])["x"]["response"]["status_code"] == 400
+    headers, _ = router.asked[0]
+    secret = headers["authorization"].removeprefix("Bearer ")
+    known = keyring(valid_keys()).on_behalf(secret.encode(), headers["x-weir-key-id"].encode())
+    assert known is not None
+    assert (known.name, known.priority_max, headers["x-weir-priority"]) == ("alice", -100, "-100")
+    assert secret == workers_secret.secret()
+    assert not list((store.folder()).glob("batch_*/"))
+
+
+def test_a_batch_goes_on_where_a_lost_worker_was(alice: Caller, router: StandIn) -> None:
+    name = alice.batch(*(line(str(i), body={"model": f"m{i}"}) for i in range(8)))
+    row = Batch.objects.get(name=name)
+    results = store.Results(name)
+    results.add(results.output, "3", b'{"custom_id":"3"}\n')
+    results.add(results.output, "5", b'{"custom_id":"5')
+    results.close()
+    jobs.claim(Batch, row.pk)
+    for _ in range(3):  # as often as it takes
+        Batch.objects.filter(pk=row.pk).update(status=jobs.RUNNING, heartbeat_at=timezone.now() - timedelta(hours=1))
+        jobs.fail_lost(Batch, services.requeue, nullcontext)
+        assert Batch.objects.get(pk=row.pk).status == jobs.QUEUED
+    run(name)
+    made = alice.get(f"/v1/batches/{name}")
+    assert made["request_counts"] == {"total": 8, "completed": 8, "failed": 0}
+    assert alice.content(made["output_file_id"]).keys() == {str(i) for i in range(8)}
+    assert sorted(body["model"] for _, body in router.asked) == [f"m{i}" for i in range(8) if i != 3]
+
+
+def test_what_is_full_or_fails_is_asked_again(alice: Caller, router: StandIn) -> None:
+    answers = iter([(429, {}), (503, {}), (500, {}), (502, {}), (200, {})])
+    router.answer = lambda body: next(answers)
+    name = alice.batch(line("a"))
+    run(name)
+    assert alice.get(f"/v1/batches/{name}")["request_counts"]["completed"] == 1
+    router.answer = lambda body: (500, {"error": "broken"})
+    name = alice.batch(line("a"))
+    run(name)
+    made = alice.get(f"/v1/batches/{name}")
+    assert alice.content(made["error_file_id"])["a"]["response"]["status_code"] == 500
+
+
+def test_a_cancelled_and_an_expired_batch_keep_what_was_answered(
+    alice: Caller, router: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancelled, late = (alice.batch(line("a"), line("b", body={"model": "later"})) for _ in range(2))
+    router.answer = lambda body: (503 if body["model"] == "later" else 200, {})
+
+    def look() -> list[InstanceSample]:
+        if Batch.objects.get(name=cancelled).completed:
+            alice.client.post(f"/v1/batches/{cancelled}/cancel")
+        return []
+
+    monkeypatch.setattr(running, "samples", look)
+    monkeypatch.setattr(jobs, "BEAT_S", 0.05)
+    run(cancelled)
+    Batch.objects.filter(name=late).update(created_at=timezone.now() - timedelta(hours=24, seconds=-0.5))
+    run(late)
+    for name, state, code in ((cancelled, "cancelled", "batch_cancelled"), (late, "expired", "batch_expired")):
+        made = alice.get(f"/v1/batches/{name}")
+        assert (made["status"], made["request_counts"]["completed"]) == (state, 1), made
+        assert made[f"{state}_at"] is not None
+        assert alice.content(made["output_file_id"]).keys() == {"a"}
+        assert alice.content(made["error_file_id"])["b"]["error"]["code"] == code
+    assert AuditEntry.objects.filter(action="batch.cancel").count() == 1
+    assert alice.post(f"/v1/batches/{cancelled}/cancel", 409)["error"]["code"] == "in_use"
+
+
+def test_lines_that_are_not_valid_fail_the_batch_before_anything_is_sent(alice: Caller, router: StandIn) -> None:
+    name = alice.batch(line("a"), line("a"), b"{\n")
+    run(name)
+    made = alice.get(f"/v1/batches/{name}")
+    assert made["status"] == "failed"
+    assert [(one["code"], one["line"]) for one in made["errors"]["data"]] == [
+        ("duplicate_custom_id", 2),
+        ("invalid_json_line", 3),
+    ]
+    assert router.asked == []
+
+
+def test_what_one_key_made_another_does_not_find(alice: Caller, router: StandIn) -> None:
+    bob, name = Caller("bob"), alice.batch(line("a"))
+    file = alice.get("/v1/files")["data"][0]["id"]
+    for path in (f"/v1/files/{file}", f"/v1/files/{file}/content", f"/v1/batches/{name}"):
+        assert bob.get(path, 404)["error"]["code"] == "not_found"
+    assert bob.post(f"/v1/batches/{name}/cancel", 404)
+    assert bob.client.delete(f"/v1/files/{file}").status_code == 404
+    refused = bob.post("/v1/batches", 400, input_file_id=file, endpoint=CHAT, completion_window="24h")
+    assert refused["error"]["param"] == "input_file_id"
+    assert (bob.get("/v1/files")["data"], bob.get("/v1/batches")["data"]) == ([], [])
+    assert alice.client.delete(f"/v1/files/{file}").status_code == 409  # its batch needs it
+    for client in (Client(), Client(headers={"authorization": "Bearer sk-weir-other"})):
+        assert client.get("/v1/batches").status_code == client.post("/v1/files").status_code == 401
+
+
+def test_files_and_batches_are_listed_page_by_page(alice: Caller, router: StandIn) -> None:
+    names = [alice.batch(line("a")) for _ in range(3)]
+    first = alice.get("/v1/batches?limit=2")
+    assert ([one["id"] for one in first["data"]], first["has_more"]) == (names[:0:-1], True)
+    rest = alice.get(f"/v1/batches?limit=2&after={first['last_id']}")
+    assert ([one["id"] for one in rest["data"]], rest["has_more"]) == (names[:1], False)
+    assert alice.get("/v1/batches?limit=0", 400)["error"]["param"] == "limit"
+    assert alice.get("/v1/batches?after=batch_x", 400)["error"]["param"] == "after"
+    assert len(alice.get("/v1/files?purpose=batch")["data"]) == 3
+    assert alice.client.put("/v1/files").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"completion_window": "25h"}, "completion_window"),
+        ({"endpoint": "/v1/audio/speech"}, "endpoint"),
+        ({"metadata": {"a": 1}}, "metadata"),
+        ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
+        ({"input_file_id": "file-x"}, "input_file_id"),
+    ],
+)
+def test_what_a_batch_may_not_ask_for_is_told(alice: Caller, router: StandIn, body: Any, param: str) -> None:
+    asked = {"input_file_id": alice.upload(line())["id"], "endpoint": CHAT, "completion_window": "24h"} | body
+    assert alice.post("/v1/batches", 400, **asked)["error"]["param"] == param
+
+
+def test_a_file_that_is_refused_leaves_nothing(alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "LARGEST", 10)
+    assert alice.upload(b"x" * 11, status=413)["error"]["code"] == "file_too_large"
+    assert alice.upload(b"x", purpose="fine-tune", status=400)["error"]["param"] == "purpose"
+    assert alice.post("/v1/files", 400)["error"]["param"] == "file"
+    assert StoredFile.objects.count() == 0
+    assert list(store.folder().iterdir()) == []
+    kept = alice.upload(b"x")["id"]
+    assert alice.client.delete(f"/v1/files/{kept}").json()["deleted"] is True
+    assert list(store.folder().iterdir()) == []
+
+
+def test_old_files_and_batches_are_deleted(alice: Caller, router: StandIn) -> None:
+    ended, waiting = alice.batch(line("a")), alice.batch(line("a"))
+    run(ended)
+    services.forget_old(timezone.now() + timedelta(days=31))
+    assert [row.name for row in Batch.objects.all()] == [waiting]
+    assert StoredFile.objects.count() == len(list(store.folder().glob("file-*"))) == 1

@@ -1,0 +1,12 @@
+from django.urls import path
+
+from controlplane.batches import api
+
+urlpatterns = [
+    path("v1/files", api.files),
+    path("v1/files/<str:name>", api.file),
+    path("v1/files/<str:name>/content", api.content),
+    path("v1/batches", api.batches),
+    path("v1/batches/<str:name>", api.one_batch),
+    path("v1/batches/<str:name>/cancel", api.cancel),
+]

@@ -1,0 +1,61 @@
+"""Files and batches are the web process's: routers pass calls about them on, and send lines in a key's name."""
+
+import asyncio
+import hashlib
+from typing import Any
+
+import pytest
+
+from router.contract.redis.api_keys import MARK
+from router.serving.web_relay import WebRelay
+from router.tests.engine import engine, hang_up, reply
+from router.tests.test_keys import ALICE, key_entry
+
+LIST = {"object": "list", "data": []}
+SECRET = MARK.decode() + "batch-secret"
+
+
+async def test_calls_reach_the_web_process_and_its_answers_the_client(world: Any) -> None:
+    async with engine(hang_up, reply(LIST, 200, "x-web: 1"), reply(LIST), reply(LIST)) as web:
+        w = await world(None)
+        assert (await w.client.get("/v1/batches")).status_code == 404
+        w.router.web = WebRelay(web.url)
+        headers = {"authorization": "Bearer sk-weir-x"}
+        first = await w.client.post("/v1/batches/batch_1/cancel?x=1", content=b"{}", headers=headers)
+        assert (first.json(), first.headers["x-web"]) == (LIST, "1")
+        received = web.received[0]
+        assert (received.method, received.target, received.body) == ("POST", "/v1/batches/batch_1/cancel?x=1", b"{}")
+        assert received.headers["authorization"] == headers["authorization"]
+        assert (await w.client.get("/v1/files")).json() == LIST
+        assert (await w.client.get("/v1/filesystem")).status_code == 404
+        assert (await w.client.delete("/v1/files/file-1")).json() == LIST
+        assert (await w.client.put("/v1/files/file-1")).status_code == 405
+        lost = await w.client.get("/v1/files")
+        assert (lost.status_code, lost.json()["error"]["code"]) == (503, "batches_unavailable")
+    assert w.engines[0].received == []
+
+
+@pytest.mark.parametrize("secret", [SECRET, SECRET + "x"])
+async def test_a_line_counts_for_the_key_that_made_the_batch_if_a_worker_sends_it(world: Any, secret: str) -> None:
+    w = await world(None)
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
+    limited = {**key_entry(ALICE), "requests_per_min": 1}
+    w.published.keys(limited, required=("*",), batch_sha256=digest)
+    await asyncio.sleep(0)
+    await w.until(lambda: w.router.pools.auth.ring is not None and w.router.pools.auth.ring.batch)
+    headers = {"authorization": f"Bearer {secret}", "x-weir-key-id": key_entry(ALICE)["id"], "x-weir-priority": "50"}
+    answers = [await w.ask(headers=headers) for _ in range(3)]
+    if secret != SECRET:
+        assert [one.status_code for one in answers] == [401] * 3
+        return
+    assert [one.status_code for one in answers] == [200] * 3
+    receipt = await w.receipt(answers[0])
+    assert (receipt["key"], receipt["band"]) == ("alice", -100)
+    assert {"authorization", "x-weir-key-id"}.isdisjoint(w.engines[0].received[0].headers)
+    assert (await w.ask(headers={**headers, "x-weir-key-id": "nobody"})).status_code == 401
+
+
+async def test_a_key_id_without_the_workers_secret_means_nothing(world: Any) -> None:
+    w = await world(None)
+    assert (await w.ask(headers={"x-weir-key-id": "1"})).status_code == 200
+    assert "x-weir-key-id" not in w.engines[0].received[0].headers
