@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 from router.http.errors import ErrorResponse
 from router.limits import charge
@@ -47,8 +48,10 @@ def settle(call: Call) -> None:
     admission.settle(max(0, usage.prompt_tokens - cached), usage.output_tokens or 0)
 
 
-async def until_woken(admission: Admission, wait: Wait) -> Refusal | None:
-    """Refusal when the wait ended without a wakeup."""
+async def until_woken(
+    admission: Admission, wait: Wait, prepare: Callable[[], Awaitable[None]] | None = None
+) -> Refusal | None:
+    """Refusal when the wait ended without a wakeup. `prepare`: what a new decision needs, before others come first."""
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
 
@@ -60,6 +63,8 @@ async def until_woken(admission: Admission, wait: Wait) -> Refusal | None:
     timer = loop.call_later(wait.until - time.perf_counter(), end)
     try:
         await over
+        if prepare is not None and admission.state == "woken":
+            await prepare()
     except asyncio.CancelledError:
         admission.abandon(time.perf_counter())
         raise

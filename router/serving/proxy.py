@@ -129,12 +129,12 @@ class Proxy:
 
     async def _admit(self, call: Call, admission: Admission, tried: dict[str, str]) -> Decision:
         """The decision, once an instance has capacity."""
-        outcome, state = call.outcome, call.pool.kv_event_state
+        outcome, shared = call.outcome, call.pool.kv_event_state.shared
+        if shared is not None:
+            await predict.ask(call, shared)
         outcome.deciding = time.perf_counter()
         refusal = admission.begin(outcome.deciding)
         while refusal is None:
-            if state.shared is not None:
-                await predict.ask(call, state.shared)
             decision = self._decide(call, tried)
             outcome.decided = time.perf_counter()
             if admission.admits(decision, outcome.decided):
@@ -159,10 +159,11 @@ class Proxy:
 
     async def _wait(self, call: Call, admission: Admission, wait: Wait) -> Refusal | None:
         before = call.outcome.queued_s - admission.queued_s  # in the queue of a pool that could not serve it
-        wakes, size = call.pool.wakes, len(call.request.body)
+        wakes, size, shared = call.pool.wakes, len(call.request.body), call.pool.kv_event_state.shared
+        prepare = partial(predict.ask, call, shared) if shared is not None else None
         wakes.waiting_bytes += size
         try:
-            return await admit.until_woken(admission, wait)
+            return await admit.until_woken(admission, wait, prepare)
         finally:
             wakes.waiting_bytes -= size
             call.outcome.queued_s, call.outcome.held_s = before + admission.queued_s, admission.held_s

@@ -2,9 +2,11 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from router.request import predict
 from router.tests.conftest import entry
 from router.tests.engine import hang
 from router.tests.pool.waiting import wait
@@ -153,3 +155,28 @@ async def test_of_two_clients_in_the_queue_the_one_that_asks_less_is_not_made_to
     w.engines[0].release.set()
     await asyncio.gather(*running, *greedy, modest)
     assert order.index("modest") == 1
+
+
+async def test_a_client_that_leaves_while_its_prompt_is_looked_up_again_lets_the_next_one_go(world, monkeypatch):
+    """Between its wakeup and its decision it waits for the index process."""
+    w = await world(hang, admission__max_inflight_per_instance=1)
+    asked = []
+
+    async def ask(call, shared):
+        asked.append(call.id)
+        if call.id == "second" and asked.count("second") == 2:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(predict, "ask", ask)
+    pool = w.router.pools.get("demo")
+    pool.kv_event_state.shared = SimpleNamespace(answers=False)
+    running = await fill(w, 1)
+    second = asyncio.ensure_future(w.ask(headers={"x-request-id": "second"}))
+    await w.until(lambda: len(pool.queue) == 1)
+    third = asyncio.ensure_future(w.ask(headers={"x-request-id": "third"}))
+    await w.until(lambda: len(pool.queue) == 2)
+    w.engines[0].release.set()
+    await w.until(lambda: len(asked) == 4)
+    second.cancel()
+    assert (await third).status_code == 200
+    await asyncio.gather(*running)

@@ -1,0 +1,198 @@
+"""What KV events cost routers of a host that follow them each, or share an index process (docs/router.md).
+
+    .venv/bin/python -m bench.shared_index [--routers 1 4] [--engines 100] [--blocks 5000] [--seconds 20] [--rate 20]
+                                           [--warm 10]
+
+Engines are publishers of KV events (one process, without replay) beside the small C engines of bench/router.py, which
+answer; all of them together store `--blocks` blocks of 16 tokens a second in chains of 32 and remove as many once they
+hold 2,000 each. Each number of routers runs without an index process, then with one, at `--rate` requests/s of 4 KB
+together. CPU seconds a second of each router and of the index process, and their resident memory; look-ups as the
+routers count them. Prints Markdown.
+"""
+
+import argparse
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import deque
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import redis
+import zmq
+
+from bench.decide import print_table
+from bench.peers import Setting, cpu_s, memory_mb, process, serving
+from bench.router import SHAPES, Arrivals, Bench, free_ports
+from controlplane.process import redis_server
+from router.contract.redis import redis_keys
+from router.policy.schema import document
+from router.tests.values import stored
+
+SIZE, CHAIN, HELD = 16, 32, 2_000
+STEP_S = 0.1
+CONNECTED_S = 60.0
+
+
+def publish_events(ports: list[int], blocks: float) -> None:
+    """Runs as a process of its own, until it is ended."""
+    draw, context = random.Random(1), zmq.Context()
+    sockets = []
+    for port in ports:
+        sockets.append(context.socket(zmq.PUB))
+        sockets[-1].bind(f"tcp://127.0.0.1:{port}")
+    held: list[deque[list[int]]] = [deque() for _ in ports]
+    numbers = [0] * len(ports)
+    began, done, name, turn = time.monotonic(), 0.0, 0, 0
+    while True:
+        while done < (time.monotonic() - began) * blocks:
+            turn = (turn + 1) % len(ports)
+            names = list(range(name, name + CHAIN))
+            name, done = name + CHAIN, done + CHAIN
+            tokens = [draw.getrandbits(17) for _ in range(CHAIN * SIZE)]
+            stored_event = {
+                "type": "BlockStored",
+                "block_hashes": names,
+                "parent_block_hash": None,
+                "token_ids": tokens,
+            }
+            events: list[dict[str, Any]] = [{**stored_event, "block_size": SIZE, "medium": "GPU"}]
+            held[turn].append(names)
+            if len(held[turn]) * CHAIN > HELD:
+                events.append({"type": "BlockRemoved", "block_hashes": held[turn].popleft()[::-1], "medium": "GPU"})
+            payload = msgpack.packb([time.time(), events, 0])
+            sockets[turn].send_multipart([b"", numbers[turn].to_bytes(8, "big"), payload])
+            numbers[turn] += 1
+        time.sleep(STEP_S)
+
+
+def publish_fleet(client: redis.Redis, engines: list[int], events: list[int]) -> None:
+    """Each publisher is an instance; the engines that answer serve several."""
+    made = document.default()
+    policy = {"pool": "bench", "policy": "default", "version": 1, "document": made, "sha256": document.sha256(made)}
+    common = {"epoch": 1, "state": "ready", "routable": True, "block_size": SIZE, "kv_blocks": HELD + 100}
+    instances = [
+        {
+            **common,
+            "id": f"bench-{number}",
+            "url": f"http://127.0.0.1:{engines[number % len(engines)]}",
+            "events": f"tcp://127.0.0.1:{port}",
+            "tokenizer": "sim",
+        }
+        for number, port in enumerate(events)
+    ]
+    fleet = {"pool": "bench", "model": "bench", "at": time.time(), "instances": instances}
+    client.set(redis_keys.policy_key("bench"), stored(policy))
+    client.set(redis_keys.fleet_key("bench"), stored(fleet))
+    client.set(redis_keys.API_KEYS, stored({"required": [], "keys": []}))
+    client.sadd(redis_keys.POOLS, "bench")
+
+
+def page(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        return str(answer.read().decode())
+
+
+def total(text: str, pattern: str) -> float:
+    return sum(float(value) for value in re.findall(rf"^{pattern} (\S+)$", text, re.MULTILINE))
+
+
+def measured(bench: Bench, options: argparse.Namespace, routers: int, events: list[int], *, shares: bool) -> list[str]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-index-", dir="/tmp")))
+        url = f"unix://{folder / 'redis.sock'}"
+        arguments = redis_server.arguments(redis_server.find_server(), folder / "redis.sock")
+        stack.enter_context(process(arguments, stdout=subprocess.DEVNULL))
+        redis_server.wait_until_ready(url)
+        with redis.Redis.from_url(url) as client:
+            publish_fleet(client, bench.engines, events)
+        index, flags = [], []
+        if shares:
+            socket = folder / "index.sock"
+            argv = [sys.executable, "-m", "router.index", "--socket", socket, "--log-level", "error"]
+            index, flags = [stack.enter_context(process(argv)).pid], ["--index", socket]
+        running = []
+        for number in range(routers):
+            setting = Setting(folder, bench.engines, next(bench.ports), [], [], None)
+            argv = [
+                sys.executable,
+                "-m",
+                "router",
+                "--redis",
+                url,
+                "--port",
+                setting.port,
+                "--id",
+                f"r{number}",
+                *flags,
+            ]
+            one = serving(setting, [*argv, "--log-level", "error"], f"r{number}", "/healthz")
+            running.append(stack.enter_context(one))
+        wait_for_exact(running[-1].port, len(events))
+        pids, ports = [[one.process.pid] for one in running], [one.port for one in running]
+        bench.play(SHAPES["unary"], ports, options.warm, Arrivals(options.rate, 1))
+        before, index_before, began = [cpu_s(one) for one in pids], cpu_s(index), time.monotonic()
+        result = bench.play(SHAPES["unary"], ports, options.seconds, Arrivals(options.rate, 2))
+        seconds = time.monotonic() - began
+        cpu = [(cpu_s(one) - earlier) / seconds for one, earlier in zip(pids, before, strict=True)]
+        own = (cpu_s(index) - index_before) / seconds
+        pages = "\n".join(page(port) for port in ports)
+        looked = total(pages, r"weir_router_index_lookups_total{.*answered.*}")
+        lost = total(pages, r"weir_router_index_lookups_total{.*result=\"l.*}")
+        mean = total(pages, r"weir_router_index_lookup_seconds_sum{.*}") / looked * 1e3 if looked else 0.0
+        within = total(pages, r'weir_router_index_lookup_seconds_bucket{le="0.001",.*}') / looked if looked else 0.0
+        followed = min(page(port).count("router_index_age_seconds{") for port in ports)
+        return [
+            *(str(routers), "shared" if shares else "each its own", f"{followed} of {len(events)}"),
+            *(f"{sum(cpu) / routers:.3f}", f"{own:.3f}", f"{sum(cpu) + own:.3f}"),
+            *(f"{sum(map(memory_mb, pids)) / routers:.0f}", f"{memory_mb(index):.0f}"),
+            *(f"{looked:.0f}", f"{lost:.0f}", f"{mean:.2f} ms", f"{within:.0%}") * bool(shares),
+            *("–",) * 4 * (not shares),
+            f"{result['n']:.0f}",
+        ]
+
+
+def wait_for_exact(port: int, engines: int) -> None:
+    until = time.monotonic() + CONNECTED_S
+    while time.monotonic() < until:
+        if page(port).count("index_age_seconds{") >= engines:
+            return
+        time.sleep(0.5)
+    print("not all engines' events are followed yet", file=sys.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--routers", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--engines", type=int, default=100)
+    parser.add_argument("--blocks", type=float, default=5_000, help="stored per second, by all engines together")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--warm", type=float, default=10.0)
+    parser.add_argument("--rate", type=float, default=20.0, metavar="N", help="requests/s of all routers together")
+    parser.add_argument("--publish", type=int, nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.spans = []
+    if options.publish:
+        publish_events(options.publish, options.blocks)
+    heads = ["routers", "index", "followed", "cores of a router", "of the index process", "all", "MB of a router"]
+    rows = [[*heads, "of the index process", "look-ups", "late, lost", "mean", "≤ 1 ms", "requests"]]
+    with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as folder, ExitStack() as stack:
+        bench = Bench(Path(folder), options, stack)
+        bench.prepare(SHAPES["unary"])
+        first = free_ports(options.engines)
+        events = list(range(first, first + options.engines))
+        argv = [sys.executable, "-m", "bench.shared_index", "--blocks", options.blocks, "--publish", *events]
+        stack.enter_context(process(argv))
+        for routers in options.routers:
+            rows += [measured(bench, options, routers, events, shares=shares) for shares in (False, True)]
+    print_table(rows)
+
+
+if __name__ == "__main__":
+    main()
