@@ -65,6 +65,10 @@ class Batch(Job):
         return self.name
 
     @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    @property
     def state(self) -> str:
         """In OpenAI's words."""
         if self.status == FAILED:

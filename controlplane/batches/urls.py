@@ -1,8 +1,10 @@
 from django.urls import path
 
-from controlplane.batches import api
+from controlplane.batches import api, views
 
 urlpatterns = [
+    path("batches/", views.batches, name="batches"),
+    path("batches/<str:name>/cancel", views.cancel, name="cancel-batch"),
     path("v1/files", api.files),
     path("v1/files/<str:name>", api.file),
     path("v1/files/<str:name>/content", api.content),

@@ -24,7 +24,11 @@ ACCOUNT_PAGES = (
     ("/api/v1/docs", "API reference", ""),
     ("/password", "Change password", ""),
 )
-OPERATOR_PAGES = (("/use/", "Use and cost", ""), ("/keys/", "API keys", ""))  # operators and administrators only
+OPERATOR_PAGES = (
+    ("/use/", "Use and cost", ""),
+    ("/batches/", "Batches", ""),
+    ("/keys/", "API keys", ""),
+)  # operators and administrators only
 ADMIN_PAGES = (
     ("/users/", "Users", ""),
     ("/channels/", "Notices", ""),

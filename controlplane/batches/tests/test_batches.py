@@ -23,6 +23,7 @@ from controlplane.keys import services as keys
 from controlplane.keys import workers_secret
 from controlplane.keys.publishing import valid_keys
 from controlplane.keys.services import KeyTerms
+from controlplane.testing import api_caller
 from fleet import jobs
 from router.contract.redis.api_keys import keyring
 from router.contract.redis.sample import InstanceSample
@@ -269,3 +270,23 @@ def test_old_files_and_batches_are_deleted(alice: Caller, router: StandIn) -> No
     services.forget_old(timezone.now() + timedelta(days=31))
     assert [row.name for row in Batch.objects.all()] == [waiting]
     assert StoredFile.objects.count() == len(list(store.folder().glob("file-*"))) == 1
+
+
+def test_operators_see_the_batches_of_all_keys_and_administrators_cancel_them(
+    alice: Caller, router: StandIn, ada: Any, otto: Any, ada_client: Client, otto_client: Client, vera_client: Client
+) -> None:
+    on_page, over_rest = alice.batch(line("a")), alice.batch(line("a"))
+    assert vera_client.get("/batches/").status_code == 403
+    shown = otto_client.get("/batches/").content.decode()
+    assert (on_page in shown, "validating" in shown, "Cancel" in shown) == (True, True, False)
+    assert otto_client.post(f"/batches/{on_page}/cancel").status_code == 403
+    assert "cancelled: what was" in ada_client.post(f"/batches/{on_page}/cancel", follow=True).content.decode()
+    assert "had ended before" in ada_client.post(f"/batches/{on_page}/cancel", follow=True).content.decode()
+    listed = api_caller(otto).get("/batches").json()
+    assert [(one["name"], one["state"]) for one in listed] == [(over_rest, "validating"), (on_page, "cancelling")]
+    assert api_caller(otto).post(f"/batches/{over_rest}/cancel", {}).status_code == 403
+    assert api_caller(ada).post(f"/batches/{over_rest}/cancel").json()["state"] == "cancelling"
+    assert api_caller(ada).post(f"/batches/{over_rest}/cancel").status_code == 409
+    assert api_caller(ada).post("/batches/batch_x/cancel").status_code == 404
+    services.close_left()
+    assert {one["state"] for one in api_caller(otto).get("/batches").json()} == {"cancelled"}

@@ -1,0 +1,48 @@
+"""Batches of every key over REST; clients use OpenAI's API with their key (controlplane/batches/api.py)."""
+
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Field, Router, Schema
+
+from controlplane.api.auth import needs
+from controlplane.api.problems import ApiProblem
+from controlplane.api.rows import found
+from controlplane.audit.services import actor_of
+from controlplane.batches import services
+from controlplane.batches.models import Batch
+
+router = Router(tags=["batches"])
+SHOWN = 1_000
+
+
+class BatchOut(Schema):
+    name: str
+    key: int = Field(alias="key_id", description="Id of the API key")
+    endpoint: str = Field(alias="api_path")
+    state: str = Field(description="In OpenAI's words: validating, in_progress, completed, …")
+    cause: str = Field(description="Of a failure or a cancellation")
+    total: int = Field(description="Lines; the next two are those that have a result")
+    completed: int
+    failed: int
+    input_tokens: int
+    output_tokens: int
+    created_at: datetime
+    started_at: datetime | None = Field(alias="in_progress_at")
+    ended_at: datetime | None
+
+
+@router.get("", response=list[BatchOut], auth=needs("use:read"))
+def list_batches(request: HttpRequest) -> Any:
+    """The newest 1,000 batches of all API keys"""
+    return list(Batch.objects.all()[:SHOWN])
+
+
+@router.post("/{name}/cancel", response=BatchOut, auth=needs("keys:write"))
+def cancel_batch(request: HttpRequest, name: str) -> Any:
+    """Cancel a batch; what was answered is kept. 409 when it has ended"""
+    row = found(Batch.objects.filter(name=name).first(), f"there is no batch {name[:60]}")
+    if not services.cancel_batch(row, actor_of(request)):
+        raise ApiProblem(409, detail=f"the batch has ended: it is {row.state}")
+    return row
