@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 
 MOST_WORDS = 450  # of a page, its navigation too, before a person opens anything
 ROWS_READ = 3  # of a table or list of what there is many of: the form is read there, the rest is looked up
-ROWS = "tbody > tr, .tile, .events > li, .attention > li, .topology-step li, .strip-policies > p"
+ROWS = "tbody > tr, .tile, .events > li, .attention > li, .topology-step li, .strip-policies > p, .timeline > li"
 WORDS = """([rows, read]) => {
   const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && node.getBoundingClientRect().width > 1
     && !node.closest('svg, canvas, script, style, option, .visually-hidden');

@@ -10,7 +10,7 @@ const NODE = 12;
 const LABEL = NODE + 8;
 const RATE = 85; // beside a name
 const GAP = 8;
-const MANY = 8; // nodes of a column, whose names leave little room for widths
+const SPARE = 1.4; // how high a column may be, in heights of its names
 const MOST = 16; // instances of all pools; the others are one, named ""
 const MOST_PREFILL = 8; // beside them: those that send them the most KV blocks
 const NAMES = document.createElement("canvas").getContext("2d");
@@ -57,8 +57,8 @@ export class Flow {
     const { row, width } = this.layout;
     const columns = [0, 1, 2].map((place) => sums(this.flow.links, place));
     const most = Math.max(...columns.map((nodes) => nodes.length));
-    const height = Math.max(150, most * (row + GAP) + (most > MANY ? 4 * row : 0));
-    const unit = Math.min(...columns.map((column) => perRate(column, height, row)));
+    const height = Math.max(150, most * (row + GAP));
+    const unit = Math.min(...columns.map((column) => perRate(column, height * SPARE, row)));
     const nodes = columns.map((column) => stack(column, height, unit, row));
     const needed = Math.max(height, ...nodes.flatMap((column) => [...column.values()].map((node) => node.bottom)));
     this.svg.setAttribute("viewBox", `0 0 ${width} ${needed}`);
@@ -164,15 +164,15 @@ function sums(links, place) {
 }
 const ORDER = ["warm", "medium", "heavy"];
 
-// px of each request/s, so that a column whose narrow nodes are as high as their names is not higher than `height`.
+// px of each request/s, so that a column is not higher than `height` where narrow nodes are as high as their names.
 function perRate(column, height, row) {
   let [room, rest] = [height - column.length * GAP, column.reduce((sum, node) => sum + node.per_s, 0)];
   for (const { per_s } of column.toSorted((a, b) => a.per_s - b.per_s)) {
-    if (per_s * room >= row * rest) return room / rest;
+    if (per_s * room >= row * rest) break;
     room -= row;
     rest -= per_s;
   }
-  return 0; // names only
+  return rest > 0 ? room / rest : 0;
 }
 
 // Nodes of a column from the top, each at least as high as its name.

@@ -312,6 +312,10 @@ def test_a_press_on_the_flow_filters_the_page_and_the_url_keeps_it(running: Runn
     opened = open_page()
     page = opened.goto("/live")
     page.wait_for_function(UPDATED)
+    widths = page.locator("#flow .flow-band").evaluate_all(
+        "bands => bands.map((band) => band.getAttribute('stroke-width'))"
+    )
+    assert max(map(float, widths)) > 5  # as wide as the requests, beside names that keep their height
     page.locator("#flow [data-kind=instance][data-name=demo-2]").press("Enter")
     expect(page.locator(".tile")).to_have_count(1)
     expect(page).to_have_url(re.compile("filter=instance%3Ademo-2"))
