@@ -1,12 +1,12 @@
 """What KV events cost routers of a host that follow them each, or share an index process (docs/router.md).
 
     .venv/bin/python -m bench.shared_index [--routers 1 4] [--engines 100] [--blocks 5000] [--seconds 20] [--rate 20]
-                                           [--warm 10]
+                                           [--warm 10] [--shape unary]
 
 Engines are publishers of KV events (one process, without replay) beside the small C engines of bench/router.py, which
 answer; all of them together store `--blocks` blocks of 16 tokens a second in chains of 32 and remove as many once they
-hold 2,000 each. Each number of routers runs without an index process, then with one, at `--rate` requests/s of 4 KB
-together. CPU seconds a second of each router and of the index process, and their resident memory; look-ups as the
+hold 2,000 each. Each number of routers runs without an index process, then with one, at `--rate` requests/s of the
+shape together. CPU seconds a second of each router and of the index process, and their resident memory; look-ups as the
 routers count them. Prints Markdown.
 """
 
@@ -136,9 +136,9 @@ def measured(bench: Bench, options: argparse.Namespace, routers: int, events: li
             running.append(stack.enter_context(one))
         wait_for_exact(running[-1].port, len(events))
         pids, ports = [[one.process.pid] for one in running], [one.port for one in running]
-        bench.play(SHAPES["unary"], ports, options.warm, Arrivals(options.rate, 1))
+        bench.play(SHAPES[options.shape], ports, options.warm, Arrivals(options.rate, 1))
         before, index_before, began = [cpu_s(one) for one in pids], cpu_s(index), time.monotonic()
-        result = bench.play(SHAPES["unary"], ports, options.seconds, Arrivals(options.rate, 2))
+        result = bench.play(SHAPES[options.shape], ports, options.seconds, Arrivals(options.rate, 2))
         seconds = time.monotonic() - began
         cpu = [(cpu_s(one) - earlier) / seconds for one, earlier in zip(pids, before, strict=True)]
         own = (cpu_s(index) - index_before) / seconds
@@ -175,6 +175,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--warm", type=float, default=10.0)
     parser.add_argument("--rate", type=float, default=20.0, metavar="N", help="requests/s of all routers together")
+    parser.add_argument("--shape", choices=SHAPES, default="unary", help="of the requests")
     parser.add_argument("--publish", type=int, nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.spans = []
@@ -184,7 +185,7 @@ def main() -> None:
     rows = [[*heads, "of the index process", "look-ups", "late, lost", "mean", "≤ 1 ms", "requests"]]
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), options, stack)
-        bench.prepare(SHAPES["unary"])
+        bench.prepare(SHAPES[options.shape])
         first = free_ports(options.engines)
         events = list(range(first, first + options.engines))
         argv = [sys.executable, "-m", "bench.shared_index", "--blocks", options.blocks, "--publish", *events]

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from router.contract.metrics_page import Histogram
+from router.prefix.blocks import TOKEN_BYTES
+from router.prefix.chain import PromptChains
 from router.prefix.exact.index import ExactIndex
 from router.prefix.exact.stretches import Tokens
 from router.tokenize.tokenizer import Tokenizer
 
+BLOCK_SPANS = 16_384  # about 1.2 KB each with blocks of 16 tokens: of 32 million tokens
 ERROR_BOUNDS = (0, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)  # tokens
 
 
@@ -101,11 +104,19 @@ class KvEventState:
         self.reader_name = ""  # as the fleet has it: a folder, or "sim"
         self.reader_at = 0.0  # s, monotonic: the last attempt to load it
         self.no_tokens = "its tokenizer has not been loaded yet"  # why prompts cannot be tokenised; "" when they can
+        self.chains: dict[int, PromptChains] = {}  # of prompts' blocks, by tokens in a block
         self.sizes: tuple[int, ...] = ()  # tokens per block, of all instances: usually one size
         self.believed_of_all = False  # of every instance: the approximate index is not asked
         self.some_unknown = False  # no index is in force for some instance
         self.outcomes: dict[str, Outcomes] = {}  # by the index in force
         self.untokenized = 0  # requests that could not be tokenised as their engine does
+
+    def hashes(self, tokens: bytes, block_size: int, seed: int) -> Sequence[int]:
+        """Of the whole blocks; what a session's earlier prompts began with is not hashed again."""
+        chains = self.chains.get(block_size)
+        if chains is None:
+            chains = self.chains[block_size] = PromptChains(BLOCK_SPANS, block_size * TOKEN_BYTES)
+        return chains.hashes(tokens, seed)
 
     @property
     def known(self) -> ExactIndex | SharedIndex | None:

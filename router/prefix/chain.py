@@ -28,9 +28,12 @@ class PromptChains:
     """The same hashes, faster for prompts that begin like earlier ones, as those of a session do: a known span of 32
     chunks is found by one hash of the whole span, seeded with the hash of the chunk before it."""
 
-    def __init__(self, spans: int = 32_768) -> None:
-        """`spans`: how many are kept, by latest use; about 0.5 KB each, so 5 KB for a session of 80 KB."""
+    def __init__(self, spans: int = 32_768, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """`spans`: how many are kept, by latest use; about 0.5 KB each, so 5 KB for a session of 80 KB. `chunk_bytes`
+        divides SPAN_BYTES, or every chunk is hashed."""
         self.kept = spans
+        self._chunk_bytes = chunk_bytes
+        self._span_bytes = 0 if SPAN_BYTES % chunk_bytes else SPAN_BYTES
         self._spans: OrderedDict[int, array[int]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -38,20 +41,21 @@ class PromptChains:
 
     def hashes(self, prompt: bytes, salt: int = 0) -> "array[int]":
         found, link = array("Q"), salt
-        whole = len(prompt) // SPAN_BYTES * SPAN_BYTES
+        size = self._span_bytes
+        whole = len(prompt) // size * size if size else 0
         for start in range(0, whole, SPAN_BYTES):
             found += self._span(prompt[start : start + SPAN_BYTES], link)
             link = found[-1]
-        found.extend(chunk_hashes(prompt[whole:], salt=link))
+        found.extend(chunk_hashes(prompt[whole:], self._chunk_bytes, link))
         return found
 
     def _span(self, text: bytes, link: int) -> "array[int]":
         key, spans = xxhash.xxh3_64_intdigest(text, link), self._spans
-        known = spans.get(key)
+        known = spans.pop(key, None)  # at once: a thread may hash another prompt
         if known is not None:
-            spans.move_to_end(key)
+            spans[key] = known
             return known
-        known = spans[key] = array("Q", chunk_hashes(text, salt=link))
+        known = spans[key] = array("Q", chunk_hashes(text, self._chunk_bytes, link))
         if len(spans) > self.kept:
             spans.popitem(last=False)
         return known

@@ -4,7 +4,7 @@ Fields are grouped by the module that writes them.
 """
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from router.contract.redis.api_keys import PublishedKey
@@ -30,7 +30,8 @@ class Prediction:
     """What the router knows of a prompt before an engine has answered: its tokens, and where its prefix is cached."""
 
     prompt_tokens: int = 0  # L
-    block_hashes: tuple[tuple[int, list[int]], ...] = ()  # (tokens in a block, hashes) where engines publish KV events
+    # (tokens in a block, hashes) where engines publish KV events
+    block_hashes: tuple[tuple[int, Sequence[int]], ...] = ()
     exactly: Mapping[str, Tokens] = field(default_factory=dict)  # by instance, by the exact index
     looked_up: LookedUp | None = None  # by an index process
     under_way: UnderWay | None = None  # on the instance that computes it

@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 from router.pool.endpoint import Endpoint
-from router.pool.kv_event_state import Outcomes, SharedIndex, UnderWay
+from router.pool.kv_event_state import KvEventState, Outcomes, SharedIndex, UnderWay
 from router.prefix.blocks import TOKEN_BYTES, extra_keys, linked
 from router.prefix.chain import CHUNK_BYTES
 from router.prefix.exact.index import NOTHING, ExactIndex
@@ -56,10 +56,14 @@ def _hash_blocks(call: Call) -> None:
     adapter, salt, seed = call.adapter, cache_salt(call.request.prompt), index.seed
     call.prediction.block_hashes = tuple(
         # An engine computes at least one prompt token, to produce the first new one.
-        (size, linked(tokens[: whole * size * TOKEN_BYTES], size, seed, extra_keys(adapter, salt, whole)))
+        (size, _hashed(state, tokens[: whole * size * TOKEN_BYTES], size, seed, extra_keys(adapter, salt, whole)))
         for size in state.sizes
         for whole in [(length - 1) // size]
     )
+
+
+def _hashed(state: KvEventState, tokens: bytes, size: int, seed: int, extras: Sequence[bytes]) -> Sequence[int]:
+    return linked(tokens, size, seed, extras) if extras else state.hashes(tokens, size, seed)
 
 
 def cache_salt(prompt: Prompt) -> str:
