@@ -35,12 +35,12 @@ def test_it_is_made_once():
     assert api.get_openapi_schema(path_params={}) is api.get_openapi_schema()
 
 
-@pytest.mark.parametrize(("name", "operation"), OPERATIONS)
-def test_every_operation_has_an_id_a_summary_a_tag_and_its_errors(name, operation):
-    assert operation["operationId"].islower()
-    assert operation["summary"]
-    assert operation["tags"]
-    assert {"401", "403"} <= set(operation["responses"])
+def test_every_operation_has_an_id_a_summary_a_tag_and_its_errors():
+    for name, operation in OPERATIONS:
+        assert operation["operationId"].islower(), name
+        assert operation["summary"], name
+        assert operation["tags"], name
+        assert {"401", "403"} <= set(operation["responses"]), name
 
 
 def test_operation_ids_are_unique():
@@ -48,12 +48,14 @@ def test_operation_ids_are_unique():
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize(("name", "operation"), OPERATIONS)
-def test_every_operation_is_closed_to_strangers(db, client, name, operation):
-    method, path = name.split()
-    concrete = path.replace("{number}", "1").replace("{token_id}", "1").replace("{name}", "default")
-    body = {} if method == "GET" else {"data": "{}", "content_type": "application/json"}
-    assert client.generic(method, concrete.replace("{", "").replace("}", ""), **body).status_code == 401
+def test_every_operation_is_closed_to_strangers(db, client):
+    answered = {}
+    for name, _ in OPERATIONS:
+        method, path = name.split()
+        concrete = path.replace("{number}", "1").replace("{token_id}", "1").replace("{name}", "default")
+        body = {} if method == "GET" else {"data": "{}", "content_type": "application/json"}
+        answered[name] = client.generic(method, concrete.replace("{", "").replace("}", ""), **body).status_code
+    assert {name: status for name, status in answered.items() if status != 401} == {}
 
 
 def test_the_page_lists_every_operation(vera_client):
