@@ -3,10 +3,11 @@
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from msgspec import convert
 
 from controlplane.accounts.models import Revocable
 from router.contract.redis.api_keys import MARK
-from router.contract.redis.budgets import Per, PublishedBudget, Unit
+from router.contract.redis.budgets import PublishedBudget
 
 ALL_POOLS = "*"
 
@@ -41,43 +42,45 @@ class ApiKey(Revocable):
 class BudgetUnit(models.TextChoices):
     TOKENS = "tokens"
     DOLLARS = "dollars"
+    REQUESTS = "requests"
 
 
 class BudgetPer(models.TextChoices):
+    HOUR = "hour"
     DAY = "day"
+    WEEK = "week"
     MONTH = "month"
 
 
 class Budget(models.Model):
-    """What a key may spend in each day or month of the calendar (UTC). What was spent: controlplane/use."""
+    """What a key may spend in each hour, day, week or month of the calendar (UTC). What was spent: controlplane/use."""
 
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="budgets")
     unit = models.CharField(max_length=8, choices=BudgetUnit)
     per = models.CharField(max_length=8, choices=BudgetPer)
-    limit = models.BigIntegerField()  # tokens, or micro-dollars
+    limit = models.BigIntegerField()  # tokens, micro-dollars or requests
     warn_at = models.FloatField(default=0.8)  # share of the limit
     refuse = models.BooleanField(default=True)  # what goes beyond; otherwise it is only told
     created_by = models.CharField(max_length=200)
     created_at = models.DateTimeField(default=timezone.now)
     # Periods whose notice was sent
-    warned = models.CharField(max_length=10, blank=True)
-    exceeded = models.CharField(max_length=10, blank=True)
+    warned = models.CharField(max_length=16, blank=True)
+    exceeded = models.CharField(max_length=16, blank=True)
 
     class Meta:
         ordering = ["key__name", "key", "unit", "per"]
         constraints = [models.UniqueConstraint(fields=["key", "unit", "per"], name="one_budget_of_a_kind")]
 
     def __str__(self) -> str:
-        return f"{self.shown(self.limit)} a {self.per} of API key {self.key.name}"
+        return f"{self.shown(self.limit)} {published(self).each} of API key {self.key.name}"
 
     def shown(self, amount: int) -> str:
         return published(self).text(amount)
 
 
 def published(row: Budget) -> PublishedBudget:
-    unit: Unit = "dollars" if row.unit == BudgetUnit.DOLLARS else "tokens"
-    per: Per = "month" if row.per == BudgetPer.MONTH else "day"
-    return PublishedBudget(id=str(row.pk), unit=unit, per=per, limit=row.limit, refuse=row.refuse)
+    terms = {"id": str(row.pk), "unit": row.unit, "per": row.per, "limit": row.limit, "refuse": row.refuse}
+    return convert(terms, PublishedBudget)
 
 
 class KeyedPool(models.Model):

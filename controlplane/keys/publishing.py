@@ -1,5 +1,6 @@
 """Publishes API keys to Redis, for routers. The database is the source of truth."""
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from fleet.redis import connect, drop_unless, ordered_write
 from fleet.redis.ordered_write import Published
 from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import ApiKeysValue, PublishedKey
+from router.contract.redis.budgets import OLDEST
 
 log = structlog.get_logger(__name__)
 LAST_USED_STEP = timedelta(minutes=1)  # a busy key is written once a minute
@@ -30,6 +32,9 @@ def valid_keys() -> ApiKeysValue:
 
 
 def _published(key: ApiKey) -> PublishedKey:
+    budgets = [published(budget) for budget in sorted(key.budgets.all(), key=lambda budget: budget.pk)]
+    units, pers = OLDEST
+    old = [budget.unit in units and budget.per in pers for budget in budgets]
     return PublishedKey(
         id=str(key.pk),
         name=key.name,
@@ -41,7 +46,8 @@ def _published(key: ApiKey) -> PublishedKey:
         priority=key.priority,
         priority_max=key.priority_max,
         expires_at=key.expires_at.timestamp() if key.expires_at is not None else None,
-        budgets=tuple(published(budget) for budget in sorted(key.budgets.all(), key=lambda budget: budget.pk)),
+        budgets=tuple(itertools.compress(budgets, old)),
+        more_budgets=tuple(budget for budget, is_old in zip(budgets, old, strict=True) if not is_old),
     )
 
 

@@ -16,15 +16,15 @@ from controlplane.use import spending
 from router.contract.redis.budgets import MICRO
 
 log = structlog.get_logger(__name__)
-MOST = {BudgetUnit.TOKENS: 1e15, BudgetUnit.DOLLARS: 1e9}
-LEAST = {BudgetUnit.TOKENS: 1, BudgetUnit.DOLLARS: 0.01}
+MOST = {BudgetUnit.TOKENS: 1e15, BudgetUnit.DOLLARS: 1e9, BudgetUnit.REQUESTS: 1e12}
+LEAST = {BudgetUnit.TOKENS: 1, BudgetUnit.DOLLARS: 0.01, BudgetUnit.REQUESTS: 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetTerms:
     """What may change about a budget."""
 
-    limit: float  # tokens or dollars
+    limit: float  # tokens, dollars or requests
     warn_at: float = 0.8  # share of the limit
     refuse: bool = True
 
@@ -44,7 +44,7 @@ def create_budget(key: ApiKey, unit: str, per: str, terms: BudgetTerms, actor: A
             audit.record(actor, "budget.create", f"API key {key.name}", "", None, _audited(row))
             transaction.on_commit(lambda: _publish(row))
     except IntegrityError:
-        raise InvalidInput("per", per, f"the key has a budget in {unit} a {per} already: change that one") from None
+        raise InvalidInput("per", per, f"the key has a budget in {unit} per {per} already: change that one") from None
     return row
 
 
@@ -73,7 +73,7 @@ def terms_of(row: Budget) -> BudgetTerms:
 
 
 def limit_of(row: Budget) -> float:
-    """Tokens or dollars."""
+    """Tokens, dollars or requests."""
     return row.limit / MICRO if row.unit == BudgetUnit.DOLLARS else row.limit
 
 

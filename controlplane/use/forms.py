@@ -10,7 +10,7 @@ from controlplane.use.budgets import BudgetTerms
 
 class BudgetForm(forms.Form):
     key = forms.ModelChoiceField(ApiKey.objects.none(), label="API key")
-    limit = forms.FloatField(label="Limit", help_text="Tokens, prompt and answer, or dollars.")
+    limit = forms.FloatField(label="Limit", help_text="Tokens (prompt and answer), dollars, or requests.")
     unit = forms.ChoiceField(choices=[(unit, unit) for unit in BudgetUnit.values], label="Unit")
     per = forms.ChoiceField(
         choices=[(per, per) for per in BudgetPer.values], label="Per", help_text="Of the calendar, in UTC."

@@ -59,9 +59,9 @@ class BudgetSpending(models.Model):
     """What one router's life spent of a budget in a period, as far as it is known: it only grows."""
 
     budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="spending")
-    period = models.CharField(max_length=10)  # 2026-11-26 or 2026-11
+    period = models.CharField(max_length=16)  # 2026-11-26T09, 2026-11-26, 2026-W48 or 2026-11
     life = models.CharField(max_length=200)
-    spent = models.BigIntegerField(default=0)  # tokens, or micro-dollars
+    spent = models.BigIntegerField(default=0)  # tokens, micro-dollars or requests
 
     class Meta:
         constraints = [

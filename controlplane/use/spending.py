@@ -85,7 +85,9 @@ def record_before(row: Budget, now: datetime) -> None:
     """What the key has used in the present period counts: call inside the transaction that makes the budget."""
     period = period_of(published(row).per, now.timestamp())
     used = Use.objects.filter(key=str(row.key_id), start__gte=start_of(int(period.begins) // HOUR_S)).aggregate(
-        tokens=Sum("input_tokens", default=0) + Sum("output_tokens", default=0), dollars=Sum("micro_dollars", default=0)
+        requests=Sum("requests", default=0) - Sum("refused", default=0),
+        tokens=Sum("input_tokens", default=0) + Sum("output_tokens", default=0),
+        dollars=Sum("micro_dollars", default=0),
     )
     spent = min(int(used[row.unit] or 0), LARGEST)
     BudgetSpending.objects.create(budget=row, period=period.name, life=BEFORE, spent=spent)

@@ -241,7 +241,7 @@ class ApiKeyAuth:
         if call.key is None:
             return  # nothing was charged or reserved
         used = _used(call)
-        settle(call.reserved, int(used), call.outcome.dollars)
+        settle(call.reserved, int(used), call.outcome.dollars, int(bool(call.outcome.attempts)))
         meter = self.meters.get(call.key.id)
         if meter is None:
             return

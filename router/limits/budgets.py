@@ -126,6 +126,8 @@ class KeyBudgets:
 
 def _estimate(spending: Spending, tokens: int) -> int:
     """At most, in the unit of the budget; dollars by the mean price of the key's tokens here in this period."""
+    if spending.budget.unit == "requests":
+        return 1
     if spending.budget.unit == "tokens":
         return max(1, tokens)
     return max(1, ceil(tokens * spending.spent / spending.units)) if spending.units else 1
@@ -137,7 +139,7 @@ def _refusal(key: PublishedKey, spending: Spending, amount: int, at: float) -> E
         why = f"this router does not know yet what is left of a budget of the API key {key.name}: retry in a moment"
         return ErrorResponse(503, "budget_unknown", why, retry_after_s=2)
     left = max(0, spending.rest + spending.ceiling - spending.spent - spending.reserved)
-    whole = f"its budget of {budget.text(budget.limit)} a {budget.per}"
+    whole = f"its budget of {budget.text(budget.limit)} {budget.each}"
     why = f"the API key {key.name} has {budget.text(left)} left of {whole}; this request may need {budget.text(amount)}"
     after = max(1, ceil(period.ends - at))
     return ErrorResponse(429, "insufficient_quota", why, retry_after_s=after, should_retry=False)

@@ -8,7 +8,7 @@ from router.contract.redis.budgets import MICRO, Period, PublishedBudget
 
 @dataclass(slots=True, eq=False)
 class Spending:
-    """This router's, of one budget in one period; amounts in tokens or micro-dollars."""
+    """This router's, of one budget in one period; amounts in tokens, micro-dollars or requests."""
 
     budget: PublishedBudget
     period: Period
@@ -32,10 +32,11 @@ class Spending:
         return (self.spent, self.reserved, self.refused) != self.reported
 
 
-def settle(reserved: list[tuple[Spending, int]], tokens: int, dollars: float) -> None:
-    """Replace what a request reserved by what it cost; once."""
+def settle(reserved: list[tuple[Spending, int]], tokens: int, dollars: float, requests: int = 1) -> None:
+    """Replace what a request reserved by what it cost; once. `requests`: 0 for one that no engine got."""
     for spending, amount in reserved:
+        unit = spending.budget.unit
         spending.reserved -= amount
-        spending.spent += tokens if spending.budget.unit == "tokens" else round(dollars * MICRO)
+        spending.spent += requests if unit == "requests" else tokens if unit == "tokens" else round(dollars * MICRO)
         spending.units += tokens
     reserved.clear()

@@ -160,6 +160,9 @@ async def test_a_day_begins_anew_and_a_month_goes_on(routers, live_redis):
         ("month", NOW, ("2026-11", datetime(2026, 12, 1, tzinfo=UTC))),
         ("month", datetime(2026, 12, 31, 23, tzinfo=UTC).timestamp(), ("2026-12", datetime(2027, 1, 1, tzinfo=UTC))),
         ("month", datetime(2028, 2, 29, tzinfo=UTC).timestamp(), ("2028-02", datetime(2028, 3, 1, tzinfo=UTC))),
+        ("hour", NOW + 5, ("2026-11-26T12", datetime(2026, 11, 26, 13, tzinfo=UTC))),
+        ("week", NOW, ("2026-W48", datetime(2026, 11, 30, tzinfo=UTC))),
+        ("week", datetime(2027, 1, 3, 23, tzinfo=UTC).timestamp(), ("2026-W53", datetime(2027, 1, 4, tzinfo=UTC))),
     ],
 )
 def test_periods_are_those_of_the_calendar(per, at, expected):
@@ -175,6 +178,16 @@ async def test_a_budget_that_only_warns_refuses_nothing_and_counts(routers, live
         assert await spend(one, LIMIT, of=warns)
     await one.report(NOW)
     assert live_redis.hget(redis_keys.budget_key("7", DAY), "s:r0.x") == b"30000"
+
+
+async def test_a_budget_of_requests_counts_those_that_an_engine_got(world):
+    w = await keyed(world, key_entry(ALICE, more_budgets=[{"id": "8", "unit": "requests", "per": "week", "limit": 2}]))
+    store = w.router.pools.auth.budgets
+    store.store = LocalBudgets()
+    assert (await w.ask(headers=bearer(ALICE), model="nobody's")).status_code == 404
+    answers = [await w.ask(headers=bearer(ALICE)) for _ in range(3)]
+    assert [one.status_code for one in answers] == [200, 200, 429]
+    assert "has 0 requests left of its budget of 2 requests a week" in answers[2].json()["error"]["message"]
 
 
 async def test_dollars_are_those_of_the_gpu_time_and_estimated_by_the_mean_price():

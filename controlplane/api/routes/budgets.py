@@ -27,10 +27,10 @@ class BudgetOut(Schema):
     key_name: str
     unit: Unit
     per: Per = Field(description="Of the calendar, in UTC")
-    limit: float = Field(description="Tokens or dollars")
+    limit: float = Field(description="Tokens, dollars or requests")
     warn_at: float = Field(description="Share of the limit from which a notice is sent")
     refuse: bool = Field(description="What goes beyond; false: it is only told")
-    period: str = Field(description="The present one, such as 2026-11-26 or 2026-11")
+    period: str = Field(description="The present one, such as 2026-11-26T09, 2026-11-26, 2026-W48 or 2026-11")
     ends: datetime
     used_ratio: float = Field(description="Of the limit, in the present period; about 10 s old")
 

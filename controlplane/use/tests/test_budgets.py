@@ -13,7 +13,7 @@ from controlplane.notices.models import Channel, Notice
 from controlplane.use import budgets, ledger, spending
 from controlplane.use.budgets import BudgetTerms
 from controlplane.use.ledger import Entry
-from controlplane.use.models import BudgetSpending
+from controlplane.use.models import BudgetSpending, Use
 from fleet.redis import connect
 from router.contract.redis import redis_keys
 from router.contract.redis.budgets import period_of
@@ -54,6 +54,21 @@ def test_a_new_budget_is_open_at_once_and_the_next_period_before_it_begins(budge
     assert connect().expiretime(redis_keys.budget_key(str(budget.pk), TODAY)) > NOW.timestamp() + 86_400
     (published,) = publishing.valid_keys().keys
     assert (published.budgets[0].id, published.budgets[0].limit) == (str(budget.pk), 1_000)
+
+
+def test_units_and_periods_that_older_routers_cannot_read_are_published_beside_the_others(key, budget):
+    now = datetime.now(UTC)
+    ledger_hour = now.replace(minute=0, second=0, microsecond=0)
+    Use.objects.create(key=str(key.pk), start=ledger_hour, seconds=HOUR_S, requests=9, refused=2)
+    hourly = budgets.create_budget(key, "requests", "hour", BudgetTerms(limit=100), ADA)
+    weekly = budgets.create_budget(key, "dollars", "week", BudgetTerms(limit=0.5), ADA)
+    (published,) = publishing.valid_keys().keys
+    assert [one.id for one in published.budgets] == [str(budget.pk)]
+    assert [(one.id, one.per) for one in published.more_budgets] == [(str(hourly.pk), "hour"), (str(weekly.pk), "week")]
+    assert BudgetSpending.objects.get(budget=hourly).spent == 7
+    assert str(hourly) == "100 requests an hour of API key ci"
+    spending.exchange(hourly, now)
+    assert spending.budgets_now(now.timestamp(), [hourly])[0].spent == 7
 
 
 def test_what_the_key_used_before_in_the_period_counts(key):

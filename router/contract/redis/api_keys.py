@@ -35,6 +35,7 @@ class PublishedKey(Struct, frozen=True, kw_only=True):
     priority: Band = 0  # band of its requests that ask for none
     priority_max: Band = 0  # the highest that they may ask for
     budgets: tuple[PublishedBudget, ...] = ()
+    more_budgets: tuple[PublishedBudget, ...] = ()  # whose unit or period routers of 0.2 cannot read
 
     def serves(self, pool: str) -> bool:
         return not self.pools or pool in self.pools
@@ -89,9 +90,14 @@ class Keyring:
 
 
 def keyring(value: ApiKeysValue) -> Keyring:
-    by_hash = {bytes.fromhex(key.sha256): key for key in value.keys}
+    by_hash = {bytes.fromhex(key.sha256): _whole(key) for key in value.keys}
     batch = bytes.fromhex(value.batch_sha256)
     return Keyring(by_hash, value.required - {"*"}, "*" in value.required, batch)
+
+
+def _whole(key: PublishedKey) -> PublishedKey:
+    """With all its budgets in one place."""
+    return structs.replace(key, budgets=key.budgets + key.more_budgets, more_budgets=()) if key.more_budgets else key
 
 
 def secret_of(headers: Mapping[bytes, bytes]) -> bytes | None:

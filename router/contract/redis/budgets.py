@@ -1,4 +1,4 @@
-"""What an API key may spend in a day or a month, as the control plane publishes it and routers count it. Pure.
+"""What an API key may spend in a period of the calendar, as the control plane publishes it and routers count it. Pure.
 
 Spending is a counter that only grows, one for each life of a router: in Redis (weir:budget:<id>:<period>, router/sync/
 budget_store.py) and in the database, which are merged by taking the greater of each.
@@ -9,8 +9,9 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-Unit = Literal["tokens", "dollars"]
-Per = Literal["day", "month"]
+Unit = Literal["tokens", "dollars", "requests"]
+Per = Literal["hour", "day", "week", "month"]
+OLDEST: tuple[tuple[str, ...], tuple[str, ...]] = (("tokens", "dollars"), ("day", "month"))  # routers of 0.2 read these
 MICRO = 1_000_000  # parts of a dollar in which budgets and their spending are counted
 LARGEST = 2**52  # so that sums are exact in Redis' scripts
 
@@ -21,23 +22,33 @@ class PublishedBudget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     unit: Unit
     per: Per
-    limit: Amount  # tokens, or micro-dollars
+    limit: Amount  # tokens, micro-dollars or requests
     refuse: bool = True  # what goes beyond; False: it is only counted
 
+    @property
+    def each(self) -> str:
+        return f"{'an' if self.per == 'hour' else 'a'} {self.per}"
+
     def text(self, amount: int) -> str:
-        return f"${amount / MICRO:,.2f}" if self.unit == "dollars" else f"{amount:,} tokens"
+        return f"${amount / MICRO:,.2f}" if self.unit == "dollars" else f"{amount:,} {self.unit}"
 
 
 class Period(NamedTuple):
-    """A day or a month of the calendar, in UTC."""
+    """An hour, a day, a week (from Monday) or a month of the calendar, in UTC."""
 
-    name: str  # 2026-11-26 or 2026-11
+    name: str  # 2026-11-26T09, 2026-11-26, 2026-W48 or 2026-11
     begins: float  # Unix s
     ends: float
 
 
 def period_of(per: Per, at: float) -> Period:
-    day = datetime.fromtimestamp(at, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    hour = datetime.fromtimestamp(at, UTC).replace(minute=0, second=0, microsecond=0)
+    if per == "hour":
+        return Period(f"{hour:%Y-%m-%dT%H}", hour.timestamp(), hour.timestamp() + 3600)
+    day = hour.replace(hour=0)
+    if per == "week":
+        monday = day.timestamp() - day.weekday() * 86_400
+        return Period(f"{day:%G-W%V}", monday, monday + 7 * 86_400)
     if per == "day":
         return Period(f"{day:%Y-%m-%d}", day.timestamp(), day.timestamp() + 86_400)
     first = day.replace(day=1)
