@@ -22,41 +22,37 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from controlplane.deliveries.judge.statistics import student
+from bench.played import (
+    BETTER_IS_MORE,
+    DEMO,
+    ENGINE,
+    ENGINES,
+    GENERATED,
+    METRICS,
+    TITLES,
+    TRACES,
+    Cell,
+    Played,
+    Runs,
+    named,
+    play,
+    spread,
+)
 from controlplane.experiments.matrix import presets
-from controlplane.experiments.results.statistics import stats
-from controlplane.traces.formats import registry
-from controlplane.traces.generated import generate
-from controlplane.traces.types import LoadedTrace, TraceRequest
-from controlplane.twin.simulation.simulate import simulate
-from controlplane.twin.simulation.types import Simulated, TwinFleet
 from fleet.counted import percent
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
 from fleet.kinds import KINDS
-from fleet.kinds.kind import Launch, hardware_of_pool
+from fleet.kinds.kind import hardware_of_pool
 from fleet.kinds.option import build
 from fleet.systems.prices import Prices, per_million
-from router.policy.schema import document as documents
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "findings"
-ENGINES = 8
-ENGINE = {"gpu": "h100_sxm", "model_profile": "Qwen3-32B", "tp": 2}
 LOADS = (0.5, 1.0, 2.0)
-WINDOW = 131_072  # tokens: longer requests are left out
-SLO_TTFT_S, SLO_TPOT_S = 5.0, 0.1
-TRACES = {
-    "conversation": "conversation_trace.jsonl",
-    "coding agent": "coding_agent_trace.jsonl",
-    "Azure code": "azure_code_2023.csv",
-}
-GENERATED = "generated sessions"
-DEMO = "agentic-demo"
 DEFAULT = {**presets.C[2], "name": "adaptive_v1 at 40k"}
 DESIGN = {**presets.C[1], "name": "adaptive_v1 at 20k"}
 PEERS = (*presets.PEERS, "session_sticky", "random", "weighted", "ppd", DESIGN, DEFAULT, "priced")
@@ -113,118 +109,6 @@ FLEETS = (
     Fleet(8, "h100_sxm", "Qwen3-30B-A3B", 1),
     Fleet(4, "b200_sxm", "Qwen3-30B-A3B", 1),
 )
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One comparison: the same requests for every arm."""
-
-    trace: str
-    load: float
-    window_s: float
-    folder: str  # of the traces; empty for generated ones
-
-
-@dataclass(frozen=True)
-class Played:
-    """The requests of one run, in the order of the trace; infinite: not answered."""
-
-    ttft: tuple[float, ...]
-    tpot: tuple[float, ...]
-    e2e: tuple[float, ...]
-    within: tuple[bool, ...]
-    cached: float  # share of the prompt tokens
-    refused: int
-    waits: float  # share of the TTFT in queues or waiting for KV
-    fullest_kv: float  # mean KV usage of the fullest quarter of the instances, 0–1
-    output_per_s: float = 0.0  # tokens
-
-
-def named(arm: Any) -> dict[str, Any]:
-    return {"name": arm, "strategy": arm} if isinstance(arm, str) else dict(arm)
-
-
-def fleet_of(arm: Mapping[str, Any]) -> TwinFleet:
-    changes = arm.get("fleet", {})
-    kind, replicas = KINDS["sim"], changes.get("replicas", ENGINES)
-    spec = build(kind.spec, {**ENGINE, **changes.get("engine", {})})
-    assert kind.twin_model is not None
-    models = [
-        kind.twin_model(spec, Launch(f"e-{i}", "model", "127.0.0.1", dict.fromkeys(kind.ports, 0), "python", i))
-        for i in range(replicas)
-    ]
-    return TwinFleet({f"e-{i}": model.engine for i, model in enumerate(models)})
-
-
-@cache
-def requests_of(cell: Cell, seed: int) -> tuple[list[TraceRequest], str]:
-    """(requests in the window at the load, pacing)."""
-    trace: LoadedTrace
-    if cell.trace == GENERATED:
-        trace = generate(seed, cell.window_s, every_s=2.0)
-    elif cell.trace == DEMO:
-        trace = generate(seed, cell.window_s)
-    else:
-        trace = registry.read((Path(cell.folder) / TRACES[cell.trace]).read_bytes(), seed)
-    return registry.faster(registry.window(trace.requests, cell.window_s, WINDOW), cell.load), trace.pacing
-
-
-def play(cell: Cell, arm: Mapping[str, Any], seed: int) -> Played:
-    requests, pacing = requests_of(cell, seed)
-    policy = documents.apply_overrides(documents.default(arm["strategy"]), arm.get("overrides", {}))
-    outcome = simulate(fleet_of(arm), documents.parse(policy), requests, pacing=pacing, seed=seed)
-    found, usage = outcome.requests, sorted(fmean(use.kv_usage or (0.0,)) for use in outcome.instances.values())
-    ok = [one for one in found if one.outcome == "ok"]
-    ttft = sum(one.ttft_s or 0.0 for one in ok)
-    return Played(
-        tuple(_late(one, one.ttft_s) for one in found),
-        tuple(_late(one, one.tpot_s or 0.0) for one in found),
-        tuple(_late(one, one.e2e_s) for one in found),
-        tuple(_within(one) for one in found),
-        sum(one.cached_tokens for one in ok) / max(1, sum(one.input_tokens for one in ok)),
-        len(found) - len(ok),
-        sum(one.kv_s + one.waited_s for one in ok) / ttft if ttft else 0.0,
-        fmean(usage[-max(1, len(usage) // 4) :]),
-        sum(one.output_tokens for one in ok) / outcome.virtual_s,
-    )
-
-
-def _late(one: Simulated, value: float | None) -> float:
-    return value if one.outcome == "ok" and value is not None else math.inf
-
-
-def _within(one: Simulated) -> bool:
-    answered = one.outcome == "ok" and one.ttft_s is not None
-    return answered and (one.ttft_s or 0.0) <= SLO_TTFT_S and (one.tpot_s or 0.0) <= SLO_TPOT_S
-
-
-METRICS: dict[str, Callable[[Played], float]] = {
-    "ttft_p90": lambda one: stats.quantile(sorted(one.ttft), 0.9),
-    "e2e_p50": lambda one: stats.quantile(sorted(one.e2e), 0.5),
-    "tpot_p50": lambda one: 1000 * stats.quantile(sorted(one.tpot), 0.5),
-    "cached": lambda one: 100 * one.cached,
-    "goodput": lambda one: 100 * sum(one.within) / max(1, len(one.within)),
-    "refused": lambda one: float(one.refused),
-}
-BETTER_IS_MORE = ("cached", "goodput")
-TITLES = {
-    "ttft_p90": "TTFT p90, s",
-    "e2e_p50": "E2E p50, s",
-    "tpot_p50": "TPOT p50, ms",
-    "cached": "cached, %",
-    "goodput": "within SLO, %",
-    "refused": "refused",
-}
-Runs = Mapping[str, Sequence[Played]]  # by arm, seed by seed
-
-
-def spread(values: Sequence[float]) -> tuple[float, float]:
-    """(mean, half the 95 % interval by Student's t over the seeds)."""
-    n, middle = len(values), fmean(values)
-    if n < 2 or not all(map(math.isfinite, values)):
-        return middle, math.nan
-    deviation = math.sqrt(sum((value - middle) ** 2 for value in values) / (n - 1))
-    return middle, student.quantile((1 + stats.CONFIDENCE) / 2, n - 1) * deviation / math.sqrt(n)
 
 
 def best_or_tied(runs: Runs, metric: str) -> set[str]:

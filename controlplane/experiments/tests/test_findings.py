@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bench import findings
-from bench.findings import Played
+from bench.played import DEMO, METRICS, Cell, Played, fleet_of, named
 from router.policy.schema import document as documents
 
 
@@ -36,12 +36,12 @@ def test_an_arm_is_tied_when_no_other_beats_it(arms, marked):
 
 def test_requests_that_were_refused_are_late_and_outside_of_the_slo():
     one = played(1.0, ttft=(1.0, 1.0, 1.0, math.inf), within=(True, True, True, False), refused=1)
-    assert findings.METRICS["ttft_p90"](one) == math.inf
-    assert findings.METRICS["goodput"](one) == 75.0
+    assert METRICS["ttft_p90"](one) == math.inf
+    assert METRICS["goodput"](one) == 75.0
 
 
 def test_the_default_policy_is_among_the_strategies():
-    (arm,) = [arm for arm in map(findings.named, findings.PEERS) if arm["name"] == findings.DEFAULT["name"]]
+    (arm,) = [arm for arm in map(named, findings.PEERS) if arm["name"] == findings.DEFAULT["name"]]
     chosen = documents.apply_overrides(documents.default(arm["strategy"]), arm["overrides"])
     assert chosen == documents.default()
 
@@ -50,7 +50,7 @@ def test_fleets_are_loaded_by_the_prompts_that_they_can_compute():
     half, four_times, *others = (fleet.capacity / findings.ON.capacity for fleet in findings.FLEETS[1:])
     assert (half, four_times) == (0.5, 4.0)
     assert all(0.5 < scale < 10 for scale in others)
-    asked = findings.fleet_of({"fleet": findings.FLEETS[1].changes})
+    asked = fleet_of({"fleet": findings.FLEETS[1].changes})
     assert len(asked.instances) == 4
 
 
@@ -60,7 +60,7 @@ def test_a_fleet_shrinks_until_it_misses_the_slo_and_costs_what_is_left(monkeypa
         return played(1.0, within=(size > seed,) * 4, output_per_s=100.0)
 
     monkeypatch.setattr(findings, "play", play)
-    cell = findings.Cell(findings.DEMO, 1.0, 600.0, "")
+    cell = Cell(DEMO, 1.0, 600.0, "")
     found = [findings.shrunk(cell, "lpwl", {}, seed) for seed in (2, 4, 8)]
     assert [one.instances for one in found] == [3, 5, 0]
     tier = {"dram_gb": 1_000}
