@@ -44,7 +44,10 @@ class SimRouter:
         self._uneven: dict[str, float] = {}  # paces that are not 1
         costs = [endpoint.model.law.context_cost for endpoint in endpoints]
         self._context_cost = fmean(costs) if costs else 0.0
-        self._rates = replace(UNKNOWN, context_cost=self._context_cost)
+        # As a router reads it from the pool's entry, before anything was moved
+        moving = (endpoint.model.transfers for endpoint in endpoints)
+        self._kv_bytes = next((one.bytes_per_token for one in moving if one is not None), 0.0)
+        self._rates = replace(UNKNOWN, kv_bytes_per_token=self._kv_bytes, context_cost=self._context_cost)
         self._by_id = {endpoint.id: endpoint for endpoint in endpoints}
         self._fleet_view = FleetView(self._by_id)
         self.queue = AdmissionQueue()
@@ -105,17 +108,17 @@ class SimRouter:
         """The first token of an answer, maybe after a KV transfer."""
         if handover.size:
             self._pace.transfer(handover.size, now - handover.sent_s)
-            self._measured(handover.transfers.bytes_per_token)
+            self._measured()
 
-    def _measured(self, bytes_per_token: float) -> None:
-        self._rates = replace(self._pace.rates(bytes_per_token), context_cost=self._context_cost)
+    def _measured(self) -> None:
+        self._rates = replace(self._pace.rates(self._kv_bytes), context_cost=self._context_cost)
 
     def answered(self, call: SimCall, endpoint: SimEndpoint, work: Work) -> None:
         """Learn from the answer's `usage` and times."""
         request = call.request
         tokens, seconds = request.input_tokens - work.cached_tokens, work.first_token_s - call.sent_s
         if call.alone and self._pace.prefill(tokens, seconds, endpoint.id, endpoint.speed):
-            self._measured(self._rates.kv_bytes_per_token)
+            self._measured()
             if work.finished_s - self._paced_at >= PACES_S:
                 self._paced_at = work.finished_s
                 self._take_paces()

@@ -9,6 +9,7 @@ from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.tests.builders import LAW, MODEL, asks, play, policy
 from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
+from fleet.engine.engine_model import TransferModel
 
 # NVIDIA's data sheets: an H100 SXM has 989 TFLOPS (dense, BF16) and 3.35 TB/s, an A100 SXM 312 TFLOPS and 2.04 TB/s.
 COMPUTE, MEMORY = 989 / 312, 3.35 / 2.04
@@ -65,3 +66,17 @@ def test_an_even_fleet_is_played_as_before(monkeypatch: pytest.MonkeyPatch) -> N
     paced = play(asked, fleet=even)
     monkeypatch.setattr(SimEndpoint, "take_pace", lambda endpoint, pace: None)
     assert play(asked, fleet=even).requests == paced.requests
+
+
+def test_a_strategy_that_weighs_a_transfer_knows_the_size_of_a_tokens_kv_before_anything_was_moved():
+    moves = replace(MODEL, connector="nixl", transfers=TransferModel(bytes_per_token=131_072.0))
+    fleet = TwinFleet({f"chat-{place}": moves for place in range(3)})
+
+    def moved(assumed_gb_s: float) -> int:
+        rule = policy(
+            "conditional_offload", classes__heavy_new_tokens=6_000, strategy__assumed_transfer_gb_per_s=assumed_gb_s
+        )
+        return sum(one.transfers for one in play(traffic(200, 1), fleet=fleet, policy=rule).requests)
+
+    assert moved(0.0) == 0
+    assert moved(9.7) > 0
