@@ -1,6 +1,7 @@
 """What the twin says about strategies, thresholds and offloads: the tables of docs/findings/, all simulated.
 
-    .venv/bin/python -m bench.findings [--tables design,thresholds,bandwidths,static,strategies,fleets,cost]
+    .venv/bin/python -m bench.findings [--tables design,thresholds,bandwidths,static,classes,
+                                       strategies,fleets,cost,tiers]
                                        [--seeds 5] [--window 600] [--processes 2] [--traces FOLDER] [--write]
                                        [--engines 8] [--gpu h100_sxm] [--model-profile Qwen3-32B] [--tp 2]
                                        [--loads 0.5 1 2]
@@ -26,9 +27,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from bench import by_class, costs
 from bench.played import (
     BETTER_IS_MORE,
     DEMO,
+    DOCUMENTS,
     ENGINE,
     ENGINES,
     GENERATED,
@@ -40,16 +43,13 @@ from bench.played import (
     Runs,
     named,
     play,
+    requests_of,
     spread,
 )
 from controlplane.experiments.matrix import presets
 from fleet.counted import percent
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
-from fleet.kinds import KINDS
-from fleet.kinds.kind import hardware_of_pool
-from fleet.kinds.option import build
-from fleet.systems.prices import Prices, per_million
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "findings"
 LOADS = (0.5, 1.0, 2.0)
@@ -57,16 +57,6 @@ DEFAULT = {**presets.C[2], "name": "adaptive_v1 at 40k"}
 DESIGN = {**presets.C[1], "name": "adaptive_v1 at 20k"}
 PEERS = (*presets.PEERS, "session_sticky", "random", "weighted", "ppd", DESIGN, DEFAULT, "priced")
 CONTENDERS = ("lpwl", "cache_aware", "smetric", DEFAULT, "priced")  # the others lose on the default fleet
-DEMO_ENGINE = {"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B", "tp": 1}
-COST_ARMS: tuple[tuple[str, str, dict[str, Any]], ...] = (  # name, strategy, options of the engines
-    ("round_robin", "round_robin", {}),
-    ("default", "adaptive_v1", {}),
-    ("default, 256 GB of host memory each", "adaptive_v1", {"dram_gb": 256}),
-    ("default, 14 TB of drives each by Tutti", "adaptive_v1", {"ssd_gb": 14_000, "ssd_access": "ssd-tutti"}),
-    ("round_robin, 14 TB of drives each by Tutti", "round_robin", {"ssd_gb": 14_000, "ssd_access": "ssd-tutti"}),
-)
-COST_LOAD = 4.0
-GOOD_SHARE = 0.95  # of the requests, within the SLO
 COMPARED = ("ttft_p90", "e2e_p50", "goodput")  # decide about the default
 
 
@@ -146,62 +136,6 @@ def _cell(played: Sequence[Played], metric: str, marked: bool) -> str:
     return f"**{text}**" if marked else text
 
 
-@dataclass(frozen=True)
-class Shrunk:
-    """The demo fleet with one seed, and the smallest one that keeps the SLO."""
-
-    whole: Played
-    instances: int  # of the smallest; 0: the whole fleet does not keep it
-    smallest: Played
-
-
-def demo_arm(strategy: str, engine: Mapping[str, Any], instances: int) -> dict[str, Any]:
-    return {"strategy": strategy, "fleet": {"replicas": instances, "engine": {**DEMO_ENGINE, **engine}}}
-
-
-def shrunk(cell: Cell, strategy: str, engine: Mapping[str, Any], seed: int) -> Shrunk:
-    """One instance less at a time, until the SLO is missed."""
-    whole = smallest = play(cell, demo_arm(strategy, engine, ENGINES), seed)
-    kept = 0
-    for instances in range(ENGINES, 0, -1):
-        one = whole if instances == ENGINES else play(cell, demo_arm(strategy, engine, instances), seed)
-        if METRICS["goodput"](one) < 100 * GOOD_SHARE:
-            break
-        kept, smallest = instances, one
-    return Shrunk(whole, kept, smallest)
-
-
-def dollars_per_hour(engine: Mapping[str, Any], instances: int) -> float:
-    """Of so many of these engines, at the default prices."""
-    kind = KINDS["sim"]
-    hardware = hardware_of_pool(kind, build(kind.spec, {**DEMO_ENGINE, **engine}), instances)
-    return Prices().per_hour(hardware.gpus, hardware.dram_gb, hardware.ssd_gb)
-
-
-_COST = ("8 engines, $/day", "$ per million output tokens", "TTFT p90, s", "engines needed", "$/day", "$ per million")
-
-
-def _cost_cells(engine: Mapping[str, Any], found: Sequence[Shrunk]) -> Iterator[str]:
-    yield f"{24 * dollars_per_hour(engine, ENGINES):,.0f}"
-    yield _interval([_per_million(engine, ENGINES, one.whole) for one in found], 2)
-    yield _interval([METRICS["ttft_p90"](one.whole) for one in found], 2)
-    if not all(one.instances for one in found):
-        yield from (f"more than {ENGINES}", "–", "–")
-        return
-    yield _interval([float(one.instances) for one in found], 1)
-    yield _interval([24 * dollars_per_hour(engine, one.instances) for one in found], 0)
-    yield _interval([_per_million(engine, one.instances, one.smallest) for one in found], 2)
-
-
-def _per_million(engine: Mapping[str, Any], instances: int, one: Played) -> float:
-    return per_million(dollars_per_hour(engine, instances), one.output_per_s) or math.inf
-
-
-def _interval(values: Sequence[float], digits: int) -> str:
-    middle, half = spread(values)
-    return f"{middle:,.{digits}f}" + ("" if math.isnan(half) else f" ± {half:,.{digits}f}")
-
-
 class Player:
     """Runs of cells, spread over processes."""
 
@@ -251,28 +185,51 @@ class Player:
     def static(self) -> Iterator[str]:
         """The KV wall of a fixed split."""
         arms = [presets.A, presets.B, presets.D[1], presets.STATIC]
-        yield from ("", "| | " + " | ".join(_WALL) + " |", "|---" * (len(_WALL) + 1) + "|")
+        yield from (
+            "",
+            "| | " + " | ".join(title for title, _ in WALL) + " | TTFT p90, s |",
+            "|---" * (len(WALL) + 2) + "|",
+        )
         for trace in self.traces:
             for load in (1.0, 2.0):
                 for arm, played in self.runs(self.cell(trace, load), arms).items():
-                    means = (fmean(getattr(one, name) for one in played) for name in ("fullest_kv", "waits"))
-                    usage, wait = (percent(mean, ".1f") for mean in means)
+                    cells = (percent(fmean(map(of, played)), ".1f") for _, of in WALL)
                     ttft = fmean(METRICS["ttft_p90"](one) for one in played)
-                    yield f"| {trace}, {load:g}×: {arm} | {usage} | {wait} | {ttft:,.2f} |"
+                    yield f"| {trace}, {load:g}×: {arm} | {' | '.join(cells)} | {ttft:,.2f} |"
 
-    def costs(self) -> Iterator[str]:
+    def classes(self) -> Iterator[str]:
+        """Who gains and who pays, on recorded traffic whose prompts share prefixes."""
+        yield from ("", f"| {' | '.join(by_class.SHARES)} |", "|---" * len(by_class.SHARES) + "|")
+        yield by_class.DESIGN_SHARES
+        for trace in self.traces:
+            yield by_class.trace_shares(trace, requests_of(self.cell(trace, 1.0), 1)[0])
+        for trace in [name for name in TRACES if name != "Azure code"] if self.options.traces else [GENERATED]:
+            for load in (1.0, 2.0):
+                cell = self.cell(trace, load)
+                runs = self.runs(cell, by_class.ARMS)
+                yield from ("", f"{self.head(cell, runs)}: {by_class.shares(runs)}", "", *by_class.table(runs))
+
+    def cost(self) -> Iterator[str]:
         """Of the demo fleet, and of the smallest one that serves the same requests within the SLO."""
-        cell = self.cell(DEMO, COST_LOAD)
-        jobs = [
-            (name, engine, [self.pool.submit(shrunk, cell, strategy, engine, seed) for seed in self.seeds])
-            for name, strategy, engine in COST_ARMS
-        ]
-        found = [(name, engine, [job.result() for job in each]) for name, engine, each in jobs]
-        yield from ("", self.head(cell, {"": [one.whole for one in found[0][2]]}), "")
-        yield "| | " + " | ".join(_COST) + " |"
-        yield "|---" * (len(_COST) + 1) + "|"
-        for name, engine, each in found:
-            yield f"| {name} | {' | '.join(_cost_cells(engine, each))} |"
+        cell = self.cell(DEMO, costs.COST_LOAD)
+        found = self._shrunk(cell, costs.COST_ARMS)
+        yield from ("", self._head_of(cell, found), "", *costs.table(found))
+
+    def tiers(self) -> Iterator[str]:
+        """What each tier below HBM saves where documents are read again."""
+        cell = self.cell(DOCUMENTS, costs.TIER_LOAD)
+        found = self._shrunk(cell, costs.TIER_ARMS)
+        yield from ("", self._head_of(cell, found), "", *costs.tier_table(found))
+
+    def _shrunk(self, cell: Cell, arms: Sequence[costs.Arm]) -> dict[str, list[costs.Shrunk]]:
+        jobs = {
+            name: [self.pool.submit(costs.shrunk, cell, strategy, engine, seed) for seed in self.seeds]
+            for name, strategy, engine in arms
+        }
+        return {name: [job.result() for job in each] for name, each in jobs.items()}
+
+    def _head_of(self, cell: Cell, found: Mapping[str, Sequence[costs.Shrunk]]) -> str:
+        return self.head(cell, {"": [one.whole for one in next(iter(found.values()))]})
 
     def strategies(self) -> Iterator[str]:
         played = []
@@ -312,15 +269,23 @@ def won(played: Sequence[Runs]) -> Iterator[str]:
 
 FLEET_LOADS = (2.0,)  # where strategies differ
 FLEET_METRICS = ("ttft_p90", "e2e_p50", "tpot_p50", "goodput")
-_WALL = ("KV usage of the fullest quarter of the instances", "share of TTFT that waits", "TTFT p90, s")
+WALL: tuple[tuple[str, Callable[[Played], float]], ...] = (  # KV of the fullest quarter of the instances; of the TTFT
+    ("KV, mean", lambda one: one.fullest_kv),
+    ("KV, middle half", lambda one: one.middle_kv),
+    ("KV, peak", lambda one: one.peak_kv),
+    ("TTFT that waits for KV", lambda one: one.waits_for_kv),
+    ("in queues", lambda one: one.waits - one.waits_for_kv),
+)
 TABLES: dict[str, Callable[[Player], Iterator[str]]] = {
     "design": lambda player: player.several([presets.A, presets.B, presets.D[1], presets.STATIC]),
     "thresholds": lambda player: player.several([presets.A, *presets.C]),
     "bandwidths": lambda player: player.several([presets.A, *presets.D]),
     "static": Player.static,
+    "classes": Player.classes,
     "strategies": Player.strategies,
     "fleets": Player.fleets,
-    "cost": Player.costs,
+    "cost": Player.cost,
+    "tiers": Player.tiers,
 }
 
 

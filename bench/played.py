@@ -10,11 +10,14 @@ from typing import Any
 
 from controlplane.deliveries.judge.statistics import student
 from controlplane.experiments.results.statistics import stats
+from controlplane.traces.documents import generate as documents_reread
 from controlplane.traces.formats import registry
 from controlplane.traces.generated import generate
+from controlplane.traces.summary import trace_classes
 from controlplane.traces.types import LoadedTrace, TraceRequest
 from controlplane.twin.simulation.simulate import simulate
-from controlplane.twin.simulation.types import Simulated, TwinFleet
+from controlplane.twin.simulation.types import Simulated, TwinFleet, TwinOutcome, Use
+from fleet.engine.tiers.model import TierStats
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
 from fleet.kinds.option import build
@@ -31,6 +34,7 @@ TRACES = {
 }
 GENERATED = "generated sessions"
 DEMO = "agentic-demo"
+DOCUMENTS = "documents-reread"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,12 @@ class Played:
     waits: float  # share of the TTFT in queues or waiting for KV
     fullest_kv: float  # mean KV usage of the fullest quarter of the instances, 0–1
     output_per_s: float = 0.0  # tokens
+    waits_for_kv: float = 0.0  # share of the TTFT, part of `waits`
+    middle_kv: float = 0.0  # as `fullest_kv`, without the first and the last quarter of the arrivals
+    peak_kv: float = 0.0  # of the same instances, the highest sample
+    classes: tuple[str, ...] = ()  # of each request, with what an unbounded prefix cache holds: the same in every arm
+    drive_bytes: float = 0.0  # written to drives by all instances
+    virtual_s: float = 0.0
 
 
 def named(arm: Any) -> dict[str, Any]:
@@ -71,7 +81,13 @@ def fleet_of(arm: Mapping[str, Any]) -> TwinFleet:
         kind.twin_model(spec, Launch(f"e-{i}", "model", "127.0.0.1", dict.fromkeys(kind.ports, 0), "python", i))
         for i in range(replicas)
     ]
-    return TwinFleet({f"e-{i}": model.engine for i, model in enumerate(models)})
+    engines = {f"e-{i}": model.engine for i, model in enumerate(models)}
+    moves = models[0].engine.transfers
+    if "store" not in changes or moves is None:
+        return TwinFleet(engines)
+    store = KINDS["sim-store"]
+    assert store.twin_store is not None
+    return TwinFleet(engines, store.twin_store(build(store.spec, changes["store"]), moves.bytes_per_token))
 
 
 @cache
@@ -82,6 +98,8 @@ def requests_of(cell: Cell, seed: int) -> tuple[list[TraceRequest], str]:
         trace = generate(seed, cell.window_s, every_s=2.0)
     elif cell.trace == DEMO:
         trace = generate(seed, cell.window_s)
+    elif cell.trace == DOCUMENTS:
+        trace = documents_reread(seed, cell.window_s)
     else:
         trace = registry.read((Path(cell.folder) / TRACES[cell.trace]).read_bytes(), seed)
     return registry.faster(registry.window(trace.requests, cell.window_s, WINDOW), cell.load), trace.pacing
@@ -91,7 +109,8 @@ def play(cell: Cell, arm: Mapping[str, Any], seed: int) -> Played:
     requests, pacing = requests_of(cell, seed)
     policy = documents.apply_overrides(documents.default(arm["strategy"]), arm.get("overrides", {}))
     outcome = simulate(fleet_of(arm), documents.parse(policy), requests, pacing=pacing, seed=seed)
-    found, usage = outcome.requests, sorted(fmean(use.kv_usage or (0.0,)) for use in outcome.instances.values())
+    found, kv = outcome.requests, _kv_of_fullest(outcome)
+    classes = trace_classes(requests)
     ok = [one for one in found if one.outcome == "ok"]
     ttft = sum(one.ttft_s or 0.0 for one in ok)
     return Played(
@@ -102,9 +121,36 @@ def play(cell: Cell, arm: Mapping[str, Any], seed: int) -> Played:
         sum(one.cached_tokens for one in ok) / max(1, sum(one.input_tokens for one in ok)),
         len(found) - len(ok),
         sum(one.kv_s + one.waited_s for one in ok) / ttft if ttft else 0.0,
-        fmean(usage[-max(1, len(usage) // 4) :]),
+        kv.mean,
         sum(one.output_tokens for one in ok) / outcome.virtual_s,
+        sum(one.kv_s for one in ok) / ttft if ttft else 0.0,
+        kv.middle,
+        kv.peak,
+        tuple(classes[one.index] for one in found),
+        sum(tier.written_bytes for use in outcome.instances.values() for tier in _drives(use)),
+        outcome.virtual_s,
     )
+
+
+@dataclass(frozen=True)
+class KvUsage:
+    """0–1, of the fullest quarter of the instances."""
+
+    mean: float
+    middle: float
+    peak: float
+
+
+def _kv_of_fullest(outcome: TwinOutcome) -> KvUsage:
+    usage = sorted((use.kv_usage or (0.0,) for use in outcome.instances.values()), key=fmean)
+    fullest = usage[-max(1, len(usage) // 4) :]
+    last_s = max((one.sent_s for one in outcome.requests), default=0.0)
+    middle = [each[int(last_s / 4) : int(3 * last_s / 4) + 1] or each for each in fullest]
+    return KvUsage(fmean(map(fmean, fullest)), fmean(map(fmean, middle)), max(map(max, fullest)))
+
+
+def _drives(use: Use) -> list[TierStats]:
+    return [tier for tier in use.tiers.tiers if tier.wears] if use.tiers is not None else []
 
 
 def _late(one: Simulated, value: float | None) -> float:

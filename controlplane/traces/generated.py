@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 
+from controlplane.traces import documents
 from controlplane.traces.types import LoadedTrace, TraceRequest
 
 BLOCK_TOKENS = 64
@@ -116,4 +117,9 @@ def agentic_demo() -> LoadedTrace:
     return generate(seed=1)
 
 
-BUILT_IN = {"agentic-demo": agentic_demo}
+@cache
+def documents_reread() -> LoadedTrace:
+    return documents.generate(seed=1)
+
+
+BUILT_IN = {"agentic-demo": agentic_demo, "documents-reread": documents_reread}

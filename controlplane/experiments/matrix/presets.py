@@ -35,11 +35,35 @@ C: list[Json] = [
     for t in (10_000, 20_000, 40_000)
 ]
 D: list[Json] = [_offload(rate, dict(connectors(rate, ""))["NIXL"]) for rate in TRANSFER_RATES]
-STATIC: JsonObject = {
-    "name": "static 6P2D",
-    "strategy": "round_robin_pd",
-    "fleet": {"replicas": 8, "engine": {"kv": NIXL, "prefill_instances": 6}},
-}
+
+
+def split(prefill: int, instances: int = 8) -> JsonObject:
+    """So many prefill, and the others decode."""
+    return {
+        "name": f"static {prefill}P{instances - prefill}D",
+        "strategy": "round_robin_pd",
+        "fleet": {"replicas": instances, "engine": {"kv": NIXL, "prefill_instances": prefill}},
+    }
+
+
+STATIC = split(6)
+SPLITS: list[Json] = [split(prefill) for prefill in (7, 6, 5, 4, 3, 1)]
+_NIXL: JsonObject = {**dict(connectors(9.7, ""))["NIXL"]}
+_SESSION_FIRST: JsonObject = {**HEAVY_OF_DESIGN, "strategy.order": "session_first"}
+OFFLOADS: list[Json] = [
+    B,
+    {**B, "name": "B, session first", "overrides": _SESSION_FIRST},
+    {"name": "D", "strategy": "adaptive_offload", "overrides": HEAVY_OF_DESIGN, "fleet": _NIXL},
+    {"name": "D, session first", "strategy": "adaptive_offload", "overrides": _SESSION_FIRST, "fleet": _NIXL},
+    {
+        "name": "conditional offload",
+        "strategy": "conditional_offload",
+        # Else nothing moves before something has moved
+        "overrides": {**HEAVY_OF_DESIGN, "strategy.assumed_transfer_gb_per_s": 9.7},
+        "fleet": _NIXL,
+    },
+    {"name": "PPD", "strategy": "ppd", "fleet": _NIXL},
+]
 PEERS: list[Json] = ["lpwl", "cache_aware", "prefix_hash", "sglang_cache_aware", "dynamo", "llm_d", "lmetric"]
 PEERS += ["smetric", "mooncake_conductor", "least_requests", "power_of_two", "round_robin"]
 
@@ -49,6 +73,8 @@ def presets(store: str = "") -> dict[str, tuple[str, list[Json]]]:
     over = [_offload(rate, fleet, name) for rate in TRANSFER_RATES for name, fleet in connectors(rate, store)]
     return {
         "design": ("A, B, D and static 6P+2D", [A, B, D[1], STATIC]),
+        "offloads": ("offloads and both orders of the rules, at 9.7 GB/s", [A, *OFFLOADS]),
+        "splits": ("static splits, 7 prefill instances to 1", [A, *SPLITS]),
         "thresholds": ("C: the threshold at 10k, 20k and 40k", [A, *C]),
         "bandwidths": ("D at 3, 9.7 and 40 GB/s by connector", [A, *over]),
         "peers": ("strategies of other routers", PEERS),

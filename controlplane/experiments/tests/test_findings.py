@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from bench import findings
-from bench.played import DEMO, METRICS, Cell, Played, fleet_of, named
+from bench import by_class, costs, findings
+from bench.played import DEMO, METRICS, Cell, Played, fleet_of, named, play
 from router.policy.schema import document as documents
+
+SMALL = {"kv": "nixl", "prefill_instances": 3, "kv_blocks": 3_000}
 
 
 def played(seconds, **changes):
@@ -46,6 +48,39 @@ def test_the_default_policy_is_among_the_strategies():
     assert chosen == documents.default()
 
 
+def of_classes(warm, heavy):
+    """A run of two warm and two heavy requests, with their TTFT in s."""
+    ttft = (*warm, *heavy)
+    return played(1.0, ttft=ttft, e2e=tuple(one + 1 for one in ttft), classes=("warm", "warm", "heavy", "heavy"))
+
+
+def test_an_arm_names_what_a_class_gains_and_what_another_pays_and_nothing_that_chance_explains():
+    base = [of_classes((2.0, 2.0), (8.0, 8.0)), of_classes((2.2, 2.2), (8.8, 8.8)), of_classes((2.1, 2.1), (8.4, 8.4))]
+    warm_gains = [
+        of_classes((1.0, 1.0), (8.8, 8.8)),
+        of_classes((1.1, 1.1), (8.0, 8.0)),
+        of_classes((1.1, 1.1), (8.4, 8.4)),
+    ]
+    gains, pays = by_class.changes(base, warm_gains, by_class.CLASSES[::2])
+    assert (gains, pays) == ("warm: TTFT p50 × 0.51, TTFT p90 × 0.51, E2E p50 × 0.67", "")
+    assert by_class.changes(warm_gains, base, ("warm",)) == (
+        "",
+        "warm: TTFT p50 × 1.97, TTFT p90 × 1.97, E2E p50 × 1.50",
+    )
+    lost = [of_classes((math.inf, 1.0), (8.0, 8.0))] * 3
+    assert by_class.changes(base, lost, ("warm",))[1] == "warm: TTFT p50 × ∞, TTFT p90 × ∞, E2E p50 × ∞"
+    assert by_class.shares({"A": base}) == "50 % warm, 0 % medium, 50 % heavy"
+    *_, row = by_class.table({"A": base, "B": warm_gains})
+    assert row.startswith("| B | 1.07 / 1.07 / 10 / 2.07 | 8.40 / 8.40 / 10 / 9.40 | warm: TTFT p50 × 0.51")
+
+
+def test_of_a_wall_the_middle_of_the_run_is_shown_beside_its_mean_and_its_peak():
+    cell = Cell(DEMO, 4.0, 60.0, "")
+    one = play(cell, {"strategy": "round_robin_pd", "fleet": {"replicas": 4, "engine": SMALL}}, 1)
+    assert 0 < one.fullest_kv < one.middle_kv < one.peak_kv <= 1
+    assert 0 < one.waits_for_kv <= one.waits <= 1
+
+
 def test_fleets_are_loaded_by_the_prompts_that_they_can_compute():
     half, four_times, *others = (fleet.capacity / findings.ON.capacity for fleet in findings.FLEETS[1:])
     assert (half, four_times) == (0.5, 4.0)
@@ -59,18 +94,26 @@ def test_a_fleet_shrinks_until_it_misses_the_slo_and_costs_what_is_left(monkeypa
         size = arm["fleet"]["replicas"]
         return played(1.0, within=(size > seed,) * 4, output_per_s=100.0)
 
-    monkeypatch.setattr(findings, "play", play)
+    monkeypatch.setattr(costs, "play", play)
     cell = Cell(DEMO, 1.0, 600.0, "")
-    found = [findings.shrunk(cell, "lpwl", {}, seed) for seed in (2, 4, 8)]
+    found = [costs.shrunk(cell, "lpwl", {}, seed) for seed in (2, 4, 8)]
     assert [one.instances for one in found] == [3, 5, 0]
     tier = {"dram_gb": 1_000}
-    assert findings.dollars_per_hour(tier, 2) == pytest.approx(2 * (5 + 8.8))
-    cells = [*findings._cost_cells({}, found[:2])]
+    assert costs.dollars_per_hour(tier, 2) == pytest.approx(2 * (5 + 8.8))
+    cells = [*costs.cells({}, found[:2])]
     assert cells[0] == "960"
     assert cells[1] == "111.11 ± 0.00"  # 40 $/h, 360,000 tokens
     assert cells[3].startswith("4.0 ± ")
     assert cells[4].startswith("480 ± ")
-    assert [*findings._cost_cells({}, found)][3:] == ["more than 8", "–", "–"]
+    assert [*costs.cells({}, found)][3:] == ["more than 8", "–", "–"]
+
+
+def test_a_tier_costs_what_the_smallest_fleet_has_of_it_and_its_drives_wear_with_what_is_written():
+    small = played(1.0, drive_bytes=7e12, virtual_s=43_200.0, output_per_s=100.0)
+    found = [costs.Shrunk(played(1.0), 2, small)]
+    *_, dollars, _, writes, years = costs.tier_cells(costs.TUTTI, found)
+    assert (dollars, writes, years) == (f"{24 * 2 * (5 + 14_000 * 0.000082):,.0f}", "0.50", "10.0")
+    assert [*costs.tier_cells({}, [costs.Shrunk(played(1.0), 2, played(1.0))])][-2:] == ["–", "–"]
 
 
 @pytest.mark.parametrize("name", findings.TABLES)

@@ -5,6 +5,7 @@ from itertools import pairwise, takewhile
 
 import pytest
 
+from controlplane.traces import documents
 from controlplane.traces.generated import BLOCK_TOKENS, MAX_INPUT_TOKENS, generate, session_turns
 from controlplane.traces.summary import summarise, trace_classes
 
@@ -54,3 +55,16 @@ def test_sessions_share_their_system_prompts_and_nothing_else(trace):
 def test_requests_are_in_order_of_arrival_and_numbered(trace):
     assert [r.index for r in trace.requests] == list(range(len(trace.requests)))
     assert all(a.at_s <= b.at_s for a, b in pairwise(trace.requests))
+
+
+def test_documents_are_opened_again_by_others_and_by_readers_who_come_back_after_minutes():
+    trace = documents.generate(1, duration_s=1_200)
+    assert trace == documents.generate(1, duration_s=1_200) != documents.generate(2, duration_s=1_200)
+    requests = trace.requests
+    read = {request.blocks[0]: request.input_tokens for request in requests}
+    assert sum(read.values()) > 10 * 410_000  # the KV cache of an H100 with an 8B model
+    assert len({request.session for request in requests}) > 1.5 * len(read)
+    back = sorted(request.think_s for request in requests if request.think_s)
+    assert 100 < back[len(back) // 2] < 200
+    assert all(request.input_tokens <= sum(map(len, request.blocks)) * request.block_tokens for request in requests)
+    assert summarise(requests).ideal_hit_share > 0.6
