@@ -178,6 +178,7 @@ def instance_page(request: HttpRequest, name: str) -> HttpResponse:
         lines=selectors.last_log_lines(instance, LOG_LINES),
         verbs=group_verbs(row, group),
         facts=_facts(instance),
+        elsewhere=_runs_elsewhere(instance),
     )
 
 
@@ -186,6 +187,12 @@ def _find(name: str) -> Instance:
         return selectors.instance(name)
     except Instance.DoesNotExist:
         raise Http404(f"no instance is named {name}") from None
+
+
+def _runs_elsewhere(instance: Instance) -> bool:
+    """Something else has started it: its process, ports and log are not Weir's."""
+    kind = instance.started_from.known_kind
+    return kind is not None and not kind.launched
 
 
 def _facts(instance: Instance) -> tuple[tuple[str, str], ...]:
@@ -211,6 +218,12 @@ UNDRAIN = InstanceAction("undrain", "Undrain", "Takes requests again.")
 RESTART = InstanceAction("restart", "Restart", "Drains and restarts the process; its KV cache is lost.", danger=True)
 STOP = InstanceAction(
     "stop", "Stop", "Drains, then stops the process; it stays stopped. Its KV cache is lost.", danger=True
+)
+RESTART_ELSEWHERE = replace(
+    RESTART, effect="Drains it, then looks at it anew. Its process stays: Weir does not run it."
+)
+STOP_ELSEWHERE = replace(
+    STOP, effect="Drains it and sends it nothing until it is started here. Its process stays: Weir does not run it."
 )
 SLEEP = InstanceAction(
     "sleep", "Sleep", "Drains, then frees the GPU's memory; the process and its weights in host memory stay."
@@ -244,13 +257,14 @@ def verbs(row: InstanceRow) -> tuple[InstanceAction, ...]:
     """The actions that its state allows."""
     if row.instance.desired == DesiredState.STOPPED:
         return (START,)
+    restart, stop = (RESTART_ELSEWHERE, STOP_ELSEWHERE) if _runs_elsewhere(row.instance) else (RESTART, STOP)
     if row.instance.state in (State.FAILED, State.STOPPED):
-        return START, STOP
+        return START, stop
     if row.instance.desired == DesiredState.ASLEEP:
-        return WAKE, RESTART, STOP
+        return WAKE, restart, stop
     sleep = (SLEEP,) if services.can_sleep(row.instance) else ()
     measure = (CALIBRATE, CALIBRATE_FROM_TRAFFIC) if can_be_measured(row.instance) else ()
-    return (UNDRAIN if row.instance.desired == DesiredState.DRAINED else DRAIN), *sleep, *measure, RESTART, STOP
+    return (UNDRAIN if row.instance.desired == DesiredState.DRAINED else DRAIN), *sleep, *measure, restart, stop
 
 
 @operator_required

@@ -14,7 +14,7 @@ from controlplane.policies.services import ensure_default_policy
 from controlplane.telemetry.views import Page
 from fleet.discovery.sources import Sources
 from fleet.discovery.step import discover_step
-from fleet.models import InstanceSource, Pool
+from fleet.models import Instance, InstanceSource, Pool
 from fleet.services import FleetError
 from fleet.tests.discovery.other_engines import SERVERS, OtherEngine
 
@@ -69,6 +69,18 @@ def test_one_press_adopts_it_and_one_more_serves_it(operator: Client, engines: l
     assert entry.reason == "it works"
     assert operator.post("/fleet/pools/seen/mode/other").status_code == 404
     assert "in the mode serve already" in operator.post("/fleet/pools/seen/mode/serve", follow=True).content.decode()
+
+
+def test_the_page_of_an_adopted_instance_promises_nothing_about_its_process(
+    operator: Client, engines: list[OtherEngine]
+) -> None:
+    applied(operator, operator.post("/fleet/adopt", form(engines)))
+    Instance.objects.create(pool=Pool.objects.get(), name="seen-0", ordinal=0, state="ready", url=engines[0].url)
+    page = operator.get("/fleet/instances/seen-0/").content.decode()
+    assert page.count("Its process stays: Weir does not run it.") == 2
+    assert "its log is where it was started" in page
+    assert "restarts the process" not in page
+    assert "<dt>Pid</dt>" not in page
 
 
 def test_faults_stand_on_the_form_and_nothing_is_lost(operator: Client, ready: None) -> None:
