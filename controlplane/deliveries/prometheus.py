@@ -8,7 +8,7 @@ import httpx
 import orjson
 from django.conf import settings
 
-from controlplane.deliveries.judge.prometheus import Answer, Answers, answer, expanded
+from controlplane.deliveries.judge.prometheus import QueryResult, QueryResults, answer, expanded
 from controlplane.deliveries.plan import Plan, PrometheusGuard
 from router.contract.net import pinned_http
 from router.contract.net.addresses import ENGINES
@@ -19,7 +19,7 @@ AT_ONCE = 10
 LARGEST = 256 * 1024  # bytes of an answer: one number has a few hundred
 
 
-def ask(plan: Plan, policy: str, candidate: int, step_s: float) -> Answers:
+def ask(plan: Plan, policy: str, candidate: int, step_s: float) -> QueryResults:
     """Every query of the plan for each of its pools, at the same time."""
     asked = {
         (pool, guard.query): expanded(guard.query, _values(pool, policy, candidate, step_s))
@@ -44,27 +44,27 @@ def _values(pool: str, policy: str, candidate: int, step_s: float) -> dict[str, 
     return {"pool": pool, "policy": policy, "candidate": str(candidate), "step_s": str(max(1, round(step_s)))}
 
 
-def _one(query: str) -> Answer:
+def _one(query: str) -> QueryResult:
     if not settings.PROMETHEUS_URL:
-        return Answer(error="WEIR_PROMETHEUS_URL is not set")
+        return QueryResult(error="WEIR_PROMETHEUS_URL is not set")
     headers = {"authorization": f"Bearer {settings.PROMETHEUS_TOKEN}"} if settings.PROMETHEUS_TOKEN else {}
     form = {"query": query, "timeout": f"{TIMEOUT_S:g}s"}
     try:
         url = f"{settings.PROMETHEUS_URL}/api/v1/query"
         response = asyncio.run(pinned_http.ask("POST", url, ENGINES, TIMEOUT_S, LARGEST, data=form, headers=headers))
     except (TimeoutError, httpx.TimeoutException):
-        return Answer(error=f"no answer within {TIMEOUT_S:g} s")
+        return QueryResult(error=f"no answer within {TIMEOUT_S:g} s")
     except httpx.HTTPError as error:
-        return Answer(error=str(error) or type(error).__name__)
+        return QueryResult(error=str(error) or type(error).__name__)
     return _read(response.status, response.body)
 
 
-def _read(status: int, raw: bytes) -> Answer:
+def _read(status: int, raw: bytes) -> QueryResult:
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError:
         body = None
     if status != 200:
         why = body.get("error") if isinstance(body, dict) else ""
-        return Answer(error=f"HTTP {status}{f': {str(why)[:200]}' if why else ''}")
+        return QueryResult(error=f"HTTP {status}{f': {str(why)[:200]}' if why else ''}")
     return answer(body)

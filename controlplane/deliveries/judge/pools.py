@@ -9,7 +9,7 @@ from controlplane.deliveries.judge import breaker, look, pool_guards, prometheus
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.look import Situation
 from controlplane.deliveries.judge.memory import Block, EndedCounts, Memory, PoolMemory
-from controlplane.deliveries.judge.prometheus import Answers
+from controlplane.deliveries.judge.prometheus import QueryResults
 from controlplane.deliveries.judge.sums import Evidence, gather
 from controlplane.deliveries.judge.traffic import Traffic
 from controlplane.deliveries.plan import CountGuard, PoolGuard, PrometheusGuard, Shadow, Switchback
@@ -28,7 +28,7 @@ class Looked:
     share: float  # 0–1
     blocks: tuple[int, ...]  # of a switchback
     previewed: Callable[[str], tuple[float, float] | None]  # by pool: share of changed decisions
-    answers: Answers = field(default_factory=dict)  # of Prometheus
+    answers: QueryResults = field(default_factory=dict)  # of Prometheus
 
 
 def findings_of(

@@ -19,12 +19,12 @@ SHOWN = 80  # characters of a query in a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     value: float | None = None  # None: empty, or not a number
     error: str = ""
 
 
-Answers = Mapping[tuple[str, str], Answer]  # by pool and query
+QueryResults = Mapping[tuple[str, str], QueryResult]  # by pool and query
 
 
 def expanded(query: str, values: Mapping[str, str]) -> str:
@@ -36,32 +36,32 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def answer(body: Any) -> Answer:
+def answer(body: Any) -> QueryResult:
     """`body`: of GET or POST /api/v1/query, decoded."""
     data = body.get("data") if isinstance(body, dict) else None
     if not isinstance(data, dict) or body.get("status") != "success":
-        return Answer(error=f"it answered {str(body)[:200]}")
+        return QueryResult(error=f"it answered {str(body)[:200]}")
     kind, result = data.get("resultType"), data.get("result")
     if kind == "scalar":
         return _number(result)
     if kind != "vector" or not isinstance(result, list):
-        return Answer(error=f"the query answers a {kind}: one number is judged")
+        return QueryResult(error=f"the query answers a {kind}: one number is judged")
     if len(result) > 1:
-        return Answer(error=f"the query answers {len(result)} series: one number is judged, sum or max them")
-    return _number(result[0].get("value")) if result else Answer()
+        return QueryResult(error=f"the query answers {len(result)} series: one number is judged, sum or max them")
+    return _number(result[0].get("value")) if result else QueryResult()
 
 
-def _number(pair: Any) -> Answer:
+def _number(pair: Any) -> QueryResult:
     """[time, "number"]"""
     try:
         value = float(pair[1])
     except (TypeError, ValueError, IndexError, KeyError):
-        return Answer(error=f"it answered {str(pair)[:100]} for a number")
-    return Answer(None if math.isnan(value) else value)
+        return QueryResult(error=f"it answered {str(pair)[:100]} for a number")
+    return QueryResult(None if math.isnan(value) else value)
 
 
 def judge(
-    guard: PrometheusGuard, found: Answer, before: tuple[str, int] | None
+    guard: PrometheusGuard, found: QueryResult, before: tuple[str, int] | None
 ) -> tuple[GuardFinding, tuple[str, int]]:
     """The finding, and what to hand in as `before` at the next look. A failure and an error count once they have been
     there for so many looks."""
@@ -80,7 +80,7 @@ def judge(
     return made, (outcome, lasted)
 
 
-def _outcome(guard: PrometheusGuard, found: Answer) -> Verdict:
+def _outcome(guard: PrometheusGuard, found: QueryResult) -> Verdict:
     if found.error:
         return "error"
     if found.value is None:
@@ -89,7 +89,7 @@ def _outcome(guard: PrometheusGuard, found: Answer) -> Verdict:
     return "fail" if beyond else "fine"
 
 
-def _sentence(guard: PrometheusGuard, found: Answer, lasted: int) -> str:
+def _sentence(guard: PrometheusGuard, found: QueryResult, lasted: int) -> str:
     query = guard.query if len(guard.query) <= SHOWN else f"{guard.query[:SHOWN]}…"
     if found.error:
         return f"Prometheus cannot answer {query}: {found.error}"

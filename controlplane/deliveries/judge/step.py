@@ -17,7 +17,7 @@ from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
 from controlplane.deliveries.judge.look import Proposal, Situation
 from controlplane.deliveries.judge.memory import Memory
 from controlplane.deliveries.judge.pools import Looked, findings_of
-from controlplane.deliveries.judge.prometheus import Answers
+from controlplane.deliveries.judge.prometheus import QueryResults
 from controlplane.deliveries.judge.traffic import Traffic
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
@@ -99,7 +99,7 @@ def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Deliver
     return services.judge_step(delivery, held, at)
 
 
-def _answers(delivery: Delivery, plan: Plan, at: datetime) -> Answers:
+def _answers(delivery: Delivery, plan: Plan, at: datetime) -> QueryResults:
     """Of Prometheus, to the queries of guards. A shadow gives the candidate no requests, so nothing is asked."""
     if isinstance(plan.steps[delivery.step], Shadow):
         return {}
@@ -107,7 +107,9 @@ def _answers(delivery: Delivery, plan: Plan, at: datetime) -> Answers:
     return prometheus.ask(plan, delivery.policy.name, delivery.candidate.number, ran_s)
 
 
-def proposal(delivery: Delivery, plan: Plan, traffic: Traffic, now: float, answers: Answers | None = None) -> Proposal:
+def proposal(
+    delivery: Delivery, plan: Plan, traffic: Traffic, now: float, answers: QueryResults | None = None
+) -> Proposal:
     began = time.perf_counter()
     kept = memory.load(delivery.memory)
     at = Situation(

@@ -11,7 +11,7 @@ from controlplane.description import Description
 from controlplane.experiments.results.statistics.stats import Verdict
 from controlplane.twin.expected_error import Basis, ExpectedError
 
-Answer = Literal["pass", "fail", "inconclusive"]
+ExpectationVerdict = Literal["pass", "fail", "inconclusive"]
 Overall = Literal["pass", "fail", "inconclusive", "none"]
 JobStatus = Literal["queued", "running", "done", "failed", "cancelled"]
 
@@ -81,7 +81,7 @@ ExpectationRow = TypedDict(
         "needed_n": Annotated[
             int | None, Description("Requests that would decide an inconclusive one; null: none would")
         ],
-        "verdict": Answer,
+        "verdict": ExpectationVerdict,
         "passed": bool,
     },
 )

@@ -16,7 +16,7 @@ import pytest
 from controlplane.deliveries import plan as plans
 from controlplane.deliveries import prometheus, stored_plan
 from controlplane.deliveries.judge import step
-from controlplane.deliveries.judge.prometheus import Answer, answer, expanded, judge
+from controlplane.deliveries.judge.prometheus import QueryResult, answer, expanded, judge
 from controlplane.deliveries.judge.step import judge as look_at
 from controlplane.deliveries.judge.tests.test_step import TENTH, Fleet, later, started
 from controlplane.deliveries.judge.tests.traffic import cells
@@ -45,19 +45,19 @@ def vector(*values: str) -> Any:
 @pytest.mark.parametrize(
     ("body", "found"),
     [
-        (vector("0.25"), Answer(0.25)),
-        (of("scalar", [1.0, "3"]), Answer(3.0)),
-        (vector("+Inf"), Answer(float("inf"))),
-        (vector("NaN"), Answer()),
-        (vector(), Answer()),
-        (vector("1", "2"), Answer(error="the query answers 2 series: one number is judged, sum or max them")),
-        (of("string", [1.0, "x"]), Answer(error="the query answers a string: one number is judged")),
-        (of("vector", [{}]), Answer(error="it answered None for a number")),
-        ({"status": "error"}, Answer(error="it answered {'status': 'error'}")),
-        ([], Answer(error="it answered []")),
+        (vector("0.25"), QueryResult(0.25)),
+        (of("scalar", [1.0, "3"]), QueryResult(3.0)),
+        (vector("+Inf"), QueryResult(float("inf"))),
+        (vector("NaN"), QueryResult()),
+        (vector(), QueryResult()),
+        (vector("1", "2"), QueryResult(error="the query answers 2 series: one number is judged, sum or max them")),
+        (of("string", [1.0, "x"]), QueryResult(error="the query answers a string: one number is judged")),
+        (of("vector", [{}]), QueryResult(error="it answered None for a number")),
+        ({"status": "error"}, QueryResult(error="it answered {'status': 'error'}")),
+        ([], QueryResult(error="it answered []")),
     ],
 )  # fmt: skip
-def test_one_number_is_read_and_everything_else_is_no_data_or_an_error(body: Any, found: Answer) -> None:
+def test_one_number_is_read_and_everything_else_is_no_data_or_an_error(body: Any, found: QueryResult) -> None:
     assert answer(body) == found
 
 
@@ -74,15 +74,15 @@ def guard(fail_if: Any = "above", for_looks: int = 2, does: Any = "abort") -> Pr
 @pytest.mark.parametrize(
     ("answers", "verdicts"),
     [
-        ([Answer(0.4)], ["fine"]),
-        ([Answer(0.6)] * 3, ["inconclusive", "fail", "fail"]),
-        ([Answer(0.6), Answer(0.4), Answer(0.6)], ["inconclusive", "fine", "inconclusive"]),
-        ([Answer()] * 2, ["no_data", "no_data"]),
-        ([Answer(error="away")] * 2, ["inconclusive", "error"]),
-        ([Answer(0.6), Answer(error="away"), Answer(0.6)], ["inconclusive"] * 3),
+        ([QueryResult(0.4)], ["fine"]),
+        ([QueryResult(0.6)] * 3, ["inconclusive", "fail", "fail"]),
+        ([QueryResult(0.6), QueryResult(0.4), QueryResult(0.6)], ["inconclusive", "fine", "inconclusive"]),
+        ([QueryResult()] * 2, ["no_data", "no_data"]),
+        ([QueryResult(error="away")] * 2, ["inconclusive", "error"]),
+        ([QueryResult(0.6), QueryResult(error="away"), QueryResult(0.6)], ["inconclusive"] * 3),
     ],
 )
-def test_a_failure_and_an_error_count_once_they_last(answers: list[Answer], verdicts: list[str]) -> None:
+def test_a_failure_and_an_error_count_once_they_last(answers: list[QueryResult], verdicts: list[str]) -> None:
     before, found = None, []
     for each in answers:
         finding, before = judge(guard(), each, before)
@@ -92,9 +92,9 @@ def test_a_failure_and_an_error_count_once_they_last(answers: list[Answer], verd
 
 
 def test_it_may_fail_below_and_pause() -> None:
-    finding, _ = judge(guard("below", 1, "pause"), Answer(0.4), None)
+    finding, _ = judge(guard("below", 1, "pause"), QueryResult(0.4), None)
     assert (finding.verdict, finding.effect) == ("fail", "pause")
-    assert judge(guard("below", 1), Answer(0.5), None)[0].verdict == "fine"
+    assert judge(guard("below", 1), QueryResult(0.5), None)[0].verdict == "fine"
 
 
 def test_a_plan_with_a_query_is_read_kept_and_refused_where_it_is_wrong() -> None:
@@ -266,7 +266,7 @@ def test_debians_prometheus_answers(tmp_path: Path, settings: Any) -> None:
             time.sleep(0.1)
         queries = ("vector(0.25)", "scalar(vector(3))", "absent_series", "vector(0) / 0", "sum(")
         found = [prometheus._one(query) for query in queries]
-        assert found[:4] == [Answer(0.25), Answer(3.0), Answer(), Answer()]
+        assert found[:4] == [QueryResult(0.25), QueryResult(3.0), QueryResult(), QueryResult()]
         assert found[4].error.startswith("HTTP 400: invalid parameter")
     finally:
         process.kill()

@@ -15,7 +15,7 @@ from controlplane.experiments.results.statistics import stats
 from controlplane.experiments.results.statistics.pairs import Estimator
 from controlplane.experiments.results.statistics.stats import ResampledEstimate
 from controlplane.experiments.results.summarize import value_of
-from controlplane.experiments.results.types import Answer, ArmResults, ExpectationRow, Overall
+from controlplane.experiments.results.types import ArmResults, ExpectationRow, ExpectationVerdict, Overall
 
 CONFIDENCE = 0.95
 
@@ -140,7 +140,7 @@ def _value(name: str, claim: Claim, arms: Mapping[str, ArmResults], estimator: E
 
 def _answer(
     claim: Claim, value: float | None, estimate: ResampledEstimate | None, level: float
-) -> tuple[Answer, int | None]:
+) -> tuple[ExpectationVerdict, int | None]:
     """(answer, requests that would decide it). An unknown value fails a limit on the value."""
     if claim.confidence is None:
         return ("pass" if value is not None and claim.low <= value <= claim.high else "fail"), None
