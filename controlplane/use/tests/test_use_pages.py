@@ -153,7 +153,7 @@ def test_budgets_are_made_changed_and_deleted_over_rest(ada_api, ci, key):
         ({"limit": 0.001}, "limit"),
         ({"warn_at": 0}, "warn_at"),
         ({"warn_at": 1.5}, "warn_at"),
-        ({"per": "week"}, "per"),
+        ({"per": "year"}, "per"),
         ({"unit": "euros"}, "unit"),
         ({"key": 999}, "key"),
     ],
