@@ -126,15 +126,21 @@ def test_the_documentation_names_it(system: System) -> None:
     assert f"| `{system.slug}` |" in (DOCS / "systems.md").read_text()
 
 
+STATES = ("real", "simulated", "formula", "fitted", "not modelled")
+
+
 def test_every_mechanism_is_in_the_table_with_its_module_or_the_reason_why_there_is_none() -> None:
     table = (DOCS / "findings" / "mechanisms.md").read_text()
     rows = [row.strip("| ").split(" | ") for row in table.splitlines() if re.match(r"\| (?!mechanism)\w", row)]
     assert len({mechanism for mechanism, _, _ in rows}) == len(rows) > 100
     for mechanism, state, where in rows:
         module = re.fullmatch(r"`([\w/]+\.py)`", where)
-        assert state in ("real", "simulated", "formula", "fitted", "not modelled"), mechanism
+        assert state in STATES, mechanism
         assert (module is None) is (state == "not modelled"), mechanism
         assert module is None or (DOCS.parent / module[1]).is_file(), mechanism
+    for seed in table.split("\n## ")[1:]:
+        counts = [seed.count(f" | {state} | ") for state in STATES]
+        assert f"| {seed.partition(',')[0]} | {' | '.join(map(str, counts))} |" in (DOCS / "systems.md").read_text()
 
 
 def test_a_wrong_input_is_reported_beside_its_field_and_keeps_what_was_typed(vera_client: Client) -> None:
