@@ -103,6 +103,18 @@ def _data_parallel(spec: VllmSpec, launch: Launch) -> dict[str, object]:
     }
 
 
+_TOPIC = "kv"
+
+
+def _events_place(spec: VllmSpec, launch: Launch) -> str:
+    """Only newer vLLM tell their KV events by GET /kv_event_sources (0.20 does not), so the router is told. Where a
+    group spans instances, vLLM versions number its ranks differently, and the engine is asked."""
+    if data_parallel.first(spec, launch.ordinal):
+        return base_url(launch)
+    live, replay = (f"tcp://{address(launch, name)}" for name in ("events", "replay"))
+    return f"{live}?replay={replay}&topic={_TOPIC}"
+
+
 def _events(spec: VllmSpec, launch: Launch) -> dict[str, bool | str]:
     return {
         "enable_kv_cache_events": True,
@@ -110,7 +122,7 @@ def _events(spec: VllmSpec, launch: Launch) -> dict[str, bool | str]:
         # With a concrete address vLLM connects instead of listening.
         "endpoint": f"tcp://*:{rank_0(launch.ports['events'], spec, launch)}",
         "replay_endpoint": f"tcp://{launch.host}:{rank_0(launch.ports['replay'], spec, launch)}",
-        "topic": "kv",
+        "topic": _TOPIC,
     }
 
 
@@ -142,7 +154,7 @@ def wire(spec: VllmSpec, launch: Launch) -> Wire:
         role=role_of(spec.role, spec.prefill_instances, launch.ordinal),
         connector=moved.routed_as,
         kv=KvFacts(moved.bootstrap, kv_size.of_model(model, spec.dtype, spec.arguments)),
-        events=base_url(launch) if spec.kv_events else "",
+        events=_events_place(spec, launch) if spec.kv_events else "",
         tokenizer=model,
         dp=data_parallel.published(spec, launch, moe=kv_size.is_moe(model)),
     )

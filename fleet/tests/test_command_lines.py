@@ -43,7 +43,10 @@ def test_vllm_runs_in_its_own_environment_under_the_name_that_clients_ask_for() 
     assert line.endswith(" --enforce-eager")
     assert '"endpoint":"tcp://*:18101","replay_endpoint":"tcp://127.0.0.1:18102"' in line
     assert (env["VLLM_CPU_KVCACHE_SPACE"], env["PYTHONPATH"], env["A"]) == ("1", "", "b")
-    assert wire.stored() == {"tokenizer": "/opt/weir/.engines/tiny", "events": "http://127.0.0.1:18100"}
+    assert wire.stored() == {
+        "tokenizer": "/opt/weir/.engines/tiny",
+        "events": "tcp://127.0.0.1:18101?replay=tcp://127.0.0.1:18102&topic=kv",
+    }
 
 
 def test_what_is_switched_off_is_said_to_vllm_and_no_router_is_wire_of_events() -> None:

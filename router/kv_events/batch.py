@@ -26,8 +26,9 @@ _STORED = (
     "medium",
     "lora_name",
     "extra_keys",
+    "group_idx",
 )
-_REMOVED = ("block_hashes", "medium")
+_REMOVED = ("block_hashes", "medium", "group_idx")
 LONGEST_ARRAY = 131_072  # tokens of a prompt, or events
 LARGEST_MAP = 64  # fields of an event
 LONGEST_TEXT = 4096  # bytes of a name, a type, a LoRA's name
@@ -49,7 +50,7 @@ class BlocksStored:
     names: Sequence[int]
     parent: int | None
     tokens: bytes  # 32-bit little-endian; empty when the engine names blocks of earlier events
-    block_size: int
+    block_size: int  # tokens; unknown without tokens
     tier: int
     extras: Sequence[bytes]
     group: int | None
@@ -112,7 +113,8 @@ def _stored(raw: Any) -> BlocksStored:
     names = _names(raw["block_hashes"])
     tokens = _tokens(raw.get("token_ids") or ())
     size = int(raw["block_size"])
-    if not 1 <= size <= LARGEST_BLOCK or (tokens and len(tokens) < 4 * size * len(names)):
+    # Blocks of earlier events, stored on another tier, have no tokens and in some versions a size of 0 (vLLM 0.20).
+    if not (1 if tokens else 0) <= size <= LARGEST_BLOCK or len(tokens) < bool(tokens) * 4 * size * len(names):
         raise ValueError(f"{len(tokens) // 4} tokens for {len(names)} blocks of {size}")
     return BlocksStored(
         names=names,

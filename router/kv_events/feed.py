@@ -243,7 +243,7 @@ class Feed:
                         instance, event.names, event.parent, event.tokens, event.block_size, event.tier, event.extras
                     )
                     self._check_size()
-            elif event.group == self._group:
+            elif event.group in (None, self._group):
                 index.drop(instance, event.names, event.tier)
 
     def _check_size(self) -> None:
@@ -252,9 +252,12 @@ class Feed:
             raise IndexFull(f"its KV events name more than {MOST_BLOCKS:,} blocks")
 
     def _counts(self, event: BlocksStored) -> bool:
-        """Whether the event belongs to the followed group, the first with full attention."""
+        """Whether the event belongs to the followed group, the first with full attention. What vLLM's offloading tells
+        of other tiers names no group."""
         if not event.whole:
             return False
+        if not event.tokens and event.group is None:
+            return True
         if not self._group_known:
             self._group, self._group_known = event.group, True
         return event.group == self._group

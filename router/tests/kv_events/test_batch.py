@@ -43,6 +43,22 @@ def test_an_array_says_the_same_as_a_map() -> None:
     assert only(["AllBlocksCleared"]) == BlocksCleared()
 
 
+def test_an_array_of_vllm_0_20_ends_in_its_group() -> None:
+    stored, removed = (
+        only(["BlockStored", [11, 12], 10, [1, 2, 3, 4], 2, None, "GPU", None, [None, None], 1]),
+        only(["BlockRemoved", [11], "GPU", 1]),
+    )
+    assert isinstance(stored, BlocksStored)
+    assert isinstance(removed, BlocksRemoved)
+    assert (stored.group, stored.extras, removed.group) == (1, (), 1)
+
+
+def test_blocks_stored_on_another_tier_come_without_tokens_and_without_a_size() -> None:
+    event = only({**STORED, "token_ids": [], "block_size": 0, "parent_block_hash": None, "medium": "CPU"})
+    assert isinstance(event, BlocksStored)
+    assert (event.tokens, event.tier, len(event.names)) == (b"", HOST, 2)
+
+
 def test_a_name_in_bytes_is_known_by_its_last_eight() -> None:
     long = {**STORED, "block_hashes": [b"x" * 24 + (11).to_bytes(8, "big"), b"y" * 24 + (12).to_bytes(8, "big")]}
     assert only(long) == only(STORED)

@@ -4,10 +4,15 @@ import asyncio
 from collections.abc import Callable
 
 import httpx
+import msgpack
 import pytest
+import zmq
 
 from router.kv_events import feed as feeds
+from router.kv_events.batch import decode
+from router.kv_events.feed import Feed
 from router.kv_events.sources import NoEvents, discover
+from router.prefix.exact.index import ExactIndex
 from router.tests.kv_events.conftest import Sim, following
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -42,6 +47,25 @@ async def test_evicted_blocks_leave_the_index(start_sim: Callable[..., Sim]) -> 
         await followed.until(lambda: followed.held("5" * 64 + PROMPT) == 144)
         assert followed.held("0" * 64 + PROMPT) == 0
         assert sum(followed.index.blocks("a")) <= 24
+
+
+async def test_what_was_copied_to_another_tier_outlives_the_device_whether_its_events_name_a_group_or_not() -> None:
+    for group in ({}, {"group_idx": 0}):
+        with zmq.Context() as context:
+            feed = Feed("a", lambda: discover(""), index := ExactIndex(seed=1), context)
+            gpu = {"block_hashes": [11, 12], "medium": "GPU", "group_idx": 0}
+            cpu = {"block_hashes": [11, 12], "medium": "CPU", **group}
+            without = {"token_ids": [], "block_size": 0, "parent_block_hash": None}
+            seen = []
+            for event in (
+                {"type": "BlockStored", **gpu, "token_ids": list(range(32)), "block_size": 16},
+                {"type": "BlockStored", **cpu, **without},
+                {"type": "BlockRemoved", **gpu},
+                {"type": "BlockRemoved", **cpu},
+            ):
+                feed._tell(decode(msgpack.packb([1.0, [event]])))
+                seen.append(index.blocks("a"))
+            assert seen == [(2, 0, 0), (2, 2, 0), (0, 2, 0), (0, 0, 0)]
 
 
 async def test_a_reset_of_the_cache_empties_its_part(sim: Sim) -> None:
