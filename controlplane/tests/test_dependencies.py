@@ -39,7 +39,7 @@ def modules(path):
 
 def imported():
     files = [path for top in OURS for path in Path(settings.BASE_DIR, top).rglob("*.py")]
-    product = [path for path in files if not {"tests", "testing.py", "testing_browser.py"} & set(path.parts)]
+    product = [path for path in files if "tests" not in path.parts and not path.name.startswith("testing")]
     return {name for path in product for name in modules(path)} - OURS - set(sys.stdlib_module_names)
 
 

@@ -150,9 +150,9 @@ async def test_while_a_large_body_is_read_others_are_served(world, monkeypatch):
     w = await world(None)
     may, read = threading.Event(), prompt.read
 
-    def slowly(body, api_path):
+    def slowly(body, *of):
         assert len(body) <= bounds.SMALL or may.wait(30)
-        return read(body, api_path)
+        return read(body, *of)
 
     monkeypatch.setattr(prompt, "read", slowly)
     large = asyncio.ensure_future(w.ask(prompt="x" * (bounds.SMALL + 1)))
