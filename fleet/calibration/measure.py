@@ -25,6 +25,7 @@ from fleet.calibration.traffic_fit import Start, fit_traffic
 from fleet.counted import percent
 from fleet.engine.load_range import LoadRange
 from fleet.kinds.kind import Kind
+from fleet.kinds.kv_size import is_moe
 from router.contract.net.addresses import ENGINES
 from router.contract.net.pinned_http import PinnedTransport
 from router.contract.redis.receipt import Receipt
@@ -79,7 +80,8 @@ async def measure(
         sweep = Sweep(client, target.model, seconds, before.time_scale, report)
         points = await sweep.run(plan)
         after = await _facts(client, target)
-    fitted = fit(points, limits.max_num_batched_tokens)
+    folder = getattr(target.spec, "model", None) or ""
+    fitted = fit(points, limits.max_num_batched_tokens, experts=is_moe(folder) or is_moe(target.model))
     return Calibrated(points, fitted, limits, _notes(points, fitted, _others(before, after, sweep.prompt_tokens)))
 
 

@@ -43,6 +43,17 @@ def test_from_exact_points_every_constant_is_found(known: tuple[str, str, int], 
     assert max(made.ttft_error, made.tpot_error) < 1e-4
 
 
+@pytest.mark.parametrize("share", [1 / 8, 1 / 16])
+def test_the_experts_of_a_mixture_are_found_where_its_decodes_show_them(share: float) -> None:
+    law = replace(law_of(profile("h200_sxm", "Llama-3.1-8B", 1)), experts_s=0.007, expert_share=share)
+    points = points_of(law)
+    made, dense = fit(points, CHUNK, experts=True), fit(points, CHUNK)
+    assert made.law.expert_share == pytest.approx(share)
+    assert made.law.experts_s == pytest.approx(0.007, rel=0.02)
+    assert made.tpot_error < 0.005 < dense.tpot_error
+    assert dense.law.experts_s == 0
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_from_points_with_three_percent_of_noise_the_times_are_found(seed: int) -> None:
     law = law_of(profile("h100_sxm", "Qwen3-32B", 2))
