@@ -122,13 +122,13 @@ def test_a_small_step_costs_the_weights_and_a_large_one_the_arithmetic() -> None
 
 def test_each_decoding_sequence_costs_time_in_each_layer() -> None:
     law = law_of(profile())
-    assert law.step_s(8, 0.0, 800, 8) - law.step_s(8, 0.0, 800, 0) == pytest.approx(8 * 32 * 0.9e-6)
+    assert law.step_s(8, 0.0, 800, 8) - law.step_s(8, 0.0, 800, 0) == pytest.approx(8 * 32 * 0.4e-6)
 
 
 def test_a_step_waits_less_for_the_host_when_it_is_planned_ahead() -> None:
     """As vLLM does by default since 0.14."""
     before, since = (law_of(profile(version=(0, minor))).fixed_s for minor in (13, 14))
-    assert before - since == pytest.approx(0.75e-3)
+    assert before - since == pytest.approx(1e-3)
 
 
 def test_reductions_cost_time_even_in_a_step_of_few_tokens() -> None:
