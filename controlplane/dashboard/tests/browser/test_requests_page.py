@@ -84,6 +84,7 @@ def test_a_decision_is_made_again_by_the_version_chosen(running: RunningFleet, o
 
 def test_a_key_is_drawn_over_time_with_its_limit(running: RunningFleet, open_page: Any) -> None:
     making = open_page("ada").goto("/keys/")
+    making.get_by_role("link", name="New key").click()
     making.fill("#id_name", "batch")
     making.get_by_text("Models, limits and priority").click()
     making.fill("#id_requests_per_min", "600")

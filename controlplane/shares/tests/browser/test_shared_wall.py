@@ -52,6 +52,7 @@ def test_the_wall_is_framed_by_a_listed_origin_only_and_closes_when_its_share_is
     embedder: Embedder,
 ) -> None:
     admin = open_page(user="ada").goto("/shares/")
+    admin.get_by_role("link", name="New share").click()
     admin.fill("[name=name]", "lobby")
     admin.click("text=Create share")
     embedder.source = admin.locator(".notice code").first.inner_text().split()[0]
