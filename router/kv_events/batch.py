@@ -114,7 +114,8 @@ def _stored(raw: Any) -> BlocksStored:
     tokens = _tokens(raw.get("token_ids") or ())
     size = int(raw["block_size"])
     # Blocks of earlier events, stored on another tier, have no tokens and in some versions a size of 0 (vLLM 0.20).
-    if not (1 if tokens else 0) <= size <= LARGEST_BLOCK or len(tokens) < bool(tokens) * 4 * size * len(names):
+    least = 1 if tokens else 0
+    if not least <= size <= LARGEST_BLOCK or (tokens and len(tokens) < 4 * size * len(names)):
         raise ValueError(f"{len(tokens) // 4} tokens for {len(names)} blocks of {size}")
     return BlocksStored(
         names=names,
