@@ -38,8 +38,9 @@ class BudgetStore(Protocol):
 
     routers: int  # that share a budget
 
-    async def hold(self, spending: Spending, want: int) -> Held | None:
-        """Report what was spent and hold `want` of the rest, as far as it goes. None: nobody answers."""
+    async def hold(self, spending: Spending, want: int, had: int) -> Held | None:
+        """Report what was spent and hold `want` of the rest, as far as it goes, in place of what it `had`. None: nobody
+        answers."""
 
 
 class LocalBudgets:
@@ -47,7 +48,7 @@ class LocalBudgets:
 
     routers = 1
 
-    async def hold(self, spending: Spending, want: int) -> Held | None:
+    async def hold(self, spending: Spending, want: int, had: int) -> Held | None:
         rest = spending.budget.limit - spending.spent
         hold = max(spending.reserved, min(want, rest))
         return Held(hold, max(0, rest - hold))
@@ -95,10 +96,15 @@ class KeyBudgets:
             raise _refusal(key, spending, amount, at)
 
     async def _ask(self, spending: Spending, want: int) -> None:
-        """Hold the lock. What is settled meanwhile counts against the new ceiling, which is absolute."""
+        """Hold the lock. What is settled meanwhile counts against the new ceiling, which is absolute. What is given
+        back is not spent meanwhile: another router may have it before the answer is here."""
         reported = (spending.spent, spending.reserved, spending.refused)
-        held = await self.store.hold(spending, want)
-        if held is not None:
+        before = spending.ceiling
+        spending.ceiling = min(before, reported[0] + max(want, reported[1]))
+        held = await self.store.hold(spending, want, before - reported[0])
+        if held is None:
+            spending.ceiling = before
+        else:
             spending.reported, spending.reported_at = reported, time.monotonic()
             spending.ceiling = reported[0] + held.hold
             if held.rest is not None:

@@ -56,13 +56,13 @@ class RedisBudgets:
         self._others = others
         self.routers = 1
 
-    async def hold(self, spending: Spending, want: int) -> Held | None:
+    async def hold(self, spending: Spending, want: int, had: int) -> Held | None:
         answer = await self._script.run(
             redis_keys.budget_key(spending.budget.id, spending.period.name),
             self._life,
             spending.spent,
             spending.reserved,
-            max(0, spending.ceiling - spending.spent),
+            max(0, had),
             want,
             spending.budget.limit,
             spending.refused,

@@ -113,6 +113,30 @@ async def test_neither_a_lost_nor_a_silent_redis_gives_a_budget_twice(routers, l
     assert total >= LIMIT * 0.8
 
 
+async def test_what_a_router_gives_back_is_not_spent_before_redis_has_answered():
+    class Slow(LocalBudgets):
+        def __init__(self):
+            self.asked, self.answers = asyncio.Event(), asyncio.Event()
+
+        async def hold(self, *asked):
+            answer = await super().hold(*asked)
+            self.asked.set()
+            await self.answers.wait()
+            return answer
+
+    one = KeyBudgets()
+    assert await spend(one, 5_000, used=1)  # it holds the rest of the estimate until its next report
+    one.store = slow = Slow()
+    reporting = asyncio.create_task(one.report(NOW))
+    await slow.asked.wait()
+    late = asyncio.create_task(spend(one, 4_000))
+    await asyncio.sleep(0)
+    assert one.of(key().budgets[0], NOW).reserved == 0  # another router may have it by now
+    slow.answers.set()
+    await reporting
+    assert await late
+
+
 async def test_what_a_router_holds_lapses_once_it_is_silent_and_what_it_spent_does_not(routers, live_redis):
     opened(live_redis, gone=4_000)
     name = redis_keys.budget_key("7", DAY)
