@@ -6,11 +6,11 @@ from dataclasses import replace
 from controlplane.systems.dwdp_inputs import GIGA, DwdpInputs, demand_of, phase_of, rules
 from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Series, System, Table, experiment_link
 from fleet.counted import percent
+from fleet.engine.dwdp.contention import layer_ms, met
+from fleet.engine.dwdp.layout import ExpertLayout
+from fleet.engine.dwdp.phase import Phase, smallest_that_hides
 from fleet.systems.dwdp import published
-from fleet.systems.dwdp.contention import layer_ms, met
 from fleet.systems.dwdp.knobs import KNOBS
-from fleet.systems.dwdp.layout import ExpertLayout
-from fleet.systems.dwdp.phase import Phase, smallest_that_hides
 from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
 from router.contract.json_value import JsonObject
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fleet.engine.dwdp.layout import LayoutError, layout
+from fleet.engine.dwdp.machine import GPUS, MOES, Gpu, Moe, Reached
+from fleet.engine.dwdp.phase import Phase, Prompts
+from fleet.engine.dwdp.table_1 import FILLED
 from fleet.kinds.option import option
-from fleet.systems.dwdp.layout import LayoutError, layout
-from fleet.systems.dwdp.machine import GPUS, MOES, Gpu, Moe, Reached
-from fleet.systems.dwdp.phase import Phase, Prompts
 from fleet.systems.dwdp.planning import Demand
-from fleet.systems.dwdp.table_1 import FILLED
 from router.contract.problem import Problem
 
 PETA, TERA, GIGA = 1e15, 1e12, 1e9

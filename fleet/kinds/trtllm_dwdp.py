@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from fleet.engine.dwdp.layout import ExpertLayout, LayoutError, layout
 from fleet.kinds.kind import Launch
 from fleet.kinds.serving import PREFILL, role_of
 from fleet.systems.dwdp.known_models import experts_of
-from fleet.systems.dwdp.layout import ExpertLayout, LayoutError, layout
 from router.contract.json_value import JsonObject
 
 if TYPE_CHECKING:

@@ -3,6 +3,10 @@
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from fleet.engine.dwdp.laws import DepLaw, DwdpLaw, generation_law
+from fleet.engine.dwdp.layout import LayoutError, layout
+from fleet.engine.dwdp.machine import DEEPSEEK_R1, GB200
+from fleet.engine.dwdp.table_1 import REACHED
 from fleet.engine.engine_model import EngineModel, TransferModel
 from fleet.engine.law import SYNC_HOST_S, Law
 from fleet.engine.profiles import UnknownProfile
@@ -11,10 +15,6 @@ from fleet.kinds.kind import Launch, TwinModel
 from fleet.kinds.kv_size import KvSizes, sizes_of
 from fleet.kinds.serving import DECODE, PREFILL, role_of
 from fleet.systems.dwdp.known_models import experts_of
-from fleet.systems.dwdp.laws import DepLaw, DwdpLaw, generation_law
-from fleet.systems.dwdp.layout import LayoutError, layout
-from fleet.systems.dwdp.machine import DEEPSEEK_R1, GB200
-from fleet.systems.dwdp.table_1 import REACHED
 
 if TYPE_CHECKING:
     from fleet.kinds.trtllm import TrtllmSpec

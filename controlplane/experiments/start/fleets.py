@@ -17,6 +17,7 @@ from controlplane.twin.expected_error import BUILT_IN
 from controlplane.twin.pool_model import Modelled, given, is_calibrated, store_of, twin_of
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
+from fleet.engine.dwdp.laws import DepLaw, DwdpLaw
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import Law
 from fleet.kinds import KINDS
@@ -25,7 +26,6 @@ from fleet.kinds.option import build
 from fleet.models import Pool
 from fleet.spec import allow_lists
 from fleet.spec.sections import MAX_REPLICAS
-from fleet.systems.dwdp.laws import DepLaw, DwdpLaw
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 

@@ -21,7 +21,7 @@ from controlplane.systems.dwdp import COMPARED, DWDP
 from controlplane.systems.dwdp_inputs import DwdpInputs, phase_of
 from controlplane.systems.system import Answer, Value
 from fleet import services as fleet
-from fleet.systems.dwdp.phase import Prompts
+from fleet.engine.dwdp.phase import Prompts
 from fleet.systems.dwdp.published import r1_phase
 
 ROOT = Path(__file__).resolve().parents[3]

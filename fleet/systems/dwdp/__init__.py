@@ -1,8 +1,4 @@
-"""DWDP (distributed weight data parallelism) against DEP in the context phase of a mixture of experts. Pure.
+"""DWDP against DEP: how many GPUs, the published figures, the settings. The servers are in fleet/engine/dwdp. Pure.
 
-DEP: attention in data parallel, experts spread over N GPUs, two all-to-alls a layer at which all wait for the slowest.
-DWDP: each GPU holds L of the E experts and copies the others of the next layer while it computes this one.
-
-Sources: [P] arXiv 2604.01621; [N] public notes on it; [T] TensorRT-LLM pull requests 12136 and 12974; [S] SGLang 29778.
-Bandwidths are one way. Times are in ms, per MoE layer unless a name says otherwise.
+Sources by letter, and units: as there.
 """

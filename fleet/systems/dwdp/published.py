@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from fleet.engine.dwdp import table_1
+from fleet.engine.dwdp.contention import met
+from fleet.engine.dwdp.layout import layout
+from fleet.engine.dwdp.machine import B200, DEEPSEEK_R1, GB200, GPT_OSS_120B, PEAKS, Reached
+from fleet.engine.dwdp.phase import Phase, Prompts
+from fleet.engine.dwdp.waiting import expected_max, waiting_ms
 from fleet.systems.basis import Basis
-from fleet.systems.dwdp import table_1
-from fleet.systems.dwdp.contention import met
-from fleet.systems.dwdp.layout import layout
-from fleet.systems.dwdp.machine import B200, DEEPSEEK_R1, GB200, GPT_OSS_120B, PEAKS, Reached
-from fleet.systems.dwdp.phase import Phase, Prompts
-from fleet.systems.dwdp.waiting import expected_max, waiting_ms
 
 MISSED, GAIN_MISSED = 0.10, 0.50  # relative error; of a speedup, that of its gain
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.systems.dwdp import table_1
+from fleet.engine.dwdp import table_1
 from fleet.systems.dwdp.published import SPEEDUP, Published, figures
 
 BY_GROUP = {group: [*rows] for group, rows in itertools.groupby(figures(), key=lambda row: row.group)}

@@ -10,10 +10,10 @@ import pytest
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.simulation.tests.builders import asks, play, policy
 from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
+from fleet.engine.dwdp.phase import Prompts
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch
 from fleet.kinds.option import build
-from fleet.systems.dwdp.phase import Prompts
 from fleet.systems.dwdp.published import r1_phase
 
 COMMON = {"max_num_tokens": 32_768, "attention_dp": True, "tensor_parallel": 8, "chunked_prefill": False}

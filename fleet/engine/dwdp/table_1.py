@@ -5,7 +5,7 @@ DeepSeek-R1, DEP4 and DWDP4, prompts of 0.8–1 x 8,192 tokens, at most 32,768 t
 and a GPU computes 22,000 tokens/s. So they are ms, of a whole iteration. Likewise [N]'s "7 µs against 10–11 µs".
 """
 
-from fleet.systems.dwdp.machine import DEEPSEEK_R1, GB200, Reached
+from fleet.engine.dwdp.machine import DEEPSEEK_R1, GB200, Reached
 
 # ms of an iteration under DEP
 ATTENTION, GROUPED_GEMM, DENSE_GEMM, OTHERS = 269.67, 342.40, 177.50, 241.69

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from fleet.systems.dwdp.contention import layer_ms
-from fleet.systems.dwdp.layout import ExpertLayout
-from fleet.systems.dwdp.machine import Gpu, Moe, Reached
-from fleet.systems.dwdp.waiting import waiting_ms
+from fleet.engine.dwdp.contention import layer_ms
+from fleet.engine.dwdp.layout import ExpertLayout
+from fleet.engine.dwdp.machine import Gpu, Moe, Reached
+from fleet.engine.dwdp.waiting import waiting_ms
 
 DISPATCH_AND_COMBINE_BYTES = 3  # of a token's element and expert: one to the expert, two back
 HIDDEN_WITHIN = 0.01  # of the layer: an exposed copy below it is called hidden

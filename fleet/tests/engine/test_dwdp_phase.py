@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.systems.dwdp.contention import layer_ms, met
-from fleet.systems.dwdp.machine import H100
-from fleet.systems.dwdp.phase import Phase, Prompts, smallest_that_hides
+from fleet.engine.dwdp.contention import layer_ms, met
+from fleet.engine.dwdp.machine import H100
+from fleet.engine.dwdp.phase import Phase, Prompts, smallest_that_hides
+from fleet.engine.dwdp.waiting import expected_max, waiting_ms
 from fleet.systems.dwdp.planning import Demand, context_pool, mean_wait_s
 from fleet.systems.dwdp.published import gpt_oss_phase, r1_phase, roofline
-from fleet.systems.dwdp.waiting import expected_max, waiting_ms
 
 R1 = r1_phase(Prompts.uniform(8192, 0.8))
 

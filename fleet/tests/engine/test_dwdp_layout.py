@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.systems.dwdp.layout import ExpertLayout, LayoutError, layout
-from fleet.systems.dwdp.phase import Prompts
+from fleet.engine.dwdp.layout import ExpertLayout, LayoutError, layout
+from fleet.engine.dwdp.phase import Prompts
 from fleet.systems.dwdp.published import r1_phase
 
 

@@ -4,12 +4,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fleet.engine.dwdp.contention import layer_ms
+from fleet.engine.dwdp.layout import ExpertLayout
+from fleet.engine.dwdp.machine import Gpu, Moe, Reached
+from fleet.engine.dwdp.phase import all_to_all_ms, computing, copy_ms, dep_layer_ms
 from fleet.engine.law import Law, chunk_pairs
 from fleet.engine.scheduler import StepPlan
-from fleet.systems.dwdp.contention import layer_ms
-from fleet.systems.dwdp.layout import ExpertLayout
-from fleet.systems.dwdp.machine import Gpu, Moe, Reached
-from fleet.systems.dwdp.phase import all_to_all_ms, computing, copy_ms, dep_layer_ms
 
 MEMORY_REACHED = 0.92  # 0–1 of the peak when reading weights: as in the fits of fleet/engine/profiles.py
 

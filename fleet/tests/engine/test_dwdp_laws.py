@@ -5,12 +5,12 @@ from statistics import fmean
 
 import pytest
 
+from fleet.engine.dwdp.laws import DepLaw, DwdpLaw
+from fleet.engine.dwdp.phase import Prompts
+from fleet.engine.dwdp.table_1 import TOKENS
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import StepPlan
-from fleet.systems.dwdp.laws import DepLaw, DwdpLaw
-from fleet.systems.dwdp.phase import Prompts
 from fleet.systems.dwdp.published import r1_phase
-from fleet.systems.dwdp.table_1 import TOKENS
 from fleet.tests.test_trtllm_twin import GROUP, model_of
 
 DEP4 = model_of({"attention_dp": True, "tensor_parallel": 4, "role": "prefill"}).engine.law
