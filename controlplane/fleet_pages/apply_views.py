@@ -12,7 +12,7 @@ from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import actions
 from controlplane.fleet_ops.checks import check
 from controlplane.fleet_pages.lifecycle_views import reason_of
-from controlplane.fleet_pages.views import SECTIONS
+from controlplane.fleet_pages.section_rows import Section, section_rows
 from controlplane.permissions import can_administer, can_operate
 from controlplane.policies.errors import PolicyInvalid, RulesForbid
 from fleet import services
@@ -21,7 +21,6 @@ from fleet.kinds import KINDS
 from fleet.kinds.option import options_of
 from fleet.kinds.option_field import shown as as_typed
 from fleet.services import Applied
-from fleet.spec import document as documents
 from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import InvalidFleet, PoolSpec
 from fleet.spec.masking import option_shown
@@ -86,13 +85,13 @@ class CreatedPool:
     """A new pool as its review shows it: only what is set, without secrets."""
 
     spec: PoolSpec
-    set: list[tuple[str, str]]
+    options: list[tuple[str, str]]  # of its engine
+    sections: list[Section]
 
 
 def created_pool(pool: PoolSpec) -> CreatedPool:
     options = [(name, as_typed(option_shown(name, value))) for name, value in pool.engine.items()]
-    sections = [(name, documents.dump(value).strip()) for name in SECTIONS if (value := getattr(pool, name))]
-    return CreatedPool(pool, [*options, *sections])
+    return CreatedPool(pool, options, section_rows(pool))
 
 
 def _apply(request: HttpRequest) -> HttpResponse:

@@ -29,6 +29,7 @@ from controlplane.fleet_ops.topology import topology
 from controlplane.fleet_ops.twin_source import twin_source
 from controlplane.fleet_pages.calibrations import can_be_measured, shown
 from controlplane.fleet_pages.lifecycle_views import reason_of
+from controlplane.fleet_pages.section_rows import section_rows
 from controlplane.fleet_pages.templatetags.instance_list import is_long
 from fleet import selectors, services
 from fleet.kinds import KINDS
@@ -38,7 +39,6 @@ from fleet.kinds.option_field import shown as as_typed
 from fleet.models import DesiredState, Instance, Node, Pool, State
 from fleet.node import process
 from fleet.snapshot import pool_spec
-from fleet.spec import document as documents
 from fleet.spec import versions
 from fleet.spec.masking import option_shown
 from router.contract.fields import Field
@@ -56,7 +56,6 @@ CHARTS = {
     "hits": "Cache hit rate",
     "ttft": "TTFT p90",
 }
-SECTIONS = ("update", "placement", "schedule", "autoscale")
 
 
 def render_part(
@@ -123,16 +122,10 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         given=[one for one in shown_options if one.given],
         defaults=[one for one in shown_options if not one.given],
         start=start_of(pool_spec(pool)) if pool.kind in KINDS else None,
-        sections=sections(pool),
+        sections=[one for one in section_rows(pool) if one.title != "SLO"],  # which has a table of its own
         versions=versions.history(pool, VERSIONS),
         events=selectors.pool_events(name, POOL_EVENTS),
     )
-
-
-def sections(pool: Pool) -> list[tuple[str, str]]:
-    """(title, text) of the document."""
-    given = [(name, getattr(pool, name)) for name in SECTIONS]
-    return [(name.capitalize(), documents.dump(value).strip()) for name, value in given if value]
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,13 @@ class Autoscale:
         help="Waiting requests per instance.",
     )
     target_kv: float | None = option(
-        None, title="KV usage", kind="float", minimum=0.05, maximum=1, help="Mean share of KV blocks in use."
+        None,
+        title="KV usage",
+        kind="float",
+        unit="share",
+        minimum=0.05,
+        maximum=1,
+        help="Mean share of KV blocks in use.",
     )
     up_after_s: float = option(
         15.0,
