@@ -1,6 +1,6 @@
 """A pool's rollout, placement, schedule, autoscaler and SLO as rows that a person reads. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ from controlplane.dashboard.templatetags.figures import ms, percent, setting
 from fleet.kinds.option import options_of
 from fleet.models import Pool
 from fleet.spec.fleet_spec import PoolSpec
-from fleet.spec.sections import DAYS, Autoscale, Placement, ScheduleWindow, Update, schedule_of, update_of
+from fleet.spec.sections import Autoscale, Placement, Update, schedule_of, update_of
 from router.contract.fields import Field
 
 Row = tuple[str, str]  # (title, value with its unit)
@@ -45,35 +45,8 @@ def _update(given: Mapping[str, Any], replicas: int) -> list[Row]:
 
 def _schedule(given: Mapping[str, Any], replicas: int) -> list[Row]:
     schedule = schedule_of(given)
-    windows = [(_when(window), setting(window.replicas, "instances")) for window in schedule.windows]
+    windows = [(window.text, setting(window.replicas, "instances")) for window in schedule.windows]
     return [*windows, ("Otherwise", setting(replicas, "instances")), ("Time zone", schedule.timezone)]
-
-
-def _when(window: ScheduleWindow) -> str:
-    return f"{_days(window.days)} {_clock(window.begins)}–{_clock(window.ends)}"
-
-
-def _days(days: tuple[str, ...]) -> str:
-    if set(days) == set(DAYS):
-        return "Every day"
-    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(run) for run in _runs(days))
-
-
-def _runs(days: tuple[str, ...]) -> Iterator[list[str]]:
-    """Days that follow each other within a week: [[Mon, Tue, Wed], [Fri]]."""
-    run: list[str] = []
-    for day in DAYS:
-        if day in days:
-            run.append(day.capitalize())
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
-
-
-def _clock(minutes: int) -> str:
-    return f"{minutes // 60:02}:{minutes % 60:02}"
 
 
 def _given(spec: type, given: Mapping[str, Any]) -> list[Row]:

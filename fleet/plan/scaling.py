@@ -18,9 +18,7 @@ def current_scale(
 ) -> Scale:
     """A schedule replaces the declared number and is the lower limit of the autoscaler."""
     window = active(schedule, now)
-    base = (
-        Scale(declared) if window is None else Scale(window.replicas, f"scheduled {describe_window(window, schedule)}")
-    )
+    base = Scale(declared) if window is None else Scale(window.replicas, f"scheduled {window.text} {schedule.timezone}")
     if autoscale is None or autoscale.mode != "automatic" or scaled is None:
         return base
     minimum = autoscale.min if window is None else max(autoscale.min, min(window.replicas, autoscale.max))
@@ -44,13 +42,3 @@ def _covers(window: ScheduleWindow, day: int, minute: int) -> bool:
     if window.begins < window.ends:
         return begins_today and window.begins <= minute < window.ends
     return (begins_today and minute >= window.begins) or (began_yesterday and minute < window.ends)
-
-
-def describe_window(window: ScheduleWindow, schedule: Schedule) -> str:
-    """mon, tue 08:00 to 18:00 Europe/Berlin"""
-    days = "daily" if len(window.days) == len(DAYS) else ", ".join(window.days)
-    return f"{days} {_clock(window.begins)} to {_clock(window.ends)} {schedule.timezone}"
-
-
-def _clock(minutes: int) -> str:
-    return f"{minutes // 60:02}:{minutes % 60:02}"

@@ -1,5 +1,6 @@
 """The changes that applying a document makes, and their effects as text. Pure."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -22,6 +23,10 @@ class FieldChange:
     old: Any  # None: not given
     new: Any
 
+    @property
+    def text(self) -> tuple[str, str]:
+        return value_text(self.old), value_text(self.new)
+
 
 @dataclass(frozen=True, slots=True)
 class FleetChange:
@@ -43,12 +48,15 @@ def changes(old: FleetSpec, new: FleetSpec, prune: bool) -> tuple[FleetChange, .
 
 def describe_change(change: FleetChange) -> str:
     """`replicas 2 → 4; starts 2 instances`"""
-    fields = [f"{field.path} {_value(field.old)} → {_value(field.new)}" for field in change.fields]
+    fields = [f"{field.path} {' → '.join(field.text)}" for field in change.fields]
     return "; ".join([*([", ".join(fields)] if fields else []), change.effect])
 
 
-def _value(value: Any) -> str:
-    return "not given" if value is None else f"{value}"
+def value_text(value: Any) -> str:
+    """As a person writes it in a document."""
+    if isinstance(value, bool | list | tuple | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return "not given" if value in (None, "") else f"{value}"
 
 
 def _change(old: PoolSpec | None, new: PoolSpec | None, prune: bool) -> FleetChange | None:

@@ -3,8 +3,9 @@
 fleet/spec/section_checks.py checks them as mappings of the document; here they become frozen dataclasses.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 import msgspec
 from msgspec import Struct, convert
@@ -86,6 +87,12 @@ class ScheduleWindow:
     begins: int  # minutes after midnight
     ends: int  # minutes after midnight, up to 1440; at or before `begins`: on the next day
     replicas: int
+
+    @property
+    def text(self) -> str:
+        """Mon–Wed, Fri 08:00–18:00"""
+        days = "daily" if set(self.days) == set(DAYS) else ", ".join(_runs(self.days))
+        return f"{days} {_clock(self.begins)}–{_clock(self.ends)}"
 
 
 @dataclass(frozen=True)
@@ -235,3 +242,15 @@ class _Schedule(Struct, frozen=True):
 def _minutes(text: str) -> int:
     hours, minutes = text.split(":")
     return int(hours) * 60 + int(minutes)
+
+
+def _clock(minutes: int) -> str:
+    return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
+def _runs(days: tuple[str, ...]) -> Iterator[str]:
+    """Three days or more that follow each other within a week are written as a range: Mon–Wed, Fri."""
+    for given, group in groupby(DAYS, days.__contains__):
+        run = [day.capitalize() for day in group]
+        if given:
+            yield f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(run)

@@ -74,3 +74,7 @@ def test_a_change_is_described_in_one_line() -> None:
         "replicas 8 → 9, engine.seed 1 → 2; drains and restarts 8 instances, at most 2 at a time; starts 1 instance"
     )
     assert describe_change(update(engine={})).startswith("engine.seed 1 → not given; ")
+    moved = update(node="", placement={"nodes": ["a", "ß"], "spread": True})
+    assert describe_change(moved).startswith(
+        'node local → not given, placement.nodes not given → ["a", "ß"], placement.spread not given → true; '
+    )

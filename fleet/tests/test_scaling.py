@@ -76,7 +76,7 @@ def scale(scheduled: int | None, scaled: int | None, **autoscale: Any) -> Scale:
 
 def test_the_schedule_replaces_the_declared_number_and_says_so() -> None:
     assert scale(None, None) == Scale(4)
-    assert scale(7, None) == Scale(7, "scheduled daily 00:00 to 24:00 UTC")
+    assert scale(7, None) == Scale(7, "scheduled daily 00:00–24:00 UTC")
 
 
 def test_the_autoscaler_counts_only_when_it_is_automatic() -> None:

@@ -162,7 +162,7 @@ def test_the_page_of_a_pool_says_what_the_autoscaler_would_do_and_why(operator: 
     connect().set(redis_keys.scaling_key("p"), stored({**value, "points": [], "changed_at": 0.0}))
     said = text_of(operator.get("/fleet/pools/p/"))
     assert "The autoscaler would scale from 2 to 4. 5 wait, the target is 2 (advisory)." in said
-    assert "target_queue: 2" in said
+    assert "Autoscaler Mode advisory Minimum 1 instance Maximum 8 instances Queue 2 requests" in said
     assert operator.get("/api/v1/pools/p").json()["advice"]["advised"] == 4
     autoscaler.scale_step(timezone.now())
     assert "The autoscaler would keep 2." in text_of(operator.get("/fleet/pools/p/"))

@@ -37,7 +37,7 @@ def test_each_section_is_said_with_the_words_and_units_of_its_options() -> None:
         "Schedule": {
             "Mon–Wed, Fri 08:00–18:30": "6 instances",
             "Sat, Sun 22:00–06:00": "1 instance",
-            "Every day 00:00–01:00": "2 instances",
+            "daily 00:00–01:00": "2 instances",
             "Otherwise": "4 instances",
             "Time zone": "Europe/Berlin",
         },
