@@ -150,8 +150,22 @@ def litellm(setting: Setting) -> Iterator[Running]:
         yield running
 
 
+# What `python -m router` does, but what was recorded of a request is forgotten where it would be written.
+UNRECORDED = """
+import sys
+from router.__main__ import main
+from router.sync.reporter import Reporter
+
+async def forget(self):
+    self._recorder.pending.clear()
+
+Reporter._flush_receipts = forget
+sys.exit(main())
+"""
+
+
 @contextmanager
-def weir(setting: Setting) -> Iterator[Running]:
+def weir(setting: Setting, router: Sequence[str] = ("-m", "router")) -> Iterator[Running]:
     """As in production: default policy from Redis, prefix index, affinity, receipts and traffic to Redis, metrics."""
     socket = setting.folder / "redis.sock"
     url = f"unix://{socket}"
@@ -161,10 +175,15 @@ def weir(setting: Setting) -> Iterator[Running]:
         with redis.Redis.from_url(url) as client:
             publish(client, setting.urls)
         python = [sys.executable, *(["-m", "cProfile", "-o", setting.profile] if setting.profile else [])]
-        argv = [*python, "-m", "router", "--redis", url, "--port", setting.port, "--log-level", "warning"]
+        argv = [*python, *router, "--redis", url, "--port", setting.port, "--log-level", "warning"]
         with serving(setting, argv, "weir", "/healthz", **setting.env) as running:
             running.helper = keeper.pid
             yield running
+
+
+def weir_unrecorded(setting: Setting) -> AbstractContextManager[Running]:
+    """The same without receipts and recorded traffic: what is between the two is what these cost."""
+    return weir(setting, ("-c", UNRECORDED))
 
 
 @contextmanager
@@ -192,6 +211,7 @@ def publish(client: redis.Redis, urls: list[str]) -> None:
 
 PEERS: dict[str, Callable[[Setting], AbstractContextManager[Running]]] = {
     "weir": weir,
+    "weir-unrecorded": weir_unrecorded,
     "weir-alone": weir_alone,
     "sglang-router": sglang,
     "vllm-router": vllm,
@@ -199,7 +219,7 @@ PEERS: dict[str, Callable[[Setting], AbstractContextManager[Running]]] = {
 }
 
 
-WEIR = ("weir", "weir-alone")
+WEIR = ("weir", "weir-unrecorded", "weir-alone")
 
 
 def tree(pid: int) -> list[int]:

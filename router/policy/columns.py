@@ -54,8 +54,9 @@ def columns(
     ids, own, *by_field = zip(*map(_WRITE, instances), strict=True)
     count = len(ids)
     made: dict[str, Any] = {"id": ids}
-    for name, values in zip(_NAMES, (cached_by(request, ids, own), *by_field), strict=True):
-        made[name] = values if values.count(values[0]) != count else values[0]
+    for name, values in zip(_NAMES, (cached_by(request, ids, own), *by_field)):  # noqa: B905 - as many as _WRITE reads
+        first = values[0]
+        made[name] = first if values.count(first) == count else values
     if not made["pair"]:
         del made["pair"]
     if scores:
