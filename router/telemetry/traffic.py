@@ -41,7 +41,7 @@ class TrafficRecorder:
 
     def _take(self, salt: str) -> None:
         self.salt = salt  # hex; empty until read from Redis
-        self._key = salt.encode()[: blake2b.MAX_KEY_SIZE]
+        self._begun = blake2b(digest_size=HASH_BYTES, key=salt.encode()[: blake2b.MAX_KEY_SIZE])
         self._known: dict[bytes, bytes] = {}  # salted blocks by a prompt's last block, LRU first
         self._tenants: dict[str, str] = {}  # salted
 
@@ -88,7 +88,9 @@ class TrafficRecorder:
         return salted
 
     def _salted(self, value: bytes) -> bytes:
-        return blake2b(value, digest_size=HASH_BYTES, key=self._key).digest()
+        hashed = self._begun.copy()  # the key is hashed once: a copy takes half as long
+        hashed.update(value)
+        return hashed.digest()
 
     def _blocks(self, blocks: bytes) -> bytes:
         """A block's hash covers all blocks before it, so a known block saves hashing the whole prefix."""
