@@ -9,6 +9,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import count
+from math import inf
 
 from router.policy.types import CLASSES, Policy, RequestClass
 from router.pool.band_queue import BandQueue
@@ -31,6 +32,7 @@ class AdmissionQueue:
         self._highest_first: list[BandQueue] = []
         self._drain = DrainRate()
         self._now = 0.0  # s, as last told
+        self._due_at = inf  # s: until then no request has waited long enough for the next band
         self.outputs = OutputGuess()
         self.shares: Mapping[RequestClass, float] = dict.fromkeys(CLASSES, 1.0)
         self.band_max_wait_s = 60.0
@@ -77,6 +79,8 @@ class AdmissionQueue:
             if self.waiting[entry.request_class] >= limit and not (limit and self._displace(entry)):
                 raise QueueFull
             entry.lift_at = self._now + self.band_max_wait_s
+        if entry.lift_at < self._due_at:
+            self._due_at = entry.lift_at
         offer, entry.offer = entry.offer, None
         entry.on_wakeup = on_wakeup
         queue = entry.queue if offer is not None and entry.queue is not None else self._band(entry.band)
@@ -194,6 +198,8 @@ class AdmissionQueue:
 
     def _lift(self) -> None:
         """Those that have waited long enough go on to the next band."""
+        if self._now < self._due_at:
+            return
         for queue in tuple(self._highest_first):
             for one in queue.classes.values() if queue.total else ():
                 for entry in one.due(self._now):
@@ -204,6 +210,8 @@ class AdmissionQueue:
                     entry.band += bands
                     entry.lift_at += bands * self.band_max_wait_s
                     self._band(entry.band).put(entry, again=False)
+        waiting = (one.next_due() for queue in self._highest_first for one in queue.classes.values())
+        self._due_at = min(waiting, default=inf)
 
     def _pass_on(self, offer: CapacityOffer, entry: QueueEntry) -> None:
         offer.asked.append(entry)

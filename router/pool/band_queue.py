@@ -3,11 +3,13 @@ each request admitted, and the class furthest behind is next."""
 
 from collections import Counter
 from collections.abc import Mapping
+from operator import attrgetter
 
 from router.policy.types import CLASSES, RequestClass
 from router.pool.class_queue import ClassQueue, QueueEntry
 
 LEAST_SHARE = 1e-6
+_time = attrgetter("time")
 
 
 class BandQueue:
@@ -58,9 +60,9 @@ class BandQueue:
         self.classes[entry.request_class].arrived.pop(entry, None)
 
     def first(self, asked: list[QueueEntry]) -> QueueEntry | None:
-        waiting = [name for name in CLASSES if self.waiting[name]]
-        for name in sorted(waiting, key=lambda name: self.classes[name].time):
-            entry = self.classes[name].first(asked)
+        waiting = [self.classes[name] for name in CLASSES if self.waiting[name]]
+        for queue in sorted(waiting, key=_time):
+            entry = queue.first(asked)
             if entry is not None:
                 return entry
         return None

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import TYPE_CHECKING
 
 from router.policy.types import RequestClass
@@ -95,7 +96,8 @@ class ClassQueue:
     def drop(self, entry: QueueEntry) -> None:
         """It was woken, or leaves."""
         tenant = self._tenants[entry.tenant]
-        del tenant.waiting[bisect_left(tenant.waiting, entry.order, key=_order)]
+        waiting = tenant.waiting
+        del waiting[0 if waiting[0][1] is entry else bisect_left(waiting, entry.order, key=_order)]
         self._size -= 1
         if tenant.waiting:
             tenant.cost -= entry.cost
@@ -133,6 +135,8 @@ class ClassQueue:
             if tenant is None or tenant.turn != (clock, order):
                 heappop(self._heap)
                 continue
+            if not asked:
+                return tenant.waiting[0][1]
             found = next((entry for _, entry in tenant.waiting if entry not in asked), None)
             if found is None:
                 passed.append(heappop(self._heap))
@@ -153,6 +157,10 @@ class ClassQueue:
             if entry.is_waiting:
                 found.append(entry)
         return found
+
+    def next_due(self) -> float:
+        """s: until then `due` finds none."""
+        return next((entry.lift_at for entry in self.arrived if entry.is_waiting), inf)
 
     def ahead(self, name: str) -> float:
         """Entries that come before one that this tenant adds now; of another tenant's as many as its tokens allow."""
