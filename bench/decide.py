@@ -14,7 +14,8 @@ changed before each decision, or as many as `--changed` says (a second's samples
     take up           what the chosen instance will hold, and where the session is
 
 With `--ranks 4` every four candidates are ranks of one instance that step together, and one of them has begun or ended
-a decode before each decision; with `--unequal` every other instance is half as fast.
+a decode before each decision; with `--unequal` every other instance is half as fast; with `--adapter` every request
+asks for an adapter that half of the pool holds.
 
 Before that the index's memory. After it whether look-up and decision together keep to the goals, ≤ 100 µs (median) at
 100 instances and ≤ 1000 µs at 1000, for every strategy.
@@ -50,6 +51,7 @@ RATES = Rates(9_000.0, 131_072.0, 3e9, 0.01)
 PROMPT_TOKENS = 20_000
 BYTES_PER_TOKEN = 4
 SESSIONS = 64
+ADAPTER = "support-bot@v3"
 JUDGED = "look up + decide"
 
 
@@ -64,7 +66,9 @@ class Taken(NamedTuple):
 class Bench:
     """A pool under load, and requests of sessions of which every other one is bound to the instance it lives on."""
 
-    def __init__(self, size: int, seed: int, ranks: int = 1, changed: int = 1, *, unequal: bool = False) -> None:
+    def __init__(
+        self, size: int, seed: int, ranks: int = 1, changed: int = 1, *, unequal: bool = False, adapter: bool = False
+    ) -> None:
         self.changed = changed
         self.rng = random.Random(seed)
         self.sessions = Sessions()
@@ -77,6 +81,9 @@ class Bench:
             self.load(endpoint)
         for endpoint in self.endpoints[1::2] if unequal else ():
             endpoint.take_pace(0.5)
+        self.adapter = ADAPTER if adapter else ""
+        for endpoint in self.endpoints[: size // 2] if adapter else ():
+            endpoint.adapters = frozenset((ADAPTER,))
         system = self.rng.randbytes(8_192)
         for endpoint in self.endpoints[: size // 2]:
             self.pool.index.insert(endpoint.id, 1, chunk_hashes(system))
@@ -111,7 +118,8 @@ class Bench:
             endpoint.decodes_changed()
 
     def decide(self, request: RoutingRequest) -> Decision:
-        return self.pool.decide(request, {}, 0.0)
+        homes = self.pool.homes(self.adapter) if self.adapter else None
+        return self.pool.decide(request, {}, 0.0, None, homes)
 
     def decided(self, number: int) -> Decision:
         return self.decide(self.sessions.request(self.calls[number % SESSIONS]))
@@ -213,7 +221,7 @@ def verdict(medians: dict[tuple[str, int], float]) -> None:
 
 def timed_at(size: int, options: argparse.Namespace) -> Iterator[tuple[str, str, Taken, int]]:
     """(strategy, part, times, rounds) of every part."""
-    bench = Bench(size, options.seed, options.ranks, options.changed, unequal=options.unequal)
+    bench = Bench(size, options.seed, options.ranks, options.changed, unequal=options.unequal, adapter=options.adapter)
     rounds = max(options.rounds * 8 // (8 + size // 50), 100)
     for part, call in of_every_strategy(bench).items():
         yield "any", part, measure(call, rounds), rounds
@@ -231,6 +239,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--changed", type=int, default=1)
     parser.add_argument("--unequal", action="store_true")
+    parser.add_argument("--adapter", action="store_true")
     parser.add_argument("--strategy", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES))
     parser.add_argument("--instances", nargs="+", type=int, default=list(SIZES))
     options = parser.parse_args()

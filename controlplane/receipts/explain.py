@@ -255,7 +255,7 @@ def recorded(receipt: Receipt) -> list[tuple[Candidate, InstanceState]]:
 
 
 def left_out(receipt: Receipt) -> dict[str, int]:
-    """Instances of a large pool that the decision did not compare, counted by the reason."""
+    """Instances that the decision did not compare, counted by the reason."""
     kept = receipt.candidates.get("left_out") if isinstance(receipt.candidates, dict) else None
     if not isinstance(kept, dict):
         return {}

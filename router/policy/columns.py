@@ -5,8 +5,8 @@ disk] or null each; when the request had them), running, waiting, decodes, prefi
 block_size, role, connector, pair (absent when none has one), score (null where the strategy did not compare; absent
 when it compared none), refused: {index: reason}, aside: {index: reason}}. `refused` are instances that could not take
 the request, `aside` those that the policy's filters left out. Those of a decision add prefill, the instance that
-computes the prompt for another, pace, absent when it is 1 for all, and left_out: {reason: count} of the instances of a
-large pool that the decision did not compare.
+computes the prompt for another, pace, absent when it is 1 for all, and left_out: {reason: count} of the instances that
+the decision did not compare: those of a large pool beyond the shortlist, and those without the request's adapter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -114,10 +114,10 @@ class RecordedColumns:
             if tiers is not None
         }
 
-    def candidates(self, prompt_tokens: int) -> list[Candidate]:
+    def candidates(self, prompt_tokens: int, *, of_large_pool: bool = False) -> list[Candidate]:
         rejected = {**(self._made.get("aside") or {}), **self.refused}
         scores = self._made.get("score") or [None] * len(self.ids)
-        if self.left_out:  # an older router did not round them
+        if of_large_pool:  # an older router did not round them
             scores = rounded(scores)
         cached = self.column("cached")
         return [

@@ -91,7 +91,9 @@ def recorded(receipt: "Receipt") -> ReplayedDecision:
         reasons=receipt.reasons,
         cached_tokens=receipt.predicted_cached or 0,
         new_tokens=receipt.new_tokens or 0,
-        candidates=tuple(columns.candidates(receipt.prompt_tokens or 0)),
+        candidates=tuple(
+            columns.candidates(receipt.prompt_tokens or 0, of_large_pool="pool" in (receipt.inputs or {}))
+        ),
     )
 
 

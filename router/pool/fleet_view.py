@@ -1,10 +1,11 @@
 """A pool's instances as the policy sees them, kept between decisions.
 
 Only instances that changed are updated, and those whose breaker is not closed: its state depends on the time. Of a
-pool with more than LONGEST instances a decision sees a shortlist. The router and the twin share both.
+pool with more than LONGEST instances a decision sees a shortlist. The router and the twin share both. Requests for an
+adapter see its homes: a part of the pool, kept in the same way.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from router.policy.decide import decide
@@ -47,17 +48,48 @@ class FleetView(Generic[E]):
         self.take(endpoints or {})
 
     def take(self, endpoints: Mapping[str, E]) -> None:
+        self._take(endpoints)
+        self._reported = self._changed
+        for endpoint in endpoints.values():
+            endpoint.changes = self._reported
+
+    def _take(self, endpoints: Mapping[str, E]) -> None:
         self._endpoints = endpoints
         self._in_order = list(endpoints.values())
         self._fleet: FleetColumns | None = None
         self._changed, self._suspects = set(), set()
+        self._readers: dict[str, list[set[str]]] = {}  # who is told of a change, by id; empty while there are no parts
+        self._elsewhere: Mapping[str, int] = {}  # instances of the pool that this part lacks, by the reason
         self._pending: list[str] = list(endpoints)  # changes that the shortlist does not know yet
-        for endpoint in endpoints.values():
-            endpoint.changes = self._changed
         traits = [endpoint.traits for endpoint in self._in_order]
         self._shortlist = Shortlist(traits) if len(traits) > LONGEST else None
         self._is_known = False  # the shortlist has seen every instance
         self._is_divided = any(one.role != "both" for one in traits)
+
+    def part(self, names: Container[str], why: str) -> "FleetView[E]":
+        """A view of these instances only, in force until the next `take`; `why`: the others take no such request."""
+        if not self._readers:
+            self._changed = self._reported.copy()
+            self._readers |= {name: [self._changed] for name in self._endpoints}
+        part: FleetView[E] = FleetView()
+        part._take({name: endpoint for name, endpoint in self._endpoints.items() if name in names})
+        part._reported, part._readers = self._reported, self._readers
+        for name in part._endpoints:
+            self._readers[name].append(part._changed)
+        if left := len(self._endpoints) - len(part._endpoints):
+            part._elsewhere = {why: left}
+        return part
+
+    def _hear(self) -> None:
+        """Tell every view of what has changed in it."""
+        for name in self._reported:
+            for changed in self._readers[name]:
+                changed.add(name)
+        self._reported.clear()
+
+    @property
+    def endpoints(self) -> Sequence[E]:
+        return self._in_order
 
     def decide(
         self, request: RoutingRequest, policy: Policy, draw: float, tried: Mapping[str, str], now: float, open_s: float
@@ -88,16 +120,19 @@ class FleetView(Generic[E]):
     ) -> Decision:
         listed = shortlist.listed(request, policy, tried, draw)
         fleet = self._columns([self._in_order[position] for position in listed], tried, now, open_s)
-        fleet.left_out = shortlist.left_out(listed, policy, tried)
+        fleet.left_out = {**shortlist.left_out(listed, policy, tried), **self._elsewhere}
         return decide(replace(request, pool=shortlist.pool_load), fleet, policy, draw)
 
     def fleet(self, tried: Mapping[str, str], now: float, open_s: float) -> FleetColumns:
         """Every instance."""
         if self._shortlist is not None:
             return self._columns(self._in_order, tried, now, open_s)
+        if self._readers:
+            self._hear()
         fleet = self._fleet
         if fleet is None:
             fleet = self._fleet = FleetColumns(one.view(self._refusal(one, now, open_s)) for one in self._in_order)
+            fleet.left_out = self._elsewhere
         else:
             for name in self._changed | self._suspects:
                 position, endpoint = fleet.position(name), self._endpoints[name]
@@ -106,7 +141,9 @@ class FleetView(Generic[E]):
         self._changed.clear()
         if not tried:
             return fleet
-        return FleetColumns(replace(one, refused=tried[one.id]) if one.id in tried else one for one in fleet)
+        fleet = FleetColumns(replace(one, refused=tried[one.id]) if one.id in tried else one for one in fleet)
+        fleet.left_out = self._elsewhere
+        return fleet
 
     def _columns(self, endpoints: Iterable[E], tried: Mapping[str, str], now: float, open_s: float) -> FleetColumns:
         seen = [endpoint.view(endpoint.refusal(now, open_s)) for endpoint in endpoints]
@@ -115,6 +152,8 @@ class FleetView(Generic[E]):
         return FleetColumns(seen)
 
     def _take_up(self, shortlist: Shortlist, now: float, open_s: float, most: int) -> None:
+        if self._readers:
+            self._hear()
         pending = self._pending
         if self._changed and len(pending) < most:
             pending += sorted(self._changed.difference(pending))  # the same in every process

@@ -37,7 +37,7 @@ class Pool:
         self.name_in_use = pool_in_use(name)
         self.model = ""
         self.adapters: frozenset[str] = frozenset()  # that an instance lists
-        self._homeless: dict[str, dict[str, str]] = {}  # by adapter, the instances that do not hold it, and the reason
+        self._homes: dict[str, FleetView[Endpoint]] = {}  # by adapter
         self.observed = False  # it is shown only, and serves nothing here
         self.policy: Policy = document.parse(document.default())
         self.policy_name = ""
@@ -78,13 +78,12 @@ class Pool:
         base model's is taken for an adapter's: nothing is expected of the base model's cache then."""
         return "" if model in ("", self.model, self.name) else model
 
-    def without(self, adapter: str) -> Mapping[str, str]:
-        """The instances that do not hold the adapter, with the reason for which they take no request for it."""
-        found = self._homeless.get(adapter)
+    def homes(self, adapter: str) -> FleetView[Endpoint]:
+        """The instances that hold the adapter."""
+        found = self._homes.get(adapter)
         if found is None:
-            why = f"the adapter {adapter} is not loaded"
-            found = {one.id: why for one in self.endpoints.values() if adapter not in one.adapters}
-            self._homeless[adapter] = found
+            names = {one.id for one in self.endpoints.values() if adapter in one.adapters}
+            found = self._homes[adapter] = self.fleet_view.part(names, f"the adapter {adapter} is not loaded")
         return found
 
     @property
@@ -186,7 +185,7 @@ class Pool:
         connectors = {one.connector for one in endpoints.values() if one.role == "decode"}
         self.decode_connectors = tuple(sorted(connectors)) if divided else None
         self.adapters = frozenset().union(*(one.adapters for one in endpoints.values()))
-        self._homeless.clear()
+        self._homes.clear()
         self._by_instance = {endpoint.instance: endpoint.ranks.endpoints for endpoint in endpoints.values()}
         self.fleet_view.take(endpoints)
         self._step_together()
@@ -256,21 +255,32 @@ class Pool:
         self.queue.wake_all()
 
     def decide(
-        self, request: RoutingRequest, tried: Mapping[str, str], now: float, policy: Policy | None = None
+        self,
+        request: RoutingRequest,
+        tried: Mapping[str, str],
+        now: float,
+        policy: Policy | None = None,
+        homes: FleetView[Endpoint] | None = None,
     ) -> Decision:
         """`tried`: instances that failed this request, with the error; `now` is the loop's time. `policy`: a
-        candidate's; without one the live version's."""
+        candidate's; without one the live version's. `homes`: of its adapter; None: every instance may take it."""
         open_s, draw = self.policy["failure.breaker_open_s"], random()  # noqa: S311 - ties, no secret
-        return self.fleet_view.decide(request, policy or self.policy, draw, tried, now, open_s)
+        return (homes or self.fleet_view).decide(request, policy or self.policy, draw, tried, now, open_s)
 
-    def able(self, request: RoutingRequest, tried: Mapping[str, str], now: float, policy: Policy) -> bool:
+    def able(
+        self,
+        request: RoutingRequest,
+        tried: Mapping[str, str],
+        now: float,
+        policy: Policy,
+        homes: FleetView[Endpoint] | None = None,
+    ) -> bool:
         """An instance could take the request if it had capacity. The arguments are those of `decide`."""
         open_s = self.policy["failure.breaker_open_s"]
         if self.decode_connectors is not None:
-            return able(request, self.fleet_view.fleet(tried, now, open_s), policy)
-        return any(
-            not tried.get(endpoint.id) and not endpoint.refusal(now, open_s) for endpoint in self.endpoints.values()
-        )
+            return able(request, (homes or self.fleet_view).fleet(tried, now, open_s), policy)
+        endpoints = self.endpoints.values() if homes is None else homes.endpoints
+        return any(not tried.get(endpoint.id) and not endpoint.refusal(now, open_s) for endpoint in endpoints)
 
 
 def _rounded(chunks: float) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from router.policy.rules.classify import classify
 from router.policy.types import Decision, RoutingRequest
+from router.pool.endpoint import Endpoint
+from router.pool.fleet_view import FleetView
 from router.pool.rollout import Assignment
 from router.request.call import Call
 
@@ -28,7 +30,14 @@ def assign(call: Call) -> None:
         call.candidate = split.policy_of(assigned, now)
 
 
-def decide(call: Call, assigned: Assignment, request: RoutingRequest, tried: Mapping[str, str], now: float) -> Decision:
+def decide(
+    call: Call,
+    assigned: Assignment,
+    request: RoutingRequest,
+    tried: Mapping[str, str],
+    now: float,
+    homes: FleetView[Endpoint] | None = None,
+) -> Decision:
     """Sets the version and the policy that decide. `now` is the loop's time."""
     pool, split = call.pool, call.pool.split
     if not assigned.request_class:
@@ -37,7 +46,7 @@ def decide(call: Call, assigned: Assignment, request: RoutingRequest, tried: Map
     call.candidate = None if split is None else split.policy_of(assigned, time.perf_counter())
     if split is not None and call.candidate is not None:
         try:
-            decision = pool.decide(request, tried, now, call.candidate)
+            decision = pool.decide(request, tried, now, call.candidate, homes)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"[:300]
             log.exception("pool %s: version %d cannot decide", pool.name, split.rollout.candidate.version)
@@ -47,4 +56,4 @@ def decide(call: Call, assigned: Assignment, request: RoutingRequest, tried: Map
             call.version = split.rollout.candidate.version
             return decision
     call.version = pool.version
-    return pool.decide(request, tried, now)
+    return pool.decide(request, tried, now, None, homes)

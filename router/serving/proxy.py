@@ -18,6 +18,7 @@ from router.policy.value import replace
 from router.pool.admission import CODES, Admission, Refusal, Wait
 from router.pool.endpoint import Endpoint
 from router.pool.failure_attribution import attribute, failed, failed_with
+from router.pool.fleet_view import FleetView
 from router.pool.wake import Hold
 from router.request import bands, predict
 from router.request.call import Call
@@ -147,11 +148,12 @@ class Proxy:
     def _decide(self, call: Call, tried: dict[str, str]) -> Decision:
         pool = call.pool
         request, now = self._sessions.request(call), asyncio.get_running_loop().time()
-        out = _out(call, tried)
+        out = {**call.outside, **tried} if call.outside else tried
+        homes = _homes(call) if call.adapter else None
         if call.assigned is None:
-            decision, call.version = pool.decide(request, out, now), pool.version
+            decision, call.version = pool.decide(request, out, now, None, homes), pool.version
         else:
-            decision = delivery.decide(call, call.assigned, request, out, now)
+            decision = delivery.decide(call, call.assigned, request, out, now, homes)
         if call.decision is None:
             self._recorder.decided(call, decision)
         call.decision, call.policy = decision, pool.policy_name
@@ -256,24 +258,23 @@ def _end_attempt(call: Call) -> None:
         call.request = replace(call.request, forwarded=lines)
 
 
-def _out(call: Call, tried: Mapping[str, str]) -> Mapping[str, str]:
-    """The instances that cannot take the request: those that failed, those without its adapter, and those that its
-    gateway does not reach."""
+def _homes(call: Call) -> FleetView[Endpoint] | None:
+    """The instances that hold the request's adapter; None when its model is not known to be one."""
     adapter = call.adapter
-    if call.outside:
-        tried = {**call.outside, **tried}
-    if not adapter or (call.alias is None and adapter not in call.pool.adapters):
-        return tried
     if adapter not in call.pool.adapters:
+        if call.alias is None:
+            return None
         message = f"no instance of the pool {call.pool.name} holds the adapter {adapter} yet: retry in 5 s"
         raise ErrorResponse(503, "adapter_not_loaded", message, retry_after_s=5)
-    return {**call.pool.without(adapter), **tried}
+    return call.pool.homes(adapter)
 
 
 def _able(call: Call, tried: Mapping[str, str]) -> bool:
     indivisible, generates = division(call)
     request = RoutingRequest(0, indivisible=indivisible, generates=generates)
-    return call.pool.able(request, _out(call, tried), asyncio.get_running_loop().time(), call.rules)
+    out = {**call.outside, **tried} if call.outside else tried
+    homes = _homes(call) if call.adapter else None
+    return call.pool.able(request, out, asyncio.get_running_loop().time(), call.rules, homes)
 
 
 def _hold(call: Call, tried: Mapping[str, str], now: float) -> Hold | None:

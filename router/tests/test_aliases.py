@@ -229,7 +229,8 @@ async def test_only_instances_that_hold_the_adapter_get_its_requests(world):
     assert {request.document["model"] for request in w.engines[1].received} == {"bot@v3"}
     receipt = await w.receipt(answers[0])
     assert receipt["adapter"] == "bot@v3"
-    assert set(receipt["candidates"]["refused"].values()) == {"the adapter bot@v3 is not loaded"}
+    assert receipt["candidates"]["id"] == ["demo-1"]
+    assert receipt["candidates"]["left_out"] == {"the adapter bot@v3 is not loaded": 2}
     assert (await w.ask()).status_code == 200
 
 

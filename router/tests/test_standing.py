@@ -84,6 +84,30 @@ def test_a_breaker_that_opens_lets_go_with_time_alone(fleet_view: FleetView, end
     assert not fleet_view._suspects
 
 
+def test_a_part_of_the_pool_and_the_whole_see_the_same_changes(
+    fleet_view: FleetView, endpoints: dict[str, Endpoint]
+) -> None:
+    seen(fleet_view)
+    endpoints["b"].take_pace(0.5)
+    parts = [fleet_view.part({"a", "b"}, "no adapter"), fleet_view.part({"b"}, "no adapter")]
+    sent = lease(endpoints)
+    for view, others in zip((*parts, fleet_view), ({"a"}, set(), {"a", "c"}), strict=True):
+        assert seen(view) == {"b": (1, 500), **dict.fromkeys(others, (0, 0))}
+        assert view.fleet({}, 0.0, OPEN_S).is_paced
+    sent.end()
+    endpoints["b"].breaker.failed(100.0, 1)
+    endpoints["b"].touch()
+    for view in (parts[1], fleet_view, parts[0]):
+        assert seen(view, 101.0)["b"] == "breaker open after 1 failures in a row"
+        assert seen(view, 111.0)["b"] == (0, 0)
+    assert [view.fleet({}, 0.0, OPEN_S).left_out for view in (*parts, fleet_view)] == [
+        {"no adapter": 1},
+        {"no adapter": 2},
+        {},
+    ]
+    assert parts[0].fleet({"a": "it was reset"}, 0.0, OPEN_S).left_out == {"no adapter": 1}
+
+
 def test_who_has_failed_a_request_is_refused_to_it_alone(fleet_view: FleetView) -> None:
     assert seen(fleet_view, a="it was reset")["a"] == "it was reset"
     assert seen(fleet_view)["a"] == (0, 0)

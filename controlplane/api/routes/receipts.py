@@ -162,7 +162,7 @@ class WholeReceiptOut(ReceiptOut):
     inputs: InputsOut | None = Field(None, description="Null without a decision")
     candidates: list[CandidateOut] = []
     left_out: dict[str, int] = Field(
-        {}, description="Instances of a large pool that the decision did not compare, counted by the reason"
+        {}, description="Instances that the decision did not compare, counted by the reason"
     )
     time: TimeOut
 

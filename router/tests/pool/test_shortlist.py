@@ -85,6 +85,21 @@ def test_a_receipt_is_small_counts_the_other_instances_and_decides_the_same_agai
         assert kept.candidates["left_out"] == columns(decision)["left_out"]
 
 
+@pytest.mark.parametrize("homes", [40, 200])
+def test_a_decision_among_the_homes_of_an_adapter_counts_the_other_instances_and_is_the_same_again(
+    fleet: Fleet, homes: int
+) -> None:
+    request = RoutingRequest(20_000, "s", "i-5", held={f"i-{number}": 2_000 + number for number in range(9)}, turn=3)
+    part = fleet.view.part({f"i-{number}" for number in range(homes)}, "no adapter")
+    for policy in POLICIES.values():
+        decision = part.decide(request, policy, 0.3, {}, 0.0, 10.0)
+        kept = receipt(request, decision)
+        assert int(decision.instance[2:]) < homes
+        assert columns(decision)["left_out"]["no adapter"] == SIZE - homes
+        assert len(decision.candidates) + sum(columns(decision)["left_out"].values()) == SIZE
+        assert replay.recorded(kept) == replay.outcome(replay.situation(kept).decide(policy))
+
+
 # Their result depends on one figure of each instance, so that the best of all is the best of the list.
 EXACT = ("adaptive_v1", "cache_aware", "conditional_offload", "lpwl", "least_requests", "session_sticky")
 
