@@ -1,0 +1,180 @@
+"""docs/figures.md names for every figure of a page where other tools find it: its metric, and its field in REST."""
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+CODE = Path(__file__).resolve().parents[2]
+TEMPLATES = CODE / "templates"
+DOCUMENT = (CODE / "docs" / "figures.md").read_text()
+METRICS = set(re.findall(r"^\| `(weir_[a-z_]+)`", "".join(
+    (CODE / "docs" / name).read_text() for name in ("monitoring.md", "router.md")
+), re.MULTILINE))  # fmt: skip
+OPENAPI: dict[str, Any] = json.loads((CODE / "docs" / "openapi.json").read_text())
+VOID = {"br", "hr", "img", "input", "link", "meta", "path", "rect"}
+FORMATTED = re.compile(
+    r"\|(?:whole|percent|percent_of|signed_percent|ms|seconds|significant|intcomma|floatformat|filesizeformat|size|duration)\b"
+)
+NAMED_BY = ("data-total", "data-part")  # the figures that scripts write
+
+
+class Figures(HTMLParser):
+    """Of one template: the heads of columns of numbers, the terms of numbers, charts, and, as `code`, the names of
+    numbers that stand in sentences or that a script writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[tuple[str, dict[str, str]]] = []
+        self.term = ""
+        self.head = ""
+        self.found: dict[str, None] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.open.append((tag, given))
+        is_number = "number" in given.get("class", "").split()
+        if tag == "td" and is_number:
+            self._add(given.get("data-label", ""))
+        if tag == "dt":
+            self.term = ""
+        if tag == "dd" and is_number:
+            self._add(self.term)
+        if given.get("role") == "img":
+            self._add(re.split("[:;,]", re.sub(r"{{.*?}}", "…", given.get("aria-label", "")))[0])
+        if is_number or tag in ("b", "td") or "data-total" in given or (tag == "strong" and self._within("figure")):
+            self._add(*(f"`{given[name]}`" for name in NAMED_BY if name in given))
+        if tag in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open[-1][0] != tag:
+            self.open.pop()
+        if tag == "th" and self._in_head():
+            self._add(self.head)
+            self.head = ""
+        self.open[-1:] = []
+
+    def handle_data(self, data: str) -> None:
+        tags = [tag for tag, _ in self.open]
+        if "dt" in tags:
+            self.term += data
+        if self._in_head():
+            self.head += data
+        elif "dd" in tags and FORMATTED.search(data):
+            self._add(self.term)
+        elif not {"dd", "td", "dt"} & set(tags):
+            for expression in re.findall(r"{{(.*?)}}", data):
+                if FORMATTED.search(expression):
+                    self._add(f"`{expression.partition('|')[0].strip().rpartition('.')[2]}`")
+
+    def _in_head(self) -> bool:
+        """In that of a column of numbers."""
+        return any(tag == "th" and given.get("scope") == "col" and "number" in given.get("class", "").split()
+                   for tag, given in self.open)  # fmt: skip
+
+    def _within(self, name: str) -> bool:
+        return any(name in given.get("class", "").split() for _, given in self.open)
+
+    def _add(self, *texts: str) -> None:
+        for text in texts:
+            words = re.sub(r"{%.*?%}", "", re.sub(r"{{.*?}}", "…", text))
+            if words := re.sub(r"\s+", " ", words).strip():
+                self.found[words] = None
+
+
+def figures(template: Path) -> set[str]:
+    parser = Figures()
+    text = re.sub(r"{#.*?#}", "", template.read_text())
+    parser.feed(re.sub(r"{[{%].*?[%}]}", lambda tag: tag[0].replace('"', "'"), text))
+    return set(parser.found)
+
+
+def sections() -> dict[str, list[list[str]]]:
+    """By the templates of a heading, as the comment below it names them: the rows of its table."""
+    found = {}
+    for part in DOCUMENT.split("\n## ")[1:]:
+        templates = re.search(r"<!-- (.*?) -->", part)
+        assert templates is not None, part[:40]
+        rows = re.findall(r"^\| (?!figure \||---)(.*) \|$", part, re.MULTILINE)
+        found[templates[1]] = [re.split(r" +\| +", row) for row in rows]
+    return found
+
+
+def test_every_figure_of_a_page_has_a_row_and_every_row_is_shown() -> None:
+    wrong = []
+    told: set[str] = set()
+    for names, rows in sections().items():
+        shown: set[str] = set().union(*(figures(TEMPLATES / f"{name}.html") for name in names.split()))
+        listed = {figure for row in rows for figure in row[0].split("; ")}
+        wrong += [f"{names}: {figure} has no row" for figure in sorted(shown - listed)]
+        wrong += [f"{names}: {figure} is not on the page" for figure in sorted(listed - shown)]
+        told |= set(names.split())
+    others = {str(path.relative_to(TEMPLATES).with_suffix("")): path for path in TEMPLATES.rglob("*.html")}
+    wrong += [f"{name} is under no heading: {figures(path)}" for name, path in others.items()
+              if name not in told and figures(path)]  # fmt: skip
+    assert wrong == []
+
+
+def test_a_new_figure_is_found_wherever_it_stands(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(
+        '<table><thead><tr><th scope="col" class="number">Lost</th></tr></thead>'
+        '<tr><td class="number" data-label="Kept">{{ a }}</td></tr></table>'
+        "<dl><dt>Age of {{ name }}</dt><dd>{{ row.age_s|seconds }}</dd></dl>"
+        '<p>{{ row.left|whole }} left, {{ name }}</p><b data-part="rate"></b>'
+        '<canvas role="img" aria-label="KV"></canvas>'
+    )
+    assert figures(page) == {"Lost", "Kept", "Age of …", "`left`", "`rate`", "KV"}
+
+
+def test_metrics_and_fields_of_figures_exist() -> None:
+    wrong = []
+    for rows in sections().values():
+        for figure, metric, rest in rows:
+            names = re.findall(r"`(.*?)`", metric)
+            wrong += [f"{figure}: no metric {name}" for name in names if name not in METRICS]
+            if rest.startswith("none: "):
+                continue
+            wrong += [f"{figure}: no field"] if not (places := list(fields(rest))) else []
+            wrong += [f"{figure}: {path} has no {name}" for path, name in places if not has(path, name)]
+    assert wrong == []
+
+
+def fields(cell: str) -> Iterator[tuple[str, str]]:
+    """(path, field): those behind a path belong to it."""
+    path = ""
+    for word in re.findall(r"`(.*?)`", cell):
+        path = word if word.startswith("/") else path
+        if word != path:
+            yield path, word
+
+
+def has(path: str, field: str) -> bool:
+    """Whether the answer of `GET /api/v1<path>` may have the field; of an object without a schema everything."""
+    operation = OPENAPI["paths"].get(f"/api/v1{path}", {}).get("get")
+    if operation is None:
+        return False
+    schema = resolved(operation["responses"]["200"]["content"]["application/json"]["schema"])
+    for name in field.split("."):
+        if "properties" not in schema:
+            return schema.get("type") == "object" or not schema
+        if name not in schema["properties"]:
+            return False
+        schema = resolved(schema["properties"][name])
+    return True
+
+
+def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    """Of a list, its rows."""
+    while True:
+        if "$ref" in schema:
+            schema = OPENAPI["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        elif "anyOf" in schema:
+            schema = next(one for one in schema["anyOf"] if one.get("type") != "null")
+        elif schema.get("type") == "array":
+            schema = schema.get("items", {})
+        else:
+            return schema
