@@ -1,4 +1,4 @@
-"""What the document Models may name: pools that are there, adapters that their engines can load."""
+"""Checks the document Models: its pools exist and serve, and their engines can load its adapters."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,7 +15,7 @@ from router.contract.problem import Problem
 
 
 def parsed(document: object) -> Models:
-    """Its shape alone, for a draft. Raises PolicyInvalid."""
+    """Check the shape only, as drafts need it. Raises PolicyInvalid."""
     try:
         return models.parse(document)
     except InvalidModels as error:
@@ -23,7 +23,7 @@ def parsed(document: object) -> Models:
 
 
 def check(document: object, live: Models) -> Models:
-    """For a publication. Raises PolicyInvalid with every problem."""
+    """Check a document before its publication. Raises PolicyInvalid with every problem."""
     found = parsed(document)
     pools = {pool.name: pool for pool in Pool.objects.filter(ephemeral_owner="", removed=False)}
     errors = [error for path, _, target in models.placed(found) for error in _of_target(path, target, pools)]
@@ -34,7 +34,7 @@ def check(document: object, live: Models) -> Models:
 
 
 def served_by(gone: Mapping[str, str]) -> list[Problem]:
-    """Why these pools, by name with the place in the fleet document, cannot stop serving: live names send there."""
+    """Why these pools (name: place in the fleet document) cannot stop serving: live names send requests there."""
     live = selectors.live()
     names: dict[str, dict[str, None]] = {}
     for _, name, target in models.placed(live.models):
@@ -82,7 +82,7 @@ def _of_adapter(path: str, adapter: Adapter, pool: Pool) -> Iterator[Problem]:
 
 
 def _reloaded(found: Models, live: Models) -> Iterator[Problem]:
-    """Engines keep the blocks that they computed with an adapter, by its name."""
+    """Refuse a new source under an old name: engines keep an adapter's blocks by its name."""
     before = models.adapters_of(live)
     for path, _, target in models.placed(found):
         old = before.get((target.pool, target.adapter.name)) if target.adapter is not None else None

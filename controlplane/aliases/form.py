@@ -1,4 +1,4 @@
-"""The form of one name of the document Models: what was typed, as an entry of the document, and back. Pure."""
+"""The form of one name of the document Models: from its text fields to an entry of the document, and back. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from router.contract.typed import typed_number
 
 Typed = tuple[str, str, str]  # pool, weight, model
 
-ROWS = 2  # of targets and of fallbacks that an empty form has
+ROWS = 2  # rows for targets, and for fallbacks, in an empty form
 MOST_ROWS = 20
 
 
@@ -25,7 +25,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class NameForm:
     name: str
-    was: str  # the name before; empty: a new one
+    was: str  # the name before the edit; empty: a new name
     targets: tuple[Row, ...]
     fallbacks: tuple[Row, ...]
     on: tuple[str, ...]
@@ -43,7 +43,7 @@ class NameForm:
 
 
 def fits(alias: Alias) -> bool:
-    """The form can show it; adapters of several targets stand in the document only."""
+    """True if the form can show the entry; adapters of several targets are edited in the document."""
     return len(alias.split) == 1 or not any(target.adapter for target in alias.targets)
 
 
@@ -76,7 +76,7 @@ def _paths(of: str, at: int) -> list[str]:
 
 
 def entry_of(posted: Mapping[str, str]) -> JsonObject:
-    """What was typed, as the document has it; what is wrong with it, its check says."""
+    """The typed text as an entry of the document, unchecked."""
     targets, spare = _typed(posted, "target"), _typed(posted, "fallback")
     made: JsonObject = dict(_target(targets[0])) if len(targets) == 1 else {}
     if len(targets) > 1:

@@ -12,7 +12,7 @@ from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import RouterStatus
 
 log = structlog.get_logger(__name__)
-OF_NO_POOL = ""  # as the acknowledgements say
+OF_NO_POOL = ""  # as in acknowledgements
 
 
 def _as_stored() -> Published:

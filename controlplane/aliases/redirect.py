@@ -1,4 +1,4 @@
-"""Names that go to other pools: the rules of the policies that they leave and take are asked, as for a pool."""
+"""A name that moves to other pools obeys the rules of the policies on both sides, as a pool does."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from router.contract.models import Alias, Models
 
 
 def ask_the_rules(before: Models, after: Models, actor: Actor, subject: str, emergency: str) -> None:
-    """Raises the first refusal. In the transaction of the change, in which nobody changes the rules."""
+    """Raises the first refusal. Call it in the transaction of the change, so the rules cannot change meanwhile."""
     rules.check_emergency(actor, emergency)
     policies = policies_of(concerned(before, after))
     versions.hold(*(policy.name for policy in policies))
@@ -22,7 +22,7 @@ def ask_the_rules(before: Models, after: Models, actor: Actor, subject: str, eme
 
 
 def concerned(before: Models, after: Models) -> set[str]:
-    """The pools that a changed name leaves or takes, and those that it took its requests from."""
+    """The pools that a changed name leaves or joins, and the pools that lose its requests."""
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     sides = [alias for name in changed for alias in (before.get(name), after.get(name)) if alias is not None]
     own = Pool.objects.filter(ephemeral_owner="", removed=False).values_list("name", "model")

@@ -14,7 +14,7 @@ from router.contract.models import Adapter, Models
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What is live; before the first publication an empty document of version 0."""
+    """The live version; before the first publication an empty document of version 0."""
 
     version: ModelsVersion | None
 
@@ -68,7 +68,7 @@ def published_from(draft_etag: str) -> ModelsVersion | None:
 
 
 def rollback_target() -> ModelsVersion | None:
-    """The last version that was not taken back. None where there is none."""
+    """The version before the one whose document is live; None if there is none."""
     origin = live().version
     while origin is not None and origin.rollback_of is not None:
         origin = version(origin.rollback_of)
@@ -76,6 +76,6 @@ def rollback_target() -> ModelsVersion | None:
 
 
 def adapters() -> dict[tuple[str, str], Adapter]:
-    """Those that Weir is to load, by pool and name."""
+    """The adapters that Weir has to load, by pool and name."""
     found = models.adapters_of(live().models)
     return {key: adapter for key, adapter in found.items() if adapter.source}

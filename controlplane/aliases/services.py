@@ -108,7 +108,7 @@ def publish_document(
 
 
 def rollback(to: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:
-    """Publish the document of an earlier version as a new one. No rule is asked, but its pools must be there."""
+    """Publish the document of an earlier version as a new one. No rule applies, but its pools must exist."""
     reason, live, target = check_reason(reason), selectors.live(), selectors.version(to)
     if if_match is not None and if_match != live.etag:
         raise _overtaken(live, target.document, kind="stale")
@@ -119,7 +119,7 @@ def rollback(to: int, actor: Actor, reason: str, *, if_match: str | None = None)
 
 
 def _draft_of(document: object, actor: Actor, based_on: int | None) -> ModelsDraft:
-    """The document of a file as the open draft, in the caller's transaction."""
+    """Make the document of a file the open draft, in the caller's transaction."""
     made, live, held = models.dump(check.parsed(document)), selectors.live(), selectors.open_draft()
     if held is not None and held.document not in (made, live.document):
         message = f"{held.updated_by} has a draft of Models open: publish or discard it first"

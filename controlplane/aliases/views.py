@@ -94,7 +94,7 @@ def open_draft(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_http_methods(["GET", "POST"])
 def draft(request: HttpRequest) -> HttpResponse:
-    """The names of the draft; a POST removes one, replaces the document, or puts the draft on top of what is live."""
+    """The names of the draft; a POST removes one, replaces the document, or rebases the draft on the live version."""
     if request.method == "GET":
         return _draft_page(request)
     held = selectors.open_draft()
@@ -190,7 +190,7 @@ def _put_alias(request: HttpRequest, found: Models) -> HttpResponse:
 
 
 def _of_fields(name: str, errors: Mapping[str, str]) -> dict[str, str]:
-    """By the fields of the form: `name`, `pool`, `split[0].weight`, `adapter.name`; others under an empty path."""
+    """Errors by field of the form: `name`, `pool`, `split[0].weight`, `adapter.name`; others under an empty path."""
     prefix, made = f"models.{name[: models.LONGEST_NAME]}", {}
     for path, text in errors.items():
         made["name" if path == prefix else path.removeprefix(f"{prefix}.") if path.startswith(prefix) else ""] = text

@@ -25,7 +25,7 @@ class Badge:
 
 
 def badge(frame: Frame | None, pool: str, now: float) -> Badge:
-    """Of a pool of the frame; without a fresh frame it is unknown."""
+    """The badge of a pool in the frame; `unknown` without a fresh frame."""
     if frame is None or now - frame["at"] > FRAME_OLD_S:
         return Badge(pool, "unknown", "lightgrey", None, None, frame["at"] if frame is not None else None)
     wanted = frame["pools"][pool]["wanted"]
@@ -42,7 +42,7 @@ def badge(frame: Frame | None, pool: str, now: float) -> Badge:
 
 
 def shields(made: Badge) -> dict[str, object]:
-    """As https://shields.io/badges/endpoint-badge takes it."""
+    """The JSON of an endpoint badge (https://shields.io/badges/endpoint-badge)."""
     return {"schemaVersion": 1, "label": made.pool, "message": made.message, "color": made.color}
 
 

@@ -1,5 +1,5 @@
 """The WebSocket of a shared wall, /ws/share: the first message names the share, {"token": …}; then as on
-/ws/live. Closed with 4401 when the token opens nothing, or opens nothing any more."""
+/ws/live. Closed with 4401 when the token is unknown, revoked or expired."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ class ShareConsumer(AsyncWebsocketConsumer):
             self.task.cancel()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """The first message counts."""
+        """Only the first message is read: it has the token."""
         if not self.token.done():
             self.token.set_result(_token(text_data or ""))
 
@@ -99,7 +99,7 @@ def snapshot(pool: str, seconds: int) -> dict[str, object]:
 
 
 def _shown(message: Message, pool: str) -> Message:
-    """Made once for all viewers of the same share."""
+    """The frame as this share shows it, made once for all its viewers."""
     if pool not in message.shown:
         said = orjson.loads(message.text)
         if said.get("frame") is not None:

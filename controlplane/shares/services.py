@@ -21,7 +21,7 @@ class InvalidShare(ValueError):
 
 @transaction.atomic
 def create_share(name: str, pool: str, actor: Actor, expires_at: datetime | None = None) -> tuple[Share, str]:
-    """The row and the token, which is not stored and cannot be shown again. InvalidShare."""
+    """Returns the row and the token, which is not stored and cannot be shown again. Raises InvalidShare."""
     known = sorted(Pool.objects.values_list("name", flat=True))
     if pool and pool not in known:
         raise InvalidShare(Problem("pool", pool, "no such pool", ", ".join(known) or "none, for all pools"))
@@ -36,7 +36,7 @@ def create_share(name: str, pool: str, actor: Actor, expires_at: datetime | None
 
 @transaction.atomic
 def revoke_share(row: Share, actor: Actor) -> bool:
-    """Its walls close within 5 s. False when it was revoked before."""
+    """Revoke it; its walls close within 5 s. False if it was revoked before."""
     if not row.revoke():
         return False
     audit.record(actor, "share.revoke", f"share {row.name}")
@@ -44,7 +44,7 @@ def revoke_share(row: Share, actor: Actor) -> bool:
 
 
 def share_of(token: str) -> Share | None:
-    """None for a token that is unknown, revoked or expired."""
+    """The share of a token; None if the token is unknown, revoked or expired."""
     if not token.startswith(f"{Share.mark}_"):
         return None
     row = Share.objects.filter(sha256=digest(token)).first()

@@ -21,9 +21,9 @@ def frame_of(frame: Frame, pool: str) -> Frame:
 
 
 def _of_pool(frame: Frame, pool: str) -> Frame:
-    """Lists that may name other pools are left out, and what concerns several pools."""
+    """Leaves out lists that may name other pools, and everything that concerns several pools."""
     instances = _rows(frame["instances"], [i for i, name in enumerate(frame["instances"]["pool"]) if name == pool])
-    return {  # every field by name: one that is new must be decided on
+    return {  # every field by name, so that a new one is not shown by accident
         "schema": frame["schema"],
         "at": frame["at"],
         "built_by": frame["built_by"],

@@ -1,4 +1,4 @@
-"""The page of shares, for administrators; the shared wall and badges, for whoever has the token."""
+"""The page of shares, for administrators; the shared wall and badges, for holders of a token."""
 
 import time
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def revoke(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def shared(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """The view gets the share, whoever asks; 404 for a token that opens nothing. Its address is a secret."""
+    """The view gets the share, without a login; 404 for a token without a share. The address is a secret."""
 
     @wraps(view)
     def opened(request: HttpRequest, token: str, **named: Any) -> HttpResponseBase:
@@ -75,7 +75,7 @@ def shared(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseB
 @require_GET
 @never_cache
 def wall(request: HttpRequest, share: Share) -> HttpResponse:
-    """May stand in a frame of the listed origins. Foreign frames send no cookies, and it sets none."""
+    """The listed origins may frame it. Foreign frames send no cookies, and it sets none."""
     context = {
         "user": AnonymousUser(),  # also where the reader is signed in
         "navigation": [],

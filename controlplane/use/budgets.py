@@ -22,7 +22,7 @@ LEAST = {BudgetUnit.TOKENS: 1, BudgetUnit.DOLLARS: 0.01, BudgetUnit.REQUESTS: 1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetTerms:
-    """What may change about a budget."""
+    """The part of a budget that can be changed."""
 
     limit: float  # tokens, dollars or requests
     warn_at: float = 0.8  # share of the limit
@@ -49,7 +49,7 @@ def create_budget(key: ApiKey, unit: str, per: str, terms: BudgetTerms, actor: A
 
 
 def change_budget(row: Budget, terms: BudgetTerms, actor: Actor) -> Budget:
-    """Raises InvalidInput. Notices of the present period are sent again if the new limit gives reason to."""
+    """Raises InvalidInput. Notices of the present period are sent again if the new limit calls for them."""
     values = _checked(row.unit, terms)
     with transaction.atomic():
         _check_usable(row.key)
@@ -78,7 +78,7 @@ def limit_of(row: Budget) -> float:
 
 
 def _publish(row: Budget) -> None:
-    """First where routers count it, then to the routers; what fails here the steps do again."""
+    """Write the spending first, then the budget for routers; the steps repeat whatever fails here."""
     try:
         spending.exchange(row, timezone.now())
     except redis.RedisError as error:

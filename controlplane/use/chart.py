@@ -1,4 +1,4 @@
-"""The cost of a time as stacked bars, one for each hour, day or month: each key, pool or model, then what was idle."""
+"""Cost over time as stacked bars, one for each hour, day or month: each key, pool or model, then the idle part."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from controlplane.use.selectors import IDLE, UseLine
 
 PER = {"day": "hour", "week": "day", "month": "day", "last_month": "day", "year": "month"}  # by range of the page
 HEIGHT = 100.0  # of the highest bar, and the width of each
-NAMED = 5  # the dearest; the others are one part
+NAMED = 5  # keys, pools or models with a part of their own: the dearest; all others share one
 OTHERS = "others"
 
 
@@ -49,7 +49,7 @@ class Chart:
 
 
 def chart_of(lines: Sequence[UseLine], by: str, begin: datetime, end: datetime, per: str) -> Chart | None:
-    """`lines`: summed by `by` (key, pool, model) and `per`. None where nothing cost anything."""
+    """`lines`: summed by `by` (key, pool, model) and `per`. None if nothing had a cost."""
     sums: dict[datetime, defaultdict[str, float]] = {each: defaultdict(float) for each in _starts(begin, end, per)}
     in_time = [line for line in lines if line.start in sums and line.dollars]
     names = _names(in_time, by)
@@ -69,7 +69,7 @@ def chart_of(lines: Sequence[UseLine], by: str, begin: datetime, end: datetime, 
 
 
 def _names(lines: Iterable[UseLine], by: str) -> dict[str, str]:
-    """What the chart tells apart, with its name: the dearest first, then all others, then what was idle."""
+    """The parts of the chart with their names: the dearest first, then all others, then idle."""
     labels: dict[str, str] = {}
     cost: Counter[str] = Counter()
     idle = False

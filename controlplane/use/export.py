@@ -1,4 +1,4 @@
-"""Use as CSV. Names are people's: a spreadsheet must not take one for a formula."""
+"""Use as CSV. Clients choose names, so no cell may begin like a formula."""
 
 import csv
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What the pools' instances held of GPUs, used or not: the bill, of which idle is the rest."""
+"""GPU time that the pools' instances held, used or not: the bill. Idle is the bill less the charges."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,13 +11,13 @@ from fleet.control import publish
 from fleet.control.publish import HeldGpus
 from router.contract.redis.use import HOUR_S, pool_in_use
 
-LONGEST = timedelta(hours=12)  # that is counted at once: whether instances ran longer without us is not known
-NEW = timedelta(minutes=1)  # of a pool that was never counted: it may be older than this ledger
+LONGEST = timedelta(hours=12)  # counted at once at most: without a control worker nobody knows what ran
+NEW = timedelta(minutes=1)  # counted for a pool on its first count: it may be older than this ledger
 
 
 @transaction.atomic
 def count(now: datetime) -> None:
-    """From the last time up to now. What started while no control worker ran counts from its start."""
+    """Count from the last call to now. An instance that started while no control worker ran counts from its start."""
     until = dict(HeldUntil.objects.values_list("pool", "at"))
     by_pool: dict[str, list[HeldGpus]] = {}
     for one in publish.held_gpus():

@@ -19,7 +19,7 @@ REPORTS_KEPT = timedelta(days=9)  # longer than a router may send the same hour 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What tells one row of the ledger from others, beside its time."""
+    """The key of a row of the ledger, beside its time."""
 
     key: str
     pool: str
@@ -68,7 +68,7 @@ def add(start: datetime, seconds: int, entry: Entry, name: str, counts: Mapping[
 
 
 def clean_up(now: datetime) -> None:
-    """Make days of old hours, and forget reports that no router sends any more."""
+    """Sum old hours into days, and delete reports that no router sends any more."""
     UseReport.objects.filter(at__lt=now - REPORTS_KEPT).delete()
     until = (now - HOURS_KEPT).replace(hour=0, minute=0, second=0, microsecond=0)
     old = Use.objects.filter(seconds=HOUR_S, start__lt=until)

@@ -1,4 +1,4 @@
-"""What keys consumed: the ledger, and what of it came from which router's report."""
+"""What keys consumed: the ledger, and each router's share of it."""
 
 from django.db import models
 from django.utils import timezone
@@ -16,7 +16,7 @@ class Use(models.Model):
     start = models.DateTimeField()
     seconds = models.PositiveIntegerField()  # that it covers
     key = models.CharField(max_length=100)  # id of the API key; empty: without one
-    name = models.CharField(max_length=100)  # of the key: that of a revoked one can return
+    name = models.CharField(max_length=100)  # of the key; a revoked key's name can be given again
     pool = models.CharField(max_length=100)
     model = models.CharField(max_length=200)
     requests = models.BigIntegerField(default=0)
@@ -40,7 +40,7 @@ class Use(models.Model):
 
 
 class UseReport(models.Model):
-    """What the ledger has of one router's hour. A later report of it adds the difference, the same one nothing."""
+    """The part of the ledger from one router's hour. A later report adds the difference to it."""
 
     life = models.CharField(max_length=200)  # <router>.<life>
     hour = models.BigIntegerField()  # Unix time / 3600
@@ -56,7 +56,7 @@ class UseReport(models.Model):
 
 
 class BudgetSpending(models.Model):
-    """What one router's life spent of a budget in a period, as far as it is known: it only grows."""
+    """The known spending of one router's life from a budget in a period. It only grows."""
 
     budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="spending")
     period = models.CharField(max_length=16)  # 2026-11-26T09, 2026-11-26, 2026-W48 or 2026-11
@@ -73,7 +73,7 @@ class BudgetSpending(models.Model):
 
 
 class HeldUntil(models.Model):
-    """Until when the ledger has what a pool's instances held."""
+    """The time up to which the ledger has the GPU time of a pool's instances."""
 
     pool = models.CharField(max_length=100, unique=True)
     at = models.DateTimeField()

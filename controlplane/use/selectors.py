@@ -1,4 +1,4 @@
-"""Use of a time, summed by key, pool or model, with what was idle."""
+"""Use over a time, summed by key, pool or model, with the idle part."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ COLUMNS = ("start", *BY, "name", *OF_REQUESTS, "gpu_seconds", "dollars")
 
 @dataclass(slots=True, kw_only=True)
 class UseLine:
-    """None where the lines are not told apart by it. Of an idle line only GPU-seconds and dollars."""
+    """Key, pool and model are None where lines are summed over them. Idle lines have only GPU-seconds and dollars."""
 
     start: datetime | None  # of the period; None: the whole time
     key: str | None = None  # id; empty: without a key
@@ -38,7 +38,7 @@ class UseLine:
     input_tokens: int = 0  # cached ones included
     cached_tokens: int = 0
     output_tokens: int = 0
-    estimated: int = 0  # requests whose engine told no usage
+    estimated: int = 0  # requests whose engine reported no usage
     gpu_seconds: float = 0.0
     dollars: float = 0.0
 
@@ -121,7 +121,7 @@ def _rows(query: UseQuery) -> Iterator[dict[str, Any]]:
 
 
 def _floor(at: datetime) -> datetime:
-    """The hour that has begun; of a time whose hours are days by now, the day."""
+    """The start of the hour, or of the day where hours have become days."""
     at = at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     return at.replace(hour=0) if at < datetime.now(UTC) - HOURS_KEPT - timedelta(days=1) else at
 
@@ -129,7 +129,7 @@ def _floor(at: datetime) -> datetime:
 def _scaled(
     row: Mapping[str, Any], held: Mapping[Any, tuple[int, int]], charged: Mapping[Any, Sequence[int]]
 ) -> tuple[float, float]:
-    """(GPU-seconds, dollars). Routers learn late of each other: together they may charge more than there was."""
+    """(GPU-seconds, dollars), scaled down to the bill: routers see each other's load late and may overcharge."""
     place = row["period"], row["pool"]
     gpu, money = row["gpu_us"] / 1e6, row["micro_dollars"] / 1e6
     if place not in held:
@@ -153,7 +153,7 @@ def _add_idle(
 
 
 def used_by(key: str, begin: datetime, end: datetime) -> UseLine:
-    """What one key used."""
+    """The use of one key."""
     return total(line for line in lines(UseQuery(begin, end, ("key",))) if line.key == key)
 
 

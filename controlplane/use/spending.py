@@ -1,4 +1,4 @@
-"""What keys have spent of their budgets: Redis and the database each keep it for the other.
+"""Spending from budgets: Redis and the database each back up the other.
 
 Spending is a counter for each life of a router that only grows, so the two are merged by taking the greater: nothing
 is lost while either is away, and nothing counts twice. Routers are granted more only from a key in Redis that this
@@ -22,9 +22,9 @@ from router.contract.redis import redis_keys
 from router.contract.redis.budgets import LARGEST, Period, period_of
 from router.contract.redis.use import HOUR_S
 
-BEFORE = "(before)"  # instead of a life: what the key had used in the period when the budget was made
-REPORTED_S = 10  # in which live routers have told an empty Redis again what they spent
-LATE_S = 3600  # after a period's end its requests may still be under way
+BEFORE = "(before)"  # in place of a life: what the key had used when the budget was made
+REPORTED_S = 10  # time for live routers to write their spending to an empty Redis again
+LATE_S = 3600  # requests of a period may run on for this long
 KEPT_S = 2 * 86_400  # in Redis, after a period's end
 KEPT = timedelta(days=100)  # in the database
 
@@ -72,7 +72,7 @@ class BudgetNow:
 
 
 def budgets_now(now: float, rows: Iterable[Budget] | None = None) -> list[BudgetNow]:
-    """Of keys that were not revoked, as the database knows it, about 10 s late."""
+    """Budgets of keys that are not revoked, with their spending by the database, about 10 s late."""
     found = Budget.objects.filter(key__revoked_at=None).select_related("key") if rows is None else rows
     periods = [(row, period_of(published(row).per, now)) for row in found]
     names = {period.name for _, period in periods}
@@ -82,7 +82,7 @@ def budgets_now(now: float, rows: Iterable[Budget] | None = None) -> list[Budget
 
 
 def record_before(row: Budget, now: datetime) -> None:
-    """What the key has used in the present period counts: call inside the transaction that makes the budget."""
+    """Count what the key has used in the present period: call inside the transaction that makes the budget."""
     period = period_of(published(row).per, now.timestamp())
     used = Use.objects.filter(key=str(row.key_id), start__gte=start_of(int(period.begins) // HOUR_S)).aggregate(
         requests=Sum("requests", default=0) - Sum("refused", default=0),
@@ -99,7 +99,7 @@ def step(now: datetime) -> None:
 
 
 def exchange(row: Budget, now: datetime) -> None:
-    """Merge what Redis and the database know of each period that requests may count in, and tell what is due."""
+    """Merge the spending in Redis and in the database for each current period, and send the notices that are due."""
     per, at = published(row).per, now.timestamp()
     present = period_of(per, at)
     for period in dict.fromkeys((period_of(per, at - LATE_S), present, period_of(per, present.ends))):
@@ -111,7 +111,7 @@ def exchange(row: Budget, now: datetime) -> None:
 
 def _open(row: Budget, period: Period) -> Mapping[str, int]:
     known = dict(BudgetSpending.objects.filter(budget=row, period=period.name).values_list("life", "spent"))
-    wait_s = REPORTED_S if known.keys() - {BEFORE} else 0  # what was known once is being told again
+    wait_s = REPORTED_S if known.keys() - {BEFORE} else 0  # routers are still writing known spending again
     words = [word for life, spent in known.items() for word in (life, spent)]
     key = redis_keys.budget_key(str(row.pk), period.name)
     answer: Any = connect().eval(_OPEN, 1, key, wait_s, int(period.ends + KEPT_S), *words)
@@ -137,7 +137,7 @@ def _keep(row: Budget, period: Period, found: Mapping[str, int]) -> None:
 
 @transaction.atomic
 def _tell(row: Budget, period: Period, refused: int) -> None:
-    """The notices that are due, each once in a period."""
+    """Send the notices that are due, each once in a period."""
     spent = BudgetSpending.objects.filter(budget=row, period=period.name).aggregate(sum=Sum("spent", default=0))["sum"]
     warn = spent >= row.warn_at * row.limit
     exceeded = spent >= row.limit or (warn and refused > 0)

@@ -1,4 +1,4 @@
-"""Every 10 s: take the routers' counts into the ledger, and tell routers what it has."""
+"""Every 10 s: add the routers' counts to the ledger, and tell routers which hours it has."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -57,7 +57,7 @@ def _take(life: str) -> dict[int, int]:
 
 
 def _forget(raw: bytes, life: str, kept: dict[int, int]) -> None:
-    """A router that has been silent for long, and all of whose hours are kept."""
+    """Forget a router that has long been silent once the ledger has all its hours."""
     if connect().hlen(redis_keys.use_key(life)) <= len(kept):
         connect().delete(redis_keys.use_key(life), redis_keys.use_kept_key(life))
         connect().zrem(redis_keys.USE, raw)

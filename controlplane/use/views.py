@@ -35,7 +35,7 @@ def use(request: HttpRequest) -> HttpResponse:
 @admin_required
 @require_POST
 def add_budget(request: HttpRequest) -> HttpResponse:
-    """Make a budget; that of the key's unit and period is replaced by it, as a person who enters it anew means."""
+    """Make a budget. It replaces the key's budget of the same unit and period."""
     form = BudgetForm(request.POST)
     if not form.is_valid():
         return _page(request, form)

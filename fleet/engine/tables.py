@@ -31,8 +31,8 @@ EXPECTED: dict[str, tuple[float, float, float]] = {
 class Tables(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """All byte counts are of one GPU."""
 
-    name: str  # of the model with its number formats, as the kinds' option model_profile names it
-    model: str  # as its hub names it
+    name: str  # the model with its number formats, as in the option model_profile
+    model: str  # the model's name on its hub
     gpu: str
     tp: Count
     dp: Count = 1  # ranks that share the experts
@@ -50,7 +50,7 @@ class Tables(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     measured: float  # 0–1 share of the step time that was measured at or between the shapes
     grid_error: float  # mean |relative error| against the tables, at shapes between the points
     grid_worst: float
-    notes: tuple[str, ...] = ()  # doubts, for people
+    notes: tuple[str, ...] = ()  # known weaknesses, as sentences
 
     def __post_init__(self) -> None:
         for name, (tokens, times) in (("prefill", self.prefill), ("decode", self.decode)):
@@ -80,7 +80,7 @@ def key_of(tables: Tables) -> Key:
 
 @cache
 def catalogue() -> dict[Key, Tables]:
-    """What ships with the product: one profile a line, made by `python -m fleet.profiling.catalogue`."""
+    """The profiles that ship with Weir, one a line, made by `python -m fleet.profiling.catalogue`."""
     lines = Path(__file__).with_name("catalogue.jsonl").read_bytes().splitlines()
     read = msgspec.json.Decoder(Tables).decode
     return {key_of(one): one for one in map(read, lines)}

@@ -42,7 +42,7 @@ def main() -> int:
         return 1
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    options.socket.unlink(missing_ok=True)  # of a process that was killed
+    options.socket.unlink(missing_ok=True)  # left by a killed process
     uvloop.run(_serve(IndexProcess(seed, options.max_blocks), options.socket))
     options.socket.unlink(missing_ok=True)
     return 0
@@ -66,7 +66,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def _lock(socket: Path) -> int | None:
-    """Held until this process ends, however it does; None while another one has it."""
+    """A lock that the kernel releases when this process ends; None while another process holds it."""
     descriptor = os.open(socket.with_name(f"{socket.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, OWN)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,7 +77,7 @@ def _lock(socket: Path) -> int | None:
 
 
 def _seed(file: Path) -> int:
-    """Of the hash chains: drawn once for all index processes of the folder, since routers hash a prompt once."""
+    """The seed of the hash chains: one for all index processes of the folder, since routers hash a prompt once."""
     if not file.exists():
         drawn = file.with_name(f"{file.name}.{os.getpid()}")
         drawn.write_text(f"{SystemRandom().getrandbits(SEED_BITS)}\n")

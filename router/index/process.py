@@ -1,6 +1,6 @@
 """The index process: follows the KV events of the engines that its routers name, and answers their look-ups.
 
-It holds one exact index for each pool, whatever the number of routers. It keeps no state beyond its end: routers name
+It holds one exact index for each pool, however many routers there are. It keeps no state on disk: routers name
 the engines again when they are back, and the engines replay their events.
 """
 
@@ -45,8 +45,8 @@ from router.prefix.forecast.cache_forecast import Sent as UnderWay
 log = logging.getLogger("weir.index")
 
 STEP_S = 0.5
-KEPT_S = 30.0  # that a router's engines are followed after it left: it may be starting again
-LOOK_UPS_KEPT = 1_024  # of a router, until it tells where their prompts go
+KEPT_S = 30.0  # how long a router's engines are followed after it left: it may be restarting
+LOOK_UPS_KEPT = 1_024  # the latest look-ups of a router: it says later where their prompts went
 PAGE = resource.getpagesize()
 
 Hashes = dict[int, "array[int]"]  # of a prompt, by tokens in a block
@@ -110,7 +110,7 @@ class IndexProcess:
             await self._feeds.close()
 
     async def step(self, now: float) -> None:
-        """Follow what routers want, no more, and tell them how that goes."""
+        """Follow exactly the engines that routers want, and report the state to them."""
         self._left = [(until, follows) for until, follows in self._left if until > now]
         for pool in list(self.pools):
             await self._follow(pool)

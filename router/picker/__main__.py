@@ -24,7 +24,7 @@ from router.picker.picking import Picking
 
 
 class Picker(Router):
-    """A router with one more door; both know the same pools and count the same load."""
+    """A router that also answers gateways; both doors share its pools and its load."""
 
     def __init__(
         self, source: PoolSource, clients: ClientConnections, spans: SpanSettings | None, door: Door, *, single: bool
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The picker's own, and those of a router."""
+    """The picker's own options, then the router's."""
     parser = Parser(
         prog="python -m router.picker",
         description="Weir's endpoint picker: decides for gateways of the Gateway API Inference Extension.",

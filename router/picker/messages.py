@@ -1,4 +1,4 @@
-"""What a gateway tells the picker of a request, and what the picker answers. Pure.
+"""The messages between a gateway and the picker about one request. Pure.
 
 Envoy's `envoy.service.ext_proc.v3.ExternalProcessor` (api/envoy/service/ext_proc/v3/external_processor.proto), used as
 the Gateway API Inference Extension's endpoint picker protocol 1.0 says. Field numbers stand beside their names.
@@ -33,10 +33,10 @@ class Modes:
 class Said:
     """One message of the gateway."""
 
-    kind: str  # a name of KINDS, empty for one that is not known
+    kind: str  # a name of KINDS, empty for an unknown one
     headers: Headers = field(default_factory=list)
     body: bytes = b""
-    ends: bool = False  # nothing of the request, or of the response, comes after it
+    ends: bool = False  # the last message of the request, or of the response
     subset: frozenset[str] | None = None  # addresses that may be picked; None: all
     served: str = ""  # the address that served the request
     modes: Modes | None = None  # in the first message of a stream
@@ -98,7 +98,7 @@ def _modes(config: bytes) -> Modes:
 
 
 def go_on() -> bytes:
-    """The answer to request headers whose body comes only then."""
+    """The answer to request headers: send the body."""
     return put(1, b"")
 
 

@@ -1,4 +1,4 @@
-"""Decides for a gateway: everything that a router does with a request up to its sending, and a receipt.
+"""Decides for a gateway: everything that a router does with a request before sending it, and a receipt.
 
 Tokens never pass through here, so a receipt has no TTFT and no usage. A gateway that sends no bodies of responses keeps
 its stream open until the response has ended, which ends the request's load too. From one that would send them the
@@ -35,7 +35,7 @@ from router.telemetry.recorder import Recorder
 from router.tokenize.prompt import RENDERERS, TOO_DEEP, TooComplex
 
 PREFILL_TOKENS_PER_S = 5_000.0  # of an instance whose rate was not measured
-DECODE_S = 0.02  # for an output token of a response whose end nobody tells
+DECODE_S = 0.02  # for an output token of a response whose end is not reported
 
 
 class Picking(Proxy):
@@ -58,7 +58,7 @@ class Picking(Proxy):
             stream.end(text)
 
     async def _pick_any(self, incoming: IncomingRequest, stream: GatewayStream) -> None:
-        """Of what needs no decision, such as GET /v1/models: the instances in turn."""
+        """For requests that need no decision, such as GET /v1/models: the instances in turn."""
         own = dict(incoming.headers)
         key = self._pools.auth.identify(incoming, own, time.time())
         named = own.get(b"x-weir-pool")
@@ -82,7 +82,7 @@ class Picking(Proxy):
     async def _attempt(
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
     ) -> bool:
-        """True: what becomes of the request is up to the gateway."""
+        """True once the request is in the gateway's hands."""
         stream, outcome = _of_gateway(client), call.outcome
         ranked = [call.pool.endpoints[one.instance] for one in self._ranked(call, decision, tried, left)]
         first = ranked[0]
@@ -113,7 +113,7 @@ class Picking(Proxy):
                 _end(call, lease)
 
     def _ranked(self, call: Call, decision: Decision, tried: dict[str, str], left: int) -> list[Decision]:
-        """The decision, and those that would follow if its instance failed. The header with a rank suits one only."""
+        """The decision, then the next choices if its instance fails. With a rank's header there is only one."""
         ranked, out = [decision], dict(tried)
         if self._single or call.pool.endpoints[decision.instance].rank is not None:
             return ranked
@@ -133,7 +133,7 @@ def _of_gateway(client: ClientConnection) -> GatewayStream:
 
 
 def unreached(pool: Pool, subset: frozenset[str] | None) -> dict[str, str]:
-    """The instances that the gateway cannot be sent to, with the reason. `subset` has addresses with or without port;
+    """The instances that the gateway cannot reach, with the reason. `subset` has addresses with or without port;
     None: all."""
     found = {}
     for endpoint in pool.endpoints.values():
@@ -146,7 +146,7 @@ def unreached(pool: Pool, subset: frozenset[str] | None) -> dict[str, str]:
 
 
 def address(endpoint: Endpoint) -> str:
-    """ip:port; empty where it has a name."""
+    """ip:port; empty where the URL has a host name."""
     return _address(endpoint.upstream.host, endpoint.upstream.port)
 
 
@@ -170,7 +170,7 @@ def _attempt(call: Call, endpoint: Endpoint) -> Attempt:
 
 def _changed_body(call: Call) -> bytes | None:
     """The client's body for the engine, if it differs: another name of the model, no `priority`. Nothing asks for the
-    usage of a stream, as nobody here would take it out again. Raises ErrorResponse."""
+    usage of a stream, as the picker could not remove it from the answer. Raises ErrorResponse."""
     prompt, alias = call.request.prompt, call.alias
     if prompt.priority is None and (alias is None or not alias.renames):
         return None
@@ -195,7 +195,7 @@ def _end(call: Call, lease: Lease) -> None:
 
 
 def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> None:
-    """What the gateway tells of the response: an instance before the one that served was given up."""
+    """Record the gateway's report: each instance before the one that served has failed."""
     outcome, pool = call.outcome, call.pool
     addresses = [address(one) for one in ranked]
     served = addresses.index(answered.served) if answered.served in addresses else 0

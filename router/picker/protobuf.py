@@ -73,7 +73,7 @@ def mapping(of: Fields, number: int) -> Iterable[tuple[str, bytes]]:
 
 
 def put(number: int, value: int | bytes | str) -> bytes:
-    """One field, number and bool as a varint. Nothing is left out: whoever wants no field puts none."""
+    """One field, number and bool as a varint. Zero and empty values are written too."""
     if isinstance(value, int):
         return _coded(number << 3 | VARINT) + _coded(value)
     data = value.encode() if isinstance(value, str) else value

@@ -28,13 +28,13 @@ class NotListening(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where the picker listens, and what it makes of a gateway's headers."""
+    """Where the picker listens, and how it reads a gateway's headers."""
 
     address: str  # host:port
     certificate: Path | None = None  # with its key, for TLS; None: without
     key: Path | None = None
-    pool: str = ""  # of requests that name none
-    objectives: Mapping[str, int] = field(default_factory=dict)  # bands by name
+    pool: str = ""  # the pool of requests that name none
+    objectives: Mapping[str, int] = field(default_factory=dict)  # objective: band
     grace_s: float = 30.0
 
 
@@ -82,7 +82,7 @@ class PickerServer:
         await server.start()
 
     async def stop(self) -> None:
-        """Requests that were picked go on with their engines, whatever becomes of their streams."""
+        """Picked requests go on at their engines, even when their streams end here."""
         self._ending = True
         if self._server is not None:
             await self._server.stop(self._door.grace_s)

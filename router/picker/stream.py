@@ -1,4 +1,4 @@
-"""One request of a gateway: the stream of messages about it, as the router's handlers see a client's connection."""
+"""One request of a gateway: its stream of messages, behind the interface of a client's connection."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from router.request import bands
 
 OBJECTIVES = (b"x-llm-d-inference-objective", b"x-gateway-inference-objective")
 FAIRNESS = (b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
-_ROUTERS_OWN = {b"x-weir-pool", b"x-weir-priority", b"x-vllm-priority", ranks.HEADER}  # that engines do not get
-UNTOLD = Modes(FULL_DUPLEX, NONE)  # of a gateway that does not say it
+_ROUTERS_OWN = {b"x-weir-pool", b"x-weir-priority", b"x-vllm-priority", ranks.HEADER}  # headers that engines do not get
+UNTOLD = Modes(FULL_DUPLEX, NONE)  # assumed of a gateway that does not state it
 
 
 class Wire(Protocol):
     """The two directions of a gRPC stream."""
 
     async def read(self) -> bytes | None:
-        """None once the gateway sends no more."""
+        """The next message; None at the end of the gateway's stream."""
 
     async def write(self, message: bytes) -> None: ...
 
@@ -35,7 +35,7 @@ def pairs(lines: bytes) -> Headers:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What the gateway tells of the response; without a status it did not tell it."""
+    """The gateway's report on the response; no status: it reported none."""
 
     status: int | None = None
     served: str = ""  # ip:port
@@ -81,7 +81,7 @@ class GatewayStream:
         return self.incoming
 
     def _further(self, own: Mapping[bytes, bytes]) -> Headers:
-        """Headers of ours that the gateway's stand for."""
+        """Weir's names for headers that the gateway sends under its own."""
         further: Headers = []
         if self._pool and b"x-weir-pool" not in own:
             further.append((b"x-weir-pool", self._pool.encode()))

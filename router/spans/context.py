@@ -13,7 +13,7 @@ _SPANS = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """What a caller sent."""
+    """The caller's span, from its `traceparent`."""
 
     trace: str  # 32 hex digits
     span: str  # 16 hex digits
@@ -36,13 +36,13 @@ def new_trace() -> str:
 
 
 def unsampled() -> tuple[int, bytes]:
-    """(the lower half of a new trace's id, the header that begins it unsampled): all that most requests need."""
+    """(the lower half of a new trace's id, the header that begins it unsampled): enough for most requests."""
     bits = random.getrandbits(192)
     return bits >> 64 & _SPANS, b"00-%032x-%016x-00" % (bits >> 64 or 1, bits & _SPANS or 1)
 
 
 def new_base() -> int:
-    """Spans of one request or job count up from here, so their ids need no further chance."""
+    """The id of the first span of a request or job; the others count up from it, without more random numbers."""
     return random.getrandbits(64)
 
 

@@ -66,7 +66,7 @@ def request(resource: Mapping[str, str], scope: str, version: str, spans: Iterab
 
 
 def rejected(answer: bytes) -> int:
-    """Spans that the collector took the rest of an export without."""
+    """How many spans of an export the collector rejected."""
     try:
         made = orjson.loads(answer)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Encoded spans that wait for the collector, and what became of them. Pure: one thread uses it at a time."""
+"""Encoded spans that wait for the collector, and counts of the outcomes. Pure: one thread uses it at a time."""
 
 from collections import Counter, deque
 
@@ -49,7 +49,7 @@ class Outbox:
         self._again(None, now)
 
     def _again(self, after_s: float | None, now: float) -> None:
-        """The same spans later, twice as late each time unless the collector says when."""
+        """Retry the same spans later: after twice the delay each time, unless the collector names one."""
         self.not_before = now + (self._pause_s if after_s is None else after_s)
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
         self._waiting.extendleft(reversed(self._under_way))

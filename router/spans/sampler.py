@@ -1,4 +1,4 @@
-"""Which requests are sampled: by their parent or by chance, and never more than so many a second."""
+"""Which requests are sampled: by their parent or by chance, up to a limit per second."""
 
 from router.spans.context import Parent
 from router.spans.settings import SpanSettings
@@ -16,7 +16,7 @@ class Sampler:
         self._at = 0.0
 
     def wanted(self, trace: str, parent: Parent | None) -> bool:
-        """As OpenTelemetry's samplers decide: a child as its parent, where they ask it, else by the trace's id."""
+        """As OpenTelemetry's samplers decide: parent-based ones as the parent did, the others by the trace's id."""
         if parent is not None and self._by_parent:
             return parent.sampled
         return self.by_chance(int(trace[16:], 16))
@@ -26,8 +26,8 @@ class Sampler:
         return low < self._bound
 
     def allowed(self, now: float) -> bool:
-        """Take one of this second's samples; `now` is of a monotonic clock, in seconds. Clients decide what their
-        requests' parents say, but not how much the collector gets."""
+        """Take one of this second's samples; `now` is of a monotonic clock, in seconds. A client can
+        ask for samples in `traceparent`, but not for more than this limit."""
         self._left = min(self._rate, self._left + max(0.0, now - self._at) * self._rate)
         self._at = now
         if self._left < 1:
