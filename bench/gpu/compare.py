@@ -1,4 +1,4 @@
-"""The twin beside a real engine, without a GPU: what `bench.gpu.engine` recorded, played again by the engine model.
+"""The twin beside a real engine, without a GPU: the engine model replays the records of `bench.gpu.engine`.
 
     .venv/bin/python -m bench.gpu.compare FILE... (default: those in bench/gpu/recorded)
 
@@ -102,7 +102,7 @@ def limits_of(found: dict[str, Any]) -> EngineLimits:
 
 
 def requests_of(load: dict[str, Any]) -> list[RecordedRequest]:
-    """As the client measured them; the tokens that the cache held as the receipts say, matched by length and order."""
+    """Requests as the client measured them, with the cached tokens of their receipts, matched by length and order."""
     cached: dict[tuple[int, int], list[int]] = {}
     for one in sorted(load["receipts"], key=lambda one: float(one["at"])):
         key = (one["actual_prompt_tokens"], one["output_tokens"])

@@ -6,7 +6,7 @@
 PYTHON: the interpreter of vLLM's environment. Weir starts with one pool of one engine, whose weights are generated
 (`--load-format dummy`) and whose prompts are random text: only times are real. Then, each through the router:
 Poisson arrivals at each of the rates (requests/s), and sessions of several turns behind one system prompt. FILE gets
-the points of the sweep, what the engine says of itself, each request as its client measured it and its receipt tells
+the points of the sweep, the engine's own settings, each request as its client measured it and its receipt records
 it, and the use of the GPU every 5 s; `bench.gpu.compare` holds the twin against it, without a GPU.
 `--sleep`: also puts the engine to sleep and wakes it. `--recall`: sends prompts, others until these are gone from the
 GPU, and the first ones again; with `--option kv=offload-dram` they come back from the host's memory.
@@ -201,7 +201,7 @@ def arrivals(rate: float, seconds: float, draw: random.Random) -> list[Arrival]:
 
 
 def played(fleet: Fleet, name: str, load: Callable[[], Any]) -> dict[str, Any]:
-    """The load, its receipts and what the GPU did meanwhile."""
+    """Play a load; return it with its receipts and the use of the GPU."""
     since = time.time()
     sent, use = asyncio.run(with_use(load()))
     time.sleep(2.0)  # receipts are written in slices
@@ -264,7 +264,7 @@ async def play(url: str, model: str, load: Sequence[Arrival], words: float) -> l
 
 
 async def hold(url: str, model: str, words: float) -> list[Sent]:
-    """Sessions: a shared system prompt, then turns that carry what came before."""
+    """Sessions: a shared system prompt, then turns that repeat the conversation so far."""
     draw = random.Random(2)
     system = prompt(draw, round(SYSTEM * words))
     async with httpx.AsyncClient(base_url=url, timeout=300, limits=CONNECTIONS) as client:
@@ -324,7 +324,7 @@ def kv_tokens_of(fleet: Fleet) -> int:
 
     page = httpx.get(fleet.one(NAME)["url"] + "/metrics", timeout=30).text
     info = re.search(r"vllm:cache_config_info\{[^}]*\}", page)
-    assert info, "the engine does not tell its KV blocks"
+    assert info, "the engine does not report its KV blocks"
     blocks, size = (int(re.search(rf'{key}="(\d+)"', info[0])[1]) for key in ("num_gpu_blocks", "block_size"))  # type: ignore[index]
     return blocks * size
 

@@ -1,4 +1,4 @@
-"""Models for a bench with generated weights: of their published config.json, what plays a role."""
+"""Models for a bench with generated weights: the relevant part of their published config.json."""
 
 from typing import Any
 

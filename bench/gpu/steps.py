@@ -1,4 +1,4 @@
-"""What one GPU takes for the parts of a step, in plain PyTorch, beside the twin's law for that GPU.
+"""The time of one GPU for the parts of a step, in plain PyTorch, beside the twin's law for that GPU.
 
     python -m bench.gpu.steps [--gpu h100_sxm] [--models NAME ...] [--device cuda] [--out FILE]
 

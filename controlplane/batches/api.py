@@ -39,7 +39,7 @@ def _error(status: int, message: str, code: str, param: str | None = None) -> Ht
 
 
 def door(**methods: Callable[..., object]) -> View:
-    """A path of the API: by method the function that answers with a document or a response. It gets the key."""
+    """A path of the API: one function per method, which gets the key and returns a document or a response."""
 
     @csrf_exempt
     @login_not_required
@@ -139,7 +139,7 @@ def _batch_of(key: ApiKey, name: str) -> Batch:
 
 
 def _page(request: HttpRequest, rows: "QuerySet[Any]", written: Callable[[Any], dict[str, Any]], most: int) -> object:
-    """Newest first; those behind `after`."""
+    """A page of rows, newest first, after the row `after`."""
     limit = request.GET.get("limit", str(USUAL if most == MOST else most))
     if re.fullmatch("[0-9]{1,5}", limit) is None or not 1 <= int(limit) <= most:
         raise Refused(f"limit: must be a whole number from 1 to {most:,}", "limit")
@@ -167,7 +167,7 @@ def _file(row: StoredFile) -> dict[str, Any]:
 
 
 def batch(row: Batch) -> dict[str, Any]:
-    """In OpenAI's form."""
+    """A batch as an object of OpenAI's API."""
     ended: dict[str, int | None] = {
         f"{name}_at": None for name in ("finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
     }

@@ -1,4 +1,4 @@
-"""Which API key calls."""
+"""The API key of a call."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The lines of a batch: what a request may be, and what becomes of it. Pure."""
+"""The lines of a batch: checks of requests, and lines of the results. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ MOST_LINES = 50_000
 LONGEST_LINE = 8 * 1024 * 1024  # bytes
 LONGEST_ID = 512  # characters of a custom_id
 MOST_TOKENS = 1_000_000_000  # of one answer; an engine that reports more is broken
-MOST_FAULTS = 100  # that are told
+MOST_FAULTS = 100  # errors that are reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def body_of(raw: bytes) -> bytes:
 
 
 def document_of(body: bytes) -> object:
-    """Of an answer; what is no JSON stays text."""
+    """The document of an answer: its JSON, else its text."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -135,7 +135,7 @@ def written_of(raw: Iterable[bytes]) -> Iterator[tuple[str, object]]:
 
 
 def usage_of(document: object) -> tuple[int, int]:
-    """(input tokens, output tokens) of an answer; zeros where it says none."""
+    """(input tokens, output tokens) of an answer; zeros where it reports none."""
     usage = document.get("usage") if isinstance(document, dict) else None
     if not isinstance(usage, dict):
         return 0, 0

@@ -18,7 +18,7 @@ def new_batch_name() -> str:
 
 
 class StoredFile(models.Model):
-    """Its content: controlplane/batches/store.py."""
+    """A file of an API key. controlplane/batches/store.py keeps its content."""
 
     name = models.CharField(max_length=40, unique=True, default=new_file_name)  # `id` in the API
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="files")
@@ -36,7 +36,7 @@ class StoredFile(models.Model):
 
 class Batch(Job):
     TASK = "batches.run"
-    AT_ONCE = 1  # one after the other: together they would only take the capacity from each other
+    AT_ONCE = 1  # one after the other: in parallel they would only compete for the same spare capacity
 
     name = models.CharField(max_length=40, unique=True, default=new_batch_name)  # `id` in the API
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="batches")
@@ -70,7 +70,7 @@ class Batch(Job):
 
     @property
     def state(self) -> str:
-        """In OpenAI's words."""
+        """The state in OpenAI's words."""
         if self.status == FAILED:
             return "failed"
         if self.status == CANCELLED:

@@ -7,7 +7,7 @@ from router.contract.redis.sample import InstanceSample
 
 FIRST, MOST = 4, 64  # lines under way
 MORE = 2  # each time
-KV_USAGE = 0.8  # the mean of the instances from which nothing is added
+KV_USAGE = 0.8  # mean KV usage above which no line is added
 STEP_S = 0.5
 
 

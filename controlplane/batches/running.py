@@ -1,6 +1,6 @@
 """Runs a batch: checks its lines, sends them beside other traffic, and closes its files.
 
-A worker that dies loses nothing but the requests under way: another one goes on behind the last whole line of the
+A dead worker loses only the requests under way: another one goes on after the last whole line of the
 results, so that each custom_id gets exactly one.
 """
 
@@ -81,7 +81,7 @@ class _Run:
         return {"is_expired": expired, **self._progress()}
 
     def _send_all(self, todo: Iterator[tuple[int, Line]], ends: float) -> bool:
-        """True: its time was over before all lines had an answer."""
+        """Returns True if its window ended before all lines had an answer."""
         most, paced, flushed, following = pace.FIRST, 0.0, time.monotonic(), next(todo, None)
         with store.content(self._job.input_file).open("rb") as file:
             while following is not None or self._under_way:

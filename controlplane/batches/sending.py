@@ -1,4 +1,4 @@
-"""Sends one line of a batch through the routers, until it has an answer that is final."""
+"""Sends one line of a batch through the routers, until it has a final answer."""
 
 import asyncio
 import itertools
@@ -19,8 +19,8 @@ from router.contract.redis.api_keys import BAND_MAX, KEY_ID
 log = structlog.get_logger(__name__)
 CONNECT_S = 2.0
 ANSWER_S = 3600.0  # until the first byte of an answer, which may wait for long in the lowest band
-LATER = (429, 503)  # tried again until the batch's time is over
-TRIES = 4  # of a line whose requests end with another error of the server, or with none
+LATER = (429, 503)  # statuses that are tried again until the batch's window ends
+TRIES = 4  # tries of a line that gets other server errors, or no answer
 PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 NO_QUOTA = "insufficient_quota"
 
@@ -56,7 +56,7 @@ class Sender:
         return asyncio.run_coroutine_threadsafe(self._send(body, request_id), self._loop)
 
     def close(self) -> None:
-        """What is under way ends without an answer."""
+        """Stop; requests under way end without an answer."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -82,7 +82,7 @@ class Sender:
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
     async def _try(self, body: bytes, request_id: str) -> Answer | None:
-        """None: no router took it."""
+        """The answer; None if no router took the request."""
         if not self.urls:
             return None
         url = self.urls[next(self._turn) % len(self.urls)]

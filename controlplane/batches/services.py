@@ -21,7 +21,7 @@ from fleet.jobs import CANCELLED, ENDED
 WINDOWS = {"1h": 3600, **{f"{hours}h": hours * 3600 for hours in (2, 4, 8, 12, 24, 48, 72)}, "7d": 7 * 86_400}
 MOST_FILES = 1_000  # of a key
 MOST_METADATA = 16  # entries
-KEPT = timedelta(days=30)  # an output or an input that no batch needs
+KEPT = timedelta(days=30)  # how long results, and inputs that no batch needs, are kept
 
 
 class Refused(ValueError):
@@ -94,7 +94,7 @@ def _is_metadata(given: object) -> bool:
 
 @transaction.atomic
 def cancel_batch(row: Batch, actor: Actor) -> bool:
-    """False when it had ended before."""
+    """Cancel it; False if it had ended before."""
     if not jobs.cancel(row, actor.name):
         return False
     audit.record(actor, "batch.cancel", f"batch {row.name}", "", None, None)
@@ -102,7 +102,7 @@ def cancel_batch(row: Batch, actor: Actor) -> bool:
 
 
 def close(row: Batch) -> None:
-    """Make files of its results: every line that has none becomes an error. Again and again, until it could be done."""
+    """Make files of its results; every line without an answer becomes an error. Repeated until it succeeds."""
     if row.status not in ENDED or row.closed_at is not None:
         return
     with store.alone(row.name) as mine:
@@ -124,7 +124,7 @@ def close(row: Batch) -> None:
 
 
 def _files(row: Batch) -> dict[str, Any]:
-    """Field → (path, name of the file), of those that have lines."""
+    """Field → (path, name of the file), for the files with lines."""
     results = store.Results(row.name)
     code = "batch_cancelled" if row.status == CANCELLED else "batch_expired" if row.is_expired else "batch_failed"
     message = {"batch_cancelled": "the batch was cancelled", "batch_expired": "the time of the batch was over"}
@@ -143,18 +143,18 @@ def _files(row: Batch) -> dict[str, Any]:
 
 
 def close_left() -> None:
-    """Those whose worker died between their end and their files, or that were cancelled before they began."""
+    """Close batches whose worker died before it made the files, or that were cancelled before they began."""
     for row in Batch.objects.filter(closed_at=None, status__in=ENDED):
         close(row)
 
 
 def requeue(row: Batch, cause: str) -> bool:
-    """Its worker is lost: another one goes on."""
+    """Queue it again after its worker was lost: another one goes on."""
     return jobs.requeue(row, "")
 
 
 def forget_old(now: datetime) -> None:
-    """Files of ended batches and files that no batch named, after KEPT."""
+    """Delete files of ended batches and files that no batch named, after KEPT."""
     needed = Batch.objects.exclude(status__in=ENDED).values("input_file")
     for row in StoredFile.objects.filter(created_at__lt=now - KEPT).exclude(name__in=needed):
         row.delete()

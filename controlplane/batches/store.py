@@ -1,4 +1,4 @@
-"""Where the content of files and the results of batches lie: $WEIR_DATA_DIR/batches."""
+"""The content of files and the results of batches, in $WEIR_DATA_DIR/batches."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ def folder() -> Path:
 
 
 def content(name: str) -> Path:
-    """Of a file, by its id."""
+    """The path of a file's content."""
     return folder() / f"{name}.jsonl"
 
 
@@ -34,7 +34,7 @@ def results(batch: str) -> Path:
 
 @contextmanager
 def alone(batch: str) -> Iterator[bool]:
-    """False while another process writes the batch's results; a process that dies lets go of them."""
+    """A lock on the batch's results; False while another process holds it. The kernel frees a dead process's lock."""
     with (folder() / f"{batch}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,7 +49,7 @@ def forget(batch: str) -> None:
 
 
 class Results:
-    """Appends to the output and the error file of a batch. Each custom_id gets one line, whoever wrote before."""
+    """Appends to the output and the error file of a batch. Each custom_id gets one line, whichever workers wrote."""
 
     def __init__(self, batch: str) -> None:
         self.output, self.errors = (results(batch) / f"{name}.jsonl" for name in ("output", "errors"))
@@ -85,7 +85,7 @@ class Results:
 
 
 def _without_torn_line(path: Path) -> IO[bytes]:
-    """Open at its end, after the last whole line."""
+    """The file, opened at the end of its last whole line."""
     path.touch(mode=0o600)
     file = path.open("r+b")
     size = end = path.stat().st_size

@@ -1,4 +1,4 @@
-"""The page Batches: those of every key, for operators; administrators cancel."""
+"""The page Batches: operators see the batches of all keys, administrators cancel them."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse

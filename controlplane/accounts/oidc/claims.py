@@ -11,8 +11,8 @@ from controlplane.process.oidc_settings import OidcConfig
 def granted(claims: Mapping[str, Any], config: OidcConfig) -> Role | Literal[""] | None:
     """The highest role whose pattern a value of the role claim matches.
 
-    Empty: the claim is there and matches nothing, so the person has no access. None: the claim is absent, so nothing is
-    known (a provider leaves it out of long tokens, as Entra ID does with `_claim_names`).
+    Empty: the claim is there and matches nothing, so the person has no access. None: the claim is absent, so the role
+    is unknown (a provider leaves it out of long tokens, as Entra ID does with `_claim_names`).
     """
     values = _values(claims, config.role_claim)
     if values is None:

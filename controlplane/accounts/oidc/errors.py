@@ -1,8 +1,8 @@
 """Why a sign-in with the provider failed.
 
 ProviderError
-├── ProviderAway   it did not answer, or answered with a fault of its own: try again
-└── Refused        what it sent, or the person, is not accepted; `code` stands in the audit log
+├── ProviderAway   the provider did not answer, or answered 5xx: try again
+└── Refused        its answer or the person is not accepted; `code` stands in the audit log
 """
 
 

@@ -32,7 +32,7 @@ NAME_MAX = 100
 
 
 def sign_in(claims: Claims, config: OidcConfig) -> OidcIdentity:
-    """The identity with its user, whose role is what the claims grant now. Refused: the person has no access."""
+    """The identity with its user, after setting the role that the claims grant. Raises Refused without access."""
     role = granted(claims, config)
     identity = _known(claims, config)
     if identity is None:
@@ -47,7 +47,7 @@ def sign_in(claims: Claims, config: OidcConfig) -> OidcIdentity:
 
 
 def link(user: User, claims: Claims, config: OidcConfig, actor: Actor) -> OidcIdentity:
-    """Give a signed-in user the identity. From now on the provider says the user's role."""
+    """Link the identity to a signed-in user. From now on the provider sets the user's role."""
     if user.username == services.ADMIN:
         raise Refused("stays_local")
     known = _known(claims, config)
@@ -75,7 +75,7 @@ def _made(user: User, claims: Claims, config: OidcConfig) -> OidcIdentity:
 
 
 def _new(claims: Claims, config: OidcConfig) -> OidcIdentity:
-    """A user without a password. Two first sign-ins at once make one: the second finds the identity of the first."""
+    """Make a user without a password. Of two first sign-ins at once, the second finds the identity of the first."""
     try:
         with transaction.atomic():
             user = get_user_model().objects.create_user(username=_free_name(claims, config))
@@ -100,12 +100,12 @@ def _free_name(claims: Claims, config: OidcConfig) -> str:
     if name.lower() != services.ADMIN and not get_user_model().objects.filter(username__iexact=name).exists():
         return name
     digits = hashlib.sha256(f"{config.issuer} {claims['sub']}".encode()).hexdigest()[:6]
-    return f"{name}~{digits}"  # no name that a person chooses holds a tilde
+    return f"{name}~{digits}"  # names chosen by people have no tilde
 
 
 @transaction.atomic
 def _take_role(identity: OidcIdentity, role: str | None) -> None:
-    """What the provider says holds, also for the last administrator; what it does not say stays as it was."""
+    """Set the role that the claims grant, even for the last administrator; an absent claim changes nothing."""
     now, user = timezone.now(), identity.user
     unknown_since = None if role is not None else identity.role_unknown_since or now
     rows = OidcIdentity.objects.filter(pk=identity.pk)
@@ -124,7 +124,7 @@ def _take_role(identity: OidcIdentity, role: str | None) -> None:
 
 
 def opened(request: HttpRequest, identity: OidcIdentity, config: OidcConfig, claims: Claims, id_token: str) -> None:
-    """The request's session, just begun, is the identity's: it ends after the settings' hours, or by the provider."""
+    """Tie the new session to the identity: it ends after WEIR_OIDC_SESSION_HOURS, or by the provider's logout."""
     request.session.set_expiry(config.session_hours * 3600)
     request.session["oidc_id_token"] = id_token  # a hint for the provider's sign-out
     request.session.save()
@@ -145,7 +145,7 @@ def end_sessions(identity: OidcIdentity, sid: str = "") -> int:
 
 
 def log_out(claims: Claims, config: OidcConfig) -> int:
-    """What a logout token asks for: the session `sid`, else all sessions of `sub`."""
+    """Do what a logout token asks: end the session `sid`, else all sessions of `sub`."""
     sid, subject = claims.get("sid") or "", claims.get("sub")
     rows = OidcIdentity.objects.filter(issuer=config.issuer)
     rows = rows.filter(subject=subject) if subject else rows.filter(sessions__sid=sid).distinct()
@@ -153,7 +153,7 @@ def log_out(claims: Claims, config: OidcConfig) -> int:
 
 
 def tokens_stopped(user_id: int) -> bool:
-    """Whether the API tokens of a user rest, because the user has not signed in with the provider for so many days."""
+    """True if a user's API tokens rest: the last sign-in with the provider is WEIR_OIDC_TOKEN_DAYS ago."""
     last = OidcIdentity.objects.filter(user_id=user_id).values_list("signed_in_at", flat=True).order_by("-signed_in_at")
     newest = last.first()
     config: OidcConfig | None = settings.OIDC

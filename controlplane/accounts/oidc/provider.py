@@ -1,4 +1,4 @@
-"""What Weir asks the identity provider: its metadata, its keys, tokens for a code, and a person's claims."""
+"""Requests to the identity provider: its metadata, its keys, tokens for a code, and a person's claims."""
 
 import asyncio
 import time
@@ -16,8 +16,8 @@ from router.contract.net.pinned_http import Answer, ask
 
 Json = dict[str, Any]
 TIMEOUT_S = 5.0
-METADATA_S = 3600.0  # how long its metadata and keys are believed
-KEYS_AGAIN_S = 60.0  # the keys are read again for an unknown key at most so often
+METADATA_S = 3600.0  # how long its metadata and keys are cached
+KEYS_AGAIN_S = 60.0  # the keys are read again for an unknown key at most this often
 MAX_ANSWER = 1 << 20  # bytes
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint", "end_session_endpoint")
 
@@ -31,7 +31,7 @@ class Provider:
         self._keys: tuple[float, Json] = (0.0, {})
 
     def metadata(self) -> Json:
-        """Its discovery document. ProviderAway: it cannot be read, or is not this issuer's."""
+        """Its discovery document. Raises ProviderAway if it cannot be read or is another issuer's."""
         at, known = self._metadata
         if not known or time.monotonic() > at + METADATA_S:
             known = _checked(_get(self.config.issuer.rstrip("/") + "/.well-known/openid-configuration"), self.config)
@@ -39,7 +39,7 @@ class Provider:
         return known
 
     def keys(self, again: bool = False) -> Json:
-        """Its signing keys (a JWK set); `again` for a token of a key that is not among them."""
+        """Its signing keys (a JWK set); `again`: the cached ones lack a token's key."""
         at, known = self._keys
         age = time.monotonic() - at
         if not known or age > METADATA_S or (again and age > KEYS_AGAIN_S):
@@ -73,7 +73,7 @@ class Provider:
         return _with_query(end, asked) if end else ""
 
     def exchange(self, code: str, verifier: str, redirect_uri: str) -> Json:
-        """The tokens for a code: `id_token` at least. Refused: it does not take the code."""
+        """The tokens for a code: `id_token` at least. Raises Refused if the provider rejects the code."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -100,7 +100,7 @@ class Provider:
         return tokens
 
     def userinfo(self, access_token: str, subject: str) -> Json:
-        """The person's claims; empty when the provider tells none. Refused: they are another person's."""
+        """The person's claims; empty without a userinfo endpoint. Raises Refused if they are another person's."""
         endpoint = self.metadata().get("userinfo_endpoint")
         if not endpoint or not access_token:
             return {}
@@ -114,7 +114,7 @@ class Provider:
 
 
 def _checked(metadata: Json, config: OidcConfig) -> Json:
-    """Metadata whose issuer is the one asked for (OpenID Connect Discovery, 4.3), with endpoints that may be used."""
+    """The metadata, once its issuer (OpenID Connect Discovery, 4.3) and its endpoints are valid."""
     if metadata.get("issuer") != config.issuer:
         stated = str(metadata.get("issuer"))[:200]
         raise ProviderAway(f"its issuer is {stated!r}, WEIR_OIDC_ISSUER is {config.issuer!r}")

@@ -1,6 +1,6 @@
-"""Checks of what the identity provider signed: ID tokens and logout tokens.
+"""Checks ID tokens and logout tokens of the identity provider.
 
-Imported where it is used: joserfc and cryptography are an optional installation and take 0.2 s to import.
+Import it lazily: joserfc and cryptography are optional and take 0.2 s to import.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 
 
 def id_token_claims(token: str, provider: Provider, nonce: str, now: float) -> Json:
-    """The claims of an ID token (OpenID Connect Core, 3.1.3.7). Refused: it is not one for this sign-in."""
+    """The claims of an ID token (OpenID Connect Core, 3.1.3.7). Raises Refused if it is not for this sign-in."""
     claims = _signed(token, provider)
     _check_times(claims, now, "exp", "iat")
     _check_audience(claims, provider)
@@ -45,7 +45,7 @@ def logout_claims(token: str, provider: Provider, now: float) -> Json:
 
 
 def _signed(token: str, provider: Provider) -> Json:
-    """The claims, whose signature is that of one of the provider's keys, and whose issuer is the provider."""
+    """The claims, after checking the signature by the provider's keys and the issuer."""
     accepted = provider.metadata().get("id_token_signing_alg_values_supported") or ["RS256"]
     algorithms = [name for name in ALGORITHMS if name in accepted]
     try:
@@ -73,7 +73,7 @@ def _decoded(token: str, provider: Provider, header: Mapping[str, Any], algorith
 
 
 def _candidates(provider: Provider, header: Mapping[str, Any]) -> list[Json]:
-    """The published keys that may have signed: the one that the token names, or each of the algorithm's type."""
+    """The published keys that may have signed: the key that the token names, else every key of the algorithm's type."""
     found = _matching(provider.keys(), header) or _matching(provider.keys(again=True), header)
     if not found:
         raise Refused("unknown_key", str(header.get("kid"))[:100])

@@ -1,4 +1,4 @@
-"""Sign-in at the identity provider: there, back, and its word that a session is over."""
+"""Sign-in at the identity provider: the redirect there, the callback, and back-channel logout."""
 
 import base64
 import hashlib
@@ -91,7 +91,7 @@ def leaving(request: HttpRequest, url: str) -> HttpResponse:
 
 
 def _started(request: HttpRequest, provider: Provider, more: dict[str, Any]) -> tuple[str, str]:
-    """The provider's address, and what this browser must bring back."""
+    """The provider's URL, and the state that this browser must bring back."""
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
     url = provider.sign_in_url(_callback_url(request), state, nonce, challenge)
@@ -103,7 +103,7 @@ def _callback_url(request: HttpRequest) -> str:
 
 
 def _remember(response: HttpResponse, started: str) -> HttpResponse:
-    """In a signed cookie, so that strangers who begin write no row anywhere."""
+    """Keep the state in a signed cookie, so that strangers who begin a sign-in store nothing."""
     response.set_signed_cookie(
         COOKIE, started, salt=SALT, max_age=COOKIE_S, path=COOKIE_PATH, httponly=True, samesite="Lax",
         secure=settings.SESSION_COOKIE_SECURE or False,
@@ -145,14 +145,14 @@ def _finish(request: HttpRequest, provider: Provider, started: dict[str, Any]) -
     if "error" in request.GET:
         refusal = f"{request.GET['error']}: {request.GET.get('error_description', '')}"
         raise Refused("provider_refused", refusal[:200].rstrip(": "))
-    # RFC 9207: another provider's answer is not mixed up with this one's
+    # RFC 9207: refuse the answer of another provider
     promised = provider.metadata().get("authorization_response_iss_parameter_supported")
     if request.GET.get("iss", None if promised else provider.config.issuer) != provider.config.issuer:
         raise Refused("issuer", request.GET.get("iss", "")[:200])
     tokens = provider.exchange(request.GET.get("code", ""), started["verifier"], _callback_url(request))
     try:
         return _signed_in(request, provider, started, tokens)
-    except Refused as error:  # of what the provider itself has sent: strangers cannot fill the audit log with it
+    except Refused as error:  # only for the provider's own answers: strangers cannot fill the audit log
         after = {"reason": error.code, "detail": error.detail}
         audit.record(SYSTEM, "user.sign_in_failed", "identity provider", after=after)
         raise
@@ -185,7 +185,7 @@ def _away(request: HttpRequest, target: str, error: ProviderAway) -> HttpRespons
     return response
 
 
-@csrf_exempt  # the provider's server calls it; what counts is its signature
+@csrf_exempt  # the provider's server calls it, without a session: its signature counts
 @login_not_required
 @never_cache
 @require_POST
@@ -205,7 +205,7 @@ def back_channel_logout(request: HttpRequest, provider: Provider) -> HttpRespons
 
 
 def sign_out_url(request: HttpRequest) -> str:
-    """Where a session of the provider ends there, too; empty for others, and while the provider is away."""
+    """The provider's sign-out URL for its sessions; empty for other sessions, and while the provider is away."""
     id_token = request.session.get("oidc_id_token")
     if settings.OIDC is None or not id_token:
         return ""
