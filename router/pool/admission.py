@@ -20,7 +20,7 @@ from router.pool.class_queue import QueueEntry
 from router.pool.wake import Hold
 
 NO_LIMIT = 2**31  # of requests that wait: the hold has its own
-OUTPUT_COST = 2  # an output token costs as much as so many tokens of the prompt that are not cached
+OUTPUT_COST = 2  # an output token costs as much as this many uncached tokens of the prompt
 STRATEGY_REFUSALS = ("over_ttft_limit",)  # rules by which a strategy refuses a request; also the codes
 CODES = (
     *("saturated", "displaced", "queue_timeout", "deadline_exceeded", "deadline_unmeetable", "no_instance_ready"),
@@ -101,7 +101,7 @@ class Admission:
         able: Callable[[], bool],
         hold: Callable[[float], Hold | None] = lambda now: None,
     ) -> Wait | Refusal:
-        """`able`: an instance could take it later; `hold`: else, whether one will be there later."""
+        """Queue, hold or refuse it. `able`: an instance could take it later; `hold`: else, whether one will wake."""
         self._policy = policy
         if decision.rule in STRATEGY_REFUSALS:
             return self._refuse(decision.rule, "; ".join(decision.reasons))
@@ -206,7 +206,7 @@ class Admission:
         return self._entry is not None
 
     def settle(self, new_tokens: int, output_tokens: int) -> None:
-        """It has ended: charge its tenant what it has used. One that never waited was charged nothing."""
+        """The request has ended: charge its tenant for its use. One that never waited was charged nothing."""
         if self._entry is not None:
             self._queue.settle(self._entry, cost_of(new_tokens, output_tokens))
 
@@ -238,7 +238,7 @@ class Admission:
         return Refusal(code, status or policy["admission.refuse_status"], reason, after)
 
     def _retry_after_s(self, now: float) -> int:
-        """When a request that joined now would have its turn, but no earlier than the policy says."""
+        """Seconds until a request that joined now would have its turn, at least the policy's minimum."""
         assert self._entry is not None  # noqa: S101 - narrows the type: it has joined, or wanted to
         least: int = self._policy["admission.retry_after_s"]
         wait_s = self._queue.expected_wait_s(self._entry, now)
@@ -246,5 +246,5 @@ class Admission:
 
 
 def cost_of(new_tokens: float, output_tokens: float) -> float:
-    """What a tenant is charged for a request, in tokens; those that were cached cost nothing."""
+    """The charge of a tenant for a request, in tokens; cached ones cost nothing."""
     return max(1.0, new_tokens + OUTPUT_COST * output_tokens)

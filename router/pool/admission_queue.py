@@ -17,7 +17,7 @@ from router.pool.class_queue import CapacityOffer, QueueEntry
 from router.pool.drain_rate import DrainRate
 from router.pool.output_guess import OutputGuess
 
-PASSES = 8  # entries that are offered the same capacity, one after the other, before the offer lapses
+PASSES = 8  # entries that get one offer of capacity in turn before it lapses
 MAX_WAIT_S = 120.0  # the drain rate predicts little beyond
 
 
@@ -36,7 +36,7 @@ class AdmissionQueue:
         self.outputs = OutputGuess()
         self.shares: Mapping[RequestClass, float] = dict.fromkeys(CLASSES, 1.0)
         self.band_max_wait_s = 60.0
-        self.waiting: Counter[RequestClass] = Counter()  # includes those that were woken and have not resumed yet
+        self.waiting: Counter[RequestClass] = Counter()  # includes woken entries that have not resumed yet
         self.displaced: Counter[int] = Counter()  # by band, since the start
         self._total = 0
         self._woken: dict[QueueEntry, CapacityOffer] = {}  # and not resumed yet
@@ -55,7 +55,7 @@ class AdmissionQueue:
         return QueueEntry(next(self._orders), request_class, tenant, cost, band)
 
     def comes_first(self, band: int, now: float) -> bool:
-        """A request of this band that comes now has to wait for nobody's turn."""
+        """True if a request of this band that comes now waits behind nobody."""
         if not self._total:
             return True
         self._now = max(self._now, now)
@@ -92,7 +92,7 @@ class AdmissionQueue:
             self.look_again()
 
     def resume(self, entry: QueueEntry) -> None:
-        """It was woken and looks for capacity now; then `admitted`, `leave`, or `join` again."""
+        """A woken entry looks for capacity; then call `admitted`, `leave`, or `join` again."""
         entry.on_wakeup = None
         self._woken.pop(entry, None)
         if not entry.displaced and entry.queue is not None:
@@ -100,14 +100,14 @@ class AdmissionQueue:
             self._count(entry, -1)
 
     def give_up(self, entry: QueueEntry) -> None:
-        """It stops waiting, woken or not."""
+        """The entry stops waiting, woken or not."""
         if entry.offer is None and not entry.displaced and entry.queue is not None:
             entry.queue.classes[entry.request_class].drop(entry)
         self.leave(entry)
         self.resume(entry)
 
     def leave(self, entry: QueueEntry) -> None:
-        """Pass capacity that it was offered and did not use on to the next."""
+        """Pass the unused offer of capacity on to the next entry."""
         offer, entry.offer = entry.offer, None
         if entry.queue is not None:
             entry.queue.over(entry)
@@ -116,7 +116,7 @@ class AdmissionQueue:
                 self._pass_on(offer, entry)
 
     def admitted(self, entry: QueueEntry) -> None:
-        """It uses the capacity that it was offered."""
+        """The entry uses its offer of capacity."""
         if entry.queue is not None:
             entry.queue.admitted(entry)
         offer, entry.offer = entry.offer, None
@@ -133,7 +133,7 @@ class AdmissionQueue:
         self._drain.began(now)
 
     def ended(self, now: float, began: float) -> None:
-        """A request that began then has ended, and its instance has capacity for another one."""
+        """A request that began at `began` has ended, and its instance has capacity for another one."""
         self._now = max(self._now, now)
         self._drain.ended(now, began)
         if self._total:
@@ -179,7 +179,7 @@ class AdmissionQueue:
         self._total += change
 
     def _displace(self, entry: QueueEntry) -> bool:
-        """Send the newest request of the lowest band below away, of the same class."""
+        """Remove the newest request of the same class in the lowest band below."""
         self._lift()
         for queue in reversed(self._highest_first):
             if queue.band >= entry.band:
@@ -197,7 +197,7 @@ class AdmissionQueue:
         return False
 
     def _lift(self) -> None:
-        """Those that have waited long enough go on to the next band."""
+        """Raise entries that have waited long enough to the next band."""
         if self._now < self._due_at:
             return
         for queue in tuple(self._highest_first):

@@ -54,7 +54,7 @@ class Affinity:
             self.changed[session] = (instance, ttl_s)
 
     def learned(self, session: str, instance: str, now: float) -> None:
-        """Another router has bound it there."""
+        """Another router has bound the session to this instance."""
         bound = self._bound.get(session)
         if bound is None:
             self._bound[session] = Bound(instance, now, now)

@@ -19,7 +19,7 @@ class BandQueue:
         self.band = band
         self.clock = 0.0  # of the classes
         self.classes: dict[RequestClass, ClassQueue] = {name: ClassQueue() for name in CLASSES}
-        self.waiting: Counter[RequestClass] = Counter()  # includes those that were woken and have not resumed yet
+        self.waiting: Counter[RequestClass] = Counter()  # includes woken entries that have not resumed yet
         self.total = 0
 
     def count(self, entry: QueueEntry, change: int) -> None:
@@ -37,7 +37,7 @@ class BandQueue:
         self.count(entry, 1)
 
     def take(self, entry: QueueEntry, shares: Mapping[RequestClass, float]) -> None:
-        """It is woken: its class and its tenant are charged."""
+        """Wake the entry: its class and its tenant are charged."""
         queue = self.classes[entry.request_class]
         entry.turn = queue.time, queue.charge(entry)
         entry.charge = 1.0 / max(shares[entry.request_class], LEAST_SHARE)
@@ -45,7 +45,7 @@ class BandQueue:
         queue.drop(entry)
 
     def admitted(self, entry: QueueEntry) -> None:
-        """The present time moves on to its turn, which it does not for one that was woken in vain."""
+        """Advance the clock to the turn of an admitted entry; one that was woken in vain does not advance it."""
         self.clock = max(self.clock, entry.turn[0])
         self.classes[entry.request_class].admitted(entry)
         self.over(entry)
@@ -56,7 +56,7 @@ class BandQueue:
         queue.settle(entry, 0.0)
 
     def over(self, entry: QueueEntry) -> None:
-        """It waits here no more."""
+        """The entry no longer waits here."""
         self.classes[entry.request_class].arrived.pop(entry, None)
 
     def first(self, asked: list[QueueEntry]) -> QueueEntry | None:
@@ -77,5 +77,5 @@ class BandQueue:
         return ahead + sum(min(len(one), max(0.0, (turn - one.time) * share)) for share, one in others)
 
     def __len__(self) -> int:
-        """Without those that were woken."""
+        """Waiting entries, without the woken ones."""
         return sum(map(len, self.classes.values()))

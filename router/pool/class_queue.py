@@ -29,7 +29,7 @@ Turn = tuple[float, int, str]  # of a tenant: its clock, the order of its first 
 class Tenant:
     clock: float = 0.0  # tokens
     waiting: list[tuple[int, "QueueEntry"]] = field(default_factory=list)
-    cost: float = 0.0  # of what waits
+    cost: float = 0.0  # of the waiting entries
     turn: tuple[float, int] | None = None  # as it was put into the heap
 
 
@@ -49,11 +49,11 @@ class QueueEntry:
     lift_at: float = 0.0  # s: then its band grows
     queue: "BandQueue | None" = None  # that it waits in, or last waited in
     account: Tenant | None = None  # that was charged
-    displaced: bool = False  # it must go, for a request of a higher band
+    displaced: bool = False  # displaced by a request of a higher band
 
     @property
     def is_waiting(self) -> bool:
-        """It has not been woken."""
+        """True until it is woken."""
         return self.on_wakeup is not None and self.offer is None
 
 
@@ -94,7 +94,7 @@ class ClassQueue:
         self._place(entry.tenant, tenant)
 
     def drop(self, entry: QueueEntry) -> None:
-        """It was woken, or leaves."""
+        """Take the entry out: it was woken, or leaves."""
         tenant = self._tenants[entry.tenant]
         waiting = tenant.waiting
         del waiting[0 if waiting[0][1] is entry else bisect_left(waiting, entry.order, key=_order)]
@@ -116,7 +116,7 @@ class ClassQueue:
             self._tenants = {name: tenant for name, tenant in self._tenants.items() if tenant.waiting}
 
     def _place(self, name: str, tenant: Tenant) -> None:
-        """Put its turn into the heap; those that it had before are passed over."""
+        """Put the tenant's turn into the heap; its earlier turns there are outdated."""
         turn = tenant.clock, tenant.waiting[0][0]
         if turn == tenant.turn:
             return
@@ -145,11 +145,11 @@ class ClassQueue:
         return found
 
     def newest(self) -> QueueEntry | None:
-        """That waits, and was not woken."""
+        """The newest waiting entry that was not woken."""
         return next((entry for entry in reversed(self.arrived) if entry.is_waiting), None)
 
     def due(self, now: float) -> list[QueueEntry]:
-        """Those that have waited long enough for the next band."""
+        """Entries that have waited long enough for the next band."""
         found = []
         for entry in self.arrived:
             if entry.lift_at > now:
@@ -171,7 +171,7 @@ class ClassQueue:
         return before + (len(own.waiting) if own is not None else 0)
 
     def charge(self, entry: QueueEntry) -> float:
-        """The tenant's clock before."""
+        """Charge a tenant; returns its clock before."""
         tenant = entry.account = self._tenants[entry.tenant]
         turn = tenant.clock
         tenant.clock += entry.cost
@@ -181,7 +181,7 @@ class ClassQueue:
         self._clock = max(self._clock, entry.turn[1])
 
     def settle(self, entry: QueueEntry, used: float) -> None:
-        """Its tenant is charged what the request has used, and no longer what it was expected to use.
+        """Replace the charge of a request's expected use by its real use.
 
         An account that was closed with the queue may be settled, too: nobody reads it any more.
         """

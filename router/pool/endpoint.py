@@ -53,7 +53,7 @@ class Endpoint:
         self.approximate = Accuracy()
         self.belief = GUESS
         self.changes: set[str] = set()  # of its pool: ids of changed instances
-        self.pace = 1.0  # against the pool's median instance (router/telemetry/rates.py)
+        self.pace = 1.0  # its speed against the pool's median instance (router/telemetry/rates.py)
         self.measured_at = 0.0  # s, Unix: when it last computed a long prompt alone
         self.gpu_clock = GpuClock()
         self._view: InstanceState | None = None
@@ -81,7 +81,7 @@ class Endpoint:
         self.touch()
 
     def note_refused(self, reason: str) -> None:
-        """An answer that could not be used. Reasons are few; a flaw in that must not become a leak."""
+        """An answer that could not be used. Reasons are few, and bounded in case they are not."""
         self.refused[reason if reason in self.refused or len(self.refused) < MOST_REASONS else "other"] += 1
 
     def refusal(self, now: float, open_s: float) -> str:

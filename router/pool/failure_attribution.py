@@ -33,7 +33,7 @@ def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError) -> None:
 
 
 def failed_with(endpoint: Endpoint, error: UpstreamError) -> list[str]:
-    """Endpoints that the request need not try any more: an answer is late on one rank, a connection is all ranks'."""
+    """Endpoints ruled out for the request: by a late answer one rank, by a failed connection all ranks."""
     late = isinstance(error, FirstByteTimeout)
     return [endpoint.id] if late else [rank.id for rank in endpoint.ranks.endpoints]
 

@@ -14,7 +14,7 @@ from router.policy.types import Decision, InstanceState, Policy, RoutingRequest
 from router.policy.value import replace
 from router.pool.shortlist import LONGEST, Load, Shortlist, Traits
 
-TAKEN_UP = 32  # changes of a large pool that one decision sorts; listed instances are always seen as they are
+TAKEN_UP = 32  # changes of a large pool that one decision sorts; the instances on the list are always up to date
 
 
 class Viewed(Protocol):

@@ -1,7 +1,7 @@
 """Shares an endpoint's GPU-seconds among the requests there, by weight.
 
 A clock advances by gpus · dt / W, where W is the weight of all requests there, those of other routers included. A
-request is charged its weight times the clock's advance, so what all are charged is the time in which there was one
+request is charged its weight times the clock's advance, so the charges add up to the time with at least one request
 (processor sharing; a decode weighs 1, a prompt one for each 256 new tokens that have no first byte yet).
 """
 
@@ -15,7 +15,7 @@ HOUR_S = 3600
 
 @dataclass(slots=True)
 class GpuSpent:
-    """What one request used, over all its attempts and its prefill: a part of its outcome."""
+    """The GPU time of one request over all its attempts and its prefill: a part of its outcome."""
 
     gpu_s: float = 0.0
     dollars: float = 0.0

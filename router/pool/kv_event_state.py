@@ -55,7 +55,7 @@ class UnderWay(Protocol):
 
 
 class LookedUp(Protocol):
-    """What an index process answered."""
+    """The answer of an index process to a look-up."""
 
     held: Mapping[str, Tokens]
 
@@ -112,7 +112,7 @@ class KvEventState:
         self.untokenized = 0  # requests that could not be tokenised as their engine does
 
     def hashes(self, tokens: bytes, block_size: int, seed: int) -> Sequence[int]:
-        """Of the whole blocks; what a session's earlier prompts began with is not hashed again."""
+        """The hashes of the whole blocks; the shared beginning of a session's prompts is hashed only once."""
         chains = self.chains.get(block_size)
         if chains is None:
             chains = self.chains[block_size] = PromptChains(BLOCK_SPANS, block_size * TOKEN_BYTES)
@@ -120,5 +120,5 @@ class KvEventState:
 
     @property
     def known(self) -> ExactIndex | SharedIndex | None:
-        """The exact index, wherever it is."""
+        """The exact index, in this process or in an index process."""
         return self.index if self.shared is None else self.shared

@@ -1,4 +1,4 @@
-"""How many tokens the answer to a request will have, by the last answers of its pool. Pure."""
+"""Guesses the tokens of a request's answer from the last answers of its pool. Pure."""
 
 UNKNOWN = 512  # output tokens expected before any answer has ended
 WEIGHT = 1 / 64  # of one answer in the mean

@@ -8,7 +8,7 @@ parallelism and role), corrected by its own prompts once there are OWN_PROMPTS o
 
 Transfers: seconds = t0 + bytes / rate, by least squares over the offloads, each weighing FORGET times the next one.
 The seconds are those from a computed prompt to the first byte of the decoder's stream, so t0 includes the API and one
-step; an answer that was not streamed tells nothing of its transfer.
+step; an answer that was not streamed has no such time.
 """
 
 from collections import Counter, defaultdict, deque
@@ -48,7 +48,7 @@ class Pace:
         return dict.fromkeys(groups, 1.0) | self.uneven(groups)
 
     def uneven(self, groups: Mapping[str, str]) -> dict[str, float]:
-        """Of these, the paces that are not 1: in a large pool, few."""
+        """The paces that are not 1: few in a large pool."""
         for gone in self._by_instance.keys() - groups.keys():
             del self._by_instance[gone]
         usual = {group: median(rates) for group, rates in self._by_group.items()}

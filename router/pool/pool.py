@@ -1,4 +1,4 @@
-"""A pool: its policy, its instances, and what was learned about prompts and sessions."""
+"""A pool: its policy, its instances, and the learned state of prompts and sessions."""
 
 import dataclasses
 from collections import defaultdict
@@ -97,11 +97,11 @@ class Pool:
         return 0 if self.wakes.rule is None or self.ready else len(self.queue)
 
     def hold(self, size: int, now: float) -> Hold | None:
-        """What becomes of a request with a body of this size that finds no instance; None: it is refused."""
+        """How a request with a body of this size waits when there is no instance; None: it is refused."""
         return None if self.ready else self.wakes.hold(len(self.queue), size, now)
 
     def troubles(self, now: float) -> list[str]:
-        """What keeps the pool from serving or its samples from being fresh; `now` is Unix time."""
+        """Reasons why the pool does not serve, or why its samples are old; `now` is Unix time."""
         none_ready = f"pool {self.name}: none of {len(self.published)} instances is ready"
         found = [] if self.ready or self.observed or self._at_zero else [none_ready]
         if self.trouble:
@@ -120,7 +120,7 @@ class Pool:
         return found
 
     def exhausted(self, now: float, why: str) -> None:
-        """This router can open no more connections: free those that are idle. `now` is Unix time."""
+        """This router can open no more connections: close idle ones. `now` is Unix time."""
         self.exhaustion = (now, why)
         for endpoint in self.endpoints.values():
             endpoint.upstream.close_all_idle()
@@ -238,7 +238,7 @@ class Pool:
         return endpoint.lease(tokens, lambda: self.queue.ended(perf_counter(), began), spent)
 
     def measured(self, rates: Rates) -> None:
-        """Take the rates as measured by now; what the fleet said of the engines' law stays."""
+        """Take the rates measured so far; the fleet's figures on the engines' law stay."""
         if rates is not self._measured:
             self._measured, self.rates = rates, dataclasses.replace(rates, context_cost=self.rates.context_cost)
 

@@ -1,4 +1,4 @@
-"""What the data-parallel ranks of an instance share: its connections, its breaker, and how requests name a rank.
+"""The state that the data-parallel ranks of an instance share: connections, breaker, and how requests name a rank.
 
 Under hybrid load balancing the ranks of several instances make one group, numbered from 0 over all of them. vLLM's
 Python front end counts in a request's header the ranks of its own instance, from 0, its Rust one those of the group:
@@ -37,7 +37,7 @@ class InstanceRanks:
             self._name(endpoint, of_group=False)
 
     def numbered(self, *, of_group: bool) -> None:
-        """The engine has told whether it counts the ranks of the group, or its own."""
+        """The engine has answered whether it counts the ranks of the group, or its own."""
         self.is_numbered, self.trouble = True, ""
         for endpoint in self.endpoints:
             self._name(endpoint, of_group=of_group)
@@ -49,7 +49,7 @@ class InstanceRanks:
         endpoint.note_refused(RANK_REFUSED)
 
     def touch(self) -> None:
-        """The breaker changed, which is that of every rank."""
+        """The breaker changed, for every rank."""
         for endpoint in self.endpoints:
             endpoint.touch()
 

@@ -70,7 +70,7 @@ class Shortlist:
         self._hashes = [folded_id(one.id) for one in traits]
 
     def take(self, changes: Iterable[tuple[str, Load]]) -> None:
-        """What became of instances, by id."""
+        """Take changes of instances, by id."""
         changed, positions, loads = [], self._positions, self._loads
         for name, load in changes:
             position = positions[name]
@@ -130,7 +130,7 @@ class Shortlist:
         return chosen
 
     def _nearest(self, key: str) -> list[int]:
-        """Kept, as many prompts begin alike."""
+        """The nearest by hash, cached, as many prompts begin alike."""
         near = self._near.get(key)
         if near is None:
             if len(self._near) >= KEYS_KEPT:

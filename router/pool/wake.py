@@ -16,19 +16,19 @@ KEPT = 20  # wakes
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What a request gets that finds no instance."""
+    """The terms of waiting for a request that finds no instance."""
 
     max_wait_s: float
     retry_after_s: int
-    refused: str = ""  # why it may not wait
+    refused: str = ""  # why the request may not wait; empty: it may
 
 
 class Wakes:
     __slots__ = ("_took", "rule", "since", "waiting_bytes")
 
     def __init__(self) -> None:
-        self.rule: WakeRule | None = None  # None: it does not wake by itself
-        self.since: float | None = None  # when the request came that wakes it
+        self.rule: WakeRule | None = None  # None: the pool does not wake by itself
+        self.since: float | None = None  # arrival of the request that wakes it
         self.waiting_bytes = 0
         self._took: deque[float] = deque(maxlen=KEPT)  # s
 

@@ -15,7 +15,7 @@ LONGEST_DIGITS = 20  # leading zeros included
 
 
 def deadline(headers: dict[bytes, bytes], started: float) -> float | None:
-    """When the request must have been sent to an instance, by the clock of `started`; None without such a header."""
+    """The time by which the request must be sent to an instance, by the clock of `started`; None without the header."""
     name = next((name for name in DEADLINES if name in headers), None)
     if name is None:
         return None
@@ -36,7 +36,7 @@ def admission(call: Call) -> Admission:
 
 
 def settle(call: Call) -> None:
-    """Charge the tenant what the request has used, by the engine's usage, else by what a broken stream brought."""
+    """Charge the tenant for the request's tokens: the engine's usage, else the tokens of a broken stream."""
     admission, decision, usage = call.admission, call.decision, call.outcome.usage
     if admission is None or decision is None or not admission.is_charged:
         return
@@ -51,7 +51,7 @@ def settle(call: Call) -> None:
 async def until_woken(
     admission: Admission, wait: Wait, prepare: Callable[[], Awaitable[None]] | None = None
 ) -> Refusal | None:
-    """Refusal when the wait ended without a wakeup. `prepare`: what a new decision needs, before others come first."""
+    """The refusal when the wait ended without a wakeup. `prepare` makes the inputs of a new decision."""
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
 

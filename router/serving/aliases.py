@@ -1,7 +1,7 @@
 """The target of a request whose model is a name of the document Models: by its session, then by the fallbacks.
 
 A conversation without a session id stays where the router knows it; its first request is drawn by its id. Targets that
-the request's key may not use, and pools that are no more, take no share of a split.
+the request's key may not use, and removed pools, take no share of a split.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ CODES: dict[str, Condition] = {
 }
 
 Barred = Callable[[str], ErrorResponse | None]  # pool → why the request cannot use it
-Known = Callable[[Target], int]  # how much of the conversation its pool knows
+Known = Callable[[Target], int]  # chunks of the conversation that its pool knows
 
 
 def choose(name: str, alias: Alias, read: Prompt, body: bytes, barred: Barred, draw: "Draw") -> Chosen:
@@ -59,7 +59,7 @@ def drawing(session: str | None, request_id: str, known: Known) -> Draw:
 
 
 def by_weight(key: int, split: list[Target]) -> Target:
-    """A growing weight of the last target never moves a session from it."""
+    """Pick a target by weight. A growing weight of the last target never moves a session from it."""
     place, total = key >> 32, sum(target.weight for target in split)
     upto = 0
     for target in split:
@@ -70,7 +70,7 @@ def by_weight(key: int, split: list[Target]) -> Target:
 
 
 def in_pool(name: str, alias: Alias, read: Prompt, body: bytes, pool: str) -> Chosen | None:
-    """The target in the pool that the request's header names; None: the name goes there as it is."""
+    """The target in the pool of the request's header; None: that pool gets the name unchanged."""
     target = next((one for one in alias.targets if one.pool == pool), None)
     return Chosen(name, alias, read, body, target, "x-weir-pool") if target is not None else None
 

@@ -20,7 +20,7 @@ log = logging.getLogger("weir.router")
 
 
 def assign(call: Call) -> None:
-    """Before the first attempt; the call's pool has a split."""
+    """Assign the arm, before the first attempt; the call's pool has a split."""
     split = call.pool.split
     if split is None:
         return
@@ -38,7 +38,7 @@ def decide(
     now: float,
     homes: FleetView[Endpoint] | None = None,
 ) -> Decision:
-    """Sets the version and the policy that decide. `now` is the loop's time."""
+    """Decide, and set the version and the policy that decided. `now` is the loop's time."""
     pool, split = call.pool, call.pool.split
     if not assigned.request_class:
         held = request.held or {}

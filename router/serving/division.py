@@ -4,7 +4,7 @@ from router.flows import bodies
 from router.request.call import Call
 from router.tokenize.api_paths import LIMITS
 
-Division = tuple[str, bool]  # why one instance must do it all, empty: two may; whether it generates an answer
+Division = tuple[str, bool]  # why one instance must do it all (empty: two may); whether it generates an answer
 UNDIVIDED: Division = ("", True)  # unused in a pool whose instances all do both
 BY_GATEWAY = "a gateway sends a request to one instance"
 

@@ -1,4 +1,4 @@
-"""When a router joins the others on their shared port: once it can serve, as the kernel gives it its part at once."""
+"""A router joins the others on their shared port once it can serve, as the kernel sends it connections at once."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from router.http.server import HttpServer
 from router.serving.pools import Pools
 
 CHECK_S = 0.05
-ALONE_S = 5.0  # without them, until it is looked whether another router serves the port
+ALONE_S = 5.0  # wait for fleet and keys, before looking whether another router serves the port
 
 
 async def join(server: HttpServer, listener: socket.socket, pools: Pools) -> None:

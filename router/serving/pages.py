@@ -1,4 +1,4 @@
-"""What the router answers itself: models, health, metrics, and errors for paths and methods that it does not have."""
+"""The router's own answers: models, health, metrics, and errors for unknown paths and methods."""
 
 import time
 from collections.abc import Callable

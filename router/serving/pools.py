@@ -19,7 +19,7 @@ NAMES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A line of GET /v1/models. What engines call `root` is a folder of theirs, which is nobody's business."""
+    """A line of GET /v1/models. The `root` of engines is a folder on their host, which is not shown."""
 
     id: str
     created: int  # Unix s
@@ -52,7 +52,7 @@ class Pools:
         return self._pools.get(name)
 
     def inflight(self) -> tuple[dict[str, Load], dict[str, Load]]:
-        """Requests in flight from this router, of those that have any: by instance, and by data-parallel rank."""
+        """This router's requests in flight, where there are any: by instance, and by data-parallel rank."""
         by_instance: dict[str, Load] = {}
         by_rank: dict[str, Load] = {}
         for pool in self._pools.values():
@@ -130,7 +130,7 @@ class Pools:
         return [f"model {name}: there is no pool {', '.join(pools)}" for name, pools in gone if pools]
 
     def models(self) -> list[ServedModel]:
-        """What clients may ask for, by name: the document's names, then the pools' own models."""
+        """The models that clients may ask for: the document's names, then the pools' own models."""
         own = {pool.model: pool for pool in self._by_name_or_model.values() if pool.model and not pool.observed}
         found = {name: _own(pool) for name, pool in own.items() if self._by_name_or_model.get(name) is pool}
         found |= {name: self._alias(name, alias.split[0]) for name, alias in self.aliases.items()}

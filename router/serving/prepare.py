@@ -21,7 +21,7 @@ from router.tokenize import prompt
 from router.tokenize.api_paths import WITH_FILES
 from router.tokenize.prompt import InvalidBody, Prompt
 
-# A stream tells its usage only when asked, in a chunk of its own. The other APIs always tell it.
+# A stream reports its usage only on request, in a chunk of its own. The other APIs always report it.
 USAGE_ON_REQUEST = ("/v1/chat/completions", "/v1/completions")
 
 

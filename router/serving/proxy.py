@@ -98,7 +98,7 @@ class Proxy:
             self.tracer.ended(call)
 
     async def _serve(self, call: Call, client: ClientConnection) -> None:
-        """By the pool of the call; then, for a name of the document Models, by those that it falls back to."""
+        """Serve by the call's pool, then by the fallback pools of a name of the document Models."""
         while True:
             try:
                 if self._sessions.bind(call):
@@ -278,7 +278,7 @@ def _able(call: Call, tried: Mapping[str, str]) -> bool:
 
 
 def _hold(call: Call, tried: Mapping[str, str], now: float) -> Hold | None:
-    """An instance that failed is not one that sleeps."""
+    """Hold the request while the pool wakes. A failed instance is not a sleeping one."""
     return None if tried else call.pool.hold(len(call.request.body), now)
 
 
@@ -312,7 +312,7 @@ def _failure(call: Call, error: UpstreamError) -> ErrorResponse:
 
 
 def _failed(call: Call, why: str) -> ErrorResponse:
-    """A breaker that is open now admits a probe by then."""
+    """The error after failed attempts; an open breaker admits a probe by its retry-after."""
     after = ceil(call.pool.policy["failure.breaker_open_s"])
     return ErrorResponse(502, "upstream_failed", f"{why}: retry in {after} s", retry_after_s=after)
 

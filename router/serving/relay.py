@@ -88,7 +88,7 @@ class _Relay:
         self._client = client
         self._strip = strip
         self._rename = rename
-        self._first = b""  # of a stream whose usage begins there
+        self._first = b""  # the beginning of a stream: some APIs report the prompt's tokens there
         self._in_event = False
         self._tail = usage.Tail()
 

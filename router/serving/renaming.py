@@ -4,8 +4,8 @@ import json
 import re
 from functools import lru_cache
 
-LONGEST = 1024  # bytes that are held back; a key whose value is longer passes unchanged
-# The beginning of a key and a value at the end of what has come: "m, "model, "model":"lla
+LONGEST = 1024  # bytes held back at most; a key with a longer value passes unchanged
+# A key or value cut off at the end of the bytes so far: "m, "model, "model":"lla
 _BEGUN = re.compile(rb'"(?:m(?:o(?:d(?:e(?:l(?:"\s*(?::\s*(?:"[^"]*)?)?)?)?)?)?)?)?\Z')
 _KEY = b'"model"'
 

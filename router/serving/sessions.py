@@ -83,7 +83,7 @@ class Sessions:
 
 
 def session_key(pool: str, session: str) -> str:
-    """A hash, since the name may be a person's. Policies and receipts use it."""
+    """A hash for policies and receipts, since the name may be a person's."""
     return xxhash.xxh64_hexdigest(f"{pool}\0{session}".encode("utf-8", "surrogatepass"))
 
 
