@@ -22,7 +22,7 @@ from itertools import pairwise
 
 from fleet.calibration.nnls import nnls
 from fleet.calibration.point import CalibrationPoint
-from fleet.engine.law import Law, chunk_pairs
+from fleet.engine.law import Law, chunk_pairs, used_experts
 
 KNEES = [2.0**power for power in range(17)]  # 1 to 65,536 tokens
 EXPERT_SHARES = [2.0 ** (-power / 2) for power in range(2, 14)]  # 1/2 to 1/90
@@ -118,19 +118,14 @@ def _prompt(tokens: int, chunk_tokens: int, knee: float, share: float) -> list[f
     chunks = [(end - start, start) for start, end in pairwise(starts)]
     linear = sum(bend(size, knee) for size, _ in chunks)
     pairs = sum(chunk_pairs(size, before) for size, before in chunks)
-    experts = sum(bend(size, knee) * used(size, share) for size, _ in chunks)
+    experts = sum(bend(size, knee) * used_experts(size, share) for size, _ in chunks)
     return [1.0, float(len(chunks)), linear, pairs, 0.0, float(tokens), 0.0, experts]
 
 
 def _decode(point: CalibrationPoint, knee: float, share: float) -> list[float]:
     decodes, bent = float(point.concurrency), bend(point.concurrency, knee)
-    experts = bent * used(point.concurrency, share)
+    experts = bent * used_experts(point.concurrency, share)
     return [0.0, 1.0, bent, 0.0, float(round(point.context)), decodes, decodes, experts]
-
-
-def used(tokens: int, share: float) -> float:
-    """0–1: of the experts, those that any of the tokens uses."""
-    return float(1 - (1 - share) ** tokens)
 
 
 def bend(tokens: int, knee: float) -> float:

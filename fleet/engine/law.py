@@ -72,7 +72,7 @@ class Law:
         """[(2·P·N/(tp·F·e_gemm))^4 + (W/(BW·e_w))^4]^(1/4): arithmetic or reading the weights."""
         weights_s = self.weights_s
         if self.experts_s:
-            weights_s += self.experts_s * (1 - (1 - self.expert_share) ** tokens)
+            weights_s += self.experts_s * used_experts(tokens, self.expert_share)
         return math.sqrt(math.sqrt((self.compute_s_per_token * tokens) ** 4 + weights_s**4))
 
     def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
@@ -152,6 +152,11 @@ def law_from(constants: Mapping[str, float]) -> Law:
 def chunk_pairs(new_tokens: int, before: int) -> float:
     """Attention work of a prefill chunk: n·c + n²/2."""
     return new_tokens * (before + new_tokens / 2)
+
+
+def used_experts(tokens: int, share: float) -> float:
+    """0–1: of all experts, those that any of the tokens uses; `share`: those that one token uses."""
+    return float(1 - (1 - share) ** tokens)
 
 
 def law_of(profile: Profile, host_s: float | None = None) -> Law:
