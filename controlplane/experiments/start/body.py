@@ -1,8 +1,6 @@
 """The request that starts an experiment: one definition for the API, the form and the documentation."""
 
-import math
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,36 +17,44 @@ from pydantic import (
 
 from controlplane.experiments.modes import MODES
 from fleet.spec.sections import MAX_REPLICAS
+from router.contract import fields
+from router.contract.problem import Problem
 
 ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@=,-]{0,59}")
 SEED_MAX = 2**31 - 1
 ARMS_MAX = 6  # distinguishable in a chart
 
 
-def within(low: float, high: float, kind: type) -> Callable[[Any], Any]:
-    """A validator of a number from low to high, which names both."""
-
+def _checked(field: fields.Field) -> BeforeValidator:
     def check(value: Any) -> Any:
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not number or not low <= value <= high or (kind is int and value != int(value)):
-            raise ValueError(f"allowed is a {'whole ' if kind is int else ''}number from {low:,} to {high:,}")
-        return kind(value)
+        found = fields.accept(field, value)
+        if isinstance(found, Problem):
+            raise ValueError(f"allowed is {field.allowed}")
+        return found
 
-    return check
-
-
-def _limits(low: float, high: float) -> Any:
-    return Field(json_schema_extra={"minimum": low, "maximum": high})
+    return BeforeValidator(check)
 
 
-Factor = Annotated[float, BeforeValidator(within(0.05, 20, float)), _limits(0.05, 20)]
-Duration = Annotated[float, BeforeValidator(within(1, 86_400, float)), _limits(1, 86_400)]
-TimeScale = Annotated[float, BeforeValidator(within(0.1, 100, float)), _limits(0.1, 100)]
-Seed = Annotated[int, BeforeValidator(within(0, SEED_MAX, int)), _limits(0, SEED_MAX)]
-Replicas = Annotated[int, BeforeValidator(within(1, MAX_REPLICAS, int)), _limits(1, MAX_REPLICAS)]
-Ratio = Annotated[float, BeforeValidator(within(0.01, 100, float)), _limits(0.01, 100)]
-Confidence = Annotated[float, BeforeValidator(within(0.5, 0.9999, float)), _limits(0.5, 0.9999)]
-Milliseconds = Annotated[float, BeforeValidator(within(0.001, 86_400_000, float)), _limits(0.001, 86_400_000)]
+def _limits(field: fields.Field) -> Any:
+    return Field(json_schema_extra={"minimum": field.range[0], "maximum": field.range[1]})
+
+
+def _number(low: float, high: float, kind: str = "float") -> fields.Field:
+    return fields.Field(name="", kind=kind, range=(low, high))
+
+
+FACTOR, DURATION, TIME_SCALE = _number(0.05, 20), _number(1, 86_400), _number(0.1, 100)
+SEED, REPLICAS = _number(0, SEED_MAX, "int"), _number(1, MAX_REPLICAS, "int")
+RATIO, CONFIDENCE, MILLISECONDS = _number(0.01, 100), _number(0.5, 0.9999), _number(0.001, 86_400_000)
+
+Factor = Annotated[float, _checked(FACTOR), _limits(FACTOR)]
+Duration = Annotated[float, _checked(DURATION), _limits(DURATION)]
+TimeScale = Annotated[float, _checked(TIME_SCALE), _limits(TIME_SCALE)]
+Seed = Annotated[int, _checked(SEED), _limits(SEED)]
+Replicas = Annotated[int, _checked(REPLICAS), _limits(REPLICAS)]
+Ratio = Annotated[float, _checked(RATIO), _limits(RATIO)]
+Confidence = Annotated[float, _checked(CONFIDENCE), _limits(CONFIDENCE)]
+Milliseconds = Annotated[float, _checked(MILLISECONDS), _limits(MILLISECONDS)]
 
 
 def _once(seeds: list[int]) -> list[int]:
