@@ -21,7 +21,7 @@ from router.policy.schema import document as documents
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposed:
     delivery: Delivery
     is_new: bool
 
@@ -37,7 +37,7 @@ def deliver_document(
     again: str = "",
     emergency: str = "",
     dry_run: bool = False,
-) -> Proposal:
+) -> Proposed:
     """The delivery of this document, plan and base: the open one, the one that ended, or a new one.
 
     `plan`: None for the usual one. `based_on`: the version that the document was made from. `again`: why it is
@@ -46,7 +46,7 @@ def deliver_document(
     document, again = drafts.check_document(document), again.strip()
     found = _made_before(policy, document, plan, based_on, again)
     if found is not None:
-        return Proposal(found, is_new=False)
+        return Proposed(found, is_new=False)
     with transaction.atomic():
         draft = draft_of(policy, document, actor, based_on)
         wanted = usual_plan(policy) if plan is None else plan
@@ -55,7 +55,7 @@ def deliver_document(
             made.again = again[: drafts.REASON_MAX]
             made.save(update_fields=["again"])
         transaction.set_rollback(dry_run)
-    return Proposal(made, is_new=True)
+    return Proposed(made, is_new=True)
 
 
 def usual_plan(policy: Policy, changes: Mapping[str, object] | None = None) -> JsonObject:

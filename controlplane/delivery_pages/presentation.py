@@ -35,7 +35,7 @@ class ResultRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Presentation:
     state: str
     word: str
     shape: str
@@ -58,11 +58,11 @@ class Shown:
     said: str  # for screen readers, whenever it changes
 
 
-def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Shown:
+def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Presentation:
     word, shape = sentences.WORDS[facts.state]
     stepper = steps.rows(facts)
     now = sentences.now(facts)
-    return Shown(
+    return Presentation(
         state=facts.state,
         word=word,
         shape=shape,

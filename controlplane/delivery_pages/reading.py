@@ -21,7 +21,7 @@ from controlplane.delivery_pages.display import over_time, sentences
 from controlplane.delivery_pages.display.evidence import title_of, undecided
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.timeline import Entry, StepReached, entry
-from controlplane.delivery_pages.presentation import Shown, shown
+from controlplane.delivery_pages.presentation import Presentation, shown
 from controlplane.policies.views import ShownChange, changes
 from router.contract.json_value import JsonObject
 from router.policy.schema.parameters import belongs_to_pool
@@ -109,7 +109,7 @@ def summary(delivery: Delivery) -> DeliverySummary:
     return DeliverySummary(delivery, *sentences.WORDS[facts.state], line, next_one, facts.state is State.BAKING)
 
 
-def shown_of(delivery: Delivery, now: datetime) -> Shown:
+def shown_of(delivery: Delivery, now: datetime) -> Presentation:
     look = latest_look(delivery)
     findings = look.found if look else ()
     return shown(facts_of(delivery, findings, now), findings)

@@ -40,7 +40,7 @@ from router.kv_events.messages import (
 from router.kv_events.sources import RankPlace
 from router.prefix.exact.index import MAX_BLOCKS, ExactIndex
 from router.prefix.exact.stretches import summed
-from router.prefix.forecast.cache_forecast import Sent as UnderWay
+from router.prefix.forecast.cache_forecast import InFlight
 
 log = logging.getLogger("weir.index")
 
@@ -161,7 +161,7 @@ class RouterConnection(asyncio.Protocol):
         self._frames = Frames()
         self.follows: dict[str, dict[str, Engine]] = {}  # by pool and key
         self._look_ups: OrderedDict[int, Hashes] = OrderedDict()
-        self._under_way: dict[int, UnderWay] = {}
+        self._under_way: dict[int, InFlight] = {}
         self._named: dict[str, tuple[PoolIndex, int]] = {}  # the slots that the router knows
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

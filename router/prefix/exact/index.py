@@ -16,7 +16,7 @@ from router.prefix.exact.holders import HolderSets, placed
 from router.prefix.exact.part import InstanceBlocks
 from router.prefix.exact.stretches import Stretch, Tokens, summed
 from router.prefix.exact.table import IntTable
-from router.prefix.forecast.cache_forecast import Sent
+from router.prefix.forecast.cache_forecast import InFlight
 
 DEVICE, HOST, DISK = range(3)
 TIERS = ("device", "host", "disk")
@@ -182,7 +182,7 @@ class ExactIndex:
                 changed[instance] = (tokens, 0, 0)
         return changed
 
-    def sent(self, instance: str, hashes: Sequence[int], foreseen: int) -> Sent:
+    def sent(self, instance: str, hashes: Sequence[int], foreseen: int) -> InFlight:
         """The instance gets this prompt and is expected to hold `foreseen` leading blocks when it admits it."""
         return self._part(instance).forecast.sent(hashes, foreseen)
 

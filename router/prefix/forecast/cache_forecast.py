@@ -20,7 +20,7 @@ LEARNT_FROM = 16  # answers in the moving mean of their length
 _ENTRY_BYTES = 110
 
 
-class Sent:
+class InFlight:
     """One request in flight on one instance."""
 
     __slots__ = ("_forecast", "_prompt", "chain", "foreseen", "fresh", "is_admitted", "own", "uses")
@@ -74,9 +74,9 @@ class CacheForecast:
         self._capacity = capacity
         self._eviction = EvictionOrder()
         self._expected: dict[int, int] = {}  # blocks not reported yet → requests that compute or await them
-        self._under_way: dict[Sent, None] = {}  # in the order of arrival
-        self._next: dict[int, Sent] = {}  # the next block of a prompt, or the last one of a growing answer
-        self._leaving: deque[tuple[float, Sent]] = deque()  # ended; their last blocks may still be reported
+        self._under_way: dict[InFlight, None] = {}  # in the order of arrival
+        self._next: dict[int, InFlight] = {}  # the next block of a prompt, or the last one of a growing answer
+        self._leaving: deque[tuple[float, InFlight]] = deque()  # ended; their last blocks may still be reported
         self._answer = 0.0  # mean length of ended answers, in blocks
         self._answers = 0  # ended
         self._admissions: AdmissionForecast | None = None  # of requests in flight; None: to be computed
@@ -103,7 +103,7 @@ class CacheForecast:
             kept = self._kept(hashes, held)
         return self._end_of_expected(hashes, kept)
 
-    def sent(self, hashes: Sequence[int], foreseen: int) -> Sent:
+    def sent(self, hashes: Sequence[int], foreseen: int) -> InFlight:
         """The instance gets this prompt and is expected to hold `foreseen` leading blocks at its admission."""
         expected = self._expected
         start = foreseen
@@ -113,7 +113,7 @@ class CacheForecast:
         for block in fresh:
             expected[block] = expected.get(block, 0) + 1
         idle = self._eviction.idle
-        request = Sent(self, hashes, start, foreseen, fresh)
+        request = InFlight(self, hashes, start, foreseen, fresh)
         self._eviction.use(request.chain, start, busy=True)
         request.own = idle - self._eviction.idle + len(hashes) - foreseen
         self._under_way[request] = None
@@ -121,7 +121,7 @@ class CacheForecast:
         self._admissions = None
         return request
 
-    def ended(self, request: Sent, now: float) -> None:
+    def ended(self, request: InFlight, now: float) -> None:
         """Its blocks are free from now on: evicted after those of requests that ended earlier."""
         if self._under_way.pop(request, self) is self:
             return
@@ -165,12 +165,12 @@ class CacheForecast:
             self._lose(block)
         self._eviction.fit(self.held)
 
-    def _answering(self, parent: int) -> Sent | None:
+    def _answering(self, parent: int) -> InFlight | None:
         """The request whose answer continues from this block."""
         request = self._next.get(parent)
         return request if request is not None and request.uses == len(request.chain) else None
 
-    def _hit_otherwise(self, block: int) -> Sent | None:
+    def _hit_otherwise(self, block: int) -> InFlight | None:
         """A request that found more or fewer blocks than foreseen, and computes from this block on."""
         for request in self._under_way:
             if not request.is_admitted and block in request.chain:
@@ -195,7 +195,7 @@ class CacheForecast:
                 self._next[block] = request
                 self._expected[block] = self._expected.get(block, 0) + 1
 
-    def _keep_shared(self, request: Sent) -> None:
+    def _keep_shared(self, request: InFlight) -> None:
         """Keep the blocks that the request in flight with the longest common beginning still uses."""
         first = request.chain[0] if request.uses else None
         most, sharer = 0, None
@@ -207,7 +207,7 @@ class CacheForecast:
         if sharer is not None:
             self._eviction.use(sharer.chain, sharer.uses, busy=True)
 
-    def _forget(self, request: Sent) -> None:
+    def _forget(self, request: InFlight) -> None:
         """Its blocks that were never reported are no longer expected."""
         for block in request.fresh:
             others = self._expected.pop(block, 0)

@@ -4,7 +4,7 @@ import pytest
 
 from router.prefix.blocks import block_hashes
 from router.prefix.exact.index import HOST, ExactIndex
-from router.prefix.forecast.cache_forecast import LATE_S, Sent
+from router.prefix.forecast.cache_forecast import LATE_S, InFlight
 
 SEED = 7
 SIZE = 4
@@ -51,7 +51,7 @@ def foreseen(index: ExactIndex, tokens: bytes, now: float = NOW) -> int:
     return sum((matched | index.foreseen(matched, hashes(tokens), SIZE, now)).get("a", (0, 0, 0))) // SIZE
 
 
-def send(index: ExactIndex, tokens: bytes) -> Sent:
+def send(index: ExactIndex, tokens: bytes) -> InFlight:
     return index.sent("a", hashes(tokens), foreseen(index, tokens))
 
 

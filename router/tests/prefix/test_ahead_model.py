@@ -7,7 +7,7 @@ import pytest
 
 from router.prefix.blocks import block_hashes
 from router.prefix.exact.index import ExactIndex
-from router.prefix.forecast.cache_forecast import Sent
+from router.prefix.forecast.cache_forecast import InFlight
 
 SEED = 3
 SIZE = 4
@@ -17,7 +17,7 @@ TURNS = 300
 
 
 class Waiting:
-    def __init__(self, tokens: bytes, sent: Sent, now: int, foreseen: int) -> None:
+    def __init__(self, tokens: bytes, sent: InFlight, now: int, foreseen: int) -> None:
         self.tokens = tokens
         self.hashes = block_hashes(tokens, SIZE, SEED)
         self.sent = sent
