@@ -32,6 +32,7 @@ import yaml
 from bench.gpu.models import CONFIGS
 from controlplane.tests import real_up
 from controlplane.tests.engines.fleet import Fleet
+from controlplane.tests.engines.load import tokens_per_word
 from fleet.calibration.plan import prompt
 from fleet.calibration.streamed_request import TokenTimes, stream_completion
 
@@ -96,10 +97,11 @@ def measure(fleet: Fleet, options: argparse.Namespace, found: dict[str, Any], te
     url = f"http://127.0.0.1:{fleet.weir.router_port}"
     found["engine"] = fleet.one(NAME)
     found["nodes"] = quietly(lambda: fleet.rest("GET", "/nodes")[0])
-    words = asyncio.run(words_per_token(url, options.model))
+    words = 1 / tokens_per_word(url, options.model)
     if options.calibrate:
-        found["calibration"] = calibrate(fleet, options.calibrate)
-        tell(f"calibrated: {found['calibration']['last']['status']} {found['calibration']['last'].get('cause', '')}")
+        last = fleet.calibrated(NAME, options.calibrate)
+        found["calibration"] = {"last": last}
+        tell(f"calibrated: {last['status']} {last.get('cause', '')}")
     draw = random.Random(1)
     loads = [(f"{rate:g} requests/s", arrivals(rate, options.seconds, draw)) for rate in options.rates]
     for name, load in loads:
@@ -170,19 +172,6 @@ def quietly(read: Callable[[], Any]) -> Any:
         return read()
     except (AssertionError, OSError, ValueError) as error:
         return repr(error)
-
-
-def calibrate(fleet: Fleet, seconds: float) -> dict[str, Any]:
-    fleet.rest("POST", f"/instances/{NAME}/calibrate", {"seconds": seconds, "reason": "bench of a GPU"})
-    read = lambda: fleet.rest("GET", f"/instances/{NAME}/calibration")[0]  # noqa: E731
-    fleet.until(lambda: read()["last"]["status"] in ("done", "failed"), "the calibration", seconds + 60)
-    found: dict[str, Any] = read()
-    return found
-
-
-async def words_per_token(url: str, model: str) -> float:
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-        return 500 / (await stream_completion(client, model, prompt(random.Random(), 500), 8)).prompt_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +333,7 @@ def sleep_and_wake(fleet: Fleet, url: str, model: str) -> dict[str, float | str]
     asleep_mib = memory()
     fleet.rest("POST", f"/instances/{NAME}/wake", {"reason": "bench of a GPU"})
     woke_s = until("ready: ")
-    answer = asyncio.run(words_per_token(url, model))
+    answer = 1 / tokens_per_word(url, model)
     return {
         "awake_mib": awake_mib,
         "slept_s": slept_s,

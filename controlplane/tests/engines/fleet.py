@@ -129,6 +129,14 @@ class Fleet:
             self.rest("POST", f"/instances/{name}/undrain", {"reason": "to choose"})
         self.until_ready(*names)
 
+    def calibrated(self, name: str, seconds: float) -> dict[str, Any]:
+        """The calibration of an instance by a sweep, once it has ended."""
+        self.rest("POST", f"/instances/{name}/calibrate", {"seconds": seconds, "reason": "to hold the twin against it"})
+        last = lambda: self.rest("GET", f"/instances/{name}/calibration")[0]["last"]  # noqa: E731
+        self.until(lambda: last()["status"] in ("done", "failed"), "the calibration", seconds + 60)
+        found: dict[str, Any] = last()
+        return found
+
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
         """The pid that got the signal."""
         pid = self.one(name)["pid"]
@@ -151,7 +159,7 @@ def running(document: Path) -> Iterator[Fleet]:
     assert (CODE / ".engines/.installed").exists(), "there are no engines: make engines"
     flags = ("--no-demo", "--fleet", str(document))
     with real_up.running(*flags, WEIR_ADMIN_PASSWORD=PASSWORD) as weir:
-        weir.wait_for("Weir is up")
+        weir.wait_for("Weir is up", PATIENCE_S)
         fleet = Fleet(weir)
         fleet.note(f"{document.stem}: every instance ready", fleet.until(lambda: all_ready(fleet), "the fleet"))
         yield fleet

@@ -55,6 +55,16 @@ def measured(url: str, load: list[TraceRequest], tokens_per_word: float) -> Mean
     return means(map(_times, asyncio.run(_play(url, load, tokens_per_word))))
 
 
+def tokens_per_word(url: str, model: str) -> float:
+    """Of `prompt`'s words."""
+
+    async def counted() -> float:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            return (await stream_completion(client, model, prompt(random.Random(), 500), 8)).prompt_tokens / 500
+
+    return asyncio.run(counted())
+
+
 async def _play(url: str, load: list[TraceRequest], tokens_per_word: float) -> list[TokenTimes]:
     # Before the first request: writing a long prompt takes 25 ms, in which no answer is read.
     texts = [prompt(random.Random(), round(request.input_tokens / tokens_per_word)) for request in load]

@@ -1,18 +1,11 @@
 """The twin of one engine that was calibrated over REST, asked for the same load as the engine itself."""
 
-import asyncio
-import random
-
-import httpx
-
 from controlplane.tests.engines.fleet import Fleet
 from controlplane.tests.engines.load import Means, means
 from controlplane.traces.types import TraceRequest
 from controlplane.twin.pool_model import Modelled, twin_of
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import TwinFleet
-from fleet.calibration.plan import prompt
-from fleet.calibration.streamed_request import stream_completion
 from fleet.models import Calibration, Pool
 from fleet.snapshot import pool_spec
 from fleet.spec.fleet_spec import config_hash
@@ -22,10 +15,7 @@ from router.policy.schema import document
 def calibrated(fleet: Fleet, name: str, seconds: float) -> Modelled:
     """Measured by the fleet's own worker; its row is read over REST and written down here."""
     before = len(fleet.rest("GET", f"/instances/{name}/events")[0])
-    fleet.rest("POST", f"/instances/{name}/calibrate", {"seconds": seconds, "reason": "to hold the twin against it"})
-    read = lambda: fleet.rest("GET", f"/instances/{name}/calibration")[0]  # noqa: E731
-    fleet.until(lambda: read()["last"]["status"] in ("done", "failed"), "the calibration", seconds + 60)
-    row = read()["last"]
+    row = fleet.calibrated(name, seconds)
     assert row["status"] == "done", row["cause"]
     assert len(fleet.rest("GET", f"/instances/{name}/events")[0]) > before
     given = fleet.rest("GET", f"/pools/{row['pool']}")[0]
@@ -43,11 +33,3 @@ def predicted(modelled: Modelled, name: str, load: list[TraceRequest]) -> Means:
     requests = simulate(alone, policy, load, pacing="timestamps", seed=1).requests
     assert all(one.outcome == "ok" for one in requests)
     return means((one.ttft_s or 0.0, one.tpot_s or 0.0, one.output_tokens) for one in requests)
-
-
-def tokens_per_word(url: str) -> float:
-    async def measured() -> float:
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            return (await stream_completion(client, "tiny", prompt(random.Random(), 500), 8)).prompt_tokens / 500
-
-    return asyncio.run(measured())

@@ -5,20 +5,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from controlplane.tests.engines.fleet import CODE, LONG, PATIENCE_S, Fleet, running
+from controlplane.tests.engines.fleet import LONG, PATIENCE_S, Fleet
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
-
-
-@pytest.fixture(scope="module")
-def fleet() -> Iterator[Fleet]:
-    with running(CODE / "examples/cpu-plain.yaml") as made:
-        yield made
 
 
 def test_the_second_time_a_prompt_is_read_from_the_cache_and_the_page_shows_the_hits(fleet: Fleet) -> None:
@@ -40,7 +33,7 @@ def test_what_the_kv_cache_holds_is_seen_while_requests_run(fleet: Fleet) -> Non
     def ask() -> None:
         """One request takes some seconds, in which a busy machine may take no sample."""
         while not enough.is_set():
-            fleet.ask("usage " + LONG, 3000)
+            fleet.ask("usage " + LONG, 2000)
 
     with ThreadPoolExecutor(1) as clients:
         asking = clients.submit(ask)

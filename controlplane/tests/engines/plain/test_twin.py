@@ -3,21 +3,21 @@
 The engine has a core of its own, so that its repetitions differ by the engine and not by its neighbours.
 """
 
+import contextlib
 import os
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from controlplane.tests.engines.fleet import CODE, Fleet, running
-from controlplane.tests.engines.load import measured, requests
-from controlplane.tests.engines.twin import calibrated, predicted, tokens_per_word
+from controlplane.tests.engines.fleet import Fleet
+from controlplane.tests.engines.load import measured, requests, tokens_per_word
+from controlplane.tests.engines.twin import calibrated, predicted
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 
-REPEATS = 5
+REPEATS = 3
 COUNT = 60  # requests of a load
 LOADS = {"light": 0.6, "heavy": 0.3}  # mean seconds between two
 # Beyond the spread of the repetitions. On a quiet machine 1 to 5 % were measured, the spread included. Beside other
@@ -26,30 +26,20 @@ WITHIN = 0.5
 METRICS = ("ttft_s", "tpot_s", "e2e_s")
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    document = yaml.safe_load((CODE / "examples/cpu-plain.yaml").read_text())
-    document["spec"]["pools"][0]["replicas"] = 1
-    path = tmp_path_factory.mktemp("fleet") / "one.yaml"
-    path.write_text(yaml.safe_dump(document))
-    cores = os.sched_getaffinity(0)
-    with running(path) as made:
-        try:
-            _separate(made, sorted(cores))
-            yield made
-        finally:
-            os.sched_setaffinity(0, cores)
-
-
-def _separate(fleet: Fleet, cores: list[int]) -> None:
-    """The engine on the last core, everything else on the others."""
+@pytest.fixture
+def engine(fleet: Fleet) -> Iterator[Fleet]:
+    """tiny-0 on the last core, everything else on the others."""
+    cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("the engine needs a core of its own: there is one core")
-    engine = _tree(fleet.one("tiny-0")["pid"])
-    for pid in {os.getpid(), *(pid for pid, _ in fleet.weir.everything())} - engine:
-        _place(pid, cores[:-1])
-    for pid in engine:
-        _place(pid, cores[-1:])
+    alone = _tree(fleet.one("tiny-0")["pid"])
+    others = {os.getpid(), *(pid for pid, _ in fleet.weir.everything())} - alone
+    try:
+        _place(others, cores[:-1])
+        _place(alone, cores[-1:])
+        yield fleet
+    finally:
+        _place(others | alone, cores)
 
 
 def _tree(pid: int) -> set[int]:
@@ -57,19 +47,21 @@ def _tree(pid: int) -> set[int]:
     return {pid}.union(*(_tree(int(child)) for path in children for child in path.read_text().split()))
 
 
-def _place(pid: int, cores: list[int]) -> None:
-    for task in os.listdir(f"/proc/{pid}/task"):
-        os.sched_setaffinity(int(task), cores)
+def _place(pids: set[int], cores: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            for task in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setaffinity(int(task), cores)
 
 
 @pytest.mark.django_db
-def test_a_calibrated_twin_takes_about_the_time_of_its_engine_under_other_loads(fleet: Fleet) -> None:
-    url = fleet.one("tiny-0")["url"]
-    modelled = calibrated(fleet, "tiny-0", seconds=90)
+def test_a_calibrated_twin_takes_about_the_time_of_its_engine_under_other_loads(engine: Fleet) -> None:
+    url = engine.one("tiny-0")["url"]
+    modelled = calibrated(engine, "tiny-0", seconds=60)
     print(f"ENGINES twin: {modelled.about}; {'; '.join(modelled.cautions) or 'no cautions'}")
     if any("was busy" in caution for caution in modelled.cautions):
         pytest.skip("the machine was too busy for a calibration to measure the engine")
-    words = tokens_per_word(url)
+    words = tokens_per_word(url, "tiny")
     loads = {name: requests(COUNT, each_s, seed) for seed, (name, each_s) in enumerate(LOADS.items(), 1)}
     repeats = [{name: measured(url, load, words) for name, load in loads.items()} for _ in range(REPEATS)]
     twins = {name: predicted(modelled, "tiny-0", load) for name, load in loads.items()}

@@ -1,27 +1,13 @@
 """The exact index beside two vLLM whose caches are smaller than what they are asked."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from controlplane.tests.engines.fleet import CODE, Fleet, running
+from controlplane.tests.engines.fleet import Fleet
 from controlplane.tests.engines.talks import Talk, hold, receipts
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 BLOCK = 32  # tokens
 HITS = "vllm:prefix_cache_hits_total"
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """8,192 tokens in each cache."""
-    text = (CODE / "examples/cpu-plain.yaml").read_text()
-    document: Path = tmp_path_factory.mktemp("fleet") / "cpu-plain-small.yaml"
-    small = text.replace('"1024"', '"256"').replace("max_model_len: 16384", "max_model_len: 4096")
-    document.write_text(small.replace("./.engines", str(CODE / ".engines")))
-    with running(document) as made:
-        yield made
 
 
 def test_cached_tokens_are_predicted_while_the_caches_evict(fleet: Fleet) -> None:

@@ -1,0 +1,17 @@
+"""Two vLLM for all tests of this folder: to start them takes longer than most of the tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.tests.engines.fleet import CODE, Fleet, running
+
+
+@pytest.fixture(scope="package")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """8,192 tokens in each cache, which a few conversations fill."""
+    text = (CODE / "examples/cpu-plain.yaml").read_text().replace("./.engines", str(CODE / ".engines"))
+    document = tmp_path_factory.mktemp("fleet") / "cpu-plain-small.yaml"
+    document.write_text(text.replace('"1024"', '"256"').replace("max_model_len: 16384", "max_model_len: 4096"))
+    with running(document) as made:
+        yield made
