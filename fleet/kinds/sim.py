@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields, replace
 
 from fleet.engine import profiles
+from fleet.engine.dwdp.servers import KV_BYTES, SOURCE
 from fleet.engine.profiles import Profile
 from fleet.kinds import data_parallel
 from fleet.kinds.common_options import (
@@ -21,10 +22,22 @@ from fleet.kinds.option import option
 from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, pair_of, role_of
 from fleet.kinds.wire import KvFacts, Wire
 from fleet.simengine import tokens
-from fleet.simengine.model import SSD_ACCESS, TIER_LAWS, TIER_LOADS, TIER_WRITES, SimOptions, model_of, served
-from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE
+from fleet.simengine.model import (
+    CONTEXT_SERVERS,
+    ONE_ENGINE,
+    SSD_ACCESS,
+    TIER_LAWS,
+    TIER_LOADS,
+    TIER_WRITES,
+    SimOptions,
+    context_ranks,
+    gpus_of,
+    model_of,
+    served,
+)
+from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE, TRTLLM
 from router.contract.engine_metrics import VLLM_SCRAPE
-from router.contract.redis.published import InstanceRole
+from router.contract.redis.published import DataParallel, InstanceRole
 
 GPUS = tuple(profiles.GPUS)
 MODEL_PROFILES = profiles.model_names()
@@ -55,6 +68,13 @@ class SimSpec:
         title="Made profile",
         kind="text",
         help="A profile as JSON, as weir profile --json prints it, instead of GPU, model and parallelism above.",
+    )
+    context_servers: str = option(
+        ONE_ENGINE,
+        title="Context servers",
+        choices=CONTEXT_SERVERS,
+        help="dep, dwdp: DeepSeek-R1 on GB200 instead of GPU and model above; prefill instances are groups of "
+        "prefill_tp GPUs that share the experts, and those of dwdp have a rank for each GPU. With kv trtllm.",
     )
     data_parallel_size: int = data_parallel_size_option(
         "Engines behind one address, each with a KV cache of its own; routers choose the rank. 1 unless kv is none."
@@ -229,6 +249,7 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "model-profile": spec.model_profile,
         "expert-parallel": spec.expert_parallel or None,
         "profile": spec.profile,
+        "context-servers": spec.context_servers if _has_groups(spec) else None,
         "time-scale": spec.time_scale,
         "seed": spec.seed,
         "block-size": spec.block_size,
@@ -273,6 +294,14 @@ def _of_role(spec: SimSpec, launch: Launch) -> SimSpec:
     return replace(spec, tp=spec.prefill_tp or spec.tp, max_num_seqs=seqs)
 
 
+def port_spans(spec: SimSpec) -> dict[str, int]:
+    """A rank publishes at the first port + its place. Decoders of DWDP's groups have as many, and use one."""
+    uses = ("events", "replay")
+    if not _has_groups(spec):
+        return data_parallel.spans(spec, uses)
+    return dict.fromkeys(uses, context_ranks(_options(replace(spec, tp=spec.prefill_tp or spec.tp)), PREFILL))
+
+
 def pair(spec: SimSpec, ordinal: int) -> int | None:
     return pair_of(spec.prefill_instances, ordinal) if spec.pairs == FIXED else None
 
@@ -302,17 +331,30 @@ def profile_of(spec: SimSpec, tp: int | None = None) -> Profile:
     return served(spec.profile, spec.gpu, spec.model_profile, size, spec.data_parallel_size, spec.expert_parallel)
 
 
+def _has_groups(spec: SimSpec) -> bool:
+    """Its prefill instances are context servers of DEP or DWDP."""
+    return spec.context_servers != ONE_ENGINE
+
+
+def _options(spec: SimSpec) -> SimOptions:
+    given = {field.name: getattr(spec, field.name) for field in fields(SimOptions) if field.name != "group"}
+    return SimOptions(group=spec.data_parallel_size, **given)
+
+
 def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
     spec = _of_role(spec, launch)
-    given = {field.name: getattr(spec, field.name) for field in fields(SimOptions) if field.name != "group"}
-    options = SimOptions(group=spec.data_parallel_size, **given)
-    engine = replace(model_of(options, role(spec, launch)), pair=_paired_with(spec, launch))
+    engine = replace(model_of(_options(spec), role(spec, launch)), pair=_paired_with(spec, launch))
+    if _has_groups(spec):
+        return TwinModel(engine, f"{SOURCE}; context servers: {spec.context_servers}", transferred=True)
     known = profile_of(spec)
     return TwinModel(engine, known.about, known.doubts, known.transferred != "", known.family)
 
 
 def hardware(spec: SimSpec, role_: str) -> Hardware:
     """The GPUs that it stands for."""
+    if _has_groups(spec):
+        tp = spec.prefill_tp or spec.tp if role_ == PREFILL else spec.tp
+        return Hardware(gpus_of(_options(replace(spec, tp=tp)), role_))
     gpus = profile_of(spec, spec.prefill_tp if role_ == PREFILL else None).tp
     ranks = data_parallel.local(spec)
     return Hardware(gpus * ranks, spec.dram_gb * ranks, spec.ssd_gb * ranks)
@@ -325,11 +367,12 @@ def wire(spec: SimSpec, launch: Launch) -> Wire:
         return Wire(role(spec, launch), events=url, tokenizer="sim", dp=dp)
     kv = KvFacts(
         bootstrap=url if CONNECTORS[spec.kv].needs_bootstrap else "",
-        bytes_per_token=profile_of(spec).sizes.kv_bytes_per_token,
+        bytes_per_token=KV_BYTES if _has_groups(spec) else profile_of(spec).sizes.kv_bytes_per_token,
         etcd=spec.etcd or "",
         pair=_paired_with(spec, launch),
     )
-    return Wire(role(spec, launch), spec.kv, kv, url, "sim")
+    ranks = context_ranks(_options(_of_role(spec, launch)), role(spec, launch))
+    return Wire(role(spec, launch), spec.kv, kv, url, "sim", dp=DataParallel(ranks))
 
 
 def role(spec: SimSpec, launch: Launch) -> InstanceRole:
@@ -351,7 +394,30 @@ def refuse(spec: SimSpec) -> dict[str, str]:
         return {"data_parallel_size": "must be 1 unless kv is none: simulated ranks move no KV"}
     if spec.data_parallel_size > 1 and spec.enable_lora:
         return {"enable_lora": "must be false unless data_parallel_size is 1: simulated ranks share no adapters"}
-    return data_parallel.refuse(spec) or _refuse_neuron(spec) or _refuse_profiles(spec) or refuse_loras(spec)
+    return (
+        data_parallel.refuse(spec)
+        or _refuse_groups(spec)
+        or _refuse_neuron(spec)
+        or _refuse_profiles(spec)
+        or refuse_loras(spec)
+    )
+
+
+def _refuse_groups(spec: SimSpec) -> dict[str, str]:
+    if not _has_groups(spec):
+        return {}
+    if spec.kv != TRTLLM or not spec.prefill_instances:
+        allowed = f"{ONE_ENGINE} unless kv is {TRTLLM} and prefill_instances at least 1"
+        return {"context_servers": f"must be {allowed}: the groups compute prompts, other instances answer"}
+    if spec.profile or spec.dram_gb or spec.ssd_gb or spec.enable_lora:
+        name = next(one for one in ("profile", "dram_gb", "ssd_gb", "enable_lora") if getattr(spec, one))
+        return {name: f"must be left out unless context_servers is {ONE_ENGINE}: groups have no such part"}
+    for name, ordinal in (("tp", spec.prefill_instances), ("prefill_tp", 0)):
+        try:
+            twin_model(spec, Launch("", "", "", {}, "", ordinal))
+        except profiles.UnknownProfile as error:
+            return {name: str(error)}
+    return {}
 
 
 def _refuse_neuron(spec: SimSpec) -> dict[str, str]:
@@ -366,6 +432,8 @@ def _refuse_neuron(spec: SimSpec) -> dict[str, str]:
 
 
 def _refuse_profiles(spec: SimSpec) -> dict[str, str]:
+    if _has_groups(spec):
+        return {}
     named = "profile" if spec.profile else "model_profile" if spec.tp is None else "tp"
     for name, tp in ((named, None), ("prefill_tp", spec.prefill_tp)):
         try:
@@ -385,12 +453,13 @@ SIM = Kind(
         *data_parallel.OPTIONS,
         "expert_parallel",
         "profile",
+        "context_servers",
         "enable_lora",
         "max_loras",
         "max_cpu_loras",
         "tier_law",
     ),
-    port_spans=lambda spec: data_parallel.spans(spec, ("events", "replay")),
+    port_spans=port_spans,
     group=lambda spec, ordinal: data_parallel.group(spec, ordinal),
     command=command,
     scrape=VLLM_SCRAPE,

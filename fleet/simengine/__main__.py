@@ -18,7 +18,7 @@ from fleet.simengine.http.app import App
 from fleet.simengine.http.server import EngineCannotStart, listen, serve
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo
-from fleet.simengine.model import model_of, served_by
+from fleet.simengine.model import ONE_ENGINE, context_ranks, gpus_of, model_of, served_by
 from fleet.simengine.ranks import Ranks
 from fleet.simengine.registration import registered
 from fleet.simengine.service import Connect, Service
@@ -38,9 +38,8 @@ def main() -> int:
 async def run(arguments: Arguments) -> None:
     listening = listen(arguments.host, arguments.port)
     port = listening.getsockname()[1]
-    services = _services(
-        arguments, port, [_publisher(arguments, place) for place in range(arguments.data_parallel_size)]
-    )
+    ranks = arguments.data_parallel_size * context_ranks(arguments, arguments.role)
+    services = _services(arguments, port, [_publisher(arguments, place) for place in range(ranks)])
     print(f"simengine: {_described(arguments, services[0].about)}{port}", flush=True)
     async with registered(arguments.etcd, arguments.role, arguments.host, port):
         await serve(App(*services), listening)
@@ -63,13 +62,13 @@ def _publisher(arguments: Arguments, place: int) -> Publisher | None:
 
 
 def _services(arguments: Arguments, port: int, publishers: Sequence[Publisher | None]) -> list[Service]:
-    """One for each rank behind the address. Ranks of a mixture of experts step together."""
+    """One for each rank behind the address. Those of a mixture of experts step together, but not in a DWDP group."""
     model = model_of(arguments, arguments.role)
     engines = [
         Engine(model.law, model.kv_blocks, model.limits, record_events=one is not None, tiers=model.tiers)
         for one in publishers
     ]
-    together = len(engines) > 1 and served_by(arguments).has_experts
+    together = len(engines) > 1 and arguments.context_servers == ONE_ENGINE and served_by(arguments).has_experts
     group = rank_steps(engines) if together else [None] * len(engines)
     ranks = zip(engines, publishers, group, strict=True)
     first, origin_s = arguments.data_parallel_start_rank, time.monotonic()
@@ -117,8 +116,11 @@ def _connection(arguments: Arguments, port: int, transfers: TransferModel | None
 
 
 def _described(arguments: Arguments, about: EngineInfo) -> str:
+    engine = f"{arguments.gpu} {arguments.model_profile}"
+    if arguments.context_servers != ONE_ENGINE:
+        engine = f"{arguments.role} server of {gpus_of(arguments, arguments.role)} GPUs, {arguments.context_servers}"
     return (
-        f"{arguments.gpu} {arguments.model_profile}, {about.blocks} KV blocks of {about.block_size} tokens, "
+        f"{engine}, {about.blocks} KV blocks of {about.block_size} tokens, "
         f"window {about.window}, time scale {about.time_scale:g}, serving {about.model} on {arguments.host}:"
     )
 

@@ -6,8 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL
-from fleet.simengine.model import SSD_ACCESS, TIER_LAWS, TIER_LOADS, TIER_WRITES, SimOptions
-from router.contract.connectors import CONNECTOR_CHOICES, MOONCAKE_STORE, NONE
+from fleet.simengine.model import (
+    CONTEXT_SERVERS,
+    ONE_ENGINE,
+    SSD_ACCESS,
+    TIER_LAWS,
+    TIER_LOADS,
+    TIER_WRITES,
+    SimOptions,
+)
+from router.contract.connectors import CONNECTOR_CHOICES, MOONCAKE_STORE, NONE, TRTLLM
 from router.contract.redis.published import MOST_RANKS
 
 MAX_MODEL_LEN = 131_072
@@ -48,6 +56,12 @@ def parse_arguments(words: list[str]) -> Arguments:
     )
     parser.add_argument("--expert-parallel", action="store_true", help="whole experts are dealt among the GPUs")
     parser.add_argument("--profile", help="as JSON, instead of GPU, model and parallelism")
+    parser.add_argument(
+        "--context-servers",
+        choices=CONTEXT_SERVERS,
+        default=ONE_ENGINE,
+        help="instead of GPU and model, with --kv trtllm",
+    )
     parser.add_argument("--time-scale", type=_scale, default=1.0, help="10: ten times faster than real time")
     parser.add_argument("--kv-blocks", type=positive, help="default: what fits next to the model")
     parser.add_argument("--block-size", type=positive, default=16, help="tokens")
@@ -79,6 +93,8 @@ def parse_arguments(words: list[str]) -> Arguments:
         parser.error("--events-port and --replay-port come together")
     if found.data_parallel_size > 1 and found.kv != NONE:
         parser.error("--data-parallel-size of more than 1 needs --kv none")
+    if found.context_servers != ONE_ENGINE and (found.kv != TRTLLM or found.role == ROLES[0]):
+        parser.error(f"--context-servers {found.context_servers} needs --kv {TRTLLM} and --role prefill or decode")
     found.group = found.group or found.data_parallel_size
     return Arguments(**vars(found))
 

@@ -4,11 +4,13 @@ import math
 from dataclasses import dataclass
 from typing import cast, get_args
 
+from fleet.engine.dwdp.layout import LayoutError
+from fleet.engine.dwdp.servers import KV_BYTES, Server, TooLarge, dep_server, dwdp_server, generation_server
 from fleet.engine.engine_model import EngineModel, Role, TransferModel
 from fleet.engine.law import law_of
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
-from fleet.engine.profiles import MEMORY_USED, Profile, kv_blocks, profile, profile_by, read
-from fleet.engine.scheduler import VLLM, Limits
+from fleet.engine.profiles import MEMORY_USED, Profile, UnknownProfile, kv_blocks, profile, profile_by, read
+from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits
 from fleet.engine.tiers.devices import DEVICES, LAYER_PASS_S, SSD, SSD_GDS, SSD_TUTTI
 from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.model import TierModel, TiersModel, WritePolicy
@@ -19,6 +21,9 @@ SSD_ACCESS = (SSD_TUTTI.name, SSD_GDS.name, SSD.name)
 TIER_WRITES: tuple[str, ...] = get_args(WritePolicy)
 IF_FASTER, ALWAYS = TIER_LOADS = ("if_faster", "always")
 PLAIN, PUBLISHED = TIER_LAWS = ("plain", "published")
+ONE_ENGINE, DEP, DWDP, DWDP_SLICES = CONTEXT_SERVERS = ("plain", "dep", "dwdp", "dwdp-slices")
+CONTEXT_GPUS, GENERATION_GPUS = 4, 8  # of a server, unless tp says another number
+PREFILL: Role = "prefill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +33,7 @@ class SimOptions:
     tp: int | None
     expert_parallel: bool
     profile: str | None  # as JSON, instead of the four before it
+    context_servers: str  # one of CONTEXT_SERVERS: other than plain, instead of the five before it
     group: int  # data-parallel ranks that share its experts
     kv_blocks: int | None
     block_size: int
@@ -65,7 +71,9 @@ def served_by(options: SimOptions) -> Profile:
 
 
 def model_of(options: SimOptions, role: str) -> EngineModel:
-    """Raises UnknownProfile."""
+    """Of one rank. Raises UnknownProfile."""
+    if options.context_servers != ONE_ENGINE:
+        return _of_server(options, role)
     of = served_by(options)
     size = options.block_size
     tiers = _tiers(options, of)
@@ -81,6 +89,47 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
         tiers=tiers,
         transfers=None if options.kv == NONE else _transfers(options, of.sizes.kv_bytes_per_token),
     )
+
+
+def gpus_of(options: SimOptions, role: str) -> int:
+    """Of an instance that is a context or a generation server."""
+    return options.tp or (CONTEXT_GPUS if role == PREFILL else GENERATION_GPUS)
+
+
+def context_ranks(options: SimOptions, role: str) -> int:
+    """GPUs of a DWDP group, each of which is an engine behind the address of the instance; else 1."""
+    is_group = role == PREFILL and options.context_servers in (DWDP, DWDP_SLICES)
+    return gpus_of(options, role) if is_group else 1
+
+
+def _of_server(options: SimOptions, role: str) -> EngineModel:
+    try:
+        server = _server(options, role)
+        tokens = server.kv_tokens(MEMORY_USED)
+    except (LayoutError, TooLarge) as error:
+        raise UnknownProfile(str(error)) from None
+    size = options.block_size
+    blocks = options.kv_blocks or int(tokens / size)
+    batched = options.max_num_batched_tokens * server.ranks
+    return EngineModel(
+        law=server.law,
+        kv_blocks=blocks,
+        limits=Limits(size, options.max_num_seqs * server.ranks, batched, WHOLE_PROMPTS, ranks=server.ranks),
+        window=min(options.max_model_len, blocks * size),
+        kv_events=True,
+        role=cast(Role, role),
+        connector=options.kv,
+        transfers=_transfers(options, KV_BYTES),
+    )
+
+
+def _server(options: SimOptions, role: str) -> Server:
+    gpus = gpus_of(options, role)
+    if role != PREFILL:
+        return generation_server(gpus)
+    if options.context_servers == DEP:
+        return dep_server(gpus, seed=0)
+    return dwdp_server(gpus, sliced=options.context_servers == DWDP_SLICES)
 
 
 def _limits(options: SimOptions, role: str, *, is_async: bool) -> Limits:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from fleet.simengine.http.errors import unknown_rank
+from fleet.simengine.kv.wire import OTHER_ENGINE
 from fleet.simengine.service import Service
 from router.contract.ranks import HEADER
 
@@ -25,6 +26,14 @@ class Ranks:
         if not 0 <= rank < len(self.services):
             raise unknown_rank(rank, len(self.services))
         return self.services[rank]
+
+    async def exchange(self, path: str, raw: bytes) -> tuple[int, bytes]:
+        """A request of another engine to the connector, answered by the rank whose engine it names. DecodeError."""
+        for service in self.services:
+            status, answer = await service.connector_writes[path](raw)
+            if status != OTHER_ENGINE:
+                break
+        return status, answer
 
     @property
     def load(self) -> int:

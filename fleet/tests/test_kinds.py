@@ -131,6 +131,26 @@ def test_routers_know_how_the_kv_of_a_sim_moves() -> None:
     assert wire.kv_stored() == {"bytes_per_token": 131_072, "bootstrap": "http://127.0.0.1:18100"}
 
 
+GROUPS = {"context_servers": "dwdp", "kv": "trtllm", "prefill_instances": 1}
+
+
+def test_a_dwdp_group_has_a_rank_for_each_context_gpu() -> None:
+    spec = build(SimSpec, GROUPS)
+    generation = replace(LAUNCH, ordinal=1)
+    assert [SIM.wire(spec, one).dp.ranks for one in (LAUNCH, generation)] == [4, 1]
+    assert SIM.port_spans(spec) == {"events": 4, "replay": 4}
+    assert SIM.hardware is not None
+    assert [SIM.hardware(spec, role).gpus for role in ("prefill", "decode")] == [4, 8]
+    asked = parse_arguments(SIM.command(spec, LAUNCH)[3:])
+    assert (asked.context_servers, asked.role, asked.kv) == ("dwdp", "prefill", "trtllm")
+    together = build(SimSpec, {**GROUPS, "context_servers": "dep", "prefill_tp": 8})
+    assert SIM.wire(together, LAUNCH).dp.ranks == 1
+    assert SIM.hardware(together, "prefill").gpus == 8
+    assert SIM.twin_model is not None
+    groups = [SIM.twin_model(one, LAUNCH).engine for one in (spec, together)]
+    assert [(one.limits.ranks, one.limits.max_num_batched_tokens) for one in groups] == [(1, 8192), (8, 8 * 8192)]
+
+
 @pytest.mark.parametrize(
     ("given", "option", "message"),
     [
@@ -142,6 +162,10 @@ def test_routers_know_how_the_kv_of_a_sim_moves() -> None:
         ({"etcd": "h:1", "kv": "neuron"}, "etcd", "must be left out unless"),
         ({"prefill_tp": 64, "kv": "neuron"}, "prefill_tp", "no constants for"),
         ({"kv": "neuron", "dram_gb": 1}, "dram_gb", "must be 0 when kv is neuron"),
+        ({"context_servers": "dwdp"}, "context_servers", "must be plain unless kv is trtllm and prefill_instances"),
+        (GROUPS | {"dram_gb": 1}, "dram_gb", "must be left out unless context_servers is plain"),
+        (GROUPS | {"prefill_tp": 2}, "prefill_tp", "spread it over more GPUs"),
+        (GROUPS | {"tp": 1}, "tp", "spread it over more GPUs"),
         ({"kv": "neuron", "ssd_gb": 1}, "ssd_gb", "must be 0 when kv is neuron"),
         ({"dram_gb": 1, "tier_prefetch": True}, "tier_prefetch", "unless dram_gb and ssd_gb are more than 0"),
     ],

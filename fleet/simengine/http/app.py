@@ -160,7 +160,7 @@ class App:
     async def _exchange(self, path: str, scope: Message, receive: Receive, send: Send) -> None:
         """A request of another engine to the connector."""
         try:
-            status, answer = await self._service.connector_writes[path](await read_body(receive))
+            status, answer = await self._ranks.exchange(path, await read_body(receive))
         except ClientDisconnected:
             return
         except msgspec.DecodeError as error:

@@ -21,7 +21,7 @@ from fleet.simengine.kv.connector import (
     TransferRequest,
     TransferSource,
 )
-from fleet.simengine.kv.wire import BlocksMoved, Lookup, PeerError, Pull
+from fleet.simengine.kv.wire import OTHER_ENGINE, BlocksMoved, Lookup, PeerError, Pull
 
 PULL_PATH = "/kv/pull"
 LOOKUP_PATH = "/kv/lookup"
@@ -94,7 +94,7 @@ class PeerConnector:
         """Transfer blocks; responds when the transfer is done, then frees them."""
         asked = msgspec.json.decode(raw, type=Pull)
         if asked.engine_id not in (None, self.engine_id):
-            return _failed(409, f"this is engine {self.engine_id}, not {asked.engine_id}: it was restarted")
+            return _failed(OTHER_ENGINE, f"this is engine {self.engine_id}, not {asked.engine_id}: it was restarted")
         held = await self._computed(asked)
         if held is None or held.moving:
             return _failed(404, f"no blocks are held for {asked.key}: released or never computed")

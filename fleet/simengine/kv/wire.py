@@ -2,6 +2,8 @@
 
 import msgspec
 
+OTHER_ENGINE = 409  # status: the blocks are on another rank behind the address, or were on an engine that has ended
+
 
 class Lookup(msgspec.Struct, frozen=True):
     key: str
