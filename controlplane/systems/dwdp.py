@@ -3,8 +3,21 @@
 import math
 from dataclasses import replace
 
+from controlplane.systems.dwdp_curve import curve_chart, curve_of, curve_table
 from controlplane.systems.dwdp_inputs import GIGA, DwdpInputs, demand_of, phase_of, rules
-from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Series, System, Table, experiment_link
+from controlplane.systems.dwdp_play import PLAYED
+from controlplane.systems.system import (
+    Answer,
+    Axis,
+    Chart,
+    Fact,
+    Figure,
+    Group,
+    Series,
+    System,
+    Table,
+    experiment_link,
+)
 from fleet.counted import percent
 from fleet.engine.dwdp.contention import layer_ms, met
 from fleet.engine.dwdp.layout import ExpertLayout
@@ -22,13 +35,25 @@ RANKS_LISTED, LEVELS_LISTED = 16, 12
 def compute(inputs: DwdpInputs) -> Answer:
     phase, demand = phase_of(inputs), demand_of(inputs)
     smallest = smallest_that_hides(phase)
-    pools = _pools(phase, demand)
+    pools, curve = _pools(phase, demand), curve_of(inputs)
     return Answer(
         _verdict(phase, smallest),
         _facts(phase, smallest, pools),
-        (_layer_chart(phase), _window_chart(phase), _contention_chart(phase), _link_chart(phase)),
-        (_plan_table(phase, demand, pools), _contention_table(phase), _layout_table(phase.layout), _knob_table()),
-        tuple(_cautions(inputs, phase, pools)),
+        (
+            *curve_chart(phase, curve),
+            _layer_chart(phase),
+            _window_chart(phase),
+            _contention_chart(phase),
+            _link_chart(phase),
+        ),
+        (
+            *curve_table(curve),
+            _plan_table(phase, demand, pools),
+            _contention_table(phase),
+            _layout_table(phase.layout),
+            _knob_table(),
+        ),
+        tuple(_cautions(inputs, phase, pools, has_curve=bool(curve))),
     )
 
 
@@ -201,7 +226,9 @@ def _knob_table() -> Table:
     return Table("Settings and their direction", ("Setting", "For TPS/GPU", "For TPS/user", "Why"), rows)
 
 
-def _cautions(inputs: DwdpInputs, phase: Phase, pools: tuple[ContextPool, ContextPool]) -> list[str]:
+def _cautions(
+    inputs: DwdpInputs, phase: Phase, pools: tuple[ContextPool, ContextPool], *, has_curve: bool
+) -> list[str]:
     gpu, held = phase.gpu, phase.expert_bytes(phase.layout.local, buffers=True)
     dwdp = pools[1]
     found = {
@@ -223,6 +250,9 @@ def _cautions(inputs: DwdpInputs, phase: Phase, pools: tuple[ContextPool, Contex
         ),
         f"{dwdp.gpus} context GPUs make no whole groups of {phase.layout.ranks}: another group size has another "
         "layout and copies more or less.": dwdp.gpus % phase.layout.ranks != 0,
+        f"No curve: {inputs.generation_gpus} generation GPUs do not hold the weights and the KV of their answers.": (
+            not has_curve
+        ),
         "A mean wait of the context GPUs above a second: prompts come faster than they are computed.": (
             not math.isfinite(dwdp.wait_s) or dwdp.wait_s > 1
         ),
@@ -289,7 +319,7 @@ DWDP = System(
             "Model",
             (
                 "experts", "top_k", "shared", "layers", "moe_layers", "hidden", "inner", "bytes_per_weight",
-                "attention_mweights", "heads", "head_size",
+                "attention_mweights", "heads", "head_size", "kv_kib",
             ),
         ),
         Group("GPU", ("expert_pflops", "projection_pflops", "attention_pflops", "memory_tb_per_s", "memory_gb")),
@@ -310,7 +340,8 @@ DWDP = System(
         "The notes print closed ranges of experts; they are half open.",
         "The notes call slices paper only; TensorRT-LLM has them since pull request 12974, as contention_opt.",
         "Table 6 reports 6 to 12 % more TPS/GPU and median TTFT from 2.5 to 8.3 s and from 0.97 to 1.64 s, without the "
-        "number of GPUs: not reproduced.",
+        "number of GPUs. The throughput follows from the gain of a context GPU and their share; TTFT does not.",
     ),
+    played=PLAYED,
     links=(experiment_link("DWDP4 against DEP4 (examples/fleet-dwdp.yaml)", COMPARED),),
 )  # fmt: skip

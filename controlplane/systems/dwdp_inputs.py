@@ -4,13 +4,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleet.engine.dwdp.layout import LayoutError, layout
-from fleet.engine.dwdp.machine import GPUS, MOES, Gpu, Moe, Reached
+from fleet.engine.dwdp.machine import GPT_OSS_120B, GPUS, MOES, Gpu, Moe, Reached
 from fleet.engine.dwdp.phase import Phase, Prompts
+from fleet.engine.dwdp.servers import KV_BYTES
 from fleet.engine.dwdp.table_1 import FILLED
 from fleet.kinds.option import option
 from fleet.systems.dwdp.planning import Demand
 from router.contract.problem import Problem
 
+# gpt-oss-120b: K and V of 8 heads of 64 in two bytes, in the layers that keep the whole prompt
+KV_BYTES_OF = {
+    "DeepSeek-R1": float(KV_BYTES),
+    "gpt-oss-120b": 2 * 8 * 64 * 2 * GPT_OSS_120B.layers * GPT_OSS_120B.full_layers,
+}
 PETA, TERA, GIGA = 1e15, 1e12, 1e9
 
 
@@ -93,6 +99,7 @@ class DwdpInputs:
     )
     heads: int | None = _of_model("Attention heads", 1, 4_096)
     head_size: int | None = _of_model("Query and value of a head", 2, 65_536)
+    kv_kib: float | None = _of_model("KV of a token", 0.1, 10_000, unit="KiB", kind="float")
     bytes_per_weight: float | None = _of_model("Weight of an expert", 0.1, 8, unit="bytes", kind="float")
     # GPU
     expert_pflops: float | None = _of_gpu("Peak for experts", "PFLOP/s", 0.001, 1_000)
@@ -133,6 +140,11 @@ def moe_of(inputs: DwdpInputs) -> Moe:
     if inputs.attention_mweights is not None:
         given["attention_weights"] = inputs.attention_mweights * 1e6
     return replace(MOES[inputs.model], **{name: value for name, value in given.items() if value is not None})
+
+
+def kv_bytes_of(inputs: DwdpInputs) -> float:
+    """Of a token, in all layers."""
+    return KV_BYTES_OF[inputs.model] if inputs.kv_kib is None else inputs.kv_kib * 1024
 
 
 def gpu_of(inputs: DwdpInputs) -> Gpu:

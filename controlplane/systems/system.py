@@ -5,12 +5,13 @@ in `fleet/systems/`: a file here only chooses what is asked and how the answer i
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlencode
 
 from fleet.systems.basis import Basis
+from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 
 Value = float | int | str | None  # of a cell; None: unknown
@@ -62,6 +63,34 @@ class Table:
 class Link:
     title: str
     href: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFacts:
+    """A pool of the fleet, as far as a system asks."""
+
+    name: str
+    kind: str
+    model: str
+    engine: Mapping[str, Any]  # options as given
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """An experiment that follows from the inputs, and that the page starts."""
+
+    title: str
+    pool: str
+    body: JsonObject  # of `POST /api/v1/experiments`
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Which experiments follow from the inputs."""
+
+    title: str
+    plays: Callable[[Any, Sequence[PoolFacts]], Iterable[Play]]
+    needs: str  # why none can be started, where there is none
 
 
 def experiment_link(title: str, body: Mapping[str, Any]) -> Link:
@@ -122,4 +151,5 @@ class System:
     rules: Callable[[Any], list[Problem]] = field(default=lambda _: [])  # rules between inputs that are valid alone
     notes: tuple[str, ...] = ()  # what does not agree in the sources
     links: tuple[Link, ...] = ()
+    played: Played | None = None
     remember: bool = True  # whether an answer depends on its inputs alone

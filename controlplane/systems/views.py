@@ -1,5 +1,6 @@
 """The pages of systems: the list, and one system with its form, its answer and the published values."""
 
+import json
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from urllib.parse import urlencode
@@ -8,11 +9,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.systems.asking import InvalidInputs, ask, figures
+from controlplane.systems.asking import InvalidInputs, ask, figures, inputs_of
 from controlplane.systems.registry import SYSTEMS
-from controlplane.systems.system import System
+from controlplane.systems.system import PoolFacts, System
 from fleet.kinds.option import build, options_of
 from fleet.kinds.option_field import OptionField, shown, typed_value
+from fleet.selectors import pools
 from router.contract.fields import Field
 from router.contract.problem import by_path
 
@@ -41,6 +43,7 @@ def system(request: HttpRequest, slug: str) -> HttpResponse:
         "wrong": [field for field in fields.values() if field.error],
         "groups": list(_groups(chosen, fields)),
         "presets": list(_presets(chosen, given, valid=not errors)),
+        "plays": _plays(chosen, given) if answer else {},
     }
     return render(request, "systems/system.html", context, status=422 if errors else 200)
 
@@ -51,6 +54,17 @@ def published(request: HttpRequest, slug: str) -> HttpResponse:
     chosen = _find(slug)
     template = "systems/_figures.html" if request.headers.get("HX-Request") else "systems/figures.html"
     return render(request, template, {"system": chosen, "figures": figures(slug)})
+
+
+def _plays(chosen: System, given: Mapping[str, object]) -> dict[str, list[tuple[str, str]]]:
+    """Experiments of these inputs by pool: title and body."""
+    if chosen.played is None:
+        return {}
+    facts = [PoolFacts(pool.name, pool.kind, pool.model, pool.engine) for pool in pools()]
+    found: dict[str, list[tuple[str, str]]] = {}
+    for play in chosen.played.plays(inputs_of(chosen, given), facts):
+        found.setdefault(play.pool, []).append((play.title, json.dumps(play.body)))
+    return found
 
 
 def _find(slug: str) -> System:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 
-from controlplane.traces import documents
+from controlplane.traces import documents, prompts_8k
 from controlplane.traces.types import LoadedTrace, TraceRequest
 
 BLOCK_TOKENS = 64
@@ -122,4 +122,9 @@ def documents_reread() -> LoadedTrace:
     return documents.generate(seed=1)
 
 
-BUILT_IN = {"agentic-demo": agentic_demo, "documents-reread": documents_reread}
+@cache
+def prompts_of_8k() -> LoadedTrace:
+    return prompts_8k.generate(seed=1)
+
+
+BUILT_IN = {"agentic-demo": agentic_demo, "documents-reread": documents_reread, "prompts-8k": prompts_of_8k}

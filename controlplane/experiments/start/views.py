@@ -66,7 +66,10 @@ def curl(request: HttpRequest) -> HttpResponse:
 
 
 def raw_body(form: QueryDict) -> JsonObject:
-    """The form as a body of the API. An unreadable value stays text, which the check rejects with its path."""
+    """The form as a body of the API. An unreadable value stays text, which the check rejects with its path. A page that
+    offers an experiment sends the whole body in one field."""
+    if whole := _text(form, "body"):
+        return given if isinstance(given := object_of(whole[:BODY_CHARS]), dict) else {}
     raw: JsonObject = {name: text for name in TEXTS if (text := _text(form, name))}
     raw |= {name: typed_number(text) for name in NUMBERS if (text := _text(form, name))}
     raw["seeds"] = [typed_number(word) for word in _text(form, "seeds").replace(",", " ").split()]

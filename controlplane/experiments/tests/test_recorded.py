@@ -88,7 +88,7 @@ def test_a_recording_of_nothing_but_failures_says_so(ci, record, demo_pool, sent
 
 
 def test_without_redis_the_other_traces_are_there(ci, redis_away, data_dir):
-    assert [row["name"] for row in ci.get("/traces").json()] == ["agentic-demo", "documents-reread"]
+    assert [row["name"] for row in ci.get("/traces").json()] == ["agentic-demo", "documents-reread", "prompts-8k"]
     answer = ci.get("/traces/recorded:demo")
     assert answer.status_code == 404
     assert "does not answer" in answer.json()["detail"]

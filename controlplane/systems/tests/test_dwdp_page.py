@@ -1,16 +1,20 @@
 """The page of DWDP against DEP."""
 
+import html
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
+from django.test import Client
 
+from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import Actor
 from controlplane.experiments import running, services
 from controlplane.experiments.models import Experiment
@@ -76,7 +80,7 @@ def test_slices_expose_less_than_whole_pulls() -> None:
 
 def test_the_bars_of_a_layer_add_up() -> None:
     phase = phase_of(DwdpInputs())
-    bars = ask(DWDP, {}).charts[0]
+    bars = next(chart for chart in ask(DWDP, {}).charts if chart.title == "One MoE layer")
     totals = [sum(one.y[place] or 0 for one in bars.series) for place in (0, 1)]
     assert totals == pytest.approx([phase.dwdp_ms, phase.dep_ms])
 
@@ -127,6 +131,50 @@ def test_sizes_that_exclude_each_other_are_refused(given: dict[str, Any], path: 
 def test_what_speaks_against_the_answer_is_said(given: dict[str, Any], words: str) -> None:
     assert any(words in one for one in ask(DWDP, given).cautions)
     assert ask(DWDP, {}).cautions == ()
+
+
+def test_throughput_against_the_users_speed_has_the_published_gain_and_no_more_sequences_than_fit() -> None:
+    answer = ask(DWDP, {"generation_gpus": 8})
+    curve = next(table for table in answer.tables if table.title == "Points of the curve")
+    rows = [dict(zip(curve.columns, row, strict=True)) for row in curve.rows]
+    users, gains = ([cast(float, row[name]) for row in rows] for name in ("TPS/user", "without whole groups"))
+    assert users == sorted(users, reverse=True)
+    assert all(row["TPS/GPU, DWDP"] >= row["TPS/GPU, DEP"] for row in rows)  # type: ignore[operator]
+    near = [gain for user, gain in zip(users, gains, strict=True) if 20 <= user <= 100]
+    assert 1.05 < min(near) < fmean(near) < max(near) < 1.13
+    assert max(cast(int, row["Sequences per generation GPU"]) for row in rows) < 512
+    chart = next(chart for chart in answer.charts if chart.title == "TPS/GPU against TPS/user")
+    assert [line.name for line in chart.series if line.dashed] == [
+        f"published: DEP x {ratio}" for ratio in (1.06, 1.088, 1.12)
+    ]
+    none = ask(DWDP, {"generation_gpus": 1})
+    assert not any(chart.title == "TPS/GPU against TPS/user" for chart in none.charts)
+    assert any(one.startswith("No curve: 1 generation GPUs") for one in none.cautions)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("example", ["fleet-dwdp", "fleet-pd-dwdp"])
+def test_a_point_of_the_curve_is_played_from_the_page(
+    data_dir: Path, example: str, vera_client: Client, otto_client: Client
+) -> None:
+    nothing = otto_client.get("/systems/dwdp/").content.decode()
+    assert "examples/fleet-pd-dwdp.yaml is a simulated one" in nothing
+    fleet.apply_fleet(yaml.safe_load((ROOT / "examples" / f"{example}.yaml").read_text()), "ada")
+    assert 'disabled aria-describedby="locked">Play this' in vera_client.get("/systems/dwdp/").content.decode()
+    page = otto_client.get("/systems/dwdp/").content.decode()
+    (form,) = re.findall(r'<form[^>]*action="/experiments/new".*?</form>', page, re.DOTALL)
+    assert "csrfmiddlewaretoken" in form
+    bodies = [html.unescape(body) for body in re.findall(r'<option value="([^"]*)"', form)]
+    assert len(bodies) == 7
+    for body in bodies:
+        services.settled(ExperimentIn.model_validate_json(body), Actor("user", "otto"))
+    assert vera_client.post("/experiments/new", {"body": bodies[3]}).status_code == 403
+    assert otto_client.post("/experiments/new", {"body": "[]"}).status_code == 422
+    started = otto_client.post("/experiments/new", {"body": bodies[3]})
+    number = Experiment.objects.get().pk
+    assert started.headers["Location"] == f"/experiments/{number}/"
+    assert AuditEntry.objects.filter(action="experiment.start", actor_name="otto").count() == 1
+    assert [arm["name"] for arm in Experiment.objects.get().arms] == ["DEP4x2", "DWDP5x1"]
 
 
 @pytest.mark.django_db

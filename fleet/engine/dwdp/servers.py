@@ -5,7 +5,7 @@ from typing import Any
 
 from fleet.engine.dwdp.laws import DepLaw, DwdpLaw, generation_law
 from fleet.engine.dwdp.layout import layout
-from fleet.engine.dwdp.machine import DEEPSEEK_R1, GB200
+from fleet.engine.dwdp.machine import DEEPSEEK_R1, GB200, Gpu, Moe
 from fleet.engine.dwdp.table_1 import REACHED
 from fleet.engine.engine_model import TransferModel
 from fleet.engine.law import SYNC_HOST_S, Law
@@ -18,7 +18,6 @@ TRANSFERS = TransferModel(
     idle_bytes_per_s=GPU.link_bytes_per_s * REACHED.link,
     busy_bytes_per_s=GPU.link_bytes_per_s * REACHED.link / 2,  # beside the copies of experts
 )
-_ATTENTION_WEIGHTS = MOE.attention_weights * MOE.attention_bytes_per_weight * MOE.layers  # bytes, on each GPU
 _OTHER_WEIGHTS = 6e9  # bytes on each GPU: embeddings, head, shared experts, dense layers
 _ACTIVATIONS = 8e9  # bytes
 
@@ -35,15 +34,22 @@ class Server:
     experts: float  # of a layer, in the memory of each GPU
 
     def kv_tokens(self, share: float) -> float:
-        """`share`: 0–1 of the memory that weights and activations leave free. Raises TooLarge."""
-        weights = self.experts * MOE.expert_bytes * MOE.moe_layers + _OTHER_WEIGHTS + _ATTENTION_WEIGHTS
-        free = GPU.memory_bytes - weights - _ACTIVATIONS
-        if free <= 0:
-            raise TooLarge(
-                f"{MOE.name} needs {weights / 1e9:,.0f} GB on each of {self.gpus} GPUs, a {GPU.name} has "
-                f"{GPU.memory_bytes / 1e9:,.0f}: spread it over more GPUs"
-            )
-        return share * free * self.gpus / KV_BYTES
+        """Raises TooLarge."""
+        return kv_tokens(MOE, GPU, self.gpus, self.experts, share, KV_BYTES)
+
+
+def kv_tokens(moe: Moe, gpu: Gpu, gpus: int, experts: float, share: float, kv_bytes: float) -> float:
+    """Of all GPUs of a server together. `experts`: of a layer, in the memory of each; `share`: 0–1 of what weights and
+    activations leave free; `kv_bytes`: of a token. Raises TooLarge."""
+    attention = moe.attention_weights * moe.attention_bytes_per_weight * moe.layers
+    weights = experts * moe.expert_bytes * moe.moe_layers + _OTHER_WEIGHTS + attention
+    free = gpu.memory_bytes - weights - _ACTIVATIONS
+    if free <= 0:
+        raise TooLarge(
+            f"{moe.name} needs {weights / 1e9:,.0f} GB on each of {gpus} GPUs, a {gpu.name} has "
+            f"{gpu.memory_bytes / 1e9:,.0f}: spread it over more GPUs"
+        )
+    return share * free * gpus / kv_bytes
 
 
 def generation_server(gpus: int) -> Server:

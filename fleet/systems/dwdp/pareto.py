@@ -1,0 +1,67 @@
+"""Throughput per GPU against the speed for one user: context GPUs in DEP or DWDP before the same generation GPUs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fleet.engine.dwdp.laws import generation_law
+from fleet.engine.dwdp.phase import Phase
+from fleet.engine.dwdp.servers import TooLarge, kv_tokens
+from fleet.engine.law import SYNC_HOST_S
+from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
+
+SEQUENCES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # of a generation GPU
+MEMORY = 0.9  # of what weights and activations leave free, for KV
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Generation GPUs that write this many answers at a time, and the context GPUs that keep them busy."""
+
+    sequences: int  # of each generation GPU
+    demand: Demand
+    dep: ContextPool
+    dwdp: ContextPool
+    even_gain: float  # TPS/GPU of DWDP over that of DEP if context GPUs came in any part, not in groups
+
+    @property
+    def tokens_per_user(self) -> float:
+        """Output tokens/s while an answer is written: equal under both."""
+        return self.demand.user_tokens_per_s
+
+    @property
+    def gain(self) -> float:
+        return self.dwdp.tokens_per_gpu / self.dep.tokens_per_gpu
+
+
+def points(phase: Phase, demand: Demand, kv_bytes: float) -> tuple[Point, ...]:
+    """From the fastest answers on, until KV fills the generation GPUs; none if the weights do. `demand` has the lengths
+    and the generation GPUs, which are one server; `kv_bytes`: of a token."""
+    return tuple(_points(phase, demand, kv_bytes))
+
+
+def _points(phase: Phase, demand: Demand, kv_bytes: float) -> Iterator[Point]:
+    gpus = demand.generation_gpus
+    law = generation_law(phase.moe, phase.gpu, phase.reached, gpus, SYNC_HOST_S, kv_bytes)
+    try:
+        room = kv_tokens(phase.moe, phase.gpu, gpus, phase.moe.experts / gpus, MEMORY, kv_bytes)
+    except TooLarge:
+        return
+    dep_rate, dwdp_rate = phase.tokens_per_s(phase.dep_ms), phase.tokens_per_s(phase.dwdp_ms)
+    for each in SEQUENCES:
+        sequences = each * gpus
+        if sequences * (demand.prompt_tokens + demand.output_tokens) > room:
+            return
+        context = round(sequences * (demand.prompt_tokens + demand.output_tokens / 2))
+        per_user = 1 / law.step_s(sequences, 0.0, context, sequences)
+        output = sequences * per_user
+        at = replace(
+            demand,
+            prompts_per_s=output / demand.output_tokens,
+            output_tokens_per_s=output,
+            user_tokens_per_s=per_user,
+        )
+        dep_gpus, dwdp_gpus = (
+            at.prompts_per_s * at.prompt_tokens / rate / at.max_load for rate in (dep_rate, dwdp_rate)
+        )
+        dep, dwdp = context_pool(at, dep_rate, unit=phase.dep_ranks), context_pool(at, dwdp_rate, unit=1)
+        yield Point(each, at, dep, dwdp, (dep_gpus + gpus) / (dwdp_gpus + gpus))
