@@ -26,6 +26,7 @@ from fleet.calibration.replayed import EngineConstants, errors_of, replay
 from fleet.calibration.traffic_fit import TooFewRequests, fit_traffic
 from fleet.counted import percent
 from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
+from fleet.engine.power import draws_of
 from fleet.engine.profiles import UnknownProfile, profile
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -86,7 +87,7 @@ def sets(
     yield "sweep", EngineConstants(swept.law, swept.api_s, 0.0)
     try:
         if before:
-            starts = physical_starts(found["model"], 1)
+            starts = [one.drawing(draws_of(found["gpu"])) for one in physical_starts(found["model"], 1)]
             yield "traffic before", fit_traffic(before, limits, starts, lambda text: None, (True,)).constants
     except TooFewRequests as error:
         print(f"<!-- {error} -->")
@@ -94,7 +95,8 @@ def sets(
 
 def swept_of(found: dict[str, Any], limits: EngineLimits) -> Fitted:
     points = [CalibrationPoint(**point) for point in found["calibration"]["last"]["points"]]
-    return fit(points, limits.max_num_batched_tokens, experts="num_experts" in CONFIGS[found["model"]])
+    swept = fit(points, limits.max_num_batched_tokens, experts="num_experts" in CONFIGS[found["model"]])
+    return replace(swept, law=swept.law.drawing(draws_of(found["gpu"])))
 
 
 def limits_of(found: dict[str, Any]) -> EngineLimits:

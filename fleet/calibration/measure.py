@@ -7,7 +7,7 @@ TooFewRequests (traffic_fit.py).
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -24,6 +24,7 @@ from fleet.calibration.sweep import Sweep
 from fleet.calibration.traffic_fit import Start, fit_traffic
 from fleet.counted import percent
 from fleet.engine.load_range import LoadRange
+from fleet.engine.power import draws_of
 from fleet.kinds.kind import Kind
 from fleet.kinds.kv_size import is_moe
 from router.contract.net.addresses import ENGINES
@@ -48,6 +49,7 @@ class Target:
     model: str  # name under which it serves
     kind: Kind
     spec: Any  # the kind's options
+    gpu: str = ""  # as its driver or its profile names it; empty: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ async def measure(
         after = await _facts(client, target)
     folder = getattr(target.spec, "model", None) or ""
     fitted = fit(points, limits.max_num_batched_tokens, experts=is_moe(folder) or is_moe(target.model))
+    fitted = replace(fitted, law=fitted.law.drawing(draws_of(target.gpu)))  # a sweep never fills the GPU
     return Calibrated(points, fitted, limits, _notes(points, fitted, _others(before, after, sweep.prompt_tokens)))
 
 
@@ -101,6 +104,7 @@ async def measure_traffic(
     requests = requests_of(receipts, target.name, facts.time_scale)
     limits = limits_of(target.spec, facts)
     starts = [*before, *physical_starts(target.model, getattr(target.spec, "tensor_parallel", None))]
+    starts = [one.drawing(draws_of(target.gpu)) for one in starts]
     either = (True, False) if facts.async_scheduling is None else (facts.async_scheduling,)
     made = await asyncio.to_thread(fit_traffic, requests, limits, starts, report, either)
     held_out = made.held_out

@@ -145,7 +145,9 @@ def _target(name: str) -> Target:
     instance = selectors.instance(name)
     _check(instance)
     given = instance.started_from
-    return Target(name, instance.url, given.model, KINDS[given.kind], given.options())
+    kind, options = KINDS[given.kind], given.options()
+    gpu = options.gpu if kind.simulated else selectors.gpus_of_nodes([instance.node]).get(instance.node, "")
+    return Target(name, instance.url, given.model, kind, options, gpu)
 
 
 def cancel(row: Calibration, actor: str) -> bool:

@@ -35,6 +35,7 @@ from fleet.calibration.replayed import (
 from fleet.engine.engine import StepResult
 from fleet.engine.law import Law
 from fleet.engine.load_range import Load, LoadRange
+from fleet.engine.power import Draws
 from fleet.engine.request import EngineRequest
 
 LEAST = 150  # measured requests in all
@@ -72,6 +73,10 @@ class Start:
     constants: EngineConstants
     spread: float  # standard deviation of the log of the factor that its steps have in common
     widened: float = 1.0  # times SPREAD, of the single constants
+
+    def drawing(self, draws: Draws) -> "Start":
+        """On a GPU with this power."""
+        return replace(self, constants=replace(self.constants, law=self.constants.law.drawing(draws)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,13 +305,17 @@ class _Parts:
     def _of(self, step: StepResult) -> tuple[float, ...]:
         """In the order of NAMES, without the first."""
         law, tokens = self._law, step.scheduled
-        linear_s = law.linear_s(tokens)
-        computing = (law.compute_s_per_token * tokens / linear_s) ** 4 if linear_s else 0.0
+        linear_s, products_s = law.linear_s(tokens), law.computing_s(tokens, 0.0)
+        attention_s = law.attention_s_per_pair * step.pairs
+        slowed = 1.0
+        if law.computing_draw and products_s + attention_s:
+            full_clock_s = law.step_s(tokens, step.pairs, round(step.context), step.decodes)
+            slowed += (step.duration_s / step.steps - full_clock_s) / (products_s + attention_s)
         each = (
             law.fixed_s,
-            linear_s * computing,
-            linear_s * (1 - computing),
-            law.attention_s_per_pair * step.pairs,
+            products_s * slowed,
+            linear_s - products_s,
+            attention_s * slowed,
             law.kv_s_per_token * step.context,
             law.allreduce_s_per_token * tokens,
             law.decode_s * step.decodes,

@@ -21,6 +21,7 @@ from fleet.engine.blocks import BlockPool
 from fleet.engine.decode_run import DecodeRun, run_s, steps_within
 from fleet.engine.law import API_S, API_S_PER_TOKEN, Law
 from fleet.engine.neuron_batches import BATCHING
+from fleet.engine.power import Clock
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits, StepPlan
 from fleet.engine.tiers.engine_tiers import EngineTiers
@@ -98,6 +99,7 @@ class Engine:
         self.pool = BlockPool(blocks, record_events=record_events)
         self.clock_s = 0.0  # the end of the last step
         self._planned_s = 0.0  # when the step that can start then was planned: it admits requests ready by that time
+        self._clock = Clock(law.draws) if law.computing_draw else None
         self._api_s = api_s
         self._api_s_per_token = api_s_per_token
         size, chunk = self.limits.block_size, self.limits.max_num_batched_tokens
@@ -359,7 +361,9 @@ class Engine:
             self._blocked_since = None
 
     def start(self, plan: StepPlan, law_s: float) -> float:
-        """`law_s`: what its law says of the step. When it ends."""
+        """`law_s`: what its law says of the step, at full clock. When it ends."""
+        if self._clock is not None and plan.prefill:
+            law_s = self._clock.step_s(plan.start_s, law_s, self.law.computing_s(plan.tokens, plan.pairs))
         plan.law_s = step_s = law_s
         if self._tiers is not None:
             step_s = self._tiers.lengthen(plan.loads, plan.start_s, plan.law_s)

@@ -8,15 +8,17 @@ writing the answer). T_allreduce: a floor per step and a share per token.
 For a mixture of experts, T_lin multiplies with the weights that one token uses, and reads the weights that any token of
 the step uses: N tokens that each use a random share s of the experts touch 1 - (1 - s)^N of them.
 
-All times in seconds. The terms and the constants in profiles.py were fitted together.
+All times in seconds, at full clock: power.py adds what a GPU loses that has to hold its power limit. The terms and the
+constants in profiles.py were fitted together.
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Self
 
+from fleet.engine.power import Draws, draws_of
 from fleet.engine.profiles import Profile
 from fleet.engine.tables import Points, Tables
 
@@ -61,6 +63,8 @@ class Law:
     experts_s: float = 0.0  # one read of all experts
     expert_share: float = 0.0  # 0–1 share of the experts that one token uses
     decode_s: float = 0.0  # per decoding sequence, besides its arithmetic
+    computing_draw: float = 0.0  # see power.py; 0: not known
+    reading_draw: float = 0.0
 
     @property
     def context_cost(self) -> float:
@@ -68,12 +72,25 @@ class Law:
         prefill_s = self.compute_s_per_token + self.allreduce_s_per_token
         return self.kv_s_per_token / prefill_s if prefill_s else 0.0
 
+    @property
+    def draws(self) -> Draws:
+        return Draws(self.computing_draw, self.reading_draw)
+
+    def drawing(self, draws: Draws) -> Self:
+        return replace(self, computing_draw=draws.computing, reading_draw=draws.reading)
+
     def linear_s(self, tokens: int) -> float:
         """[(2·P·N/(tp·F·e_gemm))^4 + (W/(BW·e_w))^4]^(1/4): arithmetic or reading the weights."""
         weights_s = self.weights_s
         if self.experts_s:
             weights_s += self.experts_s * used_experts(tokens, self.expert_share)
         return math.sqrt(math.sqrt((self.compute_s_per_token * tokens) ** 4 + weights_s**4))
+
+    def computing_s(self, tokens: int, pairs: float) -> float:
+        """Of a step, the time that arithmetic limits: it grows when the clock of the GPU falls (power.py)."""
+        linear_s = self.linear_s(tokens)
+        share = min(1.0, self.compute_s_per_token * tokens / linear_s) if linear_s else 0.0
+        return linear_s * share**4 + self.attention_s_per_pair * pairs
 
     def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
         """One step of `tokens` new tokens in all; `pairs`: sum over prefill chunks of n·c + n²/2, with c tokens before
@@ -164,8 +181,9 @@ def law_of(profile: Profile, host_s: float | None = None) -> Law:
     sizes, peak, fit, tp = profile.sizes, profile.peak, profile.fit, profile.tp
     host = (TABLED_HOST if isinstance(fit, Tables) else FITTED_HOST)[profile.is_async]
     step_s, decode_s = host.step_s if host_s is None else host_s, host.decode_s_per_layer * sizes.layers
+    draws = draws_of(profile.gpu)
     if isinstance(fit, Tables):
-        return _tabled(fit, step_s, decode_s)
+        return _tabled(fit, step_s, decode_s, draws)
     attention_flops_per_pair = 4 * sizes.layers * sizes.q_heads / tp * sizes.head_dim
     read_s_per_byte = 1 / (tp * peak.bandwidth * fit.weight_bandwidth)
     return Law(
@@ -178,10 +196,12 @@ def law_of(profile: Profile, host_s: float | None = None) -> Law:
         experts_s=sizes.expert_bytes * read_s_per_byte,
         expert_share=sizes.expert_share,
         decode_s=decode_s,
+        computing_draw=draws.computing,
+        reading_draw=draws.reading,
     )
 
 
-def _tabled(tables: Tables, step_s: float, decode_s: float) -> TabledLaw:
+def _tabled(tables: Tables, step_s: float, decode_s: float, draws: Draws) -> TabledLaw:
     """Reductions and experts are in the points."""
     tokens, times = tables.prefill
     return TabledLaw(
@@ -192,6 +212,8 @@ def _tabled(tables: Tables, step_s: float, decode_s: float) -> TabledLaw:
         kv_s_per_token=tables.context_ns / 1e9,
         allreduce_s_per_token=0.0,
         decode_s=decode_s,
+        computing_draw=draws.computing,
+        reading_draw=draws.reading,
         prefill_points=tables.prefill,
         decode_points=tables.decode,
     )

@@ -9,6 +9,7 @@ async    T = T_c; the request waits T_io outside the batch first
 from dataclasses import replace
 
 from fleet.engine.law import Law
+from fleet.engine.power import UNKNOWN
 from fleet.engine.tiers.devices import TierDevice
 from fleet.engine.tiers.sizes import KvLayout
 
@@ -17,7 +18,8 @@ ATTENTION = 1.6  # × the law's attention, over paged prefixes: fitted to figure
 
 
 def paged(law: Law, attention: float = ATTENTION) -> Law:
-    return replace(law, attention_s_per_pair=law.attention_s_per_pair * attention)
+    # Measured with prompts of seconds: the clock of a full GPU is in it.
+    return replace(law, attention_s_per_pair=law.attention_s_per_pair * attention).drawing(UNKNOWN)
 
 
 def load_s(device: TierDevice, layout: KvLayout, tokens: int, *, busy: bool = False) -> float:

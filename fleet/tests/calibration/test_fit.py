@@ -13,6 +13,7 @@ from fleet.calibration.nnls import nnls
 from fleet.calibration.plan import GROUPS, GROUPS_LENGTHS, LENGTHS
 from fleet.calibration.point import CalibrationPoint
 from fleet.engine.law import API_S, Law, law_of
+from fleet.engine.power import UNKNOWN
 from fleet.engine.profiles import FITS, profile
 
 CHUNK = 8192
@@ -36,7 +37,7 @@ DENSE = [known for known in sorted(FITS) if not law_of(profile(*known)).experts_
 @pytest.mark.parametrize("decode_s", [0.0, 2e-4])
 @pytest.mark.parametrize("known", DENSE)
 def test_from_exact_points_every_constant_is_found(known: tuple[str, str, int], decode_s: float) -> None:
-    law = replace(law_of(profile(*known)), decode_s=decode_s)
+    law = replace(law_of(profile(*known)), decode_s=decode_s).drawing(UNKNOWN)
     made = fit(points_of(law), CHUNK)
     assert astuple(made.law) == pytest.approx(astuple(law), rel=0.001, abs=1e-9)
     assert made.api_s == pytest.approx(API_S, rel=0.001)
