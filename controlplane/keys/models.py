@@ -53,9 +53,11 @@ class BudgetPer(models.TextChoices):
 
 
 class Budget(models.Model):
-    """What a key may spend in each hour, day, week or month of the calendar (UTC). What was spent: controlplane/use."""
+    """What a key or a pool may spend in each hour, day, week or month of the calendar (UTC). What was spent:
+    controlplane/use."""
 
-    key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="budgets")
+    key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="budgets", null=True, blank=True)
+    pool = models.CharField(max_length=63, blank=True, default="")  # in place of a key: all that it serves
     unit = models.CharField(max_length=8, choices=BudgetUnit)
     per = models.CharField(max_length=8, choices=BudgetPer)
     limit = models.BigIntegerField()  # tokens, micro-dollars or requests
@@ -68,11 +70,24 @@ class Budget(models.Model):
     exceeded = models.CharField(max_length=16, blank=True)
 
     class Meta:
-        ordering = ["key__name", "key", "unit", "per"]
-        constraints = [models.UniqueConstraint(fields=["key", "unit", "per"], name="one_budget_of_a_kind")]
+        ordering = ["pool", "key__name", "key", "unit", "per"]
+        constraints = [
+            models.UniqueConstraint(fields=["key", "unit", "per"], name="one_budget_of_a_kind"),
+            models.UniqueConstraint(
+                fields=["pool", "unit", "per"], condition=Q(key=None), name="one_budget_of_a_kind_of_a_pool"
+            ),
+            models.CheckConstraint(
+                condition=(Q(key=None) & ~Q(pool="")) | (Q(key__isnull=False) & Q(pool="")),
+                name="budget_of_a_key_or_a_pool",
+            ),
+        ]
 
     def __str__(self) -> str:
-        return f"{self.shown(self.limit)} {published(self).each} of API key {self.key.name}"
+        return f"{self.shown(self.limit)} {published(self).each} of {self.owner}"
+
+    @property
+    def owner(self) -> str:
+        return f"API key {self.key.name}" if self.key is not None else f"pool {self.pool}"
 
     def shown(self, amount: int) -> str:
         return published(self).text(amount)

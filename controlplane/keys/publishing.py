@@ -10,12 +10,12 @@ from django.utils import timezone
 
 from controlplane.accounts.models import digest
 from controlplane.keys import workers_secret
-from controlplane.keys.models import ApiKey, KeyedPool, published
+from controlplane.keys.models import ApiKey, Budget, KeyedPool, published
 from fleet.redis import connect, drop_unless, ordered_write
 from fleet.redis.ordered_write import Published
 from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import ApiKeysValue, PublishedKey
-from router.contract.redis.budgets import OLDEST
+from router.contract.redis.budgets import OLDEST, PublishedBudget
 
 log = structlog.get_logger(__name__)
 LAST_USED_STEP = timedelta(minutes=1)  # a busy key is written once a minute
@@ -28,7 +28,15 @@ def valid_keys() -> ApiKeysValue:
         required=frozenset(KeyedPool.objects.values_list("pool", flat=True)),
         batch_sha256=digest(workers_secret.secret()),
         keys=tuple(_published(key) for key in valid.prefetch_related("budgets").order_by("pk")),
+        pool_budgets=_of_pools(),
     )
+
+
+def _of_pools() -> dict[str, tuple[PublishedBudget, ...]]:
+    found: dict[str, tuple[PublishedBudget, ...]] = {}
+    for row in Budget.objects.filter(key=None).order_by("pk"):
+        found[row.pool] = (*found.get(row.pool, ()), published(row))
+    return found
 
 
 def _published(key: ApiKey) -> PublishedKey:

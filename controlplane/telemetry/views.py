@@ -68,9 +68,10 @@ def _of_sources(now: float) -> Iterator[Metric]:
 
 
 def _of_budgets(now: float) -> Metric:
-    text = "Spent part of a key's budget in the present period"
-    rows = [((one.row.key.name, one.row.unit, one.row.per), one.ratio) for one in budgets_now(now)]
-    return gauge("weir_budget_used_ratio", text, ("key", "unit", "per"), rows)
+    text = "Spent part of a budget of a key or a pool in the present period"
+    found = [(one.row, one.ratio) for one in budgets_now(now)]
+    rows = [((row.key.name if row.key else "", row.pool, row.unit, row.per), ratio) for row, ratio in found]
+    return gauge("weir_budget_used_ratio", text, ("key", "pool", "unit", "per"), rows)
 
 
 def _of_database(now: float) -> Iterator[Metric]:

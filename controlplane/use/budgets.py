@@ -1,4 +1,4 @@
-"""Create, change and delete budgets of API keys, each with an audit entry. Routers are told after the commit."""
+"""Create, change and delete budgets of keys and pools, each with an audit entry. Routers are told after the commit."""
 
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
 from controlplane.keys import publishing
 from controlplane.keys.models import ApiKey, Budget, BudgetPer, BudgetUnit
+from controlplane.keys.services import pool_names
 from controlplane.notices.errors import InvalidInput
 from controlplane.use import spending
 from router.contract.redis.budgets import MICRO
@@ -29,8 +30,8 @@ class BudgetTerms:
     refuse: bool = True
 
 
-def create_budget(key: ApiKey, unit: str, per: str, terms: BudgetTerms, actor: Actor) -> Budget:
-    """Raises InvalidInput."""
+def create_budget(of: ApiKey | str, unit: str, per: str, terms: BudgetTerms, actor: Actor) -> Budget:
+    """`of`: a key, or the name of a pool. Raises InvalidInput."""
     if unit not in BudgetUnit.values:
         raise InvalidInput("unit", unit, "unknown unit", ", ".join(BudgetUnit.values))
     if per not in BudgetPer.values:
@@ -38,13 +39,14 @@ def create_budget(key: ApiKey, unit: str, per: str, terms: BudgetTerms, actor: A
     values = _checked(unit, terms)
     try:
         with transaction.atomic():
-            _check_usable(key)
-            row = Budget.objects.create(key=key, unit=unit, per=per, created_by=actor.name[:200], **values)
+            owner = {"key": of} if isinstance(of, ApiKey) else {"pool": of}
+            _check_usable(Budget(**owner))
+            row = Budget.objects.create(**owner, unit=unit, per=per, created_by=actor.name[:200], **values)
             spending.record_before(row, timezone.now())
-            audit.record(actor, "budget.create", f"API key {key.name}", "", None, _audited(row))
+            audit.record(actor, "budget.create", row.owner, "", None, _audited(row))
             transaction.on_commit(lambda: _publish(row))
     except IntegrityError:
-        raise InvalidInput("per", per, f"the key has a budget in {unit} per {per} already: change that one") from None
+        raise InvalidInput("per", per, f"there is a budget in {unit} per {per} already: change that one") from None
     return row
 
 
@@ -52,18 +54,18 @@ def change_budget(row: Budget, terms: BudgetTerms, actor: Actor) -> Budget:
     """Raises InvalidInput. Notices of the present period are sent again if the new limit calls for them."""
     values = _checked(row.unit, terms)
     with transaction.atomic():
-        _check_usable(row.key)
+        _check_usable(row)
         before = _audited(row)
         Budget.objects.filter(pk=row.pk).update(**values, warned="", exceeded="")
         row.refresh_from_db()
-        audit.record(actor, "budget.change", f"API key {row.key.name}", "", before, _audited(row))
+        audit.record(actor, "budget.change", row.owner, "", before, _audited(row))
         transaction.on_commit(lambda: _publish(row))
     return row
 
 
 @transaction.atomic
 def delete_budget(row: Budget, actor: Actor) -> None:
-    audit.record(actor, "budget.delete", f"API key {row.key.name}", "", _audited(row), None)
+    audit.record(actor, "budget.delete", row.owner, "", _audited(row), None)
     row.delete()
     transaction.on_commit(publishing.publish)
 
@@ -74,7 +76,12 @@ def terms_of(row: Budget) -> BudgetTerms:
 
 def limit_of(row: Budget) -> float:
     """Tokens, dollars or requests."""
-    return row.limit / MICRO if row.unit == BudgetUnit.DOLLARS else row.limit
+    return shown_in(row, row.limit)
+
+
+def shown_in(row: Budget, amount: int) -> float:
+    """The amount in tokens, dollars or requests."""
+    return amount / MICRO if row.unit == BudgetUnit.DOLLARS else amount
 
 
 def _publish(row: Budget) -> None:
@@ -86,9 +93,11 @@ def _publish(row: Budget) -> None:
     publishing.publish()
 
 
-def _check_usable(key: ApiKey) -> None:
-    if ApiKey.objects.filter(pk=key.pk).exclude(revoked_at=None).exists():
-        raise InvalidInput("key", key.name, "the API key is revoked")
+def _check_usable(row: Budget) -> None:
+    if row.key is None and row.pool not in pool_names():
+        raise InvalidInput("pool", row.pool, "no such pool", ", ".join(pool_names()) or "none")
+    if row.key is not None and ApiKey.objects.filter(pk=row.key.pk).exclude(revoked_at=None).exists():
+        raise InvalidInput("key", row.key.name, "the API key is revoked")
 
 
 def _checked(unit: str, terms: BudgetTerms) -> dict[str, object]:

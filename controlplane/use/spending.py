@@ -16,7 +16,7 @@ from django.db.models import Sum
 from controlplane.keys.models import Budget, published
 from controlplane.notices.services import notify
 from controlplane.use.ledger import start_of
-from controlplane.use.models import BudgetSpending, Use
+from controlplane.use.models import HELD, BudgetSpending, Use
 from fleet.redis import connect
 from router.contract.redis import redis_keys
 from router.contract.redis.budgets import LARGEST, Period, period_of
@@ -72,7 +72,7 @@ class BudgetNow:
 
 
 def budgets_now(now: float, rows: Iterable[Budget] | None = None) -> list[BudgetNow]:
-    """Budgets of keys that are not revoked, with their spending by the database, about 10 s late."""
+    """Budgets of pools and of keys that are not revoked, with their spending by the database, about 10 s late."""
     found = Budget.objects.filter(key__revoked_at=None).select_related("key") if rows is None else rows
     periods = [(row, period_of(published(row).per, now)) for row in found]
     names = {period.name for _, period in periods}
@@ -82,12 +82,17 @@ def budgets_now(now: float, rows: Iterable[Budget] | None = None) -> list[Budget
 
 
 def record_before(row: Budget, now: datetime) -> None:
-    """Count what the key has used in the present period: call inside the transaction that makes the budget."""
+    """Count what was used in the present period: call inside the transaction that makes the budget."""
     period = period_of(published(row).per, now.timestamp())
-    used = Use.objects.filter(key=str(row.key_id), start__gte=start_of(int(period.begins) // HOUR_S)).aggregate(
-        requests=Sum("requests", default=0) - Sum("refused", default=0),
-        tokens=Sum("input_tokens", default=0) + Sum("output_tokens", default=0),
-        dollars=Sum("micro_dollars", default=0),
+    owned = Use.objects.filter(key=str(row.key_id)) if row.key_id else Use.objects.filter(pool=row.pool)
+    used = (
+        owned.exclude(key=HELD)
+        .filter(start__gte=start_of(int(period.begins) // HOUR_S))
+        .aggregate(
+            requests=Sum("requests", default=0) - Sum("refused", default=0),
+            tokens=Sum("input_tokens", default=0) + Sum("output_tokens", default=0),
+            dollars=Sum("micro_dollars", default=0),
+        )
     )
     spent = min(int(used[row.unit] or 0), LARGEST)
     BudgetSpending.objects.create(budget=row, period=period.name, life=BEFORE, spent=spent)
@@ -141,14 +146,14 @@ def _tell(row: Budget, period: Period, refused: int) -> None:
     spent = BudgetSpending.objects.filter(budget=row, period=period.name).aggregate(sum=Sum("spent", default=0))["sum"]
     warn = spent >= row.warn_at * row.limit
     exceeded = spent >= row.limit or (warn and refused > 0)
-    about = f"API key {row.key.name}"
-    facts = {"key": row.key.pk, "unit": row.unit, "per": row.per, "spent": spent, "limit": row.limit}
+    about, owner = row.owner, {"pool": row.pool} if row.pool else {"key": row.key_id}
+    facts = {**owner, "unit": row.unit, "per": row.per, "spent": spent, "limit": row.limit}
     of = f"{row.shown(spent)} of {row.shown(row.limit)} in {period.name}"
     if exceeded and _first(row, "exceeded", period):
         then = ": routers refuse what goes beyond" if row.refuse else ""
-        notify("budget.exceeded", about, f"API key {row.key.name} has spent {of}{then}", facts)
+        notify("budget.exceeded", about, f"{about} has spent {of}{then}", facts)
     elif warn and not exceeded and _first(row, "warned", period):
-        notify("budget.warned", about, f"API key {row.key.name} has spent {of}", facts)
+        notify("budget.warned", about, f"{about} has spent {of}", facts)
 
 
 def _first(row: Budget, field: str, period: Period) -> bool:

@@ -35,17 +35,17 @@ def use(request: HttpRequest) -> HttpResponse:
 @admin_required
 @require_POST
 def add_budget(request: HttpRequest) -> HttpResponse:
-    """Make a budget. It replaces the key's budget of the same unit and period."""
+    """Make a budget. It replaces the one of the same key or pool, unit and period."""
     form = BudgetForm(request.POST)
     if not form.is_valid():
         return _page(request, form)
-    key, unit, per = form.cleaned_data["key"], form.cleaned_data["unit"], form.cleaned_data["per"]
-    found = Budget.objects.filter(key=key, unit=unit, per=per).select_related("key").first()
+    key, pool, unit, per = (form.cleaned_data[name] for name in ("key", "pool", "unit", "per"))
+    found = Budget.objects.filter(key=key, pool=pool, unit=unit, per=per).select_related("key").first()
     try:
         if found is not None:
             row = budgets.change_budget(found, form.terms(), actor_of(request))
         else:
-            row = budgets.create_budget(key, unit, per, form.terms(), actor_of(request))
+            row = budgets.create_budget(key or pool, unit, per, form.terms(), actor_of(request))
     except InvalidInput as error:
         path = error.problem.path
         form.add_error(path if path in form.fields else None, str(error))

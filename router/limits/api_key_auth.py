@@ -9,8 +9,9 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from router.contract.pools import is_ephemeral
 from router.contract.redis.api_keys import (
@@ -23,9 +24,10 @@ from router.contract.redis.api_keys import (
     keyring,
     secret_of,
 )
+from router.contract.redis.budgets import PublishedBudget
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
-from router.limits.budgets import KeyBudgets
+from router.limits.budgets import Budgets
 from router.limits.charge import most_output
 from router.limits.token_buckets import RETRY_S, Allowance, Bucket, BucketStore, Grant, TokenRequest, duration
 from router.request.call import Call
@@ -73,7 +75,8 @@ class ApiKeyAuth:
         self.exposed = False  # the router listens on more than the loopback interface
         self.bucket_store: BucketStore | None = None  # None: this router has no keys
         self.meters: dict[str, Meter] = {}  # by key id, only keys in use
-        self.budgets = KeyBudgets()
+        self.budgets = Budgets()
+        self.pool_budgets: Mapping[str, tuple[PublishedBudget, ...]] = {}
 
     def take(self, value: ApiKeysValue) -> None:
         self.ring, self.unreadable = keyring(value), False
@@ -81,7 +84,9 @@ class ApiKeyAuth:
         self.meters = {name: meter for name, meter in self.meters.items() if name in known}
         for name, meter in self.meters.items():
             meter.follow(known[name])
-        self.budgets.keep_only({budget.id for key in known.values() for budget in key.budgets})
+        self.pool_budgets = self.ring.pool_budgets
+        of_all = chain(*self.pool_budgets.values(), *(key.budgets for key in known.values()))
+        self.budgets.keep_only({budget.id for budget in of_all})
 
     @property
     def closed(self) -> str:
@@ -142,6 +147,8 @@ class ApiKeyAuth:
         key = call.key
         if key is None:
             self.require([call.pool.name])
+            if self.pool_budgets:
+                await self._reserve(call)
             return
         refusal = self.refusal(key, call.pool.name)
         if refusal is not None:
@@ -152,17 +159,33 @@ class ApiKeyAuth:
             raise ErrorResponse(403, "model_not_allowed", message)
         call.tenant = f"key {key.id}"
         if isinstance(key, BatchKey):
-            call.most = call.prediction.prompt_tokens + most_output(call.request.prompt.document, call.api_path)
-            await self.budgets.reserve(key, call.most, call.at, call.reserved)
+            call.most = _most(call)
+            await self._reserve(call)
             return
         meter = self._meter(key)
         meter.used_at = call.at
-        if meter.allowances or key.budgets:
-            answer = most_output(call.request.prompt.document, call.api_path)
-            call.most = call.prediction.prompt_tokens + answer
-            await self.budgets.reserve(key, call.most, call.at, call.reserved)
+        if key.budgets or self.pool_budgets:
+            await self._reserve(call)
         if meter.allowances:
-            await self._charge(call, meter, call.most or 0)
+            call.most = _most(call)
+            await self._charge(call, meter, call.most)
+
+    async def moved(self, call: Call) -> None:
+        """The call falls back to another pool, whose budgets count from now on. Raises ErrorResponse."""
+        if self.pool_budgets:
+            settle(call.reserved, 0, 0.0, 0)
+            await self._reserve(call)
+
+    async def _reserve(self, call: Call) -> None:
+        """In the budgets of its key and of its pool. Raises ErrorResponse."""
+        key, pool = call.key, call.pool.name
+        of_key, of_pool = key.budgets if key is not None else (), self.pool_budgets.get(pool, ())
+        if not (of_key or of_pool):
+            return
+        call.most = _most(call)
+        if key is not None:
+            await self.budgets.reserve(of_key, f"the API key {key.name}", call.most, call.at, call.reserved)
+        await self.budgets.reserve(of_pool, f"the pool {pool}", call.most, call.at, call.reserved)
 
     def _meter(self, key: PublishedKey) -> Meter:
         meter = self.meters.get(key.id)
@@ -238,10 +261,12 @@ class ApiKeyAuth:
 
     def settle(self, call: Call) -> None:
         """Replace the finished request's estimated charge by its actual use."""
-        if call.key is None:
-            return  # nothing was charged or reserved
+        if call.key is None and not call.reserved:
+            return
         used = _used(call)
         settle(call.reserved, int(used), call.outcome.dollars, int(bool(call.outcome.attempts)))
+        if call.key is None:
+            return
         meter = self.meters.get(call.key.id)
         if meter is None:
             return
@@ -283,6 +308,11 @@ class ApiKeyAuth:
 
 def _covers(meter: Meter, needs: dict[str, float]) -> bool:
     return all(allowance.held >= needs[kind] for kind, allowance in meter.allowances.items())
+
+
+def _most(call: Call) -> int:
+    """Tokens that it may need."""
+    return call.prediction.prompt_tokens + most_output(call.request.prompt.document, call.api_path)
 
 
 def _used(call: Call) -> float:

@@ -1,4 +1,5 @@
-"""Budgets of API keys: a request is sent only when what it may cost at most fits into what this router may spend.
+"""Budgets of API keys and pools: a request is sent only when what it may cost at most fits into what this router may
+spend.
 
 A router holds a part of the budget's rest and asks for more when that is used up (`BudgetStore.hold`), so most
 requests ask nobody. Of what all routers hold and have spent the sum never exceeds the limit; what was spent does by no
@@ -8,12 +9,11 @@ were granted since others asked last, REPORT_S ago at most.
 """
 
 import time
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from math import ceil
 from typing import Protocol
 
-from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.budgets import PublishedBudget, period_of
 from router.http.errors import ErrorResponse
 from router.request.spending import Spending
@@ -54,7 +54,7 @@ class LocalBudgets:
         return Held(hold, max(0, rest - hold))
 
 
-class KeyBudgets:
+class Budgets:
     def __init__(self) -> None:
         self.store: BudgetStore = LocalBudgets()
         self._spendings: dict[tuple[str, str], Spending] = {}  # by id of the budget and name of the period
@@ -73,18 +73,25 @@ class KeyBudgets:
             found.budget, found.closed = budget, (0.0, 0)
         return found
 
-    async def reserve(self, key: PublishedKey, tokens: int, at: float, reserved: list[tuple[Spending, int]]) -> None:
+    async def reserve(
+        self,
+        budgets: Iterable[PublishedBudget],
+        whose: str,
+        tokens: int,
+        at: float,
+        reserved: list[tuple[Spending, int]],
+    ) -> None:
         """Put what a request of so many tokens may cost into `reserved`. Raises ErrorResponse; then what is already in
         it must be settled too."""
-        for budget in key.budgets:
+        for budget in budgets:
             spending = self.of(budget, at)
             amount = _estimate(spending, tokens)
             if budget.refuse and not spending.fits(amount):
-                await self._cover(key, spending, amount, at)
+                await self._cover(whose, spending, amount, at)
             spending.reserved += amount
             reserved.append((spending, amount))
 
-    async def _cover(self, key: PublishedKey, spending: Spending, amount: int, at: float) -> None:
+    async def _cover(self, whose: str, spending: Spending, amount: int, at: float) -> None:
         async with spending.lock:
             until, least = spending.closed
             if not spending.fits(amount) and (time.monotonic() >= until or amount < least):
@@ -93,7 +100,7 @@ class KeyBudgets:
                 spending.closed = (0.0, 0) if spending.fits(amount) else (time.monotonic() + AGAIN_S, amount)
         if not spending.fits(amount):
             spending.refused += 1
-            raise _refusal(key, spending, amount, at)
+            raise _refusal(whose, spending, amount, at)
 
     async def _ask(self, spending: Spending, want: int) -> None:
         """Hold the lock. What is settled meanwhile counts against the new ceiling, which is absolute. What is given
@@ -131,7 +138,7 @@ class KeyBudgets:
 
 
 def _estimate(spending: Spending, tokens: int) -> int:
-    """At most, in the unit of the budget; dollars by the mean price of the key's tokens here in this period."""
+    """At most, in the unit of the budget; dollars by the mean price of its tokens here in this period."""
     if spending.budget.unit == "requests":
         return 1
     if spending.budget.unit == "tokens":
@@ -139,13 +146,13 @@ def _estimate(spending: Spending, tokens: int) -> int:
     return max(1, ceil(tokens * spending.spent / spending.units)) if spending.units else 1
 
 
-def _refusal(key: PublishedKey, spending: Spending, amount: int, at: float) -> ErrorResponse:
+def _refusal(whose: str, spending: Spending, amount: int, at: float) -> ErrorResponse:
     budget, period = spending.budget, spending.period
     if spending.rest is None:
-        why = f"this router does not know yet what is left of a budget of the API key {key.name}: retry in a moment"
+        why = f"this router does not know yet what is left of a budget of {whose}: retry in a moment"
         return ErrorResponse(503, "budget_unknown", why, retry_after_s=2)
     left = max(0, spending.rest + spending.ceiling - spending.spent - spending.reserved)
     whole = f"its budget of {budget.text(budget.limit)} {budget.each}"
-    why = f"the API key {key.name} has {budget.text(left)} left of {whole}; this request may need {budget.text(amount)}"
+    why = f"{whose} has {budget.text(left)} left of {whole}; this request may need {budget.text(amount)}"
     after = max(1, ceil(period.ends - at))
     return ErrorResponse(429, "insufficient_quota", why, retry_after_s=after, should_retry=False)

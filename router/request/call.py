@@ -68,7 +68,7 @@ class Call:
     key: PublishedKey | None = None
     most: int | None = None  # tokens that it may need, where the key has limits or budgets
     charged: float | None = None  # tokens that the key's limit was charged
-    reserved: list[tuple[Spending, int]] = field(default_factory=list)  # of the key's budgets
+    reserved: list[tuple[Spending, int]] = field(default_factory=list)  # of the budgets of its key and its pool
     limits: bytes = b""  # header lines with what is left
     # serving/sessions.py
     session_key: str | None = None  # hash of pool and session, for policies and receipts

@@ -107,6 +107,7 @@ class Proxy:
             except ErrorResponse as refusal:
                 if not prepare.falls_back(call, refusal, self._pools):
                     raise
+            await self._pools.auth.moved(call)
             _end_attempt(call)
             if not predict.read_tokens(call):
                 await predict.read_slowly(call)

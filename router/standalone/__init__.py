@@ -1,0 +1,1 @@
+POOL = "default"  # the one of a standalone router

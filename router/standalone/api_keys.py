@@ -10,6 +10,7 @@ from typing import Any
 from router.contract.problem import Problem
 from router.contract.redis.api_keys import BAND_MAX, MARK, ApiKeysValue, PublishedKey
 from router.contract.redis.budgets import Per, PublishedBudget
+from router.standalone import POOL
 from router.standalone.text import BadInput, structure
 
 FLAG = "--keys"
@@ -20,6 +21,7 @@ FIELDS = (
     *("models", "expires_at", "priority", "priority_max"),
 )
 BUDGET_MAX = 10**15
+PERS: tuple[Per, ...] = ("day", "month")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -54,7 +56,7 @@ def _value(made: Any) -> ApiKeysValue:
         raise _Wrong(
             "keys", made, "not a list", "`keys:` with a list of keys, and `required: false` to serve others too"
         )
-    _known("", made, ("keys", "required"))
+    _known("", made, ("keys", "required", *(f"tokens_per_{per}" for per in PERS)))
     required = made.get("required", True)
     if not isinstance(required, bool):
         raise _Wrong("required", required, "neither true nor false")
@@ -64,7 +66,12 @@ def _value(made: Any) -> ApiKeysValue:
         twice = next((value for value in given if given.count(value) > 1), None)
         if twice is not None:
             raise _Wrong(f"keys[{given.index(twice)}].{field}", twice, f"two keys have the same {field}")
-    return ApiKeysValue(keys=tuple(entries), required=frozenset("*" if required else ()))
+    of_pool = tuple(_budgets("", "", made))
+    return ApiKeysValue(
+        keys=tuple(entries),
+        required=frozenset("*" if required else ()),
+        pool_budgets={POOL: of_pool} if of_pool else {},
+    )
 
 
 def _known(where: str, given: dict[Any, Any], allowed: tuple[str, ...]) -> None:
@@ -98,9 +105,8 @@ def _entry(where: str, given: Any) -> PublishedKey:
 
 
 def _budgets(where: str, name: str, given: dict[Any, Any]) -> Iterator[PublishedBudget]:
-    pers: tuple[Per, ...] = ("day", "month")
-    for per in pers:
-        limit = _limit(f"{where}.tokens_per_{per}", given.get(f"tokens_per_{per}"), BUDGET_MAX)
+    for per in PERS:
+        limit = _limit(f"{where}.tokens_per_{per}".lstrip("."), given.get(f"tokens_per_{per}"), BUDGET_MAX)
         if limit is not None:
             yield PublishedBudget(id=f"{name}:{per}", unit="tokens", per=per, limit=limit)
 

@@ -22,6 +22,7 @@ from router.metrics import of_files
 from router.request.call import Call
 from router.serving.pools import Pools
 from router.serving.sessions import Sessions
+from router.standalone import POOL
 from router.standalone.api_keys import KeysFile, read_keys
 from router.standalone.files import ModelsFile, PolicyFile, read_instances, read_models, read_policy
 from router.standalone.text import BadInput
@@ -31,7 +32,6 @@ from router.telemetry.recorder import Recorder
 
 log = logging.getLogger("weir.router")
 
-POOL = "default"
 PROBE_S = 1.0
 FIRST_LOOK_S = 2.0
 COLLECT_S = 0.2

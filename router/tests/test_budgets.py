@@ -12,8 +12,11 @@ from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.budgets import PublishedBudget, period_of
 from router.http.errors import ErrorResponse
 from router.limits import budgets
-from router.limits.budgets import KeyBudgets, LocalBudgets
+from router.limits.api_key_auth import ApiKeyAuth
+from router.limits.budgets import Budgets, LocalBudgets
+from router.request.call import Call
 from router.request.spending import settle
+from router.sync import redis_link, script
 from router.sync.budget_store import RedisBudgets
 from router.sync.redis_link import RedisLink
 from router.tests.conftest import key_entry
@@ -38,10 +41,12 @@ def opened(client, since=0, **spent):
 
 
 @pytest.fixture
-async def routers(redis_url):
+async def routers(redis_url, monkeypatch):
+    for module in (redis_link, script):  # on a busy machine Redis is late, and that would count as being away
+        monkeypatch.setattr(module, "ANSWER_S", 60.0)
     link = RedisLink(redis_url)
     link.answered()
-    made = [KeyBudgets() for _ in range(4)]
+    made = [Budgets() for _ in range(4)]
     for number, one in enumerate(made):
         one.store = RedisBudgets(link, f"r{number}.x", range(3))
     yield SimpleNamespace(all=made, link=link)
@@ -52,7 +57,7 @@ async def spend(one, amount, used=None, at=NOW, of=None):
     """One request; True when it was sent."""
     reserved = []
     try:
-        await one.reserve(of or key(), amount, at, reserved)
+        await one.reserve((of or key()).budgets, "it", amount, at, reserved)
     except ErrorResponse:
         settle(reserved, 0, 0.0)
         return False
@@ -124,7 +129,7 @@ async def test_what_a_router_gives_back_is_not_spent_before_redis_has_answered()
             await self.answers.wait()
             return answer
 
-    one = KeyBudgets()
+    one = Budgets()
     assert await spend(one, 5_000, used=1)  # it holds the rest of the estimate until its next report
     one.store = slow = Slow()
     reporting = asyncio.create_task(one.report(NOW))
@@ -215,21 +220,21 @@ async def test_a_budget_of_requests_counts_those_that_an_engine_got(world):
 
 
 async def test_dollars_are_those_of_the_gpu_time_and_estimated_by_the_mean_price():
-    one, priced = KeyBudgets(), key(unit="dollars", limit=1_000_000)
+    one, priced = Budgets(), key(unit="dollars", limit=1_000_000)
     assert isinstance(one.store, LocalBudgets)
     reserved = []
-    await one.reserve(priced, 1_000, NOW, reserved)
+    await one.reserve(priced.budgets, "it", 1_000, NOW, reserved)
     settle(reserved, 1_000, 0.40)
-    await one.reserve(priced, 1_000, NOW, reserved)
+    await one.reserve(priced.budgets, "it", 1_000, NOW, reserved)
     assert reserved[0][1] == 400_000
     with pytest.raises(ErrorResponse, match=r"\$0.20 left of its budget of \$1.00 a day; this request may need \$0.40"):
-        await one.reserve(priced, 1_000, NOW, [])
+        await one.reserve(priced.budgets, "it", 1_000, NOW, [])
     settle(reserved, 1_000, 0.55)
     assert one.of(priced.budgets[0], NOW).spent == 950_000
 
 
 async def test_a_removed_budget_is_forgotten_and_a_new_limit_holds_at_once():
-    one = KeyBudgets()
+    one = Budgets()
     assert await spend(one, LIMIT)
     assert not await spend(one, 1)
     assert await spend(one, 1_000, of=key(limit=LIMIT + 1_000))
@@ -238,8 +243,8 @@ async def test_a_removed_budget_is_forgotten_and_a_new_limit_holds_at_once():
 
 
 async def test_a_period_that_is_over_is_forgotten_once_its_requests_have_ended():
-    one, reserved = KeyBudgets(), []
-    await one.reserve(key(), 10, NOW, reserved)
+    one, reserved = Budgets(), []
+    await one.reserve(key().budgets, "it", 10, NOW, reserved)
     await one.report(NOW + 2 * 86_400)
     assert one.of(key().budgets[0], NOW).reserved == 10
     settle(reserved, 10, 0.0)
@@ -272,3 +277,32 @@ async def test_a_refusal_says_what_is_left_and_that_retrying_is_in_vain(world, l
     await w.until(lambda: live_redis.hget(name, f"r:{w.router.source.id}.{w.router.source.reporter.life}") == b"1")
     assert spending.reserved == 0
     assert len(w.engines[0].received) == 1
+
+
+async def test_a_pools_budget_counts_what_it_serves_with_a_key_and_without(world):
+    budget = {"id": "9", "unit": "requests", "per": "day", "limit": 2}
+    w = await keyed(world, key_entry(ALICE), required=())
+    auth = w.router.pools.auth
+    auth.budgets.store = LocalBudgets()
+    w.published.keys(key_entry(ALICE), pool_budgets={"demo": [budget], "code": [budget | {"id": "8"}]})
+    await w.until(lambda: auth.pool_budgets, "budgets are taken up")
+    answers = [await w.ask(headers=headers) for headers in ({}, bearer(ALICE), {}, bearer(ALICE))]
+    assert [one.status_code for one in answers] == [200, 200, 429, 429]
+    message = answers[2].json()["error"]["message"]
+    assert message.startswith("the pool demo has 0 requests left of its budget of 2 requests a day")
+    assert code_of(answers[3]) == "insufficient_quota"
+
+
+async def test_a_request_that_falls_back_counts_for_the_pool_that_serves_it():
+    auth, chat, code = ApiKeyAuth(), (PublishedBudget(id="1", unit="requests", per="day", limit=9),), "code"
+    auth.pool_budgets = {"chat": chat, code: (PublishedBudget(id="2", unit="requests", per="day", limit=9),)}
+    call = Call("r", "/v1/completions", NOW, 0.0, "")
+    call.pool = SimpleNamespace(name="chat")
+    call.request = SimpleNamespace(prompt=SimpleNamespace(document={}))
+    await auth._reserve(call)
+    call.pool = SimpleNamespace(name=code)
+    await auth.moved(call)
+    call.outcome.attempts.append(None)
+    auth.settle(call)
+    spent = {budget: one.spent for (budget, _), one in auth.budgets._spendings.items()}
+    assert spent == {"1": 0, "2": 1}

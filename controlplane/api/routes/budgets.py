@@ -1,4 +1,4 @@
-"""Budgets of API keys over REST."""
+"""Budgets of API keys and pools over REST."""
 
 from datetime import datetime
 from typing import Any
@@ -23,8 +23,9 @@ router = Router(tags=["use"])
 
 class BudgetOut(Schema):
     id: int
-    key: int = Field(description="Id of the API key")
+    key: int | None = Field(description="Id of the API key; null: the budget is a pool's")
     key_name: str
+    pool: str = Field(description="In place of a key: all that it serves")
     unit: Unit
     per: Per = Field(description="Of the calendar, in UTC")
     limit: float = Field(description="Tokens, dollars or requests")
@@ -32,11 +33,13 @@ class BudgetOut(Schema):
     refuse: bool = Field(description="What goes beyond; false: it is only told")
     period: str = Field(description="The present one, such as 2026-11-26T09, 2026-11-26, 2026-W48 or 2026-11")
     ends: datetime
+    spent: float = Field(description="Tokens, dollars or requests, in the present period; about 10 s old")
     used_ratio: float = Field(description="Of the limit, in the present period; about 10 s old")
 
 
 class BudgetIn(Body):
-    key: int = Field(ge=1, le=ROW_MAX)
+    key: int | None = Field(None, ge=1, le=ROW_MAX, description="Either a key or a pool")
+    pool: str = Field("", max_length=63)
     unit: Unit
     per: Per
     limit: float
@@ -58,8 +61,9 @@ def _shown(one: BudgetNow) -> dict[str, Any]:
     row = one.row
     return {
         "id": row.pk,
-        "key": row.key.pk,
-        "key_name": row.key.name,
+        "key": row.key_id,
+        "key_name": row.key.name if row.key is not None else "",
+        "pool": row.pool,
         "unit": row.unit,
         "per": row.per,
         "limit": budgets.limit_of(row),
@@ -67,6 +71,7 @@ def _shown(one: BudgetNow) -> dict[str, Any]:
         "refuse": row.refuse,
         "period": one.period.name,
         "ends": one.ends,
+        "spent": budgets.shown_in(row, one.spent),
         "used_ratio": round(one.ratio, 6),
     }
 
@@ -77,18 +82,22 @@ def _now(row: Budget) -> dict[str, Any]:
 
 @router.get("", response=list[BudgetOut], auth=needs("use:read"))
 def list_budgets(request: HttpRequest) -> Any:
-    """Budgets of the keys that are not revoked, and what is spent of them"""
+    """Budgets of pools and of the keys that are not revoked, and what is spent of them"""
     return [_shown(one) for one in budgets_now(timezone.now().timestamp())]
 
 
 @router.post("", response={201: BudgetOut}, auth=needs("keys:write"))
 def create_budget(request: HttpRequest, payload: BudgetIn) -> Any:
-    """Give a key a budget; what it used before in the present period counts"""
-    key = ApiKey.objects.filter(pk=payload.key).first()
-    if key is None:
+    """Give a key or a pool a budget; what it used before in the present period counts"""
+    if (payload.key is None) == (not payload.pool):
+        raise InvalidInput("key", payload.key, "a budget is either of a key or of a pool", "one of `key` and `pool`")
+    key = ApiKey.objects.filter(pk=payload.key).first() if payload.key is not None else None
+    if payload.key is not None and key is None:
         raise InvalidInput("key", payload.key, "there is no such API key")
     terms = budgets.BudgetTerms(limit=payload.limit, warn_at=payload.warn_at, refuse=payload.refuse)
-    return Status(201, _now(budgets.create_budget(key, payload.unit, payload.per, terms, actor_of(request))))
+    return Status(
+        201, _now(budgets.create_budget(key or payload.pool, payload.unit, payload.per, terms, actor_of(request)))
+    )
 
 
 @router.patch("/{budget_id}", response=BudgetOut, auth=needs("keys:write"))

@@ -5,12 +5,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from controlplane.audit.models import AuditEntry
 from controlplane.keys.models import ApiKey, Budget
+from controlplane.keys.publishing import valid_keys
 from controlplane.testing import api_caller
 from controlplane.use import ledger
 from controlplane.use.ledger import Entry
 from controlplane.use.models import HELD, BudgetSpending
 from controlplane.use.selectors import IDLE, UseQuery, between, lines
+from fleet.models import Pool
 from router.contract.redis.use import HOUR_S
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_away")]
@@ -156,6 +159,9 @@ def test_budgets_are_made_changed_and_deleted_over_rest(ada_api, ci, key):
         ({"per": "year"}, "per"),
         ({"unit": "euros"}, "unit"),
         ({"key": 999}, "key"),
+        ({"key": None}, "key"),
+        ({"pool": "chat"}, "key"),
+        ({"key": None, "pool": "nobody's"}, "pool"),
     ],
 )
 def test_a_wrong_field_of_a_budget_is_named_at_every_door(ada_api, ada_client, key, changes, path):
@@ -163,9 +169,34 @@ def test_a_wrong_field_of_a_budget_is_named_at_every_door(ada_api, ada_client, k
     answer = ada_api.post("/budgets", asked)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["path"] == path
-    form = asked | {"warn_percent": asked.get("warn_at", 0.8) * 100, "refuse": "on"}
+    form = {name: value for name, value in asked.items() if value is not None} | {
+        "warn_percent": asked.get("warn_at", 0.8) * 100,
+        "refuse": "on",
+    }
     assert ada_client.post("/use/budgets/add", form).status_code == 422
     assert not Budget.objects.exists()
+
+
+def test_a_pools_budget_counts_all_that_the_pool_serves_at_every_door(ada_api, ada_client, otto_client, key):
+    Pool.objects.create(name="chat", model="llama", kind="sim")
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    for of in ("", str(key.pk), HELD):
+        ledger.add(now, HOUR_S, Entry(of, "chat"), "", {"requests": 3, "input_tokens": 100})
+    asked = {"pool": "chat", "unit": "tokens", "per": "month", "limit": 1_000}
+    made = ada_api.post("/budgets", asked).json()
+    assert (made["key"], made["pool"], made["spent"], made["used_ratio"]) == (None, "chat", 200, 0.2)
+    assert ada_api.post("/budgets", asked).json()["errors"][0]["path"] == "per"
+    published = valid_keys().pool_budgets["chat"]
+    assert [(one.id, one.limit) for one in published] == [(str(made["id"]), 1_000)]
+    assert "1,000 tokens" in otto_client.get("/use/").content.decode()
+    assert 'key="",per="month",pool="chat",unit="tokens"} 0.2' in ada_client.get("/metrics").content.decode()
+    form = {"pool": "chat", "unit": "tokens", "per": "month", "limit": "500", "warn_percent": "80", "refuse": "on"}
+    assert ada_client.post("/use/budgets/add", form).status_code == 302
+    assert Budget.objects.get().limit == 500
+    subject = AuditEntry.objects.filter(action="budget.change").get().subject
+    assert subject == "pool chat"
+    assert ada_api.call("DELETE", f"/budgets/{made['id']}").status_code == 204
+    assert valid_keys().pool_budgets == {}
 
 
 def test_a_revoked_key_gets_no_budget_and_a_second_of_a_kind_is_refused(ada_api, key):
@@ -199,7 +230,8 @@ def test_administrators_set_budgets_on_the_page_and_operators_see_them(ada_clien
     row.refresh_from_db()
     assert (row.limit, row.refuse) == (6_000, False)
     assert (
-        'weir_budget_used_ratio{key="ci",per="day",unit="tokens"} 0.75' in ada_client.get("/metrics").content.decode()
+        'weir_budget_used_ratio{key="ci",per="day",pool="",unit="tokens"} 0.75'
+        in ada_client.get("/metrics").content.decode()
     )
     assert otto_client.post(f"/use/budgets/{row.pk}/delete").status_code == 403
     assert ada_client.post(f"/use/budgets/{row.pk}/delete").status_code == 302

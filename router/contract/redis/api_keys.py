@@ -58,6 +58,7 @@ class ApiKeysValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     required: frozenset[str]  # pools that need a key, or "*" for all
     keys: tuple[PublishedKey, ...]
     batch_sha256: BatchSha256 = ""  # of the secret by which workers send lines of batches; empty: none do
+    pool_budgets: dict[str, tuple[PublishedBudget, ...]] = {}  # by pool, of all that it serves, without a key too
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Keyring:
     required: frozenset[str] = frozenset()  # pools that need a key
     required_everywhere: bool = False
     batch: bytes = b""  # hash of the workers' secret
+    pool_budgets: Mapping[str, tuple[PublishedBudget, ...]] = field(default_factory=dict)
 
     def on_behalf(self, secret: bytes, key_id: bytes) -> PublishedKey | None:
         """The key of that id, for a worker that sends a line of a batch."""
@@ -92,7 +94,7 @@ class Keyring:
 def keyring(value: ApiKeysValue) -> Keyring:
     by_hash = {bytes.fromhex(key.sha256): _whole(key) for key in value.keys}
     batch = bytes.fromhex(value.batch_sha256)
-    return Keyring(by_hash, value.required - {"*"}, "*" in value.required, batch)
+    return Keyring(by_hash, value.required - {"*"}, "*" in value.required, batch, value.pool_budgets)
 
 
 def _whole(key: PublishedKey) -> PublishedKey:

@@ -32,6 +32,15 @@ def test_a_key_is_found_by_its_secret_with_its_limits(tmp_path):
     assert ring.required_everywhere
 
 
+def test_everything_together_may_have_a_budget_too(tmp_path):
+    value = read_keys(written(tmp_path, "{required: false, keys: [], tokens_per_day: 500}")).value
+    assert [(budget.unit, budget.per, budget.limit) for budget in value.pool_budgets["default"]] == [
+        ("tokens", "day", 500)
+    ]
+    with pytest.raises(BadInput, match="tokens_per_day: 0: not a limit"):
+        read_keys(written(tmp_path, "{required: false, keys: [], tokens_per_day: 0}"))
+
+
 @pytest.mark.parametrize("expires_at", ["2027-01-31", "'2027-01-31'", "2027-01-31 01:00:00+01:00"])
 def test_an_expiry_without_a_zone_is_in_utc(tmp_path, expires_at):
     path = written(tmp_path, f"keys: [{{name: ci, sha256: '{HASH}', expires_at: {expires_at}}}]")
