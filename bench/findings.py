@@ -4,7 +4,7 @@
                                        strategies,fleets,cost,tiers]
                                        [--seeds 5] [--window 600] [--processes 2] [--traces FOLDER] [--write]
                                        [--engines 8] [--gpu h100_sxm] [--model-profile Qwen3-32B] [--tp 2]
-                                       [--loads 0.5 1 2]
+                                       [--loads 0.5 1 2] [--arms NAME ...]
 
 The fleet is 8 engines of Qwen3-32B on two H100 each, as the kind `sim` models them, unless another is given; the arms
 are the presets of matrix experiments. The table of fleets plays several, each loaded in proportion to the prompts that
@@ -236,7 +236,7 @@ class Player:
         for trace in self.traces:
             for load in self.options.loads:
                 cell = self.cell(trace, load)
-                played.append(self.runs(cell, PEERS))
+                played.append(self.runs(cell, self.options.arms))
                 yield from ("", self.head(cell, played[-1]), "", *table(played[-1]))
         yield from won(played)
 
@@ -310,10 +310,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model-profile", default=ENGINE["model_profile"])
     parser.add_argument("--tp", type=int, default=ENGINE["tp"])
     parser.add_argument("--loads", type=float, nargs="+", default=LOADS, help="of the table of strategies")
+    parser.add_argument("--arms", nargs="+", choices=[named(arm)["name"] for arm in PEERS], help="of the same")
     options = parser.parse_args()
+    options.arms = [arm for arm in PEERS if not options.arms or named(arm)["name"] in options.arms]
     played = (options.engines, options.gpu, options.model_profile, options.tp, tuple(options.loads))
-    if options.write and played != (ENGINES, *ENGINE.values(), LOADS):
-        parser.error("--write: docs/findings/ is of the default fleet and loads; leave it out to print the tables")
+    if options.write and (*played, len(options.arms)) != (ENGINES, *ENGINE.values(), LOADS, len(PEERS)):
+        parser.error("--write: docs/findings/ is of the default fleet, loads and arms; leave it out to print the tables")
     return options
 
 
