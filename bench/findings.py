@@ -315,7 +315,7 @@ def arguments() -> argparse.Namespace:
     options.arms = [arm for arm in PEERS if not options.arms or named(arm)["name"] in options.arms]
     played = (options.engines, options.gpu, options.model_profile, options.tp, tuple(options.loads))
     if options.write and (*played, len(options.arms)) != (ENGINES, *ENGINE.values(), LOADS, len(PEERS)):
-        parser.error("--write: docs/findings/ is of the default fleet, loads and arms; leave it out to print the tables")
+        parser.error("--write: docs/findings/ has the default fleet, loads and arms; leave it out to print the tables")
     return options
 
 

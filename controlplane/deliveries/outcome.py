@@ -35,7 +35,7 @@ _BY_WHAT = {What.FAIL: GUARD, What.TRIP: GUARD, What.GIVE_UP: TIME}  # how it wa
 
 
 def status(state: str, what: str) -> int | None:
-    """None while it goes on by itself. `what`: the latest transition."""
+    """The exit status; None while the delivery goes on by itself. `what`: the latest transition."""
     found = State(state)
     if found in _BY_STATE:
         return _BY_STATE[found]
@@ -45,6 +45,6 @@ def status(state: str, what: str) -> int | None:
 
 
 def word(state: str, what: str) -> str:
-    """Empty while it goes on by itself."""
+    """The outcome; empty while the delivery goes on by itself."""
     found = status(state, what)
     return "" if found is None else WORDS[found]

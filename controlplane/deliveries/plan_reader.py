@@ -17,7 +17,7 @@ def _number(name: str, low: float, high: float, unit: str = "") -> Field:
     return Field(name=name, kind="int" if whole else "float", unit=unit, range=(low, high))
 
 
-# Every number, by where it stands; docs/delivery.md lists them.
+# Every number, by its place in a plan; docs/delivery.md lists them.
 NUMBERS: dict[str, Field] = {
     field.name: field
     for field in (

@@ -1,4 +1,4 @@
-"""What a step has shown, in three words for each comparison: kept with the delivery for good. Pure."""
+"""The result of a step, in three words for each comparison, kept with the delivery for good. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime

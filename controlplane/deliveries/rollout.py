@@ -1,4 +1,4 @@
-"""What routers get of a delivery: the split, and the document that the candidate's arm uses."""
+"""The part of a delivery that routers get: the split, and the document of the candidate's arm."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ def held_back(live: JsonObject, candidate: JsonObject) -> tuple[ParameterChange,
 
 
 def split_document(live: JsonObject, candidate: JsonObject) -> JsonObject:
-    """The candidate's document with what belongs to the pool as live has it. Both in the current schema."""
+    """The candidate's document with live's values for the parameters of the pool. Both in the current schema."""
     return documents.apply_overrides(candidate, {change.path: change.old for change in held_back(live, candidate)})
 
 

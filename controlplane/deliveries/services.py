@@ -1,4 +1,4 @@
-"""What people do with deliveries. Each function is one transaction, then Redis."""
+"""The actions of people on deliveries. Each function is one transaction, then Redis."""
 
 from collections.abc import Callable
 from functools import partial
@@ -54,7 +54,7 @@ MORE_PAIRS = 4  # unless the caller says how many
 
 
 def approve(delivery: Delivery, actor: Actor, comment: str = "", *, if_match: str | None = None) -> Delivery:
-    """The last approval that was missing makes it ready."""
+    """Approve a delivery; the last missing approval makes it ready."""
     _check_etag(delivery, if_match)
     if delivery.state != State.PROPOSED:
         raise Conflict(f"the delivery is {delivery.state}: only a proposed one is approved", kind="state")
@@ -87,7 +87,7 @@ def _add_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
 
 
 def _count_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
-    """One of several: the state stays, the revision does not, so that two last ones cannot both be first."""
+    """Count one of several approvals: the revision changes, so two last ones at once cannot both count as first."""
     claimed = Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(revision=delivery.revision + 1)
     if not claimed:
         raise moved(delivery)
@@ -127,7 +127,7 @@ def withdraw(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: st
 
 
 def start(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """Approvals, base, rules and freezes are looked at here, not only at the proposal."""
+    """Start a delivery; approvals, base, rules and freezes are checked again here."""
     _check_etag(delivery, if_match)
     live = policies.live_version(delivery.policy)
     if live.number != delivery.base.number:
@@ -142,7 +142,7 @@ def pause(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str |
 
 
 def resume(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
-    """The same step once more, counted anew; a switchback keeps the pairs of blocks that are complete."""
+    """Begin the step anew, with new counts; a switchback keeps its complete pairs of blocks."""
     return _as_the_rules_allow(Way.RESUME, delivery, What.RESUME, actor, drafts.check_reason(reason), if_match)
 
 
@@ -163,17 +163,17 @@ def _check_pairs(delivery: Delivery, pairs: int) -> None:
 
 
 def advance(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
-    """To the next step, whatever the guards say; failing ones abort there as well."""
+    """Go to the next step, whatever the guards say; failing ones abort there as well."""
     return _as_the_rules_allow(Way.ADVANCE, delivery, What.ADVANCE, actor, drafts.check_reason(reason), if_match)
 
 
 def abort(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """Everything back on live; while it bakes, back on the old version. The reason may follow: `explain`."""
+    """Put every request back on live; while it bakes, on the old version. The reason may follow: `explain`."""
     return _by_person(delivery, What.ABORT, actor, reason, if_match)
 
 
 def explain(delivery: Delivery, actor: Actor, reason: str) -> Delivery:
-    """The reason of an action that could not wait for it."""
+    """Add the reason to an action that could not wait for it."""
     reason = drafts.check_reason(reason)
     with transaction.atomic():
         if not Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(
@@ -198,7 +198,7 @@ def overtake(policy: Policy, what: What, actor: Actor, why: str, *, allowed: boo
 def _as_the_rules_allow(
     way: Way, delivery: Delivery, what: What, actor: Actor, reason: str, if_match: str | None, pairs: int = 0
 ) -> Delivery:
-    """What the state does not allow needs no rule."""
+    """Check the rules, unless the state forbids the action anyway."""
     asked = partial(check, Change(way, delivery.policy, actor, delivery=delivery))
     return _by_person(delivery, what, actor, reason, if_match, pairs, asked)
 

@@ -26,7 +26,7 @@ class NothingToStop(Exception):
 
 
 def stop(pool: str, why: str) -> str:
-    """What was done, as a sentence. Raises NothingToStop and redis.RedisError."""
+    """Stop the delivery; returns a sentence. Raises NothingToStop and redis.RedisError."""
     client: Any = connect()
     raw = client.get(redis_keys.policy_key(pool))
     delivery = _delivery(pool, raw)

@@ -1,6 +1,6 @@
 """LoRA adapters on the instances: the control worker decides (`adapters_step`), each node's worker loads and unloads.
 
-A node's order names an instance only: what to load and unload there stands in the rows, so that an order may come
+A node's order names only an instance: the rows say which adapters to load and unload there, so an order may come
 twice, or late. An instance is published as a home once its engine lists the adapter.
 """
 
@@ -41,7 +41,7 @@ _ordered_at: dict[str, dt.datetime] = {}  # by instance, in the process of the c
 
 
 def adapters_step(now: dt.datetime, wanted: Wanted, send: Send) -> list[HomeChange]:
-    """Decide where adapters belong, note it in the rows, and order what is to be done; returns the changes."""
+    """Decide where adapters belong, write it to the rows, and order the work; returns the changes."""
     rows = [row for row in _instances() if _slots(row)]
     if not rows:
         _ordered_at.clear()
@@ -72,7 +72,7 @@ def _instances() -> Iterable[Instance]:
 
 
 def _slots(row: Instance) -> int:
-    """None where it has options that are no longer known."""
+    """The slots of an instance; None where its options are no longer valid."""
     try:
         kind = KINDS[row.pool.kind]
         return kind.adapter_slots(build(kind.spec, row.started_from.engine))
@@ -81,7 +81,7 @@ def _slots(row: Instance) -> int:
 
 
 def _forget(rows: Iterable[Instance], wanted: Wanted) -> None:
-    """What an earlier process held, and failures of adapters that nobody wants any more."""
+    """Delete rows of earlier processes, and failures of adapters that are no longer wanted."""
     for row in rows:
         for home in list(row.adapters.all()):
             failed = home.state == AdapterHome.State.FAILED and (row.pool.name, home.name) not in wanted
@@ -108,7 +108,7 @@ def _note(row: Instance, change: HomeChange) -> None:
 
 
 def _due(row: Instance, now: dt.datetime) -> bool:
-    """Something is left to do there, or it was not looked at for long."""
+    """True if there is work left, or the instance was not looked at for a while."""
     last = _ordered_at.get(row.name)
     if last is None:
         return True
@@ -195,7 +195,7 @@ def _adapt(row: Instance) -> bool:
 
 
 def _found_there(row: Instance, homes: dict[str, AdapterHome], listed: Mapping[str, str]) -> bool:
-    """Adapters that somebody else has loaded."""
+    """Record adapters that somebody else has loaded."""
     new = [name for name in listed if name not in homes and len(name) <= 100]
     for name in new:
         AdapterHome.objects.get_or_create(

@@ -78,7 +78,7 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
 
 
 def _sleeps(pool: Pool, spec: Autoscale) -> bool:
-    """It is at zero: all of its instances are to sleep, but for those that an operator has stopped or drained."""
+    """True if the pool sleeps: all its instances do, except those that an operator has stopped or drained."""
     if spec.min or spec.to_zero != "sleep":
         return False
     desired = set(pool.instances.filter(retired="").values_list("desired", flat=True))
@@ -86,7 +86,7 @@ def _sleeps(pool: Pool, spec: Autoscale) -> bool:
 
 
 def _sleep_or_wake(pool: Pool, advice: Advice, replicas: int) -> None:
-    """All of its instances: their GPUs are theirs anyway."""
+    """Put all instances of the pool to sleep, or wake them all: they keep their GPUs either way."""
     if advice.replicas:
         rows, verb = pool.instances.filter(retired="", desired=DesiredState.ASLEEP), services.wake
     else:
@@ -105,8 +105,8 @@ def _follow(pool: Pool, advice: Advice, replicas: int) -> None:
 
 
 def _last_taken_out(pool: Pool) -> float:
-    """Unix s at which an instance of it, or the pool, was last asked to take fewer requests: requests that waited
-    before are no reason to wake it again, since they may have been answered."""
+    """Unix s at which the pool or one of its instances was last taken out: requests that waited before that are no
+    reason to wake it again, since they may have been answered."""
     events_of = InstanceEvent.objects.filter(pool=pool.name, kind__in=("scale", "sleep", "stop", "drain"))
     last = events_of.values_list("at", flat=True).first()
     return last.timestamp() if last else 0.0
@@ -143,7 +143,7 @@ def _of_roles(rows: Iterable[Instance], samples: Mapping[str, InstanceSample]) -
 
 
 def _slots(row: Instance) -> int | None:
-    """Sequences at once, of a decoder."""
+    """How many sequences a decoder runs at once."""
     given = row.started_from
     slots = getattr(given.options(), "max_num_seqs", None) if given.known_kind else None
     return slots if isinstance(slots, int) else None

@@ -31,7 +31,7 @@ def forget(name: str, actor: str, reason: str = "") -> Node:
 
 
 def why_not(node: Node, now: dt.datetime) -> str:
-    """Why it cannot be forgotten, and what to do; empty: it can."""
+    """Why the node cannot be forgotten, and what to do; empty: it can."""
     if node.last_seen is not None and now - node.last_seen < dt.timedelta(seconds=NODE_GONE_S):
         heard_s = nodes.age_s(node) or 0.0
         return (

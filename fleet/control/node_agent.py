@@ -102,7 +102,7 @@ def _check_allowed(instance: Instance) -> None:
 
 
 def _elsewhere(instance: Instance) -> StartedInstance:
-    """Not started or ended by Weir."""
+    """An instance that Weir neither starts nor ends."""
     prepared = prepare(instance.started_from, instance, {}, peers_of(instance))
     return StartedInstance(prepared, f"started elsewhere, at {prepared.url}")
 
@@ -136,7 +136,7 @@ def status_of(instance: Instance, launcher: Launcher) -> ProcessStatus:
 
 
 def launched(instance: Instance) -> bool:
-    """Whether Weir starts and ends it."""
+    """True if Weir starts and ends the instance."""
     kind = instance.started_from.known_kind
     return kind is None or kind.launched
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 def publish_fleet(pool_name: str) -> bool:
     """Write the pool's instances to Redis, after a change of them; False when they could not be written.
 
-    Whether they differ is not asked: what Redis holds by now may be about to be overwritten by an older view.
+    It writes even if nothing differs: an older view may be about to overwrite the value in Redis.
     """
     try:
         ordered_write.publish(lambda: _as_stored(pool_name))
@@ -63,14 +63,14 @@ def _differs(pool_name: str, refused: Collection[str]) -> bool:
 
 
 def _as_stored(pool_name: str) -> Published:
-    """A pool that is no more loses its policy, too."""
+    """The stored values; a removed pool loses its policy, too."""
     pool = Pool.objects.filter(name=pool_name).first()
     found: dict[str, OrderedValue | None] = {redis_keys.fleet_key(pool_name): _fleet(pool) if pool else None}
     return found if pool else found | {redis_keys.policy_key(pool_name): None}
 
 
 def _fleet(pool: Pool) -> FleetValue | None:
-    """Without order and time; None when routers do not serve it."""
+    """The pool's value without order and time; None when routers do not serve it."""
     if pool.kind in KINDS and not KINDS[pool.kind].serves:
         return None
     found = desired_of_all([pool], timezone.now()) if pool.kind in KINDS else []
@@ -95,7 +95,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
 
 @dataclass(frozen=True, slots=True)
 class HeldGpus:
-    """What one instance holds, whether it serves or not."""
+    """The GPUs that one instance holds, whether it serves or not."""
 
     pool: str
     since: datetime
@@ -104,7 +104,7 @@ class HeldGpus:
 
 
 def held_gpus() -> list[HeldGpus]:
-    """Of every instance that is not stopped, in pools that routers serve."""
+    """The GPUs held by each instance that is not stopped, in pools that routers serve."""
     prices = selectors.prices()
     rows = Instance.objects.select_related("pool").exclude(state=State.STOPPED).exclude(pool__mode=OBSERVE)
     found = []
@@ -182,7 +182,7 @@ def _instance(
 
 
 def _hardware(pool: Pool, row: Instance) -> Hardware:
-    """Of the present options; none of a kind, an option or a model that is no longer known: routing goes on."""
+    """The hardware by the present options; none where kind, option or model is no longer known: routing goes on."""
     try:
         kind = KINDS[pool.kind]
         return hardware_of(kind, build(kind.spec, pool.engine), row.facts.role)

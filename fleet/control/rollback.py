@@ -12,7 +12,7 @@ from fleet.snapshot import pool_spec
 from fleet.spec import versions
 from fleet.spec.fleet_spec import config_hash
 
-RollBack = Callable[[str, str], PoolVersion]  # (pool, reason); NotPossible says what stands against it
+RollBack = Callable[[str, str], PoolVersion]  # (pool, reason); NotPossible says why not
 
 
 def rollback_pool(pool_name: str, actor: str, reason: str = "", number: int | None = None) -> PoolVersion:
@@ -81,7 +81,7 @@ def rollback_failed(pool: Pool, reason: str, now: dt.datetime, roll_back: RollBa
 
 
 def _mark_failed(pool: Pool, reason: str) -> PoolVersion | None:
-    """None when the pool was changed after the plan was made: another configuration has not failed."""
+    """Mark the configuration as failed; None when the pool changed after the plan: the new one has not failed."""
     latest = pool.versions.first()
     if latest is None or latest.config_hash != config_hash(pool_spec(pool)):
         return None

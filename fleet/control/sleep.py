@@ -1,7 +1,7 @@
 """Sleep and wake-up of an engine over vLLM's endpoints.
 
 Level 1 keeps the weights in host memory, level 2 discards them: then they are loaded again while the KV cache still
-sleeps, since vLLM would answer from whatever lies in the memory, without an error. An engine counts as awake once it
+sleeps, since vLLM would answer from random memory, without an error. An engine counts as awake once it
 says so and has computed a token.
 """
 
@@ -32,12 +32,12 @@ class SleepStep:
 
 
 class SleepRefused(Exception):
-    """The message says what the engine refused."""
+    """The engine refused; the message has its answer."""
 
 
 ASLEEP = SleepStep("/is_sleeping", asks=True, says='{"is_sleeping":true}')
 AWAKE = SleepStep("/is_sleeping", asks=True, says='{"is_sleeping":false}')
-EMPTY = SleepStep("/reset_prefix_cache")  # what was cached before means nothing now
+EMPTY = SleepStep("/reset_prefix_cache")  # the old prefix cache is invalid now
 WAKE = {
     1: (SleepStep("/wake_up"),),
     2: (
@@ -78,7 +78,7 @@ def _found(name: str, epoch: int, desired: str) -> Instance | None:
 
 
 def _done(instance: Instance, steps: Sequence[SleepStep]) -> bool:
-    """All of them, in order; the first that fails ends it. Weights must not be loaded again under requests, so an order
+    """Take the steps in order until one fails. Weights must not be loaded again under requests, so an order
     that comes while an earlier one is under way is void."""
     with _lock:
         if instance.pk in _under_way:

@@ -1,6 +1,6 @@
 """What a plan can show before it starts: from the newest receipts, and from earlier switchbacks of the policy.
 
-It only tells: nothing is refused for it.
+Foresight informs; nothing is refused because of it.
 """
 
 import math
@@ -61,7 +61,7 @@ def _traffic(pools: Mapping[str, RecentTraffic | None], now: float) -> str:
     return "; ".join(said)
 
 
-# What earlier switchbacks say of their pairs
+# The spread of pairs in earlier switchbacks
 
 
 def spreads(policy: Policy) -> dict[tuple[str, str], float]:

@@ -40,7 +40,7 @@ class RecentTraffic:
 
 
 def traffic_of(pool: str, receipts: Iterable[Receipt]) -> RecentTraffic | None:
-    """`receipts`: of all pools, whose newest and oldest say how long was looked at. None without any of the pool."""
+    """`receipts`: of all pools; the newest and the oldest bound the time. None without receipts of the pool."""
     every = list(receipts)
     until = max((each.at for each in every), default=0.0)
     recent = [each for each in every if each.at > until - RECENT_S]

@@ -20,7 +20,7 @@ from fleet.counted import percent, times
 
 ENOUGH = 0.9  # chance
 LEAST_SPREAD = 0.01  # pairs that hardly differed may differ more the next time
-LONGEST_S = NUMBERS["hold.no_data_s"].range[1]  # that a canary can be told to wait for data
+LONGEST_S = NUMBERS["hold.no_data_s"].range[1]  # the longest wait for data that a canary can be given
 Spreads = Mapping[tuple[str, str], float]  # of earlier switchbacks, by metric and class
 
 
@@ -216,6 +216,6 @@ def _power(plan: Plan, step: Switchback, worse: float, fine: float, known: float
 
 
 def about(seconds: float) -> str:
-    """Rounded up."""
+    """A duration in words, rounded up."""
     unit = next((unit for least, unit in ((86_400, 3600), (7200, 600), (120, 60)) if seconds > least), 1)
     return words(math.ceil(seconds / unit) * unit)

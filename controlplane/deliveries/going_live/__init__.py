@@ -1,1 +1,1 @@
-"""What may go live how: the rules of policies, the least that a plan shows, approvals, pools that change policy."""
+"""Who may put what live: the rules of policies, the least plan, approvals, pools that change policy."""

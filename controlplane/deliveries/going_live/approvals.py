@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 
 def digest(document_sha256: str, plan_sha256: str, base_number: int, base_sha256: str) -> str:
-    """What an approval is for: the document, the way it goes live, and what it replaces."""
+    """The digest that an approval covers: the document, the way it goes live, and the version that it replaces."""
     return hashlib.sha256(f"{document_sha256} {plan_sha256} {base_number} {base_sha256}".encode()).hexdigest()
 
 

@@ -150,7 +150,7 @@ def _rule_problems(rule: FreezeRule, now: datetime) -> list[Problem]:
 
 
 def rrule_fault(text: str, start: str) -> str:
-    """What is wrong with a rule; empty when nothing is."""
+    """The fault of a rule; empty when there is none."""
     if not re.fullmatch(r"[A-Z0-9=;,:+\-]{1,200}", text):
         return "must be the parts of an RRULE, such as FREQ=WEEKLY;BYDAY=FR"
     parts = dict(part.partition("=")[::2] for part in text.split(";"))

@@ -31,7 +31,7 @@ def is_local_time(value: object) -> bool:
 
 
 def is_zone(value: object) -> bool:
-    """Not by asking `ZoneInfo`, which opens paths and raises many things."""
+    """True for a zone's name. `ZoneInfo` is not asked: it opens paths and raises many errors."""
     return isinstance(value, str) and value in _zones()
 
 
