@@ -1,9 +1,11 @@
 """Neuron's disaggregated inference: prefill workers beside decode workers, and what they save the answers."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
 from controlplane.systems import neuron_play as play
+from controlplane.systems.neuron_scaling import TRAFFIC, Reading, readings
 from controlplane.systems.system import Answer, Axis, Chart, Fact, Figure, Group, Link, Series, System, Table
 from controlplane.twin.simulation.types import TwinOutcome, Use
 from fleet.counted import percent
@@ -15,6 +17,7 @@ from fleet.systems.neuron import Balance, Workload
 
 GUIDE = "Neuron: Disaggregated Inference [BETA]"
 MS = 1e3
+SCALED_RATE = 3.2  # requests a second of the guide's example: four fifths of what 1P2D serves
 
 SPLITS = (8, 16, 32, 64)  # tensor parallel of decoders that together have as many devices as the last one
 
@@ -118,7 +121,7 @@ def compute(inputs: NeuronInputs) -> Answer:
         _verdict(balance, best),
         facts,
         charts,
-        (_token_table(runs), _doubled_table(runs), _copies_table(inputs)),
+        (_token_table(runs), _doubled_table(runs), _scaling_table(readings(setup, inputs.rate)), _copies_table(inputs)),
         _cautions(inputs, balance),
     )
 
@@ -279,6 +282,27 @@ def _doubled_table(runs: _Runs) -> Table:
     return Table("Prompts of twice the length", columns, tuple(rows), note)
 
 
+def _scaling_table(played: Iterable[Reading]) -> Table:
+    rows = tuple(
+        (
+            reading.traffic,
+            f"{reading.prefills}P{reading.decodes}D",
+            100 * reading.prefill_busy,
+            100 * reading.decode_busy,
+            reading.point.answers_per_s,
+            reading.ttft_ms,
+            "{}P{}D".format(*reading.advised) if reading.advised else "stays",
+        )
+        for reading in played
+    )
+    columns = ("Traffic", "Workers", "Prefill busy, %", "Decode busy, %", "Answers/s", "First token, p90, ms", "Then")
+    note = (
+        "From 1P1D on, by the rules of the autoscaler: a side grows while it is full and the other is not. A decoder "
+        "is as full as its slots or its KV. A pool adds decoders by itself; prefill instances belong to its document."
+    )
+    return Table("Scaled while traffic changes, played", columns, rows, note)
+
+
 def _copies_table(inputs: NeuronInputs) -> Table:
     rows = []
     for parallel in SPLITS:
@@ -310,6 +334,8 @@ def figures() -> tuple[Figure, ...]:
     eight = play.interruptions(play.closed_run(guide, play.both(guide, 1), 8))
     apart = play.closed_run(guide, play.pairs(guide, 1, 1), 8)
     one, two = (play.answers_per_s(play.open_run(guide, play.pairs(guide, 1, y), 8.0, 240)) for y in (1, 2))
+    scaled = [(one.traffic, one.prefills) for one in readings(guide, SCALED_RATE)]
+    before, after = (max(workers for traffic, workers in scaled if traffic == kind) for kind in TRAFFIC[:2])
     rates = "4 prefills and 2 answers a second are inputs, here and there"
     return (
         Figure("Interruptions per answer, batch of 8, continuous batching", 7, eight, "", "predicted", GUIDE, "played"),
@@ -323,6 +349,15 @@ def figures() -> tuple[Figure, ...]:
             "no number",
         ),
         Figure("Transfers per answer, disaggregated", 1, play.transfers(apart), "", "predicted", GUIDE, "played"),
+        Figure(
+            "Prefill workers when prompts double, by the autoscaler's rules",
+            2,
+            after / before,
+            "times",
+            "predicted",
+            GUIDE,
+            f"played at {SCALED_RATE:g} requests a second",
+        ),
         Figure("Answers of 1P1D", 2, one, "1/s", "arithmetic", GUIDE, rates),
         Figure("Answers of 1P2D", None, two, "1/s", "arithmetic", GUIDE, f"no number: “balanced”; {rates}"),
     )

@@ -40,6 +40,9 @@ class Setup:
         """With prompts of twice the length."""
         return replace(self, work=replace(self.work, prompt_tokens=2 * self.work.prompt_tokens))
 
+    def answering_twice_as_long(self) -> "Setup":
+        return replace(self, work=replace(self.work, output_tokens=2 * self.work.output_tokens))
+
 
 def pairs(setup: Setup, prefills: int, decodes: int) -> TwinFleet:
     sides: tuple[tuple[Role, int], ...] = ("prefill", prefills), ("decode", decodes)

@@ -67,7 +67,7 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
         advised=advice.replicas,
         why=advice.why,
         saturation=saturation(points[-1], spec),
-        balance=described(balance) if (balance := measured(points)) else "",
+        balance=described(balance, points[-1]) if (balance := measured(points)) else "",
         points=tuple(points),
     )
     client.set(key, codec.encode(value), ex=TTL_S + round(keep_s))

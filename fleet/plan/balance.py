@@ -14,6 +14,7 @@ from fleet.systems.neuron import Balance, balanced
 from router.contract.redis.fleet_status import LoadPoint, SideLoad
 
 SATURATED = 0.95  # share of a side
+TOLERANCE = 0.1  # share of a side by which it may be smaller than the balance
 LEAST_WORK = 0.05  # instances, of a side: less says nothing about its rate
 
 
@@ -63,11 +64,27 @@ def decoders_for(point: LoadPoint) -> int:
         return 0
     if decode.work < SATURATED * decode.instances or prefill.work >= SATURATED * prefill.instances:
         return 0
-    return ceil(prefill.instances * decode.work / prefill.work - 0.05)
+    return _balanced(prefill.instances * decode.work / prefill.work)
 
 
-def described(now: Balance) -> str:
-    """A sentence with both rates and the balance."""
+def prefills_for(point: LoadPoint) -> int:
+    """How many prefill instances could keep the decoders busy; 0 unless all present ones are busy and decoders wait."""
+    prefill, decode = point.prefill, point.decode
+    if prefill is None or decode is None or decode.work < LEAST_WORK:
+        return 0
+    if prefill.work < SATURATED * prefill.instances or decode.work >= SATURATED * decode.instances:
+        return 0
+    return _balanced(decode.instances * prefill.work / decode.work)
+
+
+def _balanced(instances: float) -> int:
+    """Whole ones: a tenth too few is in balance, as work is sampled."""
+    return ceil((1 - TOLERANCE) * instances)
+
+
+def described(now: Balance, last: LoadPoint | None = None) -> str:
+    """A sentence with both rates and the balance, and how many prefill instances the document should have when those it
+    has hold up the decoders."""
     best = balanced(now.prefill_rate, now.decode_rate)
     split = now.split(now.prefills + now.decodes)
     here = f"{now.prefills}P{now.decodes}D"
@@ -79,4 +96,7 @@ def described(now: Balance) -> str:
         text += (
             f"; prefill_instances: {split.prefills} of {split.prefills + split.decodes} would serve {split.rate:.3g}"
         )
+    more = prefills_for(last) if last is not None else 0
+    if more > now.prefills:
+        text += f"; every prefill instance is full while decoders wait: {more}P{now.decodes}D would be in balance"
     return text

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fleet.plan.autoscale import EVERY_S, Advice, advise
-from fleet.plan.balance import MeasuredInstance, described, measured, sides
+from fleet.plan.balance import MeasuredInstance, decoders_for, described, measured, prefills_for, sides
 from fleet.spec.sections import autoscale_of
 from router.contract.redis.fleet_status import LoadPoint, SideLoad
 
@@ -61,6 +61,17 @@ def test_another_split_of_the_same_instances_is_proposed_in_words_only() -> None
     assert "prefill_instances: 2 of 4 would serve 4" in described(now)
     busy_prefill = points(side(1, 1.0), side(3, 1.0))
     assert advice(busy_prefill, 4).replicas == 4
+
+
+def test_full_prefill_instances_before_decoders_that_wait_are_told_with_their_number() -> None:
+    """It is advice in words: the document says which instances prefill."""
+    (*_, last) = seen = points(side(1, 1.0), side(2, 1.0))
+    assert (prefills_for(last), decoders_for(last)) == (2, 0)
+    now = measured(seen)
+    assert now is not None
+    assert described(now, last).endswith("every prefill instance is full while decoders wait: 2P2D would be in balance")
+    for prefill, decode in ((side(1, 0.9), side(2, 1.0)), (side(1, 1.0), side(2, 2.0)), (side(1, 1.0), None)):
+        assert prefills_for(points(prefill, decode)[-1]) == 0
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import pytest
 
 from controlplane.systems.asking import ask, figures
 from controlplane.systems.neuron import NEURON
+from controlplane.systems.neuron_play import guide
+from controlplane.systems.neuron_scaling import readings
 from controlplane.systems.system import Answer, Value
 
 TWIN = (Path(__file__).resolve().parents[3] / "docs" / "findings" / "reproduced.md").read_text()
@@ -38,7 +40,7 @@ def test_a_slow_link_and_a_small_batch_stop_the_prefill() -> None:
 
 
 def test_longer_prompts_lengthen_the_gaps_of_continuous_batching_only() -> None:
-    (_, doubled, _) = ask(NEURON, {"decodes": 2, "rate": 1.5}).tables
+    (_, doubled, *_) = ask(NEURON, {"decodes": 2, "rate": 1.5}).tables
     rows = {str(row[0]): row[1:] for row in doubled.rows}
     (_, first, before, after), (_, _, both_before, both_after) = (
         (None, *rows[name][1:]) for name in ("disaggregated", "continuous batching")
@@ -46,6 +48,23 @@ def test_longer_prompts_lengthen_the_gaps_of_continuous_batching_only() -> None:
     assert first > rows["disaggregated"][0]  # type: ignore[operator]
     assert after == pytest.approx(before, rel=0.15)
     assert both_after > 1.3 * both_before  # type: ignore[operator]
+
+
+def test_both_sides_grow_by_the_autoscalers_rules_when_traffic_changes() -> None:
+    """The guide's example: a second decoder first, twice the prefill workers for twice the prompts, then decoders."""
+    found = list(readings(guide(), 3.2))
+    assert [(one.traffic, one.prefills, one.decodes) for one in found] == [
+        ("as given", 1, 1),
+        ("as given", 1, 2),
+        ("prompts doubled", 1, 2),
+        ("prompts doubled", 2, 2),
+        ("answers doubled, too", 2, 2),
+        ("answers doubled, too", 2, 4),
+    ]
+    assert [one.point.answers_per_s for one in found[1::2]] == pytest.approx([3.2] * 3, rel=0.05)
+    assert all(one.point.answers_per_s < 2.2 for one in found[::2])
+    (table,) = (table for table in ask(NEURON, {}).tables if table.title.startswith("Scaled"))
+    assert {row[6] for row in table.rows} >= {"stays"}
 
 
 def test_more_requests_than_are_served_are_cautioned() -> None:

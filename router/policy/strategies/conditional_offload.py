@@ -31,7 +31,7 @@ def _judge(view: View, decoder: InstanceState, helper: InstanceState) -> tuple[b
         return False, f"no offload: {decoder.id} has KV room for {free:,.0f} of {view.request.prompt_tokens:,} tokens"
     rates = assumed_rates(view)
     if not (rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s):
-        return False, f"no offload: {_unknown(rates)} is not known yet"
+        return False, f"no offload: {_unknown(rates)}"
     balance = _balance(view, decoder, helper, rates)
     verb = "pays" if balance.saved_s > balance.transfer_s else "does not pay"
     return balance.saved_s > balance.transfer_s, (
@@ -77,10 +77,10 @@ def assumed_rates(view: View) -> Rates:
 
 def _unknown(rates: Rates) -> str:
     if not rates.prefill_tokens_per_s:
-        return "how fast prompts are computed"
+        return "how fast prompts are computed is not known yet"
     if not rates.kv_bytes_per_token:
-        return "how large a token's KV is"
-    return "how fast KV is transferred"
+        return f"how large a token's KV is is not known: set {ASSUMED_KV.name}"
+    return f"no transfer was measured: set {ASSUMED_TRANSFER.name}"
 
 
 ASSUMED_TRANSFER = Parameter(
@@ -90,7 +90,8 @@ ASSUMED_TRANSFER = Parameter(
     default=0.0,
     range=(0.0, 10_000.0),
     step=0.5,
-    help="Offloads pay sooner while no transfer has been measured; at 0 there is none until then.",
+    help="Offloads pay sooner while no transfer was measured; at 0 nothing is offloaded then, so that none is measured "
+    "either.",
     up="looser: transfers are taken to be faster until measured",
     down="stricter: transfers are taken to be slower until measured",
 )
