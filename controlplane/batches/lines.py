@@ -17,6 +17,7 @@ MOST_FAULTS = 100  # errors that are reported
 @dataclass(frozen=True, slots=True)
 class Line:
     custom_id: str
+    model: str  # the name that it asks for
     start: int  # of the line in its file
     size: int
 
@@ -54,7 +55,7 @@ def check(raw: Iterable[bytes], api_path: str) -> Checked:
     for number, one in enumerate(raw, 1):
         try:
             if one.strip():
-                lines.append(Line(_custom_id(one, api_path, seen), start, len(one)))
+                lines.append(Line(*_read(one, api_path, seen), start, len(one)))
             if len(lines) > MOST_LINES:
                 raise _Bad("too_many_lines", f"a batch may have at most {MOST_LINES:,} lines")
         except _Bad as error:
@@ -67,8 +68,8 @@ def check(raw: Iterable[bytes], api_path: str) -> Checked:
     return Checked(lines, faults)
 
 
-def _custom_id(raw: bytes, api_path: str, seen: set[str]) -> str:
-    """Raises _Bad."""
+def _read(raw: bytes, api_path: str, seen: set[str]) -> tuple[str, str]:
+    """(custom_id, model). Raises _Bad."""
     if len(raw) > LONGEST_LINE:
         raise _Bad("line_too_long", f"a line may have at most {LONGEST_LINE:,} bytes")
     try:
@@ -84,7 +85,7 @@ def _custom_id(raw: bytes, api_path: str, seen: set[str]) -> str:
         raise _Bad("duplicate_custom_id", f"{name[:60]!r} occurs twice", "custom_id")
     _check_request(line, api_path)
     seen.add(name)
-    return name
+    return name, line["body"]["model"]
 
 
 def _check_request(line: dict[str, Any], api_path: str) -> None:

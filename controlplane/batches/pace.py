@@ -1,7 +1,8 @@
-"""How many lines of a batch are under way: more while the engines have capacity to spare, fewer at once while requests
-wait or KV caches are nearly full. Pure."""
+"""How many lines of a batch are under way, by the model that they ask for: more while the engines of its pools have
+capacity to spare, fewer at once while requests wait there or KV caches are nearly full. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from router.contract.redis.sample import InstanceSample
 
@@ -9,6 +10,19 @@ FIRST, MOST = 4, 64  # lines under way
 MORE = 2  # each time
 KV_USAGE = 0.8  # mean KV usage above which no line is added
 STEP_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What engines reported last, by pool, and which pools may serve which name of a model."""
+
+    samples: Mapping[str, Sequence[InstanceSample]] = field(default_factory=dict)
+    pools: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def of(self, model: str) -> list[InstanceSample]:
+        """Of every pool where the name is not known, as that of an adapter."""
+        pools = self.pools.get(model, self.samples.keys())
+        return [sample for pool in sorted(pools) for sample in self.samples.get(pool, ())]
 
 
 def allowed(before: int, samples: Iterable[InstanceSample]) -> int:

@@ -5,10 +5,11 @@ results, so that each custom_id gets exactly one.
 """
 
 import time
-from collections.abc import Iterator
+from collections import defaultdict, deque
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import IO, Any
 
 import redis
 from django.utils import timezone
@@ -17,12 +18,15 @@ from controlplane.batches import lines as batch_lines
 from controlplane.batches import pace, services, store
 from controlplane.batches.lines import Line
 from controlplane.batches.models import Batch
+from controlplane.batches.pace import Load
 from controlplane.batches.sending import Answer, Sender
 from fleet import jobs
 from fleet.jobs import Heartbeat, JobFailed
-from fleet.models import Instance
-from fleet.redis import live_routers, values_of
+from fleet.models import Instance, Pool
+from fleet.redis import live_routers, value_of, values_of
+from router.contract import models
 from router.contract.redis import redis_keys
+from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import InstanceSample
 
@@ -60,42 +64,51 @@ def _checked(job: Batch) -> list[Line]:
     return found.lines
 
 
+@dataclass(slots=True)
+class _Lane:
+    """The lines for one model."""
+
+    left: deque[tuple[int, Line]] = field(default_factory=deque)
+    under_way: int = 0
+    most: int = pace.FIRST  # under way
+
+
 class _Run:
     def __init__(self, job: Batch, lines: list[Line]) -> None:
         self._job = job
-        self._lines = lines
+        self._lanes: defaultdict[str, _Lane] = defaultdict(_Lane)
         self._heart = Heartbeat(job)
         self._results = store.Results(job.name)
         self._sender = Sender(job.key_id, job.api_path, router_urls())
         self._under_way: dict[Future[Answer], tuple[int, Line]] = {}
+        for number, line in enumerate(lines, 1):
+            if line.custom_id not in self._results.written:
+                self._lanes[line.model].left.append((number, line))
 
     def run(self) -> dict[str, Any]:
-        todo = iter([(n, line) for n, line in enumerate(self._lines, 1) if line.custom_id not in self._results.written])
         ends = self._job.created_at + timedelta(seconds=self._job.window_s)
         try:
-            expired = self._send_all(todo, ends.timestamp())
+            expired = self._send_all(ends.timestamp())
         finally:
             self._sender.close()
             self._results.flush()
             self._results.close()
         return {"is_expired": expired, **self._progress()}
 
-    def _send_all(self, todo: Iterator[tuple[int, Line]], ends: float) -> bool:
+    def _send_all(self, ends: float) -> bool:
         """Returns True if its window ended before all lines had an answer."""
-        most, paced, flushed, following = pace.FIRST, 0.0, time.monotonic(), next(todo, None)
+        paced, flushed = 0.0, time.monotonic()
         with store.content(self._job.input_file).open("rb") as file:
-            while following is not None or self._under_way:
+            while self._under_way or any(lane.left for lane in self._lanes.values()):
                 if time.time() >= ends:
                     return True
                 if time.monotonic() - paced >= pace.STEP_S:
-                    most, paced = pace.allowed(most, samples()), time.monotonic()
+                    load, paced = loads(), time.monotonic()
+                    for model, lane in self._lanes.items():
+                        lane.most = pace.allowed(lane.most, load.of(model))
                     self._sender.urls = router_urls()
-                while following is not None and len(self._under_way) < most:
-                    number, line = following
-                    file.seek(line.start)
-                    body = batch_lines.body_of(file.read(line.size))
-                    self._under_way[self._sender.send(body, f"{self._job.name}-{number}")] = following
-                    following = next(todo, None)
+                for lane in self._lanes.values():
+                    self._send(lane, file)
                 done, _ = wait(self._under_way, timeout=pace.STEP_S, return_when=FIRST_COMPLETED)
                 for future in done:
                     self._take(*self._under_way.pop(future), future.result())
@@ -105,7 +118,16 @@ class _Run:
                 self._heart.beat(**self._progress())
         return False
 
+    def _send(self, lane: _Lane, file: IO[bytes]) -> None:
+        while lane.left and lane.under_way < lane.most:
+            number, line = lane.left.popleft()
+            file.seek(line.start)
+            body = batch_lines.body_of(file.read(line.size))
+            self._under_way[self._sender.send(body, f"{self._job.name}-{number}")] = (number, line)
+            lane.under_way += 1
+
     def _take(self, number: int, line: Line, answer: Answer) -> None:
+        self._lanes[line.model].under_way -= 1
         name, results, document = self._job.name, self._results, batch_lines.document_of(answer.body)
         written = batch_lines.answered(name, number, line.custom_id, answer.status, answer.request_id, document)
         results.add(results.output if answer.status == 200 else results.errors, line.custom_id, written, document)
@@ -121,12 +143,23 @@ class _Run:
         }
 
 
-def samples() -> list[InstanceSample]:
+def loads() -> Load:
+    """Without samples while Redis is away."""
+    of_pools: defaultdict[str, list[InstanceSample]] = defaultdict(list)
+    serve: defaultdict[str, set[str]] = defaultdict(set)
+    pool_of = dict(Instance.objects.values_list("name", "pool__name"))
+    for name, model in Pool.objects.values_list("name", "model"):
+        serve[model].add(name)
     try:
-        names = list(Instance.objects.values_list("name", flat=True))
-        return list(values_of(InstanceSample, redis_keys.instance_key, names).values())
-    except redis.RedisError:
-        return []
+        for name, sample in values_of(InstanceSample, redis_keys.instance_key, list(pool_of)).items():
+            of_pools[pool_of[name]].append(sample)
+        live = value_of(ModelsValue, redis_keys.MODELS)
+        aliases = models.parse(live.document) if live is not None else {}
+    except (redis.RedisError, models.InvalidModels):
+        return Load()
+    for name, alias in aliases.items():
+        serve[name] = {target.pool for target in alias.targets}
+    return Load(of_pools, {name: frozenset(pools) for name, pools in serve.items()})
 
 
 def router_urls() -> list[str]:

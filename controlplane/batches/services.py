@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from django.db import transaction
@@ -99,6 +100,16 @@ def cancel_batch(row: Batch, actor: Actor) -> bool:
         return False
     audit.record(actor, "batch.cancel", f"batch {row.name}", "", None, None)
     return True
+
+
+def download(row: Batch, which: str, actor: Actor) -> Path | None:
+    """The file of a batch, output or errors; None where there is none. Audited: it holds a client's texts."""
+    name = row.output_file if which == "output" else row.error_file
+    path = store.content(name)
+    if not name or not path.exists():
+        return None
+    audit.record(actor, "batch.download", f"batch {row.name}", "", None, {"file": which})
+    return path
 
 
 def close(row: Batch) -> None:

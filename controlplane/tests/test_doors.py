@@ -534,6 +534,7 @@ VERBS_HARMLESS = {
     "models get",
     "experiment run", "experiment wait", "policy export", "policy diff", "preview", "tune", "explain", "deliver wait",
     "deliver status", "deliver abort", "deliver pause", "profile",
+    "budget list", "budget set", "budget delete", "batch list", "batch cancel", "batch get",
 }  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """Batches of every key over REST; clients use OpenAI's API with their key (controlplane/batches/api.py)."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
 
 from controlplane.api.auth import needs
@@ -28,6 +28,8 @@ class BatchOut(Schema):
     failed: int
     input_tokens: int
     output_tokens: int
+    output_file: str = Field(description="Of the lines that were answered; empty: there is none yet")
+    error_file: str = Field(description="Of all others")
     created_at: datetime
     started_at: datetime | None = Field(alias="in_progress_at")
     ended_at: datetime | None
@@ -37,6 +39,16 @@ class BatchOut(Schema):
 def list_batches(request: HttpRequest) -> Any:
     """The newest 1,000 batches of all API keys"""
     return list(Batch.objects.all()[:SHOWN])
+
+
+@router.get("/{name}/{which}.jsonl", response=None, auth=needs("keys:write"))
+def get_batch_file(request: HttpRequest, name: str, which: Literal["output", "errors"]) -> Any:
+    """The answers of a batch, or the lines without one, as its client gets them; audited"""
+    row = found(Batch.objects.filter(name=name).first(), f"there is no batch {name[:60]}")
+    path = found(services.download(row, which, actor_of(request)), f"the batch has no file of its {which}")
+    answer = HttpResponse(path.read_bytes(), content_type="application/jsonl")
+    answer.headers["Content-Disposition"] = f'attachment; filename="{row.name}_{which}.jsonl"'
+    return answer
 
 
 @router.post("/{name}/cancel", response=BatchOut, auth=needs("keys:write"))

@@ -18,6 +18,7 @@ from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import SYSTEM
 from controlplane.batches import running, services, store
 from controlplane.batches.models import Batch, StoredFile
+from controlplane.batches.pace import Load
 from controlplane.batches.tests.test_lines import CHAT, line
 from controlplane.keys import services as keys
 from controlplane.keys import workers_secret
@@ -25,7 +26,13 @@ from controlplane.keys.publishing import valid_keys
 from controlplane.keys.services import KeyTerms
 from controlplane.testing import api_caller
 from fleet import jobs
+from fleet.models import Instance, Pool
+from fleet.redis import connect
+from router.contract import models
+from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import keyring
+from router.contract.redis.codec import encode
+from router.contract.redis.published import ModelsValue
 from router.contract.redis.sample import InstanceSample
 
 Answer = Callable[[dict[str, Any]], tuple[int, object]]
@@ -178,12 +185,12 @@ def test_a_cancelled_and_an_expired_batch_keep_what_was_answered(
     cancelled, late = (alice.batch(line("a"), line("b", body={"model": "later"})) for _ in range(2))
     router.answer = lambda body: (503 if body["model"] == "later" else 200, {})
 
-    def look() -> list[InstanceSample]:
+    def look() -> Load:
         if Batch.objects.get(name=cancelled).completed:
             alice.client.post(f"/v1/batches/{cancelled}/cancel")
-        return []
+        return Load()
 
-    monkeypatch.setattr(running, "samples", look)
+    monkeypatch.setattr(running, "loads", look)
     monkeypatch.setattr(jobs, "BEAT_S", 0.05)
     run(cancelled)
     Batch.objects.filter(name=late).update(created_at=timezone.now() - timedelta(hours=24, seconds=-0.5))
@@ -290,3 +297,36 @@ def test_operators_see_the_batches_of_all_keys_and_administrators_cancel_them(
     assert api_caller(ada).post("/batches/batch_x/cancel").status_code == 404
     services.close_left()
     assert {one["state"] for one in api_caller(otto).get("/batches").json()} == {"cancelled"}
+
+
+def test_the_load_of_a_model_is_that_of_its_pools(alice: Caller, live_redis: object) -> None:
+    chat, code = (
+        Pool.objects.create(name=name, model=model, kind="sim") for name, model in (("chat", "a"), ("code", "b"))
+    )
+    for pool in (chat, code):
+        Instance.objects.create(pool=pool, name=f"{pool.name}-0", ordinal=0, node="local")
+        sample = InstanceSample(id=f"{pool.name}-0", epoch=1, at=0.0, waiting=float(pool is chat))
+        connect().set(redis_keys.instance_key(f"{pool.name}-0"), encode(sample))
+    document = models.dump({"smart": models.Alias((models.Target("code"),))})
+    value = ModelsValue(version=1, sha256=models.sha256(document), document=document)
+    connect().set(redis_keys.MODELS, encode(value))
+    waiting = {name: [one.waiting for one in running.loads().of(name)] for name in ("a", "b", "smart", "other")}
+    assert waiting == {"a": [1.0], "b": [0.0], "smart": [0.0], "other": [1.0, 0.0]}
+
+
+def test_administrators_download_results_and_it_is_audited(
+    alice: Caller, router: StandIn, ada: Any, otto: Any, ada_client: Client, otto_client: Client
+) -> None:
+    name = alice.batch(line("a"))
+    assert api_caller(ada).get(f"/batches/{name}/output.jsonl").status_code == 404
+    run(name)
+    answer = api_caller(ada).get(f"/batches/{name}/output.jsonl")
+    assert json.loads(answer.content)["custom_id"] == "a"
+    assert api_caller(ada).get(f"/batches/{name}/errors.jsonl").status_code == 404
+    assert api_caller(ada).get(f"/batches/{name}/input.jsonl").status_code == 422
+    assert api_caller(otto).get(f"/batches/{name}/output.jsonl").status_code == 403
+    assert AuditEntry.objects.filter(action="batch.download", subject=f"batch {name}").count() == 1
+    assert ["output.jsonl" in page.get("/batches/").content.decode() for page in (ada_client, otto_client)] == [
+        True,
+        False,
+    ]

@@ -78,6 +78,14 @@ def test_the_pace_falls_while_requests_wait_or_caches_are_full() -> None:
     assert (pace.allowed(1, [sample(5, 0.9)]), pace.allowed(64, [sample(0, 0.1)]), pace.allowed(10, [])) == (1, 64, 10)
 
 
+def test_only_the_pools_of_a_lines_model_slow_it_down() -> None:
+    busy, idle = (InstanceSample(id=f"i{waiting}", epoch=1, at=0.0, waiting=waiting) for waiting in (3, 0))
+    pools = {"llama": frozenset({"chat"}), "qwen": frozenset({"code"}), "asked-for": frozenset({"chat", "code"})}
+    load = pace.Load({"chat": [idle], "code": [busy]}, pools)
+    assert [load.of(name) for name in ("llama", "qwen", "asked-for")] == [[idle], [busy], [idle, busy]]
+    assert load.of("an adapter") == [idle, busy]
+
+
 def test_use_is_read_from_any_answer() -> None:
     assert lines.usage_of({"usage": {"prompt_tokens": 3, "completion_tokens": 4}}) == (3, 4)
     assert lines.usage_of({"usage": {"input_tokens": 3, "output_tokens": 4}}) == (3, 4)

@@ -20,6 +20,7 @@ from .profiles import make_profile
 from .receipts import explain
 from .statuses import ERROR
 from .tunings import tune_policy
+from .use import cancel_batch, delete_budget, get_batch, list_batches, list_budgets, set_budget
 from .waiting import DAY_S
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def parser() -> argparse.ArgumentParser:
     )
     tune.add_argument("--timeout", type=float, default=DAY_S, metavar="S", help="longest wait, default a day")
     _add_profile(commands)
+    _add_use(commands)
     explained = _verb(
         commands, "explain", explain, "say why a request went where it did; status 1 when it would not again"
     )
@@ -135,6 +137,30 @@ def _add_profile(commands: Any) -> None:
     made.add_argument("--config", metavar="FILE", help="config.json of a model that the server's library does not know")
     made.add_argument("--json", action="store_true", help="print the profile alone, as the option profile takes it")
     made.add_argument("-o", "--output", metavar="FILE", help="write the profile")
+
+
+def _add_use(commands: Any) -> None:
+    text = "what API keys and pools may spend"
+    budget = commands.add_parser("budget", help=text).add_subparsers(required=True, metavar="VERB")
+    _verb(budget, "list", list_budgets, "every budget, and what is spent of it")
+    put = _verb(budget, "set", set_budget, "make a budget, or change the one of the same unit and period")
+    gone = _verb(budget, "delete", delete_budget, "delete a budget")
+    for one in (put, gone):
+        owner = one.add_mutually_exclusive_group(required=True)
+        owner.add_argument("--key", metavar="NAME", help="of the API key")
+        owner.add_argument("--pool", metavar="NAME", help="all that the pool serves")
+        one.add_argument("--unit", choices=("tokens", "dollars", "requests"), required=True)
+        one.add_argument("--per", choices=("hour", "day", "week", "month"), required=True, help="of the calendar, UTC")
+    put.add_argument("--limit", type=float, required=True)
+    put.add_argument("--warn-at", type=float, default=0.8, metavar="SHARE", help="of the limit, default 0.8")
+    put.add_argument("--warn-only", action="store_true", help="refuse nothing")
+    batch = commands.add_parser("batch", help="batches of all keys").add_subparsers(required=True, metavar="VERB")
+    _verb(batch, "list", list_batches, "the newest 1,000")
+    _verb(batch, "cancel", cancel_batch, "end one; what was answered is kept").add_argument("name")
+    got = _verb(batch, "get", get_batch, "write the answers of one")
+    got.add_argument("name")
+    got.add_argument("--errors", action="store_true", help="the lines without an answer instead")
+    got.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
 
 
 def _add_deliver(commands: Any) -> None:
