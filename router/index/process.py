@@ -38,6 +38,7 @@ from router.kv_events.messages import (
     to_process,
 )
 from router.kv_events.sources import RankPlace
+from router.kv_events.turns import Turns
 from router.prefix.exact.index import MAX_BLOCKS, ExactIndex
 from router.prefix.exact.stretches import summed
 from router.prefix.forecast.cache_forecast import InFlight
@@ -47,6 +48,7 @@ log = logging.getLogger("weir.index")
 STEP_S = 0.5
 KEPT_S = 30.0  # how long a router's engines are followed after it left: it may be restarting
 LOOK_UPS_KEPT = 1_024  # the latest look-ups of a router: it says later where their prompts went
+SLICE_S = 0.0003  # of an iteration of the event loop, for KV events: about what a look-up may wait
 PAGE = resource.getpagesize()
 
 Hashes = dict[int, "array[int]"]  # of a prompt, by tokens in a block
@@ -95,7 +97,7 @@ class IndexProcess:
         self.pools: dict[str, PoolIndex] = {}
         self.routers: set[RouterConnection] = set()
         self._left: list[tuple[float, dict[str, dict[str, Engine]]]] = []  # (until, what a router had followed)
-        self._feeds = Feeds()
+        self._feeds = Feeds(Turns(SLICE_S, pause_s=0.0))
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -19,6 +19,7 @@ from router.kv_events.delay import ShortestDelay
 from router.kv_events.inbox import ZmqSubscription
 from router.kv_events.sequence import Sequence
 from router.kv_events.sources import KvEventSource, NoEvents
+from router.kv_events.turns import Turns
 from router.prefix.exact.index import ExactIndex, IndexFull
 
 log = logging.getLogger("weir.router")
@@ -43,12 +44,19 @@ class Feed:
     """`run` lasts until cancelled. `trouble` is the reason not to trust the index, "" when it is trusted."""
 
     def __init__(
-        self, instance: str, discover: Discover, index: ExactIndex, context: "zmq.Context[zmq.Socket[bytes]]"
+        self,
+        instance: str,
+        discover: Discover,
+        index: ExactIndex,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        turns: Turns | None = None,
     ) -> None:
+        """`turns`: those of all engines that the process follows."""
         self.instance = instance
         self._discover = discover
         self._index = index
         self._context = context
+        self._turns = turns or Turns()
         self._group: int | None = None  # group of full-attention layers: the first in the events
         self._group_known = False
         self._sequence = self._new_sequence()
@@ -122,10 +130,12 @@ class Feed:
         self._lost.clear()
         self._empty()
         self.complete = True
-        self._events = ZmqSubscription(self._context, zmq.SUB, source.endpoint, self._live, self._gone)
+        self._events = ZmqSubscription(self._context, zmq.SUB, source.endpoint, self._live, self._gone, self._turns)
         self._events.subscribe(source.topic)
         if source.replay is not None:
-            self._replay = ZmqSubscription(self._context, zmq.DEALER, source.replay, self._replayed_frame, self._gone)
+            self._replay = ZmqSubscription(
+                self._context, zmq.DEALER, source.replay, self._replayed_frame, self._gone, self._turns
+            )
         self._why = ""
         self._sequence.start()
 

@@ -9,6 +9,7 @@ import zmq
 
 from router.kv_events.feed import Feed
 from router.kv_events.sources import RankPlace, discover
+from router.kv_events.turns import Turns
 from router.prefix.exact.index import ExactIndex
 
 SWEPT_BLOCKS = 1_000  # per step, some milliseconds
@@ -16,7 +17,8 @@ SWEEP_PAUSE_S = 0.01
 
 
 class Feeds:
-    def __init__(self) -> None:
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._tasks: dict[Feed, asyncio.Task[None]] = {}
 
@@ -29,7 +31,7 @@ class Feeds:
     def follow(self, instance: str, url: str, place: RankPlace, index: ExactIndex) -> Feed:
         if self._context is None:
             self._context = zmq.Context()
-        feed = Feed(instance, partial(discover, url, place), index, self._context)
+        feed = Feed(instance, partial(discover, url, place), index, self._context, self._turns)
         self._tasks[feed] = asyncio.create_task(feed.run())
         return feed
 

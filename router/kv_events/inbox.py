@@ -1,7 +1,7 @@
-"""A ZMQ socket on the event loop: `take` gets each message, a few per loop iteration so other tasks can run.
+"""A ZMQ socket on the event loop: `take` gets each message, in turns with other sockets (turns.py).
 
 Messages are taken from ZMQ as soon as they arrive, because its queues are bounded in messages and not in bytes. An
-engine that sends more than WAITING_BYTES ahead of what a share of the loop's time can apply is cut off, and so is one
+engine that sends more than WAITING_BYTES ahead of what its turns can apply is cut off, and so is one
 that sends a message of more than MOST_FRAMES: ZMQ itself bounds their size, not their number.
 """
 
@@ -13,8 +13,7 @@ from collections.abc import Callable
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-SLICE_S = 0.002  # of work between two pauses
-PAUSE_S = 0.006  # so one engine takes a quarter of the loop's time at most
+from router.kv_events.turns import Turns
 
 LARGEST = 4 * 1024 * 1024  # bytes of a frame: ZMQ ends the connection on a larger one. 131,072 tokens take 1.6 MB
 MOST_FRAMES = 8
@@ -37,8 +36,11 @@ class ZmqSubscription:
         endpoint: str,
         take: Callable[[list[bytes]], None],
         gone: Callable[[], None],
+        turns: Turns,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._turns = turns
+        self._is_asking = False  # waits for its turn
         self._take = take
         self._gone = gone
         self._again: asyncio.Handle | None = None
@@ -99,7 +101,12 @@ class ZmqSubscription:
         pausing = self._again is not None
         self._fetch()
         if not pausing:
-            self._work()
+            self._ask()
+
+    def _ask(self) -> None:
+        if self._waiting and not self._is_asking:
+            self._is_asking = True
+            self._turns.ask(self)
 
     def _fetch(self) -> None:
         """Take what ZMQ has: its file descriptor does not signal remaining messages again."""
@@ -132,8 +139,8 @@ class ZmqSubscription:
         self._forget()
         self._gone()
 
-    def _work(self) -> None:
-        until = time.perf_counter() + SLICE_S
+    def work(self, until: float) -> None:
+        self._is_asking = False
         while self._waiting and not self._socket.closed:
             frames, size = self._waiting.popleft()
             self._waiting_bytes -= size
@@ -144,7 +151,7 @@ class ZmqSubscription:
 
     def _later(self) -> None:
         if self._again is None and not self._socket.closed:
-            self._again = self._loop.call_later(PAUSE_S, self._read_again)
+            self._again = self._loop.call_later(self._turns.pause_s, self._read_again)
 
     def _read_again(self) -> None:
         self._again = None

@@ -11,6 +11,7 @@ from random import getrandbits
 from router.kv_events.feeds import Feeds, sweep
 from router.kv_events.shared import SharedIndexes
 from router.kv_events.sources import WHOLE, RankPlace
+from router.kv_events.turns import Turns
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.prefix.belief import believe
@@ -30,7 +31,7 @@ _MISSING = "no tokenizer is named for its model"
 class Listener:
     def __init__(self, shared: SharedIndexes | None = None) -> None:
         """`shared`: the index processes that follow the events instead of this router."""
-        self._feeds = Feeds()
+        self._feeds = Feeds(Turns())
         self._shared = shared
 
     async def run(self, pools: Iterable[Pool]) -> None:

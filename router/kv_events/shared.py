@@ -57,6 +57,7 @@ class SharedIndex:
         self._feeds: dict[str, SharedFeed] = {}  # by endpoint
         self._endpoints: dict[str, str] = {}  # by key
         self._asked: Sequence[Link] = ()  # that hold a part of it
+        self._names: dict[Link, tuple[Sequence[str], Sequence[str]]] = {}  # keys, endpoints
 
     @property
     def seed(self) -> int:
@@ -93,6 +94,7 @@ class SharedIndex:
             self._feeds[endpoint.id] = feed
             engines[feed.link].append(feed.engine(endpoint))
         self._endpoints = {feed.key: name for name, feed in self._feeds.items()}
+        self._names.clear()
         self._asked = [link for link, wanted in engines.items() if wanted]
         for link, wanted in engines.items():
             link.follow(self._pool, wanted)
@@ -114,13 +116,21 @@ class SharedIndex:
         return LookedUp(held, {link: answer.number for link, answer in found.items()}, self)
 
     def _held(self, link: Link, answer: Found, sizes: Sequence[int]) -> dict[str, Tokens]:
-        names = [self._endpoints.get(key, "") for key in link.names.get(self._pool, ())]
+        names = self._names_of(link)
         held: dict[str, Tokens] = {}
         for size, (stretches, foreseen) in zip(sizes, answer.prompts, strict=True):
             held |= summed([_masks(stretch) for stretch in stretches], size, names)
             held |= {names[slot]: (tokens, 0, 0) for slot, tokens in foreseen}
         held.pop("", None)  # engines of other routers
         return held
+
+    def _names_of(self, link: Link) -> Sequence[str]:
+        """The endpoints that the bits of its masks stand for; empty for engines of other routers."""
+        keys = link.names.get(self._pool, ())
+        known = self._names.get(link)
+        if known is None or known[0] is not keys:
+            known = self._names[link] = (keys, [self._endpoints.get(key, "") for key in keys])
+        return known[1]
 
     def sent(self, looked_up: "LookedUp", instance: str, block_size: int, foreseen: int) -> "SharedSent | None":
         feed = self._feeds.get(instance)

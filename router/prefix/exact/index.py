@@ -16,7 +16,7 @@ from router.prefix.exact.holders import HolderSets, placed
 from router.prefix.exact.part import InstanceBlocks
 from router.prefix.exact.stretches import Stretch, Tokens, summed
 from router.prefix.exact.table import IntTable
-from router.prefix.forecast.cache_forecast import InFlight
+from router.prefix.forecast.cache_forecast import Heads, InFlight
 
 DEVICE, HOST, DISK = range(3)
 TIERS = ("device", "host", "disk")
@@ -48,6 +48,7 @@ class ExactIndex:
         self.renamed = 0  # how often a slot got a name
         self._live = 0  # bits of the slots in use
         self._leaving: list[tuple[InstanceBlocks, Iterator[int]]] = []
+        self._heads: Heads = {}
         self._held = 0  # blocks, counted once per instance
         self._lower = 0  # of them, below the device
 
@@ -102,6 +103,7 @@ class ExactIndex:
             self._live &= ~part.bit
             self._held -= sum(part.on_tier)
             self._lower -= part.on_tier[HOST] + part.on_tier[DISK]
+            part.forecast.close()
             self._leaving.append((part, part.names.values()))
 
     def sweep(self, blocks: int) -> bool:
@@ -170,16 +172,20 @@ class ExactIndex:
     ) -> dict[str, Tokens]:
         """What each instance will hold when it admits a request sent now, where that differs from the result of
         `match`; `now`: s, monotonic."""
-        changed = {}
-        for instance, part in self._parts.items():
-            device, host, disk = held.get(instance, NOTHING)
-            if (
-                not part.forecast.is_changing(now) or host or disk
-            ):  # a block evicted from the device is found on the next tier
+        changed: dict[str, Tokens] = {}
+        parts, names = self._parts, self._names
+        for instance, (device, host, disk) in held.items():
+            if host or disk:  # a block evicted from the device is found on the next tier
                 continue
-            tokens = part.forecast.foreseen(hashes, device // block_size) * block_size
-            if tokens != device:
-                changed[instance] = (tokens, 0, 0)
+            blocks = device // block_size
+            left = parts[instance].forecast.foreseen(hashes, blocks, now)
+            if left != blocks:
+                changed[instance] = (left * block_size, 0, 0)
+        # Without any of it an instance will hold some only if it computes a prompt that begins alike.
+        for slot in tuple(self._heads.get(hashes[0], ())) if hashes else ():
+            instance = names[slot]
+            if instance not in held and (left := parts[instance].forecast.foreseen(hashes, 0, now)):
+                changed[instance] = (left * block_size, 0, 0)
         return changed
 
     def sent(self, instance: str, hashes: Sequence[int], foreseen: int) -> InFlight:
@@ -227,7 +233,7 @@ class ExactIndex:
                 slot = len(self._names)
                 self._names.append(instance)
             self.renamed += 1
-            part = self._parts[instance] = InstanceBlocks(slot, self._capacities.get(instance, 0))
+            part = self._parts[instance] = InstanceBlocks(slot, self._capacities.get(instance, 0), self._heads)
             self._live |= part.bit
         return part
 

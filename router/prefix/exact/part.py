@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from router.prefix.exact.table import IntTable
-from router.prefix.forecast.cache_forecast import CacheForecast
+from router.prefix.forecast.cache_forecast import CacheForecast, Heads
 
 NAME_PARTS = 64
 
@@ -11,7 +11,7 @@ NAME_PARTS = 64
 class InstanceBlocks:
     __slots__ = ("bit", "copies", "forecast", "names", "on_tier", "slot", "unknown")
 
-    def __init__(self, slot: int, capacity: int) -> None:
+    def __init__(self, slot: int, capacity: int, heads: Heads) -> None:
         """`capacity`: blocks of its KV cache, 0 when unknown."""
         self.slot = slot
         self.bit = 1 << slot
@@ -20,7 +20,7 @@ class InstanceBlocks:
         self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier) → copies besides the first
         self.on_tier = [0, 0, 0]
         self.unknown = 0  # blocks whose parent is unknown
-        self.forecast = CacheForecast(capacity)  # changes on the device by requests in flight
+        self.forecast = CacheForecast(capacity, slot, heads)  # changes on the device by requests in flight
 
     def add_copies(self, names: Iterable[int], tier: int) -> None:
         for name in names:

@@ -19,6 +19,9 @@ LATE_S = 1.0  # after a request's end: its blocks are reported by then, or never
 LEARNT_FROM = 16  # answers in the moving mean of their length
 _ENTRY_BYTES = 110
 
+# Requests in flight, and those that ended lately, by the first block of their prompt and the slot of their instance
+Heads = dict[int, dict[int, int]]
+
 
 class InFlight:
     """One request in flight on one instance."""
@@ -36,6 +39,11 @@ class InFlight:
         self.own = 0  # blocks of the prompt that no other request used when it was sent
         self.fresh = fresh  # blocks not held when it was sent; after its end, those not reported yet
         self.is_admitted = False
+
+    @property
+    def head(self) -> int:
+        """The first block."""
+        return self.chain[0] if self._prompt else 0
 
     @property
     def missing(self) -> int:
@@ -69,9 +77,12 @@ class InFlight:
 class CacheForecast:
     """The forecast of one instance; all sizes in blocks on the device."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, slot: int, heads: Heads) -> None:
+        """`heads` is shared by the forecasts of all instances."""
         self.held = 0  # now, counting copies
         self._capacity = capacity
+        self._slot = slot
+        self._heads = heads
         self._eviction = EvictionOrder()
         self._expected: dict[int, int] = {}  # blocks not reported yet → requests that compute or await them
         self._under_way: dict[InFlight, None] = {}  # in the order of arrival
@@ -90,18 +101,23 @@ class CacheForecast:
         """`capacity`: of the instance's KV cache; 0 when unknown: no evictions are expected then."""
         self._capacity, self._admissions = capacity, None
 
-    def is_changing(self, now: float) -> bool:
-        """Requests in flight will change what it holds; `now`: s, monotonic."""
-        while self._leaving and self._leaving[0][0] <= now:
-            self._forget(self._leaving.popleft()[1])
-        return bool(self._under_way or self._expected)
+    def close(self) -> None:
+        """The instance no longer holds anything: what is in flight there ends unseen."""
+        for request in (*self._under_way, *(request for _, request in self._leaving)):
+            self._unlist(request)
+        self._under_way.clear()
+        self._leaving.clear()
 
-    def foreseen(self, hashes: Sequence[int], held: int) -> int:
-        """How many leading blocks of a prompt the instance will hold; it holds `held` now."""
+    def foreseen(self, hashes: Sequence[int], held: int, now: float) -> int:
+        """How many leading blocks of a prompt the instance will hold; it holds `held` now. `now`: s, monotonic."""
+        if self._leaving:
+            self._forget_late(now)
+        if not (self._under_way or self._expected):
+            return held
         kept = held
         if held and self._capacity and not self._eviction.uses(hashes, held):
             kept = self._kept(hashes, held)
-        return self._end_of_expected(hashes, kept)
+        return self._end_of_expected(hashes, kept) if self._expected else kept
 
     def sent(self, hashes: Sequence[int], foreseen: int) -> InFlight:
         """The instance gets this prompt and is expected to hold `foreseen` leading blocks at its admission."""
@@ -119,6 +135,9 @@ class CacheForecast:
         self._under_way[request] = None
         self._next[request.awaits] = request
         self._admissions = None
+        if hashes:
+            slots = self._heads.setdefault(hashes[0], {})
+            slots[self._slot] = slots.get(self._slot, 0) + 1
         return request
 
     def ended(self, request: InFlight, now: float) -> None:
@@ -137,6 +156,9 @@ class CacheForecast:
         request.fresh = [block for block in request.fresh if block in self._expected]
         if request.fresh:
             self._leaving.append((now + LATE_S, request))
+        else:
+            self._unlist(request)
+        self._forget_late(now)
 
     # From KV events
 
@@ -207,8 +229,24 @@ class CacheForecast:
         if sharer is not None:
             self._eviction.use(sharer.chain, sharer.uses, busy=True)
 
+    def _forget_late(self, now: float) -> None:
+        while self._leaving and self._leaving[0][0] <= now:
+            self._forget(self._leaving.popleft()[1])
+
+    def _unlist(self, request: InFlight) -> None:
+        """Nothing more is expected of it."""
+        slots = self._heads.get(request.head)
+        if slots is None:  # of an empty prompt
+            return
+        slots[self._slot] -= 1
+        if not slots[self._slot]:
+            del slots[self._slot]
+            if not slots:
+                del self._heads[request.head]
+
     def _forget(self, request: InFlight) -> None:
         """Its blocks that were never reported are no longer expected."""
+        self._unlist(request)
         for block in request.fresh:
             others = self._expected.pop(block, 0)
             if others > 1:

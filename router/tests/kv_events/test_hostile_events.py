@@ -14,7 +14,7 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.kv_events import batch, feed, inbox, sources
+from router.kv_events import batch, feed, inbox, sources, turns
 from router.kv_events import sequence as sequences
 from router.kv_events.batch import Undecodable, decode
 from router.kv_events.inbox import ZmqSubscription
@@ -362,7 +362,8 @@ async def test_a_flood_is_cut_off_and_leaves_time_to_others(
 async def test_work_is_done_in_slices_with_pauses(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two milliseconds of work, six of pause: one engine takes a quarter of the loop's time at most."""
     work_s = [0.0]
-    monkeypatch.setattr(inbox, "time", SimpleNamespace(perf_counter=lambda: work_s[0]))
+    for module in (inbox, turns):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: work_s[0]))
     taken_at: list[float] = []
 
     def take(_: list[bytes]) -> None:
@@ -370,7 +371,8 @@ async def test_work_is_done_in_slices_with_pauses(publisher: Publisher, monkeypa
         taken_at.append(asyncio.get_running_loop().time())
 
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    subscription = ZmqSubscription(context, zmq.SUB, publisher.source.endpoint, take, lambda: None)
+    shared = turns.Turns()
+    subscription = ZmqSubscription(context, zmq.SUB, publisher.source.endpoint, take, lambda: None, shared)
     try:
         subscription._waiting.extend([([b"x"], 1)] * 30)  # as if they had come at once
         subscription._later()
@@ -379,4 +381,4 @@ async def test_work_is_done_in_slices_with_pauses(publisher: Publisher, monkeypa
     finally:
         subscription.close()
         context.term()
-    assert all(later - first > 0.9 * inbox.PAUSE_S for first, later in zip(taken_at, taken_at[3:], strict=False))
+    assert all(later - first > 0.9 * shared.pause_s for first, later in zip(taken_at, taken_at[3:], strict=False))

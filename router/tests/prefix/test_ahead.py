@@ -1,5 +1,7 @@
 """What an instance will hold when a request gets its turn, case by case."""
 
+import random
+
 import pytest
 
 from router.prefix.blocks import block_hashes
@@ -221,3 +223,37 @@ def test_of_a_large_cache_some_blocks_stand_for_all(index: ExactIndex) -> None:
     assert kept[0] == 0
     assert kept[1] == pytest.approx(8_000, abs=500)
     assert kept[2:] == [10_000, 10_000]
+
+
+def act(rng: random.Random, index: ExactIndex, under_way: list[Sent], now: float) -> list[int]:
+    """Something happens with a prompt, which is returned."""
+    chain, instance = prompt(rng.choice("xyz"), rng.randint(1, 6)), f"i{rng.randrange(6)}"
+    what = rng.choices(("send", "end", "store", "clear"), (8, 4, 4, 1))[0]
+    if what == "send":
+        under_way.append(index.sent(instance, hashes(chain), 0))
+    elif what == "end" and under_way:
+        under_way.pop(rng.randrange(len(under_way))).over(now)
+    elif what == "store":
+        index.store(instance, hashes(chain), None, chain, SIZE)
+    elif what == "clear":
+        index.clear(instance)
+        index.sweep(100)
+    return hashes(chain)
+
+
+def test_what_is_foreseen_of_many_instances_is_what_the_forecast_of_each_says() -> None:
+    rng, now, index = random.Random(5), NOW, ExactIndex(SEED)
+    under_way: list[Sent] = []
+    for _ in range(400):
+        now += rng.random() / 2
+        chain = act(rng, index, under_way, now)
+        held = index.match(chain, SIZE)
+        told = held | index.foreseen(held, chain, SIZE, now)
+        for name, part in index._parts.items():
+            blocks = held.get(name, (0, 0, 0))[0] // SIZE
+            assert told.get(name, (0, 0, 0))[0] == part.forecast.foreseen(chain, blocks, now) * SIZE
+    for sent in under_way:
+        sent.over(now)
+    for letter in "xyz":
+        foreseen(index, prompt(letter, 6), now + 2 * LATE_S)
+    assert index._heads == {}
