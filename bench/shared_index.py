@@ -1,13 +1,15 @@
 """What KV events cost routers of a host that follow them each, or share an index process (docs/router.md).
 
     .venv/bin/python -m bench.shared_index [--routers 1 4] [--engines 100] [--blocks 5000] [--seconds 20] [--rate 20]
-                                           [--warm 10] [--shape unary]
+                                           [--warm 10] [--shape unary] [--held 2000]
+                                           [--shares] [--processes 1]
 
 Engines are publishers of KV events (one process, without replay) beside the small C engines of bench/router.py, which
 answer; all of them together store `--blocks` blocks of 16 tokens a second in chains of 32 and remove as many once they
-hold 2,000 each. Each number of routers runs without an index process, then with one, at `--rate` requests/s of the
-shape together. CPU seconds a second of each router and of the index process, and their resident memory; look-ups as the
-routers count them. Prints Markdown.
+hold `--held` each. Each number of routers runs without an index process, then with `--processes` of them (with
+`--shares` only so), at `--rate` requests/s of the shape together. CPU seconds a second of each router and of the index
+processes, and their resident memory; look-ups as the routers count them. In the end the engines fall silent, and what
+the last router says of each engine's blocks is compared with what the engine holds. Prints a table.
 """
 
 import argparse
@@ -35,13 +37,16 @@ from router.contract.redis import redis_keys
 from router.policy.schema import document
 from router.tests.values import stored
 
-SIZE, CHAIN, HELD = 16, 32, 2_000
+SIZE, CHAIN = 16, 32
 STEP_S = 0.1
 CONNECTED_S = 60.0
+ON_DEVICE = r'^weir_router_index_blocks{instance="bench-(\d+)",.*tier="device"} (\S+)$'
+SILENT_S = 30.0  # until all that was sent must be known
 
 
-def publish_events(ports: list[int], blocks: float) -> None:
-    """Runs as a process of its own, until it is ended."""
+def publish_events(ports: list[int], blocks: float, most: int, file: Path) -> None:
+    """Runs as a process of its own, until it is ended. While `file` exists it is silent, and it writes there how many
+    blocks each engine holds."""
     draw, context = random.Random(1), zmq.Context()
     sockets = []
     for port in ports:
@@ -49,13 +54,14 @@ def publish_events(ports: list[int], blocks: float) -> None:
         sockets[-1].bind(f"tcp://127.0.0.1:{port}")
     held: list[deque[list[int]]] = [deque() for _ in ports]
     numbers = [0] * len(ports)
+    tokens = [draw.getrandbits(17) for _ in range(CHAIN * SIZE)]
     began, done, name, turn = time.monotonic(), 0.0, 0, 0
     while True:
         while done < (time.monotonic() - began) * blocks:
             turn = (turn + 1) % len(ports)
             names = list(range(name, name + CHAIN))
             name, done = name + CHAIN, done + CHAIN
-            tokens = [draw.getrandbits(17) for _ in range(CHAIN * SIZE)]
+            tokens[0] = name  # each block's hash covers those before it: all of the chain are new
             stored_event = {
                 "type": "BlockStored",
                 "block_hashes": names,
@@ -64,19 +70,39 @@ def publish_events(ports: list[int], blocks: float) -> None:
             }
             events: list[dict[str, Any]] = [{**stored_event, "block_size": SIZE, "medium": "GPU"}]
             held[turn].append(names)
-            if len(held[turn]) * CHAIN > HELD:
+            if len(held[turn]) * CHAIN > most:
                 events.append({"type": "BlockRemoved", "block_hashes": held[turn].popleft()[::-1], "medium": "GPU"})
             payload = msgpack.packb([time.time(), events, 0])
             sockets[turn].send_multipart([b"", numbers[turn].to_bytes(8, "big"), payload])
             numbers[turn] += 1
+        if file.exists():
+            file.write_text(" ".join(str(len(chains) * CHAIN) for chains in held))
+            while file.exists():
+                time.sleep(STEP_S)
+            began, done = time.monotonic(), 0.0
         time.sleep(STEP_S)
 
 
-def publish_fleet(client: redis.Redis, engines: list[int], events: list[int]) -> None:
+def exact(port: int, file: Path) -> str:
+    """Of how many engines the router knows exactly how many blocks they hold, once they are silent."""
+    file.touch()
+    until = time.monotonic() + SILENT_S
+    while time.monotonic() < until:
+        time.sleep(1.0)
+        wanted = file.read_text().split()
+        known = dict(re.findall(ON_DEVICE, page(port), re.MULTILINE))
+        right = sum(float(known.get(str(number), 0)) == float(one) for number, one in enumerate(wanted))
+        if wanted and right == len(wanted):
+            break
+    file.unlink()
+    return f"{right} of {len(wanted)}"
+
+
+def publish_fleet(client: redis.Redis, engines: list[int], events: list[int], most: int) -> None:
     """Each publisher is an instance; the engines that answer serve several."""
     made = document.default()
     policy = {"pool": "bench", "policy": "default", "version": 1, "document": made, "sha256": document.sha256(made)}
-    common = {"epoch": 1, "state": "ready", "routable": True, "block_size": SIZE, "kv_blocks": HELD + 100}
+    common = {"epoch": 1, "state": "ready", "routable": True, "block_size": SIZE, "kv_blocks": most + 100}
     instances = [
         {
             **common,
@@ -111,12 +137,13 @@ def measured(bench: Bench, options: argparse.Namespace, routers: int, events: li
         stack.enter_context(process(arguments, stdout=subprocess.DEVNULL))
         redis_server.wait_until_ready(url)
         with redis.Redis.from_url(url) as client:
-            publish_fleet(client, bench.engines, events)
+            publish_fleet(client, bench.engines, events, options.held)
         index, flags = [], []
-        if shares:
-            socket = folder / "index.sock"
+        sockets = [folder / f"index-{number}.sock" for number in range(options.processes if shares else 0)]
+        for socket in sockets:
             argv = [sys.executable, "-m", "router.index", "--socket", socket, "--log-level", "error"]
-            index, flags = [stack.enter_context(process(argv)).pid], ["--index", socket]
+            index.append(stack.enter_context(process(argv)).pid)
+            flags = ["--index", ",".join(map(str, sockets))]
         running = []
         for number in range(routers):
             setting = Setting(folder, bench.engines, next(bench.ports), [], [], None)
@@ -155,6 +182,7 @@ def measured(bench: Bench, options: argparse.Namespace, routers: int, events: li
             *(f"{looked:.0f}", f"{lost:.0f}", f"{mean:.2f} ms", f"{within:.0%}") * bool(shares),
             *("–",) * 4 * (not shares),
             f"{result['n']:.0f}",
+            exact(ports[-1], bench.folder / "silent"),
         ]
 
 
@@ -176,22 +204,29 @@ def main() -> None:
     parser.add_argument("--warm", type=float, default=10.0)
     parser.add_argument("--rate", type=float, default=20.0, metavar="N", help="requests/s of all routers together")
     parser.add_argument("--shape", choices=SHAPES, default="unary", help="of the requests")
+    parser.add_argument("--held", type=int, default=2_000, help="blocks of an engine")
+    parser.add_argument("--shares", action="store_true", help="only with index processes")
+    parser.add_argument("--processes", type=int, default=1, help="of the index")
+    parser.add_argument("--silent", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--publish", type=int, nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.spans = []
     if options.publish:
-        publish_events(options.publish, options.blocks)
+        publish_events(options.publish, options.blocks, options.held, options.silent)
     heads = ["routers", "index", "followed", "cores of a router", "of the index process", "all", "MB of a router"]
-    rows = [[*heads, "of the index process", "look-ups", "late, lost", "mean", "≤ 1 ms", "requests"]]
+    rows = [[*heads, "of the index process", "look-ups", "late, lost", "mean", "≤ 1 ms", "requests", "exact"]]
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), options, stack)
         bench.prepare(SHAPES[options.shape])
         first = free_ports(options.engines)
         events = list(range(first, first + options.engines))
-        argv = [sys.executable, "-m", "bench.shared_index", "--blocks", options.blocks, "--publish", *events]
+        argv = [sys.executable, "-m", "bench.shared_index", "--blocks", options.blocks, "--held", options.held]
+        argv += ["--silent", bench.folder / "silent", "--publish", *events]
         stack.enter_context(process(argv))
         for routers in options.routers:
-            rows += [measured(bench, options, routers, events, shares=shares) for shares in (False, True)]
+            rows += [
+                measured(bench, options, routers, events, shares=shares) for shares in (False, True)[options.shares :]
+            ]
     print_table(rows)
 
 
