@@ -225,7 +225,7 @@ def test_of_a_large_cache_some_blocks_stand_for_all(index: ExactIndex) -> None:
     assert kept[2:] == [10_000, 10_000]
 
 
-def act(rng: random.Random, index: ExactIndex, under_way: list[Sent], now: float) -> list[int]:
+def act(rng: random.Random, index: ExactIndex, under_way: list[InFlight], now: float) -> list[int]:
     """Something happens with a prompt, which is returned."""
     chain, instance = prompt(rng.choice("xyz"), rng.randint(1, 6)), f"i{rng.randrange(6)}"
     what = rng.choices(("send", "end", "store", "clear"), (8, 4, 4, 1))[0]
@@ -243,7 +243,7 @@ def act(rng: random.Random, index: ExactIndex, under_way: list[Sent], now: float
 
 def test_what_is_foreseen_of_many_instances_is_what_the_forecast_of_each_says() -> None:
     rng, now, index = random.Random(5), NOW, ExactIndex(SEED)
-    under_way: list[Sent] = []
+    under_way: list[InFlight] = []
     for _ in range(400):
         now += rng.random() / 2
         chain = act(rng, index, under_way, now)
