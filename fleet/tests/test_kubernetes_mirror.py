@@ -87,7 +87,7 @@ def test_a_server_that_was_never_there_is_asked_again() -> None:
     assert (names(mirror), mirror.trouble) == ({"a"}, "")
 
 
-def test_what_was_just_made_is_known_before_the_watch_tells_and_never_older_than_it() -> None:
+def test_a_new_pod_is_known_before_the_watch_reports_it() -> None:
     mirror = Mirror(Scripted([[pod("a", 9)]], [[]]), "")
     mirror.step()
     mirror.note(pod("b", 11, "Pending"))

@@ -377,7 +377,7 @@ def test_it_reports_the_capacity_of_its_machines(here: Pods, cluster: Cluster) -
     assert found.system == "Kubernetes v1.37.0, namespace weir"
 
 
-def test_it_tells_the_pages_how_its_pods_look(here: Pods, cluster: Cluster) -> None:
+def test_a_node_publishes_the_shape_of_its_pods_for_pages(here: Pods, cluster: Cluster) -> None:
     assert here.inventory().pods == PodsOfNode("weir", {}, {})
 
 

@@ -156,7 +156,7 @@ def a_router_refuses(client: redis.Redis, key: str, order: int) -> None:
     client.zadd(redis_keys.ROUTERS, {"router-1": time.time()})
 
 
-def test_what_a_router_refuses_as_older_is_written_again_past_what_it_has(pool: Pool, live_redis: redis.Redis) -> None:
+def test_a_value_refused_as_older_is_written_again_with_a_greater_order(pool: Pool, live_redis: redis.Redis) -> None:
     publish("one")
     ahead = held(live_redis)[1] + 10**9
     a_router_refuses(live_redis, KEY, ahead)
@@ -357,7 +357,7 @@ WRITES = {"set", "setex", "psetex", "setnx", "getset", "mset", "delete", "unlink
 PUBLISHED = {"policy_key", "fleet_key", "order_key", "API_KEYS", "POOLS"}
 
 
-def test_nobody_else_writes_what_is_published() -> None:
+def test_only_ordered_write_writes_published_values() -> None:
     modules = [path for package in ("router", "fleet", "controlplane") for path in (CODE / package).rglob("*.py")]
     product = [path for path in modules if "tests" not in path.parts and "testing" not in path.name]
     assert len(product) > 300

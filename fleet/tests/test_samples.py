@@ -53,7 +53,7 @@ def test_the_rate_of_transfers_is_that_of_the_last_minute() -> None:
     assert moved((0, 9000), (1, 0), (2, 50)).transfer_bytes_per_s() == 50
 
 
-def test_an_engine_that_moves_no_kv_has_no_rate_of_it() -> None:
+def test_an_engine_that_moves_no_kv_has_no_transfer_rate() -> None:
     assert history((0, 1, 1), (1, 2, 2)).transfer_bytes_per_s() is None
 
 

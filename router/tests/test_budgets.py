@@ -87,7 +87,7 @@ async def used_up(routers, seed, requests=1200, happens=None):
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_several_routers_spend_all_of_a_budget_and_no_more(routers, live_redis, seed):
+async def test_several_routers_together_spend_exactly_the_budget(routers, live_redis, seed):
     opened(live_redis)
     total = await used_up(routers, seed)
     assert LIMIT - 400 <= total <= LIMIT  # what each holds beyond its last request goes back with its next report
@@ -142,7 +142,7 @@ async def test_what_a_router_gives_back_is_not_spent_before_redis_has_answered()
     assert await late
 
 
-async def test_what_a_router_holds_lapses_once_it_is_silent_and_what_it_spent_does_not(routers, live_redis):
+async def test_a_silent_routers_hold_lapses_and_its_spending_stays(routers, live_redis):
     opened(live_redis, gone=4_000)
     name = redis_keys.budget_key("7", DAY)
     live_redis.hset(name, mapping={"h:gone": 6_000, "t:gone": live_redis.time()[0]})
@@ -256,7 +256,7 @@ async def test_a_period_that_is_over_is_forgotten_once_its_requests_have_ended()
 @pytest.mark.parametrize(
     ("path", "kind"), [("/v1/completions", "insufficient_quota"), ("/v1/messages", "rate_limit_error")]
 )
-async def test_a_refusal_says_what_is_left_and_that_retrying_is_in_vain(world, live_redis, path, kind):
+async def test_a_refusal_names_the_rest_of_the_budget_and_forbids_retries(world, live_redis, path, kind):
     month = {"id": "7", "unit": "tokens", "per": "month", "limit": 700}
     w = await keyed(world, key_entry(ALICE, budgets=[month]), engine=reply({"usage": USAGE}))
     unknown = await w.ask(headers=bearer(ALICE))
@@ -279,7 +279,7 @@ async def test_a_refusal_says_what_is_left_and_that_retrying_is_in_vain(world, l
     assert len(w.engines[0].received) == 1
 
 
-async def test_a_pools_budget_counts_what_it_serves_with_a_key_and_without(world):
+async def test_a_pools_budget_counts_requests_with_and_without_a_key(world):
     budget = {"id": "9", "unit": "requests", "per": "day", "limit": 2}
     w = await keyed(world, key_entry(ALICE), required=())
     auth = w.router.pools.auth

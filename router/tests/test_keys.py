@@ -42,7 +42,7 @@ async def test_a_holder_is_served_and_the_key_goes_no_further(world, headers):
     assert not {"authorization", "x-api-key"} & set(received)
 
 
-async def test_the_receipt_names_the_key_and_never_tells_it(world):
+async def test_the_receipt_has_the_name_of_the_key_and_never_its_secret(world):
     w = await keyed(world, key_entry(ALICE))
     response = await w.ask(headers=bearer(ALICE))
     receipt = await w.receipt(response)

@@ -315,7 +315,7 @@ async def test_a_redis_that_came_back_empty_lends_on(bucket_store, live_redis):
 
 
 @given(st.integers(1, 100_000), st.lists(st.tuples(st.floats(0, 5), st.floats(0.1, 1e5)), max_size=60))
-def test_an_own_bucket_never_gives_more_than_a_full_one_and_what_flows_in(limit, takes):
+def test_a_routers_own_bucket_never_grants_more_than_a_full_bucket_and_its_refill(limit, takes):
     bucket, now, given_out = Bucket(float(limit), 0.0), 0.0, 0.0
     for passed, needed in takes:
         now += passed

@@ -143,7 +143,7 @@ async def test_a_new_epoch_forgets_the_cache_of_its_instance(world):
     await w.until(lambda: demo(w).index.chunks("demo-0") == 0)
 
 
-async def test_a_deleted_pool_is_served_no_more(world):
+async def test_a_deleted_pool_is_no_longer_served(world):
     w = await world(None)
     w.published.client.srem(redis_keys.POOLS, "demo")
     w.published.client.delete(redis_keys.fleet_key("demo"))
@@ -163,7 +163,7 @@ async def test_a_deleted_pool_is_found_by_the_poll_as_well(world):
     await w.until(lambda: w.router.pools.get("exp-1") is None)
 
 
-async def test_a_router_that_starts_tells_of_no_pool_before_it_has_its_instances(world, redis_url, monkeypatch):
+async def test_a_starting_router_reports_no_pool_before_it_has_its_instances(world, redis_url, monkeypatch):
     await world(None)
     reported = []
     made = Reporter.status

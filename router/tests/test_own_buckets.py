@@ -38,7 +38,7 @@ def test_what_is_given_back_can_be_lent_again_but_never_more_than_the_limit():
     assert buckets.lend("ci", [token_request(0, -500)], now=0).left == (60,)
 
 
-def test_keys_have_buckets_of_their_own_and_one_that_went_begins_anew():
+def test_each_key_has_its_own_bucket_and_a_key_that_comes_back_starts_full():
     buckets = LocalBuckets()
     buckets.lend("ci", [token_request(60)], now=0)
     buckets.lend("cd", [token_request(20)], now=0)

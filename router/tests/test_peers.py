@@ -129,7 +129,7 @@ async def test_a_prompt_for_an_earlier_life_of_an_instance_is_not_believed(two, 
     assert chunks(other) == chunks(w.router)
 
 
-async def test_a_lonely_router_tells_nothing(world, live_redis):
+async def test_a_single_router_publishes_no_prompts(world, live_redis):
     w = await world(None)
     await w.ask(prompt=PROMPT)
     await w.receipt(await w.ask(prompt=PROMPT))

@@ -104,7 +104,7 @@ async def test_a_stream_may_refuse_the_rank_in_its_first_event(world: Callable[.
 
 
 @pytest.mark.parametrize(("numbers", "sent"), [(0, ["0", "1"]), (4, ["4", "5"])])
-async def test_how_an_engine_counts_the_ranks_of_its_group_is_asked_of_it(
+async def test_a_router_asks_an_engine_how_it_numbers_the_ranks_of_its_group(
     world: Callable[..., Any], numbers: int, sent: list[str]
 ) -> None:
     """The second instance of a group of 8: a local front end knows 0 to 3, a global one 4 to 7."""
@@ -250,7 +250,7 @@ class OlderPrompt(Struct, frozen=True, array_like=True):
     hashes: bytes
 
 
-def test_an_older_router_reads_what_a_newer_one_tells() -> None:
+def test_an_older_router_reads_the_load_of_a_newer_one() -> None:
     """It knows the fields before the rank, and the load of whole instances."""
     sent = json.loads(codec.encode(SentPrompts(sent=(SentPrompt("demo", "demo-0", 1, None, b"", "3"),))))
     assert convert(sent["sent"][0], OlderPrompt) == OlderPrompt("demo", "demo-0", 1, None, b"")

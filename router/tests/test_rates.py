@@ -117,13 +117,13 @@ def test_transfers_under_the_present_load_outweigh_older_ones() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["fallback", "failed", "ineligible", ""])
-def test_what_did_not_move_tells_nothing_of_transfers(outcome: str) -> None:
+def test_requests_without_a_transfer_do_not_change_the_transfer_rate(outcome: str) -> None:
     seen = RateEstimates()
     seen.ended(moved(1_000_000, 0.1, outcome))
     assert seen.rates.transfer_bytes_per_s == 0
 
 
-def test_what_the_fleet_says_of_context_stays_beside_what_is_measured() -> None:
+def test_the_fleets_figure_for_context_stays_beside_measured_rates() -> None:
     pool = Pool("demo")
     pool.take_fleet(FleetValue(pool="demo", model="m", at=1.0, instances=(), context_cost=0.002))
     pool.measured(Rates(20_000.0, 100.0))

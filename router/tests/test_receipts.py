@@ -115,7 +115,7 @@ def test_times_are_recorded_to_the_microsecond():
     assert (made["queue_ms"], made["first_byte_ms"], made["ttft_ms"], made["e2e_ms"]) == (1.235, 250.0, None, 1.001)
 
 
-async def test_a_whole_answer_tells_no_time_to_first_token(world):
+async def test_an_answer_that_is_not_streamed_has_no_time_to_first_token(world):
     w = await world(None)
     receipt = await w.receipt(await w.ask())
     assert (receipt["ttft_ms"], receipt["tpot_ms"], receipt["output_tokens"]) == (None, None, 3)

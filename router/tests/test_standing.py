@@ -113,9 +113,7 @@ def test_who_has_failed_a_request_is_refused_to_it_alone(fleet_view: FleetView) 
     assert seen(fleet_view)["a"] == (0, 0)
 
 
-def test_another_life_of_an_instance_is_seen_and_the_old_one_no_more(
-    fleet_view: FleetView, endpoints: dict[str, Endpoint]
-) -> None:
+def test_a_new_epoch_of_an_instance_replaces_the_old_one(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
     seen(fleet_view)
     late = lease(endpoints)
     fleet_view.take({**endpoints, "b": Endpoint(instance("b", "http://127.0.0.1:2"))})

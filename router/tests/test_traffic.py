@@ -66,7 +66,7 @@ async def test_a_served_request_leaves_one_entry(world):
     assert len(made["session"]) == 16
 
 
-async def test_it_tells_the_version_that_decided_and_the_times_of_a_streamed_answer(world):
+async def test_an_entry_has_the_version_that_decided_and_the_times_of_a_streamed_answer(world):
     w = await world(None)
     await w.ask(stream=True)
     await recorded(w)
@@ -77,7 +77,7 @@ async def test_it_tells_the_version_that_decided_and_the_times_of_a_streamed_ans
     assert whole["ttft_ms"] is whole["tpot_ms"] is None
 
 
-async def test_nothing_in_it_tells_the_prompt_the_person_or_the_request(world):
+async def test_an_entry_reveals_no_prompt_person_or_request_id(world):
     w = await world(None)
     await w.ask(prompt=WORDS * 250, user="alice", headers={"x-request-id": "case-4711"})
     await recorded(w)
@@ -145,7 +145,7 @@ async def test_each_session_is_recorded_under_a_hash_of_its_own_or_none(world):
     assert names[3] == ""
 
 
-async def test_it_tells_the_band_and_the_tenant_under_a_hash_of_its_own(world):
+async def test_an_entry_has_the_band_and_a_hash_of_the_tenant(world):
     w = await world(None)
     await w.ask(headers={"x-weir-priority": "-5"})
     await w.ask()

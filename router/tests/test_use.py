@@ -114,7 +114,7 @@ async def test_many_rows_are_written_less_often_and_at_the_end(world, monkeypatc
         ),
     ],
 )
-def test_tokens_are_the_engines_and_estimates_are_told(outcome, expected):
+def test_tokens_come_from_the_engine_and_estimates_are_marked(outcome, expected):
     counter, call = UseCounter(), ended(**outcome)
     call.prediction.prompt_tokens = 20
     counter.ended(call)
@@ -141,7 +141,7 @@ def test_a_confirmed_hour_is_not_opened_again_by_a_clock_that_was_set_back():
     assert [each.hour for each in counter.take(0.0)] == [value.hour + 1]
 
 
-def test_hours_that_nobody_confirms_are_kept_for_a_week_and_what_is_lost_is_counted():
+def test_unconfirmed_hours_are_kept_for_a_week_and_losses_are_counted():
     counter = UseCounter()
     for number in range(KEPT_HOURS + 2):
         counter.ended(ended(NOON + number * HOUR_S))

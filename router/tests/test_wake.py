@@ -14,7 +14,7 @@ from router.tests.http.test_own_errors import code_of
 RULE = {"max_held": 3, "max_wait_s": 30.0}
 
 
-def test_the_time_told_is_what_is_left_of_what_nine_of_the_last_ten_wakes_took():
+def test_retry_after_is_the_rest_of_the_time_that_nine_of_ten_wakes_took():
     wakes = Wakes()
     assert wakes.hold(0, 1, 0.0) is None
     wakes.rule = WakeRule(max_held=2, max_wait_s=60.0)
@@ -77,7 +77,7 @@ async def test_requests_wait_for_the_wake_and_all_of_them_are_served(world):
     assert "wake_ms" not in await w.receipt(awake)
 
 
-async def test_a_wake_that_takes_too_long_refuses_what_waits(world):
+async def test_a_wake_that_takes_too_long_refuses_the_waiting_requests(world):
     w, _ = await asleep(world, max_wait_s=0.2)
     late = await w.ask()
     assert (late.status_code, code_of(late)) == (503, "waking")

@@ -61,7 +61,7 @@ def test_an_emergency_has_a_notice_of_its_own(policy) -> None:
     assert sent()[-1][1].endswith("emergency by ada: prefill melts the GPUs")
 
 
-def test_a_transition_that_is_refused_or_undone_tells_nothing(policy) -> None:
+def test_a_refused_or_undone_transition_sends_no_notice(policy) -> None:
     row = proposed(policy)
     before = len(sent())
     with pytest.raises(Conflict):

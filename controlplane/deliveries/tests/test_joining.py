@@ -181,7 +181,7 @@ BACK = {"by a person": lambda: actions.roll_back("taker", OTTO, WHY), "by itself
 
 
 @pytest.mark.parametrize("back", BACK)
-def test_a_freeze_does_not_keep_a_pool_from_what_worked(taker, back):
+def test_a_freeze_does_not_stop_a_pool_from_returning_to_a_working_configuration(taker, back):
     freeze()
     BACK[back]()
     assert model() == LLAMA

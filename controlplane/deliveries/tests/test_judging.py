@@ -211,7 +211,7 @@ def test_a_step_that_ends_leaves_what_it_has_shown_with_the_delivery(canary):
     assert (shown.metric, shown.request_class, shown.estimate, shown.word) == ("ttft", "warm", -0.2, "better")
 
 
-def test_a_step_that_is_repeated_replaces_what_it_had_shown(canary, acknowledged):
+def test_a_repeated_step_replaces_its_result(canary, acknowledged):
     fine = GuardFinding("ttft", "inconclusive", "", upper=0.3, estimate=0.1, request_class="warm", needed=True)
     paused = looked(canary, What.PAUSE, findings=(fine,))
     again = services.tick(services.resume(paused, OTTO, WHY), later(10))
@@ -283,7 +283,7 @@ def test_a_stop_in_redis_is_written_down(canary, policy, by, what, failed):
     assert (selectors.failed_before(policy, done.candidate.document) is not None) is failed
 
 
-def test_a_stop_of_one_that_has_ended_changes_nothing(canary):
+def test_a_stop_of_an_ended_delivery_changes_nothing(canary):
     services.abort(canary, OTTO)
     stop = StopValue(delivery=canary.pk, why="late", by="router", at=0.0)
     assert services.stopped(canary, stop, NOW).what == "abort"
@@ -436,7 +436,7 @@ def test_a_freeze_that_aborts_does(canary):
     assert (done.state, done.what, done.share) == ("aborted", "abort", 0.0)
 
 
-def test_a_freeze_that_aborts_leaves_what_waits_for_a_person(canary):
+def test_a_freeze_that_aborts_leaves_deliveries_that_wait_for_a_person(canary):
     paused = services.pause(canary, OTTO)
     Delivery.objects.filter(pk=paused.pk).update(state_at=NOW)
     freeze(later(-60), later(7200), behaviour="abort")
@@ -481,5 +481,5 @@ def test_a_shadow_goes_on_in_a_freeze_and_does_not_pass(redis_away, policy, pool
     assert looked(held, What.PASS, later(7201)).step == 1
 
 
-def test_what_is_watched_is_what_the_judge_looks_at() -> None:
+def test_the_judge_watches_steps_holds_and_bakes() -> None:
     assert {State.STEP, State.HOLDING, State.BAKING} == judging.WATCHED

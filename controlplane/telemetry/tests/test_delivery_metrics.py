@@ -101,7 +101,7 @@ def test_ended_deliveries_are_counted_from_zero(running, vera):
     assert found["weir_delivery_state"] == []
 
 
-def test_a_channel_says_what_it_was_not_sent(running, vera):
+def test_a_channel_reports_its_unsent_notices(running, vera):
     row, _ = notices.create_channel("webhook", ChannelTerms(name="pager", url="https://example.com/x"), ADA)
     notices.enqueue("delivery.aborted", "s", "t")
     notices.enqueue("delivery.aborted", "s", "t")

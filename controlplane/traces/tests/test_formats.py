@@ -151,7 +151,7 @@ def turn(index: int, session: str, tokens: int, at_s: float) -> TraceRequest:
     return TraceRequest(index, at_s, session, tokens, 10, (), 64, 0.0)
 
 
-def test_a_window_ends_a_session_where_the_model_can_take_no_more():
+def test_a_session_ends_at_the_models_context_window():
     requests = [turn(0, "a", 50, 0), turn(1, "a", 95, 1), turn(2, "a", 20, 2), turn(3, "b", 20, 3)]
     assert [r.index for r in registry.window(requests, 100, 100)] == [0, 3]
 

@@ -196,7 +196,7 @@ def test_it_does_not_touch_an_open_draft_and_says_whose_it_is(done):
     assert Draft.objects.get().document == before.document
 
 
-def test_nor_one_that_another_person_opens_at_the_same_moment(done, monkeypatch):
+def test_a_draft_that_another_person_opens_at_the_same_moment_is_kept(done, monkeypatch):
     monkeypatch.setattr(services, "_check_no_draft", lambda policy: policy_services.open_draft(policy, ADA))
     with pytest.raises(Conflict, match="ada has a draft"):
         services.draft_of(done, done.result["winners"][0]["trial"], OTTO)

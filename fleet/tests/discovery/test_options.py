@@ -63,13 +63,13 @@ def test_a_source_is_accepted_and_survives(engine: dict[str, Any]) -> None:
         ({"file": "f", "connector": "mooncake_p2p"}, "bootstraps", "one with {host} in it"),
     ],
 )
-def test_a_fault_of_a_source_is_told_once(engine: dict[str, Any], where: str, words: str) -> None:
+def test_a_fault_of_a_source_is_reported_once(engine: dict[str, Any], where: str, words: str) -> None:
     found = problems(**engine)
     assert list(found) == [f"engine.{where}"]
     assert words in found[f"engine.{where}"]
 
 
-def test_a_source_excludes_what_else_sets_the_number_of_instances() -> None:
+def test_a_source_excludes_other_settings_of_the_number_of_instances() -> None:
     scaled = {"autoscale": {"target_queue": 4}, "schedule": {"windows": []}}
     assert set(problems("serve", "external", scaled, dns="a:1")) == {"autoscale", "schedule"}
 

@@ -134,7 +134,7 @@ def test_others_run_while_one_waits_for_its_kv() -> None:
     assert one.generated == 0
 
 
-def test_who_has_its_blocks_is_not_kept_behind_one_that_finds_none() -> None:
+def test_a_request_with_its_blocks_does_not_wait_behind_one_without() -> None:
     made, one = engine(blocks=30), pulling("a", 320, 2)
     made.add_request(one, 0.0)
     made.step()

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not is_installed(), reason=MI
 SHIPPED = ("h100_sxm", "gpt-oss-120b", 2, 1, 1)
 
 
-def test_what_ships_is_what_the_tables_say_and_the_unknown_is_refused_with_a_reason() -> None:
+def test_the_catalogue_equals_the_tables_and_an_unknown_model_is_refused_with_a_reason() -> None:
     (layout,) = (one for one in layouts() if (one.gpu, one.name, one.tp, one.dp, one.ep) == SHIPPED)
     known, gpu, model, format_ = make_all(
         [

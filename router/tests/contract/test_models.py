@@ -35,7 +35,7 @@ def test_a_document_is_read_and_written_as_it_was():
     assert models.dump(models.parse(models.dump(read))) == WHOLE
 
 
-def test_what_is_left_out_is_what_it_means():
+def test_left_out_fields_take_their_defaults():
     alias = models.parse({"models": {"m": {"pool": "a", "fallback": [{"pool": "b"}]}}})["m"]
     assert (alias.split, alias.on) == ((Target("a"),), models.CONDITIONS)
     assert models.dump({"m": alias})["models"]["m"] == {"pool": "a", "fallback": [{"pool": "b"}]}

@@ -30,7 +30,7 @@ async def test_the_prompt_is_computed_on_one_and_decoded_on_the_other(pair: Buil
     assert text(response) == await alone(world.sims[0])
 
 
-async def test_the_receipt_tells_where_and_how_long(pair: Build) -> None:
+async def test_the_receipt_has_instances_and_times(pair: Build) -> None:
     world = await pair("nixl")
     receipt = await world.receipt(await world.ask(stream=True))
     assert (receipt["flow"], receipt["instance"], receipt["prefill_instance"]) == ("offload_nixl", "demo-1", "demo-0")
@@ -42,7 +42,7 @@ async def test_the_receipt_tells_where_and_how_long(pair: Build) -> None:
     assert world.counted() == {("demo", "nixl", "ok"): 1}
 
 
-async def test_a_whole_answer_tells_nothing_of_its_transfer(pair: Build) -> None:
+async def test_an_answer_that_is_not_streamed_has_no_transfer_time(pair: Build) -> None:
     """Its first byte comes after its last token."""
     world = await pair("nixl")
     receipt = await world.receipt(await world.ask())

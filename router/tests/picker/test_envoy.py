@@ -85,7 +85,7 @@ def test_a_request_that_the_picker_refuses_gets_its_answer(plain: Gateway) -> No
     assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
 
 
-def test_the_gateway_goes_on_to_the_next_endpoint_and_the_receipt_tells_it(plain: Gateway) -> None:
+def test_the_gateway_tries_the_next_endpoint_and_the_receipt_records_it(plain: Gateway) -> None:
     session = {"x-session-id": "bound"}
     at = plain.engines.index(int(ask(plain, headers=session).headers[SERVED].rpartition(":")[2]))
     plain.stop_sim(at)

@@ -97,7 +97,7 @@ async def test_a_request_is_picked_counted_until_its_stream_ends_and_has_a_recei
     assert (receipt["ttft_ms"], receipt["stream"], receipt["retries"]) == (None, True, 0)
 
 
-async def test_an_endpoint_that_the_gateway_gave_up_is_told_and_counted_as_failed(three: World) -> None:
+async def test_an_endpoint_that_the_gateway_gave_up_counts_as_failed(three: World) -> None:
     gateway = Gateway(three)
     asking, work = gateway.ask()
     second = (await asking.answer()).endpoints.split(",")[1]
@@ -114,7 +114,7 @@ async def test_an_endpoint_that_the_gateway_gave_up_is_told_and_counted_as_faile
     assert (receipt["outcome"], receipt["error"]) == ("refused", "demo-1 answered 503")
 
 
-async def test_a_gateway_that_would_send_answers_is_told_and_left(three: World) -> None:
+async def test_the_stream_of_a_gateway_that_would_send_answers_is_closed_at_the_decision(three: World) -> None:
     gateway = Gateway(three)
     _, work = gateway.ask({**DOCUMENT, "max_tokens": 5}, modes=modes(response=4))
     await work

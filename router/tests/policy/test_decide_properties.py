@@ -96,7 +96,7 @@ def test_no_policy_ever_picks_an_instance_whose_role_forbids_it(situation: Situa
 
 
 @given(SITUATIONS)
-def test_what_could_take_a_request_is_what_is_chosen_once_it_is_free(situation: Situation) -> None:
+def test_an_instance_that_could_take_a_request_is_chosen_once_it_has_capacity(situation: Situation) -> None:
     request, instances, policy, draw = situation
     free = [replace(one, running=0, prefill_tokens=0) for one in instances]
     taken = bool(decide(request, free, policy, draw).instance)

@@ -54,7 +54,7 @@ def test_columns_of_policies_of_the_past_are_not_kept_for_ever() -> None:
     assert len(fleet._columns) <= COLUMNS_KEPT + 1
 
 
-def test_a_fleet_that_is_kept_decides_as_one_that_is_new() -> None:
+def test_a_kept_fleet_view_decides_as_a_new_one() -> None:
     """And what it has decided does not change with it."""
     rng = random.Random(3)
     kept = FleetColumns(InstanceState(f"i-{number}", kv_tokens=10_000, connector="nixl") for number in range(7))

@@ -69,7 +69,7 @@ def test_a_request_that_cannot_be_offloaded_never_reaches_an_instance_that_only_
     assert offloaded("adaptive_offload", request, *PAIR, InstanceState("b")).instance == "b"
 
 
-def test_what_generates_nothing_is_computed_by_whoever_computes_prompts() -> None:
+def test_requests_that_generate_nothing_go_to_instances_that_compute_prompts() -> None:
     request = RoutingRequest(100, indivisible="/v1/embeddings decodes nothing", generates=False)
     decision = offloaded("least_requests", request, *PAIR)
     assert (decision.instance, decision.flow) == ("p", "colocated")

@@ -120,7 +120,7 @@ async def test_a_deadline_that_the_queue_cannot_meet_is_refused_at_once_and_told
 
 
 @pytest.mark.parametrize("given", ["soon", "0", "-5", "1.5", "9" * 26, "0" * 20 + "9" * 400])
-async def test_a_deadline_that_is_no_number_of_ms_is_told(world, given):
+async def test_a_deadline_that_is_no_number_of_ms_is_refused(world, given):
     w = await world(None)
     refused = await w.ask(headers={"x-weir-deadline-ms": given})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_deadline")
@@ -135,7 +135,7 @@ async def test_a_published_share_is_in_force_at_once(world):
     await w.until(lambda: pool.queue.shares["heavy"] == 50)
 
 
-async def test_of_two_clients_in_the_queue_the_one_that_asks_less_is_not_made_to_wait_for_the_other(world):
+async def test_a_client_with_few_requests_does_not_queue_behind_one_with_many(world):
     """Both come from one address here, so they are told apart by what an API key would give."""
     w = await world(hang, admission__max_inflight_per_instance=1)
     running = await fill(w, 1)

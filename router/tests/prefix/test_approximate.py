@@ -54,7 +54,7 @@ def test_the_least_recently_used_chain_goes_first_and_from_its_end() -> None:
     assert index.match(chain("newer")) == {"a": 5}
 
 
-def test_a_shared_prefix_is_kept_alive_by_whoever_uses_it() -> None:
+def test_every_use_keeps_a_shared_prefix() -> None:
     index = PrefixIndex(instance_chunks=12)
     index.insert("a", 1, chain("sys-1234"))
     index.insert("a", 1, chain("xx"))
@@ -156,7 +156,7 @@ def test_rounding_is_not_taken_for_eviction() -> None:
     assert index.correct("a", prompt, 90) == 0
 
 
-def test_a_correction_takes_off_what_was_missing_once_and_not_for_good() -> None:
+def test_a_correction_subtracts_missing_tokens_once() -> None:
     index = PrefixIndex()
     index.limit("a", 100)
     prompt = chain("x" * 80)

@@ -133,7 +133,7 @@ def test_a_block_takes_answers_that_end_after_it() -> None:
     assert later.total("ended") == 500
 
 
-def test_a_block_keeps_what_it_knows_when_a_router_has_forgotten_it() -> None:
+def test_a_block_keeps_its_counts_when_a_router_has_forgotten_them() -> None:
     block = counted(Block(0, True, {}, 1), [tally(cells(400, 1.0))])
     assert counted(block, []) == block
 

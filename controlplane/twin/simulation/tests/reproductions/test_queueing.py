@@ -40,7 +40,7 @@ def test_random_routing_waits_as_long_as_the_formula_says() -> None:
     assert wait_s("random") == pytest.approx(BUSY * SERVICE_S / (2 * (1 - BUSY)), rel=0.1)
 
 
-def test_turns_wait_for_whoever_is_free_first() -> None:
+def test_in_turn_each_request_waits_for_its_own_engine() -> None:
     free_at_s, waits = [0.0] * ENGINES, []
     for number, at_s in enumerate(arrivals_s()):
         begin_s = max(at_s, free_at_s[number % ENGINES])
