@@ -75,6 +75,8 @@ def _offloaded(receipt: Receipt) -> str:
     if not receipt.prefill_instance:
         return ""
     why = f": {receipt.offload_reason}" if receipt.offload_reason else ""
+    if receipt.pull_ms is not None:
+        why = f", as it holds more of it and that would take {ms(receipt.pull_ms)}{why}"
     came = OFFLOADS.get(receipt.offload or "", "which had no effect")
     times = ""
     if receipt.prefill_ms is not None:

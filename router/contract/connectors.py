@@ -20,6 +20,7 @@ class KvConnector:
     cached_as: str = "p2p"  # `source` of vLLM's counters for tokens that arrived through it
     needs_bootstrap: bool = False  # engines meet at the URL in kv.bootstrap
     api_paths: frozenset[str] = frozenset()  # that a pair of instances can serve; empty: all
+    is_shared: bool = False  # an instance reads what others have computed by itself, so that nothing is to be pulled
     counts_fetched: bool = True  # an answer's cached tokens include those that came from the prefill
 
 
@@ -29,7 +30,7 @@ CONNECTORS: dict[str, KvConnector] = {
     connector.name: connector
     for connector in (
         KvConnector(NIXL),
-        KvConnector(MOONCAKE_STORE, cached_as="external_unspecified"),
+        KvConnector(MOONCAKE_STORE, cached_as="external_unspecified", is_shared=True),
         KvConnector(MOONCAKE_P2P, needs_bootstrap=True),
         KvConnector(NEURON, api_paths=_OPENAI),
         KvConnector(TRTLLM, api_paths=_OPENAI, counts_fetched=False),

@@ -89,7 +89,8 @@ async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> Engine
     """None when the request cannot be offloaded."""
     prefiller = call.pool.endpoints.get(decision.prefill)
     reason = call.outcome.offload.reason if call.outcome.offload is not None else ""  # of an attempt before
-    offload = call.outcome.offload = Offload(endpoint.connector, decision.prefill, reason=reason)
+    offload = Offload(endpoint.connector, decision.prefill, reason=reason, pull_ms=decision.pull_ms)
+    call.outcome.offload = offload
     document = call.request.prompt.document
     why = _unable(prefiller, endpoint) or bodies.unsuited(document, call.api_path, endpoint.connector)
     if why or prefiller is None:
@@ -105,7 +106,8 @@ async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> Engine
 async def _through(
     call: Call, decision: Decision, prefiller: Endpoint, endpoint: Endpoint, offload: Offload
 ) -> EngineResponse:
-    """Another prefill instance takes over from one that failed, as often as the policy retries."""
+    """Another prefill instance takes over from one that failed, as often as the policy retries; not where the KV was to
+    be pulled from the one that holds it."""
     flow = OFFLOADS[endpoint.connector]
     tokens, tried = decision.prefill_new_tokens, {endpoint.id, prefiller.id}
     left: int = call.rules["failure.retries"]
@@ -113,7 +115,8 @@ async def _through(
         try:
             return await flow(call, prefiller, endpoint, offload, tokens)
         except PrefillFailed as error:
-            another = _another(call, endpoint, tried) if error.elsewhere and left > 0 else None
+            moves = error.elsewhere and left > 0 and offload.pull_ms is None
+            another = _another(call, endpoint, tried) if moves else None
             if another is None:
                 raise
             offload.moved(another.id, str(error))

@@ -8,6 +8,7 @@ from router.policy.fleet import FleetColumns, fleet_of
 from router.policy.rules.classify import classify
 from router.policy.rules.filters import refusals
 from router.policy.rules.offload import offloaded
+from router.policy.rules.pull import PULL, pulled
 from router.policy.strategies import STRATEGIES
 from router.policy.types import Decision, InstanceState, Policy, RoutingRequest
 from router.policy.view import View, cached_tokens
@@ -34,6 +35,8 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     pick = strategy.rank(view)
     if pick.prefill is None and (pick.instance.role == "decode" or (by_policy and pick.request_class == "heavy")):
         pick = offloaded(view, pick)  # an instance that only decodes implies it; the filters see to who can prefill
+    elif not strategy.offloads and policy[PULL] and not pick.refused:
+        pick = pulled(view, pick)
     prefill = None if pick.refused else pick.prefill
     cached = view.held_on(pick.instance)
     return Decision(  # positional: keywords would take more than twice as long
@@ -48,6 +51,7 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
         Candidates(request, fleet, refused, pick, draw),
         "" if prefill is None else prefill.id,
         0 if prefill is None else request.prompt_tokens - view.held_on(prefill),
+        pick.pull_ms,
     )
 
 

@@ -96,6 +96,7 @@ class Decision(Value, frozen=True):
     candidates: Sequence[Candidate]  # in the order of the instances
     prefill: str = ""  # the instance that computes the prompt when the flow is an offload
     prefill_new_tokens: int = 0  # n there
+    pull_ms: float | None = None  # predicted, where that instance was chosen as it holds more of the prompt
 
 
 class Policy(dict[str, Any]):

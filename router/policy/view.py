@@ -126,6 +126,7 @@ class Pick(Value, frozen=True):
     scores: Sequence[float] = ()  # of each of `ranked`; the least wins
     prefill: InstanceState | None = None  # where the prompt is computed when that is not `instance`
     refused: bool = False  # no instance may take the request now; `instance` would have been the best
+    pull_ms: float | None = None  # of a pull (rules/pull.py): as predicted, until the KV has come from `prefill`
 
 
 def ongoing(instance: InstanceState, request_tokens: float) -> float:

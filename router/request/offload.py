@@ -41,6 +41,7 @@ class Offload:
     sent: float | None = None  # s, same clock: decode request sent
     arrived: float | None = None  # s, same clock: first byte of the decoder's stream; none of a whole answer
     transfer_bytes: int | None = None  # None when the size is not known
+    pull_ms: float | None = None  # of a pull, as predicted: until the KV is there
     alone: bool = False  # the prefill instance had no other request of this router
     prefill_tokens: int | None = None  # computed there
     kept: bytes | None = None  # the decode request, while any decoder can fetch the prefill's blocks

@@ -105,7 +105,7 @@ def _of_waiting(call: Call) -> dict[str, Any]:
 
 def _offload(offload: Offload) -> JsonObject:
     """The prefill that the policy placed on another instance."""
-    return {
+    made: JsonObject = {
         "prefill_instance": offload.prefill,
         "prefill_ms": _rounded(offload.prefill_ms),
         "transfer_ms": _rounded(offload.transfer_ms),
@@ -113,6 +113,9 @@ def _offload(offload: Offload) -> JsonObject:
         "offload": offload.outcome or "cancelled",
         "offload_reason": offload.reason,
     }
+    if offload.pull_ms is not None:
+        made["pull_ms"] = _rounded(offload.pull_ms)
+    return made
 
 
 def encoded(call: Call, router: str) -> tuple[bytes, bytes]:

@@ -89,6 +89,9 @@ class ReceiptOut(Schema):
         None, description="ok, fallback, ineligible, failed or cancelled; null without an offload"
     )
     offload_reason: str | None = None
+    pull_ms: float | None = Field(
+        None, description="Of a pull from a peer, as predicted: prefill_ms and transfer_ms are what it took"
+    )
     delivery: int | None = Field(None, description="Under way when the request was assigned")
     arm: str | None = Field(None, description="Of that delivery: candidate or control")
     session: str | None = Field(None, description="A hash: the same for requests of one session")

@@ -122,6 +122,7 @@ class FakeFleet:
             "attempts": [{"instance": "demo-1", "status": 200, "error": ""}], "stream": True, "status": 200,
             "outcome": "ok", "error": "", "code": "", "index": "approximate", "prefill_instance": None,
             "prefill_ms": None, "transfer_ms": None, "transfer_bytes": None, "offload": None, "offload_reason": None,
+            "pull_ms": None,
             "queue_ms": 3.0, "first_byte_ms": 401.0, "ttft_ms": 405.0,
             "tpot_ms": 14.2, "e2e_ms": 2_950.0, **changes,
         }  # fmt: skip

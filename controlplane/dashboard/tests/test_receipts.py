@@ -194,6 +194,10 @@ def test_a_receipt_is_described_in_words(written: FakeFleet) -> None:
         ),
         ({"prefill_instance": "demo-0", "offload": "ok", "prefill_ms": 800.0}, "The prefill took 800 ms. "),
         (
+            {"prefill_instance": "demo-0", "offload": "ok", "pull_ms": 420.0, "prefill_ms": 80.0},
+            "on demo-0, and the KV moved from there, as it holds more of it and that would take 420 ms. The prefill",
+        ),
+        (
             {"prefill_instance": "demo-0", "offload": "fallback", "offload_reason": "it was too slow"},
             "on demo-0, but was computed by the instance that decoded: it was too slow.",
         ),

@@ -71,7 +71,7 @@ class Fleet:
         return self.until(lambda: all(self.one(name)["state"] == "ready" for name in names), f"{names} ready")
 
     def ask(self, prompt: str, tokens: int = 16, url: str = "") -> tuple[list[int], dict[str, Any], dict[str, str]]:
-        """(tokens of the answer, usage, Weir's headers)"""
+        """(tokens of the answer, usage, Weir's headers and the request's id)"""
         body = {"model": "tiny", "prompt": prompt, "max_tokens": tokens, **SAME}
         request = urllib.request.Request(
             (url or f"http://127.0.0.1:{self.weir.router_port}") + "/v1/completions",
@@ -80,7 +80,9 @@ class Fleet:
         )
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             said = json.load(answer)
-            headers = {name: value for name, value in answer.headers.items() if name.startswith("x-weir-")}
+            headers = {
+                name: value for name, value in answer.headers.items() if name.startswith(("x-weir-", "x-request-id"))
+            }
         return said["choices"][0]["token_ids"], said["usage"], headers
 
     def cached(self, usage: dict[str, Any]) -> int:

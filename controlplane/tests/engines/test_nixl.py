@@ -68,3 +68,32 @@ def test_without_the_instance_that_prefills_the_decoder_computes_the_prompt_itse
     assert headers["x-weir-instance"] == "tiny-0"
     fleet.note("NIXL: kill -9 of one of the pair: replaced", fleet.until(fleet.is_replaced(name, epoch), "a new pair"))
     offloaded(fleet)
+
+
+def test_a_prompt_that_one_vllm_holds_is_pulled_from_there_by_the_other(fleet: Fleet) -> None:
+    fleet.policy(**{"strategy.name": "round_robin", "flow.heavy": "colocated", "flow.pull_gb_per_s": 100})
+    numbers = count()
+    found: list[tuple[str, str, list[int], dict[str, str], float]] = []
+
+    def is_pulled() -> bool:
+        prompt = f"pull {next(numbers)} {LONG}"
+        holder = fleet.ask(prompt)[2]["x-weir-instance"]
+        puller = next(name for name in fleet.instances() if name != holder)
+        before = fleet.metric(puller, MOVED)
+        asked = prompt + " and then"
+        said, _, headers = fleet.ask(asked)
+        found.append((asked, holder, said, headers, fleet.metric(puller, MOVED) - before))
+        return headers["x-weir-flow"] == "offload_nixl"
+
+    fleet.until(is_pulled, "a pull", 120)
+    asked, holder, said, headers, moved = found[-1]
+    assert moved > 1500
+    alone, usage, _ = fleet.ask(asked, url=fleet.one(holder)["url"])
+    assert fleet.cached(usage) > 1500  # it computed the prompt's end only
+    assert said == alone
+    receipt, _ = fleet.rest("GET", f"/receipts/{headers['x-request-id']}")
+    assert (receipt["prefill_instance"], receipt["offload"]) == (holder, "ok")
+    assert receipt["pull_ms"] > 0
+    fleet.note(
+        f"NIXL: a pull, predicted to take {receipt['pull_ms']:.0f} ms; its prefill", receipt["prefill_ms"] / 1000
+    )

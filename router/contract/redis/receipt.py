@@ -95,6 +95,7 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     transfer_bytes: int | None = None  # as predicted: what the decoder did not hold
     offload: str | None = None  # ok, fallback (the decoder computed the prompt), ineligible, failed, cancelled
     offload_reason: str | None = None
+    pull_ms: float | None = None  # of a pull, as predicted: `prefill_ms` and `transfer_ms` are what it took
     shadow: ShadowDecision | None = None  # sampled
     # Inputs of the last decision, for router/policy/replay.py; None when nothing was decided:
     inputs: dict[str, Any] | None = None  # turn, draw, bound_to, history_tokens, prefix_key, rates

@@ -161,6 +161,19 @@ FLOW = (
         help="colocated: prefill and decode on one instance; offload: prefill on the least loaded other, KV moves.",
         strategies=_LEAVES_FLOW,
     ),
+    Parameter(
+        name="flow.pull_gb_per_s",
+        title="Pull from a peer, at this speed until one is measured",
+        unit="GB/s",
+        default=0.0,
+        range=(0.0, 10_000.0),
+        step=0.5,
+        help="An instance that holds more of a prompt computes its rest and sends the KV where that takes less time; "
+        "0: never.",
+        strategies=_LEAVES_FLOW,
+        up="looser: pulls are taken to be faster until measured",
+        down="stricter: pulls are taken to be slower until measured",
+    ),
 )
 
 

@@ -5,6 +5,7 @@ import asyncio
 import httpx
 import pytest
 
+from router.policy.types import Rates
 from router.tests.flows.conftest import PER_TOKEN, PROMPT, Build, Sim
 
 
@@ -134,3 +135,29 @@ async def test_a_body_that_cannot_be_written_anew_is_not_offloaded(pair: Build) 
     response = await world.ask(metadata={"x": deep})
     assert (response.status_code, response.headers["x-weir-flow"]) == (200, "colocated")
     assert (await world.receipt(response))["offload"] == "ineligible"
+
+
+MEASURED = Rates(prefill_tokens_per_s=1_000.0, kv_bytes_per_token=PER_TOKEN, transfer_bytes_per_s=1e12)
+
+
+async def test_an_instance_pulls_what_another_one_holds_and_computes_it_when_that_one_is_gone(pair: Build) -> None:
+    turns = {"flow__heavy": "colocated", "flow__pull_gb_per_s": 100.0, "strategy__name": "round_robin"}
+    world = await pair("nixl", roles=("both",) * 3, **turns)
+    holder = (await world.ask()).headers["x-weir-instance"]
+    world.pool.rates = MEASURED
+    pulled = await world.receipt(await world.ask(PROMPT + "and then?"))
+    assert (pulled["flow"], pulled["offload"], pulled["prefill_instance"]) == ("offload_nixl", "ok", holder)
+    assert pulled["reasons"][-1].startswith(f"pull: {holder} holds 1,9")
+    assert 0 < pulled["pull_ms"] < 100
+    assert pulled["prefill_ms"] > 0
+    puller = next(sim for sim in world.sims if sim.name == pulled["instance"] != holder)
+    assert puller.external() > 1990
+    await world.nothing_is_left()
+    for sim in world.sims:
+        if sim.name in (holder, puller.name):
+            sim.stop()
+    receipt = await world.receipt(await world.ask(PROMPT + "and then?"))
+    assert (receipt["status"], receipt["flow"], receipt["offload"]) == (200, "colocated", "fallback")
+    assert receipt["instance"] not in (holder, puller.name)
+    assert receipt["prefill_instance"] in receipt["offload_reason"]  # and no other one was asked
+    await world.nothing_is_left()

@@ -74,7 +74,7 @@ def test_an_unknown_key_suggests_the_near_one() -> None:
 
 
 def test_an_unknown_key_without_a_near_match_lists_all_keys() -> None:
-    assert faults({"flow": {"zzz": 1}}) == {"flow.zzz": "unknown parameter; known are heavy"}
+    assert faults({"flow": {"zzz": 1}}) == {"flow.zzz": "unknown parameter; known are heavy, pull_gb_per_s"}
 
 
 def test_a_parameter_of_another_route_names_its_owner() -> None:

@@ -1,0 +1,86 @@
+"""When the instance that holds more of a prompt computes its rest for another one."""
+
+from typing import Any
+
+import pytest
+
+from router.policy.decide import decide
+from router.policy.schema import document
+from router.policy.types import Decision, InstanceState, Rates, RoutingRequest
+
+# 10,000 tokens take 1 s to compute, and at 1 GB/s 0.1 s to move
+RATES = Rates(prefill_tokens_per_s=10_000.0, kv_bytes_per_token=10_000.0)
+PROMPT = 10_000
+
+
+def made(name: str, **state: Any) -> InstanceState:
+    return InstanceState(name, **{"connector": "nixl", **state})
+
+
+def decided(
+    here: InstanceState, *peers: InstanceState, rates: Rates = RATES, pull: float = 1.0, **asked: Any
+) -> Decision:
+    """`random` takes the first by id."""
+    policy = document.parse({"strategy": {"name": "random"}, "flow": {"pull_gb_per_s": pull}})
+    request = RoutingRequest(**{"prompt_tokens": PROMPT, "rates": rates, **asked})
+    decision = decide(request, [here, *peers], policy, 0.0)
+    assert decision.instance == here.id
+    return decision
+
+
+def test_the_peer_that_holds_most_computes_the_rest_and_the_receipt_says_how_long_that_should_take() -> None:
+    near, nearer = made("b", cached_tokens=6_000), made("c", cached_tokens=9_000)
+    decision = decided(made("a"), near, nearer)
+    assert (decision.prefill, decision.flow, decision.prefill_new_tokens) == ("c", "offload", 1_000)
+    assert decision.pull_ms == pytest.approx(200)
+    assert decision.reasons[-1] == (
+        "pull: c holds 9,000 tokens: 200 ms, 100 of them to move the KV, against 1,000 ms to compute it on a"
+    )
+
+
+def test_by_default_nothing_is_pulled() -> None:
+    assert document.parse(document.default())["flow.pull_gb_per_s"] == 0
+    decision = decided(made("a"), made("b", cached_tokens=9_000), pull=0.0)
+    assert (decision.prefill, decision.pull_ms) == ("", None)
+
+
+HOLDER = made("b", cached_tokens=9_000)
+
+
+@pytest.mark.parametrize(
+    ("here", "peer", "asked", "why"),
+    [
+        (made("a"), HOLDER, {"rates": Rates(kv_bytes_per_token=1.0)}, "how fast prompts are computed is not known yet"),
+        (made("a"), HOLDER, {"rates": Rates(9_000.0)}, "how large a token's KV is is not known yet"),
+        (made("a", kv_usage=0.95, kv_tokens=100_000), HOLDER, {}, "a has no room for the prompt's KV"),
+        (made("a"), made("b", cached_tokens=9_000, prefill_tokens=8_000), {}, "against 1,000 ms on a"),
+        (made("a"), HOLDER, {"rates": Rates(10_000.0, 10_000.0, 1e8)}, "against 1,000 ms on a"),
+        (made("a", cached_tokens=9_500), HOLDER, {}, None),
+        (made("a"), made("b", cached_tokens=9_000, connector="mooncake_p2p"), {}, None),
+        (made("a"), made("b", cached_tokens=9_000, refused="draining"), {}, None),
+        (made("a", connector=""), HOLDER, {}, None),
+        (made("a", connector="mooncake_store"), made("b", cached_tokens=9_000, connector="mooncake_store"), {}, None),
+        (made("a"), HOLDER, {"indivisible": "echo"}, None),
+    ],
+)
+def test_nothing_is_pulled_where_it_does_not_pay_or_is_not_possible(
+    here: InstanceState, peer: InstanceState, asked: dict[str, Any], why: str | None
+) -> None:
+    decision = decided(here, peer, **asked)
+    assert (decision.prefill, decision.flow, decision.pull_ms) == ("", "colocated", None)
+    told = [reason for reason in decision.reasons if "pull" in reason]
+    assert told == [] if why is None else told[0].endswith(why)
+
+
+def test_what_is_queued_and_what_was_measured_count() -> None:
+    slow = Rates(10_000.0, 10_000.0, 1e8)  # 1 s to move
+    assert decided(made("a"), HOLDER, rates=slow).prefill == ""
+    assert decided(made("a", decodes=9), HOLDER, rates=slow).prefill == ""
+    assert decided(made("a", prefill_tokens=2_000), HOLDER, rates=slow).prefill == "b"
+
+
+def test_of_equal_peers_the_one_with_less_to_do_sends() -> None:
+    assert (
+        decided(made("a"), made("b", cached_tokens=9_000, prefill_tokens=500), made("c", cached_tokens=9_000)).prefill
+        == "c"
+    )
