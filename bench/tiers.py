@@ -23,6 +23,9 @@ FIGURE_8_RUNS = PlayedRuns(seeds=9, warm=1_500, measured=2_000)
 RATE_RUNS = PlayedRuns(seeds=3, warm=1_500, measured=1_000)
 LOOGLE_RATE = 0.6
 LOOGLE_RUNS = PlayedRuns(seeds=9, warm=1_000, measured=600)
+ITL_RUNS = PlayedRuns(seeds=1, warm=500, measured=400)
+ITL_BELOW = {"dram": 22.0, "ssd-gds": 24.4}  # %
+ANSWER_TOKENS, SEQUENCES = 64, 64
 HEADER = ("value", "published", "event by event", "error", "basis")
 
 
@@ -31,6 +34,7 @@ def rows() -> Iterator[tuple[str, ...]]:
     yield from loogle()
     yield from figure_8()
     yield from capacities()
+    yield from gaps()
 
 
 def _row(name: str, published: float, ours: float, unit: str, basis: Basis = "predicted") -> tuple[str, ...]:
@@ -90,6 +94,20 @@ def capacities() -> Iterator[tuple[str, ...]]:
         ours = events.capacity(tier, LEVAL, 1.0, highest, RATE_RUNS)
         least = f", {AT_LEAST}" if tier == "ssd-tutti" else ""
         yield _row(f"Figure 8: requests/s with a mean TTFT up to 1 s, {TITLES[tier]}{least}", RATES[tier], ours, "1/s")
+
+
+def gaps() -> Iterator[tuple[str, ...]]:
+    """ITL: the publication names neither the length of its answers nor the batch."""
+
+    def itl_s(tier: str) -> float:
+        return events.itl_s(tier, LEVAL, FIGURE_8_RATE, ITL_RUNS, output=ANSWER_TOKENS, sequences=SEQUENCES)
+
+    tutti_s = itl_s("ssd-tutti")
+    for tier, published in ITL_BELOW.items():
+        name = (
+            f"LEval, {FIGURE_8_RATE} requests/s: ITL of Tutti below {TITLES[tier]}, answers of {ANSWER_TOKENS} tokens"
+        )
+        yield _row(name, published, 100 * (1 - tutti_s / itl_s(tier)), "%")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -85,9 +86,12 @@ def fact(answer: Answer, label: str) -> Value:
 
 def test_every_tier_is_in_the_tables_and_the_pictures() -> None:
     answer = ask(TUTTI, QUICK)
-    *tables, left_out = answer.tables
+    *tables, windows, left_out = answer.tables
     assert all([row[0] for row in table.rows] == list(TITLES.values()) for table in tables)
     assert [row[0] for row in left_out.rows] == ["as it is", *LEFT_OUT]
+    left = {row[0]: cast(float, row[3]) for row in windows.rows}
+    assert left["8,192 after 8,192"] > left["2,048 after 8,192"] >= left["512 after 131,072"]
+    assert "commands at a time for whole objects, 100 for pages" in windows.note
     assert left_out.rows[0][1] == fact(answer, "Mean TTFT")
     titles = [chart.title for chart in answer.charts]
     assert len(titles) == 5

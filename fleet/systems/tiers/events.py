@@ -1,5 +1,5 @@
 """The published loads on the engine of the twin, event by event: blocks instead of whole documents, and tiers that
-evict at 90 %. One prompt at a time, first come, first served; answers of one token."""
+evict at 90 %. One prompt at a time, first come, first served, and answers of one token, but for ITL."""
 
 from dataclasses import dataclass, replace
 from statistics import fmean, median
@@ -33,9 +33,9 @@ class PlayedRuns:
     measured: int = 2_000
 
 
-def engine(tier: str | TierDevice) -> Engine:
+def engine(tier: str | TierDevice, sequences: int = 1) -> Engine:
     """`hbm`: without a tier."""
-    limits = Limits(BLOCK, 1, 8192, async_scheduling=False)
+    limits = Limits(BLOCK, sequences, 8192, async_scheduling=False)
     if tier == HBM:
         return Engine(LAW, HBM_TOKENS // BLOCK, limits)
     device = DEVICES[tier] if isinstance(tier, str) else tier
@@ -46,7 +46,24 @@ def engine(tier: str | TierDevice) -> Engine:
 
 def played(tier: str, load: Load, rate: float, seed: int, runs: PlayedRuns) -> tuple[float, float]:
     """Mean TTFT, s, and the cached share of the prompts, after the warm requests and an empty queue."""
-    one, now = engine(tier), 0.0
+    counted = _answered(engine(tier), load, rate, seed, runs, output=1)
+    cached = sum(each.cached_tokens for each in counted) / sum(each.prompt_tokens for each in counted)
+    return fmean(each.first_token_s - each.arrived_s for each in counted), cached
+
+
+def itl_s(tier: str, load: Load, rate: float, runs: PlayedRuns, *, output: int, sequences: int) -> float:
+    """Mean gap between the tokens of answers of that length, in a batch of that many; median over the runs."""
+
+    def mean(seed: int) -> float:
+        counted = _answered(engine(tier, sequences), load, rate, seed, runs, output=output)
+        return fmean((each.finished_s - each.first_token_s) / (output - 1) for each in counted)
+
+    return median(mean(seed) for seed in range(runs.seeds))
+
+
+def _answered(one: Engine, load: Load, rate: float, seed: int, runs: PlayedRuns, *, output: int) -> list[EngineRequest]:
+    """The measured requests."""
+    now = 0.0
     asked = questions(load, seed, runs.warm + runs.measured)
     between = gaps(seed, len(asked))
     requests = []
@@ -56,14 +73,12 @@ def played(tier: str, load: Load, rate: float, seed: int, runs: PlayedRuns) -> t
             _run(one)
             now = max(now, one.clock_s)
         chain = [hash((question.document, at)) for at in range(question.tokens // BLOCK)]
-        request = EngineRequest(str(number), question.tokens + load.question_tokens, 1, chain)
+        request = EngineRequest(str(number), question.tokens + load.question_tokens, output, chain)
         _run(one, until_s=now)
         one.add_request(request, now)
         requests.append(request)
     _run(one)
-    counted = requests[runs.warm :]
-    cached = sum(each.cached_tokens for each in counted) / sum(each.prompt_tokens for each in counted)
-    return fmean(each.first_token_s - each.arrived_s for each in counted), cached
+    return requests[runs.warm :]
 
 
 def ttft_s(tier: str, load: Load, rate: float, runs: PlayedRuns) -> float:

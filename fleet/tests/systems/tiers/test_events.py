@@ -55,6 +55,13 @@ def test_the_rates_within_a_second_are_documented_and_in_the_published_order() -
     assert (dram, gds) == (pytest.approx(1.0, rel=0.5), pytest.approx(0.75, rel=0.5))
 
 
+@pytest.mark.slow
+def test_gaps_between_tokens_are_documented_and_shortest_with_tutti() -> None:
+    rows = [*tiers.gaps()]
+    assert {_cells(row) for row in rows} <= {*documented()}
+    assert all(float(row[2].split()[0]) > 0 for row in rows)
+
+
 def test_a_load_that_is_played_hits_hbm_and_then_the_tier() -> None:
     few = PlayedRuns(1, 300, 200)
     _, alone = events.played("hbm", LEVAL, 1.5, 0, few)

@@ -1,0 +1,41 @@
+"""What a layer of a prefill leaves of the drives' time: reads of its prefix first, then writes. Pure, closed forms.
+
+The publication profiles these windows once per input, prefix and layer, and does not print its table. Here they follow
+from the step-time law, which is the same for every layer, and from the device.
+"""
+
+from dataclasses import dataclass
+
+from fleet.engine.law import Law
+from fleet.engine.tiers.devices import COMMAND_S, TierDevice
+from fleet.engine.tiers.loading import CHUNK, load_s
+from fleet.engine.tiers.sizes import KvLayout
+
+INPUTS, PREFIXES = (512, 2_048, 8_192), (8_192, 32_768, 131_072)  # tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """Of one layer, in s, while `new` tokens are computed after a prefix that is loaded."""
+
+    new: int
+    prefix: int
+    compute_s: float
+    read_s: float
+    write_bytes: float  # that fit after the reads
+
+    @property
+    def free_s(self) -> float:
+        """For writes; 0: the layer waits for its reads instead."""
+        return max(self.compute_s - self.read_s, 0.0)
+
+
+def slack(law: Law, device: TierDevice, layout: KvLayout, new: int, prefix: int, floor_s: float = 0.0) -> Slack:
+    compute_s = max(law.prefill_s(min(new, CHUNK), prefix), floor_s) / layout.layers
+    read_s = load_s(device, layout, prefix) / layout.layers
+    return Slack(new, prefix, compute_s, read_s, max(compute_s - read_s, 0.0) * device.write_bytes_per_s)
+
+
+def commands_at_a_time(bytes_per_s: float, command_bytes: float) -> float:
+    """Queue depth that reaches a rate: commands of that size, each of the time that one takes alone (Little's law)."""
+    return bytes_per_s * COMMAND_S / command_bytes
