@@ -29,10 +29,13 @@ class FittedLoad:
 def describe_constants(constants: Mapping[str, float]) -> list[tuple[str, str]]:
     """(name, value). Fixed time and reading the weights are one entry: a sweep can hardly separate them."""
     step_ms = (constants["fixed_s"] + constants["weights_s"]) * 1e3
+    launch_ms = constants.get("launch_s", 0.0) * 1e3
+    launched = [("Least step of a prompt of more than 512 tokens", f"{launch_ms:.3g} ms")] if launch_ms else []
     token_us = (constants["compute_s_per_token"] + constants["allreduce_s_per_token"]) * 1e6
     return [
         ("Before the first step", f"{constants[API] * 1e3:.3g} ms"),
         ("Smallest step", f"{step_ms:.3g} ms"),
+        *launched,
         ("Token of a long prompt", f"{token_us:.3g} µs"),
         ("Decoding sequence, per step", f"{constants['decode_s'] * 1e6:.3g} µs"),
         ("Attention of a prompt", f"{constants['attention_s_per_pair'] * 1e9:.3g} ns per pair of tokens"),

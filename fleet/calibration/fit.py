@@ -11,18 +11,20 @@ weights).
 
 Of a mixture of experts, w grows with the experts that the tokens use: w + e·(1 - (1 - s)^N). The share s that a token
 uses is searched for, as kernels read more than the experts that are chosen: on an H200, vLLM 0.20 read those of
-Qwen3-30B-A3B as if a token used an eighth of them, where it uses a sixteenth.
+Qwen3-30B-A3B as if a token used an eighth of them, where it uses a sixteenth. Its layers are many small kernels, and a
+prompt that is too large for CUDA graphs has the host launch each of them: a step then takes at least the time of the
+shortest such prompt, if the other points are fitted better without it.
 """
 
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from fleet.calibration.nnls import nnls
 from fleet.calibration.point import CalibrationPoint
-from fleet.engine.law import Law, chunk_pairs, used_experts
+from fleet.engine.law import GRAPH_TOKENS, Law, chunk_pairs, used_experts
 
 KNEES = [2.0**power for power in range(17)]  # 1 to 65,536 tokens
 EXPERT_SHARES = [2.0 ** (-power / 2) for power in range(2, 14)]  # 1/2 to 1/90
@@ -53,10 +55,27 @@ def fit(points: Sequence[CalibrationPoint], chunk_tokens: int, *, experts: bool 
     lengths = {point.prompt_tokens for point in points if point.ttft_s is not None}
     if len(points) < LEAST_POINTS or len(lengths) < 2 or not any(point.tpot_s for point in points):
         raise TooFewPoints(f"{len(points)} points of {len(lengths)} prompt lengths: too few for a fit; allow more time")
-    shares = EXPERT_SHARES if experts else [0.0]
-    return min(
-        (_fit(points, chunk_tokens, share) for share in shares), key=lambda made: made.ttft_error + made.tpot_error
-    )
+    if not experts:
+        return _fit(points, chunk_tokens, 0.0)
+    made = _best_share(points, chunk_tokens)
+    above = [one for one in points if one.ttft_s is not None and GRAPH_TOKENS < one.prompt_tokens <= chunk_tokens]
+    if len(above) < 2 or len(lengths) < LEAST_POINTS:
+        return made
+    launched = min(above, key=lambda one: one.prompt_tokens)
+    bound = _launching(launched, _best_share([one for one in points if one is not launched], chunk_tokens))
+    ttft, tpot = (_mean(found) for found in errors(points, bound.law, bound.api_s, chunk_tokens))
+    bound = replace(bound, ttft_error=ttft, tpot_error=tpot, n=made.n)
+    return bound if ttft < made.ttft_error - LEAST_SPREAD else made
+
+
+def _best_share(points: Sequence[CalibrationPoint], chunk_tokens: int) -> Fitted:
+    made = (_fit(points, chunk_tokens, share) for share in EXPERT_SHARES)
+    return min(made, key=lambda one: one.ttft_error + one.tpot_error)
+
+
+def _launching(point: CalibrationPoint, made: Fitted) -> Fitted:
+    """With the step of this prompt as the least time of those whose kernels the host launches."""
+    return replace(made, law=replace(made.law, launch_s=max(0.0, (point.ttft_s or 0.0) - made.api_s)))
 
 
 def _fit(points: Sequence[CalibrationPoint], chunk_tokens: int, share: float) -> Fitted:

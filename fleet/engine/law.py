@@ -48,6 +48,7 @@ TABLED_HOST = {True: Host(0.25e-3, 0.2e-6), False: Host(SYNC_HOST_S, DECODE_S_PE
 # Of a token's products, those in routed experts, by the published sizes: DeepSeek-V3 0.6, Qwen3-235B and Kimi-K2 0.7,
 # MiniMax-M2.5 and gpt-oss-120b 0.7, Mixtral 0.9. Tables do not tell them apart.
 EXPERTS_SHARE = 0.7
+GRAPH_TOKENS = 512  # of the largest step that vLLM captures as a CUDA graph; of others the host launches each kernel
 API_S = 10e-3  # HTTP and enqueueing, per request; depends on the deployment
 API_S_PER_TOKEN = 1.1e-6  # tokenising a prompt
 
@@ -65,6 +66,7 @@ class Law:
     decode_s: float = 0.0  # per decoding sequence, besides its arithmetic
     computing_draw: float = 0.0  # see power.py; 0: not known
     reading_draw: float = 0.0
+    launch_s: float = 0.0  # least time of a step with prompts that is too large for CUDA graphs; 0: not known
 
     @property
     def context_cost(self) -> float:
@@ -95,7 +97,7 @@ class Law:
     def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
         """One step of `tokens` new tokens in all; `pairs`: sum over prefill chunks of n·c + n²/2, with c tokens before
         the chunk of n; `context`: tokens that the `decodes` decoding sequences attend to, together."""
-        return (
+        step_s = (
             self.fixed_s
             + self.linear_s(tokens)
             + self.attention_s_per_pair * pairs
@@ -103,6 +105,7 @@ class Law:
             + self.allreduce_s_per_token * tokens
             + self.decode_s * decodes
         )
+        return max(step_s, self.launch_s) if pairs and tokens > GRAPH_TOKENS else step_s
 
     def plan_s(self, plan: "StepPlan") -> float:
         """A planned step; a law that depends on the single prompts overrides it."""

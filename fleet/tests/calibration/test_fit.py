@@ -55,6 +55,16 @@ def test_the_experts_of_a_mixture_are_found_where_its_decodes_show_them(share: f
     assert dense.law.experts_s == 0
 
 
+def test_a_prompt_too_large_for_graphs_shows_how_long_a_mixture_is_launched() -> None:
+    law = replace(law_of(profile("h200_sxm", "Llama-3.1-8B", 1)), experts_s=0.007, expert_share=1 / 8, launch_s=0.06)
+    made = fit(points_of(law), CHUNK, experts=True)
+    assert made.law.launch_s == pytest.approx(0.06, rel=0.01)
+    assert made.ttft_error < 0.01
+    assert fit(points_of(replace(law, launch_s=0.0)), CHUNK, experts=True).law.launch_s == 0
+    assert fit(points_of(law), CHUNK).law.launch_s == 0  # dense models are not launched so slowly
+    assert law.step_s(600, 180_000.0, 0, 0) == 0.06 > law.step_s(500, 125_000.0, 0, 0)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_from_points_with_three_percent_of_noise_the_times_are_found(seed: int) -> None:
     law = law_of(profile("h100_sxm", "Qwen3-32B", 2))
