@@ -29,6 +29,8 @@ class Use(models.Model):
     estimated = models.BigIntegerField(default=0)
     gpu_us = models.BigIntegerField(default=0)
     micro_dollars = models.BigIntegerField(default=0)
+    audio_ms = models.BigIntegerField(default=0, db_default=0)
+    images = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         constraints = [

@@ -18,7 +18,7 @@ BY = ("key", "pool", "model")
 LONGEST = {"": timedelta(days=3660), "month": timedelta(days=3660), "day": timedelta(days=400), "hour": HOURS_KEPT}
 _TRUNC: Mapping[str, Any] = {"hour": TruncHour, "day": TruncDay, "month": TruncMonth}
 OF_REQUESTS = tuple(name for name in COUNTS if name not in ("gpu_us", "micro_dollars"))  # shown in other units
-COLUMNS = ("start", *BY, "name", *OF_REQUESTS, "gpu_seconds", "dollars")
+COLUMNS = ("start", *BY, "name", *OF_REQUESTS[:-2], "gpu_seconds", "dollars", "audio_seconds", "images")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,6 +41,8 @@ class UseLine:
     estimated: int = 0  # requests whose engine reported no usage
     gpu_seconds: float = 0.0
     dollars: float = 0.0
+    audio_ms: int = 0  # of transcriptions
+    images: int = 0
 
     @property
     def label(self) -> str:
@@ -49,6 +51,10 @@ class UseLine:
         if self.name is not None:
             return self.name or "no key"
         return self.pool or self.model or "no pool" if self.pool is not None or self.model is not None else "all"
+
+    @property
+    def audio_seconds(self) -> float:
+        return self.audio_ms / 1000
 
     @property
     def gpu_hours(self) -> float:

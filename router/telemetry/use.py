@@ -2,21 +2,23 @@
 
 from router.contract.redis.use import HOUR_S, KEPT_HOURS, MOST_ROWS, OTHER, UseCounts, UseHour, UseRow
 from router.request.call import Call
+from router.tokenize.api_paths import IMAGES
 
+MOST_IMAGES = 1_000  # of one request; the field is the client's own word
 _Identity = tuple[str, str, str]  # key, pool, model
 
 
 class _Tally:
     """UseCounts while they are counted."""
 
-    __slots__ = ("cached", "cancelled", "dollars", "estimated", "failed", "gpu_s", "input", "name", "output", "refused",
-                 "requests")  # fmt: skip
+    __slots__ = ("audio_s", "cached", "cancelled", "dollars", "estimated", "failed", "gpu_s", "images", "input", "name",
+                 "output", "refused", "requests")  # fmt: skip
 
     def __init__(self) -> None:
         self.name = ""
         self.requests = self.refused = self.failed = self.cancelled = self.estimated = 0
-        self.input = self.cached = self.output = 0
-        self.gpu_s = self.dollars = 0.0
+        self.input = self.cached = self.output = self.images = 0
+        self.gpu_s = self.dollars = self.audio_s = 0.0
 
     def add(self, call: Call) -> None:
         outcome = call.outcome
@@ -34,8 +36,18 @@ class _Tally:
             self.input += call.prediction.prompt_tokens
             self.output += outcome.streamed_tokens
             self.estimated += bool(call.prediction.prompt_tokens or outcome.streamed_tokens)
+        if not call.prediction.prompt_tokens:
+            self._add_media(call)
         self.gpu_s += outcome.gpu_s
         self.dollars += outcome.dollars
+
+    def _add_media(self, call: Call) -> None:
+        outcome = call.outcome
+        if outcome.usage is not None:
+            self.audio_s += outcome.usage.audio_s or 0.0
+        if outcome.label == "ok" and call.api_path in IMAGES:
+            n = call.request.prompt.document.get("n")
+            self.images += min(n, MOST_IMAGES) if type(n) is int and n > 0 else 1
 
     def read(self) -> UseCounts:
         return UseCounts(
@@ -49,6 +61,8 @@ class _Tally:
             self.estimated,
             round(self.gpu_s * 1e6),
             round(self.dollars * 1e6),
+            round(self.audio_s * 1e3),
+            self.images,
         )
 
 

@@ -13,4 +13,5 @@ UNCOMPUTED = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
 WITH_FILES = ("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/edits", "/v1/images/variations")
 # Audio and images: no prompt is cached, so load decides
 MEDIA = (*WITH_FILES, "/v1/audio/speech", "/v1/images/generations")
+IMAGES = frozenset(path for path in MEDIA if path.startswith("/v1/images/"))
 CLASSLESS = frozenset((*UNCOMPUTED, *MEDIA))  # their times belong to no class of prompts

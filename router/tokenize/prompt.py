@@ -69,10 +69,14 @@ def _with_files(body: bytes, content_types: Sequence[bytes]) -> Prompt:
         parts = multipart.parts(body, multipart.boundary_of(content_types))
         model = multipart.text_of(body, parts, b"model")
         stream = multipart.text_of(body, parts, b"stream")
+        answers = multipart.text_of(body, parts, b"n")
     except InvalidMultipart as error:
         raise BadParts(str(error)) from None
     streams = stream is not None and stream[0].lower() in ("true", "1")
-    return Prompt(model[0] if model is not None else "", b"", 0, None, streams, False)
+    document: JsonObject = {}
+    if answers is not None and re.fullmatch("[0-9]{1,4}", answers[0]):
+        document = {"n": int(answers[0])}
+    return Prompt(model[0] if model is not None else "", b"", 0, None, streams, False, document)
 
 
 def _parsed(body: bytes) -> JsonObject:

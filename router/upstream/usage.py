@@ -16,6 +16,7 @@ TAIL_PARTS = 128  # that are kept apart: each object has its overhead
 LONGEST = 4096  # bytes of a usage object
 TRIES = 16  # last keys "usage" in a part of a response that are looked at: an engine may send nothing else
 HELD = 64 * 1024  # a longer unfinished event is forwarded unchanged
+LONGEST_S = 1_000_000  # of audio
 LARGEST = 1_000_000_000  # tokens; an engine that reports more is broken, and sums would overflow the fields
 
 # Quotes inside a JSON string are escaped, so this is a key and never text of the model.
@@ -33,6 +34,7 @@ class Usage(Value, frozen=True):
     cached_tokens: int | None = None
     output_tokens: int | None = None
     cached_tiers: tuple[int, int, int] | None = None  # of the cached ones, from device, host memory and disk
+    audio_s: float | None = None  # of a transcription
 
 
 class _Details(msgspec.Struct):
@@ -79,6 +81,10 @@ def parse(raw: JsonObject) -> Usage:
         details = raw["input_tokens_details"]
         prompt, cached = _count(raw, "input_tokens"), _count(details, "cached_tokens")
         return Usage(prompt, cached, _count(raw, "output_tokens"), _tiers(details))
+    if raw.get("type") == "duration":
+        seconds = raw.get("seconds")
+        known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST_S
+        return Usage(audio_s=float(seconds) if known else None)  # type: ignore[arg-type]
     return _anthropic(raw)
 
 
@@ -107,6 +113,7 @@ def combined(first: Usage | None, last: Usage | None) -> Usage | None:
         last.cached_tokens if last.cached_tokens is not None else first.cached_tokens,
         last.output_tokens if last.output_tokens is not None else first.output_tokens,
         last.cached_tiers if last.cached_tiers is not None else first.cached_tiers,
+        last.audio_s if last.audio_s is not None else first.audio_s,
     )
 
 

@@ -35,6 +35,8 @@ class UseLineOut(Schema):
     estimated: int = Field(description="Requests whose engine told no usage: their tokens are estimates")
     gpu_seconds: float
     dollars: float
+    audio_seconds: float = Field(description="Of transcriptions, as their engine tells it")
+    images: int = Field(description="That answered requests asked for")
 
 
 class UseOut(Schema):

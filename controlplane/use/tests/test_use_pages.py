@@ -53,6 +53,16 @@ def test_lines_sum_to_what_was_held_whatever_they_are_told_apart_by(ci, spent):
             assert sum(line["requests"] for line in found) == 4
 
 
+def test_seconds_of_audio_and_images_are_summed(ci, otto_client):
+    for hours in (0, 1):
+        spend("1", hours=hours, audio_ms=1_250, images=2)
+    (line,) = get(ci, by="key")
+    assert (line["audio_seconds"], line["images"]) == (2.5, 4)
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    ledger.add(now, HOUR_S, Entry("1", "chat"), "ci", {"requests": 1, "audio_ms": 1_500, "images": 1})
+    assert "1.5 s of audio and 1 image." in otto_client.get("/use/").content.decode()
+
+
 def test_keys_are_told_apart_by_id_and_named_as_last(ci, spent):
     found = get(ci, by="key")
     assert [(line["key"], line["name"], line["dollars"], line["idle"]) for line in found] == [

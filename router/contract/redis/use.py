@@ -30,6 +30,8 @@ class UseCounts(Struct, frozen=True, array_like=True):
     estimated: Count = 0  # requests whose engine told no usage: their tokens are estimates
     gpu_us: Count = 0  # GPU-microseconds
     micro_dollars: Count = 0  # at the prices then in force
+    audio_ms: Count = 0  # of transcriptions, as their engine tells it
+    images: Count = 0  # that answered requests asked for
 
 
 class UseRow(Struct, frozen=True, array_like=True):

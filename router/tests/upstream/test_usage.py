@@ -31,6 +31,8 @@ CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\
         ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens_details": [1]}}, Usage(9)),
         ({"input_tokens": 5, "cache_read_input_tokens": 4, "output_tokens": 2}, Usage(9, 4, 2)),
         ({"input_tokens": 5, "cache_creation_input_tokens": 3, "output_tokens": 2}, Usage(8, None, 2)),
+        ({"type": "duration", "seconds": 61}, Usage(audio_s=61.0)),
+        ({"type": "duration", "seconds": "61"}, Usage()),
         ({"prompt_tokens": -1, "completion_tokens": True}, Usage(None, None, None)),
         ({"prompt_tokens": 10**26, "completion_tokens": LARGEST + 1}, Usage(None, None, None)),
         ({"prompt_tokens": 10**26, "by": {"a": {"b": "c"}}, "completion_tokens": LARGEST}, Usage(None, None, LARGEST)),
