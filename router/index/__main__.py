@@ -7,6 +7,7 @@ import fcntl
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -40,6 +41,8 @@ def main() -> int:
     if held is None:
         print(f"index: --socket {options.socket}: another index process serves it", file=sys.stderr)
         return 1
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # an engine takes about eight of them
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     options.socket.unlink(missing_ok=True)  # left by a killed process

@@ -48,6 +48,7 @@ log = logging.getLogger("weir.index")
 STEP_S = 0.5
 KEPT_S = 30.0  # how long a router's engines are followed after it left: it may be restarting
 LOOK_UPS_KEPT = 1_024  # the latest look-ups of a router: it says later where their prompts went
+FEEDS_AT_ONCE = 50  # feeds whose state is gathered before the event loop serves others
 SLICE_S = 0.0003  # of an iteration of the event loop, for KV events: about what a look-up may wait
 PAGE = resource.getpagesize()
 
@@ -77,15 +78,18 @@ class PoolIndex:
             for end, masks in stretches
         ], [(index.slot(key), tokens[0]) for key, tokens in foreseen.items()]
 
-    def status(self, pool: str) -> Status:
-        index = self.index
-        feeds = [
-            FeedStatus(
-                *(key, feed.trouble, feed.complete, feed.block_size, index.blocks(key), feed.event_at),
-                *(feed.confirmed_at, feed.gaps, feed.replayed, feed.purges, dict(feed.refused)),
+    async def status(self, pool: str) -> Status:
+        """Look-ups are answered meanwhile: a thousand feeds take some milliseconds."""
+        index, feeds = self.index, []
+        for number, (key, feed) in enumerate(list(self.feeds.items())):
+            if number % FEEDS_AT_ONCE == FEEDS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            feeds.append(
+                FeedStatus(
+                    *(key, feed.trouble, feed.complete, feed.block_size, index.blocks(key), feed.event_at),
+                    *(feed.confirmed_at, feed.gaps, feed.replayed, feed.purges, dict(feed.refused)),
+                )
             )
-            for key, feed in self.feeds.items()
-        ]
         return Status(pool, index.bytes, index.has_lower, feeds)
 
 
@@ -117,9 +121,9 @@ class IndexProcess:
         for pool in list(self.pools):
             await self._follow(pool)
         costs = framed(Costs(_resident(), time.process_time()))
-        for name, pool_index in self.pools.items():
+        for name, pool_index in list(self.pools.items()):
             pool_index.limit()
-            status = framed(pool_index.status(name))
+            status = framed(await pool_index.status(name))
             for router in self.routers:
                 if name in router.follows:
                     router.write(status)

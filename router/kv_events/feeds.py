@@ -17,6 +17,8 @@ SWEEP_PAUSE_S = 0.01
 
 
 class Feeds:
+    """ZMQ's own limit of 1,023 sockets would end at 170 engines: each takes six, of which four watch the other two."""
+
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
@@ -31,6 +33,7 @@ class Feeds:
     def follow(self, instance: str, url: str, place: RankPlace, index: ExactIndex) -> Feed:
         if self._context is None:
             self._context = zmq.Context()
+            self._context.set(zmq.MAX_SOCKETS, self._context.get(zmq.SOCKET_LIMIT))
         feed = Feed(instance, partial(discover, url, place), index, self._context, self._turns)
         self._tasks[feed] = asyncio.create_task(feed.run())
         return feed

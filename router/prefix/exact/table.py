@@ -17,12 +17,13 @@ EMPTIEST = 0.2  # share of slots in use before it shrinks
 class IntTable:
     """Values are at least 1, since 0 means none; key 0 is stored as key 1."""
 
-    __slots__ = ("_mask", "_parts")
+    __slots__ = ("_bytes", "_mask", "_parts")
 
     def __init__(self, parts: int, typecode: str) -> None:
         """`parts`: a power of two; `typecode`: of the values' `array`."""
         self._mask = parts - 1
-        self._parts = [_Part(typecode) for _ in range(parts)]
+        self._bytes = [0]
+        self._parts = [_Part(typecode, self._bytes) for _ in range(parts)]
 
     def get(self, key: int) -> int:
         """The value, 0 without one."""
@@ -130,15 +131,17 @@ class IntTable:
 
     @property
     def bytes(self) -> int:
-        return sum(part.bytes for part in self._parts)
+        return self._bytes[0]
 
 
 class _Part:
     """Its last slot is always free, so every probe ends: an entry that would take it makes the part grow."""
 
-    __slots__ = ("count", "keys", "last", "least", "most", "size", "values")
+    __slots__ = ("_bytes", "count", "keys", "last", "least", "most", "size", "values")
 
-    def __init__(self, typecode: str) -> None:
+    def __init__(self, typecode: str, its_bytes: list[int]) -> None:
+        """`its_bytes`: the table's, kept up to date here: thousands of tables are asked for them twice a second."""
+        self._bytes = its_bytes
         self.count = 0
         self.keys = array("Q")
         self.values = array(typecode)
@@ -151,6 +154,7 @@ class _Part:
         self.last = size + spill - 1
         self.most = int(size * FULLEST)
         self.least = int(size * EMPTIEST) if size > SMALLEST else 0
+        self._bytes[0] += (size + spill - len(self.keys)) * (8 + self.values.itemsize)
         self.keys = array("Q", bytes(8 * (size + spill)))
         self.values = array(self.values.typecode, bytes(self.values.itemsize * (size + spill)))
 
@@ -196,7 +200,3 @@ class _Part:
                 return False
             keys[place], values[place] = key, value
         return True
-
-    @property
-    def bytes(self) -> int:
-        return len(self.keys) * (8 + self.values.itemsize)
