@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.http import QueryDict
@@ -10,9 +10,8 @@ from django.http import QueryDict
 from controlplane.policies.errors import PolicyInvalid
 from controlplane.tuning import services
 from controlplane.tuning.goals import OBJECTIVES
-from controlplane.tuning.models import HELD_OUT
 from controlplane.tuning.space import BadSpace, Range, by_default, searchable, space_of, suggested
-from router.contract.fields import number
+from router.contract.fields import Field, accept, number
 from router.contract.problem import Problem, by_path
 from router.contract.typed import typed_number
 from router.policy.schema.parameter import Parameter
@@ -23,41 +22,16 @@ OBJECTIVE_TITLES = {"ttft": "TTFT p90", "tpot": "TPOT p90", "goodput": "Goodput"
 _OF_RANGE = re.compile(r"parameters\.(\d+)\.(\w+)")
 
 
-@dataclass(frozen=True, slots=True)
-class NumberField:
-    name: str
-    title: str
-    usual: float | None  # None: may be left empty
-    low: float
-    high: float
-    hint: str = ""
-    whole: bool = True
-    unit: float = 1.0  # of the typed value
-
-    @property
-    def allowed(self) -> str:
-        noun = "a whole number" if self.whole else "a number"
-        return f"{noun} from {number(self.low)} to {number(self.high)}{'' if self.usual else ', or empty'}"
+def _typed(field: Field) -> Field:
+    """As it is typed: a share in whole percent."""
+    if field.unit != "share":
+        return field
+    low, high = (round(100 * limit) for limit in field.range)
+    default = round(100 * field.default)
+    return replace(field, title=f"{field.title}, %", kind="int", default=default, range=(low, high), unit="%")
 
 
-LIMIT_MS = 0.001, 86_400_000.0
-LIMIT_HINT = "of goodput; empty: p90 of the live version"
-NUMBERS = (
-    NumberField("trials", "Trials", services.TRIALS, 1, services.MOST_TRIALS, "points to simulate at most"),
-    NumberField("time_limit_s", "Time limit, s", None, services.LEAST_S, services.MOST_S, "of the search; empty: none"),
-    NumberField("workers", "Workers", services.WORKERS, 1, services.MOST_WORKERS, "processes at the same time"),
-    NumberField("seed", "Seed", 1, 0, 2**31 - 1, "equal seeds draw equal points"),
-    NumberField(
-        "max_requests", "Requests at most", services.MAX_REQUESTS, services.LEAST_REQUESTS, services.MOST_REQUESTS,
-        "the newest of a recording",
-    ),
-    NumberField(
-        "held_out", "Held out, %", 100 * HELD_OUT, 100 * services.LEAST_HELD_OUT, 100 * services.MOST_HELD_OUT,
-        "the last requests check the winners", unit=0.01,
-    ),
-    NumberField("ttft_limit_ms", "TTFT limit, ms", None, *LIMIT_MS, LIMIT_HINT, whole=False),
-    NumberField("tpot_limit_ms", "TPOT limit, ms", None, *LIMIT_MS, LIMIT_HINT, whole=False),
-)  # fmt: skip
+NUMBERS = tuple(map(_typed, services.FIELDS.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +109,7 @@ class TuningForm:
             return f"{name.capitalize()} of {known.title if known else path}"
         return next((each.title for each in NUMBERS if each.name == field), field.capitalize())
 
-    def fields(self) -> list[tuple[NumberField, str, str]]:
+    def fields(self) -> list[tuple[Field, str, str]]:
         """(field, value, error)"""
         errors = self.errors()
         return [(field, self._text(field), errors.get(field.name, "")) for field in NUMBERS]
@@ -171,22 +145,21 @@ class TuningForm:
             return ""
         return number(suggested(self._parameters[path], self._live[path])[name == "high"])
 
-    def _text(self, field: NumberField) -> str:
+    def _text(self, field: Field) -> str:
         if self._typed is not None:
             return self._typed.get(field.name, "")
-        return "" if field.usual is None else number(field.usual)
+        return "" if field.default is None else number(field.default)
 
-    def _number(self, field: NumberField) -> Any:
+    def _number(self, field: Field) -> Any:
         text = self._text(field).strip()
         if not text:
             return None
-        value = typed_number(text)
-        if isinstance(value, str) or not field.low <= value <= field.high or (field.whole and value % 1):
-            self._refuse(field.name, text, "is not allowed", field.allowed)
+        value = accept(field, typed_number(text))
+        if isinstance(value, Problem):
+            allowed = f"{field.allowed}{', or empty' if field.default is None else ''}"
+            self._refuse(field.name, text, "is not allowed", allowed)
             return None
-        if field.unit != 1.0:
-            return value * field.unit
-        return int(value) if field.whole else value
+        return value / 100 if field.unit == "%" else value
 
     def _range(self, path: str) -> Range:
         scale = self._bound(path, "scale")

@@ -1,6 +1,6 @@
 """Starting tunings, and opening a draft with the values of a winner."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from django.db import transaction
@@ -22,6 +22,7 @@ from controlplane.twin.pool_model import NotModelled, twin_of
 from fleet import jobs
 from fleet.jobs import DONE
 from fleet.models import Pool
+from router.contract.fields import Field
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
 
@@ -30,13 +31,36 @@ ABOUT = (  # audited
     *("live_version", "pool", "trace_name", "max_requests", "seed", "workers", "total"),
     *("objectives", "time_limit_s", "held_out", "space"),
 )
-TRIALS, MOST_TRIALS = 60, 500
-WORKERS, MOST_WORKERS = 2, 8
-MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
 LEAST_REQUESTS = 100
-LEAST_HELD_OUT, MOST_HELD_OUT = 0.1, 0.8
 LEAST_PART = 20  # requests that search, and that check: fewer get no verdict (stats.LOW_N)
-LEAST_S, MOST_S = 10, 86_400  # of the time for the search
+LIMIT_MS = 0.001, 86_400_000.0
+LIMIT_HELP = "of goodput; empty: p90 of the live version"
+FIELDS: Mapping[str, Field] = {
+    each.name: each
+    for each in (
+        Field(name="trials", title="Trials", default=60, range=(1, 500), help="points to simulate at most"),
+        Field(
+            name="time_limit_s", title="Time limit, s", default=None, range=(10, 86_400),
+            help="of the search; empty: none",
+        ),
+        Field(name="workers", title="Workers", default=2, range=(1, 8), help="processes at the same time"),
+        Field(name="seed", title="Seed", default=1, range=(0, 2**31 - 1), help="equal seeds draw equal points"),
+        Field(
+            name="max_requests", title="Requests at most", default=previews.MAX_REQUESTS,
+            range=(LEAST_REQUESTS, previews.MOST_REQUESTS), help="the newest of a recording",
+        ),
+        Field(
+            name="held_out", title="Held out", default=HELD_OUT, unit="share", range=(0.1, 0.8),
+            help="the last requests check the winners",
+        ),
+        Field(
+            name="ttft_limit_ms", title="TTFT limit, ms", default=None, kind="float", range=LIMIT_MS, help=LIMIT_HELP
+        ),
+        Field(
+            name="tpot_limit_ms", title="TPOT limit, ms", default=None, kind="float", range=LIMIT_MS, help=LIMIT_HELP
+        ),
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +68,10 @@ class Asked:
     pool: str = ""  # empty: the one with most recorded requests
     trace: str = ""  # empty: previews.source.choose
     parameters: Sequence[Range] = field(default=())  # empty: those by which the strategy decides
-    trials: int = TRIALS
-    workers: int = WORKERS
+    trials: int = FIELDS["trials"].default
+    workers: int = FIELDS["workers"].default
     seed: int = 1
-    max_requests: int = MAX_REQUESTS
+    max_requests: int = FIELDS["max_requests"].default
     ttft_limit_ms: float | None = None
     tpot_limit_ms: float | None = None
     objectives: Sequence[str] = OBJECTIVES

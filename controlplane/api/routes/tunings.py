@@ -18,16 +18,8 @@ from controlplane.experiments.start.body import Milliseconds, Seed
 from controlplane.policies import selectors as policies
 from controlplane.previews import policy_job
 from controlplane.tuning import selectors, services
-from controlplane.tuning.models import HELD_OUT, Tuning
-from controlplane.tuning.services import (
-    MAX_REQUESTS,
-    MOST_REQUESTS,
-    MOST_TRIALS,
-    MOST_WORKERS,
-    TRIALS,
-    WORKERS,
-    Asked,
-)
+from controlplane.tuning.models import Tuning
+from controlplane.tuning.services import FIELDS, Asked
 from controlplane.tuning.space import Range
 from controlplane.tuning.types import Objective, TuningView, TuningWithTrials
 
@@ -42,6 +34,11 @@ class RangeIn(Body):
     log: bool | None = Field(None, description="On a logarithmic scale; default: where the bounds are 100 times apart")
 
 
+def _number(name: str, description: str | None = None) -> Any:
+    field = FIELDS[name]
+    return Field(field.default, ge=field.minimum, le=field.maximum, description=description)
+
+
 class TuningIn(Body):
     """Every field is optional."""
 
@@ -50,29 +47,22 @@ class TuningIn(Body):
     parameters: list[RangeIn] = Field(
         [], max_length=40, description="Default: the parameters by which the strategy decides"
     )
-    trials: int = Field(TRIALS, ge=1, le=MOST_TRIALS)
-    workers: int = Field(WORKERS, ge=1, le=MOST_WORKERS, description="Processes that simulate at the same time")
+    trials: int = _number("trials")
+    workers: int = _number("workers", "Processes that simulate at the same time")
     seed: Seed = Field(1, description="Of the search and of the twin")
-    max_requests: int = Field(MAX_REQUESTS, ge=services.LEAST_REQUESTS, le=MOST_REQUESTS)
+    max_requests: int = _number("max_requests")
     ttft_limit_ms: Milliseconds | None = Field(None, description="Of goodput; default: the live version's p90")
     tpot_limit_ms: Milliseconds | None = None
     objectives: list[Objective] = Field(["ttft", "tpot", "goodput"], min_length=1, max_length=3)
-    time_limit_s: int | None = Field(
-        None, ge=services.LEAST_S, le=services.MOST_S, description="Of the search; default: none"
-    )
-    held_out: float = Field(
-        HELD_OUT,
-        ge=services.LEAST_HELD_OUT,
-        le=services.MOST_HELD_OUT,
-        description="Share of the requests, the last ones, that check the winners",
-    )
+    time_limit_s: int | None = _number("time_limit_s", "Of the search; default: none")
+    held_out: float = _number("held_out", "Share of the requests, the last ones, that check the winners")
 
 
 AS_USUAL = TuningIn.model_validate({})
 
 
 class DraftIn(Body):
-    trial: int = Field(ge=1, le=MOST_TRIALS, description="Of a winner")
+    trial: int = Field(ge=1, le=FIELDS["trials"].maximum, description="Of a winner")
 
 
 @router.post("/{name}/tunings", response={202: TuningView}, auth=needs("policy:write"))
