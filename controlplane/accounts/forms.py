@@ -68,7 +68,15 @@ class PasswordForm(forms.Form):
         return again
 
 
-class TokenForm(forms.Form):
+class ExpiringForm(forms.Form):
+    """It has a field `expires`, one of EXPIRIES."""
+
+    def expires_at(self) -> datetime | None:
+        days = self.cleaned_data["expires"]
+        return timezone.now() + timedelta(days=int(days)) if days else None
+
+
+class TokenForm(ExpiringForm):
     name = forms.CharField(max_length=80, label="Name", help_text="The script that uses it, for example “ci”.")
     scopes = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, label="Scopes")
     expires = forms.ChoiceField(choices=EXPIRIES, required=False, initial="90", label="Expires")
@@ -79,7 +87,3 @@ class TokenForm(forms.Form):
         self.fields["scopes"].choices = [  # type: ignore[attr-defined]
             (scope, f"{scope}: {summary}") for scope, summary in SCOPES.items() if scope in allowed
         ]
-
-    def expires_at(self) -> datetime | None:
-        days = self.cleaned_data["expires"]
-        return timezone.now() + timedelta(days=int(days)) if days else None

@@ -6,9 +6,10 @@ from controlplane.policies import selectors
 from controlplane.policies.errors import NoSuchPolicy, PolicyInvalid
 from controlplane.policies.models import Policy
 from fleet.kinds import KINDS
+from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import build
 from fleet.kinds.servers import SERVERS
-from fleet.kinds.wires import wires
+from fleet.kinds.wire import Wire
 from fleet.models import Instance, Pool
 from fleet.snapshot import pool_spec
 from fleet.spec.fleet_spec import OBSERVE, PoolSpec
@@ -73,7 +74,19 @@ def _instances(pool: PoolSpec) -> list[InstanceState]:
     if kind.has_source(build(kind.spec, pool.engine)):
         made = {row.name: row.facts for row in Instance.objects.filter(pool__name=pool.name).exclude(wire={})}
     else:
-        made = wires(kind, pool.engine, pool.name, pool.model, pool.replicas)
+        made = _wires(kind, pool)
     return [
         InstanceState(name, role=wire.role, connector=wire.connector, pair=wire.kv.pair) for name, wire in made.items()
     ]
+
+
+def _wires(kind: Kind, pool: PoolSpec) -> dict[str, Wire]:
+    """What the pool's instances will be to routers, before any of them is started; none of a kind that serves none."""
+    if not kind.serves:
+        return {}
+    spec, ports = build(kind.spec, pool.engine), dict.fromkeys(kind.ports, 0)
+    launches = (
+        Launch(f"{pool.name}-{ordinal}", pool.model, "127.0.0.1", ports, "python", ordinal)
+        for ordinal in range(pool.replicas)
+    )
+    return {launch.instance: kind.wire(spec, launch) for launch in launches}

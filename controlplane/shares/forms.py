@@ -1,14 +1,12 @@
-from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
-from django.utils import timezone
 
-from controlplane.accounts.forms import EXPIRIES
+from controlplane.accounts.forms import EXPIRIES, ExpiringForm
 from fleet.models import Pool
 
 
-class ShareForm(forms.Form):
+class ShareForm(ExpiringForm):
     name = forms.CharField(max_length=80, label="Name", help_text="Where it will stand, for example “status page”.")
     pool = forms.ChoiceField(required=False, label="Shows")
     expires = forms.ChoiceField(choices=EXPIRIES, required=False, initial="90", label="Expires")
@@ -18,7 +16,3 @@ class ShareForm(forms.Form):
         names = Pool.objects.order_by("name").values_list("name", flat=True)
         choices = [("", "all pools"), *((name, f"pool {name}") for name in names)]
         self.fields["pool"].choices = choices  # type: ignore[attr-defined]
-
-    def expires_at(self) -> datetime | None:
-        days = self.cleaned_data["expires"]
-        return timezone.now() + timedelta(days=int(days)) if days else None

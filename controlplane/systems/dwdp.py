@@ -23,13 +23,27 @@ from fleet.engine.dwdp.contention import layer_ms, met
 from fleet.engine.dwdp.layout import ExpertLayout
 from fleet.engine.dwdp.phase import Phase, smallest_that_hides
 from fleet.systems.dwdp import published
-from fleet.systems.dwdp.knobs import KNOBS
 from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
 from router.contract.json_value import JsonObject
 
 NVLINK_BYTES_PER_S = 400e9  # one way: NVLink 4 has 450
 SMALL, DECODE_TOKENS = 16_384, 256
 RANKS_LISTED, LEVELS_LISTED = 16, 12
+# Of TensorRT-LLM, with the values that favour TPS/GPU and TPS/user [N].
+SETTINGS = (
+    ("max_num_tokens", "higher", "lower", "A larger iteration also widens the window that hides DWDP's copy."),
+    ("max_batch_size", "higher", "lower", "More sequences share a step; each waits for it longer."),
+    (
+        "capacity_scheduler_policy",
+        "MAX_UTILIZATION",
+        "GUARANTEED_NO_EVICT",
+        "The first admits more than fits and may evict; the second reserves all that a request can need.",
+    ),
+    ("enable_chunked_prefill", "off", "on", "Chunks let decodes through; they narrow DWDP's window."),
+    ("free_gpu_memory_fraction", "higher", "lower", "More KV cache holds more sequences."),
+    ("context GPUs", "fewer", "more", "The strongest: DWDP serves the same users with fewer, and TTFT rises."),
+    ("speculative_config", "off", "on", "Pays at low load; under load, rejected tokens cost throughput."),
+)
 
 
 def compute(inputs: DwdpInputs) -> Answer:
@@ -51,7 +65,7 @@ def compute(inputs: DwdpInputs) -> Answer:
             _plan_table(phase, demand, pools),
             _contention_table(phase),
             _layout_table(phase.layout),
-            _knob_table(),
+            _settings_table(),
         ),
         tuple(_cautions(inputs, phase, pools, has_curve=bool(curve))),
     )
@@ -221,9 +235,8 @@ def _layout_table(group: ExpertLayout) -> Table:
     return Table("Experts of a layer", ("GPU", "Holds", "Copies", "and", "Copied"), tuple(rows), note)
 
 
-def _knob_table() -> Table:
-    rows = tuple((knob.setting, knob.tps_gpu, knob.tps_user, knob.why) for knob in KNOBS)
-    return Table("Settings and their direction", ("Setting", "For TPS/GPU", "For TPS/user", "Why"), rows)
+def _settings_table() -> Table:
+    return Table("Settings and their direction", ("Setting", "For TPS/GPU", "For TPS/user", "Why"), SETTINGS)
 
 
 def _cautions(

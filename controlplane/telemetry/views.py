@@ -15,9 +15,10 @@ from controlplane.experiments.models import Experiment
 from controlplane.schedule import reports
 from controlplane.schedule.lease import lead
 from controlplane.telemetry.deliveries import of_deliveries, of_notices
-from controlplane.telemetry.families import INSTANCE, gauge, of_frame
-from controlplane.telemetry.scaling import of_scaling
+from controlplane.telemetry.families import INSTANCE, Values, gauge, of_frame
 from controlplane.use.spending import budgets_now
+from fleet import selectors
+from fleet.control import autoscaler
 from fleet.models import Instance, InstanceSource, Node
 from fleet.plan.rollout import NOT_LISTED
 from fleet.redis import connect
@@ -36,7 +37,7 @@ class Page(Collector):
         if frame is not None:
             yield from of_frame(now, frame)
             yield from of_steps(connect())
-            yield from of_scaling(now)
+            yield from _of_scaling(now)
         yield from _of_database(now)
 
 
@@ -46,6 +47,25 @@ def of_steps(client: redis.Redis) -> Iterator[Metric]:
     yield gauge("weir_step_last_run_timestamp_seconds", "When the step last ended well (Unix)", ("step",), last)
     took = [((name,), report.took_s) for name, report in found.items()]
     yield gauge("weir_step_duration_seconds", "How long the step's latest run took", ("step",), took)
+
+
+def _of_scaling(now: float) -> Iterator[Metric]:
+    """For scalers (KEDA, an HPA), of pools with an autoscaler. What is not measured is left out, not 0."""
+    pools = [pool.name for pool in selectors.pools() if pool.autoscale]
+    found = {(name,): advice for name, advice in autoscaler.latest(pools).items()}
+    latest = {key: advice.points[-1] for key, advice in found.items() if advice.points}
+
+    def each(name: str, text: str, values: Values) -> Metric:
+        return gauge(name, text, ("pool",), values)
+
+    desired = [(key, float(advice.advised)) for key, advice in found.items()]
+    yield each("weir_pool_desired_instances", "Instances that the load needs, as the autoscaler advises", desired)
+    held = [(key, float(point.held)) for key, point in latest.items()]
+    yield each("weir_pool_held_requests", "Requests that wait in routers", held)
+    full = [(key, advice.saturation) for key, advice in found.items()]
+    yield each("weir_pool_saturation", "The highest of the load's measures, each by its target; 1 is on target", full)
+    ages = [(key, max(0.0, now - point.at)) for key, point in latest.items()]
+    yield each("weir_pool_load_age_seconds", "Age of the load that these come from", ages)
 
 
 def _of_lease() -> Iterator[Metric]:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from controlplane.deliveries.judge.findings import GuardFinding, Verdict
+from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.memory import Block
 from controlplane.deliveries.judge.rare import left_out
 from controlplane.deliveries.judge.statistics import comparisons, student
 from controlplane.deliveries.judge.sums import Evidence, added, added_arm
-from controlplane.deliveries.judge.verdicts import Levels, in_unit, levels_of, sentence
+from controlplane.deliveries.judge.verdicts import Levels, in_unit, levels_of, sentence, verdict_of
 from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, Plan
 from fleet.counted import percent
 from router.contract.redis.delivery import Arm, CellTally, DeliveryTally
@@ -146,10 +146,4 @@ def _judged(finding: GuardFinding, guard: ComparisonGuard, found: Sequence[float
         )
     )
     text = f"{count} pairs of blocks: {sentence(guard, finding.request_class, low, middle, high)}"
-    return replace(finding, verdict=_verdict(guard, low, high), text=text, estimate=middle, lower=low, upper=high)
-
-
-def _verdict(guard: ComparisonGuard, low: float, high: float) -> Verdict:
-    if low > guard.worse:
-        return "fail"
-    return "fine" if guard.fine is not None and high <= guard.fine else "inconclusive"
+    return replace(finding, verdict=verdict_of(guard, low, high), text=text, estimate=middle, lower=low, upper=high)

@@ -80,7 +80,7 @@ def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Level
     low, high = (in_unit(guard.metric, end) for end in (estimate.lower(levels.fail), estimate.upper(levels.fine)))
     middle, control = in_unit(guard.metric, estimate.difference), _level(guard.metric, estimate.control)
     return finding(
-        verdict=_verdict(low, high, guard),
+        verdict=verdict_of(guard, low, high),
         text=sentence(guard, name, low, middle, high),
         estimate=middle,
         lower=low,
@@ -117,7 +117,8 @@ def _level(metric: str, mean: float) -> float:
     return math.exp(mean) if metric in NEEDED else mean
 
 
-def _verdict(low: float, high: float, guard: ComparisonGuard) -> Verdict:
+def verdict_of(guard: ComparisonGuard, low: float, high: float) -> Verdict:
+    """`low`, `high`: the bounds of the difference, in the guard's unit."""
     if low > guard.worse:
         return "fail"
     return "fine" if guard.fine is not None and high <= guard.fine else "inconclusive"
