@@ -72,4 +72,5 @@ def _beyond(name: str, known: tuple[int, int], values: Sequence[int]) -> str:
     if max(above, below) <= MOST_OUTSIDE * len(values):
         return ""
     side = f"more than {high:,}" if above >= below else f"fewer than {low:,}"
-    return f"{max(above, below):,} of {len(values):,} requests see {side} {name}; the calibration did not"
+    seen = f"{max(above, below):,} of {len(values):,} requests see {side} {name}"
+    return f"{seen}; the calibration did not, and its error is not known there"

@@ -22,7 +22,7 @@ def test_it_is_among_the_doubts_about_a_run() -> None:
     narrow = replace(MODEL, calibrated=LoadRange((1, 500), (1, 20)))
     outcome = played(narrow, narrow)
     (text,) = outcome.outside
-    assert text.endswith("requests see more than 20 new tokens in a prompt; the calibration did not")
+    assert "requests see more than 20 new tokens in a prompt; the calibration did not" in text
     assert outcome.doubts == (*outcome.not_modelled, text)
 
 
