@@ -186,5 +186,5 @@ def test_the_value_is_json_with_its_version():
         "hour": 500_000,
         "written": 1,
         "at": 7.0,
-        "rows": [["1", "key 1", "demo", "llama", [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]]],
+        "rows": [["1", "key 1", "demo", "llama", [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]]],
     }
