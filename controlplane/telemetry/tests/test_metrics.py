@@ -41,6 +41,7 @@ def values(samples, **labels):
 
 @pytest.fixture
 def fleet(live_redis):
+    Client().get("/metrics")  # loads the pages: on a busy machine the samples would be too old by then
     made = FakeFleet(live_redis, size=3, routers=2)
     made.states["demo-2"] = ("failed", "its port is in use")
     made.kv["demo-0"] = 0.75
