@@ -1,4 +1,4 @@
-"""How a page reads: the words that a person meets on it, and what a screen reader is told."""
+"""How a page reads: the words that a person meets on it, what a screen reader is told, both themes, a narrow screen."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Page
+from playwright.sync_api import TimeoutError as NotInTime
 
 MOST_WORDS = 450  # of a page, its navigation too, before a person opens anything
 ROWS_READ = 3  # of a table or list of what there is many of: the form is read there, the rest is looked up
@@ -35,6 +37,8 @@ CONTROLS = {
 }  # fmt: skip
 NATIVE = {"Date", "DateTime", "InputTime"}  # the parts of such an input are the browser's
 ONE_OF_A_NAME = {"navigation", "region", "button", "DisclosureTriangle"}
+SERIOUS = {"serious", "critical"}
+NARROW = 320  # px
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +96,36 @@ def unreadable(page: Page) -> list[str]:
         found.append("no main landmark")
     urgent = [node for node in nodes if node.live == "assertive" and node.role != "alert"]
     return found + [f"{node.role} {node.name!r} interrupts" for node in urgent]
+
+
+def by_axe(page: Page, *, minor: bool = True) -> list[str]:
+    """Rules of axe that the page breaks, and where; without `minor` the serious and critical ones."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{v['id']}: {[node['html'][:120] for node in v['nodes']][:3]}"
+        for v in found
+        if minor or v["impact"] in SERIOUS
+    ]
+
+
+def in_both_themes(page: Page, *, minor: bool = True) -> list[str]:
+    found = []
+    for theme in ("dark", "light"):
+        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        found += [f"{theme}: {fault}" for fault in by_axe(page, minor=minor)]
+    return found
+
+
+def too_wide(page: Page) -> list[str]:
+    """On a narrow screen, which the page is left on."""
+    page.set_viewport_size({"width": NARROW, "height": 700})
+    try:
+        page.wait_for_function(f"document.documentElement.scrollWidth <= {NARROW}", timeout=5_000)
+    except NotInTime:
+        return [f"{page.evaluate('document.documentElement.scrollWidth')} px wide on a screen of {NARROW}"]
+    return []
+
+
+def faults_of(page: Page) -> list[str]:
+    """All of it, for a page as it stands."""
+    return unreadable(page) + in_both_themes(page, minor=False) + too_wide(page)

@@ -9,11 +9,11 @@ const STATES = {
   live: ["live", "Updates arrive as they happen."],
   paused: ["paused", "Updates are held until you resume."],
   stale: ["stale", "Not updated for more than 3 s; the last values stay."],
-  offline: ["offline", "The server does not answer; the last values stay. Trying again."],
+  offline: ["offline", "The server does not answer; the last values stay."],
   never: ["unseen", "Nothing has been recorded yet.", true],
   empty: ["unseen", "Nothing matches the filter. Clear it to see everything.", true],
   partial: ["partial", "Some sources do not report: the values are of the others."],
-  error: ["error", "This panel could not be updated; the last values stay. Reload the page if this goes on."],
+  error: ["error", "This panel could not be updated; the last values stay."],
   forbidden: ["refused", "Your role does not include this. An administrator can change it under Users.", true],
   finished: ["completed", "Finished: the values no longer change."],
 };
@@ -26,18 +26,24 @@ function noteOf(panel) {
   if (known) return known;
   const note = document.createElement("p");
   note.className = "panel-state";
-  note.append(document.createElement("span"), " ", document.createElement("span"));
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "button button--small";
+  button.textContent = "Try again";
+  note.append(document.createElement("span"), " ", document.createElement("span"), " ", button);
   const head = panel.querySelector(":scope > header");
   if (head) head.after(note);
   else panel.prepend(note);
   return note;
 }
 
-// `sentence`: instead of the usual one.
-function say(panel, state, sentence) {
+// `sentence`: instead of the usual one; `again`: what a button of the panel does.
+function say(panel, state, sentence, again) {
   const [word, usual, replaces] = STATES[state];
   const note = noteOf(panel);
-  const [label, text] = note.children;
+  const [label, text, button] = note.children;
+  button.hidden = !again;
+  button.onclick = again ?? null;
   panel.dataset.state = state;
   panel.toggleAttribute("data-replaced", Boolean(replaces));
   panel.setAttribute("aria-busy", String(state === "loading"));
@@ -56,24 +62,35 @@ function clear(panel) {
 // The panel that a refreshed part is in; pages that refresh several say it once by themselves.
 const around = (part) => part?.closest?.(PANELS);
 
-export function setState(part, state, sentence) {
-  if (!forced && around(part)) say(around(part), state, sentence);
+export function setState(part, state, sentence, again) {
+  if (!forced && around(part)) say(around(part), state, sentence, again);
 }
 
 export function clearState(part) {
   if (!forced && around(part)?.dataset.state) clear(around(part));
 }
 
-const refreshes = (event) => event.detail.requestConfig?.verb === "get";
+// A part that refreshes by itself comes back by itself; one that is asked for once, or by its reader, by a button.
+const repeats = (part) => /every |:refresh/.test(part.getAttribute("hx-trigger"));
+
+function failed(part, state, sentence) {
+  if (repeats(part)) setState(part, state, `${sentence} Trying again.`);
+  else setState(part, state, sentence, () => htmx.ajax("GET", part.getAttribute("hx-get"), { source: part }));
+}
 
 function follow() {
-  document.addEventListener("htmx:sendError", (event) => { if (refreshes(event)) setState(event.detail.elt, "offline"); });
-  document.addEventListener("htmx:responseError", (event) => {
-    if (!refreshes(event)) return;
-    const { status } = event.detail.xhr;
-    const request = event.detail.xhr.getResponseHeader("x-request-id");
+  document.addEventListener("htmx:sendError", ({ detail: { elt, requestConfig } }) => {
+    if (requestConfig?.verb === "get") failed(elt, "offline", STATES.offline[1]);
+  });
+  document.addEventListener("htmx:responseError", ({ detail: { elt, requestConfig, xhr } }) => {
+    if (requestConfig?.verb !== "get") return;
+    if (xhr.status === 403) return setState(elt, "forbidden");
+    const request = xhr.getResponseHeader("x-request-id");
     const quote = request ? ` Quote the request ${request}.` : "";
-    setState(event.detail.elt, status === 403 ? "forbidden" : "error", status === 403 ? undefined : `The server answered with the error ${status}; the last values stay. Trying again.${quote}`);
+    failed(elt, "error", `The server answered with the error ${xhr.status}; the last values stay.${quote}`);
+  });
+  document.addEventListener("weir:signed-out", ({ target }) => {
+    if (target.hasAttribute?.("hx-get") && !repeats(target)) failed(target, "error", "You are signed out.");
   });
   document.addEventListener("htmx:afterSwap", (event) => clearState(event.target));
   for (const part of document.querySelectorAll('[hx-trigger="load"]')) setState(part, "loading");

@@ -3,10 +3,9 @@
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from controlplane.testing_reading import unreadable
+from controlplane.testing_reading import by_axe, in_both_themes, too_wide, unreadable
 
 pytestmark = pytest.mark.browser
 
@@ -195,20 +194,21 @@ def opened_everything(page: Page) -> None:
             fold.locator("> summary").click()
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
-def test_axe_finds_nothing_and_the_console_stays_clean(open_page, shell, policy, theme):
-    opened = open_page("otto")
-    found = {}
+def test_everybody_can_read_a_preview_of_now_or_before_and_hit_its_controls(open_page, shell, policy):
+    opened, found = open_page("otto"), []
     paths = pages_of(shell, policy)
-    for path, older in [(path, False) for path in paths] + [(paths[0], True)]:
-        page = opened.goto(f"{path}?theme={theme}")
+    for path in (*paths[1:], paths[0]):
+        page = opened.goto(path)
         opened_everything(page)
-        if older:
-            put(page, HEAVY, "8000")
-            expect(page.locator(".preview-result--older")).to_have_count(1)
-        violations = Axe().run(page).response["violations"]
-        found |= {f"{path} {older} {v['id']}": [n["html"][:120] for n in v["nodes"]][:3] for v in violations}
-    assert found == {}
+        found += in_both_themes(page) + too_wide(page)
+        page.set_viewport_size({"width": 1440, "height": 900})
+    controls = page.locator("#preview :is(summary, select, input, button), .policy-actions button")
+    sizes = [control.bounding_box() for control in controls.all()]
+    assert len(sizes) > 8
+    assert [size for size in sizes if size["height"] < 24 or size["width"] < 24] == []
+    put(page, HEAVY, "8000")
+    expect(page.locator(".preview-result--older")).to_have_count(1)
+    assert found + in_both_themes(page) == []
     assert opened.faults == []
 
 
@@ -219,33 +219,12 @@ def test_axe_finds_nothing_while_it_runs_and_on_its_own_page(open_page, shell, p
     expect(page.locator(STATE)).to_contain_text("waiting for a worker")
     shell(f"worker_begins({policy!r})")
     expect(page.locator("#preview-progress")).to_be_visible()
-    violations = [each["id"] for each in Axe().run(page).response["violations"]]
+    found = by_axe(page)
     shell(f"previewed({policy!r})")
     expect(page.locator(".preview-sentence")).to_be_visible()
     page.get_by_role("link", name="Link to this preview").click()
     page.wait_for_url("**/previews/*/")
-    violations += [each["id"] for each in Axe().run(page).response["violations"]]
-    assert (violations, opened.faults) == ([], [])
-
-
-def test_controls_are_large_enough_to_be_hit(open_page, shell, policy):
-    shell(f"previewed({policy!r})")
-    page = editor(open_page, policy)
-    opened_everything(page)
-    controls = page.locator("#preview :is(summary, select, input, button), .policy-actions button")
-    sizes = [control.bounding_box() for control in controls.all()]
-    assert len(sizes) > 8
-    assert [size for size in sizes if size["height"] < 24 or size["width"] < 24] == []
-
-
-def test_a_narrow_screen_needs_no_sideways_scrolling(open_page, shell, policy):
-    opened = open_page("otto", width=320, height=700)
-    widths = {}
-    for path in pages_of(shell, policy):
-        page = opened.goto(path)
-        opened_everything(page)
-        widths[path] = page.evaluate("document.documentElement.scrollWidth")
-    assert {path: width for path, width in widths.items() if width > 320} == {}
+    assert (found + by_axe(page), opened.faults) == ([], [])
 
 
 def test_a_draft_with_its_preview_is_read_in_450_words(open_page, shell, policy):
