@@ -1,4 +1,4 @@
-// The time under the pointer, shown by every chart of the page.
+// The time under the pointer, shown by every chart of the page, with its values at that time.
 const charts = new Set();
 let asked = false;
 let shown = null;

@@ -1,5 +1,6 @@
 // The live socket: connects, passes on messages, and reconnects when the connection is lost.
 const SILENT_MS = 6000; // the server sends at least every two seconds; a socket silent for longer is dead
+const FIRST_MS = 20_000; // a busy server takes its time for the snapshot
 const WAITS_S = [1, 2, 3, 5];
 const SIGN_IN_NEEDED = 4401;
 const REFUSED = 1006; // without a close frame
@@ -27,6 +28,7 @@ export class Feed {
     this.socket = socket;
     this.reading = Promise.resolve(); // messages are inflated one after the other
     this.heardAt = Date.now();
+    this.patience = FIRST_MS;
     socket.addEventListener("message", (event) => this.take(socket, event));
     socket.addEventListener("close", (event) => this.lost(socket, event.code));
   }
@@ -34,8 +36,9 @@ export class Feed {
   take(socket, event) {
     if (socket !== this.socket) return;
     // The computer slept: what waited meanwhile is not played one by one, a snapshot replaces it.
-    if (Date.now() - this.heardAt > SILENT_MS) { this.renew(); return; }
+    if (Date.now() - this.heardAt > this.patience) { this.renew(); return; }
     this.heardAt = Date.now();
+    this.patience = SILENT_MS;
     if (this.failures || !this.wasLive) { this.failures = 0; this.wasLive = true; this.on.state("live"); }
     if (typeof event.data === "string") { this.on.message(JSON.parse(event.data)); return; }
     this.reading = this.reading.then(async () => {
@@ -73,7 +76,7 @@ export class Feed {
       const left = Math.ceil((this.retryAt - Date.now()) / 1000);
       if (left <= 0) this.retryNow();
       else this.on.state("disconnected", left);
-    } else if (Date.now() - this.heardAt > SILENT_MS) {
+    } else if (Date.now() - this.heardAt > this.patience) {
       this.renew();
     }
   }

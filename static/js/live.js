@@ -1,5 +1,5 @@
 // The Live page: the first frame is in the page, the others come from the socket; all of them are drawn here.
-import { Chart } from "./live_chart.js";
+import { Chart, reads } from "./live_chart.js";
 import { Feed } from "./feed.js";
 import { Flow, busiest } from "./flow.js";
 import { Heat } from "./heat.js";
@@ -34,7 +34,6 @@ const heatData = new HeatData(snapshot.history?.heat);
 const tiles = new Tiles(byId("tiles"), byId("tile-template"));
 const view = new View(bounds, viewChanged);
 const choose = ([from, to]) => view.choose(from, to);
-const reads = (node) => (line) => text(node, line);
 const strips = [...document.querySelectorAll(".class-strip")].map((panel) => ({
   panel, name: panel.dataset.strip,
   chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { title: `TTFT of ${panel.dataset.strip} requests`, read: reads(panel.querySelector("output")), chosen: choose }),

@@ -6,6 +6,12 @@ import { clock } from "./times.js";
 
 const TABLE_ROWS = 60;
 
+// own: the reading of the chart in use, the only one that is read aloud
+export const reads = (output) => (line, own = true) => {
+  output.setAttribute("aria-live", own ? "polite" : "off");
+  output.textContent = line;
+};
+
 export class Chart {
   // title: "TTFT of warm requests"
   constructor(figure, title, quantity, chosen = null) {
@@ -13,7 +19,8 @@ export class Chart {
     this.canvas = figure.querySelector("canvas");
     this.details = figure.querySelector("details");
     const output = figure.querySelector("output");
-    this.timeline = new Timeline(this.canvas, quantity, { title, read: (line) => { output.textContent = line; }, chosen });
+    this.timeline = new Timeline(this.canvas, quantity, { title, read: reads(output), chosen });
+    figure.addEventListener("weir:series", ({ detail }) => this.timeline.showOnly(detail));
     this.details.addEventListener("toggle", () => this.writeTable());
   }
 

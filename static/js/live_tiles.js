@@ -4,7 +4,7 @@ import { age as ageText } from "./times.js";
 import { count, percent, significant } from "./format.js";
 import { settings } from "./live_settings.js";
 
-export const SHOWN = 128;
+export const SHOWN = matchMedia("(max-width: 44rem)").matches ? 48 : 128; // on a phone they stand in two columns
 const ENDING = 8; // of a name, never cut
 const WRITE = { count, percent, significant };
 

@@ -24,10 +24,10 @@ const NEAR_PX = 6;
 const CLICK_PX = 4;
 
 export class Timeline {
-  // title: what it shows, for screen readers; read: shows the text of a reading; chosen: called with [from, to] in Unix s
-  // when a range was drawn
+  // title: what it shows, for screen readers; read: shows the text of a reading, and gets whether the cursor is its own;
+  // chosen: called with [from, to] in Unix s when a range was drawn
   constructor(canvas, quantity, { title = "", read = null, chosen = null, font = 11 } = {}) {
-    Object.assign(this, { canvas, quantity, title, read, chosen, font, top: 0, cursor: null, elsewhere: null });
+    Object.assign(this, { canvas, quantity, title, read, chosen, font, top: 0, cursor: null, elsewhere: null, only: null });
     fit(canvas, () => this.draw());
     if (!read) return;
     this.listen();
@@ -38,7 +38,8 @@ export class Timeline {
   update(at, columns, events, from, to, limit) {
     Object.assign(this, { at, columns, events, from, to, limit });
     this.draw();
-    const latest = this.lines().map(({ name, values }) => `${name} ${this.quantity.write(values.findLast((value) => value != null))}`).join(", ");
+    const said = (value) => (value == null ? "unknown" : this.quantity.write(value));
+    const latest = this.lines().map(({ name, values }) => `${name} ${said(values.findLast((value) => value != null))}`).join(", ");
     const label = `${this.title} over ${Math.round((to - from) / 60)} min: latest ${latest}`;
     if (this.title && this.canvas.getAttribute("aria-label") !== label) this.canvas.setAttribute("aria-label", label);
   }
@@ -47,6 +48,13 @@ export class Timeline {
   pointed(at) {
     if (at === this.elsewhere) return;
     this.elsewhere = at;
+    if (at == null) this.read("", false);
+    this.draw();
+  }
+
+  // name: of the line to draw alone, or null
+  showOnly(name) {
+    this.only = name;
     this.draw();
   }
 
@@ -66,7 +74,8 @@ export class Timeline {
     this.frame(context, size);
     for (const event of this.shownEvents()) this.mark(context, event, size);
     if (this.limit) line(context, [[this.box.left, this.y(this.limit)], [this.box.right, this.y(this.limit)]], colour("failed"), size / 8, [size, size / 2]);
-    for (const { values, dash, ink } of lines) {
+    for (const { name, values, dash, ink } of lines) {
+      if (this.only != null && name !== this.only) continue;
       line(context, values.map((value, i) => this.point(i, value)), typeof ink === "string" ? colour(ink) : seriesColour(ink), size / 6.5, dash.map((part) => part * size / 14));
     }
     this.drawCursor(context, size);
@@ -126,22 +135,22 @@ export class Timeline {
     const at = this.cursor ?? this.elsewhere;
     if (at == null || at < this.from || at > this.to) return;
     line(context, [[this.x(at), this.box.top], [this.x(at), this.box.bottom]], colour(this.cursor == null ? "muted" : "text"), scale());
-    if (this.cursor != null) this.read(this.reading());
+    if (this.read) this.read(this.reading(at), this.cursor != null);
   }
 
   // "14:02:10 · p50 820 ms · p90 1.2 s · p99 –", "14:02:10 · no data"; with the event at the cursor.
-  reading() {
-    const i = this.nearest();
+  reading(time) {
+    const i = this.nearest(time);
     const known = i >= 0 && this.lines().some(({ values }) => values[i] != null);
     const values = known ? this.lines().map(({ name, values: line }) => `${name} ${this.quantity.write(line[i])}`) : ["no data"];
-    const event = this.shownEvents().find((each) => Math.abs(this.x(each.at) - this.x(this.cursor)) < NEAR_PX * scale());
-    return [clock(this.cursor), ...values, ...(event ? [event.text] : [])].join(" · ");
+    const event = this.shownEvents().find((each) => Math.abs(this.x(each.at) - this.x(time)) < NEAR_PX * scale());
+    return [clock(time), ...values, ...(event ? [event.text] : [])].join(" · ");
   }
 
-  nearest() {
+  nearest(time) {
     let best = -1;
-    this.at.forEach((at, i) => { if (best < 0 || Math.abs(at - this.cursor) < Math.abs(this.at[best] - this.cursor)) best = i; });
-    return best >= 0 && Math.abs(this.at[best] - this.cursor) <= Math.max(settings.frameOldS, this.step()) ? best : -1;
+    this.at.forEach((at, i) => { if (best < 0 || Math.abs(at - time) < Math.abs(this.at[best] - time)) best = i; });
+    return best >= 0 && Math.abs(this.at[best] - time) <= Math.max(settings.frameOldS, this.step()) ? best : -1;
   }
 
   step() { return Math.max(1, (this.to - this.from) / 300, this.at.length > 1 ? this.at[1] - this.at[0] : 0); }
@@ -187,7 +196,7 @@ export class Timeline {
   clear() {
     this.cursor = null;
     this.range = null;
-    this.read("");
+    this.read("", true);
     this.draw();
     point(null, this);
   }

@@ -37,8 +37,11 @@ def test_each_router_is_a_row(viewer: Client, fleet: World, live_redis: redis.Re
     says(live_redis, "router-1", {"p-0": EXACT})
     says(live_redis, "router-2", {"p-0": GUESS})
     said = text_of(viewer.get("/fleet/instances/p-0/"))
-    assert "router-1 exact 1,234 56 7 0.4 s ago 2 3 1 99 % of 10 answers 3 tokens" in said
-    assert "router-2 approximate it publishes no KV events – – – – – – – – of 0 answers – tokens" in said
+    assert (
+        "router-1 exact 1,234 on device, 56 host, 7 disk 0.4 s ago 2 gaps, 3 replayed, 1 emptied "
+        "99 % of 10 answers, off by 3 tokens"
+    ) in said
+    assert "router-2 approximate it publishes no KV events – – – –" in said
 
 
 def test_an_instance_that_no_router_knows_says_so(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:

@@ -152,12 +152,13 @@ def test_a_computer_that_slept_gets_a_snapshot_instead_of_the_frames_that_waited
 ) -> None:
     page = open_page().goto("/wall")
     page.wait_for_function(LIVE)
-    page.evaluate("""() => {
+    page.evaluate("""async () => {
       const feed = globalThis.weirFeed, take = feed.on.message;
       clearInterval(feed.watch);  // a message may come before its next turn
+      feed.heardAt = Date.now() - 60_000;
+      await feed.reading;  // one that came before is inflated yet
       globalThis.taken = [];
       feed.on.message = (message) => { taken.push(message.type); take(message); };
-      feed.heardAt = Date.now() - 60_000;
     }""")
     page.wait_for_function("() => weirFeed.retryAt > 0")
     page.evaluate("() => globalThis.dispatchEvent(new Event('online'))")
