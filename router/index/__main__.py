@@ -7,7 +7,6 @@ import fcntl
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from random import SystemRandom
 
 import uvloop
 
+from router.http.clients import raise_descriptor_limit
 from router.index.process import IndexProcess, RouterConnection
 from router.options import LONGEST_SOCKET, OptionError, Parser
 from router.prefix.exact.index import MAX_BLOCKS
@@ -41,8 +41,7 @@ def main() -> int:
     if held is None:
         print(f"index: --socket {options.socket}: another index process serves it", file=sys.stderr)
         return 1
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # an engine takes about eight of them
+    raise_descriptor_limit()  # an engine takes about eight
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     options.socket.unlink(missing_ok=True)  # left by a killed process
