@@ -170,11 +170,17 @@ def test_a_point_of_the_curve_is_played_from_the_page(
         services.settled(ExperimentIn.model_validate_json(body), Actor("user", "otto"))
     assert vera_client.post("/experiments/new", {"body": bodies[3]}).status_code == 403
     assert otto_client.post("/experiments/new", {"body": "[]"}).status_code == 422
-    started = otto_client.post("/experiments/new", {"body": bodies[3]})
+    started = otto_client.post("/experiments/new", {"body": json.dumps({**json.loads(bodies[3]), "duration_s": 8})})
     number = Experiment.objects.get().pk
     assert started.headers["Location"] == f"/experiments/{number}/"
     assert AuditEntry.objects.filter(action="experiment.start", actor_name="otto").count() == 1
-    assert [arm["name"] for arm in Experiment.objects.get().arms] == ["DEP4x2", "DWDP5x1"]
+    running.run_experiment(number)
+    records = {run.arm: read(run.records_path) for run in Experiment.objects.get().runs.all()}
+    assert list(records) == ["DEP4x2", "DWDP5x1"]
+    assert {one.outcome for found in records.values() for one in found} == {"ok"}
+    assert all(one.cached_pulled for found in records.values() for one in found)  # computed on context servers
+    dep, dwdp = (fmean(one.ttft_ms or 0.0 for one in found) for found in records.values())
+    assert dwdp > 1.5 * dep
 
 
 @pytest.mark.django_db
