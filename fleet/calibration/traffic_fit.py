@@ -41,6 +41,7 @@ from fleet.engine.request import EngineRequest
 LEAST = 150  # measured requests in all
 RECORDED = 4_000  # the newest requests; older ones are left out
 STARTS = 2  # that are fitted, of those that come nearest when only their common factor is
+SCALED = (1.0, 0.5, 0.25, 0.0)  # of how far the measured TPOTs are from the start's
 ROUNDS = 8  # Gauss-Newton steps at most
 AGAIN = 2  # of them, without one of the blocks
 ENOUGH = 1e-3  # share by which a step must improve the sum
@@ -176,10 +177,13 @@ class _Fit:
         return priors + sum(row.weight * _huber(row.off) for row in self._rows)
 
     def scaled(self) -> "_Fit":
-        """With its steps as much slower or faster as the measured TPOTs are, in the middle."""
+        """With its steps as much slower or faster as the measured TPOTs are, in the middle, or by a part of that: where
+        requests queue, a little of it is enough."""
         offs = [row.off for row in self._rows if not row.shares[0]]
         common = statistics.median(offs) if offs else 0.0
-        return _Fit(self.start, self.limits, self._blocks, [*self.factors[:-1], common])
+        factors = ([*self.factors[:-1], common * share] for share in SCALED)
+        tried = (_Fit(self.start, self.limits, self._blocks, each) for each in factors)
+        return min(tried, key=lambda one: one.loss)
 
     def improved(self, rounds: int) -> "_Fit":
         best = self
@@ -195,7 +199,7 @@ class _Fit:
     def _next(self) -> "_Fit | None":
         """After a Gauss-Newton step, a shorter one where the whole is worse; None: neither is better."""
         step = self._step()
-        for share in (1.0, 0.5, 0.25):
+        for share in (1.0, 0.5, 0.25, 0.1):
             factors = [have + share * more for have, more in zip(self.factors, step, strict=True)]
             following = _Fit(self.start, self.limits, self._blocks, factors)
             if following.loss < self.loss:

@@ -3,7 +3,13 @@
 import pytest
 
 from bench.gpu.compare import RECORDED, limits_of, record, requests_of, swept_of
+from fleet.calibration import traffic_fit
+from fleet.calibration.blocks import blocks_of
+from fleet.calibration.physical import KNOWN
 from fleet.calibration.replayed import EngineConstants, errors_of, replay
+from fleet.calibration.traffic_fit import Start, _Fit
+from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
+from fleet.engine.profiles import profile
 
 LARGEST = {  # |error| of the mean E2E; the second load fills the GPU, whose clock falls then
     "llama-3.1-8b": 0.04,
@@ -21,3 +27,14 @@ def test_a_sweep_foretells_loads_that_it_did_not_send(model: str) -> None:
         off = errors_of(replay(requests_of(load), EngineConstants(swept.law, swept.api_s, 0.0), limits).pairs)
         assert off.e2e_mean is not None
         assert abs(off.e2e_mean) < LARGEST[model], load["name"]
+
+
+def test_a_fit_to_a_full_load_begins_nearer_than_the_ratio_of_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queues multiply what a step is off, so steps as much slower as the TPOTs are would be far too slow."""
+    found = record(RECORDED / "llama-3.1-8b.json.gz")
+    law = law_of(profile(found["gpu"], found["model"], 1))
+    blocks = blocks_of(requests_of(found["loads"][1]))
+    begun = _Fit(Start(EngineConstants(law, API_S, API_S_PER_TOKEN), KNOWN), limits_of(found), blocks[2:3])
+    near = begun.scaled()
+    monkeypatch.setattr(traffic_fit, "SCALED", (1.0,))
+    assert near.loss < min(0.9 * begun.scaled().loss, begun.loss)
