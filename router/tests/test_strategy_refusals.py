@@ -7,7 +7,7 @@ async def test_what_a_route_refuses_is_refused_at_once_with_its_reasons(world, m
     w = await world(None, strategy="mooncake_conductor", admission__refuse_status=503, admission__retry_after_s=7)
     pool = w.router.pools.get("demo")
 
-    def refuse(request, tried, now):
+    def refuse(*_):
         reasons = ("least time to the first token: 40.00 s", "more than the 30 s allowed")
         return Decision("", "warm", "colocated", "mooncake_conductor", "over_ttft_limit", reasons, 0, 9, ())
 

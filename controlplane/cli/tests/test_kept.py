@@ -10,6 +10,8 @@ from django.core.management import call_command
 
 from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import SYSTEM
+from controlplane.batches import store
+from controlplane.batches.models import Batch
 from controlplane.cli.tests.test_weir import TUNE, experiment, tuned  # noqa: F401  (a fixture)
 from controlplane.cli.weir.main import parser
 from controlplane.deliveries.models import Delivery
@@ -17,6 +19,7 @@ from controlplane.deliveries.moving import TransitionRequest, move
 from controlplane.deliveries.states import By, State, What
 from controlplane.deliveries.tests.conftest import CANARY
 from controlplane.fleet_ops.management.commands import calibrate
+from controlplane.keys.services import KeyTerms, create_key
 from controlplane.testing import api_caller
 from fleet.models import Instance
 from fleet.tests.profiling.standin import interpreter
@@ -26,7 +29,10 @@ ROOT = Path(__file__).parents[3]
 WHY = "asked for by the pipeline"
 BY_TOKEN = "ci (otto)"
 BY_PROCESS = f"{getpass.getuser()} (manage.py)"
-READS = {"experiment wait", "policy export", "policy diff", "explain", "deliver wait", "deliver status", "models get"}
+READS = {
+    "batch list", "budget list", "deliver status", "deliver wait", "experiment wait", "explain", "models get",
+    "policy diff", "policy export",
+}  # fmt: skip
 CANARY_OF_HALF = {**CANARY, "share": 0.5}
 MANAGE_READS = {"doctor", "explain", "openapi_export", "fleet_export", "fleet_render", "fleet_status"}
 # They run or end processes; what should run stays as it is.
@@ -116,6 +122,23 @@ def test_each_version_of_the_document_models_is_kept_with_its_reason(run, demo, 
     assert run("models", "rollback", "1", "--reason", WHY)[0] == 0
     who, why, value = last("models.rollback")
     assert (who, why, list(value["models"])) == (BY_TOKEN, WHY, ["chat-1"])
+
+
+@keeps("budget set", "budget delete", "batch get", "batch cancel")
+def test_budgets_and_what_is_done_with_a_batch_are_kept(run, ada, demo, data_dir, monkeypatch):
+    monkeypatch.setenv("WEIR_TOKEN", api_caller(ada).token)
+    budget = ("--pool=demo", "--unit", "tokens", "--per", "month")
+    assert run("budget", "set", *budget, "--limit", "5000")[0] == 0
+    who, _, value = last("budget.create")
+    assert (who, value["limit"]) == ("ci (ada)", 5_000)
+    assert run("budget", "delete", *budget)[0] == 0
+    assert last("budget.delete")[0] == "ci (ada)"
+    key, _ = create_key("ci", KeyTerms(), SYSTEM)
+    row = Batch.objects.create(key=key, api_path="/v1/completions", window_s=3600, input_file="f", output_file="file-o")
+    store.content("file-o").write_bytes(b"{}\n")
+    for verb, action in (("get", "batch.download"), ("cancel", "batch.cancel")):
+        assert run("batch", verb, row.name)[0] == 0
+        assert last(action)[0] == "ci (ada)"
 
 
 @keeps("deliver", "deliver pause", "deliver resume", "deliver advance", "deliver abort")

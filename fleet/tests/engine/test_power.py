@@ -26,14 +26,14 @@ def test_the_clock_falls_only_while_the_mean_power_would_exceed_the_limit() -> N
     assert clock.slowdown(1.0) == pytest.approx(1.2)
 
 
-def test_arithmetic_gets_slower_within_a_second_and_recovers_after_one() -> None:
+def test_arithmetic_gets_slower_after_a_second_of_it_and_recovers_without() -> None:
     clock, at_s, steps = Clock(GH100), 0.0, list[float]()
     for _ in range(60):
         steps.append(clock.step_s(at_s, 0.11, 0.1))
         at_s += steps[-1]
-    assert steps[0] == pytest.approx(0.11)
+    assert steps[:8] == [pytest.approx(0.11)] * 8
     assert steps == sorted(steps)
-    assert 0.110 < steps[4] < steps[-1] < 0.01 + 0.12
+    assert 0.11 < steps[14] < steps[-1] < 0.01 + 0.12
     assert clock.step_s(at_s + 3.0, 0.11, 0.1) == pytest.approx(0.11)
 
 
