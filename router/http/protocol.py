@@ -82,7 +82,9 @@ class HttpProtocol(asyncio.Protocol):
             self._waiting.pop().release()
         if self._running is not None:
             self._abandon(self._running)
-        del self._parser  # it refers to this object
+        # They refer to this object, which would wait for the garbage collector.
+        self._running = self._last = None
+        del self._parser, self._limits
 
     def data_received(self, data: bytes) -> None:
         self._limits.begin_read(len(data))

@@ -1,6 +1,8 @@
 """The HTTP server by itself, before an application of a few lines, on real sockets."""
 
 import asyncio
+import gc
+import weakref
 from contextlib import asynccontextmanager
 
 import pytest
@@ -175,6 +177,21 @@ async def test_a_connection_with_too_many_requests_waiting_is_not_read_until_the
     served.app.may.set()
     answers = [await client.answer() for _ in range(11)]
     assert answers[-1][2].startswith(b"POST /last  xxx")
+
+
+@pytest.mark.parametrize("requests", [b"", get("/a") * 2, get("/a")[:-2]])
+async def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(served, requests):
+    client = await served.connect()
+    await served.until(lambda: served.server.connections)
+    connection = weakref.ref(next(iter(served.server.connections)))
+    client.writer.write(requests)
+    await served.until(lambda: len(served.app.seen) == requests.count(b"\r\n\r\n"))
+    gc.disable()
+    try:
+        client.writer.close()
+        await served.until(lambda: connection() is None)
+    finally:
+        gc.enable()
 
 
 async def test_a_stop_closes_idle_connections_and_marks_responses_as_the_last(served, monkeypatch):
