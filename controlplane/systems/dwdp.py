@@ -91,13 +91,13 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
     held = phase.expert_bytes(phase.layout.local, buffers=True) / GIGA
     spread = phase.expert_bytes(phase.moe.experts / phase.dep_ranks, buffers=False) / GIGA
     return (
-        Fact("Window over copy", phase.ratio, "", "a layer's computing over its copy"),
-        Fact("Smallest MNT that hides the copy", smallest, "tokens", "with these prompts, contention included"),
+        Fact("Window over copy", phase.ratio, "", "computing over copying"),
+        Fact("Smallest MNT that hides the copy", smallest, "tokens", "contention included"),
         Fact("Exposed", phase.exposed_ms, "ms/layer", f"{percent(phase.exposed_ms / phase.dwdp_ms)} of a DWDP layer"),
         Fact("Waiting under DEP", phase.wait_ms, "ms/layer", f"{percent(phase.wait_ms / phase.dep_ms)} of a DEP layer"),
         Fact("Throughput per context GPU", phase.gain, "x DEP", f"{phase.tokens_per_s(phase.dwdp_ms):,.0f} tokens/s"),
         Fact("Context GPUs", f"{dep.gpus} → {dwdp.gpus}", "", "DEP → DWDP, for the same generation GPUs"),
-        Fact("TPS/GPU", f"{dep.tokens_per_gpu:,.0f} → {dwdp.tokens_per_gpu:,.0f}", "tokens/s", "of all GPUs together"),
+        Fact("TPS/GPU", f"{dep.tokens_per_gpu:,.0f} → {dwdp.tokens_per_gpu:,.0f}", "tokens/s"),
         Fact(
             "TTFT, mean",
             f"{dep.ttft_s * 1e3:,.0f} → {dwdp.ttft_s * 1e3:,.0f}",
@@ -129,7 +129,6 @@ def _layer_chart(phase: Phase) -> Chart:
         Axis("Duration", "ms"),
         tuple(Series(name, names, values) for name, *pair in parts if (values := (pair[0], pair[1]))),
         "stacked",
-        f"The copy takes {phase.copy_ms:,.3g} ms beside it.",
     )
 
 
@@ -306,8 +305,7 @@ _PEAKS = {
 DWDP = System(
     "dwdp",
     "DWDP against DEP",
-    "Context GPUs of a mixture of experts copy each other's experts for the next layer instead of exchanging tokens. "
-    "Is the copy hidden, what is gained, and what does the first token pay?",
+    "Context GPUs of a mixture of experts copy each other's experts for the next layer instead of exchanging tokens.",
     DwdpInputs,
     {
         "DeepSeek-R1 on GB200 NVL72, DWDP4": {},

@@ -36,8 +36,8 @@ def _share(default: float, title: str, text: str) -> Any:
 
 @dataclass(frozen=True)
 class DwdpInputs:
-    model: str = option("DeepSeek-R1", title="Model", choices=tuple(MOES), help="Sizes of its published configuration.")
-    gpu: str = option("GB200", title="GPU", choices=tuple(GPUS), help="By its data sheet.")
+    model: str = option("DeepSeek-R1", title="Model", choices=tuple(MOES), help="Its published sizes.")
+    gpu: str = option("GB200", title="GPU", choices=tuple(GPUS), help="Data sheet.")
     ranks: int = option(
         4, title="DWDP group", unit="GPUs", minimum=2, maximum=72, help="N: they hold a layer's experts."
     )
@@ -59,7 +59,7 @@ class DwdpInputs:
     link_gb_per_s: float | None = _of_gpu("Link, one way", "GB/s", 0.1, 10_000, "Half of a data sheet's NVLink.")
     slices: bool = option(False, title="Slices", help="Copies take turns in slices (contention_opt).")
     merged: bool = option(False, title="Merged buffer", help="Experts in one buffer, copied before the products.")
-    chunked: bool = option(False, title="Chunked prefill", help="For a caution: TensorRT-LLM refuses it with DWDP.")
+    chunked: bool = option(False, title="Chunked prefill", help="TensorRT-LLM refuses it with DWDP.")
     # Demand
     prompts_per_s: float = option(
         12.0, title="Prompts", unit="1/s", minimum=0.001, maximum=100_000, help="Of all users."
