@@ -58,28 +58,22 @@ def measured(points: Sequence[LoadPoint]) -> Balance | None:
 
 
 def decoders_for(point: LoadPoint) -> int:
-    """How many more decoders the prefill side could keep busy; 0 unless all present ones are busy."""
-    prefill, decode = point.prefill, point.decode
-    if prefill is None or decode is None or prefill.work < LEAST_WORK:
-        return 0
-    if decode.work < SATURATED * decode.instances or prefill.work >= SATURATED * prefill.instances:
-        return 0
-    return _balanced(prefill.instances * decode.work / prefill.work)
+    """How many decoders the prefill side could keep busy; 0 unless all present ones are busy and prefill has room."""
+    return _for(point.decode, point.prefill)
 
 
 def prefills_for(point: LoadPoint) -> int:
     """How many prefill instances could keep the decoders busy; 0 unless all present ones are busy and decoders wait."""
-    prefill, decode = point.prefill, point.decode
-    if prefill is None or decode is None or decode.work < LEAST_WORK:
-        return 0
-    if prefill.work < SATURATED * prefill.instances or decode.work >= SATURATED * decode.instances:
-        return 0
-    return _balanced(decode.instances * prefill.work / decode.work)
+    return _for(point.prefill, point.decode)
 
 
-def _balanced(instances: float) -> int:
-    """Whole ones: a tenth too few is in balance, as work is sampled."""
-    return ceil((1 - TOLERANCE) * instances)
+def _for(full: SideLoad | None, waiting: SideLoad | None) -> int:
+    """Whole instances of the full side: a tenth too few is in balance, as work is sampled."""
+    if full is None or waiting is None or waiting.work < LEAST_WORK:
+        return 0
+    if full.work < SATURATED * full.instances or waiting.work >= SATURATED * waiting.instances:
+        return 0
+    return ceil((1 - TOLERANCE) * waiting.instances * full.work / waiting.work)
 
 
 def described(now: Balance, last: LoadPoint | None = None) -> str:
