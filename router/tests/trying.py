@@ -42,7 +42,7 @@ def _drawn_from_the_seed_alone() -> Iterator[None]:
         yield
 
 
-def schedules_until_broken(machine: Machine, most: int, steps: int = 16) -> int:
+def schedules_until_broken(machine: Machine, most: int, steps: int = 16, number: int = 0) -> int:
     """How many schedules it took until a promise was broken; fails when `most` did not suffice."""
     tried = 0
 
@@ -52,7 +52,7 @@ def schedules_until_broken(machine: Machine, most: int, steps: int = 16) -> int:
         return machine()
 
     try:
-        try_schedules(counted, most, 0, steps, (Phase.generate,))
+        try_schedules(counted, most, number, steps, (Phase.generate,))
     except AssertionError:
         return tried
     raise LookupError(f"{tried} schedules broke no promise")
