@@ -29,10 +29,11 @@ class NameServer:
         self.code = 0  # of every answer
         self.over_tcp = False  # what UDP answers is cut off
         self.asked: list[tuple[str, int]] = []
+        # TCP first: connections hold many of its ports, and hardly any of UDP's.
+        self._tcp = socket.create_server(("127.0.0.1", 0))
+        self.address = self._tcp.getsockname()
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._udp.bind(("127.0.0.1", 0))
-        self.address = self._udp.getsockname()
-        self._tcp = socket.create_server(self.address)
+        self._udp.bind(self.address)
         threading.Thread(target=self._serve_udp, daemon=True).start()
         threading.Thread(target=self._serve_tcp, daemon=True).start()
 
