@@ -23,6 +23,12 @@ class Rates:
     transfer_setup_s: float = 0.0  # t0: of a transfer, however small
     context_cost: float = 0.0  # of the engines' law: a decode step reads a context of one token / prefill of one token
 
+    def transfer_s(self, tokens: int, assumed_bytes_per_s: float = 0.0) -> float:
+        """To move the KV of that many tokens; `assumed_bytes_per_s` holds until a transfer was measured."""
+        return self.transfer_setup_s + tokens * self.kv_bytes_per_token / (
+            self.transfer_bytes_per_s or assumed_bytes_per_s
+        )
+
 
 UNKNOWN = Rates()
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from router.contract.connectors import CONNECTORS
 from router.policy.rules.offload import able_to_prefill
-from router.policy.types import InstanceState, RoutingRequest
+from router.policy.types import InstanceState
 from router.policy.value import replace
 from router.policy.view import Pick, View
 
@@ -39,7 +39,7 @@ def pulled(view: View, pick: Pick) -> Pick:
     if here.kv_tokens and (1 - here.kv_usage) * here.kv_tokens < request.prompt_tokens:
         return replace(pick, reasons=(*pick.reasons, f"no pull: {here.id} has no room for the prompt's KV"))
     here_ms = 1000 * _tokens(view, here, held) / rates.prefill_tokens_per_s
-    move_ms = 1000 * _transfer_s(request, new, view.policy[PULL])
+    move_ms = 1000 * rates.transfer_s(new, view.policy[PULL] * 1e9)
     pull_ms = 1000 * _tokens(view, peer, cached) / rates.prefill_tokens_per_s + move_ms
     why = f"{peer.id} holds {cached:,} tokens: {pull_ms:,.0f} ms, {move_ms:,.0f} of them to move the KV, against"
     if pull_ms >= here_ms:
@@ -63,10 +63,3 @@ def _holding_more(view: View, here: InstanceState, held: int) -> Iterator[tuple[
 def _tokens(view: View, instance: InstanceState, held: int) -> float:
     """Until the prompt is computed there, in tokens of the pool's median instance."""
     return (instance.prefill_tokens + view.request.prompt_tokens - held) / view.pace_of(instance)
-
-
-def _transfer_s(request: RoutingRequest, tokens: int, assumed_gb_per_s: float) -> float:
-    rates = request.rates
-    return rates.transfer_setup_s + tokens * rates.kv_bytes_per_token / (
-        rates.transfer_bytes_per_s or assumed_gb_per_s * 1e9
-    )

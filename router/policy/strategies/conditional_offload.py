@@ -60,8 +60,7 @@ def _balance(view: View, decoder: InstanceState, helper: InstanceState, rates: R
     # The decodes beside the helper are held up instead
     stalled = decoder.decodes * own / here - helper.decodes * other / there
     before = (decoder.prefill_tokens + own) / here - (helper.prefill_tokens + other) / there
-    moved_s = own * rates.kv_bytes_per_token / rates.transfer_bytes_per_s
-    return OffloadGain(stalled / rate, before / rate, rates.transfer_setup_s + moved_s)
+    return OffloadGain(stalled / rate, before / rate, rates.transfer_s(own))
 
 
 def assumed_rates(view: View) -> Rates:

@@ -47,10 +47,7 @@ def _prefixes(view: View) -> Sequence[int]:
 
 
 def _transfer_s(view: View, tokens: int) -> float:
-    if not tokens:
-        return 0.0
-    rates = view.request.rates
-    return rates.transfer_setup_s + tokens * rates.kv_bytes_per_token / rates.transfer_bytes_per_s
+    return view.request.rates.transfer_s(tokens) if tokens else 0.0
 
 
 def _judged(view: View, request_class: RequestClass, scores: list[float], position: int, fetched: int) -> Pick:

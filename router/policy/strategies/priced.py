@@ -113,8 +113,7 @@ class _Prices:
         """0 where it is not known yet: an offload that the roles demand has it on every way."""
         if not rates.transfer_bytes_per_s:
             return 0.0
-        moved_s = self.view.new[position] * rates.kv_bytes_per_token / rates.transfer_bytes_per_s
-        return rates.prefill_tokens_per_s * (rates.transfer_setup_s + moved_s)
+        return rates.prefill_tokens_per_s * rates.transfer_s(self.view.new[position])
 
     def terms(self, position: int, helper: InstanceState | None) -> tuple[str, ...]:
         view, decoder = self.view, self.view.instances[position]
