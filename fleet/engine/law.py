@@ -37,7 +37,7 @@ class Host:
 # Beside fits. Most of the host's time overlaps with the GPU when the engine plans a step while the one before it runs
 # (the default since vLLM 0.14). Synchronous: the cost of a decoding sequence was fitted to 15 measured points with
 # prompts of 1,024 tokens (vLLM 0.12, Qwen3-32B on two H100). Asynchronous: chosen between what groups of decodes leave
-# for it on an H200 (vLLM 0.20: 0.25 ms, 0.2 µs) and what mixed loads do (docs/measured.md).
+# for it on an H200 (vLLM 0.20: 0.25 ms, 0.2 µs) and what mixed loads do (docs/findings/gpu.md).
 ASYNC_HOST_S, SYNC_HOST_S = 0.5e-3, 1.5e-3
 DECODE_S_PER_LAYER = 0.9e-6
 FITTED_HOST = {True: Host(ASYNC_HOST_S, 0.4e-6), False: Host(SYNC_HOST_S, DECODE_S_PER_LAYER)}

@@ -27,7 +27,7 @@ class Draws:
 UNKNOWN = Draws(0.0, 0.0)  # the clock never falls
 # Measured on an H200 (700 W), which is the H100's chip with other memory. Reading: 489 to 553 W in loads of sessions
 # with few prompts. Computing: fitted to Llama-3.1-8B at 14 requests/s; it gives 583 W at 4 requests/s, where 576 were
-# measured, and holds for Qwen3-14B (docs/measured.md).
+# measured, and holds for Qwen3-14B (docs/findings/gpu.md).
 GH100 = Draws(computing=1.2, reading=0.73)
 GPUS = ("h100_sxm", "h200_sxm", "NVIDIA H100 80GB HBM3", "NVIDIA H200")  # as profiles and as drivers name them
 

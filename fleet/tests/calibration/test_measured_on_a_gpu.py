@@ -1,4 +1,4 @@
-"""A sweep's fit beside loads that a real vLLM on an H200 served (docs/measured.md): no change makes it worse."""
+"""A sweep's fit beside loads that a real vLLM on an H200 served (docs/findings/gpu.md): no change makes it worse."""
 
 import pytest
 
