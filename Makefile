@@ -13,7 +13,7 @@ ENGINES_STAMP := $(ENGINES)/.installed
 # The tests start hundreds of processes: without this each would compile all of Weir again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-attacks test-spans test-deploy test-browser test-engines engines lint lock bench findings screenshots sbom audit release clean
+.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-engines engines lint lock bench findings screenshots sbom audit release clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -33,6 +33,10 @@ test-slow: $(TESTS_STAMP)
 # Malformed requests, every credential, hunted secrets, exhausted resources.
 test-attacks: $(TESTS_STAMP)
 	$(call pytest,$(PYTEST),2,attacks)
+
+# Sign-in with an identity provider: ours of the fast tests, and the certified one of test-deploy (npm).
+test-oidc: $(TESTS_STAMP)
+	$(call pytest,$(PYTEST) controlplane/accounts/tests/oidc,0,not slow)
 
 # With a real collector, which requirements-spans.txt holds for CPython 3.11 on x86-64.
 test-spans: $(TESTS_STAMP)
