@@ -2,18 +2,22 @@
 
 import csv
 import hashlib
+import tempfile
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from controlplane.api.api import api
-from controlplane.api.tables import csv_of, parquet_of, table_of
+from controlplane.api.routes.use import UseLineOut
+from controlplane.api.tables import csv_of, kind, parquet_of, table_of
 from controlplane.audit.services import SYSTEM
 from controlplane.keys import services
 from controlplane.keys.services import KeyTerms
 from controlplane.testing import ApiCaller
+from controlplane.use.selectors import COLUMNS as USE
 
 OPERATIONS = {
     operation.view_func.__name__: operation
@@ -27,6 +31,19 @@ ROWS: list[dict[str, Any]] = [
     {"name": "ü", "n": None, "share": 0.5, "on": None, "pools": []},
     {"name": None, "n": -1, "share": None, "on": False, "pools": None},
 ]
+
+
+def read_by_duckdb(file: bytes) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """The types of its columns, and its rows."""
+    assert find_spec("duckdb"), "DuckDB is not installed: make test-deploy installs it (requirements-deploy.txt)"
+    import duckdb
+
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as written, duckdb.connect() as connection:
+        written.write(file)
+        written.flush()
+        found = connection.read_parquet(written.name)
+        types = dict(zip(found.columns, map(str, found.types), strict=True))
+        return types, [dict(zip(types, row, strict=True)) for row in found.fetchall()]
 
 
 def test_every_list_is_a_table() -> None:
@@ -88,3 +105,31 @@ def test_an_empty_list_is_a_table_without_rows(ada_api: ApiCaller, form: str) ->
     answer = ada_api.get(f"/channels?format={form}")
     assert answer.status_code == 200
     assert b"name" in answer.content
+
+
+DUCKDB = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", str: "VARCHAR"}
+CELLS: dict[type, list[Any]] = {
+    int: [0, None, -(2**53)],
+    float: [0.5, None, -1e300],
+    bool: [True, None, False],
+    str: ["ü, =1+1", None, ""],
+}
+
+
+@pytest.mark.deploy
+def test_duckdb_reads_the_table_of_every_list() -> None:
+    tables = {name: found[0] for name, operation in OPERATIONS.items() if (found := table_of(operation)) is not None}
+    assert len(tables) > 20
+    for name, columns in (tables | {"use": {field: kind(UseLineOut, field) for field in USE}}).items():
+        rows = [{column: CELLS[type_][i] for column, type_ in columns.items()} for i in range(3)]
+        for listed in (rows, []):
+            types = {column: DUCKDB[type_] for column, type_ in columns.items()}
+            assert read_by_duckdb(parquet_of(columns, listed)) == (types, listed), name
+
+
+@pytest.mark.deploy
+def test_duckdb_reads_a_download(ada_api: ApiCaller) -> None:
+    services.create_key("=cmd", KeyTerms(requests_per_min=7), SYSTEM)
+    (row,) = read_by_duckdb(ada_api.get("/keys?format=parquet").content)[1]
+    assert (row["name"], row["requests_per_min"], row["tokens_per_min"], row["pools"]) == ("=cmd", 7, None, "[]")
+    assert "gpu_seconds" in read_by_duckdb(ada_api.get("/use?format=parquet").content)[0]

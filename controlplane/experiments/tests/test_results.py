@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from controlplane.api.tests.test_tables import read_by_duckdb
 from controlplane.experiments.models import Run
 from controlplane.experiments.results.assemble import results_of
 from controlplane.experiments.results.records import COLUMNS
@@ -62,6 +63,15 @@ def test_the_parquet_file_has_the_columns_of_the_csv(ci, ended):
     assert answer.headers["Content-Disposition"].endswith('.parquet"')
     assert answer.content[:4] == answer.content[-4:] == b"PAR1"
     assert all(name.encode() in answer.content for name in ("arm", "seed", "mode", *COLUMNS))
+
+
+@pytest.mark.deploy
+def test_duckdb_reads_the_parquet_file_as_the_csv(ci, ended):
+    number = ended().pk
+    types, rows = read_by_duckdb(ci.get(f"/experiments/{number}/results?format=parquet").content)
+    text = b"".join(ci.get(f"/experiments/{number}/results?format=csv").streaming_content).decode()
+    assert list(types) == next(csv.reader([text.partition("\n")[0]]))
+    assert (len(rows), rows[0]["arm"], rows[0]["seed"], rows[0]["ttft_ms"]) == (80, "round_robin", 1, 200.0)
 
 
 def test_the_report_carries_its_pictures_or_has_them_beside_it(ci, ended):
