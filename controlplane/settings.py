@@ -155,6 +155,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+BUDGET_TIME_ZONE = env.time_zone("WEIR_BUDGET_TIME_ZONE")  # of the days, weeks and months of budgets
 SPANS = span_settings.read()  # None: no spans
 OIDC = oidc_settings.read()  # sign-in with the company's identity; None: passwords only
 LOCAL_SIGN_IN = env.flag("WEIR_LOCAL_SIGN_IN", True)

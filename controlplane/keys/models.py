@@ -1,5 +1,6 @@
 """API keys of the data plane: which client may use which pools, and how much. Routers read them from Redis."""
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -50,10 +51,11 @@ class BudgetPer(models.TextChoices):
     DAY = "day"
     WEEK = "week"
     MONTH = "month"
+    EVER = "ever"
 
 
 class Budget(models.Model):
-    """What a key or a pool may spend in each hour, day, week or month of the calendar (UTC). What was spent:
+    """What a key or a pool may spend in each hour, day, week or month of the calendar, or ever. What was spent:
     controlplane/use."""
 
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="budgets", null=True, blank=True)
@@ -95,7 +97,7 @@ class Budget(models.Model):
 
 def published(row: Budget) -> PublishedBudget:
     terms = {"id": str(row.pk), "unit": row.unit, "per": row.per, "limit": row.limit, "refuse": row.refuse}
-    return convert(terms, PublishedBudget)
+    return convert(terms | {"zone": settings.BUDGET_TIME_ZONE}, PublishedBudget)
 
 
 class KeyedPool(models.Model):

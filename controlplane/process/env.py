@@ -8,6 +8,7 @@ import os
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 
 class BadSetting(Exception):
@@ -152,3 +153,12 @@ def database(name: str, default: str) -> dict[str, object]:
     raise BadSetting(
         f"{name}={parts.scheme}://…: allowed are sqlite:///PATH and postgresql://USER:PASSWORD@HOST:PORT/NAME"
     )
+
+
+def time_zone(name: str) -> str:
+    value = text(name, "UTC")
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise BadSetting(f"{name}={value}: allowed are time zones such as UTC and Europe/Berlin") from None
+    return value

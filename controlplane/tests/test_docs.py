@@ -14,7 +14,7 @@ from router.tests.contract import every_kind
 CODE = Path(__file__).resolve().parents[2]
 OWN = ("controlplane", "fleet", "router")
 READS = re.compile(
-    r"""\benv\.(?:text|flag|words|pairs|choice|span|networks|database|allowed|folders|seconds|needed|http_url)\(\s*"([A-Z_]+)"|environ(?:\.get\(|\[)\s*"([A-Z_]+)\""""
+    r"""\benv\.(?:text|flag|words|pairs|choice|span|networks|database|allowed|folders|seconds|needed|http_url|time_zone)\(\s*"([A-Z_]+)"|environ(?:\.get\(|\[)\s*"([A-Z_]+)\""""
     r'|"(WEIR_ROUTER_[A-Z_]+|WEIR_SPANS_[A-Z_]+|OTEL_[A-Z_]+)"'
 )
 PAGES = ["README.md", "CONTRIBUTING.md", "bench/README.md"]

@@ -46,6 +46,16 @@ def test_a_choice_is_read_in_any_case_and_written_as_declared(monkeypatch):
         env.choice("WEIR_X", ("console", "json"))
 
 
+def test_a_time_zone_is_one_that_the_host_knows(monkeypatch):
+    assert env.time_zone("WEIR_X") == "UTC"
+    monkeypatch.setenv("WEIR_X", "Europe/Berlin")
+    assert env.time_zone("WEIR_X") == "Europe/Berlin"
+    for wrong in ("Berlin", "../UTC"):
+        monkeypatch.setenv("WEIR_X", wrong)
+        with pytest.raises(env.BadSetting, match=f"WEIR_X={wrong}: allowed are time zones such as UTC"):
+            env.time_zone("WEIR_X")
+
+
 @pytest.mark.parametrize("value", ["18100", "19000-18000", "80-90", "a-b", "18000-70000"])
 def test_a_range_of_ports_that_cannot_be_is_refused(monkeypatch, value):
     monkeypatch.setenv("WEIR_X", value)

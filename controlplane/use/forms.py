@@ -15,7 +15,7 @@ class BudgetForm(forms.Form):
     limit = forms.FloatField(label="Limit", help_text="Tokens (prompt and answer), dollars, or requests.")
     unit = forms.ChoiceField(choices=[(unit, unit) for unit in BudgetUnit.values], label="Unit")
     per = forms.ChoiceField(
-        choices=[(per, per) for per in BudgetPer.values], label="Per", help_text="Of the calendar, in UTC."
+        choices=[(per, per) for per in BudgetPer.values], label="Per", help_text="Of the calendar; ever: once."
     )
     warn_percent = forms.FloatField(
         initial=80, min_value=1, max_value=100, label="Warn at percent", help_text="A notice to the channels."

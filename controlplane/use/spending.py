@@ -19,13 +19,12 @@ from controlplane.use.ledger import start_of
 from controlplane.use.models import HELD, BudgetSpending, Use
 from fleet.redis import connect
 from router.contract.redis import redis_keys
-from router.contract.redis.budgets import LARGEST, Period, period_of
+from router.contract.redis.budgets import EVER, LARGEST, Period
 from router.contract.redis.use import HOUR_S
 
 BEFORE = "(before)"  # in place of a life: what the key had used when the budget was made
 REPORTED_S = 10  # time for live routers to write their spending to an empty Redis again
 LATE_S = 3600  # requests of a period may run on for this long
-KEPT_S = 2 * 86_400  # in Redis, after a period's end
 KEPT = timedelta(days=100)  # in the database
 
 # ARGV: seconds until routers are granted more, if nobody has opened the key; when it expires; then each life with what
@@ -67,14 +66,14 @@ class BudgetNow:
         return self.row.shown(self.row.limit)
 
     @property
-    def ends(self) -> datetime:
-        return datetime.fromtimestamp(self.period.ends, UTC)
+    def ends(self) -> datetime | None:
+        return None if self.period is EVER else datetime.fromtimestamp(self.period.ends, UTC)
 
 
 def budgets_now(now: float, rows: Iterable[Budget] | None = None) -> list[BudgetNow]:
     """Budgets of pools and of keys that are not revoked, with their spending by the database, about 10 s late."""
     found = Budget.objects.filter(key__revoked_at=None).select_related("key") if rows is None else rows
-    periods = [(row, period_of(published(row).per, now)) for row in found]
+    periods = [(row, published(row).period(now)) for row in found]
     names = {period.name for _, period in periods}
     sums = BudgetSpending.objects.filter(period__in=names).values_list("budget", "period").annotate(Sum("spent"))
     spent = {(budget, period): total for budget, period, total in sums.order_by()}
@@ -83,7 +82,7 @@ def budgets_now(now: float, rows: Iterable[Budget] | None = None) -> list[Budget
 
 def record_before(row: Budget, now: datetime) -> None:
     """Count what was used in the present period: call inside the transaction that makes the budget."""
-    period = period_of(published(row).per, now.timestamp())
+    period = published(row).period(now.timestamp())
     owned = Use.objects.filter(key=str(row.key_id)) if row.key_id else Use.objects.filter(pool=row.pool)
     used = (
         owned.exclude(key=HELD)
@@ -105,21 +104,21 @@ def step(now: datetime) -> None:
 
 def exchange(row: Budget, now: datetime) -> None:
     """Merge the spending in Redis and in the database for each current period, and send the notices that are due."""
-    per, at = published(row).per, now.timestamp()
-    present = period_of(per, at)
-    for period in dict.fromkeys((period_of(per, at - LATE_S), present, period_of(per, present.ends))):
-        found = _open(row, period)
+    period_of, at = published(row).period, now.timestamp()
+    present = period_of(at)
+    for period in dict.fromkeys((period_of(at - LATE_S), present, period_of(present.ends))):
+        found = _open(row, period, at)
         _keep(row, period, found)
         if period == present:
             _tell(row, period, sum(_of(found, "r:").values()))
 
 
-def _open(row: Budget, period: Period) -> Mapping[str, int]:
+def _open(row: Budget, period: Period, at: float) -> Mapping[str, int]:
     known = dict(BudgetSpending.objects.filter(budget=row, period=period.name).values_list("life", "spent"))
     wait_s = REPORTED_S if known.keys() - {BEFORE} else 0  # routers are still writing known spending again
     words = [word for life, spent in known.items() for word in (life, spent)]
     key = redis_keys.budget_key(str(row.pk), period.name)
-    answer: Any = connect().eval(_OPEN, 1, key, wait_s, int(period.ends + KEPT_S), *words)
+    answer: Any = connect().eval(_OPEN, 1, key, wait_s, period.kept_until(at), *words)
     names = (raw.decode("utf-8", "replace") for raw in answer[::2])
     return {name: int(raw) for name, raw in zip(names, answer[1::2], strict=True) if raw.isdigit()}
 

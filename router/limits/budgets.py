@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Protocol
 
-from router.contract.redis.budgets import PublishedBudget, period_of
+from router.contract.redis.budgets import EVER, PublishedBudget
 from router.http.errors import ErrorResponse
 from router.request.spending import Spending
 
@@ -22,6 +22,7 @@ AHEAD = 100  # a router asks for at most this part of its share of the limit bey
 AHEAD_REQUESTS = 8  # and for no more than so many like it
 AGAIN_S = 0.2  # between two questions for what there was not
 REPORT_S = 5.0  # an unchanged spending is reported as often, which also shows that its router lives
+DAY_S = 86_400
 LATE_S = 3600.0  # after a period's end its requests may still be under way
 
 
@@ -64,7 +65,7 @@ class Budgets:
 
     def of(self, budget: PublishedBudget, at: float) -> Spending:
         """`at` is Unix time."""
-        period = period_of(budget.per, at)
+        period = budget.period(at)
         place = budget.id, period.name
         found = self._spendings.get(place)
         if found is None:
@@ -154,5 +155,5 @@ def _refusal(whose: str, spending: Spending, amount: int, at: float) -> ErrorRes
     left = max(0, spending.rest + spending.ceiling - spending.spent - spending.reserved)
     whole = f"its budget of {budget.text(budget.limit)} {budget.each}"
     why = f"{whose} has {budget.text(left)} left of {whole}; this request may need {budget.text(amount)}"
-    after = max(1, ceil(period.ends - at))
+    after = DAY_S if period is EVER else max(1, ceil(period.ends - at))  # it may be raised
     return ErrorResponse(429, "insufficient_quota", why, retry_after_s=after, should_retry=False)

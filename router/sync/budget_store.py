@@ -6,6 +6,7 @@ holds nothing any more. `since` is set by the control worker once what the datab
 gets more than it had, since a Redis that returns empty would give everything once more.
 """
 
+import time
 from collections.abc import Sized
 
 from router.contract.redis import redis_keys
@@ -15,7 +16,6 @@ from router.sync.redis_link import RedisLink
 from router.sync.script import Script
 
 GONE_S = 60
-KEPT_S = 2 * 86_400  # after the period's end
 
 # ARGV: life, spent, what it must hold, what it holds, what it wants to hold, limit, refused, when the key expires.
 _HOLD = f"""
@@ -66,7 +66,7 @@ class RedisBudgets:
             want,
             spending.budget.limit,
             spending.refused,
-            int(spending.period.ends + KEPT_S),
+            spending.period.kept_until(time.time()),
         )
         if answer is None:
             return None

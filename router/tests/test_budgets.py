@@ -24,9 +24,17 @@ from router.tests.engine import reply
 from router.tests.http.test_own_errors import code_of
 from router.tests.test_keys import ALICE, bearer, keyed
 
-NOW = datetime(2026, 11, 26, 12, tzinfo=UTC).timestamp()
-DAY = "2026-11-26"
+NOW = datetime.now(UTC).replace(hour=12).timestamp()  # Redis forgets what is long over
+DAY = period_of("day", NOW).name
 LIMIT = 10_000
+
+
+def utc(*moment):
+    return datetime(*moment, tzinfo=UTC).timestamp()
+
+
+THEN = utc(2026, 11, 26, 12)
+SUMMER_ENDS = utc(2026, 10, 24, 22)  # in Germany, during the day that begins then
 USAGE = {"prompt_tokens": 90, "completion_tokens": 30}
 
 
@@ -183,21 +191,39 @@ async def test_a_day_begins_anew_and_a_month_goes_on(routers, live_redis):
 
 
 @pytest.mark.parametrize(
-    ("per", "at", "expected"),
+    ("per", "zone", "at", "expected"),
     [
-        ("day", NOW, ("2026-11-26", datetime(2026, 11, 27, tzinfo=UTC))),
-        ("month", NOW, ("2026-11", datetime(2026, 12, 1, tzinfo=UTC))),
-        ("month", datetime(2026, 12, 31, 23, tzinfo=UTC).timestamp(), ("2026-12", datetime(2027, 1, 1, tzinfo=UTC))),
-        ("month", datetime(2028, 2, 29, tzinfo=UTC).timestamp(), ("2028-02", datetime(2028, 3, 1, tzinfo=UTC))),
-        ("hour", NOW + 5, ("2026-11-26T12", datetime(2026, 11, 26, 13, tzinfo=UTC))),
-        ("week", NOW, ("2026-W48", datetime(2026, 11, 30, tzinfo=UTC))),
-        ("week", datetime(2027, 1, 3, 23, tzinfo=UTC).timestamp(), ("2026-W53", datetime(2027, 1, 4, tzinfo=UTC))),
+        ("day", "UTC", THEN, ("2026-11-26", utc(2026, 11, 27))),
+        ("month", "UTC", THEN, ("2026-11", utc(2026, 12, 1))),
+        ("month", "UTC", utc(2026, 12, 31, 23), ("2026-12", utc(2027, 1, 1))),
+        ("month", "UTC", utc(2028, 2, 29), ("2028-02", utc(2028, 3, 1))),
+        ("hour", "UTC", THEN + 5, ("2026-11-26T12", utc(2026, 11, 26, 13))),
+        ("week", "UTC", THEN, ("2026-W48", utc(2026, 11, 30))),
+        ("week", "UTC", utc(2027, 1, 3, 23), ("2026-W53", utc(2027, 1, 4))),
+        ("day", "Europe/Berlin", THEN + 11.5 * 3600, ("2026-11-27", utc(2026, 11, 27, 23))),
+        ("day", "Europe/Berlin", SUMMER_ENDS, ("2026-10-25", utc(2026, 10, 25, 23))),  # 25 hours
+        ("week", "Asia/Kolkata", SUMMER_ENDS, ("2026-W43", utc(2026, 10, 25, 18, 30))),
+        ("month", "America/New_York", THEN, ("2026-11", utc(2026, 12, 1, 5))),
+        ("day", "Mars/Olympus", THEN, ("2026-11-26", utc(2026, 11, 27))),  # not known here
+        ("ever", "UTC", THEN, ("ever", utc(9999, 1, 1))),
     ],
 )
-def test_periods_are_those_of_the_calendar(per, at, expected):
-    period = period_of(per, at)
-    assert (period.name, period.ends) == (expected[0], expected[1].timestamp())
+def test_periods_are_those_of_the_calendar(per, zone, at, expected):
+    period = period_of(per, at, zone)
+    assert (period.name, period.ends) == expected
     assert period.begins <= at < period.ends
+
+
+async def test_a_budget_for_ever_is_spent_once(routers, live_redis):
+    name = redis_keys.budget_key("7", "ever")
+    live_redis.hset(name, "since", 0)
+    ever = key(per="ever", limit=100)
+    assert await spend(routers.all[0], 60, of=ever)
+    assert await spend(routers.all[0], 40, of=ever, at=NOW + 400 * 86_400)
+    with pytest.raises(ErrorResponse, match="0 tokens left of its budget of 100 tokens in all") as refused:
+        await routers.all[0].reserve(ever.budgets, "API key ci", 1, NOW, [])
+    assert refused.value.retry_after_s == 86_400
+    assert 0 < live_redis.ttl(name) <= 33 * 86_400
 
 
 async def test_a_budget_that_only_warns_refuses_nothing_and_counts(routers, live_redis):

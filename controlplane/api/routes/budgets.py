@@ -27,12 +27,12 @@ class BudgetOut(Schema):
     key_name: str
     pool: str = Field(description="In place of a key: all that it serves")
     unit: Unit
-    per: Per = Field(description="Of the calendar, in UTC")
+    per: Per = Field(description="Of the calendar, in the time zone WEIR_BUDGET_TIME_ZONE; hours in UTC")
     limit: float = Field(description="Tokens, dollars or requests")
     warn_at: float = Field(description="Share of the limit from which a notice is sent")
     refuse: bool = Field(description="What goes beyond; false: it is only told")
-    period: str = Field(description="The present one, such as 2026-11-26T09, 2026-11-26, 2026-W48 or 2026-11")
-    ends: datetime
+    period: str = Field(description="The present one, such as 2026-11-26T09, 2026-11-26, 2026-W48, 2026-11 or ever")
+    ends: datetime | None = Field(description="null: never")
     spent: float = Field(description="Tokens, dollars or requests, in the present period; about 10 s old")
     used_ratio: float = Field(description="Of the limit, in the present period; about 10 s old")
 

@@ -187,7 +187,8 @@ def test_a_wrong_field_of_a_budget_is_named_at_every_door(ada_api, ada_client, k
     assert not Budget.objects.exists()
 
 
-def test_a_pools_budget_counts_all_that_the_pool_serves_at_every_door(ada_api, ada_client, otto_client, key):
+def test_a_pools_budget_counts_all_that_the_pool_serves_at_every_door(ada_api, ada_client, otto_client, key, settings):
+    settings.BUDGET_TIME_ZONE = "Pacific/Kiritimati"
     Pool.objects.create(name="chat", model="llama", kind="sim")
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     for of in ("", str(key.pk), HELD):
@@ -197,7 +198,11 @@ def test_a_pools_budget_counts_all_that_the_pool_serves_at_every_door(ada_api, a
     assert (made["key"], made["pool"], made["spent"], made["used_ratio"]) == (None, "chat", 200, 0.2)
     assert ada_api.post("/budgets", asked).json()["errors"][0]["path"] == "per"
     published = valid_keys().pool_budgets["chat"]
-    assert [(one.id, one.limit) for one in published] == [(str(made["id"]), 1_000)]
+    assert [(one.id, one.limit, one.zone) for one in published] == [(str(made["id"]), 1_000, "Pacific/Kiritimati")]
+    ever = ada_api.post("/budgets", asked | {"per": "ever", "limit": 2_000}).json()
+    assert (ever["period"], ever["ends"], ever["spent"]) == ("ever", None, 200)
+    assert ">never</td>" in otto_client.get("/use/").content.decode()
+    assert ada_api.call("DELETE", f"/budgets/{ever['id']}").status_code == 204
     assert "1,000 tokens" in otto_client.get("/use/").content.decode()
     assert 'key="",per="month",pool="chat",unit="tokens"} 0.2' in ada_client.get("/metrics").content.decode()
     form = {"pool": "chat", "unit": "tokens", "per": "month", "limit": "500", "warn_percent": "80", "refuse": "on"}

@@ -1,19 +1,22 @@
-"""What an API key or a pool may spend in a period of the calendar, as the control plane publishes it and routers count
-it. Pure.
+"""What an API key or a pool may spend in a period of the calendar or ever, as the control plane publishes it and
+routers count it. Pure.
 
 Spending is a counter that only grows, one for each life of a router: in Redis (weir:budget:<id>:<period>, router/sync/
 budget_store.py) and in the database, which are merged by taking the greater of each.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
 from typing import Annotated, Literal, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Meta, Struct
 
 Unit = Literal["tokens", "dollars", "requests"]
-Per = Literal["hour", "day", "week", "month"]
+Per = Literal["hour", "day", "week", "month", "ever"]
 OLDEST: tuple[tuple[str, ...], tuple[str, ...]] = (("tokens", "dollars"), ("day", "month"))  # routers of 0.2 read these
 MICRO = 1_000_000  # parts of a dollar in which budgets and their spending are counted
+KEPT_S = 2 * 86_400  # in Redis, after a period's end
 LARGEST = 2**52  # so that sums are exact in Redis' scripts
 
 Amount = Annotated[int, Meta(gt=0, le=LARGEST)]
@@ -25,33 +28,57 @@ class PublishedBudget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     per: Per
     limit: Amount  # tokens, micro-dollars or requests
     refuse: bool = True  # what goes beyond; False: it is only counted
+    zone: str = "UTC"  # of the calendar's days, weeks and months
 
     @property
     def each(self) -> str:
-        return f"{'an' if self.per == 'hour' else 'a'} {self.per}"
+        return "in all" if self.per == "ever" else f"{'an' if self.per == 'hour' else 'a'} {self.per}"
+
+    def period(self, at: float) -> "Period":
+        return period_of(self.per, at, self.zone)
 
     def text(self, amount: int) -> str:
         return f"${amount / MICRO:,.2f}" if self.unit == "dollars" else f"{amount:,} {self.unit}"
 
 
 class Period(NamedTuple):
-    """An hour, a day, a week (from Monday) or a month of the calendar, in UTC."""
+    """An hour (UTC), a day, a week (from Monday) or a month of the calendar, or all of time."""
 
-    name: str  # 2026-11-26T09, 2026-11-26, 2026-W48 or 2026-11
+    name: str  # 2026-11-26T09, 2026-11-26, 2026-W48, 2026-11 or ever
     begins: float  # Unix s
     ends: float
 
+    def kept_until(self, at: float) -> int:
+        """When Redis may forget it, as far as one knows at that time. Unix s."""
+        return int(min(self.ends, at + 31 * 86_400) + KEPT_S)
 
-def period_of(per: Per, at: float) -> Period:
-    hour = datetime.fromtimestamp(at, UTC).replace(minute=0, second=0, microsecond=0)
+
+EVER = Period("ever", 0.0, datetime(9999, 1, 1, tzinfo=UTC).timestamp())
+
+
+def period_of(per: Per, at: float, zone: str = "UTC") -> Period:
+    if per == "ever":
+        return EVER
     if per == "hour":
+        hour = datetime.fromtimestamp(at, UTC).replace(minute=0, second=0, microsecond=0)
         return Period(f"{hour:%Y-%m-%dT%H}", hour.timestamp(), hour.timestamp() + 3600)
-    day = hour.replace(hour=0)
+    day = datetime.fromtimestamp(at, zone_of(zone)).replace(hour=0, minute=0, second=0, microsecond=0)
     if per == "week":
-        monday = day.timestamp() - day.weekday() * 86_400
-        return Period(f"{day:%G-W%V}", monday, monday + 7 * 86_400)
+        monday = day - timedelta(days=day.weekday())
+        return Period(f"{day:%G-W%V}", monday.timestamp(), (monday + timedelta(days=7)).timestamp())
     if per == "day":
-        return Period(f"{day:%Y-%m-%d}", day.timestamp(), day.timestamp() + 86_400)
+        return Period(f"{day:%Y-%m-%d}", day.timestamp(), (day + timedelta(days=1)).timestamp())
     first = day.replace(day=1)
     following = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
     return Period(f"{first:%Y-%m}", first.timestamp(), following.timestamp())
+
+
+@cache
+def zone_of(name: str) -> tzinfo:
+    """UTC where this host does not know the zone: a budget by other days is better than none."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC
