@@ -23,7 +23,7 @@ HASH_BYTES = 8
 SALT_BYTES = 16
 BLOCK_BYTES = CHUNK_BYTES * BLOCK_CHUNKS
 BLOCK_IDS = BLOCK_BYTES // 4  # a token id of a prompt takes four bytes
-REMEMBERED = 4_096  # prompts whose salted blocks are reused by a session's next turn
+REMEMBERED = 4_096  # prompts whose salted blocks are reused by a session's next turn; salted sessions and tenants
 SIZE_WEIGHT = 0.01  # weight of one entry in the mean size
 
 
@@ -43,7 +43,7 @@ class TrafficRecorder:
         self.salt = salt  # hex; empty until read from Redis
         self._begun = blake2b(digest_size=HASH_BYTES, key=salt.encode()[: blake2b.MAX_KEY_SIZE])
         self._known: dict[bytes, bytes] = {}  # salted blocks by a prompt's last block, LRU first
-        self._tenants: dict[str, str] = {}  # salted
+        self._hidden: dict[str, str] = {}  # salted texts of late
 
     def entry(self, call: Call) -> bytes:
         """An encoded TrafficEntry; empty for a request that is not recorded."""
@@ -57,7 +57,7 @@ class TrafficRecorder:
                 at=call.at,
                 pool=call.pool.name,
                 model=call.pool.model,
-                session=self._session(call),
+                session=self._hide(f"{call.pool.name}\0{call.session}") if call.session is not None else "",
                 input_tokens=known if known is not None else call.prediction.prompt_tokens,
                 output_tokens=usage.output_tokens if usage is not None else None,
                 block_tokens=BLOCK_IDS if call.token_ids else round(BLOCK_BYTES * call.pool.tokens.per_byte),
@@ -70,22 +70,20 @@ class TrafficRecorder:
                 ttft_ms=outcome.ttft_ms,
                 tpot_ms=outcome.tpot_ms,
                 band=call.band,
-                tenant=self._tenants.get(call.tenant) or self._tenant(call.tenant),
+                tenant=self._hide(call.tenant) if call.tenant else "",
             )
         )
         self._mean_bytes += SIZE_WEIGHT * (len(made) - self._mean_bytes)
         return made
 
-    def _session(self, call: Call) -> str:
-        if call.session is None:
-            return ""
-        return self._salted(f"{call.pool.name}\0{call.session}".encode("utf-8", "surrogatepass")).hex()
-
-    def _tenant(self, tenant: str) -> str:
-        if len(self._tenants) >= REMEMBERED:
-            self._tenants.clear()
-        salted = self._tenants[tenant] = self._salted(tenant.encode()).hex() if tenant else ""
-        return salted
+    def _hide(self, text: str) -> str:
+        """16 hex digits. A session's turns have the same, and most tenants ask more than once."""
+        hidden = self._hidden.get(text)
+        if hidden is None:
+            if len(self._hidden) >= REMEMBERED:
+                self._hidden.clear()
+            hidden = self._hidden[text] = self._salted(text.encode("utf-8", "surrogatepass")).hex()
+        return hidden
 
     def _salted(self, value: bytes) -> bytes:
         hashed = self._begun.copy()  # the key is hashed once: a copy takes half as long
