@@ -17,7 +17,7 @@ from controlplane.audit.services import Actor
 from controlplane.notices.services import enqueue
 from controlplane.policies.drafts.services import check_reason
 from controlplane.policies.errors import Conflict, NothingToPublish
-from controlplane.policies.publication import AckWaiter, Reach, subscribed
+from controlplane.policies.publication import Acknowledged, AckWaiter, subscribed
 from fleet.events import announce
 from fleet.redis import live_routers, ordered_write
 from fleet.services import hold_fleet
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Publication(Reach):
+class Publication(Acknowledged):
     version: ModelsVersion
 
 

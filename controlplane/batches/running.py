@@ -19,7 +19,7 @@ from controlplane.batches import pace, services, store
 from controlplane.batches.lines import Line
 from controlplane.batches.models import Batch
 from controlplane.batches.pace import Load
-from controlplane.batches.sending import Answer, Sender
+from controlplane.batches.sending import LineAnswer, Sender
 from fleet import jobs
 from fleet.jobs import Heartbeat, JobFailed
 from fleet.models import Instance, Pool
@@ -80,7 +80,7 @@ class _Run:
         self._heart = Heartbeat(job)
         self._results = store.Results(job.name)
         self._sender = Sender(job.key_id, job.api_path, router_urls())
-        self._under_way: dict[Future[Answer], tuple[int, Line]] = {}
+        self._under_way: dict[Future[LineAnswer], tuple[int, Line]] = {}
         for number, line in enumerate(lines, 1):
             if line.custom_id not in self._results.written:
                 self._lanes[line.model].left.append((number, line))
@@ -126,7 +126,7 @@ class _Run:
             self._under_way[self._sender.send(body, f"{self._job.name}-{number}")] = (number, line)
             lane.under_way += 1
 
-    def _take(self, number: int, line: Line, answer: Answer) -> None:
+    def _take(self, number: int, line: Line, answer: LineAnswer) -> None:
         self._lanes[line.model].under_way -= 1
         name, results, document = self._job.name, self._results, batch_lines.document_of(answer.body)
         written = batch_lines.answered(name, number, line.custom_id, answer.status, answer.request_id, document)

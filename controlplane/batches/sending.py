@@ -26,7 +26,7 @@ NO_QUOTA = "insufficient_quota"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LineAnswer:
     status: int
     request_id: str
     body: bytes
@@ -52,7 +52,7 @@ class Sender:
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"batch of key {key_id}", daemon=True)
         self._thread.start()
 
-    def send(self, body: bytes, request_id: str) -> "Future[Answer]":
+    def send(self, body: bytes, request_id: str) -> "Future[LineAnswer]":
         return asyncio.run_coroutine_threadsafe(self._send(body, request_id), self._loop)
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class Sender:
         await asyncio.gather(*others, return_exceptions=True)
         await self._client.aclose()
 
-    async def _send(self, body: bytes, request_id: str) -> Answer:
+    async def _send(self, body: bytes, request_id: str) -> LineAnswer:
         failures, pause_s = 0, PAUSE_S
         while True:
             await asyncio.sleep(max(0.0, self._paused_until - time.monotonic()))
@@ -81,7 +81,7 @@ class Sender:
             await asyncio.sleep(pause_s)
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
-    async def _try(self, body: bytes, request_id: str) -> Answer | None:
+    async def _try(self, body: bytes, request_id: str) -> LineAnswer | None:
         """The answer; None if no router took the request."""
         if not self.urls:
             return None
@@ -91,10 +91,10 @@ class Sender:
             response = await self._client.post(url + self._api_path, content=body, headers=headers)
         except httpx.TransportError as error:
             log.info("batch.not_sent", router=url, error=str(error)[:200])
-            return None if isinstance(error, httpx.ConnectError) else Answer(502, request_id, b"{}")
+            return None if isinstance(error, httpx.ConnectError) else LineAnswer(502, request_id, b"{}")
         if response.status_code == 429 and _code(response.content) == NO_QUOTA:
             self._paused_until = time.monotonic() + LONGEST_PAUSE_S
-        return Answer(response.status_code, response.headers.get("x-request-id", request_id), response.content)
+        return LineAnswer(response.status_code, response.headers.get("x-request-id", request_id), response.content)
 
 
 def _code(body: bytes) -> str:

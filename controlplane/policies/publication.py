@@ -126,7 +126,7 @@ class Ack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class Acknowledged:
     """Whom a publication reached."""
 
     acks: tuple[Ack, ...] = ()

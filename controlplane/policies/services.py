@@ -32,7 +32,7 @@ from controlplane.policies.drafts.services import (
 )
 from controlplane.policies.errors import Conflict, NothingToPublish
 from controlplane.policies.models import Draft, Policy, PolicyVersion
-from controlplane.policies.publication import AckWaiter, Reach, republish_missing
+from controlplane.policies.publication import Acknowledged, AckWaiter, republish_missing
 from fleet.events import announce
 from fleet.redis import live_routers, ordered_write
 from router.contract.json_value import Json, JsonObject
@@ -63,7 +63,7 @@ OFFLOAD_POLICY = "prefill-decode"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Publication(Reach):
+class Publication(Acknowledged):
     version: PolicyVersion
 
 

@@ -151,12 +151,12 @@ def _profile(inputs: OffloadInputs) -> Profile:
 
 
 @dataclass(frozen=True)
-class Played:
+class ClassifiedTrace:
     requests: list[Classified]
     rate: float  # requests/s
 
 
-def _played(inputs: OffloadInputs) -> Played:
+def _classified(inputs: OffloadInputs) -> ClassifiedTrace:
     sent = library.load(inputs.trace, seed=1).requests[: inputs.requests]
     seen: set[str] = set()
     found = []
@@ -166,7 +166,7 @@ def _played(inputs: OffloadInputs) -> Played:
         if request.session:
             seen.add(request.session)
     span = max(sent[-1].at_s - sent[0].at_s, 1.0)
-    return Played(found, len(sent) / span * inputs.load_factor)
+    return ClassifiedTrace(found, len(sent) / span * inputs.load_factor)
 
 
 def _limits(inputs: OffloadInputs, *, heavy: int | None = None, order: str = "") -> Thresholds:
@@ -181,7 +181,7 @@ def _limits(inputs: OffloadInputs, *, heavy: int | None = None, order: str = "")
 @dataclass(frozen=True)
 class OffloadFound:
     inputs: OffloadInputs
-    played: Played
+    trace: ClassifiedTrace
     shares: dict[str, Share]
     kv_bytes: float
     kv_tokens: float  # of an instance
@@ -194,17 +194,17 @@ class OffloadFound:
 
 
 def answer(inputs: OffloadInputs) -> Answer:
-    engine, played = _profile(inputs), _played(inputs)
-    found_shares = shares(played.requests, _limits(inputs))
+    engine, trace = _profile(inputs), _classified(inputs)
+    found_shares = shares(trace.requests, _limits(inputs))
     kv_bytes = engine.sizes.kv_bytes_per_token
     new = found_shares["heavy"].mean_new_tokens
     found = OffloadFound(
         inputs,
-        played,
+        trace,
         found_shares,
         kv_bytes,
         float(inputs.kv_tokens or kv_blocks(engine, BLOCK) * BLOCK),
-        resident_tokens(played.requests, played.rate, inputs.tpot_ms / 1e3),
+        resident_tokens(trace.requests, trace.rate, inputs.tpot_ms / 1e3),
         transfer_s(new, kv_bytes, inputs.transfer_gb_s, inputs.setup_ms / 1e3),
     )
     return Answer(
@@ -239,7 +239,7 @@ def _facts(found: OffloadFound) -> tuple[Fact, ...]:
     decoding = inputs.instances - inputs.prefill_instances
     return (
         *(Fact(name.capitalize(), each.requests * 100, "% of requests") for name, each in found.shares.items()),
-        Fact("Rate", found.played.rate, "requests/s", f"of {len(found.played.requests):,} requests"),
+        Fact("Rate", found.trace.rate, "requests/s", f"of {len(found.trace.requests):,} requests"),
         Fact(
             "Transfer of a heavy prompt",
             found.moved_s if heavy.requests else None,
@@ -263,7 +263,7 @@ def _class_chart(found: OffloadFound) -> Chart:
     names = tuple(found.shares)
     lines = []
     for order in ORDERS:
-        by_class = shares(found.played.requests, _limits(found.inputs, order=order))
+        by_class = shares(found.trace.requests, _limits(found.inputs, order=order))
         lines.append(Series(f"Requests, {order}", names, tuple(each.requests * 100 for each in by_class.values())))
     tokens = tuple(each.new_tokens * 100 for each in found.shares.values())
     lines.append(Series("New tokens", names, tuple(tokens)))
@@ -272,7 +272,7 @@ def _class_chart(found: OffloadFound) -> Chart:
 
 def _threshold_chart(found: OffloadFound) -> Chart:
     curve = tuple(sorted({*CURVE, found.inputs.heavy_new_tokens}))
-    by_threshold = [shares(found.played.requests, _limits(found.inputs, heavy=limit))["heavy"] for limit in curve]
+    by_threshold = [shares(found.trace.requests, _limits(found.inputs, heavy=limit))["heavy"] for limit in curve]
     return Chart(
         "Heavy requests against the threshold",
         Axis("Heavy threshold", "tokens", log=True),
@@ -336,8 +336,8 @@ def _cautions(found: OffloadFound) -> Iterator[str]:
         yield "Even with every instance decoding, the requests of this trace do not fit into KV at once: they queue."
     if not store_pool():
         yield "The experiments leave out the Mooncake store: the fleet has no pool of the kind sim-store."
-    if len(found.played.requests) < found.inputs.requests and len(found.played.requests) < 100:
-        yield f"The trace has only {len(found.played.requests)} requests."
+    if len(found.trace.requests) < found.inputs.requests and len(found.trace.requests) < 100:
+        yield f"The trace has only {len(found.trace.requests)} requests."
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ IDLE = "(idle)"
 BY = ("key", "pool", "model")
 LONGEST = {"": timedelta(days=3660), "month": timedelta(days=3660), "day": timedelta(days=400), "hour": HOURS_KEPT}
 _TRUNC: Mapping[str, Any] = {"hour": TruncHour, "day": TruncDay, "month": TruncMonth}
-OF_REQUESTS = tuple(name for name in COUNTS if name not in ("gpu_us", "micro_dollars"))  # shown in other units
-COLUMNS = ("start", *BY, "name", *OF_REQUESTS[:-2], "gpu_seconds", "dollars", "audio_seconds", "images")
+_SHOWN_AS = {"gpu_us": "gpu_seconds", "micro_dollars": "dollars", "audio_ms": "audio_seconds"}
+COLUMNS = ("start", *BY, "name", *(_SHOWN_AS.get(name, name) for name in COUNTS))
+_SUMMED = tuple(name for name in COUNTS if name not in ("gpu_us", "micro_dollars"))  # as they are
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class UseLine:
         return self.gpu_seconds / 3600
 
     def add(self, counts: Mapping[str, Any], gpu: float, money: float) -> None:
-        for name in OF_REQUESTS:
+        for name in _SUMMED:
             setattr(self, name, getattr(self, name) + counts[name])
         self.gpu_seconds += gpu
         self.dollars += money
@@ -166,7 +167,7 @@ def used_by(key: str, begin: datetime, end: datetime) -> UseLine:
 def total(found: Iterable[UseLine]) -> UseLine:
     whole = UseLine(start=None)
     for line in found:
-        whole.add({name: getattr(line, name) for name in OF_REQUESTS}, line.gpu_seconds, line.dollars)
+        whole.add({name: getattr(line, name) for name in _SUMMED}, line.gpu_seconds, line.dollars)
     return whole
 
 

@@ -14,7 +14,7 @@ from router.source import PoolSource
 from router.spans.settings import SpanSettings
 
 try:
-    from router.picker.server import Door, NotListening, PickerServer
+    from router.picker.server import NotListening, PickerServer, PickerSettings
 except ModuleNotFoundError as error:
     if error.name != "grpc":
         raise
@@ -24,15 +24,21 @@ from router.picker.picking import Picking
 
 
 class Picker(Router):
-    """A router that also answers gateways; both doors share its pools and its load."""
+    """A router that also answers gateways, from the same pools and load."""
 
     def __init__(
-        self, source: PoolSource, clients: ClientConnections, spans: SpanSettings | None, door: Door, *, single: bool
+        self,
+        source: PoolSource,
+        clients: ClientConnections,
+        spans: SpanSettings | None,
+        settings: PickerSettings,
+        *,
+        single: bool,
     ) -> None:
         super().__init__(source, clients, spans)
         picking = Picking(source.pools, source.sessions, source.recorder, single=single)
         picking.tracer = self.proxy.tracer
-        self._grpc = PickerServer(picking, door, self._is_ready)
+        self._grpc = PickerServer(picking, settings, self._is_ready)
 
     def _is_ready(self) -> bool:
         return self.pools.known and not self.pools.auth.closed
@@ -52,10 +58,10 @@ def main() -> int:
     host = f"[{own.host}]" if ":" in own.host else own.host
     certificate, key = own.tls or (None, None)
     address = f"{host}:{own.port}"
-    door = Door(address, certificate, key, own.pool, dict(own.objective), options.grace)
+    settings = PickerSettings(address, certificate, key, own.pool, dict(own.objective), options.grace)
 
     def make(source: PoolSource, clients: ClientConnections, spans: SpanSettings | None) -> Router:
-        return Picker(source, clients, spans, door, single=own.single)
+        return Picker(source, clients, spans, settings, single=own.single)
 
     try:
         return run(options, make, f"picks for gateways on {address}")

@@ -6,6 +6,8 @@ Envoy's own definitions come with 2 MB of generated code; a picker reads six fie
 
 from collections.abc import Iterable
 
+from router.contract.varint import varint
+
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
 LONGEST_VARINT = 10  # bytes
@@ -75,15 +77,6 @@ def mapping(of: Fields, number: int) -> Iterable[tuple[str, bytes]]:
 def put(number: int, value: int | bytes | str) -> bytes:
     """One field, number and bool as a varint. Zero and empty values are written too."""
     if isinstance(value, int):
-        return _coded(number << 3 | VARINT) + _coded(value)
+        return varint(number << 3 | VARINT) + varint(value)
     data = value.encode() if isinstance(value, str) else value
-    return b"%b%b%b" % (_coded(number << 3 | BYTES), _coded(len(data)), data)
-
-
-def _coded(value: int) -> bytes:
-    coded = bytearray()
-    while value > 0x7F:
-        coded.append(value & 0x7F | 0x80)
-        value >>= 7
-    coded.append(value)
-    return bytes(coded)
+    return b"%b%b%b" % (varint(number << 3 | BYTES), varint(len(data)), data)

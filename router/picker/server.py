@@ -27,7 +27,7 @@ class NotListening(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class PickerSettings:
     """Where the picker listens, and how it reads a gateway's headers."""
 
     address: str  # host:port
@@ -51,17 +51,17 @@ class GrpcWire:
 
 
 class PickerServer:
-    def __init__(self, picking: Picking, door: Door, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, picking: Picking, settings: PickerSettings, is_ready: Callable[[], bool]) -> None:
         self.port = 0
         self._picking = picking
-        self._door = door
+        self._settings = settings
         self._is_ready = is_ready
         self._server: grpc.aio.Server | None = None
         self._ending = False
 
     async def start(self) -> None:
         """Raises NotListening."""
-        door = self._door
+        settings = self._settings
         server = self._server = grpc.aio.server(options=OPTIONS)
         process = grpc.stream_stream_rpc_method_handler(self._process)
         check = grpc.unary_unary_rpc_method_handler(self._check)
@@ -72,23 +72,23 @@ class PickerServer:
             )
         )
         try:
-            if door.certificate is None or door.key is None:
-                self.port = server.add_insecure_port(door.address)
+            if settings.certificate is None or settings.key is None:
+                self.port = server.add_insecure_port(settings.address)
             else:
-                pair = (door.key.read_bytes(), door.certificate.read_bytes())
-                self.port = server.add_secure_port(door.address, grpc.ssl_server_credentials([pair]))
+                pair = (settings.key.read_bytes(), settings.certificate.read_bytes())
+                self.port = server.add_secure_port(settings.address, grpc.ssl_server_credentials([pair]))
         except (OSError, RuntimeError) as error:
-            raise NotListening(f"cannot listen on {door.address}: {error}") from None
+            raise NotListening(f"cannot listen on {settings.address}: {error}") from None
         await server.start()
 
     async def stop(self) -> None:
         """Picked requests go on at their engines, even when their streams end here."""
         self._ending = True
         if self._server is not None:
-            await self._server.stop(self._door.grace_s)
+            await self._server.stop(self._settings.grace_s)
 
     async def _process(self, _: object, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
-        stream = GatewayStream(GrpcWire(context), self._door.objectives, self._door.pool)
+        stream = GatewayStream(GrpcWire(context), self._settings.objectives, self._settings.pool)
         work = asyncio.create_task(self._pick(stream))
         try:
             await asyncio.shield(work)

@@ -9,6 +9,8 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from router.contract.varint import varint
+
 MAGIC = b"PAR1"
 OPTIONAL, UTF8, DATA_PAGE, PLAIN, RLE, GZIP = 1, 0, 0, 0, 3, 2
 Value = int | float | str | None
@@ -76,7 +78,7 @@ def _chunk(name: str, kind: Type, values: Sequence[Value], body: bytearray) -> b
     body += header + packed
     about = _struct(
         _number(1, kind.number),
-        _list(2, I32, [_varint(_zigzag(PLAIN)), _varint(_zigzag(RLE))]),
+        _list(2, I32, [varint(_zigzag(PLAIN)), varint(_zigzag(RLE))]),
         _list(3, BINARY, [_sized(name.encode())]),
         _number(4, GZIP),
         _number(5, len(values), I64),
@@ -91,7 +93,7 @@ def _levels(values: Sequence[Value]) -> bytes:
     """Which values there are, a bit each, in groups of eight."""
     groups = (len(values) + 7) // 8
     bits = sum(1 << i for i, value in enumerate(values) if value is not None)
-    run = _varint(groups << 1 | 1) + bits.to_bytes(groups, "little")
+    run = varint(groups << 1 | 1) + bits.to_bytes(groups, "little")
     return struct.pack("<I", len(run)) + run
 
 
@@ -110,7 +112,7 @@ def _struct(*fields: Field) -> bytes:
 
 
 def _number(number: int, value: int, kind: int = I32) -> Field:
-    return number, kind, _varint(_zigzag(value))
+    return number, kind, varint(_zigzag(value))
 
 
 def _text(number: int, text: str) -> Field:
@@ -119,22 +121,13 @@ def _text(number: int, text: str) -> Field:
 
 def _list(number: int, kind: int, items: Iterable[bytes]) -> Field:
     items = list(items)
-    size = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind]) + _varint(len(items))
+    size = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind]) + varint(len(items))
     return number, LIST, size + b"".join(items)
 
 
 def _sized(content: bytes) -> bytes:
-    return _varint(len(content)) + content
+    return varint(len(content)) + content
 
 
 def _zigzag(value: int) -> int:
     return value << 1 if value >= 0 else ~(value << 1)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
