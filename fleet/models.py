@@ -105,6 +105,7 @@ class Pool(models.Model):
     slo = models.JSONField(default=dict)
     mode = models.CharField(max_length=10, default="serve", db_default="serve")  # observe: it gets no requests
     scaled = models.PositiveIntegerField(null=True, blank=True)  # set by the autoscaler
+    scaled_prefills = models.PositiveIntegerField(null=True, blank=True)  # of these, where it scales both sides
     halted = models.TextField(blank=True)  # why the change of configuration is halted
     ephemeral_owner = models.CharField(max_length=100, blank=True)  # "run 7"; empty for a pool of the fleet document
     removed = models.BooleanField(default=False)  # deleted once its instances are drained and stopped

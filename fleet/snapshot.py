@@ -3,22 +3,26 @@
 import datetime as dt
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 import redis
 
 from fleet.kinds import KINDS
-from fleet.kinds.kind import is_numbered, whole_replicas
+from fleet.kinds.kind import Kind, is_numbered, whole_replicas
 from fleet.kinds.listed import ListedEngine
 from fleet.kinds.option import build
+from fleet.kinds.serving import PREFILL, ordinals_of
 from fleet.models import Instance, InstanceSource, Node, Pool
 from fleet.plan.desired import DesiredPool, ObservedInstance
 from fleet.plan.placement import NodeView
-from fleet.plan.scaling import Scale, current_scale
+from fleet.plan.scaling import Scale, current_prefills, current_scale
 from fleet.redis import values_of
 from fleet.spec.fleet_spec import PoolSpec, config_hash
 from fleet.spec.sections import autoscale_of, placement_of, schedule_of, update_of
 from fleet.spec.versions import VersionStatus, version_statuses
 from fleet.tries import Try, log_failure
+from router.contract.connectors import PULLED_FROM_PREFILL
 from router.contract.redis import redis_keys
 from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import NODE_GONE_S
@@ -71,7 +75,11 @@ def scale_of(pool: Pool, now: dt.datetime) -> Scale:
     if most is not None and scale.replicas > most:
         scale = Scale(most, "its engine options allow no more")
     whole, _ = whole_replicas(kind, spec, scale.replicas)
-    return scale if whole == scale.replicas else Scale(whole, "more would split a group, which serves only whole")
+    if whole != scale.replicas:
+        return Scale(whole, "more would split a group, which serves only whole")
+    if autoscale is None or autoscale.prefill_max is None:
+        return scale
+    return replace(scale, prefills=current_prefills(spec.prefill_instances, autoscale, pool.scaled_prefills, whole))
 
 
 def listed_in(pool: Pool) -> dict[str, ListedEngine]:
@@ -114,11 +122,17 @@ def _desired_of(pool: Pool, now: dt.datetime, digest: str, status: VersionStatus
         proven=status.proven,
         halted=pool.halted,
         launched=kind.launched,
-        numbered=is_numbered(kind, options),
+        ordinals=_ordinals(kind, options, scale),
         needs=kind.needs(options),
         listed=tuple(listed_in(pool)) if kind.has_source(options) else None,
         groups={at: group for at in range(scale.replicas) if (group := kind.group(options, at))},
     )
+
+
+def _ordinals(kind: Kind, options: Any, scale: Scale) -> frozenset[int] | None:
+    if scale.prefills is not None:
+        return ordinals_of(options.prefill_instances, scale.prefills, scale.replicas)
+    return frozenset(range(scale.replicas)) if is_numbered(kind, options) else None
 
 
 def samples_of(rows: Iterable[Instance]) -> dict[str, InstanceSample]:
@@ -166,4 +180,13 @@ def _load(row: Instance, sample: InstanceSample | None) -> int:
 def _is_idle(row: Instance, sample: InstanceSample | None) -> bool:
     if sample is None or sample.epoch != row.epoch or sample.at < row.since.timestamp() + IDLE_AFTER_S:
         return False
-    return bool(sample.running == 0 and sample.waiting == 0)
+    return bool(sample.running == 0 and sample.waiting == 0) and not _holds_kv(row, sample)
+
+
+def _holds_kv(row: Instance, sample: InstanceSample) -> bool:
+    """A prefill instance keeps the KV of an answered prompt until its decoder has pulled it. One block may be in use
+    for the engine itself."""
+    facts = row.facts
+    if facts.role != PREFILL or facts.connector not in PULLED_FROM_PREFILL:
+        return False
+    return (sample.kv_usage or 0.0) * (row.kv_blocks or 0) > 1.5

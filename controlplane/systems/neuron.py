@@ -298,7 +298,7 @@ def _scaling_table(played: Iterable[Reading]) -> Table:
     columns = ("Traffic", "Workers", "Prefill busy, %", "Decode busy, %", "Answers/s", "First token, p90, ms", "Then")
     note = (
         "From 1P1D on, by the rules of the autoscaler: a side grows while it is full and the other is not. A decoder "
-        "is as full as its slots or its KV. A pool adds decoders by itself; prefill instances belong to its document."
+        "is as full as its slots or its KV. With prefill_max the autoscaler of a pool does this for engines."
     )
     return Table("Scaled while traffic changes, played", columns, rows, note)
 

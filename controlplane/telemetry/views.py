@@ -60,6 +60,8 @@ def _of_scaling(now: float) -> Iterator[Metric]:
 
     desired = [(key, float(advice.advised)) for key, advice in found.items()]
     yield each("weir_pool_desired_instances", "Instances that the load needs, as the autoscaler advises", desired)
+    prefills = [(key, advice.advised_prefills) for key, advice in found.items()]
+    yield each("weir_pool_desired_prefill_instances", "Of these, how many should prefill", prefills)
     held = [(key, float(point.held)) for key, point in latest.items()]
     yield each("weir_pool_held_requests", "Requests that wait in routers", held)
     full = [(key, advice.saturation) for key, advice in found.items()]

@@ -10,7 +10,7 @@ from django.db import transaction
 from fleet import events, services
 from fleet.kinds.serving import BOTH
 from fleet.models import DesiredState, Instance, InstanceEvent, Pool, State
-from fleet.plan.autoscale import EVERY_S, Advice, advise, saturation
+from fleet.plan.autoscale import EVERY_S, Advice, advise, advise_sides, saturation
 from fleet.plan.balance import MeasuredInstance, described, measured, sides
 from fleet.redis import connect, values_of
 from fleet.snapshot import samples_of, scale_of
@@ -54,10 +54,15 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
     known = codec.decode(ScalingAdvice, client.get(key))
     keep_s = max(spec.up_after_s, spec.down_after_s, 0 if spec.min else spec.idle_s) + 2 * EVERY_S
     points = [point for point in (known.points if known else ()) if at - point.at <= keep_s]
-    replicas = 0 if _sleeps(pool, spec) else scale_of(pool, now).replicas
+    scale = scale_of(pool, now)
+    replicas, prefills = 0 if _sleeps(pool, spec) else scale.replicas, scale.prefills
     points.append(look(client, pool, at, held_since=0.0 if replicas else _last_taken_out(pool)))
-    changed_at = at if known and known.replicas != replicas else known.changed_at if known else 0.0
-    advice = advise(points, spec, replicas, changed_at, at)
+    changed = known is not None and (known.replicas, known.prefills) != (replicas, prefills)
+    changed_at = at if changed else known.changed_at if known else 0.0
+    if prefills is None:
+        advice = advise(points, spec, replicas, changed_at, at)
+    else:
+        advice = advise_sides(points, spec, prefills, replicas, changed_at, at)
     value = ScalingAdvice(
         pool=pool.name,
         at=at,
@@ -66,14 +71,18 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
         mode=spec.mode,
         advised=advice.replicas,
         why=advice.why,
+        prefills=prefills,
+        advised_prefills=advice.prefills,
         saturation=saturation(points[-1], spec),
         balance=described(balance, points[-1]) if (balance := measured(points)) else "",
         points=tuple(points),
     )
     client.set(key, codec.encode(value), ex=TTL_S + round(keep_s))
-    if spec.mode == "automatic" and advice.replicas != replicas:
-        by_sleep = spec.to_zero == "sleep" and pool.scaled != 0 and not (replicas and advice.replicas)
-        (_sleep_or_wake if by_sleep else _follow)(pool, advice, replicas)
+    if spec.mode == "automatic" and (advice.replicas, advice.prefills) != (replicas, prefills):
+        if spec.to_zero == "sleep" and pool.scaled != 0 and not (replicas and advice.replicas):
+            _sleep_or_wake(pool, advice, replicas)
+        else:
+            _follow(pool, advice, value)
     return advice
 
 
@@ -98,9 +107,10 @@ def _sleep_or_wake(pool: Pool, advice: Advice, replicas: int) -> None:
     events.record_pool(pool, "scale", text, "autoscaler", advice.why)
 
 
-def _follow(pool: Pool, advice: Advice, replicas: int) -> None:
-    if Pool.objects.filter(pk=pool.pk, scaled=pool.scaled).update(scaled=advice.replicas):
-        text = f"scaled from {replicas} to {advice.replicas}"
+def _follow(pool: Pool, advice: Advice, said: ScalingAdvice) -> None:
+    before = Pool.objects.filter(pk=pool.pk, scaled=pool.scaled, scaled_prefills=pool.scaled_prefills)
+    if before.update(scaled=advice.replicas, scaled_prefills=advice.prefills):
+        text = f"scaled from {said.size} to {said.advised_size}"
         events.record_pool(pool, "scale", text, "autoscaler", advice.why)
 
 
@@ -136,7 +146,7 @@ def look(client: redis.Redis, pool: Pool, at: float, held_since: float = 0.0) ->
 
 def _of_roles(rows: Iterable[Instance], samples: Mapping[str, InstanceSample]) -> list[MeasuredInstance]:
     return [
-        MeasuredInstance(row.facts.role, sample.running or 0, sample.kv_usage or 0.0, _slots(row))
+        MeasuredInstance(row.facts.role, sample.running or 0, sample.kv_usage or 0.0, _slots(row), sample.waiting or 0)
         for row in rows
         if row.facts.role != BOTH and (sample := samples.get(row.name))
     ]

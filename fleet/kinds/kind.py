@@ -1,6 +1,7 @@
 """One kind of engine, as the fleet and the control plane know it. A new kind is one file and one line in KINDS."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -164,6 +165,18 @@ def twin_model_of(kind: Kind, spec: Any) -> Callable[[Any, Launch], TwinModel] |
 
 def is_numbered(kind: Kind, spec: Any) -> bool:
     return kind.numbered(spec) or kind.max_replicas(spec) is not None
+
+
+def fixed_sides(kind: Kind, spec: Any) -> str:
+    """Why its prefill and decode instances cannot be scaled each by their own load; empty: they can."""
+    prefills = getattr(spec, "prefill_instances", 0)
+    if not prefills or not kind.launched:
+        return "needs prefill_instances in engines that Weir starts"
+    if kind.max_replicas(spec) is not None or kind.pair(spec, prefills) is not None:
+        return "cannot be combined with fixed pairs, or with a list of GPUs, cores or addresses"
+    if kind.group(spec, 0) or kind.numbered(dataclasses.replace(spec, prefill_instances=0)):
+        return "cannot be combined with engines whose ordinal decides more than their side: groups, or cores of a host"
+    return ""
 
 
 SPLIT = "would split a group of instances, which serves only whole"

@@ -12,6 +12,7 @@ BOTH: InstanceRole = "both"
 PREFILL: InstanceRole = "prefill"
 DECODE: InstanceRole = "decode"
 ROLES = (BOTH, PREFILL, DECODE)
+FIRST_ADDED_PREFILL = 1024  # ordinal of the first prefill instance that the autoscaler adds: above those of a document
 
 
 def flags(values: Mapping[str, object]) -> list[str]:
@@ -38,10 +39,18 @@ def base_url(launch: Launch) -> str:
 
 
 def role_of(role: str, prefill_instances: int, ordinal: int) -> InstanceRole:
-    """The first `prefill_instances` of a pool prefill and the others decode; 0: all have the pool's role."""
+    """The first `prefill_instances` of a pool and those added to them prefill, the others decode; 0: all have the
+    pool's role."""
     if not prefill_instances:
         return cast(InstanceRole, role)
-    return PREFILL if ordinal < prefill_instances else DECODE
+    return PREFILL if ordinal < prefill_instances or ordinal >= FIRST_ADDED_PREFILL else DECODE
+
+
+def ordinals_of(prefill_instances: int, prefills: int, replicas: int) -> frozenset[int]:
+    """Of a pool of `replicas` instances of which `prefills` prefill, whatever their number was before."""
+    added = range(FIRST_ADDED_PREFILL, FIRST_ADDED_PREFILL + prefills - prefill_instances)
+    decoders = range(prefill_instances, prefill_instances + replicas - prefills)
+    return frozenset([*range(min(prefills, prefill_instances)), *decoders, *added])
 
 
 def pair_of(prefill_instances: int, ordinal: int) -> int | None:

@@ -2,31 +2,93 @@
 
 Scale up when every point of `up_after_s` needs more; down when every point of `down_after_s` needs fewer. A step up at
 most doubles, a step down removes at most a quarter, and no step follows within `cooldown_s`. With `min` 0 the last
-instances go after `idle_s` without a request, and a request that waits in a router brings one back at once.
+instances go after `idle_s` without a request, and a request that waits in a router brings one back at once. With
+`prefill_max` prefill and decode instances follow these rules each by their own load.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
+from typing import Literal
+
+from msgspec import structs
 
 from fleet.plan import balance
 from fleet.spec.sections import Autoscale
-from router.contract.redis.fleet_status import LoadPoint
+from router.contract.redis.fleet_status import LoadPoint, SideLoad
 
 EVERY_S = 5.0  # between two load points
 TOLERANCE = 0.1  # share of a target within which nothing changes
 SLO_NEAR = 0.7  # share of a limit above which no instance is removed
 _COVERED = 0.8  # share of a time span that must be covered by load points
+SMOOTHED = 2  # intervals between readings over which the work of a side is averaged
+_USABLE = {"prefill": 1.0, "decode": 0.8}  # share of a side that stays: a prefill instance is busy or not, as sampled
+Side = Literal["prefill", "decode"]
+Needs = Callable[[LoadPoint, Autoscale], "Advice"]
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
     replicas: int
     why: str
+    prefills: int | None = None  # of the replicas; None: not scaled by themselves
 
 
-def advise(points: Sequence[LoadPoint], spec: Autoscale, replicas: int, changed_at: float, now: float) -> Advice:
+def advise_sides(
+    points: Sequence[LoadPoint], spec: Autoscale, prefills: int, replicas: int, changed_at: float, now: float
+) -> Advice:
+    """`prefills` of `replicas`: the current target. A side that needs more waits for instances that `max` allows."""
+    decodes = replicas - prefills
+    fewest = spec.prefill_min or 1
+    most = max(fewest, min(spec.prefill_max or prefills, spec.max - decodes))
+    prefill = _advise_side("prefill", points, replace(spec, min=fewest, max=most), prefills, changed_at, now)
+    fewest = max(spec.decode_min or 1, spec.min - prefill.replicas)
+    most = max(fewest, min(spec.decode_max or spec.max, spec.max - prefill.replicas))
+    decode = _advise_side("decode", points, replace(spec, min=fewest, max=most), decodes, changed_at, now)
+    why = prefill.why if prefill.why == decode.why else f"prefill: {prefill.why}; decode: {decode.why}"
+    return Advice(prefill.replicas + decode.replicas, why, prefill.replicas)
+
+
+def _advise_side(
+    side: Side, points: Sequence[LoadPoint], spec: Autoscale, count: int, changed_at: float, now: float
+) -> Advice:
+    """By the rules of a whole pool. KV in use is the decoders': a prefill instance keeps it only until it is pulled."""
+    own = replace(spec, target_kv=None) if side == "prefill" else spec
+    needs = partial(_needed_of_side, side)
+    seen = [_of_side(side, point, own) for point in _smoothed(points)]
+    return advise(seen, own, count, changed_at, now, needs)
+
+
+def _smoothed(points: Sequence[LoadPoint]) -> Iterable[LoadPoint]:
+    """With the mean work of the latest readings: at each a slot may be free between two requests."""
+    for number, point in enumerate(points):
+        recent = [one for one in points[: number + 1] if point.at - one.at <= SMOOTHED * EVERY_S]
+        yield structs.replace(
+            point, prefill=_mean(one.prefill for one in recent), decode=_mean(one.decode for one in recent)
+        )
+
+
+def _mean(sides: Iterable[SideLoad | None]) -> SideLoad | None:
+    """The latest, with the mean share of its instances that was busy."""
+    *_, last = found = list(sides)
+    if last is None:
+        return None
+    shares = fmean(balance.busy(side) for side in found if side is not None)
+    return structs.replace(last, work=shares * last.instances)
+
+
+def advise(
+    points: Sequence[LoadPoint],
+    spec: Autoscale,
+    replicas: int,
+    changed_at: float,
+    now: float,
+    needs: Needs | None = None,
+) -> Advice:
     """`replicas`: the current target; `changed_at`: its last change, Unix seconds."""
+    needs = needs or needed
     inside = min(max(replicas, spec.min), spec.max)
     if inside != replicas:
         return Advice(inside, f"allowed: {spec.min} to {spec.max}")
@@ -36,13 +98,13 @@ def advise(points: Sequence[LoadPoint], spec: Autoscale, replicas: int, changed_
         return Advice(replicas, f"cooldown of {spec.cooldown_s:g} s after the last step")
     if spec.min == 0 and _is_idle(points, spec, now):
         return Advice(0, f"no request for {spec.idle_s:g} s")
-    up = min(_needs_since(points, spec, now, spec.up_after_s), key=_replicas, default=None)
+    up = min(_needs_since(points, spec, now, spec.up_after_s, needs), key=_replicas, default=None)
     if up is None:
         return Advice(replicas, "not enough load data yet")
     if up.replicas > replicas:
         most = min(up.replicas, 2 * replicas, spec.max)
         return Advice(most, up.why if most > replicas else f"{up.why}; the maximum is {spec.max}")
-    down = max(_needs_since(points, spec, now, spec.down_after_s), key=_replicas, default=None)
+    down = max(_needs_since(points, spec, now, spec.down_after_s, needs), key=_replicas, default=None)
     if down is not None and down.replicas < replicas:
         return _fewer(down, spec, replicas)
     return Advice(replicas, "the load fits the current size")
@@ -73,12 +135,12 @@ def _fewer(down: Advice, spec: Autoscale, replicas: int) -> Advice:
     return Advice(fewest, f"{max(1, down.replicas)} would have been enough for {spec.down_after_s:g} s")
 
 
-def _needs_since(points: Sequence[LoadPoint], spec: Autoscale, now: float, span_s: float) -> list[Advice]:
+def _needs_since(points: Sequence[LoadPoint], spec: Autoscale, now: float, span_s: float, needs: Needs) -> list[Advice]:
     """The need at each point of the last `span_s` seconds; empty when the points cover too little of it."""
     recent = [point for point in points if point.ready and now - point.at <= span_s + EVERY_S]
     if not recent or now - recent[0].at < _COVERED * span_s:
         return []
-    return [needed(point, spec) for point in recent]
+    return [needs(point, spec) for point in recent]
 
 
 def _replicas(need: Advice) -> int:
@@ -89,6 +151,38 @@ def needed(point: LoadPoint, spec: Autoscale) -> Advice:
     """The highest need of all targets at one point."""
     needs = [*_by_queue(point, spec), *_by_kv(point, spec), *_by_slo(point, spec), *_by_balance(point)]
     return max(needs, key=_replicas, default=Advice(point.ready, "no measurement"))
+
+
+def _of_side(side: Side, point: LoadPoint, spec: Autoscale) -> LoadPoint:
+    """As if its instances were the pool. Requests wait at both sides for what one of them does: they count at the
+    busier side, as does a missed TTFT."""
+    mine, other = (point.prefill, point.decode) if side == "prefill" else (point.decode, point.prefill)
+    if mine is None or other is None:
+        return structs.replace(point, ready=0)
+    limits = spec.slo_ttft_p90_ms
+    waiting, ttft = mine.waiting, point.ttft_p90_ms
+    if balance.busy(mine) < balance.busy(other):
+        waiting, ttft = 0.0, {name: min(value, limits.get(name, value)) for name, value in ttft.items()}
+    return structs.replace(point, ready=mine.instances, waiting=waiting, kv=mine.kv, ttft_p90_ms=ttft)
+
+
+def _needed_of_side(side: Side, point: LoadPoint, spec: Autoscale) -> Advice:
+    mine = point.prefill if side == "prefill" else point.decode
+    needs = [*_by_queue(point, spec), *_by_kv(point, spec), *_by_slo(point, spec), *_by_full(side, point)]
+    if mine is not None:
+        busy = min(mine.instances, math.ceil(mine.work / _USABLE[side]))
+        needs.append(Advice(busy, f"{mine.work:.1f} of {mine.instances} are busy"))
+    return max(needs, key=_replicas, default=Advice(point.ready, "no measurement"))
+
+
+def _by_full(side: Side, point: LoadPoint) -> Iterable[Advice]:
+    prefills, decodes = balance.prefills_for(point), balance.decoders_for(point)
+    if side == "prefill" and prefills and point.decode is not None:
+        best = f"{prefills}P{point.decode.instances}D"
+        yield Advice(prefills, f"every prefill instance is full while decoders wait: {best} would be in balance")
+    if side == "decode" and decodes and point.prefill is not None:
+        best = f"{point.prefill.instances}P{decodes}D"
+        yield Advice(decodes, f"every decoder is full while prefill waits: {best} would be in balance")
 
 
 def saturation(point: LoadPoint, spec: Autoscale) -> float | None:
@@ -121,10 +215,9 @@ def _by_kv(point: LoadPoint, spec: Autoscale) -> Iterable[Advice]:
 
 def _by_balance(point: LoadPoint) -> Iterable[Advice]:
     """More decoders for prompts that the prefill instances could compute; further instances of a pool decode."""
-    decoders = balance.decoders_for(point)
-    if decoders and point.prefill is not None:
-        why = f"every decoder is full while prefill waits: {point.prefill.instances}P{decoders}D would be in balance"
-        yield Advice(max(point.prefill.instances + decoders, point.ready), why)
+    prefills = point.prefill.instances if point.prefill is not None else 0
+    for full in _by_full("decode", point):
+        yield replace(full, replicas=max(point.ready, prefills + full.replicas))
 
 
 def _scaled(ready: int, ratio: float) -> int:

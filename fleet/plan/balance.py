@@ -5,7 +5,7 @@ half of its slots (or of its KV blocks) in use. With λ answers a second, one of
 μ_p = λ / work of the prefill side, and a decoder μ_d = λ / work of the decode side; x : y = μ_d : μ_p is balanced.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import fmean
@@ -24,16 +24,26 @@ class MeasuredInstance:
     running: float
     kv: float  # 0–1
     slots: int | None  # sequences at once; None: unknown
+    waiting: float = 0.0
 
 
 def sides(instances: Iterable[MeasuredInstance]) -> tuple[SideLoad, SideLoad] | None:
     """Prefill and decode; None unless the pool has both."""
     found = list(instances)
-    prefills = [min(one.running, 1.0) for one in found if one.role == "prefill"]
-    decodes = [_used(one) for one in found if one.role == "decode"]
+    prefills = [one for one in found if one.role == "prefill"]
+    decodes = [one for one in found if one.role == "decode"]
     if not prefills or not decodes:
         return None
-    return SideLoad(instances=len(prefills), work=sum(prefills)), SideLoad(instances=len(decodes), work=sum(decodes))
+    return _load(prefills, lambda one: min(one.running, 1.0)), _load(decodes, _used)
+
+
+def _load(side: Sequence[MeasuredInstance], work: Callable[[MeasuredInstance], float]) -> SideLoad:
+    return SideLoad(
+        instances=len(side),
+        work=sum(map(work, side)),
+        waiting=sum(one.waiting for one in side),
+        kv=fmean(one.kv for one in side),
+    )
 
 
 def _used(decoder: MeasuredInstance) -> float:
@@ -57,6 +67,15 @@ def measured(points: Sequence[LoadPoint]) -> Balance | None:
     return Balance(rate / prefill_work, rate / decode_work, last.prefill.instances, last.decode.instances)
 
 
+def busy(side: SideLoad) -> float:
+    """0–1."""
+    return side.work / side.instances
+
+
+def is_full(side: SideLoad) -> bool:
+    return busy(side) >= SATURATED
+
+
 def decoders_for(point: LoadPoint) -> int:
     """How many decoders the prefill side could keep busy; 0 unless all present ones are busy and prefill has room."""
     return _for(point.decode, point.prefill)
@@ -71,7 +90,7 @@ def _for(full: SideLoad | None, waiting: SideLoad | None) -> int:
     """Whole instances of the full side: a tenth too few is in balance, as work is sampled."""
     if full is None or waiting is None or waiting.work < LEAST_WORK:
         return 0
-    if full.work < SATURATED * full.instances or waiting.work >= SATURATED * waiting.instances:
+    if not is_full(full) or is_full(waiting):
         return 0
     return ceil((1 - TOLERANCE) * waiting.instances * full.work / waiting.work)
 

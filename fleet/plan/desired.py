@@ -30,7 +30,7 @@ class DesiredPool:
     proven: bool = True  # every instance has been ready with the current configuration
     halted: str = ""  # why the change to the current configuration was halted
     launched: bool = True  # Weir starts its processes, so it also replaces unreachable ones
-    numbered: bool = False  # the ordinal decides what an instance does, so ordinals stay 0 … replicas-1
+    ordinals: frozenset[int] | None = None  # the ordinal decides what an instance does, so it has these; None: any
     needs: tuple[str, ...] = ()  # pools that must have a ready instance before this one starts
     groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # ordinal → those that serve only together
     listed: tuple[str, ...] | None = None  # keys of the engines that its source lists; None: it has no source

@@ -53,8 +53,8 @@ def headcount(
     if pool.listed is not None:
         return _listed(pool, pool.listed, instances)
     stay, changing = staying(instances), in_change(pool, instances, moves)
-    if pool.numbered:
-        return _numbered(pool, instances, stay)
+    if pool.ordinals is not None:
+        return _numbered(pool, pool.ordinals, instances, stay)
     surge = min(pool.update.surge(pool.replicas), len(changing)) if may_start else 0
     missing = pool.replicas + surge - len(stay)
     if missing > 0:
@@ -66,11 +66,13 @@ def headcount(
 
 
 def _numbered(
-    pool: DesiredPool, instances: Sequence[ObservedInstance], stay: Sequence[ObservedInstance]
+    pool: DesiredPool,
+    ordinals: frozenset[int],
+    instances: Sequence[ObservedInstance],
+    stay: Sequence[ObservedInstance],
 ) -> list[Action]:
-    there = {one.ordinal for one in instances}
-    retired = [act("retire", one, _scaled_down(pool)) for one in stay if one.ordinal >= pool.replicas]
-    new = (number for number in range(pool.replicas) if number not in there)
+    retired = [act("retire", one, _scaled_down(pool)) for one in stay if one.ordinal not in ordinals]
+    new = sorted(ordinals - {one.ordinal for one in instances})
     return [*retired, *(_create(pool, number, _replicas_reason(pool)) for number in new)]
 
 
@@ -131,7 +133,7 @@ def _replaced(
 
 def slots(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> int:
     """Instances that a change in place may still take out of routing."""
-    if pool.update.strategy == "surge" and not pool.numbered:
+    if pool.update.strategy == "surge" and pool.ordinals is None:
         return 0
     run = [one for one in staying(instances) if goal(pool, one) == "run"]
     # Fixed ordinals rule out surge: change in place, at least one at a time.

@@ -11,6 +11,7 @@ from fleet.spec.sections import DAYS, Autoscale, Schedule, ScheduleWindow
 class Scale:
     replicas: int
     because: str = ""  # empty: as declared
+    prefills: int | None = None  # of the replicas; None: as many as the document declares
 
 
 def current_scale(
@@ -24,6 +25,14 @@ def current_scale(
     minimum = autoscale.min if window is None else max(autoscale.min, min(window.replicas, autoscale.max))
     replicas = min(max(scaled, minimum), autoscale.max)
     return Scale(replicas, "set by the autoscaler" if replicas == scaled or not base.because else base.because)
+
+
+def current_prefills(declared: int, autoscale: Autoscale, scaled: int | None, replicas: int) -> int:
+    """How many of `replicas` prefill: `scaled` by the autoscaler, within its limits; else as declared."""
+    if autoscale.mode != "automatic" or scaled is None or autoscale.prefill_max is None:
+        return min(declared, replicas)
+    within = min(max(scaled, autoscale.prefill_min or 1), autoscale.prefill_max)
+    return min(replicas, max(1, min(within, replicas - (autoscale.decode_min or 1))))
 
 
 def active(schedule: Schedule, now: dt.datetime) -> ScheduleWindow | None:

@@ -12,7 +12,7 @@ from msgspec import Struct, convert
 from fleet.kinds import KINDS
 from fleet.kinds.common_options import IMAGE
 from fleet.kinds.engine_config import EngineConfig
-from fleet.kinds.kind import SPLIT, Kind, check_engine, split_group
+from fleet.kinds.kind import SPLIT, Kind, check_engine, fixed_sides, split_group
 from fleet.kinds.option import build, check
 from fleet.spec.masking import masks_left
 from fleet.spec.problems import Check, Problems
@@ -185,7 +185,7 @@ def _check_pool(path: str, pool: Mapping[str, object], problems: Problems) -> No
         )
     if "node" in pool and "placement" in pool:
         problems.note(f"{path}.node", pool["node"], "cannot be combined with placement: use placement.nodes")
-    kind, engine = KINDS.get(str(pool.get("kind"))), pool.get("engine")
+    kind, engine = KINDS.get(str(pool.get("kind"))), pool.get("engine", {})
     if kind is not None and kind.launched and pool.get("mode") == OBSERVE:
         words = "is for engines that something else starts, of the kind external: Weir starts these to serve"
         problems.note(f"{path}.mode", OBSERVE, words)
@@ -196,6 +196,7 @@ def _check_pool(path: str, pool: Mapping[str, object], problems: Problems) -> No
             _check_source(path, kind, engine, pool, problems)
             _check_replicas_allowed(path, kind, engine, pool.get("replicas", 1), problems)
             _check_can_sleep(path, kind, engine, pool.get("autoscale"), problems)
+            _check_can_add_prefills(path, kind, engine, pool.get("autoscale"), problems)
 
 
 def _check_can_sleep(
@@ -205,6 +206,14 @@ def _check_can_sleep(
     if asked and not kind.can_sleep(build(kind.spec, engine)):
         why = "engines of its kind, or with its options, cannot sleep"
         problems.note(f"{path}.autoscale.to_zero", "sleep", why, "stop")
+
+
+def _check_can_add_prefills(
+    path: str, kind: Kind, engine: Mapping[str, object], autoscale: object, problems: Problems
+) -> None:
+    given = autoscale.get("prefill_max") if isinstance(autoscale, Mapping) else None
+    if given is not None and (why := fixed_sides(kind, build(kind.spec, engine))):
+        problems.note(f"{path}.autoscale.prefill_max", given, why)
 
 
 def _check_replicas_allowed(

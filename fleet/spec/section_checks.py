@@ -58,8 +58,28 @@ def check_autoscale(path: str, value: object, problems: Problems) -> None:
     autoscale = autoscale_of(given)
     if autoscale.min > autoscale.max:
         problems.note(f"{path}.min", autoscale.min, f"must not be more than max ({autoscale.max})")
+    _check_sides(path, autoscale, problems)
     if autoscale.min and autoscale.target_queue is None and autoscale.target_kv is None and not slo:
         problems.note(path, value, "needs a target: target_queue, target_kv or slo_ttft_p90_ms")
+
+
+def _check_sides(path: str, autoscale: Autoscale, problems: Problems) -> None:
+    """Of prefill and decode instances that are scaled each by their own load."""
+    fewest, most = (
+        (autoscale.prefill_min or 1, autoscale.decode_min or 1),
+        (autoscale.prefill_max, autoscale.decode_max),
+    )
+    for side, low, high in zip(("prefill", "decode"), fewest, most, strict=True):
+        if autoscale.prefill_max is None:
+            for name in (f"{side}_min", f"{side}_max"):
+                if getattr(autoscale, name) is not None:
+                    problems.note(f"{path}.{name}", getattr(autoscale, name), "needs prefill_max")
+        elif high is not None and low > high:
+            problems.note(f"{path}.{side}_min", low, f"must not be more than {side}_max ({high})")
+    if autoscale.prefill_max is not None and sum(fewest) > autoscale.max:
+        problems.note(f"{path}.max", autoscale.max, f"must not be less than both sides have at least ({sum(fewest)})")
+    if autoscale.prefill_max is not None and not autoscale.min:
+        problems.note(f"{path}.min", 0, "must be 1 or more with prefill_max")
 
 
 def _check_slo(path: str, value: object, problems: Problems) -> None:

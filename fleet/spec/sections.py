@@ -6,6 +6,7 @@ fleet/spec/section_checks.py checks them as mappings of the document; here they 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import msgspec
 from msgspec import Struct, convert
@@ -101,6 +102,10 @@ class Schedule:
     windows: tuple[ScheduleWindow, ...] = ()
 
 
+def _limit(title: str, help: str) -> Any:
+    return option(None, title=title, unit="instances", minimum=1, maximum=MAX_REPLICAS, help=help)
+
+
 @dataclass(frozen=True)
 class Autoscale:
     """How the load sets the number of instances."""
@@ -116,6 +121,13 @@ class Autoscale:
         1, title="Minimum", unit="instances", minimum=0, maximum=MAX_REPLICAS, help="Lower limit; 0: wakes on demand."
     )
     max: int = option(8, title="Maximum", unit="instances", minimum=1, maximum=MAX_REPLICAS, help="Upper limit.")
+    prefill_min: int | None = _limit("Fewest that prefill", "With prefill_max: of the prefill instances; left out: 1.")
+    prefill_max: int | None = _limit(
+        "Most that prefill",
+        "Scales prefill and decode instances each by their own load; left out: as many as prefill_instances.",
+    )
+    decode_min: int | None = _limit("Fewest that decode", "With prefill_max: of the decoders; left out: 1.")
+    decode_max: int | None = _limit("Most that decode", "With prefill_max: of the decoders; left out: by max alone.")
     target_queue: float | None = option(
         None,
         title="Queue",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleet.plan.autoscale import EVERY_S, Advice, advise
+from fleet.plan.autoscale import EVERY_S, Advice, advise, advise_sides
 from fleet.plan.balance import MeasuredInstance, decoders_for, described, measured, prefills_for, sides
 from fleet.spec.sections import autoscale_of
 from router.contract.redis.fleet_status import LoadPoint, SideLoad
@@ -29,13 +29,15 @@ def advice(seen: list[LoadPoint], replicas: int = 2) -> Advice:
 def test_work_is_counted_in_instances() -> None:
     """Half of the prompts' time, and the larger of slots and blocks of each decoder."""
     busy = [
-        MeasuredInstance("prefill", 3, 0.0, 4),
+        MeasuredInstance("prefill", 3, 0.0, 4, waiting=5),
         MeasuredInstance("prefill", 0, 0.0, 4),
         MeasuredInstance("decode", 2, 0.1, 8),
         MeasuredInstance("decode", 2, 0.6, 8),
         MeasuredInstance("decode", 9, 0.2, None),
     ]
-    assert sides(busy) == (side(2, 1.0), side(3, 0.25 + 0.6 + 0.2))
+    prefill, decode = sides(busy) or (side(0, 0), side(0, 0))
+    assert (prefill.instances, prefill.work, decode.instances, decode.work) == (2, 1.0, 3, 0.25 + 0.6 + 0.2)
+    assert (prefill.waiting, decode.waiting, prefill.kv, decode.kv) == (5, 0, 0, pytest.approx(0.3))
     assert sides(busy[2:]) is None
 
 
@@ -64,7 +66,7 @@ def test_another_split_of_the_same_instances_is_proposed_in_words_only() -> None
 
 
 def test_full_prefill_instances_before_decoders_that_wait_are_told_with_their_number() -> None:
-    """It is advice in words: the document says which instances prefill."""
+    """Without prefill_max it is advice in words."""
     (*_, last) = seen = points(side(1, 1.0), side(2, 1.0))
     assert (prefills_for(last), decoders_for(last)) == (2, 0)
     now = measured(seen)
@@ -85,3 +87,54 @@ def test_too_little_work_says_nothing(prefill: SideLoad | None, decode: SideLoad
 
 def test_decoders_with_capacity_need_no_others() -> None:
     assert advice(points(side(1, 0.3), side(1, 0.9))).replicas == 2
+
+
+SIDES = {"max": 6, "prefill_max": 3, "decode_max": 4, "target_queue": 4, "target_kv": 0.8}
+
+
+def loaded(prefill: SideLoad | None, decode: SideLoad | None, ttft_ms: float = 50) -> list[LoadPoint]:
+    """For longer than `down_after_s`."""
+    at = (NOW - back * EVERY_S for back in reversed(range(70)))
+    return [LoadPoint(at=each, ready=4, running=9, waiting=0, prefill=prefill, decode=decode,
+                      ttft_p90_ms={"warm": ttft_ms}) for each in at]  # fmt: skip
+
+
+def load(instances: int, work: float, waiting: float = 0, kv: float = 0.3) -> SideLoad:
+    return SideLoad(instances=instances, work=work, waiting=waiting, kv=kv)
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "given", "to", "words"),
+    [
+        (load(2, 2), load(2, 1.2), {}, "3P2D", "prefill: every prefill instance is full while decoders wait"),
+        (load(2, 0.9), load(2, 2), {}, "1P4D", "decode: every decoder is full while prefill waits: 2P4D"),
+        (load(2, 2, 20), load(2, 1, 20), {"prefill_max": 9}, "4P2D", "prefill: 10.0 requests wait per instance"),
+        (load(2, 0.1, 20), load(2, 1.9, 20), {}, "1P4D", "decode: 10.0 requests wait per instance"),
+        (load(2, 1), load(2, 1.7, kv=0.9), {}, "1P3D", "decode: KV usage is 90 %"),
+        (load(2, 1.9), load(2, 1.7), {"slo_ttft_p90_ms": {"warm": 40}}, "3P2D", "prefill: TTFT p90 of warm"),
+        (load(2, 1.1), load(2, 1.9), {"slo_ttft_p90_ms": {"warm": 40}}, "2P3D", "decode: TTFT p90 of warm"),
+        (load(2, 1.1), load(2, 1.9), {"slo_ttft_p90_ms": {"warm": 60}}, "2P2D", "the load fits the current size"),
+        (load(2, 0.2), load(2, 0.2), {"prefill_min": 2, "decode_min": 2}, "2P2D", "little load; the minimum is 2"),
+        (load(2, 0.2), load(2, 0.2), {"min": 4}, "1P3D", "decode: allowed: 3 to 4"),
+        (load(2, 2, 90), load(2, 2, 90), {"max": 4}, "2P2D", "the maximum is 2"),
+        (load(2, 2), None, {}, "2P2D", "not enough load data yet"),
+    ],
+)
+def test_each_side_is_scaled_by_its_own_load(
+    prefill: SideLoad, decode: SideLoad | None, given: dict[str, Any], to: str, words: str
+) -> None:
+    found = advise_sides(loaded(prefill, decode), autoscale_of({**SIDES, **given}), 2, 4, 0.0, NOW)
+    assert found.prefills is not None
+    assert f"{found.prefills}P{found.replicas - found.prefills}D" == to
+    assert words in found.why
+
+
+def test_both_sides_wait_for_one_cooldown() -> None:
+    found = advise_sides(loaded(load(2, 2), load(2, 1)), autoscale_of(SIDES), 2, 4, NOW - 30, NOW)
+    assert found == Advice(4, "cooldown of 60 s after the last step", 2)
+
+
+def test_a_slot_that_is_free_between_two_requests_does_not_hide_a_full_side() -> None:
+    seen = loaded(load(1, 1), load(2, 1))
+    seen[-2] = loaded(load(1, 0.9), load(2, 1))[-2]
+    assert advise_sides(seen, autoscale_of(SIDES), 1, 3, 0.0, NOW).prefills == 2

@@ -57,7 +57,7 @@ def test_instances_that_serve_together_change_together(groups: int, size: int, u
     """`more`: instances that serve alone. At most as many groups are out as fit, but always one."""
     replicas = groups * size + more
     of = {at: tuple(range(at - at % size, at - at % size + size)) for at in range(groups * size)}
-    pool = changing(replicas, Update(max_unavailable=unavailable), numbered=True, groups=of)
+    pool = changing(replicas, Update(max_unavailable=unavailable), ordinals=frozenset(range(replicas)), groups=of)
     model = Model(pool, pool_of(replicas, config_hash="old"))
     for _ in range(12 * replicas + 12):
         model.step()
@@ -165,7 +165,7 @@ def test_why_there_are_so_many_is_said() -> None:
 
 @given(st.integers(1, 8), st.integers(0, 8))
 def test_where_numbers_matter_they_stay_from_nought_on_and_changes_are_made_in_place(before: int, after: int) -> None:
-    pool = changing(after, Update("surge", 2, 0), numbered=True)
+    pool = changing(after, Update("surge", 2, 0), ordinals=frozenset(range(after)))
     model = Model(pool, pool_of(before, config_hash="old"))
     for _ in range(14 * max(before, after) + 20):
         model.step()

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.plan.scaling import Scale, active, current_scale
+from fleet.kinds.serving import ordinals_of, role_of
+from fleet.plan.scaling import Scale, active, current_prefills, current_scale
 from fleet.spec.sections import DAYS, Autoscale, Schedule, ScheduleWindow, autoscale_of, schedule_of
 
 WORK = {"days": ["mon", "tue", "wed", "thu", "fri"], "from": "08:00", "to": "18:00", "replicas": 6}
@@ -90,3 +91,24 @@ def test_the_autoscaler_stays_within_its_limits_and_above_the_schedule() -> None
     assert scale(None, 1, mode="automatic", min=2, max=10).replicas == 2
     assert scale(6, 2, mode="automatic", max=10).replicas == 6
     assert scale(60, 2, mode="automatic", max=10).replicas == 10
+
+
+@pytest.mark.parametrize(
+    ("scaled", "replicas", "mode", "prefills"),
+    [(None, 6, "automatic", 2), (3, 6, "advisory", 2), (3, 6, "automatic", 3), (1, 6, "automatic", 1),
+     (9, 9, "automatic", 4), (4, 4, "automatic", 2), (4, 1, "automatic", 1), (4, 0, "automatic", 0)],
+)  # fmt: skip
+def test_the_autoscaler_says_how_many_prefill_and_leaves_the_least_that_decode(
+    scaled: int | None, replicas: int, mode: str, prefills: int
+) -> None:
+    spec = autoscale_of({"mode": mode, "max": 9, "prefill_max": 4, "decode_min": 2})
+    assert current_prefills(2, spec, scaled, replicas) == prefills
+
+
+@pytest.mark.parametrize("prefills", range(5))
+def test_no_instance_changes_its_side_when_sides_are_scaled(prefills: int) -> None:
+    ordinals = ordinals_of(2, prefills, prefills + 3)
+    roles = [role_of("both", 2, ordinal) for ordinal in ordinals]
+    assert (roles.count("prefill"), roles.count("decode")) == (prefills, 3)
+    assert {2, 3, 4} <= ordinals, "the decoders keep their numbers"
+    assert sorted(ordinals_of(2, 2, 5)) == [0, 1, 2, 3, 4], "as declared"

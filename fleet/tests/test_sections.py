@@ -18,6 +18,7 @@ SECTIONS: dict[str, Any] = {
     "autoscale": {"mode": "automatic", "min": 1, "max": 4, "target_queue": 4, "slo_ttft_p90_ms": {"warm": 300}},
     "slo": {"ttft_p90_ms": {"heavy": 4000}},
 }
+SIDES = {"target_kv": 0.5, "prefill_max": 2}
 
 
 def document(**sections: Any) -> dict[str, Any]:
@@ -72,6 +73,11 @@ def test_a_pool_with_a_placement_names_no_node() -> None:
         ("autoscale", {"target_kv": 70}, "autoscale.target_kv", "70 is above 1; allowed: a number from 0.05 to 1"),
         ("slo", {"ttft_p90_ms": {"cold": 3}}, "slo.ttft_p90_ms.cold", "warm, medium, heavy"),
         ("slo", {"tpot_p90_ms": {"warm": 3}}, "slo.tpot_p90_ms", "unknown"),
+        ("autoscale", {"target_kv": 0.5, "decode_max": 3}, "autoscale.decode_max", "needs prefill_max"),
+        ("autoscale", {**SIDES, "prefill_min": 3}, "autoscale.prefill_min", "must not be more than prefill_max (2)"),
+        ("autoscale", {**SIDES, "decode_min": 8}, "autoscale.max", "than both sides have at least (9)"),
+        ("autoscale", {**SIDES, "min": 0}, "autoscale.min", "must be 1 or more with prefill_max"),
+        ("autoscale", SIDES, "autoscale.prefill_max", "needs prefill_instances in engines that Weir starts"),
         ("autoscale", {"slo_ttft_p90_ms": 3}, "autoscale.slo_ttft_p90_ms", "mapping of classes"),
         ("autoscale", {"slo_ttft_p90_ms": {"cold": 3}}, "autoscale.slo_ttft_p90_ms.cold", "warm, medium, heavy"),
         ("autoscale", {"slo_ttft_p90_ms": {"warm": 0}}, "autoscale.slo_ttft_p90_ms.warm", "allowed: 1 to"),
@@ -105,3 +111,23 @@ def test_an_slo_of_its_own_goes_before_that_of_the_autoscaler() -> None:
     own, scaled = {"ttft_p90_ms": {"warm": 300}}, {"slo_ttft_p90_ms": {"warm": 400, "heavy": 4000}}
     assert slo_of(own, scaled) == {"warm": 300, "heavy": 4000}
     assert slo_of({}, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine", "words"),
+    [
+        ("sim", {"kv": "neuron", "prefill_instances": 1}, ""),
+        ("vllm", {"kv": "nixl", "prefill_instances": 1}, ""),
+        ("sim", {"kv": "neuron", "prefill_instances": 1, "pairs": "1P1D"}, "cannot be combined with fixed pairs"),
+        ("vllm", {"kv": "nixl", "prefill_instances": 1, "gpus": ["0", "1"]}, "a list of GPUs"),
+        ("neuron", {"prefill_instances": 1, "etcd": "h:2379"}, "cores of a host"),
+        ("external", {"urls": ["http://h:1", "http://h:2"], "prefill_instances": 1}, "engines that Weir starts"),
+    ],
+)
+def test_only_sides_that_nothing_else_fixes_are_scaled_by_themselves(kind: str, engine: Any, words: str) -> None:
+    given = document(kind=kind, engine=engine, autoscale=SIDES)
+    if not words:
+        assert parse_fleet(given).pools[0].autoscale == SIDES
+        return
+    with pytest.raises(InvalidFleet, match=rf"autoscale.prefill_max: .*{words}"):
+        parse_fleet(given)

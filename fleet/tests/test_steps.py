@@ -136,6 +136,23 @@ def test_a_drain_is_over_when_a_later_sample_shows_no_request(figures: dict[str,
     assert step() == ([("stop", "local", "p-0", 1)] if idle else [])
 
 
+@pytest.mark.parametrize(
+    ("role", "connector", "kv_usage", "over"),
+    [
+        ("prefill", "nixl", 0.3, False),
+        ("prefill", "nixl", 0.01, True),  # a block of the engine itself
+        ("prefill", "trtllm", 0.3, True),  # its usage counts what could be reused
+        ("decode", "nixl", 0.3, True),
+    ],
+)
+def test_a_draining_prefill_instance_waits_for_decoders_to_pull_its_kv(
+    role: str, connector: str, kv_usage: float, over: bool
+) -> None:
+    row = declare(state=State.DRAINING, desired="stopped", kv_blocks=100, wire={"role": role, "connector": connector})
+    put_sample(row, kv_usage=kv_usage)
+    assert bool(step()) is over
+
+
 def test_a_drain_without_any_sample_waits() -> None:
     declare(state=State.DRAINING, desired="stopped")
     assert step() == []

@@ -36,4 +36,6 @@ CONNECTORS: dict[str, KvConnector] = {
         KvConnector(TRTLLM, api_paths=_OPENAI, counts_fetched=False),
     )
 }
+# The decoder pulls, and the usage of the KV cache that the prefill instance tells falls once it has
+PULLED_FROM_PREFILL = frozenset({NIXL, MOONCAKE_P2P, NEURON})
 CONNECTOR_CHOICES = (NONE, *CONNECTORS)

@@ -67,6 +67,8 @@ class AdviceOut(Schema):
     mode: Literal["advisory", "automatic"]
     replicas: int
     advised: int
+    prefills: int | None = Field(None, description="Of the replicas; null: not scaled by themselves")
+    advised_prefills: int | None = Field(None, description="Of the advised replicas")
     why: str
     balance: str = Field("", description="Of prefill and decode instances, measured; empty: the pool has no roles")
 

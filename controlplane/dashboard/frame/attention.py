@@ -165,8 +165,8 @@ def change_halted(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 def scaling_advised(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for pool, said in frame["scaling"].items():
-        if said["mode"] == "advisory" and said["advised"] != said["replicas"]:
-            reason = f"the autoscaler would scale from {said['replicas']} to {said['advised']}: {said['why']}"
+        if said["mode"] == "advisory" and said["advised_size"] != said["size"]:
+            reason = f"the autoscaler would scale from {said['size']} to {said['advised_size']}: {said['why']}"
             yield AttentionEntry(1, pool, reason, pool_link(pool), (pool,))
 
 

@@ -153,6 +153,8 @@ def _scaling(advice: ScalingAdvice) -> PoolScaling:
         "mode": advice.mode,
         "replicas": advice.replicas,
         "advised": advice.advised,
+        "size": advice.size,
+        "advised_size": advice.advised_size,
         "why": advice.why,
     }
 

@@ -85,6 +85,8 @@ class PoolScaling(TypedDict):
     mode: str
     replicas: int
     advised: int
+    size: str  # of the replicas, with both sides where these are scaled by themselves: 4 (1P3D)
+    advised_size: str
     why: str
 
 

@@ -164,6 +164,10 @@ def test_the_page_of_a_pool_says_what_the_autoscaler_would_do_and_why(operator: 
     assert "The autoscaler would scale from 2 to 4. 5 wait, the target is 2 (advisory)." in said
     assert "Autoscaler Mode advisory Minimum 1 instance Maximum 8 instances Queue 2 requests" in said
     assert operator.get("/api/v1/pools/p").json()["advice"]["advised"] == 4
+    sides = {"prefills": 1, "advised_prefills": 1, "points": [], "changed_at": 0.0}
+    connect().set(redis_keys.scaling_key("p"), stored({**value, **sides}))
+    assert "would scale from 2 (1P1D) to 4 (1P3D)." in text_of(operator.get("/fleet/pools/p/"))
+    assert operator.get("/api/v1/pools/p").json()["advice"]["advised_prefills"] == 1
     autoscaler.scale_step(timezone.now())
     assert "The autoscaler would keep 2." in text_of(operator.get("/fleet/pools/p/"))
 

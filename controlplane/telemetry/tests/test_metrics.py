@@ -62,11 +62,13 @@ def test_the_metrics_of_a_fleet_equal_its_frame(fleet, vera):
 
 def test_scalers_of_other_systems_read_the_advice(fleet, vera):
     Pool.objects.create(name="demo", kind="sim", model="m", autoscale={"min": 0, "target_queue": 4})
-    value = {"pool": "demo", "at": 1.0, "changed_at": 0.0, "replicas": 0, "mode": "advisory", "advised": 1, "why": ""}
+    value = {"pool": "demo", "at": 1.0, "changed_at": 0.0, "replicas": 0, "mode": "advisory", "advised": 3, "why": ""}
+    value |= {"prefills": 0, "advised_prefills": 1}
     point = {"at": time.time() - 3, "ready": 0, "running": 0.0, "waiting": 0.0, "held": 5}
     fleet.client.set(redis_keys.scaling_key("demo"), stored({**value, "points": [point]}))
     found = page(vera)
-    assert values(found["weir_pool_desired_instances"], pool="demo") == [1]
+    assert values(found["weir_pool_desired_instances"], pool="demo") == [3]
+    assert values(found["weir_pool_desired_prefill_instances"], pool="demo") == [1]
     assert values(found["weir_pool_held_requests"], pool="demo") == [5]
     assert values(found["weir_pool_saturation"]) == []
     assert 3 <= values(found["weir_pool_load_age_seconds"], pool="demo")[0] < 60

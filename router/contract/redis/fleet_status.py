@@ -24,6 +24,8 @@ class SideLoad(Struct, frozen=True, kw_only=True):
 
     instances: int
     work: float  # in instances: 0.5 is one that is busy half of the time, or half full
+    waiting: float = 0.0  # requests, in all of them
+    kv: float | None = None  # mean KV usage 0–1; None: no instance says
 
 
 class LoadPoint(Struct, frozen=True, kw_only=True):
@@ -49,9 +51,23 @@ class ScalingAdvice(RedisValue, tag=1, frozen=True, kw_only=True):
     mode: str  # advisory or automatic
     advised: int  # replicas
     why: str
+    prefills: int | None = None  # of the replicas; None: not scaled by themselves
+    advised_prefills: int | None = None  # of the advised replicas
     saturation: float | None = None  # the highest of its measures, each by its target; None: none is measured
     balance: str = ""  # of its prefill and decode instances, in a sentence
     points: tuple[LoadPoint, ...] = ()
+
+    @property
+    def size(self) -> str:
+        return _size(self.replicas, self.prefills)
+
+    @property
+    def advised_size(self) -> str:
+        return _size(self.advised, self.advised_prefills)
+
+
+def _size(replicas: int, prefills: int | None) -> str:
+    return f"{replicas}" if prefills is None else f"{replicas} ({prefills}P{replicas - prefills}D)"
 
 
 class WorkerPresence(RedisValue, tag=1, frozen=True, kw_only=True):
