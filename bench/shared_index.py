@@ -1,6 +1,6 @@
 """What KV events cost routers of a host that follow them each, or share an index process (docs/router.md).
 
-    .venv/bin/python -m bench.shared_index [--routers 1 4] [--engines 100] [--blocks 5000] [--seconds 20] [--rate 20]
+    .venv/bin/python -m bench.shared_index [--routers 1 4] [--engines 100] [--blocks 5000 …] [--seconds 20] [--rate 20]
                                            [--warm 10] [--shape unary] [--held 2000]
                                            [--shares] [--processes 1]
 
@@ -8,13 +8,20 @@ Engines are publishers of KV events (one process, without replay) beside the sma
 answer; all of them together store `--blocks` blocks of 16 tokens a second in chains of 32 and remove as many once they
 hold `--held` each. Each number of routers runs without an index process, then with `--processes` of them (with
 `--shares` only so), at `--rate` requests/s of the shape together. CPU seconds a second of each router and of the index
-processes, and their resident memory; look-ups as the routers count them. In the end the engines fall silent, and what
-the last router says of each engine's blocks is compared with what the engine holds. Prints a table.
+processes, and their resident memory; look-ups as the routers count them, beside the least that the machine allows
+meanwhile: a byte to another process and back over a unix socket, as often (bare). In the end the engines fall silent,
+and what the last router says of each engine's blocks is compared with what the engine holds; `behind` are those whose
+events came more than a second late before, which it leaves to the approximate index. All of it is repeated for each
+number of blocks. Prints a table.
 """
 
 import argparse
+import os
 import random
 import re
+import signal
+import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,11 +41,14 @@ from bench.peers import Setting, cpu_s, memory_mb, process, serving
 from bench.router import SHAPES, Arrivals, Bench, free_ports
 from controlplane.process import redis_server
 from router.contract.redis import redis_keys
+from router.contract.redis.codec import decode
+from router.contract.redis.router_status import RouterStatus
 from router.policy.schema import document
 from router.tests.values import stored
 
 SIZE, CHAIN = 16, 32
-STEP_S = 0.1
+STEP_S = 0.01  # of the publishers: engines publish after each of their steps, at times of their own
+LOOK_S = 0.1
 CONNECTED_S = 60.0
 ON_DEVICE = r'^weir_router_index_blocks{instance="bench-(\d+)",.*tier="device"} (\S+)$'
 SILENT_S = 30.0  # until all that was sent must be known
@@ -46,7 +56,7 @@ SILENT_S = 30.0  # until all that was sent must be known
 
 def publish_events(ports: list[int], blocks: float, most: int, file: Path) -> None:
     """Runs as a process of its own, until it is ended. While `file` exists it is silent, and it writes there how many
-    blocks each engine holds."""
+    blocks a second were stored, and how many each engine holds."""
     draw, context = random.Random(1), zmq.Context()
     sockets = []
     for port in ports:
@@ -76,26 +86,46 @@ def publish_events(ports: list[int], blocks: float, most: int, file: Path) -> No
             sockets[turn].send_multipart([b"", numbers[turn].to_bytes(8, "big"), payload])
             numbers[turn] += 1
         if file.exists():
-            file.write_text(" ".join(str(len(chains) * CHAIN) for chains in held))
+            rate = done / (time.monotonic() - began)
+            file.write_text(f"{rate:.0f} " + " ".join(str(len(chains) * CHAIN) for chains in held))
             while file.exists():
-                time.sleep(STEP_S)
+                time.sleep(LOOK_S)
             began, done = time.monotonic(), 0.0
         time.sleep(STEP_S)
 
 
-def exact(port: int, file: Path) -> str:
-    """Of how many engines the router knows exactly how many blocks they hold, once they are silent."""
+def exact(port: int, file: Path) -> tuple[str, str]:
+    """Blocks stored a second, and of how many engines the router knows exactly how many they hold, once silent."""
     file.touch()
     until = time.monotonic() + SILENT_S
     while time.monotonic() < until:
         time.sleep(1.0)
-        wanted = file.read_text().split()
+        stored_per_s, *wanted = file.read_text().split() or ["?"]
         known = dict(re.findall(ON_DEVICE, page(port), re.MULTILINE))
         right = sum(float(known.get(str(number), 0)) == float(one) for number, one in enumerate(wanted))
         if wanted and right == len(wanted):
             break
     file.unlink()
-    return f"{right} of {len(wanted)}"
+    return stored_per_s, f"{right} of {len(wanted)}"
+
+
+def ping(rate: float) -> None:
+    """Runs as a process of its own, until it is ended; then it prints the mean and the median of the round trips."""
+    here, there = socket.socketpair()
+    if not os.fork():
+        here.close()
+        while there.recv(1):
+            there.send(b"!")
+        os._exit(0)
+    there.close()
+    times: list[float] = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(f"{statistics.mean(times):.2f} {statistics.median(times):.2f}"))
+    while True:
+        time.sleep(1 / rate)
+        began = time.perf_counter()
+        here.send(b"?")
+        here.recv(1)
+        times.append((time.perf_counter() - began) * 1e3)
 
 
 def publish_fleet(client: redis.Redis, engines: list[int], events: list[int], most: int) -> None:
@@ -164,26 +194,39 @@ def measured(bench: Bench, options: argparse.Namespace, routers: int, events: li
         wait_for_exact(running[-1].port, len(events))
         pids, ports = [[one.process.pid] for one in running], [one.port for one in running]
         bench.play(SHAPES[options.shape], ports, options.warm, Arrivals(options.rate, 1))
+        argv = [sys.executable, "-m", "bench.shared_index", "--ping", str(options.rate)]
+        pings = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
         before, index_before, began = [cpu_s(one) for one in pids], cpu_s(index), time.monotonic()
         result = bench.play(SHAPES[options.shape], ports, options.seconds, Arrivals(options.rate, 2))
         seconds = time.monotonic() - began
         cpu = [(cpu_s(one) - earlier) / seconds for one, earlier in zip(pids, before, strict=True)]
         own = (cpu_s(index) - index_before) / seconds
+        pings.terminate()
+        bare = pings.communicate()[1].strip()
         pages = "\n".join(page(port) for port in ports)
         looked = total(pages, r"weir_router_index_lookups_total{.*answered.*}")
         lost = total(pages, r"weir_router_index_lookups_total{.*result=\"l.*}")
         mean = total(pages, r"weir_router_index_lookup_seconds_sum{.*}") / looked * 1e3 if looked else 0.0
         within = total(pages, r'weir_router_index_lookup_seconds_bucket{le="0.001",.*}') / looked if looked else 0.0
+        late = behind(url, f"r{routers - 1}")
+        stored_per_s, right = exact(ports[-1], bench.folder / "silent")
         followed = min(page(port).count("router_index_age_seconds{") for port in ports)
         return [
             *(str(routers), "shared" if shares else "each its own", f"{followed} of {len(events)}"),
+            *(stored_per_s, str(late), right),
             *(f"{sum(cpu) / routers:.3f}", f"{own:.3f}", f"{sum(cpu) + own:.3f}"),
             *(f"{sum(map(memory_mb, pids)) / routers:.0f}", f"{memory_mb(index):.0f}"),
-            *(f"{looked:.0f}", f"{lost:.0f}", f"{mean:.2f} ms", f"{within:.0%}") * bool(shares),
-            *("–",) * 4 * (not shares),
+            *(f"{looked:.0f}", f"{lost:.0f}", f"{mean:.2f} ms", f"{within:.0%}", f"{bare} ms") * bool(shares),
+            *("–",) * 5 * (not shares),
             f"{result['n']:.0f}",
-            exact(ports[-1], bench.folder / "silent"),
         ]
+
+
+def behind(url: str, router: str) -> int:
+    """Engines whose events come too late to be used, as the router tells it."""
+    with redis.Redis.from_url(url) as client:
+        status = decode(RouterStatus, client.get(redis_keys.router_key(router)))
+    return sum(" behind" in one.why for one in status.indexes.values()) if status is not None else 0
 
 
 def wait_for_exact(port: int, engines: int) -> None:
@@ -199,7 +242,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--routers", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--engines", type=int, default=100)
-    parser.add_argument("--blocks", type=float, default=5_000, help="stored per second, by all engines together")
+    parser.add_argument("--blocks", type=float, nargs="+", default=[5_000.0], help="stored a second by all engines")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--warm", type=float, default=10.0)
     parser.add_argument("--rate", type=float, default=20.0, metavar="N", help="requests/s of all routers together")
@@ -207,26 +250,32 @@ def main() -> None:
     parser.add_argument("--held", type=int, default=2_000, help="blocks of an engine")
     parser.add_argument("--shares", action="store_true", help="only with index processes")
     parser.add_argument("--processes", type=int, default=1, help="of the index")
+    parser.add_argument("--ping", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--silent", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--publish", type=int, nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.spans = []
     if options.publish:
-        publish_events(options.publish, options.blocks, options.held, options.silent)
-    heads = ["routers", "index", "followed", "cores of a router", "of the index process", "all", "MB of a router"]
-    rows = [[*heads, "of the index process", "look-ups", "late, lost", "mean", "≤ 1 ms", "requests", "exact"]]
+        publish_events(options.publish, options.blocks[0], options.held, options.silent)
+    if options.ping:
+        ping(options.ping)
+    heads = ["routers", "index", "followed", "blocks/s", "behind", "exact", "cores of a router"]
+    heads += ["of the index process", "all", "MB of a router", "of the index process"]
+    rows = [[*heads, "look-ups", "late, lost", "mean", "≤ 1 ms", "bare mean, median", "requests"]]
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/tmp") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), options, stack)
         bench.prepare(SHAPES[options.shape])
         first = free_ports(options.engines)
         events = list(range(first, first + options.engines))
-        argv = [sys.executable, "-m", "bench.shared_index", "--blocks", options.blocks, "--held", options.held]
-        argv += ["--silent", bench.folder / "silent", "--publish", *events]
-        stack.enter_context(process(argv))
-        for routers in options.routers:
-            rows += [
-                measured(bench, options, routers, events, shares=shares) for shares in (False, True)[options.shares :]
-            ]
+        for blocks in options.blocks:
+            argv = [sys.executable, "-m", "bench.shared_index", "--blocks", blocks, "--held", options.held]
+            argv += ["--silent", bench.folder / "silent", "--publish", *events]
+            with process(argv):
+                for routers in options.routers:
+                    rows += [
+                        measured(bench, options, routers, events, shares=shares)
+                        for shares in (False, True)[options.shares :]
+                    ]
     print_table(rows)
 
 

@@ -34,7 +34,7 @@ SLICE = 16  # receipts encoded before the event loop serves other tasks: about 0
 SLICE_S = 0.0003  # of shadow decisions, which take longer in a large pool
 KEY_TTL_S = 60  # of weir:router:<id>; its age is in the value
 ID_TTL_S = 3600  # a silent router is removed from the list after this
-RECEIPT_KEYS = 50_000  # receipts kept by id, about 75 MB: more traffic shortens their TTL
+RECEIPT_BYTES = 45_000_000  # of receipts kept by id, in a large pool 6 kB each: more traffic shortens their TTL
 SHORTEST_TTL_S = 60
 
 # One command per batch with all receipts in one value: building commands is the client's main cost, and two commands
@@ -86,7 +86,7 @@ class Reporter:
         self._traffic = TrafficRecorder(recorder.traffic)
         self._started_at = time.time()
         self._reporting = asyncio.Lock()
-        self._rate = 0.0  # receipts per second over about the last minute
+        self._rate = 0.0  # bytes of receipts per second over about the last minute
         self._flushed_at = time.monotonic()
         self.life = os.urandom(8).hex()
         self._shadow = ShadowDecider()
@@ -190,24 +190,25 @@ class Reporter:
     async def _keep(self, batch: list[Call]) -> None:
         traffic = self._traffic
         words: list[str | bytes | int] = []
-        entries, deciding_s = 0, 0.0
+        entries, size, deciding_s = 0, 0, 0.0
         for place, call in enumerate(list(batch)):
             deciding_s += self._decide_again(call)
             if place % SLICE == 0 or deciding_s > SLICE_S:
                 deciding_s = 0.0
                 await asyncio.sleep(0)
             try:
-                entry, written = traffic.entry(call), encoded(call, self._id)
+                entry, (brief, further) = traffic.entry(call), encoded(call, self._id)
             except Exception:  # one that cannot be written must not hold up all that come after it
                 log.exception("receipt %s cannot be written", call.id)
                 self._recorder.unwritable += 1
                 batch.remove(call)
                 continue
             entries += bool(entry)
-            words += (redis_keys.receipt_key(call.id), *written, call.pool.name, entry, call.number)
+            size += len(brief) + len(further)
+            words += (redis_keys.receipt_key(call.id), brief, further, call.pool.name, entry, call.number)
         receipted = redis_keys.receipted_key(self._id, self.life)
         keys = (redis_keys.RECEIPTS, redis_keys.TRAFFIC, redis_keys.TRAFFIC_SALT, receipted)
-        limits = (redis_keys.RECEIPTS_KEPT, self._ttl_s(len(batch)), traffic.kept, traffic.salt)
+        limits = (redis_keys.RECEIPTS_KEPT, self._ttl_s(size, time.monotonic()), traffic.kept, traffic.salt)
         packed = msgpack.packb(words, use_bin_type=False)  # Redis' cmsgpack reads only the old format
         salt = await self._link.client.eval(_KEEP_RECEIPTS, len(keys), *keys, *limits, packed)
         traffic.flushed(entries, salt.decode())
@@ -218,12 +219,12 @@ class Reporter:
             return 0.0
         return self._shadow.decide(call, tallies.shadow, time.perf_counter())
 
-    def _ttl_s(self, count: int) -> int:
-        now = time.monotonic()
+    def _ttl_s(self, size: int, now: float) -> int:
+        """Of receipts of so many bytes, written now."""
         elapsed = max(now - self._flushed_at, 0.001)
         self._flushed_at = now
-        self._rate += (count / elapsed - self._rate) * min(1.0, elapsed / 60)
-        wanted = RECEIPT_KEYS / max(self._rate, 0.001)
+        self._rate += (size / elapsed - self._rate) * min(1.0, elapsed / 60)
+        wanted = RECEIPT_BYTES / max(self._rate, 0.001)
         return int(min(redis_keys.RECEIPT_TTL_S, max(SHORTEST_TTL_S, wanted)))
 
     async def leave(self) -> None:

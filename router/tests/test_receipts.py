@@ -158,6 +158,14 @@ async def test_receipts_end_by_themselves(world):
     assert 0 < w.published.client.ttl(redis_keys.receipt_key("r1")) <= redis_keys.RECEIPT_TTL_S
 
 
+@pytest.mark.parametrize(("size", "kept_s"), [(1_250, 360), (7_000, 64), (100, 3_600), (1_000_000, 60)])
+async def test_receipts_are_kept_for_as_long_as_their_bytes_allow(world, size, kept_s):
+    w = await world(None)
+    made = w.router.source.reporter
+    told = [made._ttl_s(100 * size, made._flushed_at + 1.0) for _ in range(600)]  # a second each, 100 requests
+    assert told[-1] == pytest.approx(kept_s, rel=0.01)
+
+
 async def test_the_window_of_a_class_counts_ended_requests(world):
     w = await world(None)
     for _ in range(3):
