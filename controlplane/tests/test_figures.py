@@ -18,6 +18,18 @@ VOID = {"br", "hr", "img", "input", "link", "meta", "path", "rect"}
 FORMATTED = re.compile(
     r"\|(?:whole|percent|percent_of|signed_percent|ms|seconds|significant|intcomma|floatformat|filesizeformat|size|duration)\b"
 )
+TEXTS = """
+API key; Action; Actor; Acts for; Address; Allowed; Anew at; Approved; Arms; Asked for; Before; By; Caveats;
+Cells; Changes; Class; Command; Compared; Compared with; Created; Created by; Delivery; Desired state; Document
+of; Draft; Endpoint; Engine; Epoch; Event; Events; Falls back to; Family; Format; Formats; Formula; From; GPU;
+GPUs; Homes; Host; Image; In routing; Instance; KV events; Kind; Labels; Last notice; Layout; Limits; Live for;
+Live now; Live version; Measured; Mine; Model; Needs; New; Next; Node; Now and next; Old; Outcome; Owner; Past
+the rules; Per; Pid; Pod; Pod on; Policies; Policy; Pool; Pool and model; Pools; Ports; Prefix; Previewed;
+Product; Proposed; Published; Reaches; Reason; Repeats; Replicas; Restores; Role; Router; Rule; Runs; SHA-256;
+Scale; Scopes; Seeds; Served by; Session; Shadow; Shows; Started; Started by; Started from; State; Status;
+Strategy; Subject; System; Text; Theirs; Time, actor, reason; Times; Trace; Traffic; Twin; URL; Verdict;
+Versions; What changed; What it does; What it means; Who; Why; Why again; …; … …, required
+"""  # labels of cells and terms that show no figure
 NAMED_BY = ("data-total", "data-part")  # the figures that scripts write
 
 
@@ -31,6 +43,7 @@ class Figures(HTMLParser):
         self.term = ""
         self.head = ""
         self.found: dict[str, None] = {}
+        self.texts: dict[str, None] = {}  # of cells that show something else
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -65,10 +78,17 @@ class Figures(HTMLParser):
             self.head += data
         elif "dd" in tags and FORMATTED.search(data):
             self._add(self.term)
+        elif {"dd", "td"} & set(tags) and "{{" in data:
+            self._add_text()
         elif not {"dd", "td", "dt"} & set(tags):
             for expression in re.findall(r"{{(.*?)}}", data):
                 if FORMATTED.search(expression):
                     self._add(f"`{expression.partition('|')[0].strip().rpartition('.')[2]}`")
+
+    def _add_text(self) -> None:
+        tag, given = next(one for one in reversed(self.open) if one[0] in ("dd", "td"))
+        if "number" not in given.get("class", "").split():
+            self.texts[_words(self.term if tag == "dd" else given.get("data-label", ""))] = None
 
     def _in_head(self) -> bool:
         """In that of a column of numbers."""
@@ -80,16 +100,23 @@ class Figures(HTMLParser):
 
     def _add(self, *texts: str) -> None:
         for text in texts:
-            words = re.sub(r"{%.*?%}", "", re.sub(r"{{.*?}}", "…", text))
-            if words := re.sub(r"\s+", " ", words).strip():
+            if words := _words(text):
                 self.found[words] = None
 
 
-def figures(template: Path) -> set[str]:
+def _words(text: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"{%.*?%}", "", re.sub(r"{{.*?}}", "…", text))).strip()
+
+
+def parsed(template: Path) -> Figures:
     parser = Figures()
     text = re.sub(r"{#.*?#}", "", template.read_text())
     parser.feed(re.sub(r"{[{%].*?[%}]}", lambda tag: tag[0].replace('"', "'"), text))
-    return set(parser.found)
+    return parser
+
+
+def figures(template: Path) -> set[str]:
+    return set(parsed(template).found)
 
 
 def sections() -> dict[str, list[list[str]]]:
@@ -116,6 +143,17 @@ def test_every_figure_of_a_page_has_a_row_and_every_row_is_shown() -> None:
     wrong += [f"{name} is under no heading: {figures(path)}" for name, path in others.items()
               if name not in told and figures(path)]  # fmt: skip
     assert wrong == []
+
+
+def test_a_cell_is_a_number_or_one_of_the_known_texts() -> None:
+    """What a view has formatted is a figure only by the class `number` of its cell."""
+    known = set(_words(TEXTS).split("; "))
+    shown = {}
+    for path in TEMPLATES.rglob("*.html"):
+        page = parsed(path)
+        shown |= {text: path.name for text in page.texts if text and text not in page.found}
+    assert [f"{name}: {text} is no number" for text, name in shown.items() if text not in known] == []
+    assert known - shown.keys() == set()
 
 
 def test_a_new_figure_is_found_wherever_it_stands(tmp_path: Path) -> None:
