@@ -127,9 +127,9 @@ def start(stack: ExitStack, folder: Path, name: str, *arguments: object) -> None
     stack.callback(stop)
 
 
-def start_engines(stack: ExitStack, folder: Path, ports: list[int]) -> None:
+def start_engines(stack: ExitStack, folder: Path, ports: list[int], time_scale: float = TIME_SCALE) -> None:
     for port in ports:
-        flags = ("--port", port, "--model", MODEL, "--time-scale", TIME_SCALE, "--kv-blocks", KV_BLOCKS)
+        flags = ("--port", port, "--model", MODEL, "--time-scale", time_scale, "--kv-blocks", KV_BLOCKS)
         flags += ("--max-model-len", 100_000)
         start(stack, folder, f"engine-{port}", "-m", "fleet.simengine", *flags)
     for port in ports:
@@ -164,7 +164,7 @@ def wait(url: str, true: object) -> None:
 def publish(client: redis.Redis, ports: list[int]) -> None:
     made = document.default()
     policy = {"pool": POOL, "policy": "default", "version": 1, "document": made, "sha256": document.sha256(made)}
-    common = {"epoch": 1, "state": "ready", "routable": True, "block_size": 16, "kv_blocks": KV_BLOCKS}
+    common = {"epoch": 1, "state": "ready", "routable": True, "block_size": 16, "kv_blocks": KV_BLOCKS, "gpus": 1}
     instances = [{"id": f"bench-{i}", "url": f"http://127.0.0.1:{port}", **common} for i, port in enumerate(ports)]
     fleet = {"pool": POOL, "model": MODEL, "at": time.time(), "instances": instances}
     client.set(redis_keys.policy_key(POOL), stored(policy))

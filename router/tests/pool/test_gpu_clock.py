@@ -1,5 +1,7 @@
 """What requests are charged of an endpoint's GPUs is the time in which there was one, whatever came and went."""
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +44,28 @@ def test_other_routers_requests_take_their_share():
     since = clock.join(1.0, 0.0)
     clock.leave(1.0, since, 10.0, spent)
     assert (spent.gpu_s, spent.dollars) == (pytest.approx(2.0), 0.0)
+
+
+def test_three_routers_that_hear_of_each_other_late_charge_together_what_was_busy_within_2_percent():
+    draw, spent, busy_s, step_s = Random(1), GpuSpent(), 0.0, 0.01
+    clocks, there = [GpuClock() for _ in range(3)], [[], [], []]  # of 25 requests/s, 0.4 s each
+    for clock in clocks:
+        clock.priced(1, None, 0.0)
+    for step in range(6_000):
+        now = step * step_s
+        for clock, mine in zip(clocks, there, strict=True):
+            for ends, since in [one for one in mine if one[0] <= now]:
+                clock.leave(1.0, since, now, spent)
+                mine.remove((ends, since))
+            if draw.random() < 25 / 3 * step_s:
+                mine.append((now + draw.uniform(0.0, 0.8), clock.join(1.0, now)))
+            if step % 20 == 0:  # what changed is told at most 0.2 s late (router/sync/peers.py)
+                others = sum(map(len, there)) - len(mine)
+                clock.take_others((others, 0, others), now)
+        busy_s += step_s if any(there) else 0.0
+    charged = spent.gpu_s + sum(clock.join(0.0, now) - since for clock, mine in zip(clocks, there, strict=True)
+                                for _, since in mine)  # fmt: skip
+    assert charged == pytest.approx(busy_s, rel=0.02)
 
 
 def test_a_long_prompt_is_charged_more_than_a_decode_beside_it_until_its_first_byte():
