@@ -249,26 +249,87 @@ def test_nobody_is_asked_where_no_address_is_set(policy: Policy, pool: Pool, set
         proposed(policy, TENTH, FULL, guards=[TTFT, GUARD])
 
 
-@pytest.mark.deploy
-def test_debians_prometheus_answers(tmp_path: Path, settings: Any) -> None:
-    program = shutil.which("prometheus")
-    assert program is not None, "apt-get install prometheus"
-    port = free_port()
-    (tmp_path / "prometheus.yml").write_text("global: {scrape_interval: 1s}\n")
-    words = ["--config.file", str(tmp_path / "prometheus.yml"), "--storage.tsdb.path", str(tmp_path / "data")]
-    command = [program, *words, f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    settings.PROMETHEUS_URL, settings.PROMETHEUS_TOKEN = f"http://127.0.0.1:{port}", ""
-    try:
-        end = time.monotonic() + 30
-        while prometheus._one("vector(1)").error:
+class Debians:
+    """Debian's Prometheus, which scrapes the share of errors."""
+
+    def __init__(self, folder: Path) -> None:
+        program = shutil.which("prometheus")
+        assert program is not None, "apt-get install prometheus"
+        self.page = HTTPServer(("127.0.0.1", 0), Page)
+        self.page.share = 0.01  # type: ignore[attr-defined]
+        threading.Thread(target=self.page.serve_forever, args=(0.01,), daemon=True).start()
+        scraped = [{"job_name": "demo", "static_configs": [{"targets": [f"127.0.0.1:{self.page.server_port}"]}]}]
+        config = {"global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"}, "scrape_configs": scraped}
+        (folder / "prometheus.yml").write_text(json.dumps(config))
+        self.url = f"127.0.0.1:{free_port()}"
+        words = ["--config.file", str(folder / "prometheus.yml"), "--storage.tsdb.path", str(folder / "data")]
+        self.command = [program, *words, f"--web.listen-address={self.url}", "--log.level=error"]
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def until(self, share: float) -> None:
+        """It is what the query answers."""
+        self.page.share = share  # type: ignore[attr-defined]
+        end = time.monotonic() + 60
+        while prometheus._one("sum(errors_share)") != QueryResult(share):
             assert time.monotonic() < end
             time.sleep(0.1)
-        queries = ("vector(0.25)", "scalar(vector(3))", "absent_series", "vector(0) / 0", "sum(")
-        found = [prometheus._one(query) for query in queries]
-        assert found[:4] == [QueryResult(0.25), QueryResult(3.0), QueryResult(), QueryResult()]
-        assert found[4].error.startswith("HTTP 400: invalid parameter")
+
+
+class Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(f'errors_share{{pool="demo"}} {self.server.share}\n'.encode())  # type: ignore[attr-defined]
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def debians(tmp_path: Path, settings: Any) -> Iterator[Debians]:
+    made = Debians(tmp_path)
+    settings.PROMETHEUS_URL, settings.PROMETHEUS_TOKEN = f"http://{made.url}", ""
+    try:
+        made.until(0.01)
+        yield made
     finally:
-        process.kill()
-        process.wait()
-    assert prometheus._one("vector(1)").error
+        made.stop()
+        made.page.shutdown()
+        made.page.server_close()
+
+
+@pytest.mark.deploy
+def test_debians_prometheus_answers(debians: Debians) -> None:
+    queries = ("vector(0.25)", "scalar(vector(3))", "absent_series", "vector(0) / 0", "sum(")
+    found = [prometheus._one(query) for query in queries]
+    assert found[:4] == [QueryResult(0.25), QueryResult(3.0), QueryResult(), QueryResult()]
+    assert found[4].error.startswith("HTTP 400: invalid parameter")
+
+
+@pytest.mark.deploy
+def test_debians_prometheus_holds_a_delivery_while_it_is_stopped_and_ends_a_bad_one(
+    policy: Policy, pool: Pool, fleet: Fleet, debians: Debians
+) -> None:
+    asked = {**GUARD, "query": 'sum(errors_share{pool="$pool"})'}
+    delivery = looked(started(policy, TENTH, FULL, fleet=fleet, guards=[TTFT, asked]), fleet, 5)
+    assert delivery.state == State.STEP
+    debians.stop()
+    delivery = looked(delivery, fleet, 10, 15)
+    assert delivery.state == State.HOLDING
+    assert "Prometheus cannot answer" in delivery.why
+    debians.start()
+    debians.until(0.01)
+    delivery = looked(delivery, fleet, 20, 25, 30)
+    assert delivery.state == State.STEP
+    debians.until(0.5)
+    delivery = looked(delivery, fleet, 35, 40)
+    assert delivery.state == State.ABORTED
+    assert "is 0.5, fails above 0.02, for 2 of 2 looks" in delivery.why
