@@ -3,7 +3,7 @@
     .venv/bin/python -m bench.router [--seconds 4] [--rounds 3] [--shapes unary,burst,burst80,paced]
                                      [--routers weir,weir-alone,sglang-router,vllm-router,litellm]
                                      [--rate N]… [--profile FILE] [--against CHECKOUT]
-                                     [--spans 1%,100%]
+                                     [--spans 1%,100%] [--collector-away]
 
 Prints two tables for each shape of response. In the first, a closed loop, every connection sends its next request as
 soon as it has its response: requests/s is the most that a router can do, and a latency is little else than the
@@ -17,7 +17,8 @@ its own core (if the machine is quiet); engines, clients and Redis share another
 measured in turn, round by round, so that other load on the machine affects all of them. CPU is that of a router's whole
 process tree, "+ Redis" that of Weir's Redis. With --against, each Weir also runs from another checkout, measured in
 turn with this one. With --spans, each Weir also runs with that share of its requests sampled, however many they are,
-and a collector that takes all their spans. Prints Markdown.
+and a collector that takes all their spans; with --collector-away also with one that takes connections and never
+answers. Prints Markdown.
 """
 
 import argparse
@@ -113,6 +114,10 @@ def free_ports(number: int) -> int:
         return first
 
 
+def url_of(server: socket.socket) -> str:
+    return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
 def build(name: str, folder: Path) -> Path:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
@@ -128,10 +133,11 @@ class Bench:
         cores = sorted(os.sched_getaffinity(0))
         self.pin, self.pin_rest = (["taskset", "-c", str(core)] for core in (cores[0], cores[-1]))
         shares: list[float] = options.spans
-        first = free_ports(engines + 1 + PORTS_EACH * (len(PEERS) + len(WEIR) * (1 + len(shares))))
+        first = free_ports(engines + 1 + PORTS_EACH * (len(PEERS) + len(WEIR) * (1 + 2 * len(shares))))
         self.engines = list(range(first, first + engines))
         self.collector = first + engines  # answers as an engine does, which takes every span
         self.ports = count(self.collector + 1, PORTS_EACH)
+        self.silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=128))
         self.generation = count(1, 10_000)
         self.load = build("load", folder)
         stack.enter_context(process([*self.pin_rest, build("upstream", folder), first, engines + 1]))
@@ -144,6 +150,10 @@ class Bench:
                 routers[f"{name} in {self.options.against.name}"] = self.start(name, self.options.against)
             for share in self.options.spans:
                 routers[f"{name}, spans {share:.4g} %"] = self.start(name, env=self.sampled(share))
+                if self.options.collector_away:
+                    away = self.sampled(share) | {"OTEL_EXPORTER_OTLP_ENDPOINT": url_of(self.silent)}
+                    del away["OTEL_BSP_MAX_QUEUE_SIZE"]  # as it is by itself
+                    routers[f"{name}, spans {share:.4g} %, no collector"] = self.start(name, env=away)
         return routers
 
     def sampled(self, percent: float) -> dict[str, str]:
@@ -261,6 +271,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, action="append", metavar="N", help="requests/s of the second table")
     parser.add_argument("--against", type=lambda path: Path(path).resolve(), metavar="CHECKOUT", help="of Weir's code")
     parser.add_argument("--spans", type=percents, default=[], metavar="SHARES", help="of Weir's requests: 1%%,100%%")
+    parser.add_argument("--collector-away", action="store_true", help="also without an answer from the collector")
     parser.add_argument("--profile", metavar="FILE", help="run Weir under cProfile and save its statistics")
     return parser.parse_args()
 
