@@ -1,4 +1,4 @@
-"""What happens to deliveries without a person: looks of the judge, routers that stop one, the clock, freezes."""
+"""What moves a delivery without a person: the judge's looks, a router that stops it, the clock, freezes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -69,7 +69,7 @@ def _apply(delivery: Delivery, wanted: TransitionRequest, now: datetime) -> Deli
     if wanted.what is not What.STAY:
         return move(delivery, wanted, now)
     if wanted.memory is not None:
-        # The revision stays: what the judge keeps is nobody else's, and a person's button must not fail for it.
+        # The revision stays: only the judge reads its memory, and a person's button must not fail because of it.
         memory = msgspec.to_builtins(wanted.memory, str_keys=True)
         Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(memory=memory)
         delivery.refresh_from_db()
@@ -136,7 +136,7 @@ def _clock(at: datetime) -> str:
 
 
 def tick(delivery: Delivery, now: datetime | None = None) -> Delivery:
-    """What is due without looking at traffic: starts, acknowledgements, freezes, and the ends of all waiting."""
+    """What the clock alone decides: starts, acknowledgements, freezes, and waits that are over."""
     now = now or timezone.now()
     wanted = _due(delivery, stored_plan.read(delivery.plan), now)
     return delivery if wanted is None else _moved(delivery, wanted, now)

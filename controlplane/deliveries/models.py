@@ -11,7 +11,7 @@ from controlplane.policies.models import Policy, PolicyVersion
 
 
 class Delivery(models.Model):
-    """One candidate's way. Changed only by controlplane.deliveries.services: each change raises `revision`."""
+    """One candidate's way to live. Changed only by controlplane.deliveries.services: each change raises `revision`."""
 
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="deliveries")
     candidate = models.OneToOneField(PolicyVersion, on_delete=models.PROTECT, related_name="delivery")
@@ -28,8 +28,8 @@ class Delivery(models.Model):
     share = models.FloatField(default=0.0)  # 0–1 of the requests, in force
     shadow = models.FloatField(default=0.0)  # 0–1 of the requests decided once more, in force
     step_started_at = models.DateTimeField(null=True, blank=True)
-    step_clock_s = models.FloatField(default=0.0)  # that this step had run at `clock_at`; holds are not counted
-    clock_at = models.DateTimeField(null=True, blank=True)  # since then the clock runs; empty: it stands
+    step_clock_s = models.FloatField(default=0.0)  # seconds that this step had run at `clock_at`, without holds
+    clock_at = models.DateTimeField(null=True, blank=True)  # since when the clock runs; empty: it is stopped
     holds = models.JSONField(default=list)  # of states.Hold: of the hold in force
     holds_in_step = models.PositiveSmallIntegerField(default=0)
     error_at = models.DateTimeField(null=True, blank=True)  # since when a hold counts against `hold.error_s`
@@ -95,7 +95,7 @@ class Delivery(models.Model):
 
 
 class Approval(models.Model):
-    """One person's word on one delivery: for this document, plan and base."""
+    """One person's approval of one delivery: of its document, plan and base."""
 
     delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="approvals")
     person = models.CharField(max_length=150)  # the user, also behind a token

@@ -49,8 +49,8 @@ class TransitionRequest:
     findings: tuple[GuardFinding, ...] = ()
     memory: Memory | None = None  # of the judge
     emergency: str = ""  # why an administrator goes without approvals
-    pairs: int = 0  # of blocks, that EXTEND adds
-    check: Callable[[], None] | None = None  # raises what the rules have against it, as they are when it happens
+    pairs: int = 0  # pairs of blocks that EXTEND adds
+    check: Callable[[], None] | None = None  # raises the refusal of a rule, asked in the transaction
 
 
 def clock_s(delivery: Delivery, now: datetime) -> float:
@@ -110,7 +110,7 @@ def _checked(delivery: Delivery, before: Position, wanted: TransitionRequest, pl
 
 
 def drawn(salt: str, pairs: int) -> tuple[int, ...]:
-    """The blocks of a switchback: of each pair one is the candidate's. More pairs begin with the same ones."""
+    """The blocks of a switchback: of each pair one is the candidate's. With more pairs the first ones stay the same."""
     draw = random.Random(f"{salt} blocks")  # noqa: S311  (no secret: the same for everybody who looks)
     schedule = ((0, 1) if draw.random() < 0.5 else (1, 0) for _ in range(pairs))
     return tuple(share for pair in schedule for share in pair)
@@ -133,7 +133,7 @@ def _claim(delivery: Delivery, before: Position, after: Position, wanted: Transi
 
 
 def _memory(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest) -> dict[str, object]:
-    """The judge's, when it says so; at the start of a step only what the step still counts."""
+    """The memory that the judge proposes, if any; at the start of a step only what still counts in it."""
     starts = _starts_step(before, after) or after.step != before.step
     if wanted.memory is None and not starts:
         return {}

@@ -36,7 +36,7 @@ POOL_METRICS = {  # both arms against a limit
 
 
 PROMETHEUS: Literal["prometheus"] = "prometheus"
-VARIABLES = ("pool", "policy", "candidate", "step_s")  # of a query: $pool, …; the longest fitting name counts
+VARIABLES = ("pool", "policy", "candidate", "step_s")  # of a query: $pool, …; the longest matching name wins
 QUERY_MAX, QUERIES_MAX = 2_000, 10
 
 

@@ -1,4 +1,4 @@
-"""Delivering a document in one call that may be repeated, as a pipeline does that is run again."""
+"""Deliver a document in one call that may be repeated, as by a pipeline that is run again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def deliver_document(
         draft = draft_of(policy, document, actor, based_on)
         wanted = usual_plan(policy) if plan is None else plan
         made = propose(policy, wanted, actor, reason, if_match=draft.etag, again=again, emergency=emergency)
-        if again and not made.again:  # asked for after a person's abort: a repetition is known by it
+        if again and not made.again:  # asked for after a person's abort: a repeated call gives it again
             made.again = again[: drafts.REASON_MAX]
             made.save(update_fields=["again"])
         transaction.set_rollback(dry_run)

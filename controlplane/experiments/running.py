@@ -47,6 +47,8 @@ def run_experiment(experiment_id: int) -> None:
 
 
 def _run(experiment: Experiment) -> None:
+    """Not jobs.perform, by which a preview or a tuning fails at the first error: an error outside of a run, such as a
+    database that is away, leaves the experiment to the next worker, which goes on after the runs that have ended."""
     for run in experiment.runs.all():
         status = execute(run, experiment)
         if status != DONE:

@@ -85,7 +85,7 @@ def _not_judged(traffic: RecentTraffic, name: str, *, is_left: bool) -> str:
 
 
 def _is_rare(plan: Plan, traffic: RecentTraffic, name: str) -> bool:
-    """Whether a step may pass without it: another class that is needed has enough of the requests to be waited for."""
+    """True if a step may pass without it: another needed class has enough requests to wait for."""
     others = any(traffic.shares.get(each, 0.0) >= RARE for each in needed_classes(plan))
     return others and traffic.shares.get(name, 0.0) < RARE
 

@@ -29,7 +29,7 @@ from fleet.spec.fleet_spec import PoolSpec
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 
-REMEMBERED = timedelta(days=30)  # that a removed pool's policy is asked for
+REMEMBERED = timedelta(days=30)  # for which the rules of a removed pool's policy still hold
 
 
 @dataclass(frozen=True, slots=True)

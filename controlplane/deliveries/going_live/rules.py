@@ -30,7 +30,7 @@ from router.contract.problem import Problem
 
 
 class Way(StrEnum):
-    """How something gets to be what pools route by."""
+    """A way in which a document comes to route the requests of pools."""
 
     PUBLISH = "publish"  # a draft, at once
     JOIN = "join"  # a pool takes the policy; asked of the policy that it takes
@@ -122,7 +122,7 @@ def _approvals(change: Change) -> Refusal | None:
 
 
 def _approved(change: Change) -> Refusal | None:
-    """At the start: as many as the plan asks for, and as many as the policy asks for by now."""
+    """At the start: as many approvals as the plan asks for and, by now, the policy."""
     delivery = _delivery(change)
     needed = max(stored_plan.read(delivery.plan).approvals.needed, change.policy.approvals_needed)
     if selectors.is_approved(delivery, needed):
@@ -143,7 +143,7 @@ def _least_plan(change: Change) -> Refusal | None:
 
 
 def _by_right(change: Change) -> bool:
-    """Whether this person, or who proposed the delivery, may go live directly."""
+    """True if this person, or the proposer of the delivery, may go live directly."""
     if may_go_direct(change.policy, change.actor):
         return True
     if change.delivery is None or change.policy.direct == Direct.NEVER:
@@ -153,7 +153,7 @@ def _by_right(change: Change) -> bool:
 
 
 def _evidence(change: Change) -> Refusal | None:
-    """Who may not go live directly does not skip a step either."""
+    """A person who may not go live directly may not skip a step either."""
     if change.actor.is_admin or may_go_direct(change.policy, change.actor):
         return None
     missing = evidence_missing(_delivery(change), change.at)
@@ -184,7 +184,7 @@ def _again(change: Change) -> Refusal | None:
 
 
 def _was_live(change: Change) -> Refusal | None:
-    """What never decided for everybody comes by a publication or a delivery, and their rules."""
+    """A version that was never live goes live by a publication or a delivery, under their rules."""
     if change.target is None:
         raise ValueError(f"to {change.way} needs a version")
     if change.target.live_since is not None:
@@ -215,7 +215,7 @@ ASKED: Mapping[Way, tuple[str, ...]] = {
     Way.PUBLISH: ("direct", "approvals", "freeze", "again"),  # an open delivery: `overtake`, in the transaction
     Way.JOIN: ("open", "direct", "approvals", "freeze"),
     Way.LEAVE: ("open", "direct", "approvals", "freeze", "again"),
-    Way.RETURN: ("open", "direct", "approvals", "again"),  # a freeze does not keep it from what worked
+    Way.RETURN: ("open", "direct", "approvals", "again"),  # a freeze does not keep a pool from what worked
     Way.REDIRECT: ("direct", "approvals", "freeze"),
     Way.ADD_POOL: ("open",),
     Way.PROPOSE: ("least plan", "again"),  # an open delivery: one_open_delivery_per_policy
@@ -241,7 +241,7 @@ def check_emergency(actor: Actor, emergency: str) -> str:
 
 
 def record_emergency(policy: Policy, subject: str, actor: Actor, emergency: str) -> None:
-    """Audited, and told to everybody. In the transaction of what it let pass."""
+    """An audit entry and a notice, in the transaction of the change."""
     audit.record(actor, "policy.emergency", subject, emergency)
     pools = [pool.name for pool in policies.pools_of(policy)]
     facts: JsonObject = {"policy": policy.name, "by": actor.name, "pools": [*pools]}

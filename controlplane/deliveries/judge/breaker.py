@@ -9,7 +9,7 @@ from controlplane.deliveries.judge.sums import Evidence
 WINDOW_S = 30.0
 KEPT_S = 60.0
 LEAST_ENDED = 20
-LEAST_FAILED = 5  # fewer may be one client that repeats itself
+LEAST_FAILED = 5  # fewer may be one client that retries
 LEAST_SHARE = 0.05
 TIMES_CONTROL = 3.0
 SETTLE_S = 5.0  # after a promotion, until every router has reported since
@@ -64,7 +64,7 @@ def older(promoted: EndedCounts, now: float) -> int:
 
 
 def share_of(counts: EndedCounts) -> float:
-    """Of the candidate's requests that failed; 0 where they are too few to say."""
+    """The share of the candidate's requests that failed; 0 if they are too few to say."""
     ended, failed = counts.candidate
     return failed / ended if ended >= LEAST_ENDED else 0.0
 

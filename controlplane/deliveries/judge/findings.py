@@ -17,7 +17,7 @@ class GuardFinding(Struct, frozen=True):
     text: str  # one sentence
     pool: str = ""
     estimate: float | None = None  # candidate against control: relative for ttft and tpot, points for slow, else a rate
-    lower: float | None = None  # `estimate` with the worst luck that α allows
+    lower: float | None = None  # confidence bounds of `estimate`, at α
     upper: float | None = None
     worse: float | None = None  # fails when `lower` is above
     fine: float | None = None  # fine when `upper` is not above

@@ -82,7 +82,7 @@ def _next(at: Situation, findings: Findings, memory: Memory, now: float) -> Prop
 
 
 def _blind(at: Situation, findings: Findings, memory: Memory, now: float) -> Proposal | None:
-    """A switchback waits for its blocks, so it has no data for long and judges at its end."""
+    """A switchback has no data until its blocks are over, and judges at its end."""
     lacking = without_data(findings)
     if isinstance(at.current, Switchback) or not lacking or memory.without_data is None:
         return None

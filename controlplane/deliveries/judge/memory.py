@@ -19,7 +19,7 @@ class Block(Struct, frozen=True, array_like=True):
     """One block of a switchback: what was decided in it, with the answers that have ended so far."""
 
     number: int
-    candidate: bool  # it had the pool
+    candidate: bool  # the candidate had the pool
     classes: dict[str, CellTally]
     generation: int = 0  # in which routers counted it
 

@@ -21,8 +21,8 @@ LATE_S = 60.0  # that a switchback waits for answers after its last block
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What is in force."""
+class LookInputs:
+    """What one look judges by: the split in force, the previews, the answers of Prometheus."""
 
     generation: int
     share: float  # 0–1
@@ -32,36 +32,36 @@ class Looked:
 
 
 def findings_of(
-    at: Situation, looked: Looked, pool: str, traffic: Traffic, kept: Memory, now: float
+    at: Situation, inputs: LookInputs, pool: str, traffic: Traffic, kept: Memory, now: float
 ) -> list[GuardFinding]:
-    mine = kept.of(pool, looked.generation, now)
+    mine = kept.of(pool, inputs.generation, now)
     if at.state is State.BAKING:
         found = [_after_promotion(at, traffic, pool, kept, now)]
     else:
-        found = _of_split(at, looked, pool, traffic, kept, now)
-    found += _of_queries(at, looked, pool, mine)
+        found = _of_split(at, inputs, pool, traffic, kept, now)
+    found += _of_queries(at, inputs, pool, mine)
     if at.state is not State.HOLDING:
         found += [_of_pool(guard, traffic, pool, mine, now) for guard in at.plan.guards if isinstance(guard, PoolGuard)]
     return [replace(each, pool=pool) for each in found]
 
 
 def _of_split(
-    at: Situation, looked: Looked, pool: str, traffic: Traffic, kept: Memory, now: float
+    at: Situation, inputs: LookInputs, pool: str, traffic: Traffic, kept: Memory, now: float
 ) -> list[GuardFinding]:
-    mine, step = kept.of(pool, looked.generation, now), at.current
-    tallies, unreadable = traffic.of(pool, looked.generation)
+    mine, step = kept.of(pool, inputs.generation, now), at.current
+    tallies, unreadable = traffic.of(pool, inputs.generation)
     evidence, mine.lives = gather(tallies, unreadable, traffic.serving(pool), mine.lives, mine.since, now)
-    found = [*verdicts.problems(evidence), *_behind(traffic, pool, looked.generation, mine, now)]
-    if at.state is State.HOLDING:  # live decides everything: only whether the step can begin again is looked at
+    found = [*verdicts.problems(evidence), *_behind(traffic, pool, inputs.generation, mine, now)]
+    if at.state is State.HOLDING:  # live decides everything: only whether the step can begin again is inputs at
         return found
     if isinstance(step, Shadow):
-        return [*found, *shadow.judge(evidence.shadow, looked.previewed(pool))]
+        return [*found, *shadow.judge(evidence.shadow, inputs.previewed(pool))]
     found.append(_breaker(evidence, mine, now))
     if isinstance(step, Switchback):
-        return [*found, *_of_blocks(at, looked, pool, traffic, mine, step)]
+        return [*found, *_of_blocks(at, inputs, pool, traffic, mine, step)]
     kept.errors_before = _error_share(evidence)
-    judged = verdicts.judge(evidence, at.plan, looked.share)
-    return [*found, *rare.deferred(judged, evidence, at.plan, at.step, looked.share)]
+    judged = verdicts.judge(evidence, at.plan, inputs.share)
+    return [*found, *rare.deferred(judged, evidence, at.plan, at.step, inputs.share)]
 
 
 def _behind(traffic: Traffic, pool: str, generation: int, mine: PoolMemory, now: float) -> list[GuardFinding]:
@@ -91,11 +91,11 @@ def _error_share(evidence: Evidence) -> float:
 
 
 def _of_blocks(
-    at: Situation, looked: Looked, pool: str, traffic: Traffic, mine: PoolMemory, step: Switchback
+    at: Situation, inputs: LookInputs, pool: str, traffic: Traffic, mine: PoolMemory, step: Switchback
 ) -> list[GuardFinding]:
     is_over = at.block == at.blocks
-    if not is_over and not any(block.generation == looked.generation for block in mine.blocks):
-        mine.blocks = switchback.begun(mine.blocks, at.block, bool(looked.blocks[at.block]), looked.generation)
+    if not is_over and not any(block.generation == inputs.generation for block in mine.blocks):
+        mine.blocks = switchback.begun(mine.blocks, at.block, bool(inputs.blocks[at.block]), inputs.generation)
     mine.blocks = [switchback.counted(block, traffic.of(pool, block.generation)[0]) for block in mine.blocks]
     complete = [block for block in mine.blocks if block.number < at.block // 2 * 2]
     whole, levels = switchback.as_evidence(mine.blocks), verdicts.levels_of(at.plan)
@@ -129,12 +129,12 @@ def _of_pool(guard: PoolGuard, traffic: Traffic, pool: str, mine: PoolMemory, no
     return pool_guards.judge(guard, windows, mine.above.get(name), now)
 
 
-def _of_queries(at: Situation, looked: Looked, pool: str, mine: PoolMemory) -> list[GuardFinding]:
+def _of_queries(at: Situation, inputs: LookInputs, pool: str, mine: PoolMemory) -> list[GuardFinding]:
     """What Prometheus answered. During a hold the candidate decides nothing, so no number is its doing: only an error
     counts, which keeps the step from beginning again."""
     found = []
     for guard in at.plan.guards:
-        if isinstance(guard, PrometheusGuard) and (answer := looked.answers.get((pool, guard.query))) is not None:
+        if isinstance(guard, PrometheusGuard) and (answer := inputs.answers.get((pool, guard.query))) is not None:
             finding, mine.looks[guard.query] = prometheus.judge(guard, answer, mine.looks.get(guard.query))
             found.append(finding)
     return [each for each in found if at.state is not State.HOLDING or each.verdict == "error"]

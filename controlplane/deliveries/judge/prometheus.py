@@ -28,7 +28,7 @@ QueryResults = Mapping[tuple[str, str], QueryResult]  # by pool and query
 
 
 def expanded(query: str, values: Mapping[str, str]) -> str:
-    """The values stand in labels, between double quotes."""
+    """The query with its variables filled in, escaped for labels between double quotes."""
     return _VARIABLE.sub(lambda found: _escaped(values[found[1] or found[2]]), query)
 
 

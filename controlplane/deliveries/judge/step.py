@@ -16,7 +16,7 @@ from controlplane.deliveries.judge import evidence, look, memory
 from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
 from controlplane.deliveries.judge.look import Proposal, Situation
 from controlplane.deliveries.judge.memory import Memory
-from controlplane.deliveries.judge.pools import Looked, findings_of
+from controlplane.deliveries.judge.pools import LookInputs, findings_of
 from controlplane.deliveries.judge.prometheus import QueryResults
 from controlplane.deliveries.judge.traffic import Traffic
 from controlplane.deliveries.models import Delivery, Look
@@ -36,7 +36,7 @@ SPLITTING = frozenset({State.STEP, State.HOLDING, State.WAITING})  # or about to
 
 
 def step(now: float | None = None) -> None:
-    """One delivery that cannot be judged does not keep the others from it: its watch runs out, and live serves."""
+    """A delivery that cannot be judged does not stop the others: its watch runs out, and live serves."""
     now = time.time() if now is None else now
     for delivery in selectors.open_deliveries():
         try:
@@ -90,7 +90,7 @@ def _learn(delivery: Delivery, plan: Plan) -> Delivery:
 
 
 def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Delivery:
-    """Nothing can be judged, and nothing is: routers without a watch go back to live by themselves."""
+    """Nothing is judged: routers whose watch runs out go back to live by themselves."""
     if delivery.state not in (State.STEP, State.HOLDING):
         return delivery
     text = f"Redis does not answer: {error}"
@@ -120,8 +120,10 @@ def proposal(
         block=delivery.block,
         blocks=len(delivery.blocks),
     )
-    looked = Looked(delivery.generation, delivery.share, tuple(delivery.blocks), _previewed(delivery), answers or {})
-    found = tuple(each for pool in plan.pools for each in findings_of(at, looked, pool, traffic, kept, now))
+    inputs = LookInputs(
+        delivery.generation, delivery.share, tuple(delivery.blocks), _previewed(delivery), answers or {}
+    )
+    found = tuple(each for pool in plan.pools for each in findings_of(at, inputs, pool, traffic, kept, now))
     _notice_data(found, kept, now)
     wanted = look.propose(at, found, kept, now)
     ms = round((time.perf_counter() - began) * 1000, 1)

@@ -98,7 +98,7 @@ def _requests(tally: DeliveryTally) -> int:
 
 
 def _fewer(lives: Mapping[str, Life], known: Mapping[str, Life]) -> list[str]:
-    """Tallies only grow; Redis has lost some."""
+    """Where a tally has shrunk: they only grow, so Redis has lost some."""
     return [
         f"router {name} has {lives[name].n if name in lives else 'no'} requests in its tally and had {before.n}"
         for name, before in known.items()

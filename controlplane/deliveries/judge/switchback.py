@@ -24,14 +24,14 @@ Level = Callable[[CellTally], float | None]  # of a block: mean ln ms at equal l
 
 
 def begun(blocks: Sequence[Block], number: int, candidate: bool, generation: int) -> list[Block]:
-    """With this block, in which routers count as this generation."""
+    """The blocks with a new one, which routers count as this generation."""
     return [*(each for each in blocks if each.number != number), Block(number, candidate, {}, generation)]
 
 
 def counted(block: Block, tallies: Sequence[DeliveryTally]) -> Block:
-    """With what routers say of its generation now: answers end after their block, in the block that decided them.
+    """The block with what routers report for its generation now: a late answer counts in the block that decided it.
 
-    Routers forget old generations one by one, so a tally with less than is known already is not taken.
+    Routers forget old generations one by one, so a tally that has shrunk is not taken.
     """
     arm: Arm = "candidate" if block.candidate else "control"
     cells = added_arm([tally.cells.get(arm, {}) for tally in tallies])
@@ -128,7 +128,7 @@ def _differences(blocks: Sequence[Block], tallies: Mapping[int, CellTally], leve
 
 
 def _estimate(guard: ComparisonGuard, found: Sequence[float]) -> float | None:
-    """So far."""
+    """The estimate so far, without a verdict."""
     return in_unit(guard.metric, sum(found) / len(found)) if found else None
 
 

@@ -184,7 +184,7 @@ def _never(parts: Mapping[str, str]) -> str:
 
 
 def _numbers(text: str) -> list[int]:
-    """Of a list that can be read; whatever else it may be is dateutil's to refuse."""
+    """The numbers of a list that can be read; anything else is left for dateutil to refuse."""
     return [int(each) for each in re.findall(r"[+-]?\d+", text)]
 
 
