@@ -16,6 +16,7 @@ from controlplane.systems.system import (
     Series,
     System,
     Table,
+    Value,
     experiment_link,
 )
 from fleet.counted import percent
@@ -29,6 +30,7 @@ from router.contract.json_value import JsonObject
 NVLINK_BYTES_PER_S = 400e9  # one way: NVLink 4 has 450
 SMALL, DECODE_TOKENS = 16_384, 256
 RANKS_LISTED, LEVELS_LISTED = 16, 12
+IN_FLIGHT = (1, 2, 3, 4)
 # Of TensorRT-LLM, with the values that favour TPS/GPU and TPS/user [N].
 SETTINGS = (
     ("max_num_tokens", "higher", "lower", "A larger iteration also widens the window that hides DWDP's copy."),
@@ -63,7 +65,8 @@ def compute(inputs: DwdpInputs) -> Answer:
         (
             *curve_table(curve),
             _plan_table(phase, demand, pools),
-            _contention_table(phase),
+            _ways_table(inputs, phase),
+            _slices_table(phase),
             _layout_table(phase.layout),
             _settings_table(),
         ),
@@ -212,14 +215,51 @@ def _plan_table(phase: Phase, demand: Demand, pools: tuple[ContextPool, ContextP
     )
 
 
-def _contention_table(phase: Phase) -> Table:
-    window, copy, ranks = phase.window_ms, phase.copy_ms, phase.layout.ranks
-    rows = []
-    for name, sliced in (("whole pulls", False), ("slices in turn", True)):
-        copies, layer = (layer_ms(each, copy, ranks, sliced=sliced) for each in (0.0, window))
-        rows.append((name, copy, copies, layer, layer - window))
-    columns = ("Copies", "Alone, ms", "With contention, ms", "Layer, ms", "Exposed, ms")
-    return Table("Contention, mean of a layer", columns, tuple(rows), "contention_opt switches to slices of 2 MiB.")
+def _ways_table(inputs: DwdpInputs, phase: Phase) -> Table:
+    """Every way to bring a layer's experts, of chunks too where these are asked for."""
+    asked = [
+        ("", phase),
+        *([(f", chunks of {inputs.chunk_tokens:,}", phase.chunked(inputs.chunk_tokens))][: inputs.chunked]),
+    ]
+    rows: list[tuple[Value, ...]] = []
+    for suffix, each in asked:
+        for name, sliced in (("whole pulls", False), ("slices in turn", True)):
+            one = replace(each, sliced=sliced)
+            copies = layer_ms(0.0, one.copy_ms, one.layout.ranks, sliced=sliced, in_flight=one.in_flight)
+            rows.append((name + suffix, one.copy_ms, copies, one.dwdp_ms, one.exposed_ms, one.gain))
+        gathered = each.gathered_ms(inputs.gather_cores / 100)
+        copy = replace(each, sliced=False).copy_ms
+        rows.append(
+            (f"all-gather by NCCL{suffix}", copy, copy, gathered, gathered - each.window_ms, each.dep_ms / gathered)
+        )
+    columns = (
+        "Copies",
+        "Alone, ms",
+        "With contention, ms",
+        "Layer, ms",
+        "More than computing, ms",
+        "Throughput, x DEP",
+    )
+    note = (
+        "contention_opt switches to slices of 2 MiB. An all-gather has no contention, takes cores from computing "
+        f"({inputs.gather_cores:g} %, assumed: no share is published) and starts on all GPUs together, so that each "
+        "waits for the slowest."
+    )
+    return Table("Contention and other ways to copy, mean of a layer", columns, tuple(rows), note)
+
+
+def _slices_table(phase: Phase) -> Table:
+    rows: list[tuple[Value, ...]] = []
+    for size in sorted({0.25, 0.5, 1.0, 2.0, 4.0, 8.0, phase.slice_bytes / 2**20}):
+        at = [replace(phase, sliced=True, slice_bytes=size * 2**20, in_flight=count) for count in IN_FLIGHT]
+        waits = (layer_ms(0.0, one.copy_ms, one.layout.ranks, sliced=True, in_flight=one.in_flight) for one in at)
+        rows.append((f"{size:g} MiB", *waits))
+    columns = ("Slice", *(f"{count} in flight, ms" for count in IN_FLIGHT))
+    note = (
+        "Copies of a layer with contention. k in flight hide up to k − 1 others at a source, and the set-up of a slice "
+        f"({phase.setup_ms * 1e3:g} µs) while k slices take longer than one with its set-up."
+    )
+    return Table("Slices and copies in flight", columns, tuple(rows), note)
 
 
 def _layout_table(group: ExpertLayout) -> Table:
@@ -242,9 +282,11 @@ def _cautions(
     inputs: DwdpInputs, phase: Phase, pools: tuple[ContextPool, ContextPool], *, has_curve: bool
 ) -> list[str]:
     gpu, held = phase.gpu, phase.expert_bytes(phase.layout.local, buffers=True)
-    dwdp = pools[1]
+    dwdp, chunks = pools[1], phase.chunked(inputs.chunk_tokens)
     found = {
-        "Chunked prefill narrows the window, and TensorRT-LLM refuses it with DWDP.": inputs.chunked,
+        "Chunked prefill narrows the window, and TensorRT-LLM refuses it with DWDP: in chunks of "
+        f"{inputs.chunk_tokens:,} tokens a layer waits {chunks.exposed_ms:,.3g} ms for its copy, and DWDP has "
+        f"{chunks.gain:,.3g} times DEP's throughput.": inputs.chunked,
         f"Prompts of {inputs.prompt_tokens:,} tokens exceed an iteration of {inputs.max_tokens:,}: without chunks they "
         "are refused.": inputs.prompt_tokens > inputs.max_tokens,
         "At 16,384 tokens an iteration the paper measured 1.01 times DEP's TPS/GPU; fewer narrow the window further.": (
@@ -326,6 +368,7 @@ DWDP = System(
     groups=(
         Group("Demand", ("prompts_per_s", "generation_gpus", "output_tokens", "user_tokens_per_s", "max_load")),
         Group("Experts on the GPUs", ("held", "copied")),
+        Group("How they are copied", ("slice_mib", "in_flight", "slice_us", "gather_cores", "chunk_tokens")),
         Group(
             "Model",
             (

@@ -58,8 +58,23 @@ class DwdpInputs:
     )
     link_gb_per_s: float | None = _of_gpu("Link, one way", "GB/s", 0.1, 10_000, "Half of a data sheet's NVLink.")
     slices: bool = option(False, title="Slices", help="Copies take turns in slices (contention_opt).")
+    slice_mib: float = option(
+        2.0, title="Slice", unit="MiB", minimum=0.01, maximum=1_024, help="The paper has 1 MB, TensorRT-LLM 2 MiB."
+    )
+    in_flight: int = option(
+        2, title="Slices in flight", minimum=1, maximum=64, help="Of a GPU's copy engine: 2 in the paper."
+    )
+    slice_us: float = option(
+        0.0, title="Set-up of a slice", unit="µs", minimum=0, maximum=10_000, help="Not published: assumed to be none."
+    )
     merged: bool = option(False, title="Merged buffer", help="Experts in one buffer, copied before the products.")
     chunked: bool = option(False, title="Chunked prefill", help="TensorRT-LLM refuses it with DWDP.")
+    chunk_tokens: int = option(
+        8_192, title="Chunk", unit="tokens", minimum=16, maximum=1_048_576, help="Of all prompts of an iteration."
+    )
+    gather_cores: float = option(
+        15.0, title="Cores of an all-gather", unit="%", minimum=0, maximum=90, help="What NCCL takes: assumed."
+    )
     # Demand
     prompts_per_s: float = option(
         12.0, title="Prompts", unit="1/s", minimum=0.001, maximum=100_000, help="Of all users."
@@ -188,6 +203,9 @@ def phase_of(inputs: DwdpInputs) -> Phase:
         inputs.filled / 100,
         inputs.slices,
         inputs.merged,
+        inputs.slice_mib * 2**20,
+        inputs.in_flight,
+        inputs.slice_us / 1e3,
     )
 
 

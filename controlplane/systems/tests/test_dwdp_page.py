@@ -78,6 +78,18 @@ def test_slices_expose_less_than_whole_pulls() -> None:
     assert table.rows[0][2] > table.rows[1][2] > table.rows[1][1]  # type: ignore[operator]
 
 
+def test_slices_and_an_all_gather_stand_beside_whole_pulls() -> None:
+    answer = ask(DWDP, {"chunked": True, "chunk_tokens": 4_096, "slice_us": 20.0, "slice_mib": 3.0})
+    slices = next(table for table in answer.tables if table.title == "Slices and copies in flight")
+    assert [row[0] for row in slices.rows][3:6] == ["2 MiB", "3 MiB", "4 MiB"]
+    one, two, *_ = cast("list[float]", slices.rows[0][1:])
+    assert one > two > 7
+    ways = next(table for table in answer.tables if table.title.startswith("Contention"))
+    gains = {str(row[0]): cast(float, row[-1]) for row in ways.rows}
+    assert gains["all-gather by NCCL"] < 1 < gains["whole pulls"]
+    assert gains["whole pulls, chunks of 4,096"] < 1
+
+
 def test_the_bars_of_a_layer_add_up() -> None:
     phase = phase_of(DwdpInputs())
     bars = next(chart for chart in ask(DWDP, {}).charts if chart.title == "One MoE layer")
@@ -117,7 +129,7 @@ def test_sizes_that_exclude_each_other_are_refused(given: dict[str, Any], path: 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"chunked": True}, "Chunked prefill narrows the window"),
+        ({"chunked": True}, "in chunks of 8,192 tokens a layer waits 3"),
         ({"prompt_tokens": 40_000}, "Prompts of 40,000 tokens exceed an iteration of 32,768"),
         ({"max_tokens": 8_192}, "At 16,384 tokens an iteration the paper measured 1.01"),
         ({"max_tokens": 256, "prompt_tokens": 256}, "An iteration of 256 tokens is a decode step"),

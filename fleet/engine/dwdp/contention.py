@@ -27,16 +27,17 @@ def _binomial(n: int, p: float) -> tuple[float, ...]:
     return tuple(math.exp(log + x * math.log(p) + (n - x) * math.log1p(-p)) for x, log in enumerate(logs))
 
 
-def layer_ms(window_ms: float, copy_ms: float, ranks: int, *, sliced: bool) -> float:
+def layer_ms(window_ms: float, copy_ms: float, ranks: int, *, sliced: bool, in_flight: int = 2) -> float:
     """Mean duration of a layer that computes for `window_ms` and may go on once all its copies have arrived.
 
     Whole experts: a copy of tau = copy/(N - 1) takes tau (1 + X/2), as it waits for half of each that it meets.
-    Slices in turn, two in flight: X <= 1 costs nothing, and more only where both sources are met.
+    Slices in turn, two in flight: X <= 1 costs nothing, and more only where both sources are met. As [P] argues for
+    two, k in flight hide X < k, unless all k sources are met by more; one in flight waits as whole experts do.
     """
     each_ms = copy_ms / (ranks - 1)
     waits: tuple[tuple[float, float], ...]
-    if sliced:
-        late = sum(met(ranks)[2:]) ** 2
+    if sliced and in_flight > 1:
+        late = sum(met(ranks)[in_flight:]) ** in_flight
         waits = ((1 - late, copy_ms), (late, copy_ms + each_ms / 2))
     else:
         waits = tuple((share, copy_ms + each_ms * x / 2) for x, share in enumerate(_met_in_layer(ranks)))

@@ -100,6 +100,9 @@ class Phase:
     filled: float = 0.9
     sliced: bool = False
     merged: bool = False  # held and copied experts, into one buffer, before the products read them
+    slice_bytes: float = 2.0 * 2**20
+    in_flight: int = 2  # slices, of a GPU's copy engine
+    setup_ms: float = 0.0  # of a slice, before its bytes move
 
     @property
     def tokens(self) -> float:
@@ -117,7 +120,12 @@ class Phase:
 
     @cached_property
     def copy_ms(self) -> float:
-        return copy_ms(self.moe, self.gpu, self.reached, self.layout)
+        """T_pre. Slices reach the rate of the link once enough of them are in flight to hide their set-ups."""
+        alone = copy_ms(self.moe, self.gpu, self.reached, self.layout)
+        if not self.sliced:
+            return alone
+        moving_ms = self.slice_bytes / (self.gpu.link_bytes_per_s * self.reached.link) * 1e3
+        return alone * max(1.0, (self.setup_ms + moving_ms) / (self.in_flight * moving_ms))
 
     @cached_property
     def slowed_ms(self) -> float:
@@ -142,7 +150,18 @@ class Phase:
 
     @cached_property
     def dwdp_ms(self) -> float:
-        return layer_ms(self.window_ms, self.copy_ms, self.layout.ranks, sliced=self.sliced)
+        return layer_ms(self.window_ms, self.copy_ms, self.layout.ranks, sliced=self.sliced, in_flight=self.in_flight)
+
+    def gathered_ms(self, cores: float) -> float:
+        """A layer whose experts NCCL gathers on `cores` (0–1) of the GPU's: computing has the others, and all GPUs of
+        the group gather together, so that each waits for the slowest."""
+        computing_ms = self.dwdp_computing.total / (1 - cores) + self.slowed_ms + self.merging_ms
+        whole = replace(self, sliced=False).copy_ms
+        return max(computing_ms, whole) + self._waiting_ms(self.layout.ranks, self.dwdp_computing.total)
+
+    def chunked(self, tokens: int) -> "Phase":
+        """Iterations of one chunk, which all GPUs of a group fill alike."""
+        return replace(self, max_tokens=tokens, filled=1.0, prompts=Prompts(self.prompts.mean))
 
     @property
     def exposed_ms(self) -> float:
@@ -176,9 +195,12 @@ class Phase:
     @cached_property
     def wait_ms(self) -> float:
         """How long a layer waits for the slowest GPU of the group."""
+        return self._waiting_ms(self.dep_ranks, self.local_ms)
+
+    def _waiting_ms(self, ranks: int, local_ms: float) -> float:
         cv = self.prompts.cv / math.sqrt(max(1.0, self.max_tokens / self.prompts.mean))
         skew = self.reached.skew_ms_per_token * self.tokens / self.moe.moe_layers
-        return waiting_ms(self.dep_ranks, self.local_ms, cv, skew)
+        return waiting_ms(ranks, local_ms, cv, skew)
 
     @property
     def dep_ms(self) -> float:

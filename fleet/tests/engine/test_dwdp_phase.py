@@ -33,6 +33,37 @@ def test_whole_pulls_wait_for_half_of_each_that_they_meet_and_slices_for_almost_
     assert layer_ms(9, 3, 4, sliced=False) == pytest.approx(9)
 
 
+def test_more_slices_in_flight_hide_more_others_and_one_hides_none() -> None:
+    copies = [layer_ms(0, 3, 8, sliced=True, in_flight=count) for count in range(1, 8)]
+    assert copies[0] == layer_ms(0, 3, 8, sliced=False)
+    assert copies == sorted(copies, reverse=True)
+    assert copies[-1] == pytest.approx(3)
+
+
+def test_set_ups_of_slices_are_hidden_by_others_in_flight() -> None:
+    moving_ms = 2**20 / (R1.gpu.link_bytes_per_s * R1.reached.link) * 1e3
+    sliced = replace(R1, sliced=True, slice_bytes=2**20, setup_ms=moving_ms)
+    assert replace(sliced, in_flight=1).copy_ms == pytest.approx(2 * R1.copy_ms)
+    assert replace(sliced, in_flight=2).copy_ms == pytest.approx(R1.copy_ms)
+    assert replace(sliced, in_flight=2, setup_ms=3 * moving_ms).copy_ms == pytest.approx(2 * R1.copy_ms)
+    assert replace(sliced, sliced=False).copy_ms == R1.copy_ms
+
+
+def test_an_all_gather_takes_cores_and_waits_for_the_slowest() -> None:
+    """Even on no cores it is worse than hidden copies; under small iterations both wait for the link."""
+    assert R1.gathered_ms(0.0) > R1.dwdp_ms
+    assert R1.gathered_ms(0.15) - R1.gathered_ms(0.0) == pytest.approx(R1.dwdp_computing.total * (1 / 0.85 - 1))
+    small = replace(R1, max_tokens=1024)
+    assert small.gathered_ms(0.15) > small.copy_ms
+
+
+def test_chunks_narrow_the_window_until_the_copy_is_exposed() -> None:
+    exposed = [R1.chunked(tokens).exposed_ms for tokens in (32_768, 8_192, 2_048)]
+    assert exposed == sorted(exposed)
+    assert exposed[-1] > 5
+    assert R1.chunked(2_048).gain < 0.5 < 1 < R1.chunked(32_768).gain
+
+
 @pytest.mark.parametrize(("ranks", "maximum"), [(1, 0), (2, 1 / math.sqrt(math.pi)), (4, 1.0294), (16, 1.766)])
 def test_the_slowest_of_a_group(ranks: int, maximum: float) -> None:
     assert expected_max(ranks) == pytest.approx(maximum, abs=5e-4)
