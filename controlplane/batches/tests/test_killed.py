@@ -13,9 +13,9 @@ import pytest
 
 from controlplane.tests.real_up import CODE, RealUp, environment, running
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
-
-LINES = 200
+LINES = int(os.environ.get("WEIR_TEST_BATCH_LINES", "200"))
+PATIENCE_S = 120 + LINES / 10
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + LINES // 5)]
 CHAT = "/v1/chat/completions"
 MAKE_KEY = """
 from controlplane.audit.services import SYSTEM
@@ -60,10 +60,11 @@ def test_no_line_is_lost_or_doubled_when_worker_router_and_web_are_killed() -> N
 
         for number, process in enumerate(("control", "router-1", "web"), 1):
             most = LINES * number // 5
-            weir.until(lambda most=most: (at := now()) and at["request_counts"]["completed"] >= most, "some lines")
+            enough = lambda most=most: (at := now()) and at["request_counts"]["completed"] >= most  # noqa: E731
+            weir.until(enough, "some lines", PATIENCE_S)
             os.kill(weir.until(lambda process=process: weir.child(process), process), signal.SIGKILL)
             time.sleep(0.5)
-        made = weir.until(lambda: (at := now()) and at["status"] == "completed" and at, "the batch", 120)
+        made = weir.until(lambda: (at := now()) and at["status"] == "completed" and at, "the batch", PATIENCE_S)
         assert made["request_counts"] == {"total": LINES, "completed": LINES, "failed": 0}
         output = [json.loads(one) for one in get(f"/v1/files/{made['output_file_id']}/content").text.splitlines()]
         assert sorted(one["custom_id"] for one in output) == sorted(f"r{i}" for i in range(LINES))
