@@ -5,8 +5,8 @@
 
 Engines and clients are those of bench/router.py, the router is Weir with all features and its Redis. The stores of past
 requests have limits (docs/router.md, Memory), and a router below them grows legitimately: so 100,000 sessions come
-first, the limit of sessions, then requests of the shape until the approximate index drops as much as it learns and the
-spans stand at their limit (`--unfilled` leaves those out). Half load is a client process that runs half of each second;
+first, the limit of sessions, then requests of the shape until the approximate index drops as much as it learns and all
+spans are of such requests (`--unfilled` leaves those out). Half load is a client process that runs half of each second;
 `--rate` offers N requests/s instead. The first tenth of the time is warm-up; after it the resident memory may differ by
 5 % from its mean. Exit status 1 when it differs more, or when a request failed. The slope of the router and of Redis is
 that of a straight line through the lines of the table, with 95 % confidence.
@@ -96,16 +96,17 @@ def fill(bench: Bench, router: Running) -> None:
 
 
 def fill_stores(bench: Bench, router: Running, shape: Shape) -> None:
-    """Requests of the shape without a pause, until the approximate index drops as much as it learns, and spans do."""
+    """Requests of the shape without a pause, until the approximate index drops as much as it learns, and all spans are
+    theirs: those of the sessions before are smaller."""
     pids = tree(router.process.pid)
     bench.prepare(shape)
-    before, after, spans, most = 0, 1, 0, 1
-    while after > before * (1 + STEADY_SHARE) or spans < most:
-        bench.play(shape, [router.port], FILLING_S)
+    before, after, played, most = 0, 1, 0, 1
+    while after > before * (1 + STEADY_SHARE) or played < most:
+        played += int(bench.play(shape, [router.port], FILLING_S)["n"])
         stores = dict(kept(router))
         before, after = after, stores["chunks"][0]
-        spans, most = stores["spans"]
-    print(f"with {after:,} chunks and {spans:,} spans {memory_mb(pids):.1f} MB\n", flush=True)
+        most = stores["spans"][1]
+    print(f"with {after:,} chunks and {stores['spans'][0]:,} spans {memory_mb(pids):.1f} MB\n", flush=True)
 
 
 def soak(bench: Bench, router: Running, options: argparse.Namespace) -> list[Line]:

@@ -30,7 +30,7 @@ CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # without a frame from the control worker for this long, a web process builds them
 PACKED = "z"  # field of a kept row: JSON in a zlib stream
 DEFLATE_LEVEL = 1
-ROWS_PER_POINT = 2  # read for a point of a chart, which shows the last
+ROWS_PER_POINT = 2  # at most, that are read for a point of a chart, which shows the last
 FINE_S = 3600  # for which a row a second is kept
 ROUTERS_REMEMBERED_S = 60  # time for which a gone router is shown
 
@@ -109,7 +109,7 @@ def rows(client: redis.Redis, now: float, seconds: int, end: float | None = None
     until = now if end is None else end
     stream = redis_keys.FRAMES if until - seconds >= now - FINE_S else redis_keys.FRAMES_COARSE
     entries: Any = client.xrange(stream, min=int((until - seconds) * 1000), max="+" if end is None else int(end * 1000))
-    every = max(1, len(entries) // (history.POINTS * ROWS_PER_POINT))
+    every = max(1, math.ceil(len(entries) / (history.POINTS * ROWS_PER_POINT)))
     return [row for _, fields in entries[::-every][::-1] if (row := _unpacked(fields)) is not None]
 
 
