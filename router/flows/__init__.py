@@ -16,6 +16,7 @@ from router.flows.post import post
 from router.http.errors import ErrorResponse
 from router.policy.types import Decision
 from router.pool.endpoint import Endpoint, Lease
+from router.pool.pull import Pull
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
 from router.tokenize.prompt import TOO_DEEP
@@ -50,6 +51,8 @@ async def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease
         answering = None
     if answering is not None and call.outcome.flow != "colocated":
         return answering
+    if (offload := call.outcome.offload) is not None and offload.pull is not None:
+        offload.pull.over()
     lease.charge(decision.new_tokens)
     return answering or await _alone(call, endpoint)
 
@@ -96,6 +99,8 @@ async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> Engine
     if why or prefiller is None:
         offload.local("ineligible", why)
         return None
+    if decision.pull_ms is not None:
+        offload.pull = Pull(prefiller, endpoint, decision.pull_tokens)
     try:
         return await _through(call, decision, prefiller, endpoint, offload)
     except orjson.JSONEncodeError:  # a part that does not belong to the prompt is nested too deeply

@@ -5,7 +5,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, overload
 
-from router.policy.columns import PACE, columns, rounded
+from router.policy.columns import PACE, PULLS, columns, rounded
 from router.policy.fleet import FleetColumns
 from router.policy.types import UNKNOWN, Candidate, InstanceState, Rates, RoutingRequest
 from router.policy.view import Pick, cached_tokens
@@ -31,6 +31,7 @@ class Candidates(Sequence[Candidate]):
         "_refusals",
         "_request",
         "_scores",
+        "_weighed",
     )
 
     def __init__(
@@ -51,6 +52,7 @@ class Candidates(Sequence[Candidate]):
         self._ranked = self._instances if ranked is fleet else list(ranked)
         self._scores = list(pick.scores) if pick is not None else []
         self._prefill = pick.prefill.id if pick is not None and pick.prefill is not None and not pick.refused else ""
+        self._weighed = pick is not None and pick.weighed
         self._made: tuple[Candidate, ...] | None = None
 
     @overload
@@ -108,6 +110,8 @@ class Candidates(Sequence[Candidate]):
         made = columns(self._request, self._instances, self._in_order(), self._refusals)
         if self._paced:
             made[PACE] = [instance.pace for instance in self._instances]
+        if self._weighed:
+            made |= {name: [getattr(instance, name) for instance in self._instances] for name in PULLS}
         if self._prefill:
             made["prefill"] = self._prefill
         if self._left_out:

@@ -5,8 +5,9 @@ disk] or null each; when the request had them), running, waiting, decodes, prefi
 block_size, role, connector, pair (absent when none has one), score (null where the strategy did not compare; absent
 when it compared none), refused: {index: reason}, aside: {index: reason}}. `refused` are instances that could not take
 the request, `aside` those that the policy's filters left out. Those of a decision add prefill, the instance that
-computes the prompt for another, pace, absent when it is 1 for all, and left_out: {reason: count} of the instances that
-the decision did not compare: those of a large pool beyond the shortlist, and those without the request's adapter.
+computes the prompt for another, pace, absent when it is 1 for all, pulls and pull_tokens, where a pull was weighed
+against computing, and left_out: {reason: count} of the instances that the decision did not compare: those of a large
+pool beyond the shortlist, and those without the request's adapter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ FIELDS = (
     "pair",
 )
 PACE = "pace"
+PULLS = ("pulls", "pull_tokens")
 LARGE = 1_000.0
 _NAMES = ("cached", *FIELDS)
 _WRITE = attrgetter("id", "cached_tokens", *FIELDS)  # several at once: the cheapest way through many instances
@@ -91,7 +93,7 @@ class RecordedColumns:
 
     def instances(self) -> list[InstanceState]:
         """The instances as the decision saw them, without their cached tokens (`held`)."""
-        by_field = {name: self.column(name) for name in (*FIELDS, PACE) if name in self._made}
+        by_field = {name: self.column(name) for name in (*FIELDS, PACE, *PULLS) if name in self._made}
         return [
             InstanceState(
                 id=name,

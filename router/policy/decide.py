@@ -52,6 +52,7 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
         "" if prefill is None else prefill.id,
         0 if prefill is None else request.prompt_tokens - view.held_on(prefill),
         pick.pull_ms,
+        pick.pull_tokens,
     )
 
 

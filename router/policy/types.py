@@ -22,6 +22,8 @@ class Rates:
     transfer_bytes_per_s: float = 0.0  # of one KV transfer between instances, under the present load
     transfer_setup_s: float = 0.0  # t0: of a transfer, however small
     context_cost: float = 0.0  # of the engines' law: a decode step reads a context of one token / prefill of one token
+    compute_tokens_per_s: float = 0.0  # of the tokens by which one prompt is longer than another, on one instance
+    pull_extra_s: float = 0.0  # of a pull, beyond what the rates above predict: the API, steps beside other requests
 
     def transfer_s(self, tokens: int, assumed_bytes_per_s: float = 0.0) -> float:
         """To move the KV of that many tokens; `assumed_bytes_per_s` holds until a transfer was measured."""
@@ -77,6 +79,8 @@ class InstanceState(Value, frozen=True):
     connector: str = ""  # how KV blocks leave and reach it, a key of router.flows.OFFLOADS; empty when they cannot
     pair: str = ""  # id of the only instance that can prefill for it; empty: any with the connector
     pace: float = 1.0  # how fast it computes prompts, against the pool's median instance
+    pulls: int = 0  # of this router, under way from it
+    pull_tokens: int = 0  # of PP_i, those that its own pulls stand for: no GPU computes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ class Decision(Value, frozen=True):
     prefill: str = ""  # the instance that computes the prompt when the flow is an offload
     prefill_new_tokens: int = 0  # n there
     pull_ms: float | None = None  # predicted, where that instance was chosen as it holds more of the prompt
+    pull_tokens: int = 0  # as many as `instance` could compute in that time, at most its new ones
 
 
 class Policy(dict[str, Any]):

@@ -127,6 +127,8 @@ class Pick(Value, frozen=True):
     prefill: InstanceState | None = None  # where the prompt is computed when that is not `instance`
     refused: bool = False  # no instance may take the request now; `instance` would have been the best
     pull_ms: float | None = None  # of a pull (rules/pull.py): as predicted, until the KV has come from `prefill`
+    pull_tokens: int = 0  # as many as `instance` could compute in that time, at most its new ones
+    weighed: bool = False  # a pull against computing
 
 
 def ongoing(instance: InstanceState, request_tokens: float) -> float:

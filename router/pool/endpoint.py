@@ -40,6 +40,8 @@ class Endpoint:
         self.requests = 0  # of this router, in flight
         self.prefill_tokens = 0  # new tokens of requests without a first byte
         self.decodes = 0  # in flight after their first byte
+        self.pulls = 0  # of KV, under way from it (router/pool/pull.py)
+        self.pull_tokens = 0  # of `prefill_tokens`
         self.others = (0, 0, 0)  # the same three counts of the other routers
         self.kv_usage = 0.0
         self.kv_tokens = 0
@@ -123,6 +125,8 @@ class Endpoint:
                 self.connector,
                 self.kv.pair,
                 self.pace,
+                self.pulls,
+                self.pull_tokens,
             )
         return view
 

@@ -6,6 +6,9 @@ without other requests of this router. The median, not the mean: the load from o
 Pace of an instance: its rate over that of the pool's median instance. Its rate is that of its speed group (equal GPUs,
 parallelism and role), corrected by its own prompts once there are OWN_PROMPTS of them.
 
+What a further token of a prompt takes: seconds = constant + tokens / rate, fitted as transfers are. The rate above
+includes what each prompt takes whatever its length, so of short prompts it is lower.
+
 Transfers: seconds = t0 + bytes / rate, by least squares over the offloads, each weighing FORGET times the next one.
 The seconds are those from a computed prompt to the first byte of the decoder's stream, so t0 includes the API and one
 step; an answer that was not streamed has no such time.
@@ -25,15 +28,18 @@ SLOWEST, FASTEST = 0.25, 4.0  # correction of a group's rate at most
 EVEN = 0.1  # relative: a correction or a pace nearer to 1 is noise, and no decision pays for it
 PACES_S = 1.0  # between two times that the paces are computed: of a large pool that is work
 FORGET = 0.95  # weight of an offload against the one after it
+LEARN = 0.1  # weight of the latest pull in how much longer than predicted they take
 SPREAD = 0.05  # of sizes, relative, below which setup and rate cannot be separated
 
 
 class Pace:
     def __init__(self) -> None:
         self._prefills: deque[float] = deque(maxlen=PROMPTS)  # tokens/s
+        self._prompts = LinearFit()
         self._by_group: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=PROMPTS))
         self._by_instance: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=PROMPTS))
         self._transfers = LinearFit()
+        self._pull_extra_s = 0.0
 
     def prefill(self, tokens: int, seconds: float, instance: str = "", group: str = "") -> bool:
         """Add a prompt that the instance computed alone; False when it is too short to count."""
@@ -41,6 +47,7 @@ class Pace:
             return False
         for kept in (self._prefills, self._by_group[group], self._by_instance[instance]):
             kept.append(tokens / seconds)
+        self._prompts.add(tokens, seconds)
         return True
 
     def paces(self, groups: Mapping[str, str]) -> dict[str, float]:
@@ -75,6 +82,10 @@ class Pace:
         """`size`: bytes."""
         self._transfers.add(size, seconds)
 
+    def pulled(self, seconds: float, predicted_s: float) -> None:
+        """A pull, predicted with the extra time of `rates`."""
+        self._pull_extra_s = max(0.0, self._pull_extra_s + LEARN * (seconds - predicted_s))
+
     def rates(self, bytes_per_token: float) -> Rates:
         setup_s, bytes_per_s = self._transfers.fitted()
         return Rates(
@@ -82,6 +93,8 @@ class Pace:
             kv_bytes_per_token=bytes_per_token,
             transfer_bytes_per_s=bytes_per_s,
             transfer_setup_s=setup_s,
+            compute_tokens_per_s=self._prompts.fitted()[1],
+            pull_extra_s=self._pull_extra_s,
         )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from router.contract.connectors import CONNECTORS
+from router.pool.pull import Pull
 
 
 class PrefillFailed(Exception):
@@ -42,6 +43,7 @@ class Offload:
     arrived: float | None = None  # s, same clock: first byte of the decoder's stream; none of a whole answer
     transfer_bytes: int | None = None  # None when the size is not known
     pull_ms: float | None = None  # of a pull, as predicted: until the KV is there
+    pull: Pull | None = None  # under way
     alone: bool = False  # the prefill instance had no other request of this router
     prefill_tokens: int | None = None  # computed there
     kept: bytes | None = None  # the decode request, while any decoder can fetch the prefill's blocks
@@ -58,6 +60,11 @@ class Offload:
             return None
         computed = self.sent if self.began is None else self.began + (self.prefill_ms or 0.0) / 1000
         return max(0.0, self.arrived - max(self.sent, computed)) * 1000
+
+    @property
+    def taken_ms(self) -> float | None:
+        """Until the first byte of the decoder's stream, from when the prefill was sent."""
+        return None if self.began is None or self.arrived is None else (self.arrived - self.began) * 1000
 
     @property
     def reports_cached(self) -> bool:

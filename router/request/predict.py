@@ -127,8 +127,9 @@ def _tokens(call: Call, chunks: int) -> int:
     return chunks * CHUNK_BYTES * call.prediction.prompt_tokens // len(call.request.prompt.rendered) if chunks else 0
 
 
-def sent(call: Call, endpoint: Endpoint, chunks: int) -> None:
-    """The request goes to this instance; `chunks`: held there by the approximate index."""
+def sent(call: Call, endpoint: Endpoint, chunks: int, *, pulls: bool = False) -> None:
+    """The request goes to this instance; `chunks`: held there by the approximate index. What it pulls it holds only
+    when it has come: nobody who is sent there before finds it."""
     tokens, prediction, index = _tokens(call, chunks), call.prediction, endpoint.belief.index
     prediction.approximate_tokens = tokens - tokens % endpoint.block_size
     if not prediction.block_hashes:
@@ -137,7 +138,8 @@ def sent(call: Call, endpoint: Endpoint, chunks: int) -> None:
     tiers = prediction.exactly.get(endpoint.id, NOTHING)
     prediction.exact_tokens, prediction.index = sum(tiers), index
     prediction.tiers = tiers if index == "exact" and (tiers[1] or tiers[2]) else None
-    prediction.under_way = computing(call, endpoint)
+    if not pulls:
+        prediction.under_way = computing(call, endpoint)
 
 
 def computing(call: Call, endpoint: Endpoint) -> UnderWay | None:

@@ -22,7 +22,7 @@ from router.pool.fleet_view import FleetView
 from router.pool.wake import Hold
 from router.request import bands, predict
 from router.request.call import Call
-from router.request.offload import PrefillFailed, PromptRefused
+from router.request.offload import Offload, PrefillFailed, PromptRefused
 from router.request.outcome import Attempt
 from router.serving import admit, delivery, prepare, relay
 from router.serving.aliases import may_fall_back
@@ -191,8 +191,8 @@ class Proxy:
                 outcome.first_byte = time.perf_counter()
                 lease.first_byte()
                 outcome.alone = lease.alone and not outcome.queued_s and len(outcome.attempts) == 1
-                if outcome.offload is not None and answer.streams:
-                    outcome.offload.arrived = outcome.first_byte
+                if outcome.offload is not None:
+                    self._moved(call, endpoint, outcome.offload, streams=answer.streams)
                 if self._is_refused(call, endpoint, attempt, tried, left):
                     return False
                 await self._pass_on(call, endpoint, answer, client)
@@ -212,11 +212,18 @@ class Proxy:
                     raise _failure(call, error) from None
                 return False
             finally:
-                predict.over(call.prediction.under_way)
-                admit.settle(call)  # before the next request gets the capacity
+                _settle(call)  # before the next request gets the capacity
                 if connection is not None:
                     self.stalls.forget(connection)
                     connection.release()
+
+    def _moved(self, call: Call, endpoint: Endpoint, offload: Offload, *, streams: bool) -> None:
+        """The answer has begun, so what was to come from another instance is there."""
+        if streams:
+            offload.arrived = call.outcome.first_byte
+        if offload.pull is not None:
+            offload.pull.over()
+            self._sessions.holds(call, endpoint)
 
     def _is_refused(self, call: Call, endpoint: Endpoint, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
         """Judge the engine's status; True to try another instance."""
@@ -247,6 +254,14 @@ class Proxy:
         else:
             outcome.label = "refused" if status in BACK_PRESSURE else "error"
             outcome.error = f"{endpoint.id} answered {status}"
+
+
+def _settle(call: Call) -> None:
+    predict.over(call.prediction.under_way)
+    offload = call.outcome.offload
+    if offload is not None and offload.pull is not None:
+        offload.pull.over()
+    admit.settle(call)
 
 
 def _end_attempt(call: Call) -> None:

@@ -71,12 +71,21 @@ class Sessions:
             tokens, call.session_key, bound_to, history_tokens, held, tiers, rates, prefix_key, asked.turn, *further
         )
 
+    def holds(self, call: Call, endpoint: Endpoint) -> int:
+        """The prompt is expected in its cache from now on, and the other routers are told; returns the chunks that were
+        before."""
+        if self._shared is not None:
+            self._shared.sent(call, endpoint)
+        return call.pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks)
+
     def sent(self, call: Call, endpoint: Endpoint) -> None:
         """The request goes to this instance: bind the session and expect the prompt in its cache."""
         pool = call.pool
-        predict.sent(call, endpoint, pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks))
-        if self._shared is not None:
-            self._shared.sent(call, endpoint)
+        if call.decision is not None and call.decision.pull_ms is not None:
+            held = pool.index.match(call.request.chunks).get(endpoint.id, 0)
+            predict.sent(call, endpoint, held, pulls=True)
+        else:
+            predict.sent(call, endpoint, self.holds(call, endpoint))
         if call.session is not None:
             ttl_s = pool.policy["affinity.ttl_s"]
             pool.affinity.bind(call.session, endpoint.id, time.time(), ttl_s, shared=call.request.session is not None)

@@ -50,7 +50,11 @@ class RateEstimates:
     def _transfer(self, offload: Offload) -> bool:
         if offload.outcome != "ok" or not offload.transfer_ms or not offload.transfer_bytes:
             return False
-        self._pace.transfer(offload.transfer_bytes, offload.transfer_ms / 1000)
+        if offload.pull is None or offload.pull_ms is None or offload.taken_ms is None:
+            self._pace.transfer(offload.transfer_bytes, offload.transfer_ms / 1000)
+        else:  # as if the others from there had been moved with it
+            self._pace.transfer(offload.transfer_bytes * offload.pull.sharing, offload.transfer_ms / 1000)
+            self._pace.pulled(offload.taken_ms / 1000, offload.pull_ms / 1000)
         return True
 
 

@@ -28,6 +28,8 @@ class Handover:
     size: int = 0  # bytes moved
     store: SharedStore | None = None  # the prompt goes through it: nothing is held for the decoder
     is_held: bool = False  # the blocks can be pulled
+    pull_s: float | None = None  # as predicted, where the policy lets the receiver pull
+    sharing: int = 1  # pulls under way from the sender, with it
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +62,10 @@ class SimCall:
     def leased(self) -> int:
         """New tokens for the decoding instance, as the router counts them."""
         return self.decision.new_tokens if self.decision is not None and self.handover is None else 0
+
+    @property
+    def pull_tokens(self) -> int:
+        return self.decision.pull_tokens if self.decision is not None else 0
 
     def over(self, seed: int, now: float, outcome: str, code: str = "") -> Simulated:
         request, work, decision, shadow = self.request, self.work, self.decision, self.shadow

@@ -30,7 +30,9 @@ class SimEndpoint:
         "pace",
         "position",
         "prefill_tokens",
+        "pull_tokens",
         "pulls",
+        "receives",
         "requests",
         "speed",
         "waiting",
@@ -52,7 +54,7 @@ class SimEndpoint:
             tiers=scaled.tiers,
             store=store,
         )
-        self.pulls = model.transfers is not None or store is not None
+        self.receives = model.transfers is not None or store is not None
         self.media = tuple(tier.device.medium for tier in model.tiers.tiers) if model.tiers is not None else ()
         self.due_s: float | None = None  # next event of the engine
         self.speed = ""  # its speed group
@@ -62,6 +64,8 @@ class SimEndpoint:
         self.requests = 0
         self.prefill_tokens = 0  # new tokens of those without a first token yet
         self.decodes = 0
+        self.pulls = 0  # under way from it
+        self.pull_tokens = 0  # of `prefill_tokens`
         self.moving = 0  # KV transfers from here
         # As last sampled
         self.kv_usage = 0.0
@@ -109,6 +113,8 @@ class SimEndpoint:
                 model.connector,
                 model.pair,
                 self.pace,
+                self.pulls,
+                self.pull_tokens,
             )
         return self._view
 
@@ -132,6 +138,14 @@ class SimEndpoint:
     def _decodes_changed(self) -> None:
         for one in self.group:
             one._touch()
+
+    def pull(self, peer: "SimEndpoint", tokens: int, by: int) -> None:
+        """A pull from the peer begins (1) or is over (-1), as load of both (router/pool/pull.py)."""
+        peer.pulls += by
+        self.pull_tokens += by * tokens
+        self.prefill_tokens += by * tokens
+        peer._touch()
+        self._touch()
 
     def take_pace(self, pace: float) -> None:
         if pace != self.pace:

@@ -90,9 +90,10 @@ class SimRouter:
             tokens, call.session, bound_to, history_tokens, held, tiers, self._rates, key, call.turn, *further
         )
 
-    def sent(self, call: SimCall, endpoint: SimEndpoint, now: float) -> None:
-        """The request goes to this instance: bind the session and expect the prompt in its cache."""
-        self._index.sent(call, endpoint.id)
+    def sent(self, call: SimCall, endpoint: SimEndpoint, now: float, *, pulls: bool) -> None:
+        """The request goes to this instance: bind the session, and expect the prompt in its cache if it computes it."""
+        if not pulls:
+            self._index.sent(call, endpoint.id)
         if call.session is not None:
             self._affinity.bind(call.session, endpoint.id, now, self._ttl_s, shared=False)
 
@@ -100,14 +101,20 @@ class SimRouter:
         """The instance computes the prompt for a decoder."""
         self._index.sent(call, endpoint.id)
 
+    def pulled(self, call: SimCall, endpoint: SimEndpoint) -> None:
+        """The KV of the prompt has come from a peer; before, nobody who was sent there found it."""
+        self._index.sent(call, endpoint.id)
+
     def began(self, call: SimCall, endpoint: SimEndpoint) -> None:
         """The prompt has been computed there."""
         self._index.began(call, endpoint.id)
 
-    def moved(self, handover: Handover, now: float) -> None:
-        """The first token of an answer, maybe after a KV transfer."""
+    def moved(self, handover: Handover, slot_s: float, now: float) -> None:
+        """The first token of an answer that was sent at `slot_s`, maybe after a KV transfer."""
         if handover.size:
-            self._pace.transfer(handover.size, now - handover.sent_s)
+            self._pace.transfer(handover.size * handover.sharing, now - handover.sent_s)
+            if handover.pull_s is not None:
+                self._pace.pulled(now - slot_s, handover.pull_s)
             self._measured()
 
     def _measured(self) -> None:

@@ -188,7 +188,8 @@ class _Run:
             self._sim_router.queue.ended(self._now, call.slot_s)
             return
         call.work, call.media = work, endpoint.media
-        self._sim_router.sent(call, endpoint, self._now)
+        pulls = decision.pull_ms is not None and endpoint.model.transfers is not None
+        self._sim_router.sent(call, endpoint, self._now, pulls=pulls)
         if decision.prefill and endpoint.model.transfers is not None:
             store = self._store if endpoint.model.connector == MOONCAKE_STORE else None
             prefill = self._prefill_of(call, held=store is None)
@@ -196,6 +197,9 @@ class _Run:
             new_tokens = decision.prefill_new_tokens
             call.handover = Handover(sender, endpoint, transfers, new_tokens, prefill, work, store=store)
             endpoint.sent(call.leased)
+            if pulls:
+                endpoint.pull(sender, decision.pull_tokens, 1)
+                call.handover.pull_s, call.handover.sharing = (decision.pull_ms or 0.0) / 1000, sender.pulls
             self._prefill(call, call.handover)
             if transfers.together:
                 self._transfers.ask(call.handover, self._now)
@@ -277,7 +281,7 @@ class _Run:
 
     def _take(self, endpoint: SimEndpoint) -> None:
         """What its engine has begun to wait for, and what has failed there."""
-        for work in endpoint.engine.take_pulls() if endpoint.pulls else ():
+        for work in endpoint.engine.take_pulls() if endpoint.receives else ():
             self._pull(endpoint, work)
         for work in endpoint.engine.take_failed() if endpoint.model.tiers is not None else ():
             self._fail(endpoint, work)
@@ -323,6 +327,9 @@ class _Run:
 
     def _began(self, endpoint: SimEndpoint, work: EngineRequest, call: SimCall) -> None:
         handover = call.handover
+        if handover is not None and handover.pull_s is not None and work is handover.work:
+            endpoint.pull(handover.sender, call.pull_tokens, -1)
+            self._sim_router.pulled(call, endpoint)
         self._sim_router.began(call, endpoint)
         if self._store is not None:
             self._store.put(work.chain[: work.prompt_tokens // self._chains.block_size])
@@ -334,7 +341,7 @@ class _Run:
         else:
             endpoint.began(0)
             self._transfers.let_go(handover, self._now)
-            self._sim_router.moved(handover, self._now)
+            self._sim_router.moved(handover, call.slot_s, self._now)
 
     def _sample(self, _: None) -> None:
         for endpoint in self._unsettled:

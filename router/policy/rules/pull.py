@@ -1,13 +1,15 @@
 """The peer that holds more of a prompt than its instance: it computes the rest, and the instance pulls the KV.
 
-With n_i new tokens on instance i, PP_i tokens queued before them and the measured prefill rate:
+With n_i new tokens on instance i, PP_i tokens queued before them and the measured rate of a prompt's further tokens:
 
     here   (PP_d + n_d) / pace_d / rate
-    peer   (PP_s + n_s) / pace_s / rate
-    pull where here > peer + t0 + n_d · bytes per token / transfer rate
+    peer   (PP_s + n_s) / pace_s / rate + extra + t0 + (1 + pulls_s) · n_d · bytes per token / transfer rate
+    pull where here > peer
 
-The peer is the one with the least of the second, of equals the one with the fewest requests. The stalls that a pull
-saves are not counted: it is not to delay a first token.
+PP_i without the pulls that i waits for: its GPU is free meanwhile. Pulls from one peer share its link. `extra` is how
+much longer than this pulls took. The peer is the one with the least of the second, of equals the one with the fewest
+requests. Until one was measured a router begins no second pull. The stalls that a pull saves are not counted: it is
+not to delay a first token.
 """
 
 from collections.abc import Iterator
@@ -31,21 +33,43 @@ def pulled(view: View, pick: Pick) -> Pick:
     peers = list(_holding_more(view, here, held))
     if not peers:
         return pick
-    peer, cached = min(peers, key=lambda one: (_tokens(view, *one), one[0].running))
+    if why := _unable(view, here):
+        return replace(pick, reasons=(*pick.reasons, f"no pull: {why}"), weighed=True)
     rates, new = request.rates, request.prompt_tokens - held
-    if not (rates.prefill_tokens_per_s and rates.kv_bytes_per_token):
-        lacks = "how large a token's KV is" if rates.prefill_tokens_per_s else "how fast prompts are computed"
-        return replace(pick, reasons=(*pick.reasons, f"no pull: {lacks} is not known yet"))
-    if here.kv_tokens and (1 - here.kv_usage) * here.kv_tokens < request.prompt_tokens:
-        return replace(pick, reasons=(*pick.reasons, f"no pull: {here.id} has no room for the prompt's KV"))
-    here_ms = 1000 * _tokens(view, here, held) / rates.prefill_tokens_per_s
-    move_ms = 1000 * rates.transfer_s(new, view.policy[PULL] * 1e9)
-    pull_ms = 1000 * _tokens(view, peer, cached) / rates.prefill_tokens_per_s + move_ms
-    why = f"{peer.id} holds {cached:,} tokens: {pull_ms:,.0f} ms, {move_ms:,.0f} of them to move the KV, against"
+    rate = rates.compute_tokens_per_s or rates.prefill_tokens_per_s  # older receipts have only this one
+    alone_s = rates.transfer_s(new, view.policy[PULL] * 1e9)
+
+    def taken_s(peer: InstanceState, cached: int) -> float:
+        shared_s = peer.pulls * (alone_s - rates.transfer_setup_s)
+        return _tokens(view, peer, cached) / rate + rates.pull_extra_s + alone_s + shared_s
+
+    peer, cached = min(peers, key=lambda one: (taken_s(*one), one[0].running))
+    here_ms = 1000 * _tokens(view, here, held) / rate
+    pull_ms = 1000 * taken_s(peer, cached)
+    why = f"{peer.id} holds {cached:,} tokens: {pull_ms:,.0f} ms, {1000 * alone_s:,.0f} of them to move the KV"
+    if peer.pulls:
+        why += f" alone and {peer.pulls} further from there"
     if pull_ms >= here_ms:
-        return replace(pick, reasons=(*pick.reasons, f"no pull: {why} {here_ms:,.0f} ms on {here.id}"))
-    reason = f"pull: {why} {here_ms:,.0f} ms to compute it on {here.id}"
-    return replace(pick, prefill=peer, pull_ms=pull_ms, reasons=(*pick.reasons, reason))
+        no = f"no pull: {why}, against {here_ms:,.0f} ms on {here.id}"
+        return replace(pick, reasons=(*pick.reasons, no), weighed=True)
+    reason = f"pull: {why}, against {here_ms:,.0f} ms to compute it on {here.id}"
+    stands_for = min(new, round(pull_ms / 1000 * rate * view.pace_of(here)))
+    reasons = (*pick.reasons, reason)
+    return replace(pick, prefill=peer, pull_ms=pull_ms, pull_tokens=stands_for, reasons=reasons, weighed=True)
+
+
+def _unable(view: View, here: InstanceState) -> str:
+    """Why it cannot be told whether a pull pays, or is none of the moment; empty when it can."""
+    rates = view.request.rates
+    if not rates.prefill_tokens_per_s:
+        return "how fast prompts are computed is not known yet"
+    if not rates.kv_bytes_per_token:
+        return "how large a token's KV is is not known yet"
+    if here.kv_tokens and (1 - here.kv_usage) * here.kv_tokens < view.request.prompt_tokens:
+        return f"{here.id} has no room for the prompt's KV"
+    if not rates.transfer_bytes_per_s and any(instance.pulls for instance in view.fleet):
+        return "the first one is under way, and tells how long others take"
+    return ""
 
 
 def _holding_more(view: View, here: InstanceState, held: int) -> Iterator[tuple[InstanceState, int]]:
@@ -62,4 +86,5 @@ def _holding_more(view: View, here: InstanceState, held: int) -> Iterator[tuple[
 
 def _tokens(view: View, instance: InstanceState, held: int) -> float:
     """Until the prompt is computed there, in tokens of the pool's median instance."""
-    return (instance.prefill_tokens + view.request.prompt_tokens - held) / view.pace_of(instance)
+    queued = instance.prefill_tokens - instance.pull_tokens
+    return (queued + view.request.prompt_tokens - held) / view.pace_of(instance)

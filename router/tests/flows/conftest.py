@@ -95,7 +95,7 @@ class Pair:
     async def nothing_is_left(self) -> None:
         """No load is counted, no blocks are in use, no breaker has its probe out."""
         endpoints = list(self.pool.endpoints.values())
-        await self.until(lambda: all((m.requests, m.prefill_tokens, m.decodes) == (0, 0, 0) for m in endpoints))
+        await self.until(lambda: all(not (m.requests or m.prefill_tokens or m.decodes or m.pulls) for m in endpoints))
         alive = [sim for sim in self.sims if sim.process.poll() is None]
         await self.until(lambda: all(sim.figure("kv_cache_usage_perc") == 0 for sim in alive))
 

@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import orjson
 import pytest
 
+from router.policy.candidates import Candidates
+from router.policy.columns import RecordedColumns
 from router.policy.decide import decide
 from router.policy.schema import document
 from router.policy.types import Decision, InstanceState, Rates, RoutingRequest
+from router.policy.value import replace
 
 # 10,000 tokens take 1 s to compute, and at 1 GB/s 0.1 s to move
 RATES = Rates(prefill_tokens_per_s=10_000.0, kv_bytes_per_token=10_000.0)
@@ -36,6 +40,7 @@ def test_the_peer_that_holds_most_computes_the_rest_and_the_receipt_says_how_lon
     assert decision.reasons[-1] == (
         "pull: c holds 9,000 tokens: 200 ms, 100 of them to move the KV, against 1,000 ms to compute it on a"
     )
+    assert decision.pull_tokens == 2_000  # a is busy for as long as these take it to compute
 
 
 def test_by_default_nothing_is_pulled() -> None:
@@ -77,6 +82,43 @@ def test_what_is_queued_and_what_was_measured_count() -> None:
     assert decided(made("a"), HOLDER, rates=slow).prefill == ""
     assert decided(made("a", decodes=9), HOLDER, rates=slow).prefill == ""
     assert decided(made("a", prefill_tokens=2_000), HOLDER, rates=slow).prefill == "b"
+
+
+def test_pulls_from_one_peer_share_its_link_and_those_that_an_instance_waits_for_leave_its_gpu_free() -> None:
+    measured = Rates(10_000.0, 10_000.0, 2e8)  # 0.5 s to move
+    busy = replace(HOLDER, pulls=1)
+    assert decided(made("a"), HOLDER, rates=measured).prefill == "b"
+    shared = decided(made("a"), busy, rates=measured)
+    assert shared.prefill == ""
+    assert shared.reasons[-1].endswith(
+        "500 of them to move the KV alone and 1 further from there, against 1,000 ms on a"
+    )
+    assert decided(made("a"), busy, replace(HOLDER, id="c"), rates=measured).prefill == "c"
+    waits = {"prefill_tokens": 4_000, "pull_tokens": 4_000}
+    assert decided(made("a", **waits), busy, rates=measured).prefill == ""
+    assert decided(made("a"), made("b", cached_tokens=9_000, **waits), rates=measured).prefill == "b"
+
+
+def test_what_pulls_took_beyond_the_prediction_counts_and_what_each_prompt_takes_does_not() -> None:
+    late = Rates(10_000.0, 10_000.0, 2e8, pull_extra_s=0.5)
+    assert decided(made("a"), HOLDER, rates=late).prefill == ""
+    short_prompts = Rates(2_000.0, 10_000.0, 5e7, compute_tokens_per_s=10_000.0)  # 2 s to move, 1 s to compute
+    assert decided(made("a"), HOLDER, rates=short_prompts).prefill == ""
+
+
+def test_until_a_pull_was_measured_there_is_only_one() -> None:
+    another = made("c", pulls=1)
+    assert decided(made("a"), HOLDER, another).reasons[-1].startswith("no pull: the first one is under way")
+    assert decided(made("a"), HOLDER, another, rates=Rates(10_000.0, 10_000.0, 1e9)).prefill == "b"
+
+
+def test_a_receipt_decides_again_as_the_router_did() -> None:
+    peers = HOLDER, made("c", cached_tokens=9_500, pulls=2)
+    decision = decided(made("a", prefill_tokens=300, pull_tokens=200), *peers, rates=Rates(10_000.0, 10_000.0, 2e8))
+    assert isinstance(decision.candidates, Candidates)
+    kept = RecordedColumns(orjson.loads(orjson.dumps(decision.candidates.columns())))
+    again = [replace(one, cached_tokens=held) for one, held in zip(kept.instances(), kept.held().values(), strict=True)]
+    assert decided(*again, rates=Rates(10_000.0, 10_000.0, 2e8)) == decision
 
 
 def test_of_equal_peers_the_one_with_less_to_do_sends() -> None:

@@ -31,9 +31,23 @@ def documents(count: int, readers: int) -> list[TraceRequest]:
     return made
 
 
-def played(link: TransferModel, gb_per_s: float, strategy: str = "least_requests") -> TwinOutcome:
+def hot(rate: float) -> list[TraceRequest]:
+    """One engine has read a document, and everybody asks about it."""
+    draw, at_s = random.Random(1), 4.0
+    made = [asks(0, tokens=SHARED + 320, output=60, family=1, shared=SHARED)]
+    for n in range(1, 160):
+        at_s += draw.expovariate(rate)
+        own, output = 64 * draw.randint(1, 10), draw.randint(20, 150)
+        made.append(asks(n, at_s, tokens=SHARED + own, output=output, family=1, shared=SHARED))
+    return made
+
+
+def played(
+    link: TransferModel, gb_per_s: float, strategy: str = "least_requests", trace: list[TraceRequest] | None = None
+) -> TwinOutcome:
     given = policy(strategy, flow__pull_gb_per_s=gb_per_s)
-    return play(documents(6, 48), fleet=fleet(16, transfers=link, connector="nixl"), policy=given)
+    trace = trace or documents(6, 48)
+    return play(trace, fleet=fleet(16, transfers=link, connector="nixl"), policy=given)
 
 
 def mean_ttft_s(outcome: TwinOutcome) -> float:
@@ -45,7 +59,21 @@ def test_pulls_halve_the_time_to_the_first_token_where_moving_is_cheaper_than_co
     apart, pulled = played(FAST, 0.0), played(FAST, 12.4)
     assert sum(one.transfers for one in apart.requests) == 0
     assert sum(one.transfers for one in pulled.requests) > 30
-    assert mean_ttft_s(pulled) < 0.6 * mean_ttft_s(apart)
+    assert mean_ttft_s(pulled) < 0.5 * mean_ttft_s(apart)
+
+
+@pytest.mark.parametrize("strategy", ["cache_aware", "lmetric"])
+def test_requests_do_not_gather_on_an_instance_that_pulls(strategy: str) -> None:
+    trace = hot(20.0)
+    pulled = played(FAST, 12.4, strategy, trace)
+    assert sum(one.transfers for one in pulled.requests) > 1
+    assert mean_ttft_s(pulled) < 1.05 * mean_ttft_s(played(FAST, 0.0, strategy, trace))
+
+
+def test_prompts_that_were_mostly_cached_do_not_make_computing_look_slow() -> None:
+    trace = documents(16, 100)
+    pulled = played(SLOW, 3.0, "lmetric", trace)
+    assert mean_ttft_s(pulled) < 1.05 * mean_ttft_s(played(SLOW, 0.0, "lmetric", trace))
 
 
 def test_nothing_is_pulled_over_a_link_that_takes_longer_than_computing() -> None:
