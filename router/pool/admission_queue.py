@@ -74,7 +74,8 @@ class AdmissionQueue:
         Raises QueueFull when `limit` requests of the class wait already and none of them has a lower band; the newest
         of the lowest is displaced otherwise. `capacity`: there is some now, for the first in the queue.
         """
-        self._now = max(self._now, now)
+        if self._now < now:
+            self._now = now
         if entry.offer is None:
             if self.waiting[entry.request_class] >= limit and not (limit and self._displace(entry)):
                 raise QueueFull

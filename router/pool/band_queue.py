@@ -46,7 +46,8 @@ class BandQueue:
 
     def admitted(self, entry: QueueEntry) -> None:
         """Advance the clock to the turn of an admitted entry; one that was woken in vain does not advance it."""
-        self.clock = max(self.clock, entry.turn[0])
+        if self.clock < entry.turn[0]:
+            self.clock = entry.turn[0]
         self.classes[entry.request_class].admitted(entry)
         self.over(entry)
 
@@ -61,7 +62,9 @@ class BandQueue:
 
     def first(self, asked: list[QueueEntry]) -> QueueEntry | None:
         waiting = [self.classes[name] for name in CLASSES if self.waiting[name]]
-        for queue in sorted(waiting, key=_time):
+        if len(waiting) > 1:
+            waiting.sort(key=_time)
+        for queue in waiting:
             entry = queue.first(asked)
             if entry is not None:
                 return entry

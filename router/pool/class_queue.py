@@ -84,13 +84,19 @@ class ClassQueue:
         tenant = self._tenants.get(entry.tenant)
         if tenant is None:
             tenant = self._tenants[entry.tenant] = Tenant()
-        if not tenant.waiting:
-            self._with_requests += 1
-            tenant.clock = max(tenant.clock, self._clock)
-        insort(tenant.waiting, (entry.order, entry))
-        tenant.cost += entry.cost
         self._size += 1
         self.arrived[entry] = None  # one that joins again keeps its place
+        waiting, order = tenant.waiting, entry.order
+        if waiting and waiting[-1][0] < order:  # nearly always the last, whose turn changes nothing
+            waiting.append((order, entry))
+            tenant.cost += entry.cost
+            return
+        if not waiting:
+            self._with_requests += 1
+            if tenant.clock < self._clock:
+                tenant.clock = self._clock
+        insort(waiting, (order, entry))
+        tenant.cost += entry.cost
         self._place(entry.tenant, tenant)
 
     def drop(self, entry: QueueEntry) -> None:
@@ -178,7 +184,8 @@ class ClassQueue:
         return turn
 
     def admitted(self, entry: QueueEntry) -> None:
-        self._clock = max(self._clock, entry.turn[1])
+        if self._clock < entry.turn[1]:
+            self._clock = entry.turn[1]
 
     def settle(self, entry: QueueEntry, used: float) -> None:
         """Replace the charge of a request's expected use by its real use.
