@@ -334,12 +334,11 @@ def _progress(preview: PreviewView) -> str:
 
 
 def _first(trace: PlayedTrace, result: Effect) -> str:
-    """The label of a first answer: a recording is played from its newest requests; those of a canary come last."""
-    which = "newest" if trace["source"] == "recorded" else "first"
+    """The label of a first answer; the requests of a canary come last."""
     count = of_all(result)["n"]
     if trace["played"] is not None and count >= trace["played"]:
         return f"First answer, from all {count:,} requests, without the canary of the draft."
-    return f"First answer, from the {which} {count:,} of {trace['played']:,} requests."
+    return f"First answer, from the first {count:,} of {trace['played']:,} requests."
 
 
 def shares(found: ValuePair) -> str:

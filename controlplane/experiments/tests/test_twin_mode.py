@@ -149,7 +149,7 @@ def test_the_heart_beats_and_progress_moves_while_it_computes(asked, monkeypatch
     )
     running.run_experiment(experiment.pk)
     run = experiment.runs.get()
-    assert [each["done"] for each in seen if each["step"] == "simulating" and each.get("done")] == [100]
+    assert [each["done"] for each in seen if each["step"] == "simulating" and each.get("done")] == [100, 174]
     assert run.heartbeat_at is not None
 
 

@@ -1,11 +1,12 @@
 """The computation of a preview: live version and draft in the twin, for each seed, and their differences. Pure.
 
-A small part of the requests comes first, for an answer within seconds. Once all are played, the answer is of all of
-them, while the first seed plays a canary of the draft.
+The two of the first seed stop once the first requests have ended, for an answer within seconds. Once all are played,
+the answer is of all of them, while the first seed plays a canary of the draft.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from controlplane.previews.analysis import canary
 from controlplane.previews.analysis.deviation import Version, compared
@@ -13,11 +14,11 @@ from controlplane.previews.analysis.effect import effect_of, paired
 from controlplane.previews.analysis.types import Deviation, Effect
 from controlplane.traces.types import LoadedTrace, TraceRequest
 from controlplane.twin.simulation.chains import Prompts, prompts_of
-from controlplane.twin.simulation.simulate import simulate
+from controlplane.twin.simulation.simulate import Play
 from controlplane.twin.simulation.types import Arms, TwinFleet, TwinOutcome
 from router.policy.types import Policy
 
-FIRST = 500
+FIRST = 400
 Traced = tuple[int, LoadedTrace, Prompts]  # with its seed
 
 
@@ -48,38 +49,33 @@ class Computed:
 def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Computed:
     """`send` gets the number of requests done, over all plays and seeds, and the first answer; its exceptions
     propagate."""
-    done = 0
+    over: list[int] = []  # requests that have ended, of each play
 
-    def play(traced: Traced, policy: Policy, shadow: Policy | None = None, arms: Arms | None = None) -> TwinOutcome:
-        nonlocal done
-        (seed, trace, prompts), before = traced, done
-        outcome = simulate(
-            job.fleet,
-            policy,
-            trace.requests,
-            pacing=trace.pacing,
-            seed=seed,
-            shadow=shadow,
-            arms=arms,
-            on_progress=lambda now, _: send(before + now),
-            prompts=prompts,
-        )
-        done += len(trace.requests)
-        send(done)
-        return outcome
+    def begin(traced: Traced, policy: Policy, shadow: Policy | None = None, arms: Arms | None = None) -> Play:
+        number, (seed, trace, prompts) = len(over), traced
+        over.append(0)
 
-    def both(traced: Traced) -> tuple[TwinOutcome, TwinOutcome]:
-        return play(traced, job.live, shadow=job.draft), play(traced, job.draft)
+        def tell(ended: int, _: int) -> None:
+            over[number] = ended
+            send(sum(over))
 
-    seed, whole = job.traces[0]
-    if len(whole.requests) > job.first:
-        ours, theirs = both(_traced(seed, part(whole, job.first)))
-        send(FirstAnswer(effect_of([ours], [theirs], list(job.fleet.instances))))
-    traces = [_traced(*each) for each in job.traces]
-    live, draft = zip(*map(both, traces), strict=True)
-    effect = effect_of(live, draft, list(job.fleet.instances))
+        return Play(job.fleet, policy, trace.requests, prompts, trace.pacing, seed, shadow, arms, on_progress=tell)
+
+    def both(traced: Traced) -> tuple[Play, Play]:
+        return begin(traced, job.live, shadow=job.draft), begin(traced, job.draft)
+
+    names = list(job.fleet.instances)
+    traced = _traced(*job.traces[0])
+    first = both(traced)
+    if len(traced[1].requests) > job.first:
+        ours, theirs = (play.first(job.first) for play in first)
+        send(FirstAnswer(effect_of([ours], [theirs], names)))
+    others = (both(_traced(*each)) for each in job.traces[1:])
+    outcomes = [(ours.outcome(), theirs.outcome()) for ours, theirs in chain((first,), others)]
+    live, draft = zip(*outcomes, strict=True)
+    effect = effect_of(live, draft, names)
     send(FirstAnswer(effect))
-    split = play(traces[0], job.live, arms=canary.arms(job.draft))
+    split = begin(traced, job.live, arms=canary.arms(job.draft)).outcome()
     return _computed(job, effect, live, draft, split)
 
 
@@ -88,8 +84,8 @@ def _traced(seed: int, trace: LoadedTrace) -> Traced:
 
 
 def simulated(seeds: int, requests: int) -> int:
-    """How many requests a preview of that many plays: live and draft, every seed, a canary and the first answer."""
-    return (2 * seeds + 1) * requests + (2 * FIRST if requests > FIRST else 0)
+    """How many requests a preview of that many plays: live and draft, every seed, and a canary."""
+    return (2 * seeds + 1) * requests
 
 
 def part(trace: LoadedTrace, count: int) -> LoadedTrace:

@@ -132,7 +132,7 @@ class PreviewView(TypedDict):
     done: int
     total: Annotated[
         int,
-        Description("Requests to simulate: live and draft, every seed, a canary, and those of the first answer"),
+        Description("Requests to simulate: live and draft, every seed, and a canary"),
     ]
     left_s: Annotated[float | None, Description("Seconds until it is done, by the pace so far; null unless it runs")]
     cause: str

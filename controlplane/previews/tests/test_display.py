@@ -195,7 +195,7 @@ CURRENT = display.PreviewStatus(True, "")
 @pytest.mark.parametrize(
     ("source", "status", "n", "said"),
     [
-        ("recorded", "running", 500, "First answer, from the newest 500 of 1,870 requests."),
+        ("recorded", "running", 500, "First answer, from the first 500 of 1,870 requests."),
         ("built-in", "cancelled", 500, "First answer, from the first 500 of 1,870 requests."),
         ("recorded", "running", 1870, "First answer, from all 1,870 requests, without the canary of the draft."),
     ],

@@ -56,31 +56,32 @@ def simulate(
     beside the policy, without effect; `arms`: a candidate decides some requests instead; `on_progress(done, total)`
     may raise to stop; `prompts`: those of the requests, if another play has found them.
     """
-    chains = TraceChains(prompts or prompts_of(requests))
-    run = _Run(fleet, policy, requests, chains, pacing, seed, shadow, arms, duration_s, on_progress)
-    return run.outcome()
+    return Play(fleet, policy, requests, prompts, pacing, seed, shadow, arms, duration_s, on_progress).outcome()
 
 
-class _Run:
+class Play:
+    """One play of a trace, as `simulate` describes it, that can stop on its way."""
+
     def __init__(
         self,
         fleet: TwinFleet,
         policy: Policy,
         requests: Sequence[TraceRequest],
-        chains: TraceChains,
+        prompts: Prompts | None,
         pacing: str,
         seed: int,
-        shadow: Policy | None,
-        arms: Arms | None,
-        duration_s: float,
-        on_progress: Progress | None,
+        shadow: Policy | None = None,
+        arms: Arms | None = None,
+        duration_s: float = math.inf,
+        on_progress: Progress | None = None,
     ) -> None:
         self._seed = seed
         self._total = len(requests)
+        self._awaited = {request.index for request in requests}  # their ends
         self._on_progress = on_progress
         draw = random.Random(seed)  # noqa: S311 - ties, no secret
         self._draws = {request.index: draw.random() for request in requests}  # the same under every policy
-        self._chains = chains
+        self._chains = TraceChains(prompts or prompts_of(requests))
         self._store = SharedStore(fleet.store, self._chains.block_size) if fleet.store is not None else None
         self._endpoints = [
             SimEndpoint(name, position, model, self._chains.scaled(model), self._store)
@@ -102,21 +103,39 @@ class _Run:
         self._not_modelled: dict[str, None] = {}  # each once
         self._heap: list[Event] = []
         self._posted = 0
-
-    def outcome(self) -> TwinOutcome:
         for at, request in self._arrivals.first():
             self._schedule_arrival(at, request)
         self._post(0.0, self._sample, None)
-        heap = self._heap
-        while self._open:
+
+    def first(self, count: int) -> TwinOutcome:
+        """The first requests of the trace, once they have ended; the play goes on where this stops."""
+        later = {index for index in self._awaited if index >= count}
+        self._awaited -= later
+        self._go_on()
+        self._awaited = later
+        return self._outcome([one for one in self._over if one.index < count])
+
+    def outcome(self) -> TwinOutcome:
+        """Of all requests."""
+        self._go_on()
+        if self._on_progress is not None:
+            self._on_progress(len(self._over), self._total)
+        return self._outcome(self._over)
+
+    def _go_on(self) -> None:
+        """Until the awaited requests have ended."""
+        heap, awaited = self._heap, self._awaited
+        while awaited and self._open:
             self._now, _, call, given = heappop(heap)
             call(given)
-        self._over.sort(key=lambda one: one.index)
+
+    def _outcome(self, over: list[Simulated]) -> TwinOutcome:
+        over.sort(key=lambda one: one.index)
         use = {endpoint.id: endpoint.use(self._samples) for endpoint in self._endpoints}
         left_out = tuple(self._not_modelled)
         store = self._store.stats() if self._store is not None else None
-        outside = outside_of(self._endpoints, self._over)
-        return TwinOutcome(tuple(self._over), use, self._ended_s, left_out, store, outside)
+        outside = outside_of(self._endpoints, over)
+        return TwinOutcome(tuple(over), use, self._ended_s, left_out, store, outside)
 
     # The client
 
@@ -135,6 +154,7 @@ class _Run:
 
     def _end(self, call: SimCall, outcome: str, code: str = "") -> None:
         self._over.append(call.over(self._seed, self._now, outcome, code))
+        self._awaited.discard(call.request.index)
         self._ended_s = self._now
         self._open -= 1
         following = self._arrivals.after(call.request, self._now)

@@ -13,7 +13,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, starmap
+from itertools import accumulate, repeat, starmap
+from operator import itemgetter
 from statistics import NormalDist, pstdev
 from typing import Literal
 
@@ -188,9 +189,9 @@ def _drawn(count: int, resamples: int, seed: int) -> tuple["array[int]", ...]:
 
 
 def _once(draw: random.Random, count: int) -> "array[int]":
-    times = [0] * count
-    for number in draw.choices(range(count), k=count):
-        times[number] += 1
+    times, share = [0] * count, draw.random
+    for _ in repeat(None, count):
+        times[int(share() * count)] += 1  # as draw.choices does, in two thirds of its time
     return array("H", times)
 
 
@@ -200,13 +201,19 @@ def bootstrap(
     """For each column the quantiles of every resample. Columns are paired: row i is the same request in each."""
     of_row, count = _numbered(len(next(iter(columns.values()))), sessions)
     in_order = {name: _in_order(values) for name, values in columns.items()}
-    places = {name: (ordered, [of_row[row] for row in order]) for name, (ordered, order) in in_order.items()}
+    places = {name: (ordered, _picker([of_row[row] for row in order])) for name, (ordered, order) in in_order.items()}
     drawn: dict[str, list[tuple[float, ...]]] = {name: [] for name in columns}
     for each in _drawn(count, resamples_of(len(of_row)), seed):
         times = each.tolist()
-        for name, (ordered, numbers) in places.items():
-            drawn[name].append(_resampled(ordered, map(times.__getitem__, numbers)))
+        for name, (ordered, pick) in places.items():
+            drawn[name].append(_resampled(ordered, pick(times)))
     return drawn
+
+
+def _picker(numbers: list[int]) -> Callable[[list[int]], tuple[int, ...]]:
+    """Picks the items with these numbers, in less time than a lookup of each."""
+    pick = itemgetter(*numbers)
+    return pick if len(numbers) > 1 else lambda items: (pick(items),)
 
 
 def _in_order(values: Sequence[float]) -> tuple[list[float], list[int]]:
