@@ -8,6 +8,7 @@ import { clock, hourMinute } from "./times.js";
 
 const TALLEST = 6; // rows of a few instances, in heights of their labels
 const NAMES_SHARE = 0.3; // of the width, at most
+const NAMES_SHARE_NARROW = 0.45; // where that has no room for demo-105…111 (7)
 const LABEL_SHARE = 0.8; // of a label's size: the least height of a row, so that each has its name
 const SHAPES = { failed: "■", unreachable: "✕", offline: "✕", stale: "◌", saturated: "▲", loading: "◔", starting: "◔", draining: "◑", drained: "◑" };
 // Cividis: even steps of lightness, told apart with every colour vision (Nuñez, Anderton, Renslow, 2018).
@@ -65,7 +66,7 @@ export class Heat {
     this.rows = this.named(Math.floor((height - size * 1.6 - 1) / this.least));
     this.drawn?.(this);
     const longest = Math.max(...this.rows.map((row) => context.measureText(row.name).width));
-    const left = Math.min(longest + size * 1.9, Math.max(width * NAMES_SHARE, size * 7));
+    const left = Math.min(longest + size * 1.9, Math.max(width * NAMES_SHARE, Math.min(width * NAMES_SHARE_NARROW, size * 10)));
     this.box = { left, right: width - size * (this.latest ? 3.6 : 0.3), top: 1, bottom: height - size * 1.6 };
     this.layOut(size);
     this.first = Math.max(0, Math.floor((this.from - this.data.from) / this.data.bin));
@@ -172,7 +173,7 @@ export class Heat {
       if (row.broken) write(context, row.status, this.box.left + size * 0.5, y, { ink: colour("failed"), size: shown, weight: 700 });
       if (this.latest) this.writeLatest(context, i, y, shown);
     });
-    if (this.broken) line(context, [[0, this.y(this.broken)], [this.box.right, this.y(this.broken)]], colour("text"), scale());
+    if (this.broken) line(context, [[this.box.left, this.y(this.broken)], [this.box.right, this.y(this.broken)]], colour("text"), scale());
   }
 
   writeLatest(context, i, y, size) {
