@@ -141,12 +141,13 @@ def _ends(receipt: Receipt) -> list[tuple[str, float, str]]:
     if not receipt.instance:
         return [("queue", whole_ms, "in the router; no instance was asked")]
     queue = min(receipt.queue_ms or 0.0, whole_ms)
-    first = receipt.ttft_ms or receipt.first_byte_ms
     ends = [("queue", queue, "queued in the router")]
-    if first is None:
+    first, prefill, elsewhere = receipt.ttft_ms, receipt.prefill_ms, receipt.prefill_instance
+    if first is None:  # the first byte of a whole answer comes with its last token
+        if prefill is not None:
+            ends.append(("prefill", min(queue + prefill, whole_ms), f"on {elsewhere}"))
         return [*ends, ("engine", whole_ms, "in the engine; not streamed, so its first token is not known")]
     first = min(max(first, queue), whole_ms)
-    prefill, elsewhere = receipt.prefill_ms, receipt.prefill_instance
     if prefill is not None and receipt.transfer_ms is not None:
         ends.append(("prefill", min(queue + prefill, first), f"on {elsewhere}"))
         ends.append(("transfer", first, f"of its KV to {receipt.instance}, and one step"))

@@ -64,7 +64,7 @@ class Choices:
         ("queue", "Queued", "Time in the router's queue"), ("ttft", "TTFT", "Time to first token"),
         ("tpot", "TPOT", "Time per output token after the first"), ("e2e", "E2E", "The whole request, end to end"),
     )  # fmt: skip
-    phases: Sequence[str] = ("queue", "prefill", "transfer", "decode")
+    phases: Sequence[str] = ("queue", "prefill", "transfer", "decode", "engine")
 
 
 @require_GET

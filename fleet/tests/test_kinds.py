@@ -143,6 +143,7 @@ def test_a_dwdp_group_has_a_rank_for_each_context_gpu() -> None:
     assert [SIM.hardware(spec, role).gpus for role in ("prefill", "decode")] == [4, 8]
     asked = parse_arguments(SIM.command(spec, LAUNCH)[3:])
     assert (asked.context_servers, asked.role, asked.kv) == ("dwdp", "prefill", "trtllm")
+    assert not {"--gpu", "--model-profile"} & {*SIM.command(spec, LAUNCH)}, "they serve DeepSeek-R1 on GB200"
     together = build(SimSpec, {**GROUPS, "context_servers": "dep", "prefill_tp": 8})
     assert SIM.wire(together, LAUNCH).dp.ranks == 1
     assert SIM.hardware(together, "prefill").gpus == 8

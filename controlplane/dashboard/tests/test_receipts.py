@@ -236,8 +236,14 @@ def test_what_no_instance_was_asked_for_took_no_time_in_an_engine(written: FakeF
 
 
 def test_without_a_first_token_the_engine_s_time_is_one_phase(written: FakeFleet) -> None:
-    phases = explain.phases(receipt_of(written.receipt("req-1", NOW, ttft_ms=None, first_byte_ms=None)))
+    """The first byte of an answer that is not streamed comes with its last token."""
+    whole = {"ttft_ms": None, "first_byte_ms": 2_949.0}
+    phases = explain.phases(receipt_of(written.receipt("req-1", NOW, **whole)))
     assert [phase.name for phase in phases] == ["queue", "engine"]
+    offloaded = written.receipt("req-1", NOW, **whole, prefill_instance="demo-7#2", prefill_ms=300.0)
+    phases = explain.phases(receipt_of(offloaded))
+    assert [(phase.name, round(phase.ms)) for phase in phases] == [("queue", 3), ("prefill", 300), ("engine", 2647)]
+    assert phases[1].meaning == "on demo-7#2"
 
 
 def test_of_an_offload_the_prefill_and_the_transfer_are_phases_of_their_own(written: FakeFleet) -> None:
@@ -284,7 +290,10 @@ def test_a_request_stands_beside_the_typical_one_of_its_class_on_one_scale(writt
             {"e2e_ms": 1_000.0},
             "It took 1 s, less than the median of 20 recent warm requests (2.95 s); 595 ms (60 %) went into decoding.",
         ),
-        ({"ttft_ms": None, "first_byte_ms": None}, "It took 2.95 s; 2.95 s (100 %) went into waiting for the engine."),
+        (
+            {"ttft_ms": None, "first_byte_ms": 2_949.0},
+            "It took 2.95 s; 2.95 s (100 %) went into waiting for the engine.",
+        ),
         (
             {"instance": None, "outcome": "refused", "e2e_ms": 5_000.0},
             "It ended after 5 s; 5 s (100 %) went into waiting in the router's queue.",
