@@ -90,6 +90,8 @@ PICTURES = [
     Picture("fleet", "/fleet/"),
     Picture("requests", "/requests/"),
     Picture("experiment", "/experiments/{experiment}/#comparison", job="experiment"),
+    Picture("dwdp", "/systems/dwdp/"),
+    Picture("tiers", "/systems/tutti/"),
     Picture("story-1-change", "/policies/default/draft", STORY),
     Picture("story-2-preview", "/policies/default/previews/{preview}/", STORY, job="preview"),
     Picture("story-3-deliver", "/deliveries/{delivery}/", STORY),
