@@ -1,7 +1,7 @@
 """Recorded requests in blocks of time, and the load in each. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.calibration.recorded import RecordedRequest
 
@@ -9,20 +9,31 @@ WARM_UP = 10  # measured requests at the beginning that do not count: what ran b
 SIZE = 100  # measured requests of a block
 MOST = 6  # blocks that a fit uses
 LEAST = 3
-BESIDE = 60  # requests at most that are replayed before a block, from the first that is under way, and after it
+RUN_UPS = 2  # a block is replayed after the requests that are under way when it begins, and those after others
+BESIDE = 300  # requests at most of each run-up, and after a block
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Requests that count, between those that ran beside them."""
+    """Requests that count, between those that are replayed with them; all by their place in what was recorded."""
 
-    requests: Sequence[RecordedRequest]
+    recorded: Sequence[RecordedRequest]
+    first: int  # that is replayed
     begin: int  # of those that count
     end: int
+    last: int  # of those that are replayed: the first one after them
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.first, self.last
+
+    @property
+    def requests(self) -> Sequence[RecordedRequest]:
+        return self.recorded[self.first : self.last]
 
     @property
     def counted(self) -> Sequence[RecordedRequest]:
-        return self.requests[self.begin : self.end]
+        return self.recorded[self.begin : self.end]
 
     @property
     def load(self) -> float:
@@ -45,12 +56,34 @@ def blocks_of(requests: Sequence[RecordedRequest]) -> list[Block]:
 
 
 def _block(requests: Sequence[RecordedRequest], begin: int, end: int) -> Block:
-    from_s = requests[begin].sent_s
-    until_s = max(one.sent_s + (one.e2e_s or 0.0) for one in requests[begin:end])
-    earlier = range(max(0, begin - BESIDE), begin)
-    first = next((number for number in earlier if _end_s(requests[number]) > from_s), begin)
+    first = begin
+    for _ in range(RUN_UPS):
+        first = _under_way(requests, first)
+    until_s = max(_end_s(one) for one in requests[begin:end])
     after = sum(one.sent_s < until_s for one in requests[end : end + BESIDE])
-    return Block(requests[first : end + after], begin - first, end - first)
+    return Block(requests, first, begin, end, end + after)
+
+
+def _under_way(requests: Sequence[RecordedRequest], at: int) -> int:
+    """The first request that is not answered when this one is sent."""
+    earlier = range(max(0, at - BESIDE), at)
+    return next((number for number in earlier if _end_s(requests[number]) > requests[at].sent_s), at)
+
+
+def joined(blocks: Sequence[Block]) -> list[Block]:
+    """In order of time, those whose requests overlap with one span: they are replayed once."""
+    spans: list[tuple[int, int]] = []
+    for block in blocks:
+        if spans and block.first <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], block.last)
+        else:
+            spans.append(block.span)
+    return [
+        replace(block, first=first, last=last)
+        for block in blocks
+        for first, last in spans
+        if first <= block.begin and block.end <= last
+    ]
 
 
 def _across_loads(blocks: list[Block]) -> list[Block]:

@@ -17,10 +17,10 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
-from fleet.calibration.blocks import Block, blocks_of
+from fleet.calibration.blocks import Block, blocks_of, joined
 from fleet.calibration.limits import EngineLimits
 from fleet.calibration.nnls import eliminate
 from fleet.calibration.recorded import RecordedRequest, served
@@ -124,7 +124,7 @@ def fit_traffic(
 
 
 def _best(found: Sequence[Block], limits: EngineLimits, starts: Sequence[Start], either: Sequence[bool]) -> "_Fit":
-    sample = [found[len(found) // 2]]
+    sample, found = [found[len(found) // 2]], joined(found)
     ranked = sorted((_Fit(start, limits, sample).scaled() for start in starts), key=lambda one: one.loss)
     fits = [
         _Fit(near.start, replace(limits, async_scheduling=is_async), found, near.factors).improved(ROUNDS)
@@ -136,9 +136,10 @@ def _best(found: Sequence[Block], limits: EngineLimits, starts: Sequence[Start],
 
 def _held_out(best: "_Fit", found: Sequence[Block], at: int) -> ReplayErrors:
     """Errors in one block of a fit to the others."""
-    others = [one for place, one in enumerate(found) if place != at]
+    others = joined([one for place, one in enumerate(found) if place != at])
     fitted = _Fit(best.start, best.limits, others, best.factors).improved(AGAIN)
-    return errors_of(_Played.of(found[at], fitted.constants, best.limits).pairs)
+    (block,) = _played([found[at]], fitted.constants, best.limits)
+    return errors_of(block.pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +148,18 @@ class _Played:
 
     pairs: Sequence[ComparedRequest]
     asks: Sequence[EngineRequest]
-    steps: Sequence[StepResult]
+    parts: "_Parts"
 
-    @classmethod
-    def of(cls, block: Block, constants: EngineConstants, limits: EngineLimits) -> "_Played":
-        played = replay(block.requests, constants, limits)
-        return cls(played.pairs[block.begin : block.end], played.asks[block.begin : block.end], played.steps)
+
+def _played(blocks: Sequence[Block], constants: EngineConstants, limits: EngineLimits) -> Iterator[_Played]:
+    """Each of them; those of one span in one replay."""
+    for (first, _), group in groupby(blocks, key=lambda block: block.span):
+        together = [*group]
+        played = replay(together[0].requests, constants, limits)
+        parts = _Parts(played.steps, constants)
+        for one in together:
+            counts = slice(one.begin - first, one.end - first)
+            yield _Played(played.pairs[counts], played.asks[counts], parts)
 
 
 class _Fit:
@@ -164,9 +171,7 @@ class _Fit:
         self.start, self.limits, self._blocks = start, limits, found
         self.factors = factors or [0.0] * UNKNOWNS
         self.constants = _multiplied(start.constants, self.factors)
-        self._rows = [
-            row for block in found for row in _rows(_Played.of(block, self.constants, limits), self.constants)
-        ]
+        self._rows = [row for played in _played(found, self.constants, limits) for row in _rows(played)]
         spreads = (*(start.widened * spread for spread in SPREAD.values()), start.spread)
         self._precision = [1 / spread**2 for spread in spreads]
 
@@ -243,10 +248,9 @@ class _Time(NamedTuple):
     modelled_s: float
 
 
-def _rows(played: _Played, constants: EngineConstants) -> Iterator[Row]:
+def _rows(played: _Played) -> Iterator[Row]:
     """One for each measured time, and for the means of the block."""
-    parts = _Parts(played.steps, constants)
-    found = [_times(one, ask, parts) for one, ask in zip(played.pairs, played.asks, strict=True)]
+    found = [_times(one, ask, played.parts) for one, ask in zip(played.pairs, played.asks, strict=True)]
     first, then, whole = ([time for time in times if time is not None] for times in zip(*found, strict=True))
     for time in (*first, *then):
         yield _row([time], 1 / (TOGETHER * SIGMA**2))

@@ -86,12 +86,15 @@ def test_with_an_exact_start_there_is_nothing_to_improve() -> None:
 
 def test_blocks_follow_one_another_and_know_what_ran_beside_them() -> None:
     requests = traffic(QWEN, 8, 360)
-    first, second, third = blocks.blocks_of(requests)
+    first, second, third = found = blocks.blocks_of(requests)
     assert [*first.counted, *second.counted, *third.counted] == requests[60:]
-    assert all(_ends(one) <= requests[60].sent_s for one in requests[: 60 - first.begin])
-    assert _ends(first.requests[0]) > requests[60].sent_s
-    assert second.requests[second.end :][0] == third.counted[0]
+    under_way = next(number for number, one in enumerate(requests) if _ends(one) > requests[60].sent_s)
+    assert all(_ends(one) <= requests[under_way].sent_s for one in requests[: first.first])
+    assert _ends(first.requests[0]) > requests[under_way].sent_s
+    assert requests[second.end : second.last][0] == third.counted[0]
     assert second.load == pytest.approx(8 * 900, rel=0.5)
+    assert {one.span for one in blocks.joined(found)} == {(first.first, len(requests))}
+    assert blocks.joined([first]) == [first]
 
 
 def test_of_many_blocks_the_newest_and_those_of_other_loads_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
