@@ -33,6 +33,7 @@ DECLARED = ("ttft_p90_ms", "e2e_p50_ms")  # what a policy is judged by, before i
 NO_METRICS: ClassEffect = {"n": 0, "metrics": []}
 ACTIVE = ("queued", "running")
 MOST_INSTANCES = 100  # rows of the table, those with the largest changes
+MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,13 +314,14 @@ def shown(preview: PreviewView, status: PreviewStatus) -> ShownPreview:
 
 
 def saving(found: Saving | None) -> str:
-    """3,200,000 prompt tokens less, 0.4 GPU-hours, $2.1."""
+    """3.2 million prompt tokens less to compute, 0.4 GPU-hours, $2.1."""
     if not found:
         return UNKNOWN
     word = "more" if found["new_tokens"] < 0 else "less"
-    dollars = found["dollars"]
+    tokens, dollars = abs(found["new_tokens"]), found["dollars"]
+    count = f"{tokens:,.0f}" if tokens < MILLION else f"{significant(tokens / MILLION)} million"
     parts = [
-        f"{abs(found['new_tokens']):,.0f} prompt tokens {word} to compute",
+        f"{count} prompt tokens {word} to compute",
         f"{significant(abs(found['gpu_hours']))} GPU-hours",
         *([] if dollars is None else [f"${significant(abs(dollars))}"]),
     ]

@@ -279,7 +279,8 @@ def test_the_balance_of_prefill_and_decode_is_measured_from_samples_and_answers(
     connect().set(redis_keys.router_key("r"), stored(status))
     connect().zadd(redis_keys.ROUTERS, {"r": now})
     point = autoscaler.look(connect(), pool, now)
-    assert (point.prefill, point.decode) == (SideLoad(instances=1, work=1.0), SideLoad(instances=1, work=0.5))
+    prefill, decode = (SideLoad(instances=1, work=work, waiting=0, kv=0.5) for work in (1.0, 0.5))
+    assert (point.prefill, point.decode) == (prefill, decode)
     assert point.answers_per_s == 2
     autoscaled(pool, "advisory")
     autoscaler.scale_step(timezone.now())

@@ -43,7 +43,7 @@ def test_a_draft_that_computes_more_costs_more() -> None:
     found = saving_of({"live": 900.0, "draft": 1_000.0}, FLEET, 1, 5.0)
     assert found is not None
     assert found["new_tokens"] == -8_640_000
-    assert saving(found).startswith("8,640,000 prompt tokens more to compute, ")
+    assert saving(found).startswith("8.64 million prompt tokens more to compute, ")
     assert "$" in saving(found)
 
 
