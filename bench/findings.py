@@ -8,7 +8,7 @@
 
 The fleet is 8 engines of Qwen3-32B on two H100 each, as the kind `sim` models them, unless another is given; the arms
 are the presets of matrix experiments. The table of fleets plays several, each loaded in proportion to the prompts that
-it can compute: `--tables fleets --seeds 1 --window 200` is what its page shows. The table of costs plays the demo
+it can compute: `--tables fleets --window 200` is what its page shows. The table of costs plays the demo
 fleet: H100s with Llama-3.1-8B, priced as in a fleet document without prices. Virtual time: other load on the machine
 changes nothing but how long it takes. FOLDER is where WEIR_TRACE_DIR points; without it only generated traffic is
 played. --write remakes the tables in docs/findings/.
