@@ -245,7 +245,7 @@ def _ways_table(inputs: DwdpInputs, phase: Phase) -> Table:
         f"({inputs.gather_cores:g} %, assumed: no share is published) and starts on all GPUs together, so that each "
         "waits for the slowest."
     )
-    return Table("Contention and other ways to copy, mean of a layer", columns, tuple(rows), note)
+    return Table("Copies, mean of a layer", columns, tuple(rows), note)
 
 
 def _slices_table(phase: Phase) -> Table:
@@ -259,7 +259,7 @@ def _slices_table(phase: Phase) -> Table:
         "Copies of a layer with contention. k in flight hide up to k − 1 others at a source, and the set-up of a slice "
         f"({phase.setup_ms * 1e3:g} µs) while k slices take longer than one with its set-up."
     )
-    return Table("Slices and copies in flight", columns, tuple(rows), note)
+    return Table("Slices in flight", columns, tuple(rows), note)
 
 
 def _layout_table(group: ExpertLayout) -> Table:
@@ -367,8 +367,10 @@ DWDP = System(
     figures,
     groups=(
         Group("Demand", ("prompts_per_s", "generation_gpus", "output_tokens", "user_tokens_per_s", "max_load")),
-        Group("Experts on the GPUs", ("held", "copied")),
-        Group("How they are copied", ("slice_mib", "in_flight", "slice_us", "gather_cores", "chunk_tokens")),
+        Group(
+            "Experts on the GPUs",
+            ("held", "copied", "slice_mib", "in_flight", "slice_us", "gather_cores", "chunk_tokens"),
+        ),
         Group(
             "Model",
             (

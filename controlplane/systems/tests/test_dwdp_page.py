@@ -80,7 +80,7 @@ def test_slices_expose_less_than_whole_pulls() -> None:
 
 def test_slices_and_an_all_gather_stand_beside_whole_pulls() -> None:
     answer = ask(DWDP, {"chunked": True, "chunk_tokens": 4_096, "slice_us": 20.0, "slice_mib": 3.0})
-    slices = next(table for table in answer.tables if table.title == "Slices and copies in flight")
+    slices = next(table for table in answer.tables if table.title == "Slices in flight")
     assert [row[0] for row in slices.rows][3:6] == ["2 MiB", "3 MiB", "4 MiB"]
     one, two, *_ = cast("list[float]", slices.rows[0][1:])
     assert one > two > 7
