@@ -74,7 +74,7 @@ def test_fewer_context_gpus_and_the_first_token_stand_together() -> None:
 def test_slices_expose_less_than_whole_pulls() -> None:
     whole, slices = (ask(DWDP, {"max_tokens": 16_384, "slices": sliced}) for sliced in (False, True))
     assert fact(whole, "Exposed") > fact(slices, "Exposed")  # type: ignore[operator]
-    table = next(table for table in whole.tables if table.title.startswith("Contention"))
+    table = next(table for table in whole.tables if table.title.startswith("Copies"))
     assert table.rows[0][2] > table.rows[1][2] > table.rows[1][1]  # type: ignore[operator]
 
 
@@ -84,7 +84,7 @@ def test_slices_and_an_all_gather_stand_beside_whole_pulls() -> None:
     assert [row[0] for row in slices.rows][3:6] == ["2 MiB", "3 MiB", "4 MiB"]
     one, two, *_ = cast("list[float]", slices.rows[0][1:])
     assert one > two > 7
-    ways = next(table for table in answer.tables if table.title.startswith("Contention"))
+    ways = next(table for table in answer.tables if table.title.startswith("Copies"))
     gains = {str(row[0]): cast(float, row[-1]) for row in ways.rows}
     assert gains["all-gather by NCCL"] < 1 < gains["whole pulls"]
     assert gains["whole pulls, chunks of 4,096"] < 1
