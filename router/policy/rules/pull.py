@@ -64,7 +64,7 @@ def _unable(view: View, here: InstanceState) -> str:
     if not rates.prefill_tokens_per_s:
         return "how fast prompts are computed is not known yet"
     if not rates.kv_bytes_per_token:
-        return "how large a token's KV is is not known yet"
+        return "the size of a token's KV is not known yet"
     if here.kv_tokens and (1 - here.kv_usage) * here.kv_tokens < view.request.prompt_tokens:
         return f"{here.id} has no room for the prompt's KV"
     if not rates.transfer_bytes_per_s and any(instance.pulls for instance in view.fleet):

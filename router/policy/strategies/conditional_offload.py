@@ -78,7 +78,7 @@ def _unknown(rates: Rates) -> str:
     if not rates.prefill_tokens_per_s:
         return "how fast prompts are computed is not known yet"
     if not rates.kv_bytes_per_token:
-        return f"how large a token's KV is is not known: set {ASSUMED_KV.name}"
+        return f"the size of a token's KV is not known: set {ASSUMED_KV.name}"
     return f"no transfer was measured: set {ASSUMED_TRANSFER.name}"
 
 

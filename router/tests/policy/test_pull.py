@@ -56,7 +56,7 @@ HOLDER = made("b", cached_tokens=9_000)
     ("here", "peer", "asked", "why"),
     [
         (made("a"), HOLDER, {"rates": Rates(kv_bytes_per_token=1.0)}, "how fast prompts are computed is not known yet"),
-        (made("a"), HOLDER, {"rates": Rates(9_000.0)}, "how large a token's KV is is not known yet"),
+        (made("a"), HOLDER, {"rates": Rates(9_000.0)}, "the size of a token's KV is not known yet"),
         (made("a", kv_usage=0.95, kv_tokens=100_000), HOLDER, {}, "a has no room for the prompt's KV"),
         (made("a"), made("b", cached_tokens=9_000, prefill_tokens=8_000), {}, "against 1,000 ms on a"),
         (made("a"), HOLDER, {"rates": Rates(10_000.0, 10_000.0, 1e8)}, "against 1,000 ms on a"),
