@@ -30,6 +30,17 @@ class Handover:
     is_held: bool = False  # the blocks can be pulled
     pull_s: float | None = None  # as predicted, where the policy lets the receiver pull
     sharing: int = 1  # pulls under way from the sender, with it
+    pull_tokens: int = 0  # that the receiver waits for; 0 once it is over
+
+    def pull_begins(self, tokens: int, predicted_s: float) -> None:
+        self.receiver.pull(self.sender, tokens, 1)
+        self.pull_s, self.sharing, self.pull_tokens = predicted_s, self.sender.pulls, tokens
+
+    def pull_ends(self) -> None:
+        """The KV has come, or the request has failed; once, further calls change nothing."""
+        if self.pull_tokens:
+            self.receiver.pull(self.sender, self.pull_tokens, -1)
+            self.pull_tokens = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -62,10 +73,6 @@ class SimCall:
     def leased(self) -> int:
         """New tokens for the decoding instance, as the router counts them."""
         return self.decision.new_tokens if self.decision is not None and self.handover is None else 0
-
-    @property
-    def pull_tokens(self) -> int:
-        return self.decision.pull_tokens if self.decision is not None else 0
 
     def over(self, seed: int, now: float, outcome: str, code: str = "") -> Simulated:
         request, work, decision, shadow = self.request, self.work, self.decision, self.shadow

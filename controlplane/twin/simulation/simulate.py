@@ -218,8 +218,7 @@ class Play:
             call.handover = Handover(sender, endpoint, transfers, new_tokens, prefill, work, store=store)
             endpoint.sent(call.leased)
             if pulls:
-                endpoint.pull(sender, decision.pull_tokens, 1)
-                call.handover.pull_s, call.handover.sharing = (decision.pull_ms or 0.0) / 1000, sender.pulls
+                call.handover.pull_begins(decision.pull_tokens, (decision.pull_ms or 0.0) / 1000)
             self._prefill(call, call.handover)
             if transfers.together:
                 self._transfers.ask(call.handover, self._now)
@@ -318,12 +317,15 @@ class Play:
         call: SimCall = work.owner
         handover = call.handover
         leases = {endpoint: call.leased}
-        if handover is not None and work is handover.prefill:
-            leases = {endpoint: handover.new_tokens, handover.receiver: 0}
-        elif handover is not None:
-            self._transfers.let_go(handover, self._now)
+        if handover is not None:
+            handover.pull_ends()
+            if work is handover.prefill:
+                leases = {endpoint: handover.new_tokens, handover.receiver: 0}
+            else:
+                self._transfers.let_go(handover, self._now)
         for involved, new_tokens in leases.items():
-            self._sim_router.began(call, involved)
+            if handover is None or handover.pull_s is None or involved is handover.sender:
+                self._sim_router.began(call, involved)  # nothing is expected where a pull has not come
             involved.began(new_tokens)
             involved.ended()
         self._end(call, "error", "out_of_memory")
@@ -348,7 +350,7 @@ class Play:
     def _began(self, endpoint: SimEndpoint, work: EngineRequest, call: SimCall) -> None:
         handover = call.handover
         if handover is not None and handover.pull_s is not None and work is handover.work:
-            endpoint.pull(handover.sender, call.pull_tokens, -1)
+            handover.pull_ends()
             self._sim_router.pulled(call, endpoint)
         self._sim_router.began(call, endpoint)
         if self._store is not None:

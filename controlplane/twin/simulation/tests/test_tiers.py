@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.twin.simulation.kv_event_view import KvEventView
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
-from controlplane.twin.simulation.simulate import simulate
+from controlplane.twin.simulation.simulate import Play, simulate
 from controlplane.twin.simulation.tests.builders import BLOCK, LAW, MODEL, api_s, asks, fleet, play, policy
 from controlplane.twin.simulation.tier_facts import tier_facts
 from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
@@ -166,3 +166,15 @@ def test_equal_arguments_give_equal_outcomes() -> None:
         play(documents(3, 4, every_s=0.1), fleet=fleet(2, MODEL, kv_blocks=SMALL, tiers=models)) for _ in "ab"
     )
     assert once == again
+
+
+def test_a_pull_that_fails_on_its_way_from_a_tier_loads_nobody_any_more() -> None:
+    model = tiers("ssd-gds", staging_bytes=0.45 * LAYOUT.bytes(3_000))
+    link = TransferModel(bytes_per_token=131_072, idle_bytes_per_s=40e9, busy_bytes_per_s=12.4e9)
+    pair = fleet(2, kv_blocks=SMALL, tiers=model, kv_events=True, transfers=link, connector="nixl")
+    chosen = policy("round_robin", flow__pull_gb_per_s=12.4)
+    run = Play(pair, chosen, documents(3), None, "timestamps", 1)
+    outcomes = [(one.outcome, one.code) for one in run.outcome().requests]
+    assert outcomes.count(("error", "out_of_memory")) == 2
+    assert outcomes.count(("ok", "")) == 4
+    assert [(one.pulls, one.pull_tokens, one.prefill_tokens) for one in run._endpoints] == [(0, 0, 0)] * 2
