@@ -1,14 +1,12 @@
 """Pods that come and go, and a pool that sleeps, under requests of clients: a real `manage.py up`, an API server of the
 tests, and engines that something else starts."""
 
-import itertools
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ import pytest
 
 from controlplane.tests import real_up
 from controlplane.tests.engines.fleet import Fleet
+from fleet.tests.clients import Clients
 from fleet.tests.cluster import Cluster
 from router.tests.ports import free_port
 
@@ -124,36 +123,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield made
 
 
-class Traffic:
-    """Clients that ask without a pause."""
-
-    def __init__(self, scene: Scene, clients: int = 3) -> None:
-        self.answers: list[Answer] = []
-        self._scene = scene
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._work, args=(number,)) for number in range(clients)]
-
-    def __enter__(self) -> "Traffic":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _work(self, number: int) -> None:
-        with httpx.Client(timeout=60) as client:
-            for turn in itertools.count():
-                if self._stop.wait(0.02):
-                    return
-                self.answers.append(self._scene.ask(client, "llama", f"{number} {turn}"))
-
-    def until(self, holds: Callable[[list[Answer]], bool], what: str) -> None:
-        self._scene.weir.until(lambda: holds(list(self.answers)), what)
-
-
 def served_by(answers: list[Answer], name: str, since: float) -> list[Answer]:
     return [one for one in answers if one.instance == name and one.sent_at > since]
 
@@ -166,29 +135,30 @@ def test_no_request_is_lost_while_pods_come_and_go(scene: Scene) -> None:
     scene.fleet.until(lambda: {"127.0.0.11", "127.0.0.12"} <= scene.named().keys(), "two instances")
     a, b = scene.named()["127.0.0.11"], scene.named()["127.0.0.12"]
     scene.fleet.until_ready(a)
-    with Traffic(scene) as traffic:
-        traffic.until(lambda answers: sum(one.status == 200 for one in answers) > 20, "requests")
+    with Clients(3, lambda client, text: scene.ask(client, "llama", text), pause_s=0.02) as traffic:
+        answers = traffic.answers
+        scene.weir.until(lambda: sum(one.status == 200 for one in answers) > 20, "requests")
         begun = time.monotonic()
         scene.pod("b", 12)
-        traffic.until(lambda answers: bool(served_by(answers, b, begun)), "the new Pod to serve")
-        came_s = served_by(traffic.answers, b, begun)[0].sent_at - begun
+        scene.weir.until(lambda: served_by(answers, b, begun), "the new Pod to serve")
+        came_s = served_by(answers, b, begun)[0].sent_at - begun
 
         deleted = time.monotonic()
         scene.cluster.delete("b", 30)
         scene.fleet.until(lambda: scene.fleet.one(b)["state"] == "stopped", "the deleted Pod to be gone")
-        left_s = max((one.sent_at - deleted for one in served_by(traffic.answers, b, deleted)), default=0.0)
+        left_s = max((one.sent_at - deleted for one in served_by(answers, b, deleted)), default=0.0)
         second.terminate()  # as Kubernetes ends its process, at the latest after its grace period
         scene.cluster.remove("b")
 
         # A Pod that is killed: what was under way there is served elsewhere, as no client has a byte of it.
         third = scene.engine(13)
         scene.pod("c", 13)
-        traffic.until(lambda answers: any(one.instance not in ("", a, b) for one in answers), "the third Pod to serve")
+        scene.weir.until(lambda: any(one.instance not in ("", a, b) for one in answers), "the third Pod to serve")
         third.kill()
         killed = time.monotonic()
-        traffic.until(lambda answers: sum(one.sent_at > killed for one in answers) > 20, "requests after the kill")
-    print(f"MOVING in after {came_s:.1f} s, out after {left_s:.1f} s, {len(traffic.answers)} requests")
-    assert [one for one in traffic.answers if one.status != 200 and one.sent_at > begun] == []
+        scene.weir.until(lambda: sum(one.sent_at > killed for one in answers) > 20, "requests after the kill")
+    print(f"MOVING in after {came_s:.1f} s, out after {left_s:.1f} s, {len(answers)} requests")
+    assert [one for one in answers if one.status != 200 and one.sent_at > begun] == []
     assert came_s <= SOON_S
     assert left_s <= SOON_S
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import httpx
@@ -14,6 +13,7 @@ from fleet import selectors, services
 from fleet.control import autoscaler
 from fleet.models import InstanceEvent, Pool
 from fleet.plan import autoscale
+from fleet.tests.clients import Clients
 from fleet.tests.world import World
 from router.tests.conftest import Published
 from router.tests.ports import free_port
@@ -30,32 +30,15 @@ POOL = {
 }  # fmt: skip
 
 
-class Clients:
-    """Each asks again as soon as it is answered."""
+def clients(url: str, count: int, prompt: str, tokens: int) -> Clients[tuple[int, int]]:
+    """Their answers: status, tokens."""
+    asked = {"model": "llama", "prompt": prompt, "max_tokens": tokens, "ignore_eos": True}
 
-    def __init__(self, url: str, count: int, prompt: str, tokens: int) -> None:
-        self.answers: list[tuple[int, int]] = []  # status, tokens
-        self._asked = {"model": "llama", "prompt": prompt, "max_tokens": tokens, "ignore_eos": True}
-        self._url = f"{url}/v1/completions"
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(count)]
+    def ask(client: httpx.Client, _: str) -> tuple[int, int]:
+        answer = client.post(f"{url}/v1/completions", json=asked)
+        return answer.status_code, answer.json()["usage"]["completion_tokens"] if answer.status_code == 200 else 0
 
-    def _ask(self) -> None:
-        with httpx.Client(timeout=60) as client:
-            while not self._stop.is_set():
-                answer = client.post(self._url, json=self._asked)
-                tokens = answer.json()["usage"]["completion_tokens"] if answer.status_code == 200 else 0
-                self.answers.append((answer.status_code, tokens))
-
-    def __enter__(self) -> "Clients":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
+    return Clients(count, ask)
 
 
 @pytest.fixture
@@ -91,9 +74,9 @@ def test_each_side_grows_with_its_traffic_and_shrinks_without_it_and_no_request_
     services.apply_fleet(document, "ada")
     world.until_ready(2)
     world.until(lambda: serves(router_url))
-    with Clients(router_url, 5, LONG, 40) as prompts:
+    with clients(router_url, 5, LONG, 40) as prompts:
         world.until(lambda: shape() == (2, 1))
-    with Clients(router_url, 12, SHORT, 60) as answers:
+    with clients(router_url, 12, SHORT, 60) as answers:
         world.until(lambda: shape() == (1, 2) and Pool.objects.get().instances.count() == 3)
     assert set(prompts.answers) == {(200, 40)}
     assert set(answers.answers) == {(200, 60)}
