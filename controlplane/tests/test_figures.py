@@ -16,7 +16,7 @@ METRICS = set(re.findall(r"^\| `(weir_[a-z_]+)`", "".join(
 OPENAPI: dict[str, Any] = json.loads((CODE / "docs" / "openapi.json").read_text())
 VOID = {"br", "hr", "img", "input", "link", "meta", "path", "rect"}
 FORMATTED = re.compile(
-    r"\|(?:whole|percent|percent_of|signed_percent|ms|seconds|significant|intcomma|floatformat|filesizeformat|size|duration)\b"
+    r"\|(?:whole|percent|percent_of|signed_percent|ms|seconds|significant|intcomma|floatformat|filesizeformat|size|duration|cell)\b|\|stringformat:'[.]"
 )
 TEXTS = """
 API key; Action; Actor; Acts for; Address; Allowed; Anew at; Approved; Arms; Asked for; Before; By; Caveats;
@@ -44,13 +44,18 @@ class Figures(HTMLParser):
         self.head = ""
         self.found: dict[str, None] = {}
         self.texts: dict[str, None] = {}  # of cells that show something else
+        self.heads, self.unnamed = 0, 0  # of the table: columns of numbers; numbers of a row without a data-label
+        self.headless: list[str] = []  # such numbers, more than the table has columns for
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         self.open.append((tag, given))
         is_number = "number" in given.get("class", "").split()
+        self.heads = 0 if tag == "table" else self.heads
+        self.unnamed = 0 if tag == "tr" else self.unnamed
         if tag == "td" and is_number:
             self._add(given.get("data-label", ""))
+            self.unnamed += "data-label" not in given
         if tag == "dt":
             self.term = ""
         if tag == "dd" and is_number:
@@ -68,6 +73,9 @@ class Figures(HTMLParser):
         if tag == "th" and self._in_head():
             self._add(self.head)
             self.head = ""
+            self.heads += 1
+        if tag == "tr" and self.unnamed > self.heads:
+            self.headless.append(f"{self.unnamed} numbers in a row, {self.heads} columns of numbers")
         self.open[-1:] = []
 
     def handle_data(self, data: str) -> None:
@@ -79,16 +87,23 @@ class Figures(HTMLParser):
         elif "dd" in tags and FORMATTED.search(data):
             self._add(self.term)
         elif {"dd", "td"} & set(tags) and "{{" in data:
-            self._add_text()
+            self._add_text(data)
         elif not {"dd", "td", "dt"} & set(tags):
-            for expression in re.findall(r"{{(.*?)}}", data):
-                if FORMATTED.search(expression):
-                    self._add(f"`{expression.partition('|')[0].strip().rpartition('.')[2]}`")
+            self._add_formatted(data)
 
-    def _add_text(self) -> None:
+    def _add_text(self, data: str) -> None:
         tag, given = next(one for one in reversed(self.open) if one[0] in ("dd", "td"))
-        if "number" not in given.get("class", "").split():
-            self.texts[_words(self.term if tag == "dd" else given.get("data-label", ""))] = None
+        if "number" in given.get("class", "").split():
+            return
+        name = self.term if tag == "dd" else given.get("data-label", "")
+        self.texts[_words(name)] = None
+        if not name:
+            self._add_formatted(data)
+
+    def _add_formatted(self, data: str) -> None:
+        for expression in re.findall(r"{{(.*?)}}", data):
+            if FORMATTED.search(expression):
+                self._add(f"`{expression.partition('|')[0].strip().rpartition('.')[2]}`")
 
     def _in_head(self) -> bool:
         """In that of a column of numbers."""
@@ -156,16 +171,23 @@ def test_a_cell_is_a_number_or_one_of_the_known_texts() -> None:
     assert known - shown.keys() == set()
 
 
+def test_a_number_is_named_by_its_cell_or_by_its_column() -> None:
+    found = {path.name: parsed(path).headless for path in TEMPLATES.rglob("*.html")}
+    assert {name: numbers for name, numbers in found.items() if numbers} == {}
+
+
 def test_a_new_figure_is_found_wherever_it_stands(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(
         '<table><thead><tr><th scope="col" class="number">Lost</th></tr></thead>'
-        '<tr><td class="number" data-label="Kept">{{ a }}</td></tr></table>'
+        '<tr><td class="number" data-label="Kept">{{ a }}</td><td>{{ row.share|percent }}</td></tr></table>'
+        '<table><tr><td class="number">{{ b }}</td></tr></table>'
         "<dl><dt>Age of {{ name }}</dt><dd>{{ row.age_s|seconds }}</dd></dl>"
         '<p>{{ row.left|whole }} left, {{ name }}</p><b data-part="rate"></b>'
         '<canvas role="img" aria-label="KV"></canvas>'
     )
-    assert figures(page) == {"Lost", "Kept", "Age of …", "`left`", "`rate`", "KV"}
+    assert figures(page) == {"Lost", "Kept", "`share`", "Age of …", "`left`", "`rate`", "KV"}
+    assert parsed(page).headless == ["1 numbers in a row, 0 columns of numbers"]
 
 
 def test_metrics_and_fields_of_figures_exist() -> None:
