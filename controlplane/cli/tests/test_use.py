@@ -1,5 +1,7 @@
 """Budgets and batches from a pipeline."""
 
+from typing import get_args
+
 import pytest
 
 from controlplane.audit.services import SYSTEM
@@ -7,6 +9,7 @@ from controlplane.batches import store
 from controlplane.batches.models import Batch
 from controlplane.keys.models import Budget
 from controlplane.keys.services import KeyTerms, create_key
+from router.contract.redis.budgets import Per, Unit
 
 pytestmark = pytest.mark.django_db
 OF = ("--unit", "tokens", "--per", "month")
@@ -29,6 +32,12 @@ def test_budgets_of_keys_and_pools_are_set_listed_and_deleted(run, demo):
     for wrong in (("delete", "--pool=demo", *OF), ("set", "--key=nobody", *OF, "--limit=1")):
         assert run("budget", *wrong)[0] == 3
     assert Budget.objects.count() == 1
+
+
+@pytest.mark.parametrize(("option", "allowed"), [("--unit", get_args(Unit)), ("--per", get_args(Per))])
+def test_the_command_offers_every_unit_and_period_of_a_budget(run, option, allowed):
+    """It repeats them, as it imports nothing of Weir."""
+    assert f"{option} {{{','.join(allowed)}}}" in run("budget", "set", "--help")[1]
 
 
 def test_batches_are_listed_cancelled_and_their_answers_read(run, demo, data_dir, tmp_path):
