@@ -17,6 +17,7 @@ from controlplane.policies.errors import Conflict
 from controlplane.policies.models import Direct, Policy
 from fleet.kinds import KINDS
 from fleet.models import Pool
+from fleet.spec.fleet_spec import SERVE
 from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
 
@@ -59,7 +60,7 @@ class InTheWay:
 
 def short_plan(policy: Policy) -> plans.Plan | None:
     """The plan of a trial for any draft; None if it would touch a real engine, or the policy asks for a longer one."""
-    pools = list(Pool.objects.filter(policy=policy.name, ephemeral_owner=""))
+    pools = policies.pools_of(policy)
     if not _simulated(pools) or policy.direct != Direct.ALLOWED:
         return None
     names = [pool.name for pool in pools]
@@ -78,7 +79,7 @@ class TrialOffer:
 
 def offered() -> TrialOffer | None:
     """The trial offered for the policy of simulated pools; None if it would touch a real engine."""
-    pools = list(Pool.objects.filter(ephemeral_owner=""))
+    pools = list(Pool.objects.filter(ephemeral_owner="", mode=SERVE))
     names = {pool.policy for pool in pools}
     if not _simulated(pools) or len(names) != 1:
         return None

@@ -38,8 +38,9 @@ STRAYS = "pools that are no longer declared"
 
 
 def publish(policy: Policy) -> None:
-    """Write what the policy's pools must serve now: the live version, with the split of its open delivery."""
-    ordered_write.publish(lambda: as_stored(pool.name for pool in selectors.pools_of(policy)))
+    """Write what the policy's pools must serve now, also one that is only observed so far: the live version, with the
+    split of its open delivery."""
+    ordered_write.publish(lambda: as_stored(pool.name for pool in selectors.declared_pools(policy)))
 
 
 def tell(policy: Policy) -> bool:

@@ -8,6 +8,7 @@ from django.db.models import F, QuerySet
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from fleet.models import Pool
+from fleet.spec.fleet_spec import SERVE
 
 NUMBER_MAX = 2**31 - 1  # the largest integer of every database
 
@@ -82,9 +83,14 @@ def open_draft(policy: Policy) -> Draft | None:
     return Draft.objects.filter(policy=policy).select_related("policy").first()
 
 
-def pools_of(policy: Policy) -> list[Pool]:
-    """Declared pools that run this policy, without the pools of experiments."""
+def declared_pools(policy: Policy) -> list[Pool]:
+    """Pools that name this policy, without those of experiments."""
     return list(Pool.objects.filter(policy=policy.name, ephemeral_owner="").order_by("name"))
+
+
+def pools_of(policy: Policy) -> list[Pool]:
+    """Of these, the pools whose requests it decides: none of a pool that is only observed comes to a router."""
+    return [pool for pool in declared_pools(policy) if pool.mode == SERVE]
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,16 @@ def test_without_a_demo_fleet_there_is_nothing_to_try(policy, otto_client):
     assert "Try a delivery" not in otto_client.get("/deliveries/").content.decode()
 
 
+def test_an_adopted_pool_that_is_only_observed_changes_nothing(policy, otto_client):
+    """No request of it comes to a router, so a shadow of it would never end."""
+    Pool.objects.create(name="seen", model="m", kind="external", policy=policy.name, mode="observe")
+    assert trial.offered().refusal is None
+    assert trial.start(policy, "good", OTTO).plan["pools"] == ["demo"]
+    page = otto_client.get(f"/policies/{policy.name}/").content.decode()
+    assert "pool demo, 8 instances, 100 %" in page
+    assert "pools demo and seen" not in page
+
+
 def test_live_points_to_it_until_there_was_one(policy, otto_client):
     assert "try a delivery" in otto_client.get("/live").content.decode()
     trial.start(policy, "good", OTTO)

@@ -72,6 +72,12 @@ def test_pools_of_other_policies_and_of_experiments_are_left_alone(policy, pool,
     assert live_redis.smembers(redis_keys.POOLS) == {b"demo"}
 
 
+def test_an_observed_pool_has_its_policy_ready_for_the_day_it_is_served(policy, pool, live_redis):
+    Pool.objects.create(name="seen", model="m", kind="external", policy="default", mode="observe")
+    assert published(policy, heavy_new_tokens=9000).pools == ("demo",)
+    assert live_redis.smembers(redis_keys.POOLS) == {b"demo", b"seen"}
+
+
 def test_redis_gets_the_version_that_the_database_has(policy, pool, live_redis):
     version = published(policy, heavy_new_tokens=9000).version
     value = in_redis(live_redis)
