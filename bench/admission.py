@@ -1,7 +1,8 @@
 """What a turn in the admission queue costs: `python -m bench.admission [--turns 3000]`.
 
 One request that waits is woken, goes on, and another one joins, in a queue that stays as long as it is: µs of CPU by
-the number of tenants and of waiting requests, with one priority band and with four.
+the number of tenants and of waiting requests, with one priority band and with four; and those of telling how long a
+request would wait.
 """
 
 import argparse
@@ -16,7 +17,8 @@ BANDS = ((0,), (0, 5, -5, 1))
 NO_LIMIT = 10**9
 
 
-def turn_us(tenants: int, waiting: int, bands: tuple[int, ...], turns: int) -> float:
+def costs_us(tenants: int, waiting: int, bands: tuple[int, ...], turns: int) -> tuple[float, float]:
+    """(of a turn, of an expected wait)"""
     queue, draw, woken = AdmissionQueue(), random.Random(1), list[QueueEntry]()
 
     def join() -> None:
@@ -33,17 +35,23 @@ def turn_us(tenants: int, waiting: int, bands: tuple[int, ...], turns: int) -> f
         queue.resume(entry)
         queue.admitted(entry)
         join()
-    return (time.process_time() - began) / turns * 1e6
+    turn = time.process_time() - began
+    queue.began(0.0)
+    entries = [queue.entry("warm", f"tenant {draw.randrange(tenants)}") for _ in range(turns)]
+    began = time.process_time()
+    for entry in entries:
+        queue.expected_wait_s(entry, 1.0)
+    return turn / turns * 1e6, (time.process_time() - began) / turns * 1e6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=3_000)
     turns = parser.parse_args().turns
-    print("tenants  waiting  1 band  4 bands")
+    print("tenants  waiting  1 band  4 bands  expected wait")
     for tenants, waiting in QUEUES:
-        one, four = (min(turn_us(tenants, waiting, bands, turns) for _ in range(3)) for bands in BANDS)
-        print(f"{tenants:7,}  {waiting:7,}  {one:6.1f}  {four:7.1f}")
+        one, four = (min(costs_us(tenants, waiting, bands, turns) for _ in range(3)) for bands in BANDS)
+        print(f"{tenants:7,}  {waiting:7,}  {one[0]:6.1f}  {four[0]:7.1f}  {one[1]:13.1f}")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 IDLE_TENANTS = 1024  # clocks kept of tenants without a waiting request
 SPARE = 64  # outdated turns kept before they are swept
+SAMPLE = 32  # turns looked at to tell what comes first; the drain rate is less exact
 
 Turn = tuple[float, int, str]  # of a tenant: its clock, the order of its first request, its name
 
@@ -169,12 +170,21 @@ class ClassQueue:
         return next((entry.lift_at for entry in self.arrived if entry.is_waiting), inf)
 
     def ahead(self, name: str) -> float:
-        """Entries that come before one that this tenant adds now; of another tenant's as many as its tokens allow."""
+        """Entries that come before one that this tenant adds now; of another tenant's as many as its tokens allow.
+
+        A sample stands for many tenants: each request that is refused or has a deadline asks, with thousands waiting.
+        """
         own = self._tenants.get(name)
         turn = max(own.clock, self._clock) + own.cost if own is not None else self._clock
-        others = (one for other, one in self._tenants.items() if one.waiting and other != name)
-        before = sum(len(one.waiting) * min(1.0, max(0.0, (turn - one.clock) / max(one.cost, 1.0))) for one in others)
-        return before + (len(own.waiting) if own is not None else 0)
+        before, looked_at = 0.0, 0
+        for clock, order, other in self._heap[:: 1 + len(self._heap) // SAMPLE]:
+            one = self._tenants.get(other)
+            if one is not None and one is not own and one.turn == (clock, order):
+                before += len(one.waiting) * min(1.0, max(0.0, (turn - clock) / max(one.cost, 1.0)))
+                looked_at += 1
+        mine = len(own.waiting) if own is not None else 0
+        others = self._with_requests - bool(mine)
+        return mine + min(self._size - mine, before * others / max(1, looked_at))
 
     def charge(self, entry: QueueEntry) -> float:
         """Charge a tenant; returns its clock before."""

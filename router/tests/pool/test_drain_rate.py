@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from router.pool import class_queue
 from router.pool.admission_queue import MAX_WAIT_S, AdmissionQueue
 from router.pool.drain_rate import LONGER, DrainRate
 
@@ -126,6 +127,19 @@ def test_a_tenants_first_request_waits_for_no_other_tenants_thousand():
         waiting(queue, tenant="many")
     assert queue.expected_wait_s(queue.entry("warm", "one"), 0.1) == pytest.approx(0.1)
     assert queue.expected_wait_s(queue.entry("warm", "many"), 0.1) == pytest.approx(100.1)
+
+
+def test_where_thousands_of_tenants_wait_a_sample_of_them_foretells_what_comes_first(monkeypatch):
+    queue, draw = AdmissionQueue(), random.Random(1)
+    played([("began", 0.0), ("ended", 0.01), ("began", 0.0)], queue)
+    for _ in range(6_000):
+        waiting(queue, tenant=f"tenant {draw.randrange(3_000)}", cost=draw.uniform(100, 9_000))
+    asking = [queue.entry("warm", f"tenant {number}", 500.0) for number in range(50)]
+    told = [queue.expected_wait_s(entry, 0.01) for entry in asking]
+    monkeypatch.setattr(class_queue, "SAMPLE", 10_000)
+    exact = [queue.expected_wait_s(entry, 0.01) for entry in asking]
+    assert max(exact) > 20
+    assert told == pytest.approx(exact, rel=0.4, abs=1.0)
 
 
 class Burst:
