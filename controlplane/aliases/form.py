@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from router.contract.fields import typed_number
 from router.contract.json_value import Json, JsonObject
 from router.contract.models import CONDITIONS, Alias
-from router.contract.typed import typed_number
 
 Typed = tuple[str, str, str]  # pool, weight, model
 

@@ -13,7 +13,6 @@ from controlplane.deliveries.proposing import propose
 from controlplane.deliveries.states import State
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services as drafts
-from controlplane.policies.drafts.from_file import draft_of
 from controlplane.policies.errors import Conflict
 from controlplane.policies.models import Policy, PolicyVersion
 from router.contract.json_value import JsonObject
@@ -48,7 +47,7 @@ def deliver_document(
     if found is not None:
         return Proposed(found, is_new=False)
     with transaction.atomic():
-        draft = draft_of(policy, document, actor, based_on)
+        draft = drafts.draft_of_file(policy, document, actor, based_on)
         wanted = usual_plan(policy) if plan is None else plan
         made = propose(policy, wanted, actor, reason, if_match=draft.etag, again=again, emergency=emergency)
         if again and not made.again:  # asked for after a person's abort: a repeated call gives it again

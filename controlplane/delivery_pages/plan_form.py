@@ -24,8 +24,8 @@ from controlplane.deliveries.plan import (
 )
 from controlplane.deliveries.timing.durations import parse as seconds_of
 from controlplane.deliveries.timing.durations import words
+from router.contract.fields import typed_number
 from router.contract.problem import Problem
-from router.contract.typed import typed_number
 
 CANARIES = 4
 Unchecked = dict[str, object]  # a plan, or a part of one, as somebody wrote it

@@ -26,7 +26,7 @@ from fleet.redis.ordered_write import Published
 from fleet.tries import tries
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.ordered import OrderedValue
+from router.contract.redis.codec import OrderedValue
 from router.contract.redis.published import PolicyAck, PolicyValue
 from router.contract.redis.router_status import RouterStatus
 from router.policy.strategies import STRATEGIES, Strategy

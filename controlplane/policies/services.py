@@ -14,7 +14,6 @@ from controlplane.deliveries import services as deliveries
 from controlplane.deliveries.states import What
 from controlplane.notices.services import enqueue
 from controlplane.policies import publication, selectors, versions
-from controlplane.policies.drafts.from_file import draft_of
 from controlplane.policies.drafts.services import (
     REASON_MAX,
     check_base,
@@ -24,6 +23,7 @@ from controlplane.policies.drafts.services import (
     check_reason,
     default_document,
     discard_draft,
+    draft_of_file,
     gone,
     moved,
     open_draft,
@@ -138,7 +138,7 @@ def publish_document(
     from. A dry run passes every check and is undone: no router hears of it."""
     with publication.subscribed() as waiter:
         with transaction.atomic():
-            draft = draft_of(policy, document, actor, based_on)
+            draft = draft_of_file(policy, document, actor, based_on)
             version = _publish(policy, actor, reason, if_match=draft.etag, abort_open=abort_open, emergency=emergency)
             transaction.set_rollback(dry_run)
         if dry_run:

@@ -21,7 +21,7 @@ from controlplane.traces.types import BadTrace
 from controlplane.twin.pool_model import Modelled, NotModelled
 from fleet import jobs, selectors
 from fleet.models import Pool
-from router.policy.schema.document import InvalidDocument
+from router.contract.problem import InvalidDocument
 
 EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidDocument, NotModelled, redis.RedisError)
 NUMBER_MAX = 2**31 - 1  # of a row, in every database

@@ -19,8 +19,8 @@ from controlplane.tuning.types import FoundByTuning, Reason
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
 from router.contract.json_value import JsonObject
+from router.contract.problem import InvalidDocument
 from router.policy.schema import document as documents
-from router.policy.schema.document import InvalidDocument
 from router.policy.types import Policy
 
 TRIES = 5  # points drawn for each trial at most: some are no valid document

@@ -11,9 +11,8 @@ from controlplane.policies.errors import PolicyInvalid
 from controlplane.tuning import services
 from controlplane.tuning.goals import OBJECTIVES
 from controlplane.tuning.space import BadSpace, Range, by_default, searchable, space_of, suggested
-from router.contract.fields import Field, accept, number
+from router.contract.fields import Field, accept, number, typed_number
 from router.contract.problem import Problem, by_path
-from router.contract.typed import typed_number
 from router.policy.schema.parameter import Parameter
 from router.policy.types import Policy as Document
 

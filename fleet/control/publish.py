@@ -23,7 +23,7 @@ from fleet.spec.sections import autoscale_of, slo_of, wakes_on_demand
 from fleet.systems.prices import Prices
 from fleet.tries import tries
 from router.contract.redis import redis_keys
-from router.contract.redis.ordered import OrderedValue
+from router.contract.redis.codec import OrderedValue
 from router.contract.redis.published import FleetValue, PublishedInstance, WakeRule
 
 log = logging.getLogger(__name__)

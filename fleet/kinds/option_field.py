@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from router.contract.fields import REQUIRED, Field
-from router.contract.typed import typed_flag, typed_number
+from router.contract.fields import REQUIRED, Field, typed_flag, typed_number
 
 SWITCH = (("true", "on"), ("false", "off"))  # value, label
 

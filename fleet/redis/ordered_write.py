@@ -19,7 +19,7 @@ from django.db.models.functions import Greatest
 from fleet.models import PublicationOrder
 from fleet.redis import connect, live_routers, values_of
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.ordered import LARGEST_ORDER, OrderedValue
+from router.contract.redis.codec import LARGEST_ORDER, OrderedValue
 from router.contract.redis.router_status import RouterStatus
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from fleet.models import Instance, Pool, PublicationOrder, State
 from fleet.redis import ordered_write
 from fleet.tests.interleaved import between_reading_and_writing
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.ordered import LARGEST_ORDER
+from router.contract.redis.codec import LARGEST_ORDER
 from router.contract.redis.published import FleetValue
 from router.contract.redis.router_status import RouterStatus
 

@@ -30,6 +30,14 @@ class Problem:
         return f"{self.path or 'document'}: {self.text} (got {self.value!r})"
 
 
+class InvalidDocument(ValueError):
+    """Everything that is wrong with a document."""
+
+    def __init__(self, errors: list[Problem]) -> None:
+        super().__init__("; ".join(f"{error.path or 'document'}: {error.text}" for error in errors))
+        self.errors = errors
+
+
 def as_json(problem: Problem) -> JsonObject:
     return {"path": problem.path, "value": shown(problem.value), "message": problem.text}
 

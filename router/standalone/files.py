@@ -12,7 +12,7 @@ from msgspec import ValidationError, convert
 from router.contract import models
 from router.contract.connectors import CONNECTORS
 from router.contract.json_value import JsonObject
-from router.contract.problem import Problem
+from router.contract.problem import InvalidDocument, Problem
 from router.contract.redis.published import MOST_RANKS, KvFacts
 from router.policy.schema import document
 from router.policy.types import Role
@@ -59,7 +59,7 @@ def read_policy(path: Path) -> PolicyFile:
         raise BadInput(f"--policy {path}", f"rollout: {why}")
     try:
         document.parse(made)
-    except document.InvalidDocument as error:
+    except InvalidDocument as error:
         raise BadInput(f"--policy {path}", _shown(error.errors)) from None
     return PolicyFile(str(path), path.stat().st_mtime, document.sha256(made), made)
 

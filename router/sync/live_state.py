@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.api_keys import ApiKeysValue
-from router.contract.redis.ordered import OrderedValue
+from router.contract.redis.codec import OrderedValue
 from router.contract.redis.published import FleetValue, ModelsValue, PolicyValue
 from router.contract.redis.sample import InstanceSample
 from router.pool.pool import Pool

@@ -5,7 +5,7 @@ A router keeps what it knows over a loss of Redis, which may come back with olde
 
 from msgspec.structs import replace
 
-from router.contract.redis.ordered import OrderedValue
+from router.contract.redis.codec import OrderedValue
 
 
 class ValuesInForce:

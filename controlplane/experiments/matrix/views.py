@@ -25,9 +25,9 @@ from controlplane.input_errors import problems_of
 from controlplane.traces import library
 from fleet.jobs import ENDED
 from fleet.selectors import pools, store_pool
+from router.contract.fields import typed_number
 from router.contract.json_value import JsonObject
 from router.contract.problem import by_path
-from router.contract.typed import typed_number
 
 LABELS = {
     "name": "Name",

@@ -10,9 +10,8 @@ from pydantic import ValidationError
 from controlplane.experiments.models import AS_IT_IS, Arm, FleetChanges
 from controlplane.experiments.start.body import ARM_NAME, ArmIn
 from controlplane.input_errors import problems_of
-from router.contract.problem import Problem
+from router.contract.problem import InvalidDocument, Problem
 from router.policy.schema import document as documents
-from router.policy.schema.document import InvalidDocument
 from router.policy.strategies import STRATEGIES
 
 

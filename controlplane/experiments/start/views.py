@@ -23,9 +23,9 @@ from controlplane.input_errors import problems_of
 from controlplane.policies import selectors as policies
 from controlplane.traces import library
 from fleet.selectors import pools
+from router.contract.fields import typed_number
 from router.contract.json_value import Json, JsonObject
 from router.contract.problem import by_path
-from router.contract.typed import typed_number
 from router.policy.strategies import STRATEGIES
 
 TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")

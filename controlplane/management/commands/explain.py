@@ -14,10 +14,10 @@ from controlplane.receipts.reader import find
 from controlplane.receipts.replay import ReplayComparison, ReplayRow, Rules, asked_rules, compare, published
 from fleet.models import Pool
 from fleet.redis import connect
+from router.contract.problem import InvalidDocument
 from router.contract.redis.receipt import Receipt
 from router.contract.redis.redis_keys import RECEIPT_TTL_S
 from router.policy.replay import NotReplayable
-from router.policy.schema.document import InvalidDocument
 from router.policy.types import Candidate
 
 DRIFT = 3

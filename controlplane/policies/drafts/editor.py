@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from controlplane.audit.differences import flatten
 from controlplane.policies.metrics import LiveMetric
 from fleet.counted import percent
+from router.contract.fields import typed_flag, typed_number
 from router.contract.json_value import Json, JsonObject
-from router.contract.typed import typed_flag, typed_number
 from router.policy.schema.document import parameters_of
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import STRATEGY_NAME

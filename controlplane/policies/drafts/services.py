@@ -1,4 +1,4 @@
-"""The open draft of a policy: opening, checking, saving, discarding."""
+"""The open draft of a policy: opening, checking, saving, also from a file, discarding."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from controlplane.policies import selectors
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from router.contract.json_value import Json, JsonObject
-from router.contract.problem import Problem
+from router.contract.problem import InvalidDocument, Problem
 from router.policy.schema import document as documents
 
 log = structlog.get_logger(__name__)
@@ -37,18 +37,18 @@ def check_document(document: object) -> JsonObject:
     """The document with every default filled in; PolicyInvalid with every problem."""
     try:
         return documents.dump(documents.parse(document))
-    except documents.InvalidDocument as error:
+    except InvalidDocument as error:
         raise _refused(error) from None
 
 
 def default_document(strategy: str) -> JsonObject:
     try:
         return documents.default(strategy)
-    except documents.InvalidDocument as error:
+    except InvalidDocument as error:
         raise _refused(error) from None
 
 
-def _refused(error: documents.InvalidDocument) -> PolicyInvalid:
+def _refused(error: InvalidDocument) -> PolicyInvalid:
     return PolicyInvalid("the policy document is not valid", tuple(error.errors))
 
 
@@ -103,6 +103,36 @@ def save_draft(
         raise moved(policy, document)
     draft.refresh_from_db()
     return draft
+
+
+def draft_of_file(policy: Policy, document: object, actor: Actor, based_on: int | None) -> Draft:
+    """Save the document of a file as the open draft; run it in a transaction, so that a refusal leaves no draft.
+
+    Conflict when somebody else's draft is open, or another version went live since `based_on`.
+    """
+    document = check_document(document)
+    live, held = selectors.live_version(policy), selectors.open_draft(policy)
+    if held is not None and held.upgraded not in (document, live.upgraded):
+        message = f"{held.updated_by} has a draft of {policy.name} open: publish or discard it first"
+        raise Conflict(message, kind="draft", theirs=held.upgraded, mine=document, current=held.etag)
+    if based_on is not None and document != live.upgraded:
+        _check_made_from(policy, document, live, based_on)
+    open_draft(policy, actor)
+    return save_draft(policy, document, actor, based_on=live.number)
+
+
+def _check_made_from(policy: Policy, document: JsonObject, live: PolicyVersion, based_on: int) -> None:
+    base = selectors.version(policy, based_on)
+    if base.upgraded != live.upgraded:
+        by = f"v{live.number} by {live.actor_name} ({live.reason})"
+        raise Conflict(
+            f"the file was made from v{based_on}, and {by} is live since: export it again",
+            kind="live",
+            base=base.upgraded,
+            theirs=live.upgraded,
+            mine=document,
+            current=live.etag,
+        )
 
 
 def patch_draft(

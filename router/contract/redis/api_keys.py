@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, structs
 
 from router.contract.redis.budgets import PublishedBudget
-from router.contract.redis.ordered import OrderedValue
+from router.contract.redis.codec import OrderedValue
 
 MARK = b"sk-weir-"  # prefix of every secret: other credentials are for the engines
 

@@ -6,10 +6,14 @@ may add some; a field with a new name or meaning needs a new version and a step 
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
+LARGEST_ORDER = 2**53  # the largest whole number of Redis' scripts
+
+Order = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ORDER)]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]  # from one schema version to the next
 
 
@@ -17,6 +21,22 @@ class RedisValue(msgspec.Struct, frozen=True, tag_field="schema"):
     """Base of every value in Redis; its subclasses name the key, the writer and the units."""
 
     UPGRADES: ClassVar[dict[int, Upgrade]] = {}  # by the version that a step starts from
+
+
+class OrderedValue(RedisValue, frozen=True, kw_only=True):
+    """Base of what the control plane publishes for routers. The greater of two orders of a key was read later from the
+    database."""
+
+    TIME: ClassVar[str] = "at"  # the field that says when the value was written
+
+    order: Order = 0  # 0: written by version 0.1.0, which gave none
+
+    def stamped(self, order: int, at: float) -> Self:
+        return replace(self, order=order, **{self.TIME: at})
+
+    def says_the_same(self, other: "OrderedValue | None") -> bool:
+        """Whenever the two were read and written."""
+        return other is not None and self.stamped(0, 0.0) == other.stamped(0, 0.0)
 
 
 Value = TypeVar("Value", bound=RedisValue)

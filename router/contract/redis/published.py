@@ -4,8 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from router.contract.redis.codec import RedisValue
-from router.contract.redis.ordered import OrderedValue
+from router.contract.redis.codec import OrderedValue, RedisValue
 
 MOST_RANKS = 512
 InstanceRole = Literal["prefill", "decode", "both"]

@@ -2,8 +2,7 @@
 
 from msgspec import Struct
 
-from router.contract.redis.codec import RedisValue
-from router.contract.redis.ordered import Order
+from router.contract.redis.codec import Order, RedisValue
 from router.contract.redis.published import Split
 from router.contract.sketch import Sketch
 

@@ -2,21 +2,28 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from router.contract.fields import accept, shown
+from router.contract.fields import accept, number, shown, suggestion
 from router.contract.json_value import Json, JsonObject
-from router.contract.problem import Problem
+from router.contract.problem import InvalidDocument, Problem
+from router.policy.rules.scorers import SCORERS
 from router.policy.schema.json_schema import json_schema
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, OF_OFFLOADS, PARAMETERS, STRATEGY_NAME
-from router.policy.schema.problems import InvalidDocument, crossed, unknown
 from router.policy.schema.upgrade import SCHEMA, upgrade, upgrade_if_known, upgrade_path
 from router.policy.strategies import STRATEGIES
+from router.policy.strategies.llm_d import WEIGHTS as LLM_D_WEIGHTS
 from router.policy.types import Policy
 
 PROBLEMS_SHOWN = 50  # a document with a million unknown keys is not looked through to its end
+# The weights by which a strategy compares instances: at least one must be above 0.
+_WEIGHTS = (
+    ("strategy.hit_weight", "strategy.load_weight"),
+    tuple(LLM_D_WEIGHTS.values()),
+    tuple(f"strategy.weight_{name}" for name in SCORERS),
+)
 
 
 def parameters_of(strategy: str) -> tuple[Parameter, ...]:
@@ -43,11 +50,54 @@ def parse(document: object) -> Policy:
     problems = [value for value in accepted.values() if isinstance(value, Problem)]
     values = {path: value for path, value in accepted.items() if not isinstance(value, Problem)}
     policy = Policy(values.get(STRATEGY_NAME.path, ""), values)
-    problems += crossed(policy)
-    problems += islice(unknown(document, expected), PROBLEMS_SHOWN)
+    problems += _crossed(policy)
+    problems += islice(_unknown(document, expected), PROBLEMS_SHOWN)
     if problems:
         raise InvalidDocument(problems[:PROBLEMS_SHOWN])
     return policy
+
+
+def _unknown(document: JsonObject, expected: Mapping[str, Parameter]) -> Iterator[Problem]:
+    """Unknown sections and keys, and sections that are no objects."""
+    sections = {path.partition(".")[0] for path in expected}
+    known = sorted({*sections, "schema"})
+    for section, part in document.items():
+        if section == "schema":
+            continue  # `upgrade` has checked it
+        if section not in sections:
+            yield Problem(shown(section), shown(part), f"unknown section{suggestion(section, known)}")
+        elif not isinstance(part, dict):
+            yield Problem(section, shown(part), "must be an object")
+        else:
+            yield from _unknown_keys(section, part, expected)
+
+
+def _crossed(values: Policy) -> Iterator[Problem]:
+    """Rules between fields, reported at each of them; not checked where one of them is wrong by itself."""
+    warm, heavy = values.get("classes.warm_new_tokens"), values.get("classes.heavy_new_tokens")
+    if warm is not None and heavy is not None and warm >= heavy:
+        low, high = number(warm), number(heavy)
+        yield Problem("classes.warm_new_tokens", warm, f"must be below the heavy threshold ({high})")
+        yield Problem("classes.heavy_new_tokens", heavy, f"must be above the warm threshold ({low})")
+    for paths in _WEIGHTS:
+        if all(values.get(path) == 0 for path in paths):
+            names = " and ".join(PARAMETERS[path].title for path in paths)
+            message = f"{names} cannot {'both' if len(paths) == 2 else 'all'} be 0: every instance would score alike"
+            yield from (Problem(path, 0.0, message) for path in paths)
+
+
+def _unknown_keys(section: str, part: JsonObject, expected: Mapping[str, Parameter]) -> Iterator[Problem]:
+    keys = {path.partition(".")[2] for path in expected if path.startswith(section + ".")}
+    for key, value in part.items():
+        path = f"{section}.{key}"
+        if path in expected:
+            continue
+        if path in PARAMETERS:
+            owners = [name for name, strategy in STRATEGIES.items() if PARAMETERS[path] in strategy.parameters]
+            owned = f"strateg{'ies' if len(owners) > 1 else 'y'} {' and '.join(owners)}"
+            yield Problem(path, shown(value), f"is a parameter of the {owned}")
+        else:
+            yield Problem(shown(path), shown(value), f"unknown parameter{suggestion(key, sorted(keys))}")
 
 
 def dump(policy: Policy) -> JsonObject:
@@ -140,7 +190,6 @@ def _nest(values: JsonObject) -> JsonObject:
 __all__ = [
     "PROBLEMS_SHOWN",
     "SCHEMA",
-    "InvalidDocument",
     "apply_overrides",
     "default",
     "dump",

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from router.contract.fields import quoted, shown
 from router.contract.json_value import JsonObject
-from router.contract.problem import Problem
-from router.policy.schema.problems import InvalidDocument
+from router.contract.problem import InvalidDocument, Problem
 
 SCHEMA = 2
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from router.contract.problem import InvalidDocument
 from router.policy.schema import document
-from router.policy.schema.document import InvalidDocument
 from router.policy.strategies import STRATEGIES
 
 

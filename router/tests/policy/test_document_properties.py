@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.contract.fields import accept
-from router.contract.problem import Problem
+from router.contract.problem import InvalidDocument, Problem
 from router.policy.schema import document
-from router.policy.schema.document import InvalidDocument
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import STRATEGIES

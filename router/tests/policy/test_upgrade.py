@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from router.contract.problem import InvalidDocument
 from router.contract.redis.codec import read
 from router.contract.redis.receipt import Receipt
 from router.policy import replay
 from router.policy.schema import document
 from router.policy.schema.diff import diff
-from router.policy.schema.document import InvalidDocument
 from router.policy.strategies import STRATEGIES
 
 OLD = {path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "golden/schema_1").glob("*.json")}
