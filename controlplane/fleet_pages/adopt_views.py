@@ -26,8 +26,9 @@ from fleet.spec import document as documents
 from fleet.spec.fleet_spec import OBSERVE, SERVE, InvalidFleet
 from router.contract.problem import Problem
 
-WAYS = ("urls", "dns", "file", "kubernetes")
-PLAIN = ("name", "model", "policy", "urls", "dns", "file", "namespace", "selector", "port", "kv_endpoint", "labels")
+PLACES = {"urls": ("urls",), "dns": ("dns",), "file": ("file",), "kubernetes": ("namespace", "selector")}
+PLAIN = ("name", "model", "policy", "urls", "dns", "file", "namespace", "selector", "port")
+PLAIN += ("kv_endpoint", "tokenizer", "labels")
 LONGEST = 20_000  # characters of one field
 
 
@@ -47,7 +48,7 @@ class Typed:
         server = request.POST.get("server", "")
         return cls(
             given,
-            way if way in WAYS else WAYS[0],
+            _way(given, way),
             mode if mode in (SERVE, OBSERVE) else OBSERVE,
             server if server in CHOICES else CHOICES[0],
         )
@@ -62,8 +63,17 @@ class Typed:
             "kubernetes": {name: given[name] for name in ("namespace", "selector", "port") if given[name]},
         }
         more: dict[str, object] = {"server": self.server if self.server != CHOICES[0] else ""}
-        more |= {"kv_endpoint": given["kv_endpoint"], "labels": {"role": given["labels"]} if given["labels"] else {}}
+        more |= {"kv_endpoint": given["kv_endpoint"], "tokenizer": given["tokenizer"]}
+        more |= {"labels": {"role": given["labels"]} if given["labels"] else {}}
         return {name: value for name, value in {self.way: place[self.way], **more}.items() if value}
+
+
+def _way(given: Mapping[str, str], chosen: str) -> str:
+    """The chosen one; of one that is left empty, the only one that is not."""
+    filled = [way for way, fields in PLACES.items() if any(given[name] for name in fields)]
+    if len(filled) == 1 and chosen not in filled:
+        return filled[0]
+    return chosen if chosen in PLACES else "urls"
 
 
 @require_http_methods(["GET", "POST"])
@@ -135,7 +145,6 @@ def _page(
 ) -> HttpResponse:
     context = {
         "typed": typed,
-        "ways": WAYS,
         "found": found,
         "plan": plan,
         "problems": problems,

@@ -71,6 +71,22 @@ def test_one_press_adopts_it_and_one_more_serves_it(operator: Client, engines: l
     assert "in the mode serve already" in operator.post("/fleet/pools/seen/mode/serve", follow=True).content.decode()
 
 
+def test_the_folder_of_the_model_for_the_exact_index_is_asked_beside_the_kv_events(
+    operator: Client, engines: list[OtherEngine]
+) -> None:
+    assert applied(operator, operator.post("/fleet/adopt", form(engines, tokenizer="sim"))).status_code == 302
+    assert Pool.objects.get().engine["tokenizer"] == "sim"
+
+
+def test_the_only_place_that_was_typed_is_looked_at_whichever_is_marked(operator: Client, ready: None) -> None:
+    page = operator.post("/fleet/adopt", form([], way="urls", urls="", file="/no/such/file", port="8000"))
+    assert page.context["typed"].way == "file"
+    assert "cannot be read" in page.content.decode()
+    page = operator.post("/fleet/adopt", form([], way="dns", urls="http://127.0.0.1:9", file="/no/such/file"))
+    assert page.context["typed"].way == "dns"
+    assert page.status_code == 422
+
+
 def test_the_page_of_an_adopted_instance_promises_nothing_about_its_process(
     operator: Client, engines: list[OtherEngine]
 ) -> None:
