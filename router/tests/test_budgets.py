@@ -35,6 +35,7 @@ def utc(*moment):
 
 THEN = utc(2026, 11, 26, 12)
 SUMMER_ENDS = utc(2026, 10, 24, 22)  # in Germany, during the day that begins then
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))]
 USAGE = {"prompt_tokens": 90, "completion_tokens": 30}
 
 
@@ -94,7 +95,7 @@ async def used_up(routers, seed, requests=1200, happens=None):
     return spent(routers)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_several_routers_together_spend_exactly_the_budget(routers, live_redis, seed):
     opened(live_redis)
     total = await used_up(routers, seed)
@@ -106,7 +107,7 @@ async def test_several_routers_together_spend_exactly_the_budget(routers, live_r
         assert await spend(routers.all[0], LIMIT - total)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_neither_a_lost_nor_a_silent_redis_gives_a_budget_twice(routers, live_redis, seed, monkeypatch):
     monkeypatch.setattr(budgets, "AGAIN_S", 0.0)
     opened(live_redis)
