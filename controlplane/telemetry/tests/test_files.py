@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from controlplane.tests import prometheus, real_up
+
 CODE = Path(__file__).resolve().parents[3]
 PROMETHEUS = CODE / "deploy" / "prometheus"
+ALONE = {"weir_router_reloads_total"}  # of a router without a control plane
 METRIC = re.compile(r"\bweir_[a-z_]+")
 
 
@@ -64,6 +67,43 @@ def test_the_dashboard_has_what_the_live_page_has():
     "arguments", [("check", "config", "--syntax-only", "prometheus.yml"), ("check", "rules", "alerts.yml")]
 )
 def test_prometheus_takes_the_file(arguments):
-    assert shutil.which("promtool"), "promtool is not installed here: apt-get install prometheus"
+    assert shutil.which("promtool"), prometheus.INSTALL
     done = subprocess.run(["promtool", *arguments], cwd=PROMETHEUS, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def scraping(tmp_path):
+    """Prometheus with the files of deploy/, but for ports and intervals, beside a demo with two routers."""
+    shutil.copytree(PROMETHEUS, tmp_path, dirs_exist_ok=True)
+    with real_up.running("--routers", "2") as weir:
+        weir.wait_for("Weir is up", 200)
+        shutil.copy(weir.folder / "token", tmp_path / "weir-token")
+        routers = f'"127.0.0.1:{weir.router_port + 1}", "127.0.0.1:{weir.router_port + 2}"'
+        config = (tmp_path / "prometheus.yml").read_text().replace("15s", "4s")
+        config = config.replace("127.0.0.1:8000", f"127.0.0.1:{weir.web_port}").replace('"127.0.0.1:8080"', routers)
+        (tmp_path / "prometheus.yml").write_text(config)
+        server = prometheus.DebiansPrometheus(tmp_path)
+        try:
+            yield weir, server
+        finally:
+            server.stop()
+
+
+def scraped(server):
+    """Names of all metrics that it was told of, with a value or only with a meaning: of a counter without _total."""
+    told, valued = server.get("metadata") or (), server.get("label/__name__/values") or ()
+    return {*told, *(f"{name}_total" for name in told), *(re.sub(r"_(bucket|sum|count)$", "", name) for name in valued)}
+
+
+@pytest.mark.deploy
+def test_prometheus_scrapes_every_documented_metric_and_can_judge_every_alert(scraping):
+    weir, server = scraping
+    weir.until(lambda: documented() - ALONE <= scraped(server), "metrics")
+    weir.until(lambda: all(one["health"] == "up" for one in server.get("targets")["activeTargets"]), "every target")
+    jobs = sorted(one["labels"]["job"] for one in server.get("targets")["activeTargets"])
+    assert jobs == ["weir", "weir-router", "weir-router"]
+    weir.until(lambda: all(one["health"] != "unknown" for one in server.get("rules")["groups"][0]["rules"]), "alerts")
+    (group,) = server.get("rules")["groups"]
+    assert [(one["name"], one["lastError"]) for one in group["rules"] if one["health"] != "ok"] == []
+    assert len(group["rules"]) == len(rules())

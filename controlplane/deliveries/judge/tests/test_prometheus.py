@@ -1,8 +1,6 @@
 """A guard asks Prometheus for one number. What cannot be judged passes nothing and ends nothing."""
 
 import json
-import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +24,7 @@ from controlplane.deliveries.states import State
 from controlplane.deliveries.tests.conftest import FULL, proposed
 from controlplane.policies.errors import PolicyInvalid
 from controlplane.policies.models import Policy
+from controlplane.tests.prometheus import DebiansPrometheus
 from fleet.models import Pool
 from router.tests.ports import free_port
 
@@ -249,29 +248,17 @@ def test_nobody_is_asked_where_no_address_is_set(policy: Policy, pool: Pool, set
         proposed(policy, TENTH, FULL, guards=[TTFT, GUARD])
 
 
-class Debians:
-    """Debian's Prometheus, which scrapes the share of errors."""
+class Debians(DebiansPrometheus):
+    """It scrapes the share of errors."""
 
     def __init__(self, folder: Path) -> None:
-        program = shutil.which("prometheus")
-        assert program is not None, "apt-get install prometheus"
         self.page = HTTPServer(("127.0.0.1", 0), Page)
         self.page.share = 0.01  # type: ignore[attr-defined]
         threading.Thread(target=self.page.serve_forever, args=(0.01,), daemon=True).start()
         scraped = [{"job_name": "demo", "static_configs": [{"targets": [f"127.0.0.1:{self.page.server_port}"]}]}]
         config = {"global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"}, "scrape_configs": scraped}
         (folder / "prometheus.yml").write_text(json.dumps(config))
-        self.url = f"127.0.0.1:{free_port()}"
-        words = ["--config.file", str(folder / "prometheus.yml"), "--storage.tsdb.path", str(folder / "data")]
-        self.command = [program, *words, f"--web.listen-address={self.url}", "--log.level=error"]
-        self.start()
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        super().__init__(folder)
 
     def until(self, share: float) -> None:
         """It is what the query answers."""
@@ -296,7 +283,7 @@ class Page(BaseHTTPRequestHandler):
 @pytest.fixture
 def debians(tmp_path: Path, settings: Any) -> Iterator[Debians]:
     made = Debians(tmp_path)
-    settings.PROMETHEUS_URL, settings.PROMETHEUS_TOKEN = f"http://{made.url}", ""
+    settings.PROMETHEUS_URL, settings.PROMETHEUS_TOKEN = made.url, ""
     try:
         made.until(0.01)
         yield made
