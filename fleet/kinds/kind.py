@@ -201,7 +201,7 @@ def check_engine(kind: Kind, given: Mapping[str, object], path: str, model: str 
     problems = check(kind.spec, given, path)
     faulty = {problem.path.removeprefix(f"{path}.") for problem in problems}
     spec = build(kind.spec, {name: value for name, value in given.items() if name not in faulty})
-    judged = Judged(spec, faulty) if faulty else spec
+    judged = _judged(spec, faulty) if faulty else spec
     refused: dict[str, str] = {}
     for refuse in (kind.refuse, lambda spec: kind.refuse_for(spec, model)):
         with contextlib.suppress(NotJudged):
@@ -213,13 +213,14 @@ class NotJudged(Exception):
     """The check reads an option that is faulty itself."""
 
 
-class Judged:
-    """A spec whose faulty options cannot be read."""
+def _judged(spec: Any, faulty: Container[str]) -> Any:
+    """The spec, whose faulty options cannot be read: a dataclass of its own kind, for `dataclasses.replace`."""
 
-    def __init__(self, spec: Any, faulty: Container[str]) -> None:
-        self._spec, self._faulty = spec, faulty
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self._faulty:
+    def read(self: Any, name: str) -> Any:
+        if name in faulty:
             raise NotJudged
-        return getattr(self._spec, name)
+        return object.__getattribute__(self, name)
+
+    made: Any = object.__new__(type("Judged", (type(spec),), {"__getattribute__": read}))
+    made.__dict__.update(vars(spec))
+    return made

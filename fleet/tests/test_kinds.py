@@ -179,6 +179,12 @@ def test_options_of_transfers_and_tiers_have_to_go_together(
     assert message in problem.text
 
 
+@pytest.mark.parametrize("faulty", [{"colour": "red"}, {"max_num_seqs": 0}])
+def test_a_faulty_option_beside_groups_of_context_gpus_is_told_alone(faulty: dict[str, object]) -> None:
+    given = {"kv": "trtllm", "prefill_instances": 2, "context_servers": "dwdp", **faulty}
+    assert [problem.path for problem in check_engine(SIM, given, "engine")] == [f"engine.{name}" for name in faulty]
+
+
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_every_option_has_a_help_text(kind: Any) -> None:
     for one in options_of(kind.spec):
