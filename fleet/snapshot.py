@@ -4,6 +4,7 @@ import datetime as dt
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import redis
@@ -71,15 +72,20 @@ def scale_of(pool: Pool, now: dt.datetime) -> Scale:
     spec = build(kind.spec, pool.engine)
     if kind.has_source(spec):
         return Scale(len(listed_in(pool)), "its source lists them")
-    most = kind.max_replicas(spec)
-    if most is not None and scale.replicas > most:
-        scale = Scale(most, "its engine options allow no more")
-    whole, _ = whole_replicas(kind, spec, scale.replicas)
-    if whole != scale.replicas:
-        return Scale(whole, "more would split a group, which serves only whole")
     if autoscale is None or autoscale.prefill_max is None:
-        return scale
-    return replace(scale, prefills=current_prefills(spec.prefill_instances, autoscale, pool.scaled_prefills, whole))
+        return _allowed(scale, kind, spec)
+    prefills = partial(current_prefills, spec.prefill_instances, autoscale, pool.scaled_prefills)
+    scale = _allowed(scale, kind, spec, prefills(scale.replicas) - spec.prefill_instances)
+    return replace(scale, prefills=prefills(scale.replicas))
+
+
+def _allowed(scale: Scale, kind: Kind, spec: Any, more_prefills: int = 0) -> Scale:
+    """What the engine's options allow of it. `more_prefills`: than they declare."""
+    most = kind.max_replicas(spec)
+    if most is not None and scale.replicas > most + more_prefills:
+        return Scale(most + more_prefills, "its engine options allow no more")
+    whole, _ = whole_replicas(kind, spec, scale.replicas)
+    return scale if whole == scale.replicas else Scale(whole, "more would split a group, which serves only whole")
 
 
 def listed_in(pool: Pool) -> dict[str, ListedEngine]:

@@ -93,6 +93,8 @@ class Kind:
     pair_port: str = "http"  # use of the port at which it is reached
     # Ordinals of the instances that serve only together with this one, itself included; empty: it serves alone
     group: Callable[[Any, int], tuple[int, ...]] = lambda spec, ordinal: ()
+    # Why so many prefill and decode instances at most do not fit a list of the options; None: with a list, none do
+    fixed_sides: Callable[[Any, int, int], str] | None = None
     can_sleep: Callable[[Any], bool] = lambda spec: False  # it answers POST /sleep?level= and /wake_up
     # LoRA adapters that an instance holds, loaded by POST /v1/load_lora_adapter; 0: it loads none
     adapter_slots: Callable[[Any], int] = lambda spec: 0
@@ -167,15 +169,19 @@ def is_numbered(kind: Kind, spec: Any) -> bool:
     return kind.numbered(spec) or kind.max_replicas(spec) is not None
 
 
-def fixed_sides(kind: Kind, spec: Any) -> str:
-    """Why its prefill and decode instances cannot be scaled each by their own load; empty: they can."""
-    prefills = getattr(spec, "prefill_instances", 0)
-    if not prefills or not kind.launched:
+def fixed_sides(kind: Kind, spec: Any, prefills: int, decodes: int) -> str:
+    """Why its instances, so many of a side at most, cannot be scaled each by their side's load; empty: they can."""
+    declared = getattr(spec, "prefill_instances", 0)
+    if not declared or not kind.launched:
         return "needs prefill_instances in engines that Weir starts"
-    if kind.max_replicas(spec) is not None or kind.pair(spec, prefills) is not None:
-        return "cannot be combined with fixed pairs, or with a list of GPUs, cores or addresses"
+    if kind.pair(spec, declared) is not None:
+        return "cannot be combined with fixed pairs: a decoder that is added would have no prefill instance"
+    if kind.fixed_sides is not None:
+        return kind.fixed_sides(spec, prefills, decodes)
+    if kind.max_replicas(spec) is not None:
+        return "cannot be combined with a list of GPUs or addresses"
     if kind.group(spec, 0) or kind.numbered(dataclasses.replace(spec, prefill_instances=0)):
-        return "cannot be combined with engines whose ordinal decides more than their side: groups, or cores of a host"
+        return "cannot be combined with engines whose ordinal decides more than their side, as in groups"
     return ""
 
 

@@ -17,7 +17,7 @@ from fleet.kinds.common_options import (
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.kv_size import sizes_of
 from fleet.kinds.option import option
-from fleet.kinds.serving import BOTH, PREFILL, ROLES, compact, flags, pair_of, role_of, visible
+from fleet.kinds.serving import BOTH, FIRST_ADDED_PREFILL, PREFILL, ROLES, compact, flags, pair_of, role_of, visible
 from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.wire import KvFacts, Wire
 from router.contract import connectors
@@ -32,7 +32,8 @@ class NeuronSpec:
     cores: tuple[str, ...] = option(
         (),
         title="NeuronCores",
-        help="Ids, assigned to the instances in order, as many as each spans; empty: all are visible.",
+        help="Ids, assigned to the instances in order, as many as each spans, from the end to prefill instances that "
+        "the autoscaler adds; empty: all are visible.",
     )
     tensor_parallel: int = option(
         8, title="Tensor parallel", unit="cores", minimum=1, maximum=128, help="NeuronCores per instance."
@@ -123,6 +124,8 @@ def cores_of(spec: NeuronSpec, role: str) -> int:
 
 
 def _first_core(spec: NeuronSpec, ordinal: int) -> int:
+    if ordinal >= FIRST_ADDED_PREFILL:
+        return len(spec.cores) - (ordinal - FIRST_ADDED_PREFILL + 1) * cores_of(spec, PREFILL)
     prefills = min(ordinal, spec.prefill_instances or (ordinal if spec.role == PREFILL else 0))
     return prefills * cores_of(spec, PREFILL) + (ordinal - prefills) * spec.tensor_parallel
 
@@ -187,6 +190,15 @@ def max_replicas(spec: NeuronSpec) -> int | None:
     return min(limits, default=None)
 
 
+def fixed_sides(spec: NeuronSpec, prefills: int, decodes: int) -> str:
+    """Both sides grow towards each other in the list of cores, and must not meet."""
+    needed = max(prefills, spec.prefill_instances) * cores_of(spec, PREFILL) + decodes * spec.tensor_parallel
+    if needed <= len(spec.cores):
+        return ""
+    most = f"{prefills} prefill and {decodes} decode instances, the most that its limits allow,"
+    return f"needs {needed} entries in engine.cores for {most} and has {len(spec.cores)}"
+
+
 def requires(spec: NeuronSpec, launch: Launch) -> tuple[Requirement, ...]:
     python = launch.path(spec.python)
     return (
@@ -213,6 +225,7 @@ NEURON = Kind(
     max_replicas=max_replicas,
     pair=pair,
     pair_port="side",
+    fixed_sides=fixed_sides,
     requires=requires,
     device="aws.amazon.com/neuroncore",
     devices=cores_of,

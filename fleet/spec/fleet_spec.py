@@ -17,7 +17,7 @@ from fleet.kinds.option import build, check
 from fleet.spec.masking import masks_left
 from fleet.spec.problems import Check, Problems
 from fleet.spec.section_checks import CHECKS
-from fleet.spec.sections import MAX_REPLICAS, Placement, placement_of
+from fleet.spec.sections import MAX_REPLICAS, Placement, autoscale_of, placement_of
 from fleet.systems.prices import Prices
 from router.contract.fields import REQUIRED, Field, read
 from router.contract.pools import EPHEMERAL_PREFIX, is_ephemeral
@@ -211,9 +211,15 @@ def _check_can_sleep(
 def _check_can_add_prefills(
     path: str, kind: Kind, engine: Mapping[str, object], autoscale: object, problems: Problems
 ) -> None:
-    given = autoscale.get("prefill_max") if isinstance(autoscale, Mapping) else None
-    if given is not None and (why := fixed_sides(kind, build(kind.spec, engine))):
-        problems.note(f"{path}.autoscale.prefill_max", given, why)
+    faulty = any(problem.path.startswith(f"{path}.autoscale") for problem in problems)
+    if faulty or not isinstance(autoscale, Mapping):
+        return
+    scaling = autoscale_of(autoscale)
+    if scaling.prefill_max is None:
+        return
+    decodes = scaling.max - 1  # decode_max does not hold where a person sets the sum
+    if why := fixed_sides(kind, build(kind.spec, engine), scaling.prefill_max, decodes):
+        problems.note(f"{path}.autoscale.prefill_max", scaling.prefill_max, why)
 
 
 def _check_replicas_allowed(

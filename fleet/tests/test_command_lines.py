@@ -314,6 +314,26 @@ def test_neuron_servers_know_their_role_and_where_to_find_each_other() -> None:
     assert made("neuron", {})[2] == Wire()
 
 
+def test_prefill_instances_that_are_added_on_neuron_take_the_last_cores() -> None:
+    cores = [str(core) for core in range(14)]
+    given = {
+        "prefill_instances": 1,
+        "etcd": "h:2379",
+        "tensor_parallel": 2,
+        "prefill_tensor_parallel": 4,
+        "cores": cores,
+    }
+    found = [made("neuron", given, launch(ordinal)) for ordinal in (0, 1, 2, 1024, 1025)]
+    assert [env["NEURON_RT_VISIBLE_CORES"] for _, env, _ in found] == [
+        "0,1,2,3",
+        "4,5",
+        "6,7",
+        "10,11,12,13",
+        "6,7,8,9",
+    ]
+    assert [wire.role for _, _, wire in found] == ["prefill", "decode", "decode", "prefill", "prefill"]
+
+
 def test_neuron_servers_without_etcd_are_fixed_pairs_and_meet_at_the_prefill_server() -> None:
     given = {
         "prefill_instances": 2,

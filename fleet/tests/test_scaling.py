@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.kinds.serving import ordinals_of, role_of
+from fleet.models import Pool
 from fleet.plan.scaling import Scale, active, current_prefills, current_scale
+from fleet.snapshot import scale_of
 from fleet.spec.sections import DAYS, Autoscale, Schedule, ScheduleWindow, autoscale_of, schedule_of
 
 WORK = {"days": ["mon", "tue", "wed", "thu", "fri"], "from": "08:00", "to": "18:00", "replicas": 6}
@@ -103,6 +105,23 @@ def test_the_autoscaler_says_how_many_prefill_and_leaves_the_least_that_decode(
 ) -> None:
     spec = autoscale_of({"mode": mode, "max": 9, "prefill_max": 4, "decode_min": 2})
     assert current_prefills(2, spec, scaled, replicas) == prefills
+
+
+@pytest.mark.parametrize(
+    ("replicas", "scaled", "shape"),
+    [(3, None, (3, 1)), (3, (5, 3), (5, 3)), (3, (5, 1), (5, 1)), (9, None, (6, 1))],
+)
+def test_cores_of_neuron_limit_the_decoders_beside_any_number_that_prefill(
+    replicas: int, scaled: tuple[int, int] | None, shape: tuple[int, int]
+) -> None:
+    """44 cores: at most 3 × 4 prefill and 4 × 8 decode; 5 decoders beside 1 that prefills."""
+    engine = {"prefill_instances": 1, "etcd": "h:1", "prefill_tensor_parallel": 4, "cores": [str(n) for n in range(44)]}
+    scaling = {"mode": "automatic", "max": 5, "prefill_max": 3, "target_queue": 4}
+    sum_of_both, prefills = scaled or (None, None)
+    pool = Pool(kind="neuron", replicas=replicas, engine=engine, autoscale=scaling, scaled=sum_of_both,
+                scaled_prefills=prefills)  # fmt: skip
+    found = scale_of(pool, at("2026-11-20T08:00:00"))
+    assert (found.replicas, found.prefills) == shape
 
 
 @pytest.mark.parametrize("prefills", range(5))

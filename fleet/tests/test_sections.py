@@ -18,6 +18,8 @@ SECTIONS: dict[str, Any] = {
     "autoscale": {"mode": "automatic", "min": 1, "max": 4, "target_queue": 4, "slo_ttft_p90_ms": {"warm": 300}},
     "slo": {"ttft_p90_ms": {"heavy": 4000}},
 }
+CORES = [str(core) for core in range(72)]  # of 9 instances of the kind neuron
+GROUP = {"dwdp_size": 2, "dwdp_total_experts": 256, "chunked_prefill": False}
 SIDES = {"target_kv": 0.5, "prefill_max": 2}
 
 
@@ -120,7 +122,10 @@ def test_an_slo_of_its_own_goes_before_that_of_the_autoscaler() -> None:
         ("vllm", {"kv": "nixl", "prefill_instances": 1}, ""),
         ("sim", {"kv": "neuron", "prefill_instances": 1, "pairs": "1P1D"}, "cannot be combined with fixed pairs"),
         ("vllm", {"kv": "nixl", "prefill_instances": 1, "gpus": ["0", "1"]}, "a list of GPUs"),
-        ("neuron", {"prefill_instances": 1, "etcd": "h:2379"}, "cores of a host"),
+        ("neuron", {"prefill_instances": 1, "etcd": "h:2379", "cores": CORES}, ""),
+        ("neuron", {"prefill_instances": 1, "etcd": "h:2379", "cores": CORES[1:]}, "needs 72 entries .* and has 71"),
+        ("neuron", {"prefill_instances": 1, "cores": CORES}, "cannot be combined with fixed pairs"),
+        ("trtllm", {"prefill_instances": 2, **GROUP}, "as in groups"),
         ("external", {"urls": ["http://h:1", "http://h:2"], "prefill_instances": 1}, "engines that Weir starts"),
     ],
 )
