@@ -8,6 +8,7 @@ import pytest
 import redis
 from asgiref.testing import ApplicationCommunicator
 from django.test import Client
+from django.urls import get_resolver
 from django.utils import timezone
 
 from controlplane.audit.models import AuditEntry
@@ -22,6 +23,7 @@ from router.contract.secret_text import masked
 
 @pytest.fixture
 def two_pools(live_redis: redis.Redis) -> redis.Redis:
+    assert get_resolver().url_patterns  # importing all pages takes seconds, in which a fleet would grow old
     for pool in ("demo", "secret"):
         fleet = FakeFleet(live_redis, size=2, pool=pool)
         fleet.states = {f"{pool}-1": ("failed", f"{pool} ran out of memory")}
