@@ -27,8 +27,8 @@ from fleet.spec.fleet_spec import OBSERVE, SERVE, InvalidFleet
 from router.contract.problem import Problem
 
 PLACES = {"urls": ("urls",), "dns": ("dns",), "file": ("file",), "kubernetes": ("namespace", "selector")}
-PLAIN = ("name", "model", "policy", "urls", "dns", "file", "namespace", "selector", "port")
-PLAIN += ("kv_endpoint", "tokenizer", "labels")
+_PLACE = ("urls", "dns", "file", "namespace", "selector", "port")
+PLAIN = ("name", "model", "policy", *_PLACE, "kv_endpoint", "tokenizer", "labels")
 LONGEST = 20_000  # characters of one field
 
 
