@@ -19,14 +19,14 @@ Arm = tuple[str, str, dict[str, Any]]  # name, strategy, options of the engines
 TUTTI = {"ssd_gb": 14_000, "ssd_access": "ssd-tutti"}
 COST_ARMS: tuple[Arm, ...] = (
     ("round_robin", "round_robin", {}),
-    ("default", "adaptive_v1", {}),
-    ("default, 256 GB of host memory each", "adaptive_v1", {"dram_gb": 256}),
-    ("default, 14 TB of drives each by Tutti", "adaptive_v1", TUTTI),
+    ("default", "priced", {}),
+    ("default, 256 GB of host memory each", "priced", {"dram_gb": 256}),
+    ("default, 14 TB of drives each by Tutti", "priced", TUTTI),
     ("round_robin, 14 TB of drives each by Tutti", "round_robin", TUTTI),
 )
 COST_LOAD = 4.0
 TIER_ARMS: tuple[Arm, ...] = tuple(
-    (name, "adaptive_v1", {"block_size": 64, **engine})
+    (name, "priced", {"block_size": 64, **engine})
     for name, engine in (
         ("HBM only", {}),
         ("256 GB of host memory", {"dram_gb": 256}),

@@ -53,10 +53,10 @@ from fleet.engine.profiles import profile
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "findings"
 LOADS = (0.5, 1.0, 2.0)
-DEFAULT = {**presets.C[2], "name": "adaptive_v1 at 40k"}
-DESIGN = {**presets.C[1], "name": "adaptive_v1 at 20k"}
-PEERS = (*presets.PEERS, "session_sticky", "random", "weighted", "ppd", DESIGN, DEFAULT, "priced")
-CONTENDERS = ("lpwl", "cache_aware", "smetric", DEFAULT, "priced")  # the others lose on the default fleet
+AT_40K = {**presets.C[2], "name": "adaptive_v1 at 40k"}
+AT_20K = {**presets.C[1], "name": "adaptive_v1 at 20k"}
+PEERS = (*presets.PEERS, "session_sticky", "random", "weighted", "ppd", AT_20K, AT_40K, "priced")
+CONTENDERS = ("lpwl", "cache_aware", "smetric", AT_40K, "priced")  # the others lose on the default fleet
 COMPARED = ("ttft_p90", "e2e_p50", "goodput")  # decide about the default
 
 

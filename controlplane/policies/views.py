@@ -25,7 +25,7 @@ from controlplane.policies.selectors import scope_of
 from fleet.counted import counted
 from router.contract.json_value import JsonObject
 from router.policy.schema.diff import ParameterChange, diff
-from router.policy.schema.parameters import PARAMETERS
+from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES
 
 RULES_LINE = {
@@ -98,6 +98,7 @@ def _list_context(**more: object) -> dict[str, object]:
         "rows": [publication.state_of(policy) for policy in selectors.policies()],
         "orphans": selectors.orphans(),
         "strategies": STRATEGIES.values(),
+        "default_strategy": STRATEGY_NAME.default,
         **more,
     }
 

@@ -27,7 +27,8 @@ from fleet.spec import document, fleet_spec
 
 DEMO_FLEET = Path("examples/fleet-demo.yaml")
 NODE = "local"
-DEMO_POLICY = {"classes.heavy_new_tokens": 20_000}  # hardly a prompt of the demo has 40,000 new tokens, the default
+# A threshold to try things with: hardly a prompt of the demo has 40,000 new tokens, the default.
+DEMO_POLICY = {"strategy.name": "adaptive_v1", "classes.heavy_new_tokens": 20_000}
 ENGINE_GRACE_S = 1.5
 
 

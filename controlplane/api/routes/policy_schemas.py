@@ -12,6 +12,7 @@ from controlplane.api.unread import Body
 from controlplane.policies import services
 from controlplane.policies.models import PolicyVersion
 from router.policy.schema.parameter import Parameter
+from router.policy.schema.parameters import STRATEGY_NAME
 from router.policy.strategies import STRATEGIES
 
 
@@ -127,7 +128,7 @@ class PolicyIn(Body):
     reason: str = Field(max_length=services.REASON_MAX)
     document: dict[str, Any] | None = Field(None, description="Left out: the defaults of `strategy`")
     strategy: str = Field(
-        "adaptive_v1",
+        STRATEGY_NAME.default,
         max_length=60,
         validation_alias=AliasChoices("strategy", "route"),
         description="Its older name `route` is accepted too",

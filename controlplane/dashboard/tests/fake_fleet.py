@@ -147,7 +147,7 @@ class FakeFleet:
             InstanceState("demo-1", running=3, prefill_tokens=1_200, kv_usage=0.5),
             InstanceState("demo-2", refused="draining"),
         ]
-        candidates = decide(request, fleet, document.parse(document.default()), 0.5).candidates
+        candidates = decide(request, fleet, document.parse(document.default("adaptive_v1")), 0.5).candidates
         assert isinstance(candidates, Candidates)
         return {"inputs": candidates.inputs(), "candidates": candidates.columns()}
 

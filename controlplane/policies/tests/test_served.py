@@ -27,6 +27,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def policy() -> Policy:
     services.ensure_default_policy()
+    services.create_policy("night", NEVER, ADA, WHY)
     return services.create_policy("chat", OFFLOADS, ADA, WHY).version.policy
 
 
@@ -74,10 +75,10 @@ def test_it_does_not_come_back(pool: Pool, policy: Policy) -> None:
 
 
 def test_it_is_not_made_for_a_pool_that_waits_for_it(pool: Pool) -> None:
-    Pool.objects.update(policy="night")
+    Pool.objects.update(policy="day")
     with pytest.raises(PolicyInvalid):
-        services.create_policy("night", NEVER, ADA, WHY)
-    assert not PolicyVersion.objects.filter(policy__name="night").exists()
+        services.create_policy("day", NEVER, ADA, WHY)
+    assert not PolicyVersion.objects.filter(policy__name="day").exists()
 
 
 def test_a_pool_that_does_both_takes_any_policy(pool: Pool, policy: Policy) -> None:
@@ -92,20 +93,25 @@ def fleet(policy: str, **engine: object) -> JsonObject:
     return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": spec}
 
 
+def test_the_default_policy_serves_it(policy: Policy) -> None:
+    actions.apply(fleet("default", **PD), ADA)
+    assert Pool.objects.get(name="pd").policy == "default"
+
+
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_fleet_does_not_give_it_such_a_pool(policy: Policy, dry_run: bool) -> None:
     with pytest.raises(InvalidFleet) as error:
-        actions.apply(fleet("default", **PD), ADA, dry_run=dry_run)
+        actions.apply(fleet("night", **PD), ADA, dry_run=dry_run)
     problem = error.value.problems[0]
     assert problem.path == "spec.pools[0].policy"
-    assert "the policy default cannot serve it: 1 of its 3 instances only compute prompts" in problem.message
+    assert "the policy night cannot serve it: 1 of its 3 instances only compute prompts" in problem.message
     assert not Pool.objects.exists()
     actions.apply(fleet("chat", **PD), ADA, dry_run=dry_run)
 
 
 def test_a_pool_does_not_go_back_to_a_configuration_that_its_policy_cannot_serve(policy: Policy) -> None:
     actions.apply(fleet("chat", **PD), ADA)
-    actions.apply(fleet("default", kv="nixl"), ADA)
+    actions.apply(fleet("night", kv="nixl"), ADA)
     with pytest.raises(NotPossible, match="its policy cannot serve that configuration"):
         actions.roll_back("pd", ADA, WHY, 1)
     assert Pool.objects.get(name="pd").engine == {"kv": "nixl"}
@@ -114,7 +120,7 @@ def test_a_pool_does_not_go_back_to_a_configuration_that_its_policy_cannot_serve
 def test_nor_does_it_go_back_by_itself(policy: Policy) -> None:
     actions.apply(fleet("chat", **PD), ADA)
     PoolVersion.objects.update(proven_at=timezone.now())
-    actions.apply(fleet("default", kv="nixl"), ADA)
+    actions.apply(fleet("night", kv="nixl"), ADA)
     rollback_failed(Pool.objects.get(name="pd"), "pd-0 failed", timezone.now(), actions.roll_back_by_itself)
     row = Pool.objects.get(name="pd")
     assert row.engine == {"kv": "nixl"}

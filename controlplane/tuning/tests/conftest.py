@@ -47,7 +47,7 @@ def without_optuna(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def policy(db: None) -> Policy:
-    policy = policy_services.ensure_default_policy()
+    policy = policy_services.ensure_default_policy({"strategy.name": "adaptive_v1"})
     sim_pool("demo")
     return policy
 

@@ -26,7 +26,9 @@ def job(**changes):
     fleet = TwinFleet(dict.fromkeys(("a", "b"), EngineModel(LAW, 200_000, Limits())))
     search, check = REQUESTS[:CUT], from_the_start(REQUESTS[CUT:])
     values = {"space": SPACE, "search": search, "check": check, "pacing": "closed_loop", "seed": 1, "trials": 3}
-    return TuningInputs(**{"fleet": fleet, "document": documents.default(), "workers": 1, **values, **changes})
+    return TuningInputs(
+        **{"fleet": fleet, "document": documents.default("adaptive_v1"), "workers": 1, **values, **changes}
+    )
 
 
 def computed(**changes):
@@ -110,7 +112,7 @@ def test_optuna_draws_within_the_bounds_and_the_same_again_for_the_same_seed():
     def drawn():
         goals = compute.goals.Goals(100, 100, 500.0, None, 0.5)
         made = Search(SPACE, 1, 8)
-        made.begin(documents.values_of(documents.default()), goals)
+        made.begin(documents.values_of(documents.default("adaptive_v1")), goals)
         found = []
         for i in range(8):
             point = made.ask()
@@ -124,10 +126,10 @@ def test_optuna_draws_within_the_bounds_and_the_same_again_for_the_same_seed():
     assert len({each["classes.heavy_new_tokens"] for each in first}) > 4
     assert {each["strategy.order"] for each in first} <= set(SPACE[1].choices)
     outside = Search(space_of("adaptive_v1", [Range("load.request_tokens", 5_000)]), 1, 3)
-    outside.begin(documents.values_of(documents.default()), compute.goals.Goals(1, 1, 1.0, 1.0, 1.0))
+    outside.begin(documents.values_of(documents.default("adaptive_v1")), compute.goals.Goals(1, 1, 1.0, 1.0, 1.0))
     assert outside.ask().values["load.request_tokens"] >= 5_000
     alone = Search(SPACE, 1, 3, ("goodput",))
-    alone.begin(documents.values_of(documents.default()), compute.goals.Goals(1, 0, None, None, 0.0))
+    alone.begin(documents.values_of(documents.default("adaptive_v1")), compute.goals.Goals(1, 0, None, None, 0.0))
     point = alone.ask()
     alone.tell(point, compute.goals.Goals(1, 1, None, None, 1.0))
     assert alone.ask().values != point.values

@@ -12,7 +12,7 @@ _LEAVES_FLOW = tuple(name for name, strategy in STRATEGIES.items() if not strate
 STRATEGY_NAME = Parameter(
     name="strategy.name",
     title="Strategy",
-    default="adaptive_v1",
+    default="priced",
     choices=tuple(STRATEGIES),
     help="Another strategy chooses the instance; its parameters replace those of the old one.",
 )

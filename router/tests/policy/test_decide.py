@@ -40,7 +40,8 @@ def test_every_route_takes_the_only_instance(strategy: str) -> None:
 
 def test_a_session_alone_on_an_overloaded_instance_stays() -> None:
     busy = InstanceState("only", running=500, prefill_tokens=5_000_000)
-    assert decide(RoutingRequest(1_000, session="s", bound_to="only"), [busy], POLICY, 0.5).rule == "session"
+    policy = document.parse(document.default("adaptive_v1"))
+    assert decide(RoutingRequest(1_000, session="s", bound_to="only"), [busy], policy, 0.5).rule == "session"
 
 
 def test_a_heavy_request_is_served_as_the_policy_says() -> None:

@@ -37,13 +37,12 @@ def test_the_default_document_of_every_route_is_valid_and_full(strategy: str) ->
     assert set(policy) == {parameter.path for parameter in document.parameters_of(strategy)}
 
 
-def test_the_default_strategy_is_adaptive_v1_and_heavy_begins_where_the_findings_say() -> None:
+def test_the_default_strategy_and_classes_are_those_of_the_findings() -> None:
     policy = document.parse(document.default())
-    assert policy.strategy == "adaptive_v1"
+    assert policy.strategy == "priced"
     assert policy["classes.heavy_new_tokens"] == 40_000
     assert policy["classes.warm_hit_share"] == 0.5
     assert policy["classes.warm_new_tokens"] == 5_000
-    assert policy["affinity.ttl_s"] == 1_800
 
 
 def test_missing_keys_and_sections_take_their_defaults() -> None:

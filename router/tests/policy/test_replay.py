@@ -19,7 +19,7 @@ from router.policy.types import Candidate, Decision, InstanceState, Policy, Rate
 from router.tests.policy.test_decide_properties import POLICIES, REQUESTS, Situation, fleets
 from router.tests.values import receipt_of
 
-POLICY = document.parse(document.default())
+POLICY = document.parse(document.default("adaptive_v1"))
 
 
 def receipt(request: RoutingRequest, decision: Decision) -> Receipt:
