@@ -24,11 +24,12 @@ from fleet.control.shutdown import stop_all
 from fleet.kinds import KINDS
 from fleet.node.launcher import LaunchFailed
 from fleet.spec import document, fleet_spec
+from router.contract.json_value import JsonObject
 
 DEMO_FLEET = Path("examples/fleet-demo.yaml")
 NODE = "local"
 # A threshold to try things with: hardly a prompt of the demo has 40,000 new tokens, the default.
-DEMO_POLICY = {"strategy.name": "adaptive_v1", "classes.heavy_new_tokens": 20_000}
+DEMO_POLICY: JsonObject = {"strategy.name": "adaptive_v1", "classes.heavy_new_tokens": 20_000}
 ENGINE_GRACE_S = 1.5
 
 
