@@ -118,6 +118,11 @@ class Fleet:
         wanted = str(made["version"]["number"])
         self.until(lambda: self.ask("hello", 1)[2]["x-weir-policy"] == wanted, "the router's policy", 60)
 
+    def offload(self) -> None:
+        """A prompt of 1,000 new tokens is computed on one instance, its answer on another."""
+        classes = {"classes.heavy_new_tokens": 1000, "classes.warm_new_tokens": 500}
+        self.policy(**{"strategy.name": "adaptive_v1", "flow.heavy": "offload", **classes})
+
     def only(self, name: str) -> None:
         """Every other instance of the pool is drained, this one takes requests."""
         for other in [row for row in self.instances() if row.startswith("tiny-")]:

@@ -66,7 +66,7 @@ def test_blocks_that_cannot_be_read_in_time_are_computed_instead_of_failing_the_
 
 
 def test_a_prompt_computed_by_one_and_decoded_by_the_other_gives_the_answer_of_one_alone(shared: Fleet) -> None:
-    shared.policy(**{"flow.heavy": "offload", "classes.heavy_new_tokens": 1000, "classes.warm_new_tokens": 500})
+    shared.offload()
     numbers = iter(range(1000))
 
     def is_moved_whole() -> bool:

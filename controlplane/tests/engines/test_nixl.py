@@ -15,7 +15,7 @@ MOVED = 'vllm:prompt_tokens_by_source_total{engine="0",model_name="tiny",source=
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
     with running(CODE / "examples/cpu-nixl.yaml") as made:
-        made.policy(**{"flow.heavy": "offload", "classes.heavy_new_tokens": 1000, "classes.warm_new_tokens": 500})
+        made.offload()
         yield made
 
 
