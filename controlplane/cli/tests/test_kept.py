@@ -30,8 +30,8 @@ WHY = "asked for by the pipeline"
 BY_TOKEN = "ci (otto)"
 BY_PROCESS = f"{getpass.getuser()} (manage.py)"
 READS = {
-    "batch list", "budget list", "deliver status", "deliver wait", "experiment wait", "explain", "models get",
-    "policy diff", "policy export",
+    "batch list", "budget list", "deliver status", "deliver wait", "experiment wait", "explain", "fleet discover",
+    "models get", "policy diff", "policy export",
 }  # fmt: skip
 CANARY_OF_HALF = {**CANARY, "share": 0.5}
 MANAGE_READS = {"doctor", "explain", "openapi_export", "fleet_export", "fleet_render", "fleet_status"}

@@ -23,6 +23,7 @@ from controlplane.tuning import search
 from controlplane.tuning.models import Tuning
 from controlplane.tuning.tests.conftest import RandomSearch
 from fleet.models import Pool
+from fleet.tests.discovery.other_engines import SERVERS, OtherEngine
 from router.contract.version import VERSION
 
 pytestmark = pytest.mark.django_db
@@ -218,3 +219,20 @@ def test_a_wrong_parameter_is_named(run, tuned, parameter, text):
     status, _, error = run(*TUNE, "--parameter", parameter)
     assert status == 3
     assert text in error
+
+
+def test_engines_that_run_elsewhere_are_looked_at_before_they_are_adopted(run, tmp_path):
+    engine = OtherEngine(SERVERS["vllm"])
+    try:
+        status, told, error = run("fleet", "discover", "--urls", engine.url)
+        assert (status, told) == (0, f"{engine.url}  vLLM 0.32.0  m  KV events  role both\n"), error
+        status, told, _ = run("fleet", "discover", "--urls", engine.url, "http://127.0.0.1:9")
+        assert (status, told.splitlines()[1]) == (1, "http://127.0.0.1:9  does not answer")
+    finally:
+        engine.close()
+    assert not Pool.objects.filter(kind="external").exists()
+    status, told, _ = run("fleet", "discover", "--file", tmp_path / "none.json")
+    assert (status, "the source does not answer" in told) == (1, True)
+    status, _, error = run("fleet", "discover", "--kubernetes", "llm", "app=vllm", "0")
+    assert (status, "engine.kubernetes" in error) == (3, True)
+    assert run("fleet", "discover")[0] == 3

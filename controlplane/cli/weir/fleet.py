@@ -7,7 +7,7 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any
 
 from .files import changes_as_text, text_of
-from .statuses import PASS
+from .statuses import FAIL, PASS
 
 if TYPE_CHECKING:
     import argparse
@@ -33,3 +33,29 @@ def apply_fleet(api: Api, options: argparse.Namespace) -> int:
 def _change_line(change: dict[str, Any]) -> str:
     fields = changes_as_text((one["path"], one["old"], one["new"]) for one in change["fields"])
     return f"{change['kind']} {change['pool']}: {change['effect']}" + (f"\n{fields}" if fields else "")
+
+
+def discover_engines(api: Api, options: argparse.Namespace) -> int:
+    """Look at engines that something else runs, and change nothing; FAIL unless each of them answers."""
+    engine: dict[str, Any] = {
+        name: getattr(options, name) for name in ("urls", "dns", "file") if getattr(options, name)
+    }
+    if options.kubernetes:
+        namespace, selector, port = options.kubernetes
+        engine["kubernetes"] = {"namespace": namespace, "selector": selector, "port": port}
+    found, _ = api.call("POST", "/fleet/discover", {"engine": engine})
+    if found["trouble"]:
+        print(f"the source does not answer: {found['trouble']}")
+    for refused in found["refused"]:
+        print(f"not connected to: {refused}")
+    for one in found["engines"]:
+        print(_engine_line(one))
+    return PASS if found["engines"] and all(one["server"] for one in found["engines"]) else FAIL
+
+
+def _engine_line(one: dict[str, Any]) -> str:
+    if not one["server"]:
+        return f"{one['url']}  {'does not answer' if one['asked'] else 'not asked'}"
+    server = f"{one['server']} {one['version']}".strip()
+    events = "KV events" if one["kv_events"] else "no KV events"
+    return "  ".join((one["url"], server, ", ".join(one["models"]) or "no model", events, f"role {one['role']}"))

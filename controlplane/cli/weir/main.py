@@ -12,7 +12,7 @@ from . import __doc__ as about
 from .api import Api, Failed
 from .deliveries import ACTIONS, act, deliver, delivery_status, wait_delivery
 from .experiments import run_experiment, wait_experiment
-from .fleet import apply_fleet
+from .fleet import apply_fleet, discover_engines
 from .models import apply_models, get_models, roll_back_models
 from .policies import apply_policy, diff_policy, export_policy
 from .previews import preview_policy
@@ -75,6 +75,12 @@ def parser() -> argparse.ArgumentParser:
     put.add_argument("--prune", action="store_true", help="remove the pools that it does not name")
     put.add_argument("--emergency", default="", metavar="WHY", help="go past the rules; needs the scope admin")
     put.add_argument("--reason", default=_reason("applied from a file"), help="kept in the audit log")
+    look = _verb(fleet, "discover", discover_engines, "look at engines that run elsewhere, and change nothing")
+    place = look.add_mutually_exclusive_group(required=True)
+    place.add_argument("--urls", nargs="+", metavar="URL")
+    place.add_argument("--dns", metavar="NAME", help="name:port, or _service._tcp.name")
+    place.add_argument("--file", metavar="PATH", help="Prometheus' file_sd, on the server's host")
+    place.add_argument("--kubernetes", nargs=3, metavar=("NAMESPACE", "SELECTOR", "PORT"))
     models = commands.add_parser("models", help="the document Models").add_subparsers(required=True, metavar="VERB")
     got = _verb(models, "get", get_models, "write what is live, YAML")
     got.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
