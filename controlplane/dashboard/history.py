@@ -10,6 +10,7 @@ from typing import TypedDict
 from controlplane.dashboard import heat
 from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES
 from controlplane.dashboard.frame.types import ClassWindow, Columns, Frame, HistoryRow, KeptClasses
+from controlplane.dashboard.kept_row import kv_bytes, kv_usage, names
 from router.contract.redis.staleness import FRAME_GAP_S, SAMPLE_STALE_S
 
 POINTS = 300  # per line, a chart's resolution
@@ -47,10 +48,13 @@ def row(frame: Frame) -> HistoryRow:
             pool: {name: _figures(window) for name, window in classes.items() if window is not None}
             for pool, classes in frame["classes"].items()
         },
-        "kv": dict(zip(columns["id"], _fresh(columns, "kv"), strict=True)),
-        "running": _fresh(columns, "running"),
-        "waiting": _fresh(columns, "waiting"),
-        "hits": _fresh(columns, "hit_rate"),
+        "ids": "\n".join(columns["id"]),
+        "kv": kv_bytes(_fresh(columns, "kv")),
+        "loads": {
+            "running": _fresh(columns, "running"),
+            "waiting": _fresh(columns, "waiting"),
+            "hits": _fresh(columns, "hit_rate"),
+        },
     }
 
 
@@ -133,10 +137,14 @@ def pool_columns(chosen: Sequence[HistoryRow | None], pool: str) -> dict[str, di
 def _sparks(rows: Sequence[HistoryRow], now: float) -> dict[str, list[float | None]]:
     """KV usage of each instance second by second over the last minute."""
     end = math.floor(now)
-    by_second = {math.floor(item["at"]): item["kv"] for item in rows if item["at"] > now - SPARK_S - 1}
+    by_second = {math.floor(item["at"]): _by_name(item) for item in rows if item["at"] > now - SPARK_S - 1}
     seconds = range(end - SPARK_S + 1, end + 1)
     shown = [_near(by_second, second) for second in seconds]
     return {name: [kv.get(name) for kv in shown] for name in _keys(by_second.values())}
+
+
+def _by_name(row: HistoryRow) -> dict[str, float | None]:
+    return dict(zip(names(row["ids"]), map(kv_usage, row["kv"]), strict=True))
 
 
 def _near(by_second: Mapping[int, Mapping[str, float | None]], second: int) -> Mapping[str, float | None]:

@@ -1,11 +1,12 @@
 """What some instances did over time, as one line each: for the pages of an instance, a pool and a node. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, TypedDict
 
-from controlplane.dashboard import history
+from controlplane.dashboard import history, kept_row
 from controlplane.dashboard.frame.slo import LOW_N
 from controlplane.dashboard.frame.types import Frame, HistoryRow, ShownEvent
+from controlplane.dashboard.kept_row import kv_usage
 
 COLUMN = {"instance": "id", "pool": "pool", "node": "node"}  # of a frame, by what a page is about
 
@@ -63,16 +64,20 @@ def series(frame: Frame, shown: ChosenInstances, rows: Sequence[HistoryRow], now
 def _load(row: HistoryRow | None, names: Collection[str]) -> MomentLoad:
     if row is None:
         return MomentLoad()
-    places = [i for i, name in enumerate(row["kv"]) if name in names]
-    kv = _known(list(row["kv"].values()), places)
+    places = [i for i, name in enumerate(kept_row.names(row["ids"])) if name in names]
+    kv = _known([kv_usage(row["kv"][i]) for i in places])
+    moment = MomentLoad(_mean(kv), max(kv, default=None))
+    loads = row.get("loads")
+    if loads is None:
+        return moment
     running, waiting, hits = (
-        _known(column, places) for column in (row.get("running"), row.get("waiting"), row.get("hits"))
+        _known([column[i] for i in places]) for column in (loads["running"], loads["waiting"], loads["hits"])
     )
-    return MomentLoad(_mean(kv), max(kv, default=None), _sum(running), _sum(waiting), _mean(hits))
+    return moment._replace(running=_sum(running), waiting=_sum(waiting), hits=_mean(hits))
 
 
-def _known(column: Sequence[float | None] | None, places: Sequence[int]) -> list[float]:
-    return [value for i in places if (value := column[i]) is not None] if column is not None else []
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def _sum(known: Sequence[float]) -> float | None:

@@ -4,14 +4,13 @@ Called by the control worker, and by a web process when no worker builds frames.
 """
 
 import math
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
 import redis
 
-from controlplane.dashboard import history
+from controlplane.dashboard import history, kept_row
 from controlplane.dashboard.frame import ticker
 from controlplane.dashboard.frame.build import SCHEMA, FrameInputs, build_frame
 from controlplane.dashboard.frame.types import Frame, HistoryRow
@@ -28,8 +27,6 @@ from router.contract.redis.saving import SavingLines
 
 CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # without a frame from the control worker for this long, a web process builds them
-PACKED = "z"  # field of a kept row: JSON in a zlib stream
-DEFLATE_LEVEL = 1
 ROWS_PER_POINT = 2  # at most, that are read for a point of a chart, which shows the last
 FINE_S = 3600  # for which a row a second is kept
 ROUTERS_REMEMBERED_S = 60  # time for which a gone router is shown
@@ -66,7 +63,7 @@ def encode(frame: Frame) -> bytes:
 
 def publish(client: redis.Redis, frame: Frame, text: bytes, *, coarse: bool = False) -> None:
     """`coarse`: also keep the row for the longest range."""
-    row: Any = {PACKED: zlib.compress(orjson.dumps(history.row(frame)), DEFLATE_LEVEL)}
+    row: Any = kept_row.pack(history.row(frame))
     with client.pipeline(transaction=False) as pipe:
         pipe.set(redis_keys.FRAMES_LATEST, text)
         pipe.xadd(redis_keys.FRAMES, row, maxlen=redis_keys.FRAMES_KEPT, approximate=True)
@@ -104,20 +101,17 @@ def _unpublished(client: redis.Redis, now: float) -> Frame | None:
     return loads(encode(build_frame(now, inputs, previous, "web")))
 
 
-def rows(client: redis.Redis, now: float, seconds: int, end: float | None = None) -> list[HistoryRow]:
-    """The kept rows of the `seconds` before `end` (None: now), oldest first: of a long range as many as charts show."""
+def rows(
+    client: redis.Redis, now: float, seconds: int, end: float | None = None, *, loads: bool = False
+) -> list[HistoryRow]:
+    """The kept rows of the `seconds` before `end` (None: now), oldest first: of a long range as many as charts show.
+    `loads`: with what only the charts of an instance, a pool and a node show."""
     until = now if end is None else end
     stream = redis_keys.FRAMES if until - seconds >= now - FINE_S else redis_keys.FRAMES_COARSE
     entries: Any = client.xrange(stream, min=int((until - seconds) * 1000), max="+" if end is None else int(end * 1000))
     every = max(1, math.ceil(len(entries) / (history.POINTS * ROWS_PER_POINT)))
-    return [row for _, fields in entries[::-every][::-1] if (row := _unpacked(fields)) is not None]
-
-
-def _unpacked(fields: dict[bytes, bytes]) -> HistoryRow | None:
-    packed = fields.get(PACKED.encode())
-    raw = zlib.decompress(packed) if packed is not None else fields.get(b"f")  # as earlier releases wrote it
-    row: HistoryRow | None = orjson.loads(raw) if raw is not None else None
-    return row
+    found = (kept_row.unpack(fields, loads=loads) for _, fields in entries[::-every][::-1])
+    return [row for row in found if row is not None]
 
 
 class LiveReader:

@@ -64,7 +64,7 @@ def load_series(request: HttpRequest) -> HttpResponse:
     try:
         client = connect()
         frame = current(client, now)
-        kept = rows(client, now, seconds)
+        kept = rows(client, now, seconds, loads=True)
     except redis.RedisError as error:
         log.warning("live.redis_down", error=str(error))
         return JsonResponse({"trouble": "redis"}, status=503)

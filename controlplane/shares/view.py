@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from controlplane.dashboard.frame.types import Columns, Frame, HistoryRow
+from controlplane.dashboard.kept_row import only
 
 Value = TypeVar("Value")
 
@@ -53,14 +54,12 @@ def _of_pool(frame: Frame, pool: str) -> Frame:
 def history_of(rows: Iterable[HistoryRow], frame: Frame) -> list[HistoryRow]:
     """The rows with the pools and instances of a frame that a share shows."""
     pools, ids = frame["pools"].keys(), set(frame["instances"]["id"])
-    return [
-        {
-            "at": row["at"],
-            "classes": {name: classes for name, classes in row["classes"].items() if name in pools},
-            "kv": {name: usage for name, usage in row["kv"].items() if name in ids},
-        }
-        for row in rows
-    ]
+    shown: list[HistoryRow] = []
+    for row in rows:
+        names, kv = only(row, ids)
+        classes = {name: classes for name, classes in row["classes"].items() if name in pools}
+        shown.append({"at": row["at"], "classes": classes, "ids": names, "kv": kv})
+    return shown
 
 
 def _one(by_pool: Mapping[str, Value], pool: str) -> dict[str, Value]:

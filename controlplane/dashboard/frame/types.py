@@ -176,13 +176,19 @@ class Frame(TypedDict):
 KeptClasses = dict[str, dict[str, list[float | None]]]  # by pool and class: the numbers of history.CLASS_KEYS
 
 
+class KeptLoads(TypedDict):
+    """In the order of a row's instances."""
+
+    running: list[float | None]
+    waiting: list[float | None]
+    hits: list[float | None]  # cache hit rate, 0–1
+
+
 class HistoryRow(TypedDict):
     """What is kept of a frame."""
 
     at: float
     classes: KeptClasses
-    kv: dict[str, float | None]  # by instance
-    # In the order of `kv`; rows of an earlier release have none of them.
-    running: NotRequired[list[float | None]]
-    waiting: NotRequired[list[float | None]]
-    hits: NotRequired[list[float | None]]  # cache hit rate, 0–1
+    ids: str  # of the instances, a line each
+    kv: bytes  # of each instance, as in `kept_row.kv_bytes`
+    loads: NotRequired[KeptLoads]  # not in rows of an earlier release

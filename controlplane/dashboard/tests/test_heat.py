@@ -4,6 +4,7 @@ import base64
 from typing import Any
 
 from controlplane.dashboard import heat
+from controlplane.dashboard.kept_row import kv_bytes
 
 END = 10_000.0
 
@@ -13,8 +14,8 @@ def cells(sent: dict[str, Any]) -> dict[str, list[int]]:
     return {name: list(data[i * width : (i + 1) * width]) for i, name in enumerate(sent["ids"])}
 
 
-def row(at: float, **kv: float | None) -> dict[str, Any]:
-    return {"at": at, "kv": kv}
+def row(at: float, **kv: float | None) -> Any:
+    return {"at": at, "ids": "\n".join(kv), "kv": kv_bytes(kv.values())}
 
 
 def test_a_cell_is_the_highest_usage_of_its_bin() -> None:

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 
 from controlplane.dashboard import history
+from controlplane.dashboard.kept_row import kv_bytes, kv_usage, names
 
 NOW = 10_000.0
 
 
 def row(at: float, p50: float = 1.0, kv: float = 0.5) -> dict[str, Any]:
-    return {"at": at, "classes": {"demo": {"warm": [9, 1.0, 0, 0, p50, 2.0, 3.0, 4.0, 5.0, 6.0]}}, "kv": {"demo-0": kv}}
+    classes = {"demo": {"warm": [9, 1.0, 0, 0, p50, 2.0, 3.0, 4.0, 5.0, 6.0]}}
+    return {"at": at, "classes": classes, "ids": "demo-0", "kv": kv_bytes([kv])}
 
 
 def ttft(columns: dict[str, Any]) -> list[float | None]:
@@ -49,7 +51,7 @@ def test_nothing_kept_is_no_point_at_all() -> None:
 
 
 def test_a_class_that_appears_later_was_unknown_before() -> None:
-    empty = {"at": NOW - 1, "classes": {"demo": {}}, "kv": {}}
+    empty = {"at": NOW - 1, "classes": {"demo": {}}, "ids": "", "kv": b""}
     assert ttft(history.columns([empty, row(NOW)], NOW, 300)) == [None, 1.0]
 
 
@@ -66,7 +68,12 @@ def test_a_point_stands_for_whole_seconds(seconds: int, width: int) -> None:
 
 
 def test_the_figures_of_the_only_pool_are_those_of_all_pools() -> None:
-    later = {"at": NOW, "classes": {"*": {"warm": [7]}, "chat": {"warm": [3]}, "demo": {"warm": [4]}}, "kv": {}}
+    later = {
+        "at": NOW,
+        "classes": {"*": {"warm": [7]}, "chat": {"warm": [3]}, "demo": {"warm": [4]}},
+        "ids": "",
+        "kv": b"",
+    }
     columns = history.columns([row(NOW - 1), later], NOW, 300)
     assert [columns["classes"][pool]["warm"]["n"] for pool in ("*", "demo", "chat")] == [[9, 7], [9, 4], [None, 3]]
 
@@ -75,4 +82,4 @@ def test_a_stale_sample_is_no_data() -> None:
     columns = {"id": ["a", "b", "c"], "kv": [0.5, 0.5, None], "age_s": [3.0, 3.1, None]}
     columns |= {"running": [1, 2, None], "waiting": [0, 2, None], "hit_rate": [None, 0.5, None]}
     kept = history.row({"at": NOW, "instances": columns, "classes": {}})
-    assert kept["kv"] == {"a": 0.5, "b": None, "c": None}
+    assert dict(zip(names(kept["ids"]), map(kv_usage, kept["kv"]), strict=True)) == {"a": 0.5, "b": None, "c": None}

@@ -7,13 +7,15 @@ import redis
 from django.test import Client
 
 from controlplane.dashboard import load_series
+from controlplane.dashboard.kept_row import kv_bytes
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 
 NOW = 10_000.0
 
 
-def row(at: float, kv: dict[str, float | None], **more: Any) -> dict[str, Any]:
-    return {"at": at, "classes": {}, "kv": kv, **more}
+def row(at: float, kv: dict[str, float | None], **loads: Any) -> dict[str, Any]:
+    kept = {"at": at, "classes": {}, "ids": "\n".join(kv), "kv": kv_bytes(kv.values())}
+    return {**kept, "loads": loads} if loads else kept
 
 
 FRAME: Any = {

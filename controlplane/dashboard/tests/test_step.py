@@ -2,13 +2,13 @@
 
 import json
 import time
-import zlib
 from typing import Any
 
 import orjson
 import pytest
 import redis
 
+from controlplane.dashboard import kept_row
 from controlplane.dashboard.step import current, latest, read, rows, step
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from router.contract.redis import redis_keys
@@ -41,7 +41,9 @@ def test_the_frame_goes_to_subscribers_to_the_latest_and_to_the_history(live_red
     assert frame is not None
     assert frame["instances"]["id"] == ["demo-0", "demo-1", "demo-2"]
     (fields,) = [fields for _, fields in live_redis.xrange(redis_keys.FRAMES)]
-    assert set(orjson.loads(zlib.decompress(fields[b"z"]))["kv"]) == {"demo-0", "demo-1", "demo-2"}
+    kept = kept_row.unpack(fields, loads=False)
+    assert kept is not None
+    assert kept_row.names(kept["ids"]) == ("demo-0", "demo-1", "demo-2")
 
 
 def test_values_that_cannot_be_read_are_counted_and_left_out(live_redis: redis.Redis) -> None:
@@ -93,9 +95,9 @@ def test_the_history_is_read_back_oldest_first(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis).write(NOW)
     for second in range(3):
         step(live_redis, NOW + second, "worker")
-    live_redis.xadd(redis_keys.FRAMES, {"f": json.dumps({"at": NOW + 3})})  # as earlier releases wrote it
+    live_redis.xadd(redis_keys.FRAMES, {"later": "than this release"})
     kept = rows(live_redis, time.time(), 60)  # entries are stamped by the server's clock
-    assert [row["at"] for row in kept] == [NOW, NOW + 1, NOW + 2, NOW + 3]
+    assert [row["at"] for row in kept] == [NOW, NOW + 1, NOW + 2]
 
 
 @pytest.mark.parametrize(("seconds", "read", "every"), [(600, 600, 1), (900, 450, 2), (3_600, 600, 6)])
@@ -104,7 +106,7 @@ def test_of_a_long_range_no_more_is_read_than_its_charts_show(
 ) -> None:
     with live_redis.pipeline() as pipe:
         for second in range(seconds):
-            pipe.xadd(redis_keys.FRAMES, {"f": b'{"at":%d}' % second})
+            pipe.xadd(redis_keys.FRAMES, {"f": b'{"at":%d,"classes":{},"kv":{}}' % second})
         pipe.execute()
     kept = [row["at"] for row in rows(live_redis, time.time(), 3_600)]
     assert (len(kept), kept[-1], kept[1] - kept[0]) == (read, seconds - 1, every)
