@@ -14,7 +14,7 @@ def ask_the_rules(before: Models, after: Models, actor: Actor, subject: str, eme
     """Raises the first refusal. Call it in the transaction of the change, so the rules cannot change meanwhile."""
     rules.check_emergency(actor, emergency)
     policies = policies_of(concerned(before, after))
-    versions.hold(*(policy.name for policy in policies))
+    versions.lock(*(policy.name for policy in policies))
     for policy in policies:
         rules.check(rules.Change(rules.Way.REDIRECT, policy, actor, emergency=emergency))
         if emergency:

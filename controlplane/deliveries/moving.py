@@ -85,7 +85,7 @@ def move(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = N
     except states.Refused as error:
         raise Conflict(str(error), kind="state", current=delivery.etag) from None
     with transaction.atomic():
-        versions.hold(delivery.policy.name)
+        versions.lock(delivery.policy.name)
         if wanted.check is not None:
             wanted.check()
         if not _claim(delivery, before, after, wanted, now):

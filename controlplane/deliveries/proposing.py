@@ -69,7 +69,7 @@ def _store(change: Change, live: PolicyVersion, draft: Draft, reason: str) -> De
     again, emergency = change.again, change.emergency
     if plan is None:
         raise ValueError("a proposal needs a plan")
-    versions.hold(policy.name)
+    versions.lock(policy.name)
     if not Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()[0]:
         raise drafts.moved(policy, draft.upgraded)
     candidate = versions.add_version(policy, document, actor, reason, based_on=live.number, draft_etag=draft.etag)

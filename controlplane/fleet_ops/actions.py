@@ -201,7 +201,7 @@ def roll_back(pool_name: str, actor: Actor, reason: str, number: int | None = No
     with transaction.atomic():
         services.hold_fleet()
         pool = selectors.pool(pool_name)
-        versions.hold(pool.policy)
+        versions.lock(pool.policy)
         pools, before = services.current_spec().pools, to_builtins(config(pool_spec(pool)))
         made = rollback.rollback_pool(pool_name, actor.name, reason, number)
         if why := served.why_not_now(selectors.pool(pool_name)):

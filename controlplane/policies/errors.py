@@ -3,7 +3,7 @@
 PolicyError
 ├── PolicyInvalid          bad input; `.errors` holds every Problem
 │   └── NothingToPublish   the draft equals the live version
-├── RulesForbid            a fleet document would have pools route by what the rules of policies do not let go live
+├── RulesForbid            a fleet document gives pools a policy that the rules do not let go live
 ├── NoSuchPolicy           no such policy, version or draft
 └── Conflict               the policy changed meanwhile; `.fields` holds base, theirs and mine of each field in dispute
 """
@@ -30,7 +30,7 @@ class NothingToPublish(PolicyInvalid):
 
 
 class RulesForbid(PolicyError):
-    """`errors` has the pools, `refusals` what stands against each."""
+    """`errors` names the pools, `refusals` has the reason of each."""
 
     def __init__(self, errors: Sequence[Problem], refusals: Sequence[Exception]) -> None:
         super().__init__("; ".join(str(problem) for problem in errors))

@@ -33,11 +33,11 @@ class LiveMetric:
 
 @dataclass(frozen=True, slots=True)
 class LiveMetrics:
-    """What Redis says about some pools right now."""
+    """What Redis holds about some pools at this moment."""
 
     windows: tuple[Window, ...]  # one per router, pool and class
     inflight: dict[str, Load]  # by instance, or data-parallel rank, sent by all routers
-    queued: int | None  # requests that wait in the routers; None: no router
+    queued: int | None  # requests waiting in the routers; None: no router is live
     samples: tuple[InstanceSample, ...]  # of the pools' instances, none older than SAMPLE_OFFLINE_S
 
 

@@ -23,9 +23,9 @@ class Direct(models.TextChoices):
 
 @dataclass(frozen=True, slots=True)
 class LeastPlan:
-    """What a plan has to contain when the policy does not go live directly."""
+    """The least that the plan of a delivery must contain."""
 
-    share: float  # 0–1 of a canary
+    share: float  # 0–1, of a canary
     for_s: int  # of that canary, or of the whole switchback
     bake_s: int
 
@@ -53,7 +53,7 @@ class Policy(models.Model):
 
 
 class FormerPool(models.Model):
-    """A pool that was removed: its policy's rules still hold for what takes over its requests."""
+    """A removed pool: its policy's rules still bind the pool that takes over its requests."""
 
     name = models.CharField(max_length=63)
     model = models.CharField(max_length=200)
@@ -81,7 +81,7 @@ class PolicyVersion(PublishedVersion):
     class Meta:
         ordering = ["-number"]
         constraints = [
-            # Of two concurrent publications the database lets one have the next number.
+            # The database gives the next number to one of two concurrent publications.
             models.UniqueConstraint(fields=["policy", "number"], name="policy_version_number_once"),
         ]
 

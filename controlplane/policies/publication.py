@@ -1,6 +1,6 @@
 """Policies in Redis: publish them, collect the acknowledgements of routers, republish what is missing.
 
-The database is the truth; Redis is how the routers learn of it.
+The database is authoritative; routers learn of it through Redis.
 """
 
 import time
@@ -44,7 +44,7 @@ def publish(policy: Policy) -> None:
 
 
 def tell(policy: Policy) -> bool:
-    """False when it could not be written: republish_missing does it later."""
+    """Publish; False if Redis could not be written: then republish_missing does it later."""
     try:
         publish(policy)
     except ordered_write.FAILURES as error:
@@ -69,25 +69,25 @@ def _lasts(pool: str) -> bool:
 
 
 def as_stored(pools: Iterable[str]) -> Published:
-    """The policies of the pools as the database has them, without those of experiments and those of no version.
+    """The pools' policies in the database, except those of experiments' pools and those without a version.
 
-    An undeclared pool loses its fleet, too.
+    A pool that is no longer declared loses its fleet, too.
     """
     names = set(pools)
     rows = Pool.objects.filter(name__in=names).values_list("name", "policy", "ephemeral_owner")
     declared = {name: (policy, owner) for name, policy, owner in rows}
-    found: dict[str, OrderedValue | None] = {}
-    for gone in names - declared.keys():
-        found |= {redis_keys.policy_key(gone): None, redis_keys.fleet_key(gone): None}
+    values: dict[str, OrderedValue | None] = {}
+    for undeclared in names - declared.keys():
+        values |= {redis_keys.policy_key(undeclared): None, redis_keys.fleet_key(undeclared): None}
     live = {policy: _live(policy) for policy, owner in declared.values() if not owner}
     for pool, (policy, owner) in declared.items():
-        if not owner and (there := live[policy]) is not None:
-            found[redis_keys.policy_key(pool)] = _value(pool, *there)
-    return found
+        if not owner and (version_and_delivery := live[policy]) is not None:
+            values[redis_keys.policy_key(pool)] = _value(pool, *version_and_delivery)
+    return values
 
 
 def _live(policy: str) -> tuple[PolicyVersion, Delivery | None] | None:
-    """Which version is live and its latest delivery, of one moment: a delivery's row comes with its policy's.
+    """The live version and the policy's latest delivery at one moment: the delivery's row is read with its policy's.
 
     Generations grow over the deliveries of a policy, so a closed one still has the generation in force.
     """
@@ -128,7 +128,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """Whom a publication reached."""
+    """The routers that a publication reached."""
 
     acks: tuple[Ack, ...] = ()
     missing: tuple[str, ...] = ()  # live routers that had not answered within a second
@@ -171,7 +171,7 @@ class AckWaiter:
         while missing and (left := since + WAIT_S - time.monotonic()) > 0:
             message = self._pubsub.get_message(timeout=left)
             ack = codec.decode(PolicyAck, message["data"]) if message else None
-            if ack is None or ack.version < version:  # a greater one was published a moment later
+            if ack is None or ack.version < version:  # of an earlier publication
                 continue
             waiting = missing.get(ack.router)
             if waiting is not None:
@@ -288,23 +288,23 @@ def _split(status: RouterStatus | None, policy_name: str, generation: int, pool:
 def republish_missing() -> list[str]:
     """Bring Redis in line with the database, after a crash or a lost Redis. Returns the changed pools.
 
-    Each policy by itself: one that cannot be read or written keeps no other from its routers. RowsFailed names it.
+    Each policy is tried by itself: one that cannot be read or written does not hold up the others. RowsFailed names it.
     """
     drop_unless("set", redis_keys.POOLS)
     by_policy = _pools_by_policy()
     refused = ordered_write.refused_by_routers()
-    found: dict[str, OrderedValue | None] = {}
+    expected: dict[str, OrderedValue | None] = {}
     changed: list[str] = []
     with tries() as attempt:
         for name, pools in by_policy.items():
             with attempt(name):
-                found |= as_stored(pools)
-        wrong = {*ordered_write.differing(found, refused), *(key for key in found if _is_stray(key, by_policy))}
+                expected |= as_stored(pools)
+        wrong = {*ordered_write.differing(expected, refused), *(key for key in expected if _is_stray(key, by_policy))}
         for name, pools in by_policy.items():
-            if there := pools.intersection(map(redis_keys.pool_of, wrong)):
+            if to_write := pools.intersection(map(redis_keys.pool_of, wrong)):
                 with attempt(name):
-                    ordered_write.publish(partial(as_stored, there))
-                    changed += there
+                    ordered_write.publish(partial(as_stored, to_write))
+                    changed += to_write
     if changed:
         log.info("policy.republished", pools=sorted(changed))
     return sorted(changed)
@@ -312,11 +312,11 @@ def republish_missing() -> list[str]:
 
 def _pools_by_policy() -> dict[str, set[str]]:
     """Declared pools by policy, and pools that are only listed in Redis."""
-    found: dict[str, set[str]] = {}
+    declared: dict[str, set[str]] = {}
     for policy, pool in Pool.objects.filter(ephemeral_owner="").values_list("policy", "name"):
-        found.setdefault(f"policy {policy}", set()).add(pool)
+        declared.setdefault(f"policy {policy}", set()).add(pool)
     listed = {pool for pool in served_pools() if not is_ephemeral(pool)}
-    return found | {STRAYS: listed.difference(*found.values())}
+    return declared | {STRAYS: listed.difference(*declared.values())}
 
 
 def _is_stray(key: str, by_policy: Mapping[str, set[str]]) -> bool:

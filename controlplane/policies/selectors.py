@@ -1,4 +1,4 @@
-"""Reading policies."""
+"""Reads policies, their versions and drafts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,19 +28,19 @@ def orphans() -> list[Pool]:
 
 
 def policy(name: str) -> Policy:
-    found = Policy.objects.filter(name=name).first()
-    if found is None:
+    row = Policy.objects.filter(name=name).first()
+    if row is None:
         raise NoSuchPolicy(f"there is no policy {name}")
-    return found
+    return row
 
 
 def live_version(policy: Policy) -> PolicyVersion:
     """Every policy has one from its creation on."""
     # Not policy.live, which may have changed since the row was read.
-    found = PolicyVersion.objects.select_related("policy").filter(policy=policy.pk, number=F("policy__live")).first()
-    if found is None:
+    version = PolicyVersion.objects.select_related("policy").filter(policy=policy.pk, number=F("policy__live")).first()
+    if version is None:
         raise NoSuchPolicy(f"policy {policy.name} has no version")
-    return found
+    return version
 
 
 def history(policy: Policy) -> QuerySet[PolicyVersion]:
@@ -49,18 +49,17 @@ def history(policy: Policy) -> QuerySet[PolicyVersion]:
 
 
 def once_live(policy: Policy) -> QuerySet[PolicyVersion]:
-    """Versions that were live, latest first: no other version overtakes an open candidate."""
+    """Versions that were live, latest first. Numbers give the order: no version goes live past an open candidate."""
     return history(policy).exclude(delivery__isnull=False, delivery__promoted_at=None)
 
 
 def before(version: PolicyVersion) -> PolicyVersion | None:
-    """The version that was live before this one, or is while this one is on its way."""
+    """The version that was live before this one; of an open candidate, the one that is live."""
     return once_live(version.policy).filter(number__lt=version.number).first()
 
 
 def rollback_target(live: PolicyVersion) -> PolicyVersion | None:
-    """The last version that went live and was not taken back: what was live before the one whose document is live.
-    None where there is none."""
+    """The version to roll back to, if any: the one that was live before the live document first went live."""
     origin = live
     while origin.rollback_of is not None:
         origin = version(live.policy, origin.rollback_of)
@@ -68,10 +67,10 @@ def rollback_target(live: PolicyVersion) -> PolicyVersion | None:
 
 
 def version(policy: Policy, number: int) -> PolicyVersion:
-    found = policy.versions.filter(number=number).first() if number <= NUMBER_MAX else None
-    if found is None:
+    row = policy.versions.filter(number=number).first() if number <= NUMBER_MAX else None
+    if row is None:
         raise NoSuchPolicy(f"policy {policy.name} has no version {number}")
-    return found
+    return row
 
 
 def published_from(policy: Policy, draft_etag: str) -> PolicyVersion | None:

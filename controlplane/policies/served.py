@@ -39,7 +39,7 @@ def why_not_by(policy: str, pool: PoolSpec) -> str:
 
 def _why_not(document: Mapping[str, object], pool: PoolSpec) -> str:
     if pool.mode == OBSERVE:
-        return ""  # no request of it is decided
+        return ""  # its requests are not routed
     parsed = documents.parse(document)
     return why_not(parsed, _instances(pool)) or _without_kv(parsed, pool)
 
@@ -50,10 +50,10 @@ def _without_kv(policy: ParsedPolicy, pool: PoolSpec) -> str:
     if kind is None or kind.launched or not reads_kv(policy):
         return ""
     rows = Instance.objects.filter(pool__name=pool.name).exclude(wire={})
-    asked = build(kind.spec, pool.engine).server
-    known = {asked} if asked in SERVERS else {row.facts.server for row in rows} & SERVERS.keys()
-    blind = sorted(SERVERS[name].title for name in known if not SERVERS[name].reports_kv)
-    return f"it compares KV usage, which its engines ({', '.join(blind)}) do not report" if blind else ""
+    configured = build(kind.spec, pool.engine).server
+    servers = {configured} if configured in SERVERS else {row.facts.server for row in rows} & SERVERS.keys()
+    without = sorted(SERVERS[name].title for name in servers if not SERVERS[name].reports_kv)
+    return f"it compares KV usage, which its engines ({', '.join(without)}) do not report" if without else ""
 
 
 def why_not_now(pool: Pool) -> str:
@@ -72,16 +72,16 @@ def _instances(pool: PoolSpec) -> list[InstanceState]:
     if kind is None:
         return []
     if kind.has_source(build(kind.spec, pool.engine)):
-        made = {row.name: row.facts for row in Instance.objects.filter(pool__name=pool.name).exclude(wire={})}
+        wires = {row.name: row.facts for row in Instance.objects.filter(pool__name=pool.name).exclude(wire={})}
     else:
-        made = _wires(kind, pool)
+        wires = _wires(kind, pool)
     return [
-        InstanceState(name, role=wire.role, connector=wire.connector, pair=wire.kv.pair) for name, wire in made.items()
+        InstanceState(name, role=wire.role, connector=wire.connector, pair=wire.kv.pair) for name, wire in wires.items()
     ]
 
 
 def _wires(kind: Kind, pool: PoolSpec) -> dict[str, Wire]:
-    """What the pool's instances will be to routers, before any of them is started; none of a kind that serves none."""
+    """How routers will see the pool's instances before any has started; empty for a kind that serves no requests."""
     if not kind.serves:
         return {}
     spec, ports = build(kind.spec, pool.engine), dict.fromkeys(kind.ports, 0)

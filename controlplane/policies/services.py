@@ -81,13 +81,13 @@ def create_policy(name: str, document: JsonObject, actor: Actor, reason: str) ->
 
 
 def ensure_default_policy(overrides: Mapping[str, Json] | None = None) -> Policy:
-    """The policy that pools have without a choice of their own; created once, from the default document."""
+    """The policy of pools that name none; created once, from the default document."""
     reason = "First version, for the demo traffic" if overrides else "First version, with the defaults"
     return _ensure(DEFAULT_POLICY, documents.apply_overrides(documents.default(), overrides or {}), reason)
 
 
 def ensure_offload_policy() -> Policy:
-    """The policy for pools whose instances only prefill or only decode; created once."""
+    """The policy of pools whose instances either prefill or decode; created once."""
     return _ensure(OFFLOAD_POLICY, documents.default("adaptive_offload"), "First version, for prefill and decode pools")
 
 
@@ -115,7 +115,7 @@ def publish(
 ) -> Publication:
     """Make the draft the live version. `if_match`: the etag of the draft that the caller saw.
 
-    `abort_open`: end the open delivery, which is a conflict otherwise. `emergency`: why an administrator goes past the
+    `abort_open`: end the open delivery, which is a conflict otherwise. `emergency`: why an administrator bypasses the
     rules.
     """
     with publication.subscribed() as waiter:
@@ -134,8 +134,8 @@ def publish_document(
     emergency: str = "",
     dry_run: bool = False,
 ) -> Publication:
-    """Make the document of a file the live version, by the rules of a draft. `based_on`: the version that it was made
-    from. A dry run passes every check and is undone: no router hears of it."""
+    """Make the document of a file the live version, under the same rules as a draft. `based_on`: the version that the
+    file was made from. A dry run passes every check and is undone: no router hears of it."""
     with publication.subscribed() as waiter:
         with transaction.atomic():
             draft = draft_of_file(policy, document, actor, based_on)
@@ -158,16 +158,17 @@ def _publish(
     document = check_document(draft.upgraded)
     live = selectors.live_version(policy)
     check_base(draft, live)
-    if documents.values_of(document) == documents.values_of(live.upgraded):  # older ones lack newer parameters
+    if documents.values_of(document) == documents.values_of(live.upgraded):  # older ones may lack new parameters
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to publish")
     change = deliveries.Change(deliveries.Way.PUBLISH, policy, actor, document, emergency=emergency)
     return _store(change, live, document, reason, draft=draft, abort_open=abort_open)
 
 
 def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:
-    """Publish the document of an earlier version as a new one. `if_match`: the etag of the live version seen.
+    """Publish the document of an earlier version as a new one. `if_match`: the etag of the live version that
+    the caller saw.
 
-    One that was live needs no approval, no freeze stops it, and an open delivery ends with it.
+    A version that was live before needs no approval, no freeze stops it, and an open delivery ends.
     """
     reason = check_reason(reason)
     live, target = selectors.live_version(policy), selectors.version(policy, to_number)
@@ -199,13 +200,13 @@ def _store(
     rollback_of: int | None = None,
     abort_open: bool = True,
 ) -> PolicyVersion:
-    """Ask the rules, claim the draft, end the open delivery, add the version, write the audit entry: in one
-    transaction, in which nobody else changes the policy or its rules."""
+    """Check the rules, claim the draft, end the open delivery, add the version, write the audit entry: in one
+    transaction, during which nobody else can change the policy or its rules."""
     policy, actor, emergency = change.policy, change.actor, change.emergency
     what = What.OVERTAKE if rollback_of is None else What.ROLL_BACK
     try:
         with transaction.atomic():
-            versions.hold(policy.name)
+            versions.lock(policy.name)
             deliveries.check(change)
             if draft is not None and not Draft.objects.filter(pk=draft.pk, revision=draft.revision).delete()[0]:
                 raise moved(policy, draft.upgraded)
@@ -251,11 +252,11 @@ def _tell_routers(version: PolicyVersion, waiter: AckWaiter | None) -> Publicati
             raise redis.ConnectionError("no subscription")
         routers = live_routers() if pools else []
         publication.publish(policy)
-        heard = waiter.wait(version.number, pools, routers, since)
+        acks = waiter.wait(version.number, pools, routers, since)
     except ordered_write.FAILURES as error:
         log.warning("policy.stored_only", policy=policy.name, version=version.number, error=str(error))
         return Publication(version=version, pools=pools, stored_only=True)
-    missing = tuple(sorted(set(routers) - {ack.router for ack in heard}))
+    missing = tuple(sorted(set(routers) - {ack.router for ack in acks}))
     text = f"{policy.name} v{version.number} published by {version.actor_name}: {version.reason}"
     announce("policy.published", f"policy {policy.name}", text, version.actor_name, time.time(), pools)
-    return Publication(version=version, acks=heard, missing=missing, pools=pools)
+    return Publication(version=version, acks=acks, missing=missing, pools=pools)

@@ -1,4 +1,4 @@
-"""What documents with versions have in common: the immutable version and the one open draft. Policies and Models."""
+"""Bases of versioned documents (policies, Models): the immutable version and the one open draft."""
 
 from typing import Any, NoReturn
 
@@ -11,7 +11,7 @@ class Immutable(Exception):
 
 
 class Unchanging:
-    """Of the query set of versions."""
+    """Mixin of the versions' query sets."""
 
     def update(self, **kwargs: Any) -> NoReturn:
         raise Immutable("published versions do not change; publish or roll back to make a new one")

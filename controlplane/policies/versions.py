@@ -1,4 +1,4 @@
-"""New versions of a policy, and which one is live. Inside the caller's transaction."""
+"""Adds versions to a policy and makes one live, in the caller's transaction."""
 
 from typing import Any
 
@@ -12,15 +12,14 @@ from router.policy.schema import document as documents
 
 
 def next_number(policy: Policy) -> int:
-    """Numbers of candidates that never went live stay taken."""
+    """Candidates that never went live keep their numbers."""
     highest: int | None = policy.versions.aggregate(highest=Max("number"))["highest"]
     return (highest or 0) + 1
 
 
 def add_version(policy: Policy, document: JsonObject, actor: Actor, reason: str, **links: Any) -> PolicyVersion:
-    """Of two at the same time the database lets one have the number; the other gets IntegrityError.
-
-    PolicyInvalid when it could not serve a pool of the policy.
+    """IntegrityError if a concurrent call took the number. PolicyInvalid if the document could not serve one of the
+    policy's pools.
     """
     served.check(policy, document)
     return PolicyVersion.objects.create(
@@ -36,11 +35,11 @@ def add_version(policy: Policy, document: JsonObject, actor: Actor, reason: str,
 
 
 def go_live(version: PolicyVersion, instead_of: int) -> bool:
-    """False when another version than `instead_of` is live by now."""
+    """False if `instead_of` is no longer the live version."""
     return bool(Policy.objects.filter(pk=version.policy_id, live=instead_of).update(live=version.number))
 
 
-def hold(*names: str) -> None:
-    """Until the transaction ends, no one else can change what these policies' pools route by."""
-    for name in sorted(names):  # in one order, so that two do not wait for each other
+def lock(*names: str) -> None:
+    """Until the transaction ends, nobody else can change which version these policies' pools route by."""
+    for name in sorted(names):  # always in this order, against deadlocks
         Policy.objects.filter(name=name).update(live=F("live"))

@@ -84,7 +84,7 @@ def refusal_of(error: PolicyInvalid) -> PublishRefusal:
 
 
 def named(path: str) -> str:
-    """A parameter as on the form."""
+    """The parameter's title, as on the form."""
     return PARAMETERS[path].title if path in PARAMETERS else path
 
 
@@ -139,7 +139,7 @@ def policy_page(request: HttpRequest, name: str) -> HttpResponse:
         "scope": scope,
         "strategy": state.strategy,
         "sections": shown_sections,
-        "unusual": [field for each in shown_sections for field in each.fields if field.live != field.default],
+        "unusual": [field for section in shown_sections for field in section.fields if field.live != field.default],
         "rules_line": RULES_LINE[Direct(policy.direct)] + approvals,
         "draft": state.draft,
         "ack": state.ack,

@@ -1,7 +1,7 @@
-"""The target of a request whose model is a name of the document Models: by its session, then by the fallbacks.
+"""Chooses the target of a request whose model is an alias: by its session, then by the fallbacks.
 
-A conversation without a session id stays where the router knows it; its first request is drawn by its id. Targets that
-the request's key may not use, and removed pools, take no share of a split.
+A conversation without a session id stays with the pool that has seen it; its first request is drawn by the request id.
+Targets whose pool was removed, or is not allowed for the request's key, get no share of the split.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from router.pool.rollout import SHARES, hashed
 from router.request.chosen import Chosen
 from router.tokenize.prompt import Prompt, renamed
 
-CODES: dict[str, Condition] = {
+CONDITION_OF: dict[str, Condition] = {
     **dict.fromkeys(("no_instance_ready", "waking", "adapter_not_loaded"), "no_instance_ready"),
     **dict.fromkeys(("saturated", "displaced", "queue_timeout", "deadline_unmeetable", "over_ttft_limit"), "saturated"),
     **dict.fromkeys(("upstream_failed", "upstream_timeout", "prefill_failed", "prefill_timeout"), "upstream_failed"),
@@ -32,14 +32,14 @@ def choose(name: str, alias: Alias, read: Prompt, body: bytes, barred: Barred, d
         target, why = (split[0], _only(alias, refused)) if len(split) == 1 else draw(name, split)
         return Chosen(name, alias, read, body, target, why, spare)
     first = next(refused[target.pool] for target in alias.split if target.pool in refused)
-    if spare and CODES.get(first.code) in alias.on:
+    if spare and CONDITION_OF.get(first.code) in alias.on:
         return Chosen(name, alias, read, body, spare[0], f"fallback: {first.message}", spare[1:])
     raise first
 
 
 def _only(alias: Alias, refused: Mapping[str, ErrorResponse]) -> str:
-    out = [refused[target.pool].message for target in alias.split if target.pool in refused]
-    return f"the only one left: {'; '.join(out)}" if out else "the only target"
+    reasons = [refused[target.pool].message for target in alias.split if target.pool in refused]
+    return f"the only one left: {'; '.join(reasons)}" if reasons else "the only target"
 
 
 Draw = Callable[[str, list[Target]], tuple[Target, str]]
@@ -52,26 +52,26 @@ def drawing(session: str | None, request_id: str, known: Known) -> Draw:
             if any(tokens):
                 return split[tokens.index(max(tokens))], "continues a conversation there"
         target = by_weight(hashed(name, session or request_id), split)
-        total = sum(one.weight for one in split)
+        total = sum(candidate.weight for candidate in split)
         return target, f"{target.weight} of {total} by its {'id' if session is None else 'session'}"
 
     return draw
 
 
 def by_weight(key: int, split: list[Target]) -> Target:
-    """Pick a target by weight. A growing weight of the last target never moves a session from it."""
-    place, total = key >> 32, sum(target.weight for target in split)
-    upto = 0
+    """Pick a target by weight. Raising the weight of the last target never moves a session away from it."""
+    position, total = key >> 32, sum(target.weight for target in split)
+    end = 0
     for target in split:
-        upto += target.weight
-        if place * total < upto * SHARES:
+        end += target.weight
+        if position * total < end * SHARES:
             return target
     return split[-1]
 
 
 def in_pool(name: str, alias: Alias, read: Prompt, body: bytes, pool: str) -> Chosen | None:
-    """The target in the pool of the request's header; None: that pool gets the name unchanged."""
-    target = next((one for one in alias.targets if one.pool == pool), None)
+    """The target in the pool that `x-weir-pool` names; None: that pool gets the model name unchanged."""
+    target = next((target for target in alias.targets if target.pool == pool), None)
     return Chosen(name, alias, read, body, target, "x-weir-pool") if target is not None else None
 
 
@@ -81,9 +81,9 @@ def may_fall_back(chosen: Chosen | None, condition: Condition) -> bool:
 
 def fall_back(chosen: Chosen, refusal: ErrorResponse) -> bool:
     """Go on to the next target; False when the refusal stands."""
-    condition = CODES.get(refusal.code)
-    not_the_clients = refusal.status >= 500 or refusal.status == 429
-    if condition is None or not not_the_clients or not may_fall_back(chosen, condition):
+    condition = CONDITION_OF.get(refusal.code)
+    is_the_clients = refusal.status < 500 and refusal.status != 429
+    if condition is None or is_the_clients or not may_fall_back(chosen, condition):
         return False
     chosen.fell_back.append((chosen.target.pool, condition))
     chosen.why = f"fallback: {condition} of {chosen.target.words}"

@@ -1,8 +1,8 @@
-"""Decides a request by the version of its arm while a delivery is under way (router/pool/rollout.py).
+"""Decides each request by the version of its arm during a delivery (router/pool/rollout.py).
 
-A request keeps its arm over retries and in the admission queue. When the split ends, is stopped or changes meanwhile,
-its next decision is the live version's, or the candidate's while the newest generation gives it this request; its arm
-and its class stay.
+A request keeps its arm and its class across retries and while it is queued. If the split ends, is stopped or changes in
+the meantime, the live version makes the next decision, or the candidate if the newest generation still assigns the
+request to it.
 """
 
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger("weir.router")
 
 
 def assign(call: Call) -> None:
-    """Assign the arm, before the first attempt; the call's pool has a split."""
+    """Assign the request to an arm before its first attempt; nothing without a split."""
     split = call.pool.split
     if split is None:
         return

@@ -4,8 +4,8 @@ from router.flows import bodies
 from router.request.call import Call
 from router.tokenize.api_paths import LIMITS
 
-Division = tuple[str, bool]  # why one instance must do it all (empty: two may); whether it generates an answer
-UNDIVIDED: Division = ("", True)  # unused in a pool whose instances all do both
+Division = tuple[str, bool]  # why one instance must do it all (empty: two may), whether the request generates tokens
+UNDIVIDED: Division = ("", True)  # of a pool whose instances all prefill and decode: not used there
 BY_GATEWAY = "a gateway sends a request to one instance"
 
 

@@ -1,4 +1,4 @@
-"""A router joins the others on their shared port once it can serve, as the kernel sends it connections at once."""
+"""Joins the other routers on the shared port once this one can serve: the kernel sends it connections at once."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from router.http.server import HttpServer
 from router.serving.pools import Pools
 
 CHECK_S = 0.05
-ALONE_S = 5.0  # wait for fleet and keys, before looking whether another router serves the port
+ALONE_S = 5.0  # wait this long for fleet and keys before checking whether another router serves the port
 
 
 async def join(server: HttpServer, listener: socket.socket, pools: Pools) -> None:
@@ -19,13 +19,13 @@ async def join(server: HttpServer, listener: socket.socket, pools: Pools) -> Non
     """
     server.clients.joined = False
     loop = asyncio.get_running_loop()
-    look_at = loop.time() + ALONE_S
+    check_at = loop.time() + ALONE_S
     while not pools.known or pools.auth.closed:
         await asyncio.sleep(CHECK_S)
-        if loop.time() >= look_at:
+        if loop.time() >= check_at:
             if not await _is_served(listener.getsockname()):
                 break
-            look_at = loop.time() + ALONE_S
+            check_at = loop.time() + ALONE_S
     await server.listen(listener)
     server.clients.joined = True
 

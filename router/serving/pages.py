@@ -70,16 +70,15 @@ class Pages:
         data = [_described(model) for model in self._pools.models()]
         return JSON, orjson.dumps({"object": "list", "data": data})
 
-    def _model(self, model: str) -> Page:
-        there = self._pools.models()
-        found = next((one for one in there if one.id == model), None)
-        if found is None:
-            known = ", ".join(one.id for one in there) or "none"
-            raise ErrorResponse(404, "model_not_found", f"there is no model {model[:100]!r}; known: {known}")
-        return JSON, orjson.dumps(_described(found))
+    def _model(self, name: str) -> Page:
+        served = {model.id: model for model in self._pools.models()}
+        if name not in served:
+            known = ", ".join(served) or "none"
+            raise ErrorResponse(404, "model_not_found", f"there is no model {name[:100]!r}; known: {known}")
+        return JSON, orjson.dumps(_described(served[name]))
 
     def _healthz(self) -> Page:
-        """Always 200 while it serves: a balancer must not take out a router because Redis is away."""
+        """Always 200 while it serves: a load balancer must not remove a router because Redis is down."""
         now = time.time()
         degraded, looked_at = [*self._source.degraded(), *self._clients.degraded()], self._source.looked_at
         pools = {

@@ -19,7 +19,7 @@ NAMES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A line of GET /v1/models. The `root` of engines is a folder on their host, which is not shown."""
+    """An entry of GET /v1/models. Engines report a folder of their host as `root`, which is not passed on."""
 
     id: str
     created: int  # Unix s
@@ -31,9 +31,9 @@ class Pools:
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
         self._by_name_or_model: dict[str, Pool] = {}
-        self.aliases: Models = {}  # the two below together
-        self._document: Models = {}  # the document Models
-        self._listed: Models = {}  # further names that the engines list themselves
+        self.aliases: Models = {}  # merged from the two below
+        self._document: Models = {}  # of the published document Models
+        self._listed: Models = {}  # further names that engines list
         self.models_version = 0  # of that document; 0: there is none
         self._models_sha256 = ""
         self.auth = ApiKeyAuth()
@@ -81,31 +81,31 @@ class Pools:
             self.changed()
 
     def changed(self) -> None:
-        """Call after a pool was added, removed or serves another model."""
+        """Call after a pool was added or removed, or got another model."""
         lasting = sorted((pool for pool in self._pools.values() if not pool.ephemeral), key=lambda pool: pool.name)
-        # Of pools with the same model those that serve come before those that are observed only.
+        # Of pools with the same model, a served one takes precedence over one that is only observed.
         by_rank = sorted(reversed(lasting), key=lambda pool: not pool.observed)
         by_model = {pool.model: pool for pool in by_rank if pool.model}
         self._by_name_or_model = by_model | {pool.name: pool for pool in lasting}
 
     def take_models(self, value: ModelsValue) -> bool:
-        """Put the published document into force; False when it is already. Raises Unreadable: the old one stays."""
+        """Put the published document into force; False if it already is. Unreadable: the old one stays."""
         version = (value.version, value.sha256)
         if version == (self.models_version, self._models_sha256):
             return False
         try:
-            found = models.parse(value.document)
+            parsed = models.parse(value.document)
         except models.InvalidModels as error:
             raise Unreadable(f"version {value.version}: {error}") from None
         if models.sha256(value.document) != value.sha256:
             raise Unreadable(f"version {value.version}: the document does not match its sha256")
-        self._document = found
+        self._document = parsed
         self._put_aliases()
         self.models_version, self._models_sha256 = version
         return True
 
     def take_listed(self, listed: Models) -> None:
-        """Further names that the engines of a standalone router list; the document goes before them."""
+        """Names that the engines of a standalone router list; those of the document take precedence."""
         if listed != self._listed:
             self._listed = listed
             self._put_aliases()
@@ -122,19 +122,19 @@ class Pools:
         return self.auth.refusal(key, pool)
 
     def troubles(self) -> list[str]:
-        """Targets of the document Models whose pool is not there."""
-        gone = (
-            (name, sorted({one.pool for one in self.aliases[name].targets} - self._pools.keys()))
+        """Aliases with a target whose pool does not exist."""
+        missing = (
+            (name, sorted({target.pool for target in self.aliases[name].targets} - self._pools.keys()))
             for name in sorted(self.aliases)
         )
-        return [f"model {name}: there is no pool {', '.join(pools)}" for name, pools in gone if pools]
+        return [f"model {name}: there is no pool {', '.join(pools)}" for name, pools in missing if pools]
 
     def models(self) -> list[ServedModel]:
         """The models that clients may ask for: the document's names, then the pools' own models."""
-        own = {pool.model: pool for pool in self._by_name_or_model.values() if pool.model and not pool.observed}
-        found = {name: _own(pool) for name, pool in own.items() if self._by_name_or_model.get(name) is pool}
-        found |= {name: self._alias(name, alias.split[0]) for name, alias in self.aliases.items()}
-        return [found[name] for name in sorted(found)]
+        serving = {pool.model: pool for pool in self._by_name_or_model.values() if pool.model and not pool.observed}
+        served = {name: _own_model(pool) for name, pool in serving.items() if self._by_name_or_model.get(name) is pool}
+        served |= {name: self._alias(name, alias.split[0]) for name, alias in self.aliases.items()}
+        return [served[name] for name in sorted(served)]
 
     def _alias(self, name: str, target: Target) -> ServedModel:
         pool = self._pools.get(target.pool)
@@ -145,7 +145,7 @@ class Pools:
         return ServedModel(name, created, _no_path(target.model or base, name), None)
 
     def require_key(self, key: PublishedKey | None, headers: Mapping[bytes, bytes]) -> None:
-        """ErrorResponse when the request has no key and each pool that it may name requires one.
+        """Raises ErrorResponse if the request has no key and every pool that it could name requires one.
 
         Checked before the body is read; ApiKeyAuth.admit checks the pool that the body names.
         """
@@ -188,7 +188,7 @@ class Pools:
         return f"model: there is no {model[:100]!r}; known: {known}"
 
 
-def _own(pool: Pool) -> ServedModel:
+def _own_model(pool: Pool) -> ServedModel:
     return ServedModel(pool.model, int(pool.fleet_at or 0), pool.model, None)
 
 

@@ -38,10 +38,10 @@ def form(body: bytes, incoming: IncomingRequest) -> Form:
 def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> tuple[Prompt, bytes]:
     """The prompt, and the body for the engine. Raises ErrorResponse."""
     try:
-        found = prompt.read(body, api_path, content_types)
-        if "priority" in found.document:
-            found, body = prompt.without_priority(found)
-        return found, prompt.with_usage(body, found.document) if strips_usage(found, api_path) else body
+        parsed = prompt.read(body, api_path, content_types)
+        if "priority" in parsed.document:
+            parsed, body = prompt.without_priority(parsed)
+        return parsed, prompt.with_usage(body, parsed.document) if strips_usage(parsed, api_path) else body
     except InvalidBody as error:
         raise ErrorResponse(400, error.code, str(error)) from None
 
@@ -52,17 +52,17 @@ async def read_large(body: bytes, api_path: str, content_types: Sequence[bytes] 
 
 
 def prepare(
-    call: Call, incoming: IncomingRequest, own: dict[bytes, bytes], read: Prompt, body: bytes, pools: Pools
+    call: Call, incoming: IncomingRequest, by_name: dict[bytes, bytes], read: Prompt, body: bytes, pools: Pools
 ) -> None:
-    """Set the call's pool and request; `own` is the request's headers by name. Raises ErrorResponse."""
-    header = own.get(b"x-weir-pool")
+    """Set the call's pool and request; `by_name` holds the request's headers. Raises ErrorResponse."""
+    header = by_name.get(b"x-weir-pool")
     named = header.decode("latin-1") if header is not None else None
-    session = headers.session(own) or read.session
+    session = headers.session(by_name) or read.session
     alias = pools.aliases.get(read.model)
     if alias is not None:
         call.alias = _chosen(call, alias, named, session, read, body, pools)
     target = call.api_path.encode() + (b"?" + incoming.query if incoming.query else b"")
-    forwarded = headers.forwarded(incoming.headers, own, call.id)
+    forwarded = headers.forwarded(incoming.headers, by_name, call.id)
     if call.alias is not None:
         _aim(call, call.alias, target, forwarded, session, pools)
         return
@@ -104,7 +104,7 @@ def _aim(call: Call, chosen: Chosen, target: bytes, forwarded: bytes, session: s
     adapter = chosen.target.adapter
     call.adapter = adapter.name if adapter is not None else ""
     pool = pools.get(chosen.target.pool)
-    if pool is None:  # it was removed meanwhile
+    if pool is None:  # removed meanwhile
         raise ErrorResponse(503, "no_instance_ready", f"there is no pool {chosen.target.pool}", retry_after_s=5)
     try:
         read, body = aliases.aimed(chosen, pool.model)
@@ -133,7 +133,7 @@ def _set(
 
 
 def _chunks(pool: Pool, adapter: str, read: Prompt, hashed: Hashed) -> Sequence[int]:
-    """Each chain of an alias' prompt is hashed once, whichever of its pools asks."""
+    """Hash an alias's prompt once per salt, however many of its pools ask."""
     salt = _salt(adapter, read)
     chunks = hashed.get(salt)
     if chunks is None:
@@ -146,10 +146,10 @@ def _salt(adapter: str, read: Prompt) -> int:
 
 
 def strips_usage(read: Prompt, api_path: str) -> bool:
-    """The router asks for the usage of the stream, the client does not."""
+    """The client did not ask for the stream's usage, so the router asks for it and strips it from the answer."""
     return read.stream and not read.usage_asked and api_path in USAGE_ON_REQUEST
 
 
 @cache
 def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="read")  # one: more would only take turns from the event loop
+    return ThreadPoolExecutor(1, thread_name_prefix="read")  # more threads would only take the GIL from the event loop

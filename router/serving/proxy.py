@@ -45,7 +45,7 @@ REFUSED = (
     "budget_unknown",
     "keys_unknown",
     "keys_unreadable",
-)  # codes that count as refused, whatever their status
+)  # these codes count as refused, whatever their status
 JITTER_S = 0.02  # the longest wait before the first retry; doubles with each
 
 
@@ -58,33 +58,33 @@ class Proxy:
         self.tracer: Tracer | None = None  # spans are off
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
-        own = dict(incoming.headers)
-        call = Call(headers.request_id(own), incoming.path, time.time(), time.perf_counter(), incoming.peer)
+        by_name = dict(incoming.headers)
+        call = Call(headers.request_id(by_name), incoming.path, time.time(), time.perf_counter(), incoming.peer)
         outcome = call.outcome
         if self.tracer is not None:
-            incoming.headers = self.tracer.begin(call, incoming.headers, own)
+            incoming.headers = self.tracer.begin(call, incoming.headers, by_name)
         try:
-            call.key = self._pools.auth.identify(incoming, own, call.at)
-            call.deadline = admit.deadline(own, call.started)
-            self._pools.require_key(call.key, own)
-            came = await body.read(own, client)
-            form, large = prepare.form(came, incoming), len(came) > bounds.SMALL
+            call.key = self._pools.auth.identify(incoming, by_name, call.at)
+            call.deadline = admit.deadline(by_name, call.started)
+            self._pools.require_key(call.key, by_name)
+            received = await body.read(by_name, client)
+            form, large = prepare.form(received, incoming), len(received) > bounds.SMALL
             read, sent = await prepare.read_large(*form) if large else prepare.read(*form)
-            call.asked_band = bands.asked(own, read, call.key)
-            prepare.prepare(call, incoming, own, read, sent, self._pools)
+            call.asked_band = bands.asked(by_name, read, call.key)
+            prepare.prepare(call, incoming, by_name, read, sent, self._pools)
             if not predict.read_tokens(call):
                 await predict.read_slowly(call)
             await self._pools.auth.admit(call)
             await self._serve(call, client)
         except ErrorResponse as refusal:
-            _refuse(call, refusal, client)
+            _send_refusal(call, refusal, client)
         except UpstreamError as error:  # after the first byte: the relay has sent an error event
             outcome.label, outcome.code, outcome.error = "error", error.code, str(error)
         except ClientGone:
             outcome.label = "cancelled"
         except asyncio.CancelledError:
             outcome.label = "cancelled"
-            if not client.gone:  # the router stops, and its grace period is over
+            if not client.gone:  # the router is stopping and its grace period is over
                 outcome.error = "the router was stopped"
                 _cut_short(call, client)
         finally:
@@ -98,7 +98,7 @@ class Proxy:
             self.tracer.ended(call)
 
     async def _serve(self, call: Call, client: ClientConnection) -> None:
-        """Serve by the call's pool, then by the fallback pools of a name of the document Models."""
+        """Serve from the call's pool, then from the fallback pools of its alias."""
         while True:
             try:
                 if self._sessions.bind(call):
@@ -141,27 +141,27 @@ class Proxy:
             outcome.decided = time.perf_counter()
             if admission.admits(decision, outcome.decided):
                 return decision
-            able, hold = partial(_able, call, tried), partial(_hold, call, tried)
+            able, hold = partial(_is_servable, call, tried), partial(_hold, call, tried)
             step = admission.put_off(decision, call.rules, outcome.decided, able, hold)
             refusal = await self._wait(call, admission, step) if isinstance(step, Wait) else step
-        raise _refused(call, refusal, tried)
+        raise _refusal_error(call, refusal, tried)
 
     def _decide(self, call: Call, tried: dict[str, str]) -> Decision:
         pool = call.pool
         request, now = self._sessions.request(call), asyncio.get_running_loop().time()
-        out = {**call.outside, **tried} if call.outside else tried
+        excluded = {**call.outside, **tried} if call.outside else tried
         homes = _homes(call) if call.adapter else None
         if call.assigned is None:
-            decision, call.version = pool.decide(request, out, now, None, homes), pool.version
+            decision, call.version = pool.decide(request, excluded, now, None, homes), pool.version
         else:
-            decision = delivery.decide(call, call.assigned, request, out, now, homes)
+            decision = delivery.decide(call, call.assigned, request, excluded, now, homes)
         if call.decision is None:
             self._recorder.decided(call, decision)
         call.decision, call.policy = decision, pool.policy_name
         return decision
 
     async def _wait(self, call: Call, admission: Admission, wait: Wait) -> Refusal | None:
-        before = call.outcome.queued_s - admission.queued_s  # in the queue of a pool that could not serve it
+        before = call.outcome.queued_s - admission.queued_s  # queued before, in a pool that could not serve it
         wakes, size, shared = call.pool.wakes, len(call.request.body), call.pool.kv_event_state.shared
         prepare = partial(predict.ask, call, shared) if shared is not None else None
         wakes.waiting_bytes += size
@@ -192,7 +192,7 @@ class Proxy:
                 lease.first_byte()
                 outcome.alone = lease.alone and not outcome.queued_s and len(outcome.attempts) == 1
                 if outcome.offload is not None:
-                    self._moved(call, endpoint, outcome.offload, streams=answer.streams)
+                    self._transferred(call, endpoint, outcome.offload, streams=answer.streams)
                 if self._is_refused(call, endpoint, attempt, tried, left):
                     return False
                 await self._pass_on(call, endpoint, answer, client)
@@ -208,8 +208,8 @@ class Proxy:
                 tried |= dict.fromkeys(failed_with(endpoint, error), attempt.error)
                 if outcome.begun:
                     raise
-                if left <= 0 or not _able(call, tried):
-                    raise _failure(call, error) from None
+                if left <= 0 or not _is_servable(call, tried):
+                    raise _error_after(call, error) from None
                 return False
             finally:
                 _settle(call)  # before the next request gets the capacity
@@ -217,13 +217,13 @@ class Proxy:
                     self.stalls.forget(connection)
                     connection.release()
 
-    def _moved(self, call: Call, endpoint: Endpoint, offload: Offload, *, streams: bool) -> None:
-        """The answer has begun, so what was to come from another instance is there."""
+    def _transferred(self, call: Call, endpoint: Endpoint, offload: Offload, *, streams: bool) -> None:
+        """The answer has begun, so the KV blocks of the other instance have arrived."""
         if streams:
             offload.arrived = call.outcome.first_byte
         if offload.pull is not None:
             offload.pull.over()
-            self._sessions.holds(call, endpoint)
+            self._sessions.expect_cached(call, endpoint)
 
     def _is_refused(self, call: Call, endpoint: Endpoint, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
         """Judge the engine's status; True to try another instance."""
@@ -235,7 +235,7 @@ class Proxy:
             failed(pool, endpoint)
         attempt.error = f"answered {status}"
         refused = {**tried, endpoint.id: attempt.error}
-        if left <= 0 or not _able(call, refused):
+        if left <= 0 or not _is_servable(call, refused):
             condition: Condition = "saturated" if status in BACK_PRESSURE else "upstream_failed"
             if may_fall_back(call.alias, condition):
                 raise ErrorResponse(status, condition, f"{endpoint.id} answered {status}")
@@ -265,7 +265,7 @@ def _settle(call: Call) -> None:
 
 
 def _end_attempt(call: Call) -> None:
-    """Another one follows, perhaps in another pool."""
+    """Called when another attempt follows, perhaps in another pool."""
     attempts, tracing = call.outcome.attempts, call.tracing
     if attempts and not attempts[-1].ended:
         attempts[-1].ended = time.perf_counter()
@@ -275,7 +275,7 @@ def _end_attempt(call: Call) -> None:
 
 
 def _homes(call: Call) -> FleetView[Endpoint] | None:
-    """The instances that hold the request's adapter; None when its model is not known to be one."""
+    """The instances that hold the request's adapter; None if its model is not known to be an adapter."""
     adapter = call.adapter
     if adapter not in call.pool.adapters:
         if call.alias is None:
@@ -285,12 +285,12 @@ def _homes(call: Call) -> FleetView[Endpoint] | None:
     return call.pool.homes(adapter)
 
 
-def _able(call: Call, tried: Mapping[str, str]) -> bool:
+def _is_servable(call: Call, tried: Mapping[str, str]) -> bool:
     indivisible, generates = division(call)
     request = RoutingRequest(0, indivisible=indivisible, generates=generates)
-    out = {**call.outside, **tried} if call.outside else tried
+    excluded = {**call.outside, **tried} if call.outside else tried
     homes = _homes(call) if call.adapter else None
-    return call.pool.able(request, out, asyncio.get_running_loop().time(), call.rules, homes)
+    return call.pool.able(request, excluded, asyncio.get_running_loop().time(), call.rules, homes)
 
 
 def _hold(call: Call, tried: Mapping[str, str], now: float) -> Hold | None:
@@ -303,37 +303,37 @@ def _prefill_of(call: Call) -> str:
 
 
 def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, str], left: int) -> None:
-    """Raises ErrorResponse unless another prefill instance and its decoder may serve the request."""
+    """Raises ErrorResponse unless another prefill instance and a decoder may serve the request."""
     allowed = call.rules["failure.offload_fallback"] == "local" and not isinstance(error, PromptRefused)
-    if allowed and left > 0 and _able(call, tried):
+    if allowed and left > 0 and _is_servable(call, tried):
         return
     code = "prefill_timeout" if error.timed_out else "prefill_failed"
     raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
 
 
-def _refused(call: Call, refusal: Refusal, tried: dict[str, str]) -> ErrorResponse:
+def _refusal_error(call: Call, refusal: Refusal, tried: dict[str, str]) -> ErrorResponse:
     if tried and refusal.code == "no_instance_ready":
         why = "; ".join(f"{instance}: {error}" for instance, error in tried.items())
-        return _failed(call, f"every instance that was tried failed: {why}")
+        return _bad_gateway(call, f"every instance that was tried failed: {why}")
     return admit.refused(call.pool.name, refusal)
 
 
-def _failure(call: Call, error: UpstreamError) -> ErrorResponse:
+def _error_after(call: Call, error: UpstreamError) -> ErrorResponse:
     tried = ", ".join(attempt.instance for attempt in call.outcome.attempts)
     if error.code == "upstream_timeout":
         return ErrorResponse(504, "upstream_timeout", f"{error}; tried: {tried}")
     if error.code == "router_exhausted":
         return ErrorResponse(503, error.code, f"{error}; tried: {tried}: retry in 1 s", retry_after_s=1)
-    return _failed(call, f"{error}; tried: {tried}")
+    return _bad_gateway(call, f"{error}; tried: {tried}")
 
 
-def _failed(call: Call, why: str) -> ErrorResponse:
-    """The error after failed attempts; an open breaker admits a probe by its retry-after."""
+def _bad_gateway(call: Call, why: str) -> ErrorResponse:
+    """The error after failed attempts; by its Retry-After an open breaker admits a probe."""
     after = ceil(call.pool.policy["failure.breaker_open_s"])
     return ErrorResponse(502, "upstream_failed", f"{why}: retry in {after} s", retry_after_s=after)
 
 
-def _refuse(call: Call, refusal: ErrorResponse, client: ClientConnection) -> None:
+def _send_refusal(call: Call, refusal: ErrorResponse, client: ClientConnection) -> None:
     outcome = call.outcome
     outcome.label = "refused" if refusal.status < 500 or refusal.code in REFUSED else "error"
     outcome.status, outcome.code, outcome.error = refusal.status, refusal.code, refusal.message
@@ -346,6 +346,6 @@ def _cut_short(call: Call, client: ClientConnection) -> None:
     """Send the client an error, or end its stream with one."""
     refusal = ErrorResponse(503, "shutting_down", "the router is stopping: retry in 1 s", retry_after_s=1)
     if not call.outcome.begun:
-        _refuse(call, refusal, client)
+        _send_refusal(call, refusal, client)
     elif call.outcome.streamed:
         client.end(errors.event(call.api_path, refusal.code, refusal.message, call.id))

@@ -13,7 +13,7 @@ from router.upstream import usage
 from router.upstream.errors import ProtocolError, UpstreamError
 from router.upstream.response import EngineResponse
 
-WHOLE = 1024 * 1024  # bytes; a smaller answer that is no stream is sent once it is complete
+WHOLE = 1024 * 1024  # bytes; a smaller answer that is not streamed is sent only once it is complete
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ async def begin(connection: EngineResponse) -> BegunAnswer:
     if kind.startswith(b"text/event-stream"):
         return BegunAnswer(connection, b"", streams=True)
     body = await connection.read()
-    if connection.done or kind.startswith(b"audio/"):  # speech is played while it is made
+    if connection.done or kind.startswith(b"audio/"):  # speech is played while it is generated
         return BegunAnswer(connection, body, streams=False)
     parts, size = [body], len(body)
     while size <= WHOLE and not connection.done:

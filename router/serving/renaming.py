@@ -6,14 +6,14 @@ from functools import lru_cache
 
 LONGEST = 1024  # bytes held back at most; a key with a longer value passes unchanged
 # A key or value cut off at the end of the bytes so far: "m, "model, "model":"lla
-_BEGUN = re.compile(rb'"(?:m(?:o(?:d(?:e(?:l(?:"\s*(?::\s*(?:"[^"]*)?)?)?)?)?)?)?)?\Z')
+_CUT_OFF = re.compile(rb'"(?:m(?:o(?:d(?:e(?:l(?:"\s*(?::\s*(?:"[^"]*)?)?)?)?)?)?)?)?\Z')
 _KEY = b'"model"'
 
 
 class Rename:
-    """A quote within a JSON text is escaped, so that what is found is a key and its value, never text of the model.
+    """Quotes inside JSON strings are escaped, so a match is always a key with its value, never generated text.
 
-    Bytes that may turn out to be the key are held back until the rest of them comes.
+    Bytes that may turn out to be the key are held back until the rest arrives.
     """
 
     __slots__ = ("_held", "_named", "_pattern")
@@ -26,7 +26,7 @@ class Rename:
     def feed(self, data: bytes) -> bytes:
         if self._held:
             data, self._held = self._held + data, b""
-        if not data.endswith(b"\n\n"):  # else no key is begun there
+        if not data.endswith(b"\n\n"):  # else no key is cut off there
             data = self._hold(data)
         return self._pattern.sub(self._replaced, data) if _KEY in data else data
 
@@ -34,11 +34,11 @@ class Rename:
         data, self._held = self._held, b""
         return data
 
-    def _replaced(self, found: "re.Match[bytes]") -> bytes:
-        return found[1] + self._named
+    def _replaced(self, match: "re.Match[bytes]") -> bytes:
+        return match[1] + self._named
 
     def _hold(self, data: bytes) -> bytes:
-        begun = _BEGUN.search(data, max(0, len(data) - LONGEST))
+        begun = _CUT_OFF.search(data, max(0, len(data) - LONGEST))
         if begun is None:
             return data
         self._held = data[begun.start() :]

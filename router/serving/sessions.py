@@ -17,7 +17,7 @@ from router.serving.division import division
 class SharedSessions(Protocol):
     """Sessions of the other routers (router/sync/session_directory.py)."""
 
-    def is_to_be_asked(self, call: Call, bound: Bound | None) -> bool: ...
+    def must_look_up(self, call: Call, bound: Bound | None) -> bool: ...
 
     async def look_up(self, call: Call) -> str | None: ...
 
@@ -40,7 +40,7 @@ class Sessions:
         bound = self._bound(call)
         if bound is not None and bound.used_at < call.at:
             call.pause_s = call.at - bound.used_at
-        return self._shared is not None and self._shared.is_to_be_asked(call, bound)
+        return self._shared is not None and self._shared.must_look_up(call, bound)
 
     def _bound(self, call: Call) -> Bound | None:
         pool = call.pool
@@ -71,9 +71,9 @@ class Sessions:
             tokens, call.session_key, bound_to, history_tokens, held, tiers, rates, prefix_key, asked.turn, *further
         )
 
-    def holds(self, call: Call, endpoint: Endpoint) -> int:
-        """The prompt is expected in its cache from now on, and the other routers are told; returns the chunks that were
-        before."""
+    def expect_cached(self, call: Call, endpoint: Endpoint) -> int:
+        """Expect the prompt in the endpoint's cache and tell the other routers; returns how many of its chunks were
+        expected there already."""
         if self._shared is not None:
             self._shared.sent(call, endpoint)
         return call.pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks)
@@ -85,14 +85,14 @@ class Sessions:
             held = pool.index.match(call.request.chunks).get(endpoint.id, 0)
             predict.sent(call, endpoint, held, pulls=True)
         else:
-            predict.sent(call, endpoint, self.holds(call, endpoint))
+            predict.sent(call, endpoint, self.expect_cached(call, endpoint))
         if call.session is not None:
             ttl_s = pool.policy["affinity.ttl_s"]
             pool.affinity.bind(call.session, endpoint.id, time.time(), ttl_s, shared=call.request.session is not None)
 
 
 def session_key(pool: str, session: str) -> str:
-    """A hash for policies and receipts, since the name may be a person's."""
+    """A hash for policies and receipts, since a session id may name a person."""
     return xxhash.xxh64_hexdigest(f"{pool}\0{session}".encode("utf-8", "surrogatepass"))
 
 

@@ -1,4 +1,4 @@
-"""Passes calls about files and batches on to the web process, which keeps them: clients have one base URL."""
+"""Forwards calls about files and batches to the web process, which stores them, so that clients need one base URL."""
 
 import asyncio
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ CONNECT_S, FIRST_BYTE_S = 2.0, 60.0
 
 
 def checked(url: str) -> str:
-    """ValueError with one line."""
+    """The URL without a trailing slash; ValueError with a message of one line."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
         raise ValueError(f"--web {url[:100]}: allowed is http[s]://HOST[:PORT]")
@@ -30,17 +30,17 @@ class WebRelay:
 
     @staticmethod
     def serves(path: str) -> bool:
-        return path.startswith(PATHS) and (path in PATHS or path.startswith(tuple(f"{one}/" for one in PATHS)))
+        return path.startswith(PATHS) and (path in PATHS or path.startswith(tuple(f"{known}/" for known in PATHS)))
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
-        own = dict(incoming.headers)
-        name = headers.request_id(own)
+        by_name = dict(incoming.headers)
+        name = headers.request_id(by_name)
         try:
             if incoming.method not in METHODS:
                 allow = ", ".join(METHODS)
                 message = f"{incoming.path[:200]} takes {allow}, not {incoming.method}"
                 raise ErrorResponse(405, "method_not_allowed", message, allow=allow)
-            connection = await self._open(incoming, name, await body.read(own, client))
+            connection = await self._open(incoming, name, await body.read(by_name, client))
         except ClientGone:
             return None
         except UpstreamError as error:
@@ -54,7 +54,7 @@ class WebRelay:
             client.on_room = connection.resume
             client.end(await connection.pour(client.write))
         except UpstreamError:
-            return None  # an answer without its end: the connection closes
+            return None  # the answer is incomplete: the connection closes
         finally:
             client.on_room = None
             connection.release()

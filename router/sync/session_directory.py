@@ -31,7 +31,7 @@ class SessionDirectory:
         self._peers = peers
         self._taken_up: WeakSet[Pool] = WeakSet()
 
-    def is_to_be_asked(self, call: Call, bound: Bound | None) -> bool:
+    def must_look_up(self, call: Call, bound: Bound | None) -> bool:
         return call.request.session is not None and self._link.up and self._may_know_more(call, bound)
 
     def _may_know_more(self, call: Call, bound: Bound | None) -> bool:

@@ -93,7 +93,7 @@ def check_joins(found: Iterable[Join], actor: Actor, emergency: str) -> str:
 
 
 def _refusals(join: Join, actor: Actor, emergency: str) -> list[Refusal]:
-    versions.hold(join.policy, *join.left)
+    versions.lock(join.policy, *join.left)
     of_joined, of_left = _ways(join)
     known = {policy.name: policy for policy in Policy.objects.filter(name__in=(join.policy, *join.left))}
     joined = known.pop(join.policy, None)

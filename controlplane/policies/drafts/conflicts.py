@@ -40,7 +40,7 @@ def page(request: HttpRequest, policy: Policy, error: Conflict, base: JsonObject
         "theirs": json.dumps(error.theirs),
         "current": draft.etag if draft else "",
         "live": selectors.live_version(policy),
-        # Against the live version: the settled draft stands on it. Against another save: its base stays what it was.
+        # After a conflict with the live version the draft is based on it; after one with another save its base stays.
         "based_on": error.current.removeprefix("v") if error.kind in ("live", "gone") else "",
         "nothing_left": not fields,
     }
@@ -83,12 +83,14 @@ def chosen(request: HttpRequest) -> JsonObject | None:
 def disputes(base: JsonObject, theirs: JsonObject, mine: JsonObject) -> tuple[Dispute, ...]:
     """Every field that differs between mine and theirs, with its value before. Two strategies are one dispute: their
     parameters do not mix."""
-    was, found = flatten(base), differences(theirs, mine)
-    if STRATEGY_NAME.path in found:
-        found = {
-            path: pair for path, pair in found.items() if path == STRATEGY_NAME.path or not path.startswith("strategy.")
+    before, differing = flatten(base), differences(theirs, mine)
+    if STRATEGY_NAME.path in differing:
+        differing = {
+            path: pair
+            for path, pair in differing.items()
+            if path == STRATEGY_NAME.path or not path.startswith("strategy.")
         }
-    return tuple(Dispute(path, was.get(path), their, my) for path, (their, my) in found.items())
+    return tuple(Dispute(path, before.get(path), their, my) for path, (their, my) in differing.items())
 
 
 def merged(theirs: JsonObject, mine: JsonObject, take_mine: Iterable[str]) -> JsonObject:
@@ -101,7 +103,7 @@ def merged(theirs: JsonObject, mine: JsonObject, take_mine: Iterable[str]) -> Js
 
 
 def suggestion(dispute: Dispute) -> str:
-    """The side that changed the field when only one did, else nothing, and a person has to choose."""
+    """The side that changed the field if only one did; else empty, and a person has to choose."""
     if dispute.mine == dispute.base:
         return "theirs"
     return "mine" if dispute.theirs == dispute.base else ""

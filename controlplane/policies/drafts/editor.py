@@ -28,7 +28,7 @@ SECTIONS = {  # in this order
 }
 
 
-# What is always in view; the others are folded until they differ from live.
+# Always in view; the others are folded until they differ from live.
 BASIC = {
     *("classes.heavy_new_tokens", "classes.warm_hit_share", "classes.warm_new_tokens"),
     *(STRATEGY_NAME.path, "load.kv_usage_max"),
@@ -70,7 +70,7 @@ class PolicyField:
 
     @property
     def allowed(self) -> str:
-        """256 to 1,000,000 tokens: the field takes nothing but numbers."""
+        """256 to 1,000,000 tokens, without "a whole number from": the input takes only numbers."""
         return self.parameter.allowed.removeprefix("a whole number from ").removeprefix("a number from ")
 
     @property
@@ -122,11 +122,11 @@ def strategy_of(document: JsonObject) -> str:
 
 
 def overrides(posted: Mapping[str, str], current: str) -> dict[str, Json]:
-    """The values of a posted form by path; fields of a strategy that was just left are not taken."""
+    """The values of a posted form by path, without the fields of a strategy that was just deselected."""
     strategy = posted.get(STRATEGY_NAME.path, current)
     known = parameters_of(strategy if strategy in STRATEGIES else current)
-    found = {p.path: typed(p, posted[p.path]) for p in known if p.path in posted}
-    return {STRATEGY_NAME.path: strategy, **found} if STRATEGY_NAME.path in posted else found
+    values = {p.path: typed(p, posted[p.path]) for p in known if p.path in posted}
+    return {STRATEGY_NAME.path: strategy, **values} if STRATEGY_NAME.path in posted else values
 
 
 def sections(
@@ -136,8 +136,8 @@ def sections(
     posted: Mapping[str, str] | None = None,
     errors: Mapping[str, str] | None = None,
 ) -> tuple[Section, ...]:
-    """The fields of the draft's strategy by section; `posted` is what a person typed and was refused."""
-    drafted, lived = flatten(draft), flatten(live)
+    """The fields of the draft's strategy by section; `posted` is the text of a form that was refused."""
+    drafted, in_force = flatten(draft), flatten(live)
     posted, errors = posted or {}, errors or {}
     grouped: dict[str, list[PolicyField]] = {}
     for parameter in parameters_of(strategy_of(draft)):
@@ -146,10 +146,10 @@ def sections(
         field = PolicyField(
             parameter=parameter,
             text=posted.get(path, as_input(value)),
-            live=_named(path, lived.get(path), parameter.unit),
-            live_text=as_input(lived.get(path)),
+            live=_named(path, in_force.get(path), parameter.unit),
+            live_text=as_input(in_force.get(path)),
             error=errors.get(path, ""),
-            changed=value != lived.get(path),
+            changed=value != in_force.get(path),
             measured=metrics.get(parameter.metric),
         )
         grouped.setdefault(path.partition(".")[0], []).append(field)

@@ -160,7 +160,7 @@ def patch_draft(
 def _existing(policy: Policy, number: int) -> int:
     if not policy.versions.filter(number=number).exists():
         message = f"policy {policy.name} has no version {number}"
-        raise PolicyInvalid("the draft cannot stand on that version", (Problem("based_on", number, message),))
+        raise PolicyInvalid("the draft cannot be based on that version", (Problem("based_on", number, message),))
     return number
 
 
