@@ -18,7 +18,7 @@ from controlplane.deliveries.judge.look import Proposal
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell
 from controlplane.deliveries.plan import Full, Plan, Shadow
-from controlplane.deliveries.states import FREEZE, SPLIT, By, Hold, State, What
+from controlplane.deliveries.states import FREEZE, SPLIT, Hold, Origin, State, Trigger
 from controlplane.deliveries.timing import freezes, schedules
 from controlplane.policies import publication
 from controlplane.policies import selectors as policies
@@ -66,7 +66,7 @@ def _store_look(delivery: Delivery, proposal: Proposal, now: datetime) -> None:
 
 
 def _apply(delivery: Delivery, wanted: TransitionRequest, now: datetime) -> Delivery:
-    if wanted.what is not What.STAY:
+    if wanted.what is not Trigger.STAY:
         return move(delivery, wanted, now)
     if wanted.memory is not None:
         # The revision stays: only the judge reads its memory, and a person's button must not fail because of it.
@@ -80,24 +80,24 @@ def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> Transiti
     """The proposal as a move; in a freeze nothing passes and no hold ends."""
     wanted = TransitionRequest(
         proposal.what,
-        By.JUDGE,
+        Origin.JUDGE,
         JUDGE,
-        proposal.why or ("three good looks in a row" if proposal.what is What.GOOD else ""),
+        proposal.why or ("three good looks in a row" if proposal.what is Trigger.GOOD else ""),
         proposal.holds,
         proposal.findings,
         proposal.memory,
     )
-    frozen = _frozen(delivery, now) if proposal.what in (What.PASS, What.GOOD, What.HOLD) else ()
+    frozen = _frozen(delivery, now) if proposal.what in (Trigger.PASS, Trigger.GOOD, Trigger.HOLD) else ()
     wanted = replace(wanted, holds=(*wanted.holds, *frozen))
-    stays = frozen and proposal.what in (What.PASS, What.GOOD)
-    return replace(wanted, what=What.STAY) if stays or _is_known(delivery, wanted) else wanted
+    stays = frozen and proposal.what in (Trigger.PASS, Trigger.GOOD)
+    return replace(wanted, what=Trigger.STAY) if stays or _is_known(delivery, wanted) else wanted
 
 
 def _is_known(delivery: Delivery, wanted: TransitionRequest) -> bool:
     """A hold that goes on for the same reasons is no news."""
     codes = [hold.code for hold in wanted.holds]
     held = [hold.code for hold in delivery.why_held]
-    return wanted.what is What.HOLD and delivery.state == State.HOLDING and not delivery.good_looks and codes == held
+    return wanted.what is Trigger.HOLD and delivery.state == State.HOLDING and not delivery.good_looks and codes == held
 
 
 def _lost(delivery: Delivery, error: Refusal) -> Delivery:
@@ -108,8 +108,8 @@ def _lost(delivery: Delivery, error: Refusal) -> Delivery:
 def stopped(delivery: Delivery, stop: StopValue, now: datetime | None = None) -> Delivery:
     """A router, or a person without the database, has stopped it already; this writes it down."""
     person = stop.by == "person"
-    what = What.ABORT if person else What.TRIP
-    by = By.PERSON if person else By.ROUTER
+    what = Trigger.ABORT if person else Trigger.TRIP
+    by = Origin.PERSON if person else Origin.ROUTER
     why = f"{stop.why} (request {stop.request})" if stop.request else stop.why
     actor = Actor("system", "stop without the database") if person else ROUTER
     return _moved(delivery, TransitionRequest(what, by, actor, why), now)
@@ -125,7 +125,7 @@ def _moved(delivery: Delivery, wanted: TransitionRequest, now: datetime | None) 
 def away(delivery: Delivery, looked_at: datetime, now: datetime) -> Delivery:
     """The judge was away long enough for routers to give up the split: the step's counts have a hole."""
     text = f"the judge was away from {_clock(looked_at)} to {_clock(now)}; live served every request meanwhile"
-    return _moved(delivery, _system(What.PAUSE, f"{text}; resume to begin the step again"), now)
+    return _moved(delivery, _system(Trigger.PAUSE, f"{text}; resume to begin the step again"), now)
 
 
 def _clock(at: datetime) -> str:
@@ -142,15 +142,15 @@ def tick(delivery: Delivery, now: datetime | None = None) -> Delivery:
     return delivery if wanted is None else _moved(delivery, wanted, now)
 
 
-def _system(what: What, why: str, asked: Callable[[], None] | None = None) -> TransitionRequest:
-    return TransitionRequest(what, By.SYSTEM, SYSTEM, why, check=asked)
+def _system(what: Trigger, why: str, asked: Callable[[], None] | None = None) -> TransitionRequest:
+    return TransitionRequest(what, Origin.SYSTEM, SYSTEM, why, check=asked)
 
 
 def _due(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     if delivery.state in SPLIT:
         live = policies.live_version(delivery.policy)
         if live.number != delivery.base.number:
-            return _system(What.ABORT, f"v{live.number} has gone live meanwhile")
+            return _system(Trigger.ABORT, f"v{live.number} has gone live meanwhile")
     due = DUE.get(State(delivery.state))
     return (due and due(delivery, plan, now)) or _freezing(delivery, plan, now)
 
@@ -162,23 +162,25 @@ def _over(since: datetime, seconds: float, now: datetime) -> bool:
 def _proposed(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     if not _over(delivery.proposed_at, plan.approvals.expires_s, now):
         return None
-    return _system(What.EXPIRE, f"not approved within {plan.approvals.expires_s} s")
+    return _system(Trigger.EXPIRE, f"not approved within {plan.approvals.expires_s} s")
 
 
 def _ready(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     live = policies.live_version(delivery.policy)
     if live.number != delivery.base.number:
-        return _system(What.MISS, f"v{live.number} is live by now")
+        return _system(Trigger.MISS, f"v{live.number} is live by now")
     if delivery.starts_at is None or plan.start is None or now < delivery.starts_at:
         return None
     change = Change(Way.START, delivery.policy, SYSTEM, delivery=delivery, at=now)
     refused = refusals(change)
     if schedules.is_missed(delivery.starts_at, plan.start.latest_s, now):
         why = "; ".join(map(said, refused))
-        return _system(What.MISS, why or f"not started within {plan.start.latest_s} s of its time")
+        return _system(Trigger.MISS, why or f"not started within {plan.start.latest_s} s of its time")
     if refused:
         return None
-    return _system(What.START, f"its time, {plan.start.at.replace('T', ' ')} {plan.start.zone}", partial(check, change))
+    return _system(
+        Trigger.START, f"its time, {plan.start.at.replace('T', ' ')} {plan.start.zone}", partial(check, change)
+    )
 
 
 def _arming(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
@@ -187,9 +189,9 @@ def _arming(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest 
     except redis.RedisError:
         behind = ["Redis is away"]
     if not behind:
-        return _system(What.ARMED, "every live router has acknowledged both versions")
+        return _system(Trigger.ARMED, "every live router has acknowledged both versions")
     if _over(delivery.state_at, ARM_S, now):
-        return _system(What.LATE, f"not acknowledged within {ARM_S} s: {', '.join(behind)}")
+        return _system(Trigger.LATE, f"not acknowledged within {ARM_S} s: {', '.join(behind)}")
     return None
 
 
@@ -197,13 +199,13 @@ def _holding(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest
     if delivery.error_at is None or _frozen(delivery, now) or not _over(delivery.error_at, plan.hold.error_s, now):
         return None
     texts = "; ".join(hold.text for hold in delivery.why_held)
-    return _system(What.PAUSE, f"held for {plan.hold.error_s} s: {texts}")
+    return _system(Trigger.PAUSE, f"held for {plan.hold.error_s} s: {texts}")
 
 
 def _paused(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     if not _over(delivery.state_at, PAUSED_S, now):
         return None
-    return _system(What.GIVE_UP, f"paused for {PAUSED_S // 3600} h")
+    return _system(Trigger.GIVE_UP, f"paused for {PAUSED_S // 3600} h")
 
 
 def _baking(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
@@ -211,7 +213,7 @@ def _baking(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest 
     bake_s = last.bake_s if isinstance(last, Full) else 0
     if not _over(delivery.state_at, bake_s, now):
         return None
-    return _system(What.DELIVER, f"live for {bake_s} s")
+    return _system(Trigger.DELIVER, f"live for {bake_s} s")
 
 
 DUE: dict[State, Callable[[Delivery, Plan, datetime], TransitionRequest | None]] = {
@@ -236,11 +238,11 @@ def _freezing(delivery: Delivery, plan: Plan, now: datetime) -> TransitionReques
         return None
     text = freezes.said(*frozen)
     if frozen[0].behaviour == "abort":
-        return _system(What.ABORT, text)
+        return _system(Trigger.ABORT, text)
     others = tuple(hold for hold in delivery.why_held if hold.code != FREEZE)
     if len(others) < len(delivery.why_held):
         return None
-    return TransitionRequest(What.HOLD, By.SYSTEM, SYSTEM, text, (*others, Hold(FREEZE, text)))
+    return TransitionRequest(Trigger.HOLD, Origin.SYSTEM, SYSTEM, text, (*others, Hold(FREEZE, text)))
 
 
 def _frozen(delivery: Delivery, now: datetime) -> tuple[Hold, ...]:

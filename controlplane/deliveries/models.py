@@ -47,7 +47,7 @@ class Delivery(models.Model):
     drafters = models.JSONField(default=list)  # the users who saved the draft
     again = models.TextField(blank=True)  # why a document that was aborted or rolled back is tried again
     emergency = models.TextField(blank=True)  # why an administrator went without approvals
-    what = models.CharField(max_length=12, blank=True)  # the latest transition: states.What
+    what = models.CharField(max_length=12, blank=True)  # the latest transition: states.Trigger
     why = models.TextField(blank=True)  # its sentence
     by = models.CharField(max_length=200, blank=True)  # its actor, as shown
     proposed_at = models.DateTimeField(default=timezone.now)
@@ -121,7 +121,7 @@ class Look(models.Model):
     step = models.PositiveIntegerField()
     generation = models.PositiveIntegerField()
     findings = models.JSONField(default=list)  # of findings.GuardFinding
-    proposal = models.CharField(max_length=12)  # states.What
+    proposal = models.CharField(max_length=12)  # states.Trigger
     why = models.TextField(blank=True)
     facts = models.JSONField(default=dict)  # requests, routers, milliseconds, …
 

@@ -23,7 +23,7 @@ from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.memory import Memory
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.plan import Plan
-from controlplane.deliveries.states import CLOSED, FREEZE, By, Hold, Position, State, What
+from controlplane.deliveries.states import CLOSED, FREEZE, Hold, Origin, Position, State, Trigger
 from controlplane.notices.services import notify
 from controlplane.policies import publication, versions
 from controlplane.policies.errors import Conflict
@@ -34,15 +34,15 @@ from router.contract.json_value import JsonObject
 from router.policy.schema import document as documents
 
 log = structlog.get_logger(__name__)
-QUIET = frozenset({What.STAY, What.GOOD})  # audited only when they change the state
+QUIET = frozenset({Trigger.STAY, Trigger.GOOD})  # audited only when they change the state
 
 
 @dataclass(frozen=True, slots=True)
 class TransitionRequest:
     """A change of a delivery's state that a person, the judge or the system asks for."""
 
-    what: What
-    by: By
+    what: Trigger
+    by: Origin
     actor: Actor = SYSTEM
     why: str = ""
     holds: tuple[Hold, ...] = ()
@@ -185,7 +185,7 @@ def _starts_step(before: Position, after: Position) -> bool:
 def _effects(delivery: Delivery, state: State, wanted: TransitionRequest) -> None:
     if state is State.BAKING:
         _promote(delivery)
-    if state is State.ROLLED_BACK and wanted.what is not What.ROLL_BACK:  # that one adds its own version
+    if state is State.ROLLED_BACK and wanted.what is not Trigger.ROLL_BACK:  # that one adds its own version
         _bring_back(delivery, wanted)
     if state is State.WITHDRAWN:
         _as_draft(delivery)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from controlplane.deliveries.states import CLOSED, State, What
+from controlplane.deliveries.states import CLOSED, State, Trigger
 
 DELIVERED, REFUSED, GUARD, PERSON, NEEDS_PERSON, TIME = 0, 2, 3, 4, 5, 6
 MEANING: Mapping[int, str] = {
@@ -31,7 +31,7 @@ _BY_STATE = {
     State.WAITING: NEEDS_PERSON,
     State.PAUSED: NEEDS_PERSON,
 }
-_BY_WHAT = {What.FAIL: GUARD, What.TRIP: GUARD, What.GIVE_UP: TIME}  # how it was aborted or rolled back
+_BY_TRIGGER = {Trigger.FAIL: GUARD, Trigger.TRIP: GUARD, Trigger.GIVE_UP: TIME}  # how it was aborted or rolled back
 
 
 def status(state: str, what: str) -> int | None:
@@ -40,7 +40,7 @@ def status(state: str, what: str) -> int | None:
     if found in _BY_STATE:
         return _BY_STATE[found]
     if found in CLOSED:
-        return _BY_WHAT.get(What(what), PERSON)
+        return _BY_TRIGGER.get(Trigger(what), PERSON)
     return None
 
 

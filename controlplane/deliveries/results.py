@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct, field
 
 from controlplane.deliveries.judge.findings import GuardFinding, rounded
-from controlplane.deliveries.states import What
+from controlplane.deliveries.states import Trigger
 
 Word = Literal["better", "no worse", "cannot tell", "worse"]
 
@@ -34,7 +34,7 @@ class StepResult(Struct, frozen=True):
     shown: tuple[Shown, ...] = ()
 
 
-def of_step(step: int, what: What, at: datetime, findings: Sequence[GuardFinding]) -> dict[str, Any]:
+def of_step(step: int, what: Trigger, at: datetime, findings: Sequence[GuardFinding]) -> dict[str, Any]:
     """The result of a step as the delivery stores it."""
     kept = tuple(_shown(each) for each in findings if each.needed or each.verdict == "fail")
     return dict(rounded(msgspec.to_builtins(StepResult(step + 1, at.isoformat(), str(what), kept))))

@@ -7,7 +7,7 @@ from django.db.models import Q, QuerySet
 
 from controlplane.deliveries.going_live import approvals
 from controlplane.deliveries.models import Delivery, Freeze
-from controlplane.deliveries.states import OPEN, State, What
+from controlplane.deliveries.states import OPEN, State, Trigger
 from controlplane.deliveries.timing import freezes
 from controlplane.policies.errors import NoSuchPolicy
 from controlplane.policies.models import Policy
@@ -81,5 +81,5 @@ def failed_before(policy: Policy, document: JsonObject) -> Delivery | None:
     rolled back."""
     wanted = documents.in_force(document)
     ended = deliveries(policy, (State.ABORTED, State.ROLLED_BACK))
-    failed = ended.filter(Q(state=State.ROLLED_BACK) | Q(what__in=[What.FAIL, What.TRIP]))
+    failed = ended.filter(Q(state=State.ROLLED_BACK) | Q(what__in=[Trigger.FAIL, Trigger.TRIP]))
     return next((each for each in failed if documents.in_force(each.candidate.document) == wanted), None)

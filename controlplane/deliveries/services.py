@@ -25,7 +25,7 @@ from controlplane.deliveries.models import Approval, Delivery
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell, moved, tell
 from controlplane.deliveries.plan_reader import NUMBERS
 from controlplane.deliveries.proposing import check_plan, propose
-from controlplane.deliveries.states import By, State, What
+from controlplane.deliveries.states import Origin, State, Trigger
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import Conflict, PolicyInvalid
@@ -65,7 +65,7 @@ def approve(delivery: Delivery, actor: Actor, comment: str = "", *, if_match: st
     with transaction.atomic():
         _add_approval(delivery, actor, comment)
         if selectors.is_approved(delivery, needed):
-            return move(delivery, TransitionRequest(What.APPROVE, By.PERSON, actor, comment))
+            return move(delivery, TransitionRequest(Trigger.APPROVE, Origin.PERSON, actor, comment))
         _count_approval(delivery, actor, comment)
     delivery.refresh_from_db()
     return delivery
@@ -101,7 +101,7 @@ def go_without(delivery: Delivery, actor: Actor, emergency: str, *, if_match: st
     with transaction.atomic():
         record_emergency(delivery.policy, delivery.subject, actor, why)
         if delivery.state == State.PROPOSED:
-            return move(delivery, TransitionRequest(What.APPROVE, By.PERSON, actor, why, emergency=why))
+            return move(delivery, TransitionRequest(Trigger.APPROVE, Origin.PERSON, actor, why, emergency=why))
         if not delivery.is_open:
             raise Conflict(f"the delivery is {delivery.state}: it has ended", kind="state", current=delivery.etag)
         marked = {"revision": delivery.revision + 1, "emergency": why}
@@ -113,14 +113,14 @@ def go_without(delivery: Delivery, actor: Actor, emergency: str, *, if_match: st
 
 
 def reject(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
-    return _by_person(delivery, What.REJECT, actor, drafts.check_reason(reason), if_match)
+    return _by_person(delivery, Trigger.REJECT, actor, drafts.check_reason(reason), if_match)
 
 
 def withdraw(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
     """The candidate becomes a draft again. Only its proposer, or an administrator."""
     if actor.person != delivery.proposer and not actor.is_admin:
         raise PermissionDenied(f"{delivery.proposer} proposed the delivery: only they withdraw it; reject or abort it")
-    return _by_person(delivery, What.WITHDRAW, actor, reason, if_match)
+    return _by_person(delivery, Trigger.WITHDRAW, actor, reason, if_match)
 
 
 # Steering
@@ -133,17 +133,17 @@ def start(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str |
     if live.number != delivery.base.number:
         text = f"v{live.number} is live by now; the delivery was proposed against v{delivery.base.number}"
         raise Conflict(text, kind="live", current=live.etag)
-    return _as_the_rules_allow(Way.START, delivery, What.START, actor, reason, if_match)
+    return _as_the_rules_allow(Way.START, delivery, Trigger.START, actor, reason, if_match)
 
 
 def pause(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
     """Live decides every request until somebody resumes it."""
-    return _by_person(delivery, What.PAUSE, actor, reason, if_match)
+    return _by_person(delivery, Trigger.PAUSE, actor, reason, if_match)
 
 
 def resume(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
     """Begin the step anew, with new counts; a switchback keeps its complete pairs of blocks."""
-    return _as_the_rules_allow(Way.RESUME, delivery, What.RESUME, actor, drafts.check_reason(reason), if_match)
+    return _as_the_rules_allow(Way.RESUME, delivery, Trigger.RESUME, actor, drafts.check_reason(reason), if_match)
 
 
 def extend(
@@ -152,7 +152,7 @@ def extend(
     """More pairs of blocks for a switchback; a paused one goes on with them. What was counted stays."""
     reason = drafts.check_reason(reason)
     _check_pairs(delivery, pairs)
-    return _as_the_rules_allow(Way.RESUME, delivery, What.EXTEND, actor, reason, if_match, pairs)
+    return _as_the_rules_allow(Way.RESUME, delivery, Trigger.EXTEND, actor, reason, if_match, pairs)
 
 
 def _check_pairs(delivery: Delivery, pairs: int) -> None:
@@ -164,12 +164,12 @@ def _check_pairs(delivery: Delivery, pairs: int) -> None:
 
 def advance(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
     """Go to the next step, whatever the guards say; failing ones abort there as well."""
-    return _as_the_rules_allow(Way.ADVANCE, delivery, What.ADVANCE, actor, drafts.check_reason(reason), if_match)
+    return _as_the_rules_allow(Way.ADVANCE, delivery, Trigger.ADVANCE, actor, drafts.check_reason(reason), if_match)
 
 
 def abort(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
     """Put every request back on live; while it bakes, on the old version. The reason may follow: `explain`."""
-    return _by_person(delivery, What.ABORT, actor, reason, if_match)
+    return _by_person(delivery, Trigger.ABORT, actor, reason, if_match)
 
 
 def explain(delivery: Delivery, actor: Actor, reason: str) -> Delivery:
@@ -185,18 +185,18 @@ def explain(delivery: Delivery, actor: Actor, reason: str) -> Delivery:
     return delivery
 
 
-def overtake(policy: Policy, what: What, actor: Actor, why: str, *, allowed: bool) -> None:
+def overtake(policy: Policy, what: Trigger, actor: Actor, why: str, *, allowed: bool) -> None:
     """End the open delivery, in the transaction of the caller, who makes another version live."""
     held = selectors.open_delivery(policy)
     if held is None:
         return
     if not allowed:
         raise open_conflict(held)
-    move(held, TransitionRequest(what, By.PERSON, actor, why))
+    move(held, TransitionRequest(what, Origin.PERSON, actor, why))
 
 
 def _as_the_rules_allow(
-    way: Way, delivery: Delivery, what: What, actor: Actor, reason: str, if_match: str | None, pairs: int = 0
+    way: Way, delivery: Delivery, what: Trigger, actor: Actor, reason: str, if_match: str | None, pairs: int = 0
 ) -> Delivery:
     """Check the rules, unless the state forbids the action anyway."""
     asked = partial(check, Change(way, delivery.policy, actor, delivery=delivery))
@@ -205,7 +205,7 @@ def _as_the_rules_allow(
 
 def _by_person(
     delivery: Delivery,
-    what: What,
+    what: Trigger,
     actor: Actor,
     reason: str,
     if_match: str | None,
@@ -214,7 +214,7 @@ def _by_person(
 ) -> Delivery:
     _check_etag(delivery, if_match)
     reason = reason.replace("\x00", "").strip()[: drafts.REASON_MAX]
-    return move_and_tell(delivery, TransitionRequest(what, By.PERSON, actor, reason, pairs=pairs, check=asked))
+    return move_and_tell(delivery, TransitionRequest(what, Origin.PERSON, actor, reason, pairs=pairs, check=asked))
 
 
 def _check_etag(delivery: Delivery, if_match: str | None) -> None:

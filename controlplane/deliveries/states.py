@@ -40,14 +40,14 @@ IN_STEP = STILL | {State.STEP}  # a step runs, or has stopped
 SPLIT = IN_STEP | {State.ARMING}  # routers hold both versions
 
 
-class By(StrEnum):
+class Origin(StrEnum):
     PERSON = "person"
     JUDGE = "judge"
     ROUTER = "router"
     SYSTEM = "system"  # the clock, a freeze, another publication
 
 
-class What(StrEnum):
+class Trigger(StrEnum):
     STAY = "stay"  # a look that changes nothing
     APPROVE = "approve"  # the last approval that was missing
     REJECT = "reject"
@@ -78,46 +78,46 @@ class What(StrEnum):
 class Transition:
     """The states that an action starts from, the state it leads to, and who may do it."""
 
-    what: What
+    what: Trigger
     start: frozenset[State]
     to: State | None  # None: computed, see `_computed`
-    who: frozenset[By]
+    who: frozenset[Origin]
 
 
-def _rule(what: What, start: frozenset[State] | set[State], to: State | None, *who: By) -> Transition:
+def _rule(what: Trigger, start: frozenset[State] | set[State], to: State | None, *who: Origin) -> Transition:
     return Transition(what, frozenset(start), to, frozenset(who))
 
 
 _RUNNING = {State.STEP, State.HOLDING, State.WAITING}
 RULES: tuple[Transition, ...] = (
-    _rule(What.APPROVE, {State.PROPOSED}, State.READY, By.PERSON),
-    _rule(What.REJECT, {State.PROPOSED}, State.REJECTED, By.PERSON),
-    _rule(What.EXPIRE, {State.PROPOSED}, State.EXPIRED, By.SYSTEM),
-    _rule(What.WITHDRAW, {State.PROPOSED, State.READY}, State.WITHDRAWN, By.PERSON),
-    _rule(What.START, {State.READY}, None, By.PERSON, By.SYSTEM),
-    _rule(What.MISS, {State.READY}, State.MISSED, By.SYSTEM),
-    _rule(What.ARMED, {State.ARMING}, State.STEP, By.SYSTEM),
-    _rule(What.LATE, {State.ARMING}, State.PAUSED, By.SYSTEM),
-    _rule(What.PASS, {State.STEP}, None, By.JUDGE),
-    _rule(What.ADVANCE, _RUNNING, None, By.PERSON),
-    _rule(What.BLOCK, {State.STEP}, State.STEP, By.JUDGE),
-    _rule(What.HOLD, {State.STEP, State.HOLDING}, None, By.JUDGE, By.SYSTEM),
-    _rule(What.GOOD, {State.HOLDING}, None, By.JUDGE),
-    _rule(What.PAUSE, _RUNNING, State.PAUSED, By.PERSON, By.JUDGE, By.SYSTEM),
-    _rule(What.RESUME, {State.PAUSED}, State.ARMING, By.PERSON),
-    _rule(What.EXTEND, {State.STEP, State.HOLDING, State.PAUSED}, None, By.PERSON),
-    _rule(What.GIVE_UP, {State.PAUSED}, State.ABORTED, By.SYSTEM),
-    _rule(What.DELIVER, {State.BAKING}, State.DELIVERED, By.SYSTEM),
-    _rule(What.ABORT, OPEN - {State.BAKING}, State.ABORTED, By.PERSON, By.SYSTEM),
-    _rule(What.ABORT, {State.BAKING}, State.ROLLED_BACK, By.PERSON),
-    _rule(What.FAIL, {State.STEP}, State.ABORTED, By.JUDGE),
-    _rule(What.FAIL, {State.BAKING}, State.ROLLED_BACK, By.JUDGE),
-    _rule(What.TRIP, SPLIT, State.ABORTED, By.ROUTER),
-    _rule(What.OVERTAKE, OPEN, State.ABORTED, By.PERSON),
-    _rule(What.ROLL_BACK, OPEN - {State.BAKING}, State.ABORTED, By.PERSON),
-    _rule(What.ROLL_BACK, {State.BAKING}, State.ROLLED_BACK, By.PERSON),
+    _rule(Trigger.APPROVE, {State.PROPOSED}, State.READY, Origin.PERSON),
+    _rule(Trigger.REJECT, {State.PROPOSED}, State.REJECTED, Origin.PERSON),
+    _rule(Trigger.EXPIRE, {State.PROPOSED}, State.EXPIRED, Origin.SYSTEM),
+    _rule(Trigger.WITHDRAW, {State.PROPOSED, State.READY}, State.WITHDRAWN, Origin.PERSON),
+    _rule(Trigger.START, {State.READY}, None, Origin.PERSON, Origin.SYSTEM),
+    _rule(Trigger.MISS, {State.READY}, State.MISSED, Origin.SYSTEM),
+    _rule(Trigger.ARMED, {State.ARMING}, State.STEP, Origin.SYSTEM),
+    _rule(Trigger.LATE, {State.ARMING}, State.PAUSED, Origin.SYSTEM),
+    _rule(Trigger.PASS, {State.STEP}, None, Origin.JUDGE),
+    _rule(Trigger.ADVANCE, _RUNNING, None, Origin.PERSON),
+    _rule(Trigger.BLOCK, {State.STEP}, State.STEP, Origin.JUDGE),
+    _rule(Trigger.HOLD, {State.STEP, State.HOLDING}, None, Origin.JUDGE, Origin.SYSTEM),
+    _rule(Trigger.GOOD, {State.HOLDING}, None, Origin.JUDGE),
+    _rule(Trigger.PAUSE, _RUNNING, State.PAUSED, Origin.PERSON, Origin.JUDGE, Origin.SYSTEM),
+    _rule(Trigger.RESUME, {State.PAUSED}, State.ARMING, Origin.PERSON),
+    _rule(Trigger.EXTEND, {State.STEP, State.HOLDING, State.PAUSED}, None, Origin.PERSON),
+    _rule(Trigger.GIVE_UP, {State.PAUSED}, State.ABORTED, Origin.SYSTEM),
+    _rule(Trigger.DELIVER, {State.BAKING}, State.DELIVERED, Origin.SYSTEM),
+    _rule(Trigger.ABORT, OPEN - {State.BAKING}, State.ABORTED, Origin.PERSON, Origin.SYSTEM),
+    _rule(Trigger.ABORT, {State.BAKING}, State.ROLLED_BACK, Origin.PERSON),
+    _rule(Trigger.FAIL, {State.STEP}, State.ABORTED, Origin.JUDGE),
+    _rule(Trigger.FAIL, {State.BAKING}, State.ROLLED_BACK, Origin.JUDGE),
+    _rule(Trigger.TRIP, SPLIT, State.ABORTED, Origin.ROUTER),
+    _rule(Trigger.OVERTAKE, OPEN, State.ABORTED, Origin.PERSON),
+    _rule(Trigger.ROLL_BACK, OPEN - {State.BAKING}, State.ABORTED, Origin.PERSON),
+    _rule(Trigger.ROLL_BACK, {State.BAKING}, State.ROLLED_BACK, Origin.PERSON),
 )
-TABLE: Mapping[tuple[What, State], Transition] = {(rule.what, start): rule for rule in RULES for start in rule.start}
+TABLE: Mapping[tuple[Trigger, State], Transition] = {(rule.what, start): rule for rule in RULES for start in rule.start}
 
 
 class Hold(Struct, frozen=True):
@@ -148,24 +148,24 @@ class Refused(Exception):
 
 
 def next_position(
-    now: Position, what: What, plan: Plan, *, holds: tuple[Hold, ...] = (), blocks: tuple[int, ...] = ()
+    now: Position, what: Trigger, plan: Plan, *, holds: tuple[Hold, ...] = (), blocks: tuple[int, ...] = ()
 ) -> Position:
     """Where `what` leads. Refused when the table has no such transition. `blocks`: the longer schedule of EXTEND."""
     rule = TABLE.get((what, now.state))
     if rule is None:
         raise Refused(refusal(now.state, what))
-    if what is What.EXTEND:
+    if what is Trigger.EXTEND:
         return _extended(now, plan, blocks)
     if rule.to is None:
         return _computed(now, what, plan, holds)
-    if what is What.BLOCK:
+    if what is Trigger.BLOCK:
         return _next_block(now, plan)
     if rule.to is State.STEP:
         return _again(now, plan)
     return _to(now, rule.to)
 
 
-def refusal(state: State, what: What) -> str:
+def refusal(state: State, what: Trigger) -> str:
     starts = sorted(rule_start for (each, rule_start) in TABLE if each is what)
     return f"the delivery is {state}: {what.replace('_', ' ')} needs one that is {' or '.join(starts) or 'never so'}"
 
@@ -179,14 +179,14 @@ def _to(now: Position, state: State) -> Position:
     return moved
 
 
-def _computed(now: Position, what: What, plan: Plan, holds: tuple[Hold, ...]) -> Position:
-    if what is What.START:
+def _computed(now: Position, what: Trigger, plan: Plan, holds: tuple[Hold, ...]) -> Position:
+    if what is Trigger.START:
         return _promoted(now, 0) if isinstance(plan.steps[0], Full) else _to(now, State.ARMING)
-    if what is What.PASS and getattr(plan.steps[now.step], "then", "") == "ask":
+    if what is Trigger.PASS and getattr(plan.steps[now.step], "then", "") == "ask":
         return _to(now, State.WAITING)
-    if what in (What.PASS, What.ADVANCE):
+    if what in (Trigger.PASS, Trigger.ADVANCE):
         return _enter(now, now.step + 1, plan)
-    if what is What.HOLD:
+    if what is Trigger.HOLD:
         return _held(now, holds)
     looks = now.good_looks + 1
     if looks < GOOD_LOOKS:

@@ -7,7 +7,7 @@ from typing import Any
 from controlplane.audit.services import Actor
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.models import Delivery
-from controlplane.deliveries.states import TABLE, By, State, What
+from controlplane.deliveries.states import TABLE, Origin, State, Trigger
 from controlplane.permissions import Role, can_administer, can_operate
 
 
@@ -16,7 +16,7 @@ class Verb:
     label: str
     effect: str  # what happens, beside the button
     service: Callable[..., Delivery]
-    what: What | None = None  # None: no transition
+    what: Trigger | None = None  # None: no transition
     urgent: bool = False  # one press in the head of the page, no reason
     danger: bool = False
     primary: bool = False
@@ -42,15 +42,15 @@ WITHDRAW = "Ends the delivery; its document is a draft again."
 EMERGENCY = "An emergency: without approvals, through freezes. Needs a reason; everybody is told."
 EXPLAIN = "Kept in the audit log and on this page."
 VERBS: dict[str, Verb] = {
-    "start": Verb("Start", "Begins the first step.", services.start, What.START, urgent=True, primary=True),
-    "pause": Verb("Pause", PAUSE, services.pause, What.PAUSE, urgent=True),
-    "abort": Verb("Abort", ABORT, services.abort, What.ABORT, urgent=True, danger=True),
-    "approve": Verb("Approve", APPROVE, services.approve, What.APPROVE, primary=True),
-    "reject": Verb("Reject", REJECT, services.reject, What.REJECT),
-    "resume": Verb("Resume", RESUME, services.resume, What.RESUME, primary=True),
-    "advance": Verb("Advance", ADVANCE, services.advance, What.ADVANCE),
-    "extend": Verb(f"Extend by {services.MORE_PAIRS} pairs", EXTEND, services.extend, What.EXTEND),
-    "withdraw": Verb("Withdraw", WITHDRAW, services.withdraw, What.WITHDRAW),
+    "start": Verb("Start", "Begins the first step.", services.start, Trigger.START, urgent=True, primary=True),
+    "pause": Verb("Pause", PAUSE, services.pause, Trigger.PAUSE, urgent=True),
+    "abort": Verb("Abort", ABORT, services.abort, Trigger.ABORT, urgent=True, danger=True),
+    "approve": Verb("Approve", APPROVE, services.approve, Trigger.APPROVE, primary=True),
+    "reject": Verb("Reject", REJECT, services.reject, Trigger.REJECT),
+    "resume": Verb("Resume", RESUME, services.resume, Trigger.RESUME, primary=True),
+    "advance": Verb("Advance", ADVANCE, services.advance, Trigger.ADVANCE),
+    "extend": Verb(f"Extend by {services.MORE_PAIRS} pairs", EXTEND, services.extend, Trigger.EXTEND),
+    "withdraw": Verb("Withdraw", WITHDRAW, services.withdraw, Trigger.WITHDRAW),
     "go-without": Verb("Go past the rules", EMERGENCY, services.go_without, danger=True, role="admin"),
     "explain": Verb("Add the reason", EXPLAIN, services.explain, primary=True),
 }
@@ -61,11 +61,13 @@ def offered(name: str, verb: Verb, delivery: Delivery) -> bool:
     if verb.service is services.go_without:
         return delivery.is_open and not delivery.emergency and delivery.state != State.BAKING
     if verb.what is None:
-        return delivery.state in (State.ABORTED, State.ROLLED_BACK) and delivery.what == What.ABORT and not delivery.why
-    if verb.what is What.EXTEND and delivery.plan["steps"][delivery.step]["mode"] != "switchback":
+        return (
+            delivery.state in (State.ABORTED, State.ROLLED_BACK) and delivery.what == Trigger.ABORT and not delivery.why
+        )
+    if verb.what is Trigger.EXTEND and delivery.plan["steps"][delivery.step]["mode"] != "switchback":
         return False
     rule = TABLE.get((verb.what, State(delivery.state)))
-    return rule is not None and By.PERSON in rule.who
+    return rule is not None and Origin.PERSON in rule.who
 
 
 def waiting_for(user: Any) -> list[Delivery]:

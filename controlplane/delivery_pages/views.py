@@ -18,7 +18,7 @@ from controlplane.dashboard.page import CONSTANTS
 from controlplane.deliveries import selectors
 from controlplane.deliveries.foresight import foresee
 from controlplane.deliveries.models import Delivery
-from controlplane.deliveries.states import State, What
+from controlplane.deliveries.states import State, Trigger
 from controlplane.delivery_pages import reading, trial
 from controlplane.delivery_pages.verbs import VERBS, Verb, offered, refusal, waiting_for
 from controlplane.policies.errors import Conflict, NoSuchPolicy, PolicyInvalid
@@ -174,6 +174,6 @@ def act(request: HttpRequest, number: int, verb: str) -> HttpResponse:
     except PolicyInvalid as error:
         found = refusal_of(error)
         return _page(request, find(number), ActionRefusal("; ".join(found.said), found.reason_error, 422))
-    if wanted.what is What.ABORT:
+    if wanted.what is Trigger.ABORT:
         messages.success(request, f"Aborted: {delivery.base.label} decides every request again.")
     return redirect("delivery", number=number)

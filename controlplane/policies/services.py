@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from controlplane.audit import services as audit
 from controlplane.audit.services import SYSTEM, Actor
 from controlplane.deliveries import services as deliveries
-from controlplane.deliveries.states import What
+from controlplane.deliveries.states import Trigger
 from controlplane.notices.services import enqueue
 from controlplane.policies import publication, selectors, versions
 from controlplane.policies.drafts.services import (
@@ -203,7 +203,7 @@ def _store(
     """Check the rules, claim the draft, end the open delivery, add the version, write the audit entry: in one
     transaction, during which nobody else can change the policy or its rules."""
     policy, actor, emergency = change.policy, change.actor, change.emergency
-    what = What.OVERTAKE if rollback_of is None else What.ROLL_BACK
+    what = Trigger.OVERTAKE if rollback_of is None else Trigger.ROLL_BACK
     try:
         with transaction.atomic():
             versions.lock(policy.name)

@@ -11,7 +11,7 @@ from controlplane.api.routes import deliveries as routes
 from controlplane.deliveries import moving, services
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.models import Delivery, Freeze, Look
-from controlplane.deliveries.states import By, State, What
+from controlplane.deliveries.states import Origin, State, Trigger
 from controlplane.deliveries.tests.conftest import OTTO, STEPS, plan
 from controlplane.policies.models import Policy
 from controlplane.policies.tests.conftest import WHY, edit, pool  # noqa: F401  (fixture)
@@ -44,7 +44,7 @@ def running(draft: str, ci: ApiCaller) -> dict[str, Any]:
     """In its first canary step."""
     made = ci.post(DELIVER, {"plan": plan(*STEPS[1:]), "reason": WHY}).json()
     row = Delivery.objects.get(pk=made["id"])
-    for what, by in ((What.START, By.PERSON), (What.ARMED, By.SYSTEM)):
+    for what, by in ((Trigger.START, Origin.PERSON), (Trigger.ARMED, Origin.SYSTEM)):
         row = moving.move(row, moving.TransitionRequest(what, by, OTTO, WHY))
     return ci.get(f"/deliveries/{row.pk}").json()
 
@@ -160,7 +160,7 @@ def test_it_is_started_steered_and_aborted(draft, ci):
 
     assert act("start") == (200, "arming")
     row = Delivery.objects.get(pk=made["id"])
-    moving.move(row, moving.TransitionRequest(What.ARMED, By.SYSTEM))
+    moving.move(row, moving.TransitionRequest(Trigger.ARMED, Origin.SYSTEM))
     assert act("pause", {"reason": "odd"}) == (200, "paused")
     assert act("pause") == (409, "")
     assert act("set-aside") == (200, "paused")
@@ -168,7 +168,7 @@ def test_it_is_started_steered_and_aborted(draft, ci):
     assert ci.get(path).json()["share"] == 0
     assert act("resume", {}) == (422, "")
     assert act("resume", {"reason": "it was the switch"}) == (200, "arming")
-    moving.move(Delivery.objects.get(pk=made["id"]), moving.TransitionRequest(What.ARMED, By.SYSTEM))
+    moving.move(Delivery.objects.get(pk=made["id"]), moving.TransitionRequest(Trigger.ARMED, Origin.SYSTEM))
     assert act("advance", {"reason": "seen enough"}) == (200, "step")
     assert ci.get(path).json()["step"] == 2
     assert act("abort") == (200, "aborted")
@@ -183,10 +183,10 @@ def test_a_switchback_says_its_block_its_schedule_and_what_the_steps_have_shown(
     path = f"/deliveries/{made['id']}"
     assert (made["switchback"], made["results"], made["stands_still"]) == (None, [], False)
     ci.post(f"{path}/start")
-    moving.move(Delivery.objects.get(pk=made["id"]), moving.TransitionRequest(What.ARMED, By.SYSTEM))
+    moving.move(Delivery.objects.get(pk=made["id"]), moving.TransitionRequest(Trigger.ARMED, Origin.SYSTEM))
     seen = GuardFinding("ttft", "fine", "warm TTFT × 0.8", estimate=-0.2, upper=-0.1, request_class="warm", needed=True)
     row = Delivery.objects.get(pk=made["id"])
-    moving.move(row, moving.TransitionRequest(What.PASS, By.JUDGE, findings=(seen,)))
+    moving.move(row, moving.TransitionRequest(Trigger.PASS, Origin.JUDGE, findings=(seen,)))
     got = ci.get(path).json()
     assert (got["switchback"]["block"], got["switchback"]["blocks"]) == (1, 8)
     assert sorted(got["switchback"]["schedule"]) == ["candidate"] * 4 + ["control"] * 4

@@ -13,7 +13,7 @@ from controlplane.deliveries import outcome, services
 from controlplane.deliveries.foresight.tests.receipts import WARM_IN_A_MINUTE, fill
 from controlplane.deliveries.models import Delivery, Freeze
 from controlplane.deliveries.moving import TransitionRequest, move
-from controlplane.deliveries.states import By, State, What
+from controlplane.deliveries.states import Origin, State, Trigger
 from controlplane.deliveries.timing import freezing
 from controlplane.policies import selectors
 
@@ -50,12 +50,12 @@ def moves(what, by, actor=ADA):
     return lambda: move(Delivery.objects.get(), TransitionRequest(what, by, actor, WHY))
 
 
-ARMED, PASSED = moves(What.ARMED, By.SYSTEM), moves(What.PASS, By.JUDGE)
+ARMED, PASSED = moves(Trigger.ARMED, Origin.SYSTEM), moves(Trigger.PASS, Origin.JUDGE)
 ENDS = [
-    (0, "delivered", [ARMED, PASSED, moves(What.DELIVER, By.SYSTEM)]),
-    (1, "ended by a guard or a router", [ARMED, moves(What.FAIL, By.JUDGE)]),
-    (1, "ended by a person", [ARMED, moves(What.ABORT, By.PERSON)]),
-    (2, "needs a person", [ARMED, moves(What.PAUSE, By.JUDGE)]),
+    (0, "delivered", [ARMED, PASSED, moves(Trigger.DELIVER, Origin.SYSTEM)]),
+    (1, "ended by a guard or a router", [ARMED, moves(Trigger.FAIL, Origin.JUDGE)]),
+    (1, "ended by a person", [ARMED, moves(Trigger.ABORT, Origin.PERSON)]),
+    (2, "needs a person", [ARMED, moves(Trigger.PAUSE, Origin.JUDGE)]),
 ]
 
 
@@ -207,7 +207,7 @@ def test_what_is_stopped_goes_on_or_is_aborted(run, file, plan, passing, flags, 
 def test_a_control_plane_that_is_away_for_a_while_ends_no_wait(run, file, plan, passing, network):
     _, faults = network
     passing.append(lambda: faults.append(urllib.error.URLError("connection refused")))
-    passing.extend([lambda: None, ARMED, moves(What.FAIL, By.JUDGE)])
+    passing.extend([lambda: None, ARMED, moves(Trigger.FAIL, Origin.JUDGE)])
     status, _, error = run("deliver", file, "--plan", plan(), "--wait")
     assert (status, "trying again" in error) == (1, True), error
 

@@ -16,7 +16,7 @@ from controlplane.cli.tests.test_weir import TUNE, experiment, tuned  # noqa: F4
 from controlplane.cli.weir.main import parser
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.moving import TransitionRequest, move
-from controlplane.deliveries.states import By, State, What
+from controlplane.deliveries.states import Origin, State, Trigger
 from controlplane.deliveries.tests.conftest import CANARY
 from controlplane.fleet_ops.management.commands import calibrate
 from controlplane.keys.services import KeyTerms, create_key
@@ -152,9 +152,9 @@ def test_each_thing_done_with_a_delivery_is_kept_with_its_reason(run, default_fi
     number = str(Delivery.objects.get().pk)
     for verb in ("pause", "resume", "advance", "abort"):
         if Delivery.objects.get().state == State.ARMING:
-            move(Delivery.objects.get(), TransitionRequest(What.ARMED, By.SYSTEM, SYSTEM, WHY))
+            move(Delivery.objects.get(), TransitionRequest(Trigger.ARMED, Origin.SYSTEM, SYSTEM, WHY))
         if verb == "pause":
-            move(Delivery.objects.get(), TransitionRequest(What.PASS, By.JUDGE, SYSTEM, WHY))
+            move(Delivery.objects.get(), TransitionRequest(Trigger.PASS, Origin.JUDGE, SYSTEM, WHY))
         status, _, error = run("deliver", verb, number, "--reason", f"{verb}: {WHY}")
         assert status == 0, error
         who, why, value = last(f"delivery.{verb}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
 from controlplane.deliveries.judge.memory import Memory
 from controlplane.deliveries.plan import Canary, Full, Plan, Shadow, Step, Switchback
-from controlplane.deliveries.states import Hold, State, What
+from controlplane.deliveries.states import Hold, State, Trigger
 from fleet.counted import percent
 
 Findings = Sequence[GuardFinding]
@@ -17,7 +17,7 @@ UNENDED = "answers"  # a finding that a switchback waits for before it judges
 class Proposal:
     """What the judge wants, with its grounds. services.judge_step applies it."""
 
-    what: What
+    what: Trigger
     why: str = ""
     holds: tuple[Hold, ...] = ()  # of HOLD
     findings: tuple[GuardFinding, ...] = ()
@@ -52,9 +52,9 @@ def _ended(at: Situation, findings: Findings) -> Proposal | None:
     failed = [each for each in findings if each.verdict == "fail"]
     aborting = [each for each in failed if each.effect == "abort" or at.state is State.BAKING]
     if aborting:
-        return Proposal(What.FAIL, _texts(aborting))
+        return Proposal(Trigger.FAIL, _texts(aborting))
     if failed:
-        return Proposal(What.PAUSE, _texts(failed))
+        return Proposal(Trigger.PAUSE, _texts(failed))
     return None
 
 
@@ -64,13 +64,13 @@ def _held(at: Situation, findings: Findings) -> Proposal | None:
     errors = [each for each in findings if each.verdict == "error"]
     if errors:
         holds = tuple(Hold(each.metric, _text(each)) for each in errors)
-        return Proposal(What.HOLD, _texts(errors), holds)
-    return Proposal(What.GOOD) if at.state is State.HOLDING else None
+        return Proposal(Trigger.HOLD, _texts(errors), holds)
+    return Proposal(Trigger.GOOD) if at.state is State.HOLDING else None
 
 
 def _next(at: Situation, findings: Findings, memory: Memory, now: float) -> Proposal:
     if at.state is not State.STEP or isinstance(at.current, Full):
-        return Proposal(What.STAY)
+        return Proposal(Trigger.STAY)
     blind = _blind(at, findings, memory, now)
     if blind is not None:
         return blind
@@ -88,7 +88,7 @@ def _blind(at: Situation, findings: Findings, memory: Memory, now: float) -> Pro
         return None
     if now - memory.without_data < at.plan.hold.no_data_s:
         return None
-    return Proposal(What.PAUSE, f"no data for {at.plan.hold.no_data_s} s: {_texts(lacking)}")
+    return Proposal(Trigger.PAUSE, f"no data for {at.plan.hold.no_data_s} s: {_texts(lacking)}")
 
 
 def without_data(findings: Findings) -> list[GuardFinding]:
@@ -97,33 +97,33 @@ def without_data(findings: Findings) -> list[GuardFinding]:
 
 def _after_shadow(at: Situation, step: Shadow, findings: Findings) -> Proposal:
     if at.clock_s < step.for_s or without_data(findings):
-        return Proposal(What.STAY)
-    return Proposal(What.PASS, f"shadow for {step.for_s} s: no problem found")
+        return Proposal(Trigger.STAY)
+    return Proposal(Trigger.PASS, f"shadow for {step.for_s} s: no problem found")
 
 
 def _after_canary(at: Situation, step: Canary, findings: Findings) -> Proposal:
     if at.clock_s >= step.for_s and is_fine(findings):
         left = [each for each in findings if each.verdict == "deferred"]
         return Proposal(
-            What.PASS, f"{percent(step.share)} for {at.clock_s:.0f} s: {_texts([*left, *_needed(findings)])}"
+            Trigger.PASS, f"{percent(step.share)} for {at.clock_s:.0f} s: {_texts([*left, *_needed(findings)])}"
         )
     if at.clock_s < step.max_s:
-        return Proposal(What.STAY)
+        return Proposal(Trigger.STAY)
     open_ones = [each for each in _needed(findings) if each.verdict != "fine"]
-    return Proposal(What.PAUSE, f"not fine after {step.max_s} s: {_texts(open_ones) or 'no class was judged'}")
+    return Proposal(Trigger.PAUSE, f"not fine after {step.max_s} s: {_texts(open_ones) or 'no class was judged'}")
 
 
 def _next_block(at: Situation, step: Switchback, findings: Findings) -> Proposal:
     if at.block < at.blocks:
-        return Proposal(What.BLOCK if at.clock_s >= (at.block + 1) * step.block_s else What.STAY)
+        return Proposal(Trigger.BLOCK if at.clock_s >= (at.block + 1) * step.block_s else Trigger.STAY)
     if any(each.metric == UNENDED for each in findings):
-        return Proposal(What.STAY)
+        return Proposal(Trigger.STAY)
     pairs = at.blocks // 2
     if is_fine(findings):
-        return Proposal(What.PASS, f"{pairs} pairs of blocks: {_texts(_needed(findings))}")
+        return Proposal(Trigger.PASS, f"{pairs} pairs of blocks: {_texts(_needed(findings))}")
     open_ones = [each for each in _needed(findings) if each.verdict != "fine"]
     said = _texts(open_ones) or "no class was judged"
-    return Proposal(What.PAUSE, f"cannot tell after {pairs} pairs: {said}; extend it by pairs, advance or abort")
+    return Proposal(Trigger.PAUSE, f"cannot tell after {pairs} pairs: {said}; extend it by pairs, advance or abort")
 
 
 def is_fine(findings: Findings) -> bool:

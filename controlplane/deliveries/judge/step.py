@@ -22,7 +22,7 @@ from controlplane.deliveries.judge.traffic import Traffic
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
 from controlplane.deliveries.plan import Plan, Shadow, Switchback
-from controlplane.deliveries.states import SPLIT, Hold, State, What
+from controlplane.deliveries.states import SPLIT, Hold, State, Trigger
 from fleet.redis import connect
 from router.contract.redis import redis_keys
 
@@ -95,7 +95,7 @@ def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Deliver
         return delivery
     text = f"Redis does not answer: {error}"
     finding = GuardFinding(metric="tallies", verdict="error", text=text)
-    held = Proposal(What.HOLD, text, (Hold("tallies", text),), (finding,))
+    held = Proposal(Trigger.HOLD, text, (Hold("tallies", text),), (finding,))
     return services.judge_step(delivery, held, at)
 
 
@@ -158,7 +158,7 @@ def prune(now: float) -> None:
         return
     at = datetime.fromtimestamp(now, UTC)
     Look.objects.filter(at__lt=at - KEPT).delete()
-    quiet = Look.objects.filter(at__lt=at - EVERY_LOOK, proposal=What.STAY).values_list("pk", flat=True)
+    quiet = Look.objects.filter(at__lt=at - EVERY_LOOK, proposal=Trigger.STAY).values_list("pk", flat=True)
     thinned = [pk for pk in quiet if pk % ONE_OF]
     for first in range(0, len(thinned), 500):
         Look.objects.filter(pk__in=thinned[first : first + 500]).delete()

@@ -10,7 +10,7 @@ from controlplane.deliveries import moving, outcome, selectors, services
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.moving import TransitionRequest
 from controlplane.deliveries.outcome import DELIVERED, GUARD, NEEDS_PERSON, PERSON, REFUSED, TIME
-from controlplane.deliveries.states import CLOSED, TABLE, By, State, What
+from controlplane.deliveries.states import CLOSED, TABLE, Origin, State, Trigger
 from controlplane.deliveries.tests.conftest import ADA, CANARY, FULL, OTTO, WHY, proposed
 from controlplane.management.commands import deliver
 from controlplane.policies import selectors as policies
@@ -84,16 +84,16 @@ def test_without_a_plan_the_default_is_taken(files) -> None:
     assert len(Delivery.objects.get().plan["steps"]) == 4
 
 
-STARTED = [moves(What.ARMED, By.SYSTEM)]
+STARTED = [moves(Trigger.ARMED, Origin.SYSTEM)]
 ENDS = [
-    (GUARD, [*STARTED, moves(What.FAIL, By.JUDGE)]),
-    (GUARD, [*STARTED, moves(What.TRIP, By.ROUTER)]),
-    (GUARD, [*STARTED, moves(What.PASS, By.JUDGE), moves(What.FAIL, By.JUDGE)]),  # while it bakes
-    (PERSON, [*STARTED, moves(What.ABORT, By.PERSON)]),
-    (PERSON, [*STARTED, moves(What.OVERTAKE, By.PERSON)]),
-    (NEEDS_PERSON, [*STARTED, moves(What.PAUSE, By.JUDGE)]),
-    (NEEDS_PERSON, [moves(What.LATE, By.SYSTEM)]),
-    (DELIVERED, [*STARTED, moves(What.PASS, By.JUDGE), moves(What.DELIVER, By.SYSTEM)]),
+    (GUARD, [*STARTED, moves(Trigger.FAIL, Origin.JUDGE)]),
+    (GUARD, [*STARTED, moves(Trigger.TRIP, Origin.ROUTER)]),
+    (GUARD, [*STARTED, moves(Trigger.PASS, Origin.JUDGE), moves(Trigger.FAIL, Origin.JUDGE)]),  # while it bakes
+    (PERSON, [*STARTED, moves(Trigger.ABORT, Origin.PERSON)]),
+    (PERSON, [*STARTED, moves(Trigger.OVERTAKE, Origin.PERSON)]),
+    (NEEDS_PERSON, [*STARTED, moves(Trigger.PAUSE, Origin.JUDGE)]),
+    (NEEDS_PERSON, [moves(Trigger.LATE, Origin.SYSTEM)]),
+    (DELIVERED, [*STARTED, moves(Trigger.PASS, Origin.JUDGE), moves(Trigger.DELIVER, Origin.SYSTEM)]),
 ]
 
 
@@ -106,12 +106,12 @@ def test_the_exit_status_says_how_it_ended(files, passing, code, things, capsys)
 
 
 def test_a_plan_without_full_ends_well(files, passing) -> None:
-    passing.extend([*STARTED, moves(What.PASS, By.JUDGE)])
+    passing.extend([*STARTED, moves(Trigger.PASS, Origin.JUDGE)])
     assert run("default", wait=True, **files(plan={"steps": [CANARY]})) == DELIVERED
 
 
 def test_a_step_that_asks_needs_a_person(files, passing) -> None:
-    passing.extend([*STARTED, moves(What.PASS, By.JUDGE)])
+    passing.extend([*STARTED, moves(Trigger.PASS, Origin.JUDGE)])
     assert run("default", wait=True, **files(plan={"steps": [{**CANARY, "then": "ask"}, FULL]})) == NEEDS_PERSON
 
 
@@ -119,7 +119,7 @@ def test_a_delivery_that_needs_approval_needs_a_person_and_can_be_waited_for_aga
     plan = {"steps": [CANARY, FULL], "approvals": {"needed": 1}}
     assert run("default", wait=True, **files(plan=plan)) == NEEDS_PERSON
     services.approve(Delivery.objects.get(), ADA)
-    passing.extend([*STARTED, moves(What.ABORT, By.PERSON)])
+    passing.extend([*STARTED, moves(Trigger.ABORT, Origin.PERSON)])
     assert run("default", wait=True) == PERSON
 
 
@@ -141,7 +141,7 @@ def test_a_database_that_is_away_for_a_while_ends_nothing(files, passing, monkey
 
     monkeypatch.setattr(deliver.selectors, "delivery", once)
     monkeypatch.setattr(deliver, "close_old_connections", lambda: None)  # of this test's transaction
-    passing.extend([lambda: None, *STARTED, moves(What.ABORT, By.PERSON)])
+    passing.extend([lambda: None, *STARTED, moves(Trigger.ABORT, Origin.PERSON)])
     assert run("default", wait=True, **files()) == PERSON
     assert "the database does not answer: gone" in capsys.readouterr().err
 
@@ -204,10 +204,10 @@ def test_stop_through_djangos_own_entrance_says_the_same(capsys) -> None:
 
 def test_every_state_has_a_status_or_goes_on() -> None:
     for state in State:
-        for what in What:
+        for what in Trigger:
             found = outcome.status(state, what)
             assert (found is None) == (
                 state not in CLOSED and state not in (State.PROPOSED, State.WAITING, State.PAUSED)
             )
             assert found is None or found in outcome.MEANING
-    assert all(rule.what in What for rule in TABLE.values())
+    assert all(rule.what in Trigger for rule in TABLE.values())

@@ -5,7 +5,7 @@ from django.db import transaction
 
 from controlplane.deliveries import services
 from controlplane.deliveries.moving import TransitionRequest, move
-from controlplane.deliveries.states import By, What
+from controlplane.deliveries.states import Origin, Trigger
 from controlplane.deliveries.tests.conftest import ADA, OTTO, proposed
 from controlplane.notices import services as notices
 from controlplane.notices.models import Notice
@@ -28,7 +28,7 @@ def sent():
 
 def test_the_history_of_a_delivery_names_who_caused_each_step(policy) -> None:
     row = services.start(proposed(policy), OTTO)
-    row = move(row, TransitionRequest(What.ARMED, By.SYSTEM))
+    row = move(row, TransitionRequest(Trigger.ARMED, Origin.SYSTEM))
     services.abort(row, ADA, "answers are odd")
     assert sent() == [
         ("delivery.ready", "policy default v2: ready by otto: less prefill on warm instances"),
@@ -44,11 +44,11 @@ def test_its_marks_on_the_charts_are_short(policy, monkeypatch, django_capture_o
     marks = []
     monkeypatch.setattr(notices, "announce", lambda *given: marks.append(given[2]))
     with django_capture_on_commit_callbacks(execute=True):
-        row = move(services.start(proposed(policy), OTTO), TransitionRequest(What.ARMED, By.SYSTEM))
+        row = move(services.start(proposed(policy), OTTO), TransitionRequest(Trigger.ARMED, Origin.SYSTEM))
         move(
             row,
             TransitionRequest(
-                What.FAIL, By.JUDGE, why="heavy TTFT × 1.52 (1.30–1.77); slow heavy requests: +9.1 points"
+                Trigger.FAIL, Origin.JUDGE, why="heavy TTFT × 1.52 (1.30–1.77); slow heavy requests: +9.1 points"
             ),
         )
     assert marks[2:] == ["default v2: shadow", "default v2: aborted: heavy TTFT × 1.52 (1.30–1.77)"]

@@ -13,7 +13,7 @@ from controlplane.deliveries.judge.look import Proposal
 from controlplane.deliveries.judge.memory import Block, Memory, PoolMemory
 from controlplane.deliveries.models import Delivery, Freeze, Look
 from controlplane.deliveries.moving import clock_s
-from controlplane.deliveries.states import Hold, State, What
+from controlplane.deliveries.states import Hold, State, Trigger
 from controlplane.deliveries.tests.conftest import CANARY, FULL, OLGA, OTTO, SHADOW, WHY, proposed
 from controlplane.notices.models import Channel, Notice
 from controlplane.policies import publication
@@ -44,7 +44,7 @@ def canary(delivery: Delivery) -> Delivery:
     return at(delivery, State.STEP, step=1, share=0.05, clock_at=NOW)
 
 
-def looked(delivery: Delivery, what: What, now: datetime = NOW, **more: Any) -> Delivery:
+def looked(delivery: Delivery, what: Trigger, now: datetime = NOW, **more: Any) -> Delivery:
     return services.judge_step(delivery, Proposal(what, **{"why": "because", **more}), now)
 
 
@@ -57,7 +57,9 @@ def freeze(start: datetime, end: datetime, **fields: Any) -> Freeze:
 
 
 def test_every_look_is_stored_with_what_it_found_and_proposed(canary):
-    done = looked(canary, What.STAY, findings=(FINDING,), facts=LookFacts(routers=3), memory=Memory(errors_before=0.1))
+    done = looked(
+        canary, Trigger.STAY, findings=(FINDING,), facts=LookFacts(routers=3), memory=Memory(errors_before=0.1)
+    )
     look = Look.objects.get()
     assert (look.state, look.step, look.generation, look.proposal, look.why) == ("step", 1, 4, "stay", "because")
     assert (look.found, look.facts) == ((FINDING,), {"routers": 3, "tallies": 0, "guards": 0, "ms": 0.0})
@@ -66,7 +68,7 @@ def test_every_look_is_stored_with_what_it_found_and_proposed(canary):
 
 
 def test_a_failed_guard_aborts_with_its_figures_in_the_audit_log(canary, policy):
-    done = looked(canary, What.FAIL, why="heavy TTFT is 31 % worse", findings=(FINDING,))
+    done = looked(canary, Trigger.FAIL, why="heavy TTFT is 31 % worse", findings=(FINDING,))
     assert (done.state, done.share, done.by, done.why) == ("aborted", 0.0, "judge", "heavy TTFT is 31 % worse")
     entry = AuditEntry.objects.get(action="delivery.fail")
     assert (entry.actor_kind, entry.reason, entry.after["figures"]) == ("system", done.why, [FINDING.as_dict()])
@@ -76,7 +78,7 @@ def test_a_failed_guard_aborts_with_its_figures_in_the_audit_log(canary, policy)
 
 def test_each_transition_is_a_notice_in_the_same_transaction(canary, monkeypatch):
     Channel.objects.create(name="ops", url="https://example.com/hook", events=["delivery.*"])
-    looked(canary, What.HOLD, holds=ERROR)
+    looked(canary, Trigger.HOLD, holds=ERROR)
     notice = Notice.objects.get()
     assert (notice.event, notice.subject) == ("delivery.holding", "policy default v2")
     facts = {"delivery": canary.pk, "policy": "default", "version": 2, "base": 1, "step": 2, "steps": 4, "by": "judge"}
@@ -88,31 +90,31 @@ def test_each_transition_is_a_notice_in_the_same_transaction(canary, monkeypatch
 
 
 def test_a_passed_canary_takes_the_next_share_and_the_judge_remembers_what_it_wants(canary):
-    done = looked(canary, What.PASS, later(700), memory=Memory(errors_before=0.01))
+    done = looked(canary, Trigger.PASS, later(700), memory=Memory(errors_before=0.01))
     assert (done.step, done.share, done.generation, done.step_clock_s) == (2, 0.25, 5, 0.0)
     assert (done.step_started_at, done.clock_at) == (later(700), later(700))
     assert done.memory["errors_before"] == 0.01
 
 
 def test_a_passed_step_that_asks_waits(canary):
-    assert looked(at(canary, State.STEP, step=2, share=0.25), What.PASS).state == "waiting"
+    assert looked(at(canary, State.STEP, step=2, share=0.25), Trigger.PASS).state == "waiting"
 
 
 def test_the_last_pass_makes_the_candidate_live(canary, policy):
     Delivery.objects.filter(pk=canary.pk).update(plan={**canary.plan, "steps": [{**CANARY, "max_s": 3600}, FULL]})
-    done = looked(at(canary, State.STEP, step=0, share=0.05), What.PASS)
+    done = looked(at(canary, State.STEP, step=0, share=0.05), Trigger.PASS)
     assert (done.state, done.promoted_at, policies.live_version(policy).number) == ("baking", NOW, 2)
 
 
 def test_without_full_it_finishes_and_nothing_has_changed(redis_away, policy, pool):
     made = at(proposed(policy, CANARY), State.STEP, step=0, share=0.05)
-    done = looked(made, What.PASS)
+    done = looked(made, Trigger.PASS)
     assert (done.state, done.share, policies.live_version(policy).number) == ("finished", 0.0, 1)
 
 
 def test_a_failure_while_it_bakes_brings_the_old_document_back_as_a_new_version(canary, policy):
     services.advance(at(canary, State.WAITING, step=2, share=0.25), OTTO, WHY)
-    done = looked(canary, What.FAIL, why="8 % errors")
+    done = looked(canary, Trigger.FAIL, why="8 % errors")
     live = policies.live_version(policy)
     assert (done.state, live.number, live.rollback_of, live.reason) == ("rolled_back", 3, 1, "8 % errors")
     assert live.sha256 == done.base.sha256
@@ -120,11 +122,11 @@ def test_a_failure_while_it_bakes_brings_the_old_document_back_as_a_new_version(
 
 
 def test_a_hold_gives_every_request_to_live_and_its_end_begins_the_step_anew(canary):
-    held = looked(canary, What.HOLD, later(100), holds=ERROR)
+    held = looked(canary, Trigger.HOLD, later(100), holds=ERROR)
     assert (held.state, held.share, held.generation, held.why_held) == ("holding", 0.0, 5, ERROR)
     assert clock_s(held, later(500)) == 100.0
     for second in (505, 510, 515):
-        held = looked(held, What.GOOD, later(second), why="")
+        held = looked(held, Trigger.GOOD, later(second), why="")
     assert (held.state, held.share, held.why) == ("step", 0.05, "three good looks in a row")
     assert clock_s(held, later(525)) == 10.0
     assert (held.generation, held.step_started_at) == (6, later(515))
@@ -132,9 +134,9 @@ def test_a_hold_gives_every_request_to_live_and_its_end_begins_the_step_anew(can
 
 
 def test_a_hold_that_goes_on_for_the_same_reason_is_no_news(canary):
-    held = looked(canary, What.HOLD, holds=ERROR)
+    held = looked(canary, Trigger.HOLD, holds=ERROR)
     for second in (5, 10):
-        held = looked(held, What.HOLD, later(second), holds=(Hold("tallies", f"tallies are {20 + second} s old"),))
+        held = looked(held, Trigger.HOLD, later(second), holds=(Hold("tallies", f"tallies are {20 + second} s old"),))
     assert (held.state, held.why_held, held.looks.count()) == ("holding", ERROR, 3)
     assert AuditEntry.objects.filter(action="delivery.hold").count() == 1
 
@@ -148,11 +150,11 @@ def acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def switchback(redis_away: None, policy: Any, pool: Any) -> Delivery:
     """In its fourth block."""
-    delivery = looked(at(proposed(policy, CANARY, SWITCHBACK, FULL), State.STEP, step=0, share=0.05), What.PASS)
+    delivery = looked(at(proposed(policy, CANARY, SWITCHBACK, FULL), State.STEP, step=0, share=0.05), Trigger.PASS)
     for _ in range(3):
-        delivery = looked(delivery, What.BLOCK)
+        delivery = looked(delivery, Trigger.BLOCK)
     counted = [Block(number, bool(delivery.blocks[number]), {}, 5 + number) for number in range(4)]
-    return looked(delivery, What.STAY, memory=Memory({"demo": PoolMemory(blocks=counted)}))
+    return looked(delivery, Trigger.STAY, memory=Memory({"demo": PoolMemory(blocks=counted)}))
 
 
 def numbers(delivery: Delivery) -> list[int]:
@@ -179,8 +181,8 @@ def test_a_switchback_is_extended_by_pairs_that_begin_with_those_it_has(switchba
 
 def test_a_paused_switchback_that_is_extended_goes_on_with_what_it_counted(switchback, acknowledged):
     for _ in range(5):
-        switchback = looked(switchback, What.BLOCK)
-    paused = looked(switchback, What.PAUSE, why="cannot tell after 4 pairs")
+        switchback = looked(switchback, Trigger.BLOCK)
+    paused = looked(switchback, Trigger.PAUSE, why="cannot tell after 4 pairs")
     assert (paused.state, paused.block, paused.share) == ("paused", 8, 0.0)
     done = services.tick(services.extend(paused, OTTO, WHY, 1), later(700))
     assert (done.state, done.block, len(done.blocks), done.step_clock_s) == ("step", 8, 10, 480.0)
@@ -203,7 +205,7 @@ def test_a_step_that_ends_leaves_what_it_has_shown_with_the_delivery(canary):
     fine = GuardFinding(
         "ttft", "fine", "warm TTFT × 0.80", upper=-0.1, estimate=-0.2, request_class="warm", needed=True
     )
-    looked(canary, What.STAY, findings=(fine,))
+    looked(canary, Trigger.STAY, findings=(fine,))
     done = services.advance(selectors.delivery(canary.pk), OTTO, WHY)
     (result,) = results.read(done.results)
     assert (result.step, result.what) == (2, "advance")
@@ -213,9 +215,9 @@ def test_a_step_that_ends_leaves_what_it_has_shown_with_the_delivery(canary):
 
 def test_a_repeated_step_replaces_its_result(canary, acknowledged):
     fine = GuardFinding("ttft", "inconclusive", "", upper=0.3, estimate=0.1, request_class="warm", needed=True)
-    paused = looked(canary, What.PAUSE, findings=(fine,))
+    paused = looked(canary, Trigger.PAUSE, findings=(fine,))
     again = services.tick(services.resume(paused, OTTO, WHY), later(10))
-    done = looked(again, What.FAIL, findings=(FINDING,))
+    done = looked(again, Trigger.FAIL, findings=(FINDING,))
     (result,) = results.read(done.results)
     assert (result.what, result.shown[0].word) == ("fail", "worse")
 
@@ -234,18 +236,18 @@ def test_the_words_of_a_comparison():
 
 def test_a_switchback_draws_its_blocks_in_pairs_and_takes_them_one_by_one(redis_away, policy, pool):
     made = at(proposed(policy, CANARY, SWITCHBACK, FULL), State.STEP, step=0, share=0.05)
-    done = looked(made, What.PASS)
+    done = looked(made, Trigger.PASS)
     blocks = done.blocks
     assert [sum(blocks[n : n + 2]) for n in range(0, 8, 2)] == [1, 1, 1, 1]
     shares = [done.share]
     for _ in blocks[1:]:
-        done = looked(done, What.BLOCK)
+        done = looked(done, Trigger.BLOCK)
         shares.append(done.share)
     assert shares == [float(block) for block in blocks]
     assert done.generation == 5 + 7
 
 
-@pytest.mark.parametrize("what", [What.PASS, What.FAIL, What.HOLD, What.BLOCK])
+@pytest.mark.parametrize("what", [Trigger.PASS, Trigger.FAIL, Trigger.HOLD, Trigger.BLOCK])
 def test_a_proposal_that_the_state_does_not_allow_changes_nothing(delivery, what):
     done = looked(delivery, what)
     assert (done.state, Look.objects.count()) == ("ready", 0)
@@ -253,8 +255,8 @@ def test_a_proposal_that_the_state_does_not_allow_changes_nothing(delivery, what
 
 def test_of_two_judges_one_wins(canary):
     mine, theirs = selectors.delivery(canary.pk), selectors.delivery(canary.pk)
-    first = looked(mine, What.PASS)
-    second = looked(theirs, What.PASS)
+    first = looked(mine, Trigger.PASS)
+    second = looked(theirs, Trigger.PASS)
     assert (first.step, second.step, second.revision) == (2, 2, first.revision)
     assert Look.objects.count() == 1
 
@@ -262,13 +264,13 @@ def test_of_two_judges_one_wins(canary):
 def test_a_person_who_aborts_wins_over_a_look_that_was_under_way(canary):
     stale = selectors.delivery(canary.pk)
     services.abort(canary, OTTO)
-    assert looked(stale, What.PASS).state == "aborted"
+    assert looked(stale, Trigger.PASS).state == "aborted"
 
 
 def test_what_a_late_judge_remembers_is_not_kept(canary):
     stale = selectors.delivery(canary.pk)
     services.pause(canary, OTTO)
-    looked(stale, What.STAY, memory=Memory(errors_before=0.9))
+    looked(stale, Trigger.STAY, memory=Memory(errors_before=0.9))
     assert selectors.delivery(canary.pk).memory == {}
 
 
@@ -370,7 +372,7 @@ def test_arming_without_redis_pauses(canary):
 
 
 def test_a_hold_that_lasts_too_long_pauses(canary):
-    held = looked(canary, What.HOLD, holds=ERROR)
+    held = looked(canary, Trigger.HOLD, holds=ERROR)
     assert services.tick(held, later(599)).state == "holding"
     done = services.tick(held, later(600))
     assert (done.state, done.why, done.share) == ("paused", "held for 600 s: tallies are 20 s old", 0.0)
@@ -422,11 +424,11 @@ def test_a_freeze_holds_a_canary_until_it_is_over_however_long(canary):
     assert (held.state, held.share) == ("holding", 0.0)
     assert held.holds == [{"code": "freeze", "text": "freeze Christmas until 2026-08-01 14:00 (UTC)"}]
     for second in (5, 10, 15, 20):
-        held = looked(held, What.GOOD, later(second))
+        held = looked(held, Trigger.GOOD, later(second))
     assert (held.state, held.good_looks) == ("holding", 0)
     assert services.tick(held, later(3600)).state == "holding"
     for second in (7201, 7206, 7211):
-        held = looked(held, What.GOOD, later(second))
+        held = looked(held, Trigger.GOOD, later(second))
     assert held.state == "step"
 
 
@@ -454,19 +456,19 @@ def test_the_time_of_a_freeze_is_no_error(canary):
     freeze(later(-60), later(3600))
     held = services.tick(canary, NOW)
     assert services.tick(held, later(3601)).state == "holding"
-    held = looked(selectors.delivery(held.pk), What.HOLD, later(3605), holds=ERROR)
+    held = looked(selectors.delivery(held.pk), Trigger.HOLD, later(3605), holds=ERROR)
     assert services.tick(held, later(4204)).state == "holding"
     assert services.tick(held, later(4206)).why == "held for 600 s: tallies are 20 s old"
 
 
 def test_an_error_that_lasts_into_a_freeze_counts_from_its_end_on(canary):
-    held = looked(canary, What.HOLD, holds=ERROR)
+    held = looked(canary, Trigger.HOLD, holds=ERROR)
     freeze(later(300), later(3600))
     frozen = services.tick(held, later(305))
     assert [hold.code for hold in frozen.why_held] == ["tallies", "freeze"]
-    frozen = looked(frozen, What.HOLD, later(310), holds=ERROR)
+    frozen = looked(frozen, Trigger.HOLD, later(310), holds=ERROR)
     assert services.tick(frozen, later(3601)).state == "holding"
-    held = looked(frozen, What.HOLD, later(3605), holds=ERROR)
+    held = looked(frozen, Trigger.HOLD, later(3605), holds=ERROR)
     assert [hold.code for hold in held.why_held] == ["tallies"]
     assert services.tick(held, later(4204)).state == "holding"
     assert services.tick(held, later(4206)).state == "paused"
@@ -476,9 +478,9 @@ def test_a_shadow_goes_on_in_a_freeze_and_does_not_pass(redis_away, policy, pool
     made = at(proposed(policy, SHADOW, CANARY, FULL), State.STEP, step=0, shadow=1.0, clock_at=NOW)
     freeze(later(-60), later(7200))
     assert services.tick(made, NOW).state == "step"
-    held = looked(made, What.PASS, later(70))
+    held = looked(made, Trigger.PASS, later(70))
     assert (held.state, held.step, held.shadow) == ("step", 0, 1.0)
-    assert looked(held, What.PASS, later(7201)).step == 1
+    assert looked(held, Trigger.PASS, later(7201)).step == 1
 
 
 def test_the_judge_watches_steps_holds_and_bakes() -> None:

@@ -539,5 +539,5 @@ def test_nothing_is_kept_of_a_transition_whose_audit_entry_fails(delivery, monke
 
 def test_shadow_steps_decide_nothing(delivery):
     at(delivery, State.ARMING, generation=1)
-    done = moving.move(delivery, moving.TransitionRequest(moving.What.ARMED, moving.By.SYSTEM))
+    done = moving.move(delivery, moving.TransitionRequest(moving.Trigger.ARMED, moving.Origin.SYSTEM))
     assert (done.share, done.shadow, SHADOW["sample"]) == (0.0, 1.0, 1.0)

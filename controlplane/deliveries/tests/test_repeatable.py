@@ -6,7 +6,7 @@ from controlplane.audit.models import AuditEntry
 from controlplane.deliveries import repeatable
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.moving import TransitionRequest, move
-from controlplane.deliveries.states import By, State, What
+from controlplane.deliveries.states import Origin, State, Trigger
 from controlplane.deliveries.tests.conftest import ADA, CANARY, CI, FULL, OTTO, SHADOW, WHY, plan
 from controlplane.policies import selectors as policies
 from controlplane.policies import services as publishing
@@ -27,15 +27,15 @@ def deliver(policy, document=CHANGED, wanted=PLAN, based_on=1, **more):
 
 def ended(delivery, what, by):
     """As it ends from its first step."""
-    for each, who in ((What.START, By.PERSON), (What.ARMED, By.SYSTEM), (what, by)):
+    for each, who in ((Trigger.START, Origin.PERSON), (Trigger.ARMED, Origin.SYSTEM), (what, by)):
         delivery = move(delivery, TransitionRequest(each, who, OTTO, WHY))
     return delivery
 
 
 def delivered(delivery):
-    ended(delivery, What.PASS, By.JUDGE)
-    move(delivery, TransitionRequest(What.PASS, By.JUDGE, OTTO, WHY))
-    return move(delivery, TransitionRequest(What.DELIVER, By.SYSTEM, OTTO, WHY))
+    ended(delivery, Trigger.PASS, Origin.JUDGE)
+    move(delivery, TransitionRequest(Trigger.PASS, Origin.JUDGE, OTTO, WHY))
+    return move(delivery, TransitionRequest(Trigger.DELIVER, Origin.SYSTEM, OTTO, WHY))
 
 
 def test_the_first_call_proposes_and_the_next_ones_find_it(policy) -> None:
@@ -61,13 +61,13 @@ def test_a_dry_run_passes_every_check_and_leaves_nothing(policy) -> None:
         deliver(policy, wanted={"steps": []}, dry_run=True)
 
 
-@pytest.mark.parametrize(("what", "by"), [(What.FAIL, By.JUDGE), (What.ABORT, By.PERSON)])
+@pytest.mark.parametrize(("what", "by"), [(Trigger.FAIL, Origin.JUDGE), (Trigger.ABORT, Origin.PERSON)])
 def test_one_that_ended_is_not_proposed_again_unless_asked_and_then_once(policy, what, by) -> None:
     first = ended(deliver(policy).delivery, what, by)
     assert deliver(policy).delivery == first
     second = deliver(policy, again=AGAIN)
     assert (second.is_new, second.delivery.again) == (True, AGAIN)
-    move(second.delivery, TransitionRequest(What.WITHDRAW, By.PERSON, OTTO, WHY))
+    move(second.delivery, TransitionRequest(Trigger.WITHDRAW, Origin.PERSON, OTTO, WHY))
     publishing.discard_draft(policy, OTTO)
     assert deliver(policy, again=AGAIN).delivery == second.delivery
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from controlplane.deliveries.plan import Canary, Full, Shadow, Step, Switchback
-from controlplane.deliveries.states import IN_STEP, State, What
+from controlplane.deliveries.states import IN_STEP, State, Trigger
 from controlplane.deliveries.timing.durations import countdown
 from controlplane.delivery_pages.display.facts import Facts
 from controlplane.delivery_pages.display.steps import length_s, percent, title
@@ -196,10 +196,10 @@ def stopping(facts: Facts) -> str:
 
 
 ENDED_BY: Mapping[str, str] = {
-    What.FAIL: "Stopped by guard",
-    What.TRIP: "Stopped by router",
-    What.GIVE_UP: "It was paused for too long",
-    What.OVERTAKE: "Another publication ended it",
+    Trigger.FAIL: "Stopped by guard",
+    Trigger.TRIP: "Stopped by router",
+    Trigger.GIVE_UP: "It was paused for too long",
+    Trigger.OVERTAKE: "Another publication ended it",
 }
 
 

@@ -5,7 +5,7 @@ import pytest
 from controlplane.deliveries import services
 from controlplane.deliveries.models import Look
 from controlplane.deliveries.moving import TransitionRequest, move
-from controlplane.deliveries.states import By, State, What
+from controlplane.deliveries.states import Origin, State, Trigger
 from controlplane.deliveries.tests.conftest import ADA, CANARY, FULL, OTTO, WHY, proposed
 from controlplane.delivery_pages.tests.values import finding
 from controlplane.policies import services as policies
@@ -26,7 +26,11 @@ def press(client, delivery, verb, **fields):
 @pytest.fixture
 def running(delivery):
     """Its first canary, at 5 %."""
-    for what, by in ((What.START, By.PERSON), (What.ARMED, By.SYSTEM), (What.PASS, By.JUDGE)):
+    for what, by in (
+        (Trigger.START, Origin.PERSON),
+        (Trigger.ARMED, Origin.SYSTEM),
+        (Trigger.PASS, Origin.JUDGE),
+    ):
         delivery = move(delivery, TransitionRequest(what, by, OTTO))
     return delivery
 

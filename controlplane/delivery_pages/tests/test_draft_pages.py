@@ -7,7 +7,7 @@ import pytest
 from controlplane.deliveries import services
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.moving import TransitionRequest, move
-from controlplane.deliveries.states import By, What
+from controlplane.deliveries.states import Origin, Trigger
 from controlplane.deliveries.tests.conftest import ADA, OTTO, SHADOW, WHY, proposed
 from controlplane.policies import selectors as policies
 from controlplane.policies.tests.conftest import edit
@@ -102,7 +102,11 @@ def test_what_was_saved_meanwhile_is_not_delivered(otto_client, draft):
 
 def test_a_document_that_failed_before_asks_why_again(otto_client, policy):
     failed = proposed(policy)
-    for what, by in ((What.START, By.PERSON), (What.ARMED, By.SYSTEM), (What.FAIL, By.JUDGE)):
+    for what, by in (
+        (Trigger.START, Origin.PERSON),
+        (Trigger.ARMED, Origin.SYSTEM),
+        (Trigger.FAIL, Origin.JUDGE),
+    ):
         failed = move(failed, TransitionRequest(what, by, why="heavy TTFT × 2"))
     edit(policy, OTTO, heavy_new_tokens=9_000)
     assert "Why again" in otto_client.get(URL).content.decode()

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from controlplane.deliveries import results
-from controlplane.deliveries.states import State, What
+from controlplane.deliveries.states import State, Trigger
 from controlplane.delivery_pages import presentation
 from controlplane.delivery_pages.display import evidence, line, over_time
 from controlplane.delivery_pages.display.interval import WIDTH, points_axis, ratio_axis
@@ -105,7 +105,7 @@ def test_the_whole_page_as_one_value():
 
 
 def test_what_each_step_has_shown_is_said_in_a_word():
-    left = results.of_step(1, What.PASS, datetime(2026, 8, 1, tzinfo=UTC), [finding(verdict="fine", upper=-0.1)])
+    left = results.of_step(1, Trigger.PASS, datetime(2026, 8, 1, tzinfo=UTC), [finding(verdict="fine", upper=-0.1)])
     (row,) = presentation.shown(facts(State.DELIVERED, step=4, results=results.read([left]))).results
     assert (row.step, row.word, row.text) == ("Canary 5 %", "better", "one sentence")
 

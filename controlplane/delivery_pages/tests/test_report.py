@@ -10,7 +10,7 @@ from controlplane.dashboard.frame import attention
 from controlplane.dashboard.frame.build import FrameInputs, build_frame
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import TransitionRequest, move
-from controlplane.deliveries.states import By, What
+from controlplane.deliveries.states import Origin, Trigger
 from controlplane.deliveries.tests.conftest import OTTO, WHY
 from controlplane.delivery_pages.report import report, shown
 from controlplane.delivery_pages.tests.values import finding
@@ -21,7 +21,11 @@ from router.contract.redis.published import FleetValue
 
 @pytest.fixture
 def running(live_redis, pool, delivery):
-    for what, by in ((What.START, By.PERSON), (What.ARMED, By.SYSTEM), (What.PASS, By.JUDGE)):
+    for what, by in (
+        (Trigger.START, Origin.PERSON),
+        (Trigger.ARMED, Origin.SYSTEM),
+        (Trigger.PASS, Origin.JUDGE),
+    ):
         delivery = move(delivery, TransitionRequest(what, by, OTTO, WHY))
     Look.objects.create(
         delivery=delivery, state="step", step=1, generation=delivery.generation, findings=[finding().as_dict()]
@@ -60,7 +64,7 @@ def test_the_frame_has_its_text(running):
 
 
 def test_an_abort_stays_for_ten_minutes_and_needs_attention(running):
-    move(running, TransitionRequest(What.FAIL, By.JUDGE, why="heavy TTFT × 2"))
+    move(running, TransitionRequest(Trigger.FAIL, Origin.JUDGE, why="heavy TTFT × 2"))
     now = timezone.now()
     found = frame(report(now))
     assert found["deliveries"][0]["text"].startswith("v1 → v2 aborted")
@@ -71,7 +75,7 @@ def test_an_abort_stays_for_ten_minutes_and_needs_attention(running):
 
 
 def test_an_abort_by_a_person_names_them_and_is_no_alarm(running):
-    move(running, TransitionRequest(What.ABORT, By.PERSON, OTTO, "a typo in the limit"))
+    move(running, TransitionRequest(Trigger.ABORT, Origin.PERSON, OTTO, "a typo in the limit"))
     (item,) = attention.delivery_waits(0.0, frame(report(timezone.now())))
     assert (item.severity, item.reason) == (1, f"aborted by {OTTO.name}: a typo in the limit")
 
@@ -84,7 +88,7 @@ def test_what_ended_otherwise_stays_for_two_minutes(running):
 
 def test_a_pause_needs_attention_and_a_running_step_does_not(running):
     assert not list(attention.delivery_waits(0.0, frame(report(timezone.now()))))
-    move(running, TransitionRequest(What.PAUSE, By.PERSON, OTTO))
+    move(running, TransitionRequest(Trigger.PAUSE, Origin.PERSON, OTTO))
     found = list(attention.delivery_waits(0.0, frame(report(timezone.now()))))
     assert found == [(2, "default v1 → v2", "paused", f"/deliveries/{running.pk}/", ("demo",))]
 

@@ -4,7 +4,7 @@ import pytest
 
 from controlplane.deliveries import services
 from controlplane.deliveries.moving import TransitionRequest, move
-from controlplane.deliveries.states import By, State, What
+from controlplane.deliveries.states import Origin, State, Trigger
 from controlplane.deliveries.tests.conftest import ADA, OTTO, WHY
 from controlplane.delivery_pages import trial
 from controlplane.policies import selectors as policies
@@ -24,17 +24,17 @@ def test_each_candidate_is_proposed_and_started(policy, kind):
 
 
 def test_the_harmful_one_can_be_tried_again_after_its_abort(policy):
-    made = move(trial.start(policy, "harmful", OTTO), TransitionRequest(What.ARMED, By.SYSTEM))
-    move(made, TransitionRequest(What.FAIL, By.JUDGE, why="warm TTFT × 4"))
+    made = move(trial.start(policy, "harmful", OTTO), TransitionRequest(Trigger.ARMED, Origin.SYSTEM))
+    move(made, TransitionRequest(Trigger.FAIL, Origin.JUDGE, why="warm TTFT × 4"))
     assert trial.start(policy, "harmful", OTTO).again == trial.AGAIN
 
 
 def test_a_good_one_after_a_good_one_is_another_document(policy):
-    made = move(trial.start(policy, "good", OTTO), TransitionRequest(What.ARMED, By.SYSTEM))
+    made = move(trial.start(policy, "good", OTTO), TransitionRequest(Trigger.ARMED, Origin.SYSTEM))
     for _ in range(2):
         made = services.advance(made, OTTO, WHY)
     assert made.state == State.BAKING
-    move(made, TransitionRequest(What.DELIVER, By.SYSTEM))
+    move(made, TransitionRequest(Trigger.DELIVER, Origin.SYSTEM))
     again = trial.start(policy, "good", OTTO)
     assert again.candidate.upgraded["classes"]["heavy_new_tokens"] == 20_000
 

@@ -9,7 +9,7 @@ from controlplane.deliveries import services
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.models import Look
 from controlplane.deliveries.moving import TransitionRequest, move
-from controlplane.deliveries.states import By, What
+from controlplane.deliveries.states import Origin, Trigger
 from controlplane.deliveries.tests.conftest import CANARY, FULL, OTTO, WHY, proposed
 from controlplane.notices import services as notices
 from controlplane.notices.models import Notice, Status
@@ -36,7 +36,7 @@ SLOWER = GuardFinding(
 def running(policy):  # noqa: F811
     """In a canary step of 5 %."""
     row = proposed(policy, CANARY, FULL)
-    for what, by in ((What.START, By.PERSON), (What.ARMED, By.SYSTEM)):
+    for what, by in ((Trigger.START, Origin.PERSON), (Trigger.ARMED, Origin.SYSTEM)):
         row = move(row, TransitionRequest(what, by, OTTO, WHY))
     return row
 

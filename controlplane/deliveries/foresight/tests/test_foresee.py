@@ -13,7 +13,7 @@ from controlplane.deliveries.judge import switchback
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.verdicts import Levels, levels_of
 from controlplane.deliveries.plan import ComparisonGuard, Plan
-from controlplane.deliveries.states import What
+from controlplane.deliveries.states import Trigger
 from controlplane.deliveries.tests.conftest import CANARY, FULL, proposed
 
 BACK = {"mode": "switchback", "block_s": 60, "washout_s": 10, "pairs": 8}
@@ -62,7 +62,9 @@ def test_the_spread_is_that_of_the_latest_switchback(policy, pool, earlier):
     mean = sum(differences) / 8
     spread = (sum((each - mean) ** 2 for each in differences) / 7) ** 0.5
     halved = [Levels(levels.fail / 2**each, levels.fine / 2**each) for each in range(earlier + 1)]
-    delivery.results = [results.of_step(1, What.PAUSE, timezone.now(), [judged(differences, each)]) for each in halved]
+    delivery.results = [
+        results.of_step(1, Trigger.PAUSE, timezone.now(), [judged(differences, each)]) for each in halved
+    ]
     delivery.save(update_fields=["results"])
     assert spreads(policy) == {("ttft", "warm"): pytest.approx(spread, rel=0.01)}
     (power,) = [each.text for each in of_delivery(delivery).lines if "switchback" in each.text]
@@ -72,6 +74,6 @@ def test_the_spread_is_that_of_the_latest_switchback(policy, pool, earlier):
 def test_a_switchback_that_was_not_judged_says_nothing_of_its_spread(policy, pool):
     delivery = proposed(policy, CANARY, BACK, FULL, guards=GUARDS)
     finding = GuardFinding(metric="ttft", request_class="warm", verdict="no_data", text="", needed=True)
-    delivery.results = [results.of_step(1, What.PAUSE, timezone.now(), [finding])]
+    delivery.results = [results.of_step(1, Trigger.PAUSE, timezone.now(), [finding])]
     delivery.save(update_fields=["results"])
     assert spreads(policy) == {}

@@ -9,7 +9,7 @@ from controlplane.deliveries.judge import look
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.look import Situation, is_fine, propose
 from controlplane.deliveries.judge.memory import Memory
-from controlplane.deliveries.states import Hold, State, What
+from controlplane.deliveries.states import Hold, State, Trigger
 
 PLAN = plans.parse(
     {
@@ -43,7 +43,7 @@ RARE, LEFT = finding("not_judged"), finding("deferred")
 
 def what(
     situation: Situation, *findings: GuardFinding, without_data: float | None = None, now: float = 1_000.0
-) -> What:
+) -> Trigger:
     return propose(situation, findings, Memory(without_data=without_data), now).what
 
 
@@ -53,62 +53,62 @@ UNENDED = GuardFinding(metric=look.UNENDED, verdict="inconclusive", text="2 answ
 @pytest.mark.parametrize("state", [State.STEP, State.BAKING])
 def test_a_failed_guard_ends_it_where_the_candidate_decides(state: State) -> None:
     found = propose(at(state=state), (FINE, FAIL, WRONG), Memory(), 0.0)
-    assert (found.what, found.why) == (What.FAIL, "demo: fail")
+    assert (found.what, found.why) == (Trigger.FAIL, "demo: fail")
 
 
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        (State.STEP, What.PAUSE),
-        (State.HOLDING, What.GOOD),
-        (State.BAKING, What.FAIL),
+        (State.STEP, Trigger.PAUSE),
+        (State.HOLDING, Trigger.GOOD),
+        (State.BAKING, Trigger.FAIL),
     ],
 )
-def test_a_guard_that_pauses(state: State, expected: What) -> None:
+def test_a_guard_that_pauses(state: State, expected: Trigger) -> None:
     step = BAKE if state is State.BAKING else CANARY
     assert what(at(step, state), FINE, PAUSING) is expected
 
 
 def test_an_error_holds_and_never_aborts() -> None:
     found = propose(at(), (FINE, WRONG), Memory(), 0.0)
-    assert found.what is What.HOLD
+    assert found.what is Trigger.HOLD
     assert found.holds == (Hold("ttft", "demo: error"),)
 
 
 def test_an_error_goes_on_holding() -> None:
-    assert what(at(state=State.HOLDING), WRONG) is What.HOLD
+    assert what(at(state=State.HOLDING), WRONG) is Trigger.HOLD
 
 
 @pytest.mark.parametrize("state", [State.WAITING, State.PAUSED])
 def test_nothing_is_held_where_nothing_runs(state: State) -> None:
-    assert what(at(state=state), WRONG) is What.STAY
+    assert what(at(state=state), WRONG) is Trigger.STAY
 
 
 def test_a_look_without_an_error_is_a_good_one() -> None:
-    assert what(at(state=State.HOLDING), OPEN) is What.GOOD
+    assert what(at(state=State.HOLDING), OPEN) is Trigger.GOOD
 
 
 @pytest.mark.parametrize(
     ("clock_s", "findings", "expected"),
     [
-        (599.0, (FINE,), What.STAY),
-        (600.0, (FINE, FINE), What.PASS),
-        (600.0, (FINE, RARE), What.PASS),
-        (600.0, (FINE, OPEN), What.STAY),
-        (600.0, (FINE, BLIND), What.STAY),
-        (600.0, (FINE, LEFT), What.PASS),
-        (599.0, (FINE, LEFT), What.STAY),
-        (600.0, (OPEN, LEFT), What.STAY),
-        (600.0, (RARE, LEFT), What.STAY),
-        (600.0, (RARE,), What.STAY),  # nothing was judged
-        (600.0, (), What.STAY),
-        (600.0, (finding("inconclusive", needed=False), FINE), What.PASS),
-        (3600.0, (FINE, OPEN), What.PAUSE),
-        (3600.0, (RARE,), What.PAUSE),
-        (3600.0, (FINE,), What.PASS),
+        (599.0, (FINE,), Trigger.STAY),
+        (600.0, (FINE, FINE), Trigger.PASS),
+        (600.0, (FINE, RARE), Trigger.PASS),
+        (600.0, (FINE, OPEN), Trigger.STAY),
+        (600.0, (FINE, BLIND), Trigger.STAY),
+        (600.0, (FINE, LEFT), Trigger.PASS),
+        (599.0, (FINE, LEFT), Trigger.STAY),
+        (600.0, (OPEN, LEFT), Trigger.STAY),
+        (600.0, (RARE, LEFT), Trigger.STAY),
+        (600.0, (RARE,), Trigger.STAY),  # nothing was judged
+        (600.0, (), Trigger.STAY),
+        (600.0, (finding("inconclusive", needed=False), FINE), Trigger.PASS),
+        (3600.0, (FINE, OPEN), Trigger.PAUSE),
+        (3600.0, (RARE,), Trigger.PAUSE),
+        (3600.0, (FINE,), Trigger.PASS),
     ],
 )
-def test_a_canary(clock_s: float, findings: tuple[GuardFinding, ...], expected: What) -> None:
+def test_a_canary(clock_s: float, findings: tuple[GuardFinding, ...], expected: Trigger) -> None:
     assert what(at(clock_s=clock_s), *findings) is expected
 
 
@@ -122,46 +122,46 @@ def test_a_canary_that_passes_names_first_what_it_leaves_to_a_later_step() -> No
 
 
 def test_what_is_left_to_a_later_step_is_not_without_data() -> None:
-    assert what(at(), OPEN, LEFT, without_data=0.0) is What.STAY
+    assert what(at(), OPEN, LEFT, without_data=0.0) is Trigger.STAY
 
 
-@pytest.mark.parametrize(("since", "expected"), [(None, What.STAY), (101.0, What.STAY), (100.0, What.PAUSE)])
+@pytest.mark.parametrize(("since", "expected"), [(None, Trigger.STAY), (101.0, Trigger.STAY), (100.0, Trigger.PAUSE)])
 @pytest.mark.parametrize("step", [SHADOW, CANARY])
-def test_no_data_for_long_pauses(step: int, since: float | None, expected: What) -> None:
+def test_no_data_for_long_pauses(step: int, since: float | None, expected: Trigger) -> None:
     assert what(at(step), FINE, BLIND, without_data=since) is expected
 
 
 @pytest.mark.parametrize(
     ("clock_s", "findings", "expected"),
-    [(599.0, (), What.STAY), (600.0, (), What.PASS), (600.0, (BLIND,), What.STAY)],
+    [(599.0, (), Trigger.STAY), (600.0, (), Trigger.PASS), (600.0, (BLIND,), Trigger.STAY)],
 )
-def test_a_shadow(clock_s: float, findings: tuple[GuardFinding, ...], expected: What) -> None:
+def test_a_shadow(clock_s: float, findings: tuple[GuardFinding, ...], expected: Trigger) -> None:
     assert what(at(SHADOW, clock_s=clock_s), *findings) is expected
 
 
 @pytest.mark.parametrize(
     ("clock_s", "block", "findings", "expected"),
     [
-        (299.0, 0, (BLIND,), What.STAY),
-        (300.0, 0, (BLIND,), What.BLOCK),
-        (300.0, 1, (BLIND,), What.STAY),
-        (2_399.0, 7, (FINE,), What.STAY),
-        (2_400.0, 7, (FINE,), What.BLOCK),
-        (2_400.0, 8, (FINE, UNENDED), What.STAY),
-        (2_400.0, 8, (FINE,), What.PASS),
-        (2_400.0, 8, (FINE, OPEN), What.PAUSE),
-        (2_400.0, 8, (BLIND,), What.PAUSE),
-        (300.0, 0, (FAIL,), What.FAIL),
+        (299.0, 0, (BLIND,), Trigger.STAY),
+        (300.0, 0, (BLIND,), Trigger.BLOCK),
+        (300.0, 1, (BLIND,), Trigger.STAY),
+        (2_399.0, 7, (FINE,), Trigger.STAY),
+        (2_400.0, 7, (FINE,), Trigger.BLOCK),
+        (2_400.0, 8, (FINE, UNENDED), Trigger.STAY),
+        (2_400.0, 8, (FINE,), Trigger.PASS),
+        (2_400.0, 8, (FINE, OPEN), Trigger.PAUSE),
+        (2_400.0, 8, (BLIND,), Trigger.PAUSE),
+        (300.0, 0, (FAIL,), Trigger.FAIL),
     ],
 )
-def test_a_switchback(clock_s: float, block: int, findings: tuple[GuardFinding, ...], expected: What) -> None:
+def test_a_switchback(clock_s: float, block: int, findings: tuple[GuardFinding, ...], expected: Trigger) -> None:
     """It has no comparison before its end, however long that is."""
     assert what(at(SWITCHBACK, clock_s=clock_s, block=block), *findings, without_data=0.0) is expected
 
 
 @pytest.mark.parametrize("state", [State.WAITING, State.PAUSED, State.BAKING])
 def test_nothing_passes_where_no_step_runs(state: State) -> None:
-    assert what(at(BAKE if state is State.BAKING else CANARY, state), FINE) is What.STAY
+    assert what(at(BAKE if state is State.BAKING else CANARY, state), FINE) is Trigger.STAY
 
 
 def test_no_finding_is_not_fine() -> None:

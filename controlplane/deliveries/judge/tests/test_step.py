@@ -15,7 +15,7 @@ from controlplane.deliveries.judge import memory, step
 from controlplane.deliveries.judge.step import judge
 from controlplane.deliveries.judge.tests.traffic import Cells, cells
 from controlplane.deliveries.models import Delivery, Look
-from controlplane.deliveries.states import State, What
+from controlplane.deliveries.states import State, Trigger
 from controlplane.deliveries.tests.conftest import CANARY, FULL, OTTO, SHADOW, WHY, proposed
 from controlplane.policies.models import Policy
 from controlplane.previews.models import Preview
@@ -128,7 +128,7 @@ def test_a_look_is_stored_with_its_findings(canary: Delivery, fleet: Fleet) -> N
     fleet.write(canary, cells(4_000))
     judge(canary, later(canary, 5))
     look = latest(canary)
-    assert (look.proposal, look.state, look.generation) == (What.STAY, State.STEP, canary.generation)
+    assert (look.proposal, look.state, look.generation) == (Trigger.STAY, State.STEP, canary.generation)
     found = {(each["metric"], each["class"]): each for each in look.findings}
     assert found["ttft", "warm"]["pool"] == "demo"
     assert sum(found["ttft", "warm"]["n"]) > 1_500
@@ -159,7 +159,7 @@ def test_a_canary_leaves_a_rare_class_to_a_larger_one(policy: Policy, pool: Pool
 def test_a_failed_guard_aborts(canary: Delivery, fleet: Fleet) -> None:
     fleet.write(canary, cells(factors={"heavy": 2.5}))
     done = judge(canary, later(canary, 20))
-    assert (done.state, done.share, done.what) == (State.ABORTED, 0.0, What.FAIL)
+    assert (done.state, done.share, done.what) == (State.ABORTED, 0.0, Trigger.FAIL)
     assert "heavy TTFT" in done.why
 
 
@@ -278,7 +278,7 @@ def test_a_router_that_stopped_it_is_written_down(canary: Delivery, fleet: Fleet
     )
     fleet.client.set(redis_keys.stop_key("demo"), codec.encode(stop))
     done = judge(canary, later(canary, 5))
-    assert (done.state, done.what) == (State.ABORTED, What.TRIP)
+    assert (done.state, done.what) == (State.ABORTED, Trigger.TRIP)
     assert "request q1" in done.why
 
 
@@ -302,7 +302,7 @@ def test_a_canary_that_stays_open_pauses_at_its_end(policy: Policy, pool: Pool, 
     delivery = started(policy, {**TENTH, "max_s": 60}, FULL, fleet=fleet)
     fleet.write(delivery, cells(2_500, factors={"warm": 1.1}))
     done = judge(delivery, later(delivery, 61))
-    assert (done.state, done.what) == (State.PAUSED, What.PAUSE)
+    assert (done.state, done.what) == (State.PAUSED, Trigger.PAUSE)
     assert "not fine after 60 s: demo: warm TTFT" in done.why
 
 
@@ -482,17 +482,17 @@ def test_old_looks_are_pruned_and_quiet_ones_thinned(canary: Delivery) -> None:
     now = timezone.now()
     canary.looks.all().delete()
     for age, what, count in (
-        (timedelta(days=31), What.FAIL, 2),
-        (timedelta(hours=2), What.STAY, 24),
-        (timedelta(hours=2), What.PASS, 3),
-        (timedelta(minutes=5), What.STAY, 4),
+        (timedelta(days=31), Trigger.FAIL, 2),
+        (timedelta(hours=2), Trigger.STAY, 24),
+        (timedelta(hours=2), Trigger.PASS, 3),
+        (timedelta(minutes=5), Trigger.STAY, 4),
     ):
         for _ in range(count):
             canary.looks.create(at=now - age, state=State.STEP, step=0, generation=1, proposal=what)
     step.prune(now.timestamp())
-    assert canary.looks.filter(proposal=What.PASS).count() == 3
-    assert canary.looks.filter(proposal=What.STAY).count() == 4 + 2
-    assert not canary.looks.filter(proposal=What.FAIL).exists()
+    assert canary.looks.filter(proposal=Trigger.PASS).count() == 3
+    assert canary.looks.filter(proposal=Trigger.STAY).count() == 4 + 2
+    assert not canary.looks.filter(proposal=Trigger.FAIL).exists()
     step.prune(now.timestamp())
 
 

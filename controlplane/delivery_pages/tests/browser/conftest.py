@@ -24,11 +24,11 @@ services.patch_draft(policy, {{"classes.heavy_new_tokens": 12000}}, otto)
 MOVE = """
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import TransitionRequest, move
-from controlplane.deliveries.states import By, What
+from controlplane.deliveries.states import Origin, Trigger
 from controlplane.delivery_pages.tests.values import finding
 delivery = Delivery.objects.get(policy__name="{name}")
 for what, by in {moves}:
-    delivery = move(delivery, TransitionRequest(What(what), By(by)))
+    delivery = move(delivery, TransitionRequest(Trigger(what), Origin(by)))
 Look.objects.create(delivery=delivery, state=delivery.state, step=delivery.step, generation=delivery.generation,
                     findings=[finding(verdict="fine", candidate=520.0, control=500.0).as_dict(),
                               finding("slow").as_dict(), finding("tpot", "warm").as_dict()])
