@@ -1,4 +1,4 @@
-"""What moves a delivery without a person: the judge's looks, a router that stops it, the clock, freezes."""
+"""Transitions without a person: by the judge's looks, a router's stop, the clock, freezes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +26,7 @@ from controlplane.policies.errors import Conflict
 from router.contract.redis.delivery import StopValue
 
 log = structlog.get_logger(__name__)
-ARM_S = 10  # for every live router to acknowledge both versions
+ARM_S = 10  # within which every live router must acknowledge both versions
 PAUSED_S = 24 * 3600  # then the delivery ends
 WATCHED = frozenset({State.STEP, State.HOLDING, State.BAKING})  # states that the judge looks at
 JUDGE = Actor("system", "judge")
@@ -77,7 +77,7 @@ def _apply(delivery: Delivery, wanted: TransitionRequest, now: datetime) -> Deli
 
 
 def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> TransitionRequest:
-    """The proposal as a move; in a freeze nothing passes and no hold ends."""
+    """The proposal as a request; during a freeze no step passes and no hold ends."""
     wanted = TransitionRequest(
         proposal.what,
         Origin.JUDGE,
@@ -94,7 +94,7 @@ def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> Transiti
 
 
 def _is_known(delivery: Delivery, wanted: TransitionRequest) -> bool:
-    """A hold that goes on for the same reasons is no news."""
+    """True for a hold that continues for the same reasons: nothing has to be written."""
     codes = [hold.code for hold in wanted.holds]
     held = [hold.code for hold in delivery.why_held]
     return wanted.what is Trigger.HOLD and delivery.state == State.HOLDING and not delivery.good_looks and codes == held
@@ -106,7 +106,7 @@ def _lost(delivery: Delivery, error: Refusal) -> Delivery:
 
 
 def stopped(delivery: Delivery, stop: StopValue, now: datetime | None = None) -> Delivery:
-    """A router, or a person without the database, has stopped it already; this writes it down."""
+    """Record a stop that a router, or a person without the database, has made in Redis."""
     person = stop.by == "person"
     what = Trigger.ABORT if person else Trigger.TRIP
     by = Origin.PERSON if person else Origin.ROUTER
@@ -123,7 +123,7 @@ def _moved(delivery: Delivery, wanted: TransitionRequest, now: datetime | None) 
 
 
 def away(delivery: Delivery, looked_at: datetime, now: datetime) -> Delivery:
-    """The judge was away long enough for routers to give up the split: the step's counts have a hole."""
+    """Pause: the judge was away so long that routers gave up the split, and the step's counts have a gap."""
     text = f"the judge was away from {_clock(looked_at)} to {_clock(now)}; live served every request meanwhile"
     return _moved(delivery, _system(Trigger.PAUSE, f"{text}; resume to begin the step again"), now)
 
@@ -136,7 +136,7 @@ def _clock(at: datetime) -> str:
 
 
 def tick(delivery: Delivery, now: datetime | None = None) -> Delivery:
-    """What the clock alone decides: starts, acknowledgements, freezes, and waits that are over."""
+    """Make the transition that is due by the clock: a start, an acknowledgement, a freeze, a wait that is over."""
     now = now or timezone.now()
     wanted = _due(delivery, stored_plan.read(delivery.plan), now)
     return delivery if wanted is None else _moved(delivery, wanted, now)
@@ -246,7 +246,7 @@ def _freezing(delivery: Delivery, plan: Plan, now: datetime) -> TransitionReques
 
 
 def _frozen(delivery: Delivery, now: datetime) -> tuple[Hold, ...]:
-    """Why it may not go on; empty in a state that freezes leave alone."""
+    """The hold of a freeze in force; empty in a state that freezes do not affect."""
     text = _freeze_text(delivery, now) if delivery.state in (State.STEP, State.HOLDING) else ""
     return (Hold(FREEZE, text),) if text else ()
 

@@ -11,7 +11,7 @@ from controlplane.policies.models import Policy, PolicyVersion
 
 
 class Delivery(models.Model):
-    """One candidate's way to live. Changed only by controlplane.deliveries.services: each change raises `revision`."""
+    """The delivery of a candidate. Only controlplane.deliveries.services changes it, and raises `revision`."""
 
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="deliveries")
     candidate = models.OneToOneField(PolicyVersion, on_delete=models.PROTECT, related_name="delivery")
@@ -21,32 +21,32 @@ class Delivery(models.Model):
     state = models.CharField(max_length=12, choices=[(state.value, state.value) for state in State])
     revision = models.PositiveIntegerField(default=1)
 
-    # The way
-    step = models.PositiveIntegerField(default=0)  # index into the plan's steps; counts from the first start on
-    generation = models.PositiveIntegerField(default=0)  # of the rollout; grows over all deliveries of a policy
-    salt = models.CharField(max_length=16)  # draws arms and cells; lasts as long as the delivery
+    # Progress
+    step = models.PositiveIntegerField(default=0)  # index into the plan's steps; meaningful once started
+    generation = models.PositiveIntegerField(default=0)  # of the rollout; grows across all deliveries of a policy
+    salt = models.CharField(max_length=16)  # assigns sessions to arms and cells; the same for the whole delivery
     share = models.FloatField(default=0.0)  # 0–1 of the requests, in force
-    shadow = models.FloatField(default=0.0)  # 0–1 of the requests decided once more, in force
+    shadow = models.FloatField(default=0.0)  # 0–1 of the requests that the candidate decides in shadow, in force
     step_started_at = models.DateTimeField(null=True, blank=True)
-    step_clock_s = models.FloatField(default=0.0)  # seconds that this step had run at `clock_at`, without holds
-    clock_at = models.DateTimeField(null=True, blank=True)  # since when the clock runs; empty: it is stopped
-    holds = models.JSONField(default=list)  # of states.Hold: of the hold in force
+    step_clock_s = models.FloatField(default=0.0)  # seconds that this step had run by `clock_at`, without holds
+    clock_at = models.DateTimeField(null=True, blank=True)  # when the clock was last started; empty: it is stopped
+    holds = models.JSONField(default=list)  # states.Hold: the reasons of the hold in force
     holds_in_step = models.PositiveSmallIntegerField(default=0)
-    error_at = models.DateTimeField(null=True, blank=True)  # since when a hold counts against `hold.error_s`
-    good_looks = models.PositiveSmallIntegerField(default=0)  # in a row during a hold
+    error_at = models.DateTimeField(null=True, blank=True)  # when the time that counts against `hold.error_s` began
+    good_looks = models.PositiveSmallIntegerField(default=0)  # consecutive, during a hold
     blocks = models.JSONField(default=list)  # of a switchback: [0, 1, 1, 0, …], the share of each block
-    block = models.PositiveIntegerField(default=0)  # index of the block in force; their number once all are over
+    block = models.PositiveIntegerField(default=0)  # index of the block in force; len(blocks) once all are over
     slow = models.JSONField(default=dict)  # for the routers: {class: [a, b, tau]}
-    memory = models.JSONField(default=dict)  # what the judge keeps from look to look: memory.Memory
-    results = models.JSONField(default=list)  # what each step that ended has shown: results.StepResult
+    memory = models.JSONField(default=dict)  # what the judge keeps between looks: memory.Memory
+    results = models.JSONField(default=list)  # results.StepResult of each ended step
 
     # Why, who, when
     reason = models.TextField()
     proposed_by = models.CharField(max_length=200)  # as shown: a user, or a token with its owner
     proposer = models.CharField(max_length=150)  # the user behind it
     drafters = models.JSONField(default=list)  # the users who saved the draft
-    again = models.TextField(blank=True)  # why a document that was aborted or rolled back is tried again
-    emergency = models.TextField(blank=True)  # why an administrator went without approvals
+    again = models.TextField(blank=True)  # why a document that was aborted or rolled back before is tried again
+    emergency = models.TextField(blank=True)  # why an administrator bypassed approvals
     what = models.CharField(max_length=12, blank=True)  # the latest transition: states.Trigger
     why = models.TextField(blank=True)  # its sentence
     by = models.CharField(max_length=200, blank=True)  # its actor, as shown
@@ -143,7 +143,7 @@ class Look(models.Model):
 
 
 class Behaviour(models.TextChoices):
-    """What a freeze does with a delivery that is running when it begins."""
+    """What a freeze does to a delivery that is running when the freeze begins."""
 
     HOLD = "hold"
     ABORT = "abort"

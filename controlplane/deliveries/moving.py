@@ -1,6 +1,6 @@
 """One transition: a compare-and-set on the delivery's revision, its effects and its audit entry in one transaction.
 
-Redis is written afterwards: what is lost there, republish_missing brings back.
+Redis is written afterwards; republish_missing restores what is lost there.
 """
 
 import random
@@ -48,9 +48,9 @@ class TransitionRequest:
     holds: tuple[Hold, ...] = ()
     findings: tuple[GuardFinding, ...] = ()
     memory: Memory | None = None  # of the judge
-    emergency: str = ""  # why an administrator goes without approvals
+    emergency: str = ""  # why an administrator bypasses approvals
     pairs: int = 0  # pairs of blocks that EXTEND adds
-    check: Callable[[], None] | None = None  # raises the refusal of a rule, asked in the transaction
+    check: Callable[[], None] | None = None  # raises a rule's refusal; called in the transaction
 
 
 def clock_s(delivery: Delivery, now: datetime) -> float:
@@ -65,7 +65,7 @@ def position_of(delivery: Delivery, now: datetime) -> Position:
 
 
 def move_and_tell(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None) -> Delivery:
-    """Then Redis, when the transition changes what routers do."""
+    """Make the transition, then write Redis if it changes what routers do."""
     generation = delivery.generation
     delivery = move(delivery, wanted, now)
     if delivery.generation != generation:
@@ -74,9 +74,10 @@ def move_and_tell(delivery: Delivery, wanted: TransitionRequest, now: datetime |
 
 
 def move(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None) -> Delivery:
-    """Inside a transaction of its own or the caller's. Conflict when the state does not allow it or another was first.
+    """Make the transition in a transaction, which may be the caller's. Conflict if the state does not allow it or
+    somebody else was first.
 
-    The caller tells the routers afterwards.
+    The caller publishes to the routers afterwards.
     """
     now = now or timezone.now()
     plan, before = stored_plan.read(delivery.plan), position_of(delivery, now)
@@ -110,8 +111,8 @@ def _checked(delivery: Delivery, before: Position, wanted: TransitionRequest, pl
 
 
 def drawn(salt: str, pairs: int) -> tuple[int, ...]:
-    """The blocks of a switchback: of each pair one is the candidate's. With more pairs the first ones stay the same."""
-    draw = random.Random(f"{salt} blocks")  # noqa: S311  (no secret: the same for everybody who looks)
+    """The blocks of a switchback: one of each pair is the candidate's. More pairs are appended to the same ones."""
+    draw = random.Random(f"{salt} blocks")  # noqa: S311  (reproducible, not secret)
     schedule = ((0, 1) if draw.random() < 0.5 else (1, 0) for _ in range(pairs))
     return tuple(share for pair in schedule for share in pair)
 
@@ -133,7 +134,7 @@ def _claim(delivery: Delivery, before: Position, after: Position, wanted: Transi
 
 
 def _memory(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest) -> dict[str, object]:
-    """The memory that the judge proposes, if any; at the start of a step only what still counts in it."""
+    """The judge's new memory, if any; at the start of a step only what still counts."""
     starts = _starts_step(before, after) or after.step != before.step
     if wanted.memory is None and not starts:
         return {}
@@ -152,7 +153,7 @@ def _since_error(delivery: Delivery, after: Position, now: datetime) -> dict[str
 def _results(
     delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest, now: datetime
 ) -> dict[str, object]:
-    """What the step that stops, or ends, has shown: kept with the delivery, since looks are kept for 30 days."""
+    """The result of a step that stops or ends, stored with the delivery, since looks are deleted after 30 days."""
     if before.state is not State.STEP or (after.state, after.step) == (State.STEP, before.step):
         return {}
     last = None if wanted.findings else delivery.looks.filter(state=State.STEP, step=before.step).first()
@@ -185,7 +186,7 @@ def _starts_step(before: Position, after: Position) -> bool:
 def _effects(delivery: Delivery, state: State, wanted: TransitionRequest) -> None:
     if state is State.BAKING:
         _promote(delivery)
-    if state is State.ROLLED_BACK and wanted.what is not Trigger.ROLL_BACK:  # that one adds its own version
+    if state is State.ROLLED_BACK and wanted.what is not Trigger.ROLL_BACK:  # a rollback adds the version itself
         _bring_back(delivery, wanted)
     if state is State.WITHDRAWN:
         _as_draft(delivery)
@@ -197,7 +198,7 @@ def _promote(delivery: Delivery) -> None:
 
 
 def _bring_back(delivery: Delivery, wanted: TransitionRequest) -> None:
-    """The old document, as a new version."""
+    """Publish the old document as a new version."""
     base = delivery.base
     try:
         with transaction.atomic():
@@ -219,7 +220,7 @@ def _bring_back(delivery: Delivery, wanted: TransitionRequest) -> None:
 
 
 def _as_draft(delivery: Delivery) -> None:
-    """A draft that was opened meanwhile stays; the candidate's document is kept with its version anyway."""
+    """Restore the candidate as a draft, unless one was opened meanwhile: its version keeps the document anyway."""
     Draft.objects.get_or_create(
         policy=delivery.policy,
         defaults={
@@ -252,7 +253,7 @@ def _notify(delivery: Delivery, before: Position, after: Position, wanted: Trans
 
 
 def tell(delivery: Delivery, event: str, step: int, why: str, actor: Actor) -> None:
-    """A notice, in the caller's transaction."""
+    """Queue a notice, in the caller's transaction."""
     facts: JsonObject = {
         "delivery": delivery.pk,
         "policy": delivery.policy.name,
@@ -271,7 +272,7 @@ STATE_WORDS = {"arming": "waiting for routers", "baking": "watching", "holding":
 
 
 def _mark(delivery: Delivery, event: str, step: int, why: str) -> str:
-    """One line of the wall: the first of the reasons, and none for a step, which the line of the delivery shows."""
+    """One line of the wall: with the first reason, or the step, whose reason the delivery's own line shows."""
     name = f"{delivery.policy.name} v{delivery.candidate.number}"
     if event == State.STEP:
         return f"{name}: {_step_words(delivery.plan['steps'][step])}"

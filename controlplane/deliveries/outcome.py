@@ -36,15 +36,15 @@ _BY_TRIGGER = {Trigger.FAIL: GUARD, Trigger.TRIP: GUARD, Trigger.GIVE_UP: TIME} 
 
 def status(state: str, what: str) -> int | None:
     """The exit status; None while the delivery goes on by itself. `what`: the latest transition."""
-    found = State(state)
-    if found in _BY_STATE:
-        return _BY_STATE[found]
-    if found in CLOSED:
+    known = State(state)
+    if known in _BY_STATE:
+        return _BY_STATE[known]
+    if known in CLOSED:
         return _BY_TRIGGER.get(Trigger(what), PERSON)
     return None
 
 
 def word(state: str, what: str) -> str:
     """The outcome; empty while the delivery goes on by itself."""
-    found = status(state, what)
-    return "" if found is None else WORDS[found]
+    code = status(state, what)
+    return "" if code is None else WORDS[code]

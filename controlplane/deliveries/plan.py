@@ -18,7 +18,7 @@ from router.contract.problem import Problem
 SCHEMA = 1
 CLASSES = ("warm", "medium", "heavy")
 STEPS_MAX, GUARDS_MAX = 20, 40
-OCCURS = 0.01  # share of the requests that a class needs to be judged
+OCCURS = 0.01  # the least share of the requests with which a class is judged
 RARE = 0.10  # share below which a canary does not wait for a class that a later step judges
 
 Comparison = Literal["ttft", "tpot", "slow"]
@@ -62,7 +62,7 @@ class Shadow(_Step, frozen=True):
 class Canary(_Step, frozen=True):
     share: float  # 0–1 of the requests, by session
     for_s: int  # at least
-    max_s: int  # then the delivery pauses
+    max_s: int  # after it the delivery pauses
     then: Literal["", "ask"] = ""  # "ask": a person lets it advance
 
 
@@ -70,7 +70,7 @@ class Switchback(_Step, frozen=True):
     """The whole pool alternates between live and candidate, in blocks of time whose order is drawn pair by pair."""
 
     block_s: int
-    washout_s: int  # at the start of each block: left out
+    washout_s: int  # left out at the start of each block
     pairs: int
 
 
@@ -84,13 +84,13 @@ Step = Shadow | Canary | Switchback | Full
 class ComparisonGuard(Struct, frozen=True, omit_defaults=True):
     metric: Comparison
     classes: tuple[str, ...]
-    worse: float  # relative for ttft and tpot, points of share for slow: fails when the lower bound is above
+    worse: float  # fails when the lower bound is above; relative for ttft and tpot, a difference of shares for slow
     fine: float | None = None  # passes when the upper bound is not above; None for slow
 
 
 class CountGuard(Struct, frozen=True):
     metric: Count
-    ratio: float  # the candidate's rate ÷ control's from which the guard fails
+    ratio: float  # candidate's rate ÷ control's at which the guard fails
 
 
 class PoolGuard(Struct, frozen=True):
@@ -103,7 +103,7 @@ class PoolGuard(Struct, frozen=True):
 
 class PrometheusGuard(Struct, frozen=True):
     metric: Literal["prometheus"]
-    query: str  # PromQL that answers one number, with names of VARIABLES
+    query: str  # PromQL with one number as its result; may use VARIABLES
     limit: float
     fail_if: Literal["above", "below"]
     for_looks: int  # in a row
@@ -114,8 +114,8 @@ Guard = ComparisonGuard | CountGuard | PoolGuard | PrometheusGuard
 
 
 class Waits(Struct, frozen=True):
-    no_data_s: int  # without data, then the delivery pauses
-    error_s: int  # of a hold, then the delivery pauses
+    no_data_s: int  # without data before the delivery pauses
+    error_s: int  # of a hold before the delivery pauses
 
 
 class Approvals(Struct, frozen=True):
@@ -126,7 +126,7 @@ class Approvals(Struct, frozen=True):
 class Start(Struct, frozen=True):
     at: str  # local: 2026-08-03T03:00
     zone: str  # Europe/Berlin
-    latest_s: int  # after `at` the start is missed
+    latest_s: int  # after `at`, when the start is missed
 
 
 class Plan(Struct, frozen=True, omit_defaults=True):
@@ -146,7 +146,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 
     @property
     def least_s(self) -> int:
-        """From its start to its end, if no step waits for figures or a person."""
+        """Its shortest duration: no step waits for data or a person."""
         return sum(
             2 * step.pairs * step.block_s
             if isinstance(step, Switchback)
@@ -185,7 +185,7 @@ ALPHA, NO_DATA_S, ERROR_S, EXPIRES_S, BAKE_S = 0.01, 1800, 600, 7 * DAY, 1800
 
 
 def parse(value: object, *, pools: Sequence[str], approvals_needed: int = 0) -> Plan:
-    """`pools`: of the policy. `approvals_needed`: the least that the policy asks for. InvalidPlan has every problem."""
+    """`pools`, `approvals_needed`: the pools and the least approvals of the policy. InvalidPlan has every problem."""
     problems: list[Problem] = []
     top = Reader(value, "", "", problems)
     if top.take("schema") not in (None, SCHEMA):

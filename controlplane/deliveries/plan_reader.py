@@ -1,4 +1,4 @@
-"""Reads one JSON object of a plan field by field, and gathers every problem. Pure."""
+"""Reads a plan's JSON objects field by field and collects every problem. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,12 +12,12 @@ SHARE_MAX = 0.5  # of a canary: with more, control would be the smaller arm
 
 
 def _number(name: str, low: float, high: float, unit: str = "") -> Field:
-    """Times in seconds, and what is counted, are whole numbers."""
+    """Seconds and counts are whole numbers."""
     whole = unit in ("s", "pairs", "approvals", "looks")
     return Field(name=name, kind="int" if whole else "float", unit=unit, range=(low, high))
 
 
-# Every number, by its place in a plan; docs/delivery.md lists them.
+# Every number of a plan, by its path; docs/delivery.md lists them.
 NUMBERS: dict[str, Field] = {
     field.name: field
     for field in (
@@ -48,7 +48,7 @@ NUMBERS: dict[str, Field] = {
 
 
 class Reader:
-    """One JSON object: takes its fields one by one, gathers problems, refuses what is left."""
+    """Reads one JSON object: takes its fields one by one, collects problems, refuses unknown fields at the end."""
 
     def __init__(self, value: object, path: str, limits: str, problems: list[Problem]) -> None:
         self.path, self.limits, self.problems = path, limits, problems
@@ -74,11 +74,11 @@ class Reader:
         value = self.take(key)
         if key not in self.given and default is not None:
             return default
-        found = accept(field, value, self.at(key))
-        if isinstance(found, Problem):
-            self.problems.append(found if key in self.given else replace(found, message="missing"))
+        accepted = accept(field, value, self.at(key))
+        if isinstance(accepted, Problem):
+            self.problems.append(accepted if key in self.given else replace(accepted, message="missing"))
             return field.range[0]
-        return float(found) if field.kind == "float" else int(found)
+        return float(accepted) if field.kind == "float" else int(accepted)
 
     def choice(self, key: str, allowed: Iterable[str], default: str | None = None) -> str:
         value, options = self.take(key), tuple(allowed)
@@ -108,14 +108,14 @@ class Reader:
         return value
 
     def names(self, key: str, allowed: Sequence[str], default: Sequence[str] | None = None) -> tuple[str, ...]:
-        found: list[str] = []
+        names: list[str] = []
         for n, name in enumerate(self.listed(key, max(len(allowed), 1), default)):
-            if name not in allowed or name in found:
-                what = "named twice" if name in found else "not one of the allowed values"
+            if name not in allowed or name in names:
+                what = "named twice" if name in names else "not one of the allowed values"
                 self.problem(f"{key}[{n}]", name, what, ", ".join(allowed) or "none")
             else:
-                found.append(name)
-        return tuple(found)
+                names.append(name)
+        return tuple(names)
 
     def end(self) -> None:
         unknown = [key for key in self.given if key not in self.known]

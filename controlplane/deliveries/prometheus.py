@@ -1,5 +1,5 @@
-"""Asks the Prometheus of WEIR_PROMETHEUS_URL. The address is a setting, never part of a plan: nobody can make the
-server fetch something else."""
+"""Queries the Prometheus at WEIR_PROMETHEUS_URL. The address is a setting and never part of a plan, so nobody can make
+the server fetch something else."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +16,11 @@ from router.contract.problem import Problem
 
 TIMEOUT_S = 3.0
 AT_ONCE = 10
-LARGEST = 256 * 1024  # bytes of an answer: one number has a few hundred
+LARGEST = 256 * 1024  # bytes of an answer; one with a single number has a few hundred
 
 
 def ask(plan: Plan, policy: str, candidate: int, step_s: float) -> QueryResults:
-    """Every query of the plan for each of its pools, at the same time."""
+    """Send every query of the plan for each of its pools, concurrently."""
     asked = {
         (pool, guard.query): expanded(guard.query, _values(pool, policy, candidate, step_s))
         for pool in plan.pools
@@ -30,21 +30,21 @@ def ask(plan: Plan, policy: str, candidate: int, step_s: float) -> QueryResults:
     if not asked:
         return {}
     with ThreadPoolExecutor(min(AT_ONCE, len(asked)), thread_name_prefix="prometheus") as threads:
-        return dict(zip(asked, threads.map(_one, asked.values()), strict=True))
+        return dict(zip(asked, threads.map(_query, asked.values()), strict=True))
 
 
 def problems(plan: Plan, policy: str, candidate: int) -> list[Problem]:
-    """Why queries of a plan cannot be judged; one without data can, since the candidate has no requests yet."""
+    """Why queries of a plan cannot be judged. No data is no problem: the candidate has no requests yet."""
     queries = {guard.query: n for n, guard in enumerate(plan.guards) if isinstance(guard, PrometheusGuard)}
-    found = {query: each.error for (_, query), each in ask(plan, policy, candidate, 1).items() if each.error}
-    return [Problem(f"guards[{queries[query]}].query", query, error) for query, error in found.items()]
+    errors = {query: result.error for (_, query), result in ask(plan, policy, candidate, 1).items() if result.error}
+    return [Problem(f"guards[{queries[query]}].query", query, error) for query, error in errors.items()]
 
 
 def _values(pool: str, policy: str, candidate: int, step_s: float) -> dict[str, str]:
     return {"pool": pool, "policy": policy, "candidate": str(candidate), "step_s": str(max(1, round(step_s)))}
 
 
-def _one(query: str) -> QueryResult:
+def _query(query: str) -> QueryResult:
     if not settings.PROMETHEUS_URL:
         return QueryResult(error="WEIR_PROMETHEUS_URL is not set")
     headers = {"authorization": f"Bearer {settings.PROMETHEUS_TOKEN}"} if settings.PROMETHEUS_TOKEN else {}

@@ -1,4 +1,4 @@
-"""A draft becomes the candidate of a delivery."""
+"""Proposes a draft as the candidate of a delivery."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -34,10 +34,10 @@ def propose(
     again: str = "",
     emergency: str = "",
 ) -> Delivery:
-    """The draft becomes the candidate. `if_match`: the etag of the draft that the caller saw.
+    """Make the draft the candidate of a new delivery. `if_match`: the etag of the draft that the caller saw.
 
-    `again`: why a document that was aborted or rolled back is tried again. `emergency`: why an administrator goes
-    past the rules.
+    `again`: why a document that was aborted or rolled back is tried again. `emergency`: why an administrator bypasses
+    the rules.
     """
     reason, now = drafts.check_reason(reason), timezone.now()
     draft = policies.open_draft(policy)

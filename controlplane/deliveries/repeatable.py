@@ -1,4 +1,4 @@
-"""Deliver a document in one call that may be repeated, as by a pipeline that is run again."""
+"""Delivers a document in one call that is safe to repeat, as when a pipeline runs again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,10 +37,10 @@ def deliver_document(
     emergency: str = "",
     dry_run: bool = False,
 ) -> Proposed:
-    """The delivery of this document, plan and base: the open one, the one that ended, or a new one.
+    """The delivery of this document, plan and base: an open or ended one, else a new one.
 
-    `plan`: None for the usual one. `based_on`: the version that the document was made from. `again`: why it is
-    delivered once more. A dry run passes every check and is undone. NothingToPublish when the document is live.
+    `plan`: None for the default one. `based_on`: the version that the document was made from. `again`: why it is
+    delivered again. A dry run passes every check and is undone. NothingToPublish when the document is live.
     """
     document, again = drafts.check_document(document), again.strip()
     found = _made_before(policy, document, plan, based_on, again)
@@ -50,7 +50,7 @@ def deliver_document(
         draft = drafts.draft_of_file(policy, document, actor, based_on)
         wanted = usual_plan(policy) if plan is None else plan
         made = propose(policy, wanted, actor, reason, if_match=draft.etag, again=again, emergency=emergency)
-        if again and not made.again:  # asked for after a person's abort: a repeated call gives it again
+        if again and not made.again:  # a person aborted the last one: a repeated call sends the same `again`
             made.again = again[: drafts.REASON_MAX]
             made.save(update_fields=["again"])
         transaction.set_rollback(dry_run)
@@ -80,7 +80,7 @@ def _made_before(
 
 
 def _replaced(found: Delivery, live: PolicyVersion) -> Conflict:
-    """A pipeline that is run once more does not undo a rollback."""
+    """A pipeline that runs again must not undo a rollback."""
     by = f"v{live.number} by {live.actor_name} ({live.reason}) took its place"
     message = f"v{found.candidate.number} had this document, was delivered, and {by}: say why again"
     return Conflict(message, kind="live", current=live.etag)

@@ -1,4 +1,4 @@
-"""The result of a step, in three words for each comparison, kept with the delivery for good. Pure."""
+"""The result of a step: a verdict in words for each comparison, stored with the delivery. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ Word = Literal["better", "no worse", "cannot tell", "worse"]
 
 
 class Shown(Struct, frozen=True):
-    """A comparison that the step had to find fine, or a guard that failed. Shares and relative differences are 0–1."""
+    """A comparison that had to be fine, or a guard that failed. Shares and relative differences: 0–1."""
 
     metric: str
     word: Word

@@ -1,4 +1,4 @@
-"""The part of a delivery that routers get: the split, and the document of the candidate's arm."""
+"""What routers get of a delivery: the split, and the document of the candidate's arm."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ WARMUP_S = 10.0  # after a change of shares; requests that arrive sooner are not
 
 
 def held_back(live: JsonObject, candidate: JsonObject) -> tuple[ParameterChange, ...]:
-    """Changes of the candidate that take effect when it goes live, not before."""
+    """Changes that take effect only when the candidate goes live."""
     return tuple(change for change in diff(live, candidate) if belongs_to_pool(change.path))
 
 
@@ -26,7 +26,7 @@ def split_document(live: JsonObject, candidate: JsonObject) -> JsonObject:
 
 
 def rollout(delivery: Delivery | None, pool: str) -> Rollout:
-    """`delivery`: the latest of the policy, open or closed; None: it never had one."""
+    """`delivery`: the policy's latest, open or closed; None if it never had one."""
     if delivery is None:
         return FullRollout()
     plan = stored_plan.read(delivery.plan)

@@ -1,4 +1,4 @@
-"""Reading deliveries."""
+"""Reads deliveries, their approvals and freezes."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -19,10 +19,10 @@ RELATED = ("policy", "candidate", "base")
 
 def deliveries(policy: Policy | None = None, states: Iterable[State] | None = None) -> QuerySet[Delivery]:
     """Newest first."""
-    found = Delivery.objects.select_related(*RELATED)
+    rows = Delivery.objects.select_related(*RELATED)
     if policy is not None:
-        found = found.filter(policy=policy)
-    return found if states is None else found.filter(state__in=list(states))
+        rows = rows.filter(policy=policy)
+    return rows if states is None else rows.filter(state__in=list(states))
 
 
 def open_deliveries() -> QuerySet[Delivery]:
@@ -34,16 +34,16 @@ def open_delivery(policy: Policy) -> Delivery | None:
 
 
 def delivery(pk: int) -> Delivery:
-    found = deliveries().filter(pk=pk).first()
-    if found is None:
+    row = deliveries().filter(pk=pk).first()
+    if row is None:
         raise NoSuchPolicy(f"there is no delivery {pk}")
-    return found
+    return row
 
 
 def waiting_for(person: str) -> list[Delivery]:
     """Open deliveries that this person may approve."""
-    found = deliveries(states=(State.PROPOSED,)).prefetch_related("approvals")
-    return [each for each in found if not approval_refusal(each, person)]
+    proposed = deliveries(states=(State.PROPOSED,)).prefetch_related("approvals")
+    return [delivery for delivery in proposed if not approval_refusal(delivery, person)]
 
 
 def approval_refusal(delivery: Delivery, person: str) -> str:
@@ -67,7 +67,7 @@ def freeze_in_force(policy: Policy, now: datetime) -> tuple[freezes.FreezeRule, 
 
 
 def freeze_of(delivery: Delivery, now: datetime) -> tuple[freezes.FreezeRule, freezes.Occurrence] | None:
-    """The freeze that a delivery has to wait for: none in an emergency."""
+    """The freeze that the delivery must wait for; none in an emergency."""
     return None if delivery.emergency else freeze_in_force(delivery.policy, now)
 
 
@@ -77,8 +77,7 @@ def keeps_from_going_on(delivery: Delivery, now: datetime) -> tuple[freezes.Free
 
 
 def failed_before(policy: Policy, document: JsonObject) -> Delivery | None:
-    """The latest delivery of a document that decides like this one, and that a guard or a router aborted, or that was
-    rolled back."""
+    """The latest delivery of an equivalent document that a guard or a router aborted, or that was rolled back."""
     wanted = documents.in_force(document)
     ended = deliveries(policy, (State.ABORTED, State.ROLLED_BACK))
     failed = ended.filter(Q(state=State.ROLLED_BACK) | Q(what__in=[Trigger.FAIL, Trigger.TRIP]))

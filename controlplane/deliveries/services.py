@@ -1,4 +1,4 @@
-"""The actions of people on deliveries. Each function is one transaction, then Redis."""
+"""What people do with deliveries. Each function is one transaction, after which Redis is written."""
 
 from collections.abc import Callable
 from functools import partial
@@ -95,7 +95,7 @@ def _count_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
 
 
 def go_without(delivery: Delivery, actor: Actor, emergency: str, *, if_match: str | None = None) -> Delivery:
-    """An administrator's emergency: from now on it needs no approval, no least plan, and waits for no freeze."""
+    """Declare an emergency: the delivery needs no approvals and no least plan, and waits for no freeze."""
     _check_etag(delivery, if_match)
     why = check_emergency(actor, emergency or " ")
     with transaction.atomic():
@@ -137,19 +137,19 @@ def start(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str |
 
 
 def pause(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """Live decides every request until somebody resumes it."""
+    """Let live decide every request until somebody resumes the delivery."""
     return _by_person(delivery, Trigger.PAUSE, actor, reason, if_match)
 
 
 def resume(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
-    """Begin the step anew, with new counts; a switchback keeps its complete pairs of blocks."""
+    """Begin the step again with new counts; a switchback keeps its complete pairs of blocks."""
     return _as_the_rules_allow(Way.RESUME, delivery, Trigger.RESUME, actor, drafts.check_reason(reason), if_match)
 
 
 def extend(
     delivery: Delivery, actor: Actor, reason: str, pairs: int = MORE_PAIRS, *, if_match: str | None = None
 ) -> Delivery:
-    """More pairs of blocks for a switchback; a paused one goes on with them. What was counted stays."""
+    """Add pairs of blocks to a switchback and keep its counts; a paused one continues with them."""
     reason = drafts.check_reason(reason)
     _check_pairs(delivery, pairs)
     return _as_the_rules_allow(Way.RESUME, delivery, Trigger.EXTEND, actor, reason, if_match, pairs)
@@ -163,17 +163,17 @@ def _check_pairs(delivery: Delivery, pairs: int) -> None:
 
 
 def advance(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
-    """Go to the next step, whatever the guards say; failing ones abort there as well."""
+    """Go to the next step whatever the guards say; a failing guard aborts there, too."""
     return _as_the_rules_allow(Way.ADVANCE, delivery, Trigger.ADVANCE, actor, drafts.check_reason(reason), if_match)
 
 
 def abort(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """Put every request back on live; while it bakes, on the old version. The reason may follow: `explain`."""
+    """Give every request back to live, or to the old version during the bake. `explain` can add the reason later."""
     return _by_person(delivery, Trigger.ABORT, actor, reason, if_match)
 
 
 def explain(delivery: Delivery, actor: Actor, reason: str) -> Delivery:
-    """Add the reason to an action that could not wait for it."""
+    """Add the reason of an action that was too urgent to wait for it."""
     reason = drafts.check_reason(reason)
     with transaction.atomic():
         if not Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(
@@ -186,7 +186,7 @@ def explain(delivery: Delivery, actor: Actor, reason: str) -> Delivery:
 
 
 def overtake(policy: Policy, what: Trigger, actor: Actor, why: str, *, allowed: bool) -> None:
-    """End the open delivery, in the transaction of the caller, who makes another version live."""
+    """End the open delivery in the transaction of a caller that makes another version live."""
     held = selectors.open_delivery(policy)
     if held is None:
         return

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from controlplane.deliveries.plan import Canary, Full, Plan, Shadow, Switchback
 
-GOOD_LOOKS = 3  # in a row end a hold
-HOLDS_IN_STEP = 3  # pause it: something comes and goes
-FREEZE = "freeze"  # the code of a hold that says nothing about the candidate
+GOOD_LOOKS = 3  # consecutive ones that end a hold
+HOLDS_IN_STEP = 3  # at which the delivery pauses: a problem comes and goes
+FREEZE = "freeze"  # code of a hold that says nothing about the candidate
 
 
 class State(StrEnum):
@@ -19,8 +19,8 @@ class State(StrEnum):
     READY = "ready"  # waits for its start
     ARMING = "arming"  # routers load both versions; live still decides everything
     STEP = "step"  # a step runs and is judged
-    HOLDING = "holding"  # waits by itself
-    WAITING = "waiting"  # the step has passed and asks for a person
+    HOLDING = "holding"  # waits and continues by itself
+    WAITING = "waiting"  # the step has passed; a person must let it go on
     PAUSED = "paused"  # needs a person
     BAKING = "baking"  # the candidate is live and still watched
     DELIVERED = "delivered"
@@ -56,9 +56,9 @@ class Trigger(StrEnum):
     START = "start"
     MISS = "miss"
     ARMED = "armed"  # every live router has acknowledged
-    LATE = "late"  # one has not in time
+    LATE = "late"  # one did not in time
     PASS = "pass"  # noqa: S105  (a step)
-    ADVANCE = "advance"  # a person lets it pass
+    ADVANCE = "advance"  # a person lets the step pass
     BLOCK = "block"  # the next block of a switchback
     HOLD = "hold"
     GOOD = "good"  # a look during a hold that finds nothing to hold for
@@ -71,7 +71,7 @@ class Trigger(StrEnum):
     TRIP = "trip"  # a router
     OVERTAKE = "overtake"  # another version was published
     ROLL_BACK = "roll_back"  # an older version was brought back
-    DELIVER = "deliver"  # bake_s are over
+    DELIVER = "deliver"  # the bake is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Hold(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """What transitions change of a delivery: columns of its row."""
+    """The columns of a delivery that transitions change."""
 
     state: State
     step: int = 0
@@ -140,7 +140,7 @@ class Position(Struct, frozen=True):
     holds_in_step: int = 0
     good_looks: int = 0
     blocks: tuple[int, ...] = ()
-    block: int = 0  # as many as there are: each is over, and late answers are waited for
+    block: int = 0  # len(blocks): all are over, and late answers are awaited
 
 
 class Refused(Exception):
@@ -150,7 +150,7 @@ class Refused(Exception):
 def next_position(
     now: Position, what: Trigger, plan: Plan, *, holds: tuple[Hold, ...] = (), blocks: tuple[int, ...] = ()
 ) -> Position:
-    """Where `what` leads. Refused when the table has no such transition. `blocks`: the longer schedule of EXTEND."""
+    """The position after `what`. Refused if the table has no such transition. `blocks`: EXTEND's longer schedule."""
     rule = TABLE.get((what, now.state))
     if rule is None:
         raise Refused(refusal(now.state, what))
@@ -166,7 +166,7 @@ def next_position(
 
 
 def refusal(state: State, what: Trigger) -> str:
-    starts = sorted(rule_start for (each, rule_start) in TABLE if each is what)
+    starts = sorted(start for (trigger, start) in TABLE if trigger is what)
     return f"the delivery is {state}: {what.replace('_', ' ')} needs one that is {' or '.join(starts) or 'never so'}"
 
 
@@ -203,7 +203,7 @@ def _held(now: Position, holds: tuple[Hold, ...]) -> Position:
 
 
 def _again(now: Position, plan: Plan) -> Position:
-    """The step from its start, with everything counted anew; a switchback keeps the pairs that are complete."""
+    """The start of the same step with new counts; a switchback keeps its complete pairs."""
     entered, step = _enter(now, now.step, plan), plan.steps[now.step]
     if not isinstance(step, Switchback):
         return entered
@@ -212,12 +212,12 @@ def _again(now: Position, plan: Plan) -> Position:
 
 
 def _share_of(blocks: tuple[int, ...], block: int) -> float:
-    """Live has the pool once every block is over."""
+    """The share of a block; 0 after the last one, when live has the pool."""
     return float(blocks[block]) if block < len(blocks) else 0.0
 
 
 def _enter(now: Position, step: int, plan: Plan) -> Position:
-    """The start of a step, with everything counted anew."""
+    """The start of a step with new counts."""
     if step == len(plan.steps):
         return _to(now, State.FINISHED)
     entered = plan.steps[step]
@@ -236,7 +236,7 @@ def _promoted(now: Position, step: int) -> Position:
 
 
 def _next_block(now: Position, plan: Plan) -> Position:
-    """The next one, or after the last the end of all, at which live decides."""
+    """The next block, or the end after the last one, when live decides."""
     block = now.block + 1
     if not isinstance(plan.steps[now.step], Switchback):
         raise Refused(f"step {now.step + 1} is no switchback")
@@ -246,7 +246,7 @@ def _next_block(now: Position, plan: Plan) -> Position:
 
 
 def _extended(now: Position, plan: Plan, blocks: tuple[int, ...]) -> Position:
-    """What was counted stays. A paused delivery goes on with it."""
+    """More blocks with the counts so far; a paused delivery continues."""
     if not isinstance(plan.steps[now.step], Switchback):
         raise Refused(f"step {now.step + 1} is no switchback: only a switchback is extended by pairs")
     if now.state is State.PAUSED:

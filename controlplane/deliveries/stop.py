@@ -1,6 +1,6 @@
-"""`manage.py deliver --stop POOL`: every router back on the live version, with Redis alone.
+"""`manage.py deliver --stop POOL`: puts every router back on the live version, through Redis alone.
 
-No database, no models: manage.py runs it without Django's set-up. The judge writes the abort down when it is back.
+It needs neither the database nor models: manage.py runs it without setting Django up. The judge records it later.
 """
 
 import sys

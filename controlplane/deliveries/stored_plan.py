@@ -1,7 +1,7 @@
-"""Plans as the database keeps them. They were checked when they were proposed: reading converts and never judges. Pure.
+"""Reads plans from the database. They were checked at the proposal; reading converts them and checks nothing. Pure.
 
-A limit that is narrowed later must not make a delivery of last year, or one that runs, unreadable. A stored plan keeps
-its text and its sha256, which people have approved; a new schema is one more function in `UPGRADES`.
+Narrowing a limit must not make old or running deliveries unreadable. A stored plan keeps its text and its sha256, which
+people have approved; a new schema needs one more function in `UPGRADES`.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,11 +27,11 @@ from controlplane.deliveries.plan import (
 )
 
 StoredPlan = Mapping[str, Any]
-UPGRADES: dict[int, Callable[[StoredPlan], StoredPlan]] = {}  # by the schema that each leaves behind
+UPGRADES: dict[int, Callable[[StoredPlan], StoredPlan]] = {}  # by the schema that each starts from
 
 
 def upgraded(document: StoredPlan) -> StoredPlan:
-    """The plan in the present schema."""
+    """The plan in the current schema."""
     for schema in range(document["schema"], SCHEMA):
         document = {**UPGRADES[schema](document), "schema": schema + 1}
     return document

@@ -1,6 +1,6 @@
-"""What a plan can show before it starts: from the newest receipts, and from earlier switchbacks of the policy.
+"""Predicts what a plan can show, from the newest receipts and earlier switchbacks of the policy.
 
-Foresight informs; nothing is refused because of it.
+It only informs: nothing is refused because of it.
 """
 
 import math
@@ -24,7 +24,7 @@ LOOKED_AT = 20  # of the policy's deliveries
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    traffic: str = ""  # what it was computed from; empty: no step of the plan compares
+    traffic: str = ""  # what it was computed from; empty if no step of the plan compares
     lines: tuple[Foreseen, ...] = ()
     complete: bool = False  # the traffic of every pool is known
 
@@ -65,7 +65,7 @@ def _traffic(pools: Mapping[str, RecentTraffic | None], now: float) -> str:
 
 
 def spreads(policy: Policy) -> dict[tuple[str, str], float]:
-    """The spread in the newest delivery whose switchback was judged; the largest of several pools."""
+    """The spreads in the newest delivery whose switchback was judged; with several pools, the largest of each."""
     for delivery in selectors.deliveries(policy)[:LOOKED_AT]:
         plan = stored_plan.read(delivery.plan)
         number = next((n for n, step in enumerate(plan.steps, 1) if isinstance(step, Switchback)), 0)
@@ -76,7 +76,7 @@ def spreads(policy: Policy) -> dict[tuple[str, str], float]:
 
 
 def _spreads(plan: Plan, judged: Sequence[Sequence[results.Shown]]) -> dict[tuple[str, str], float]:
-    """From the intervals of the last judgement; each one before halved its level."""
+    """From the intervals of the last judgement; each judgement has half the level of the one before."""
     complete = [shown for shown in judged if any(each.upper is not None for each in shown)]
     if not complete:
         return {}

@@ -1,8 +1,9 @@
-"""What a switchback can show, by its pairs and how much they differ. Pure.
+"""The power of a switchback, by the number of its pairs and their spread. Pure.
 
 The judge's own interval: with n pairs whose ln ratios have the mean m and the standard deviation s, the candidate is
 fine when m + t·s/√n ≤ ln(1 + fine) and fails when m − t′·s/√n > ln(1 + worse), with Student's t of n − 1 degrees of
-freedom at the plan's levels. Differences are taken as normal. A chance is that of one comparison, not of all together.
+freedom at the plan's levels. Differences are assumed to be normal. Each probability is for one comparison, not for all
+together.
 """
 
 import math
@@ -12,12 +13,12 @@ from controlplane.deliveries.judge.statistics import student
 
 ASSUMED_SPREAD = 0.1  # standard deviation of the ln ratios of pairs
 POINTS = 400  # of the integral
-WIDEST = 5.0  # sample standard deviation ÷ true one, up to which it is integrated
+WIDEST = 5.0  # upper end of the integral: sample standard deviation ÷ true one
 
 
 @lru_cache(maxsize=1024)
 def passes(pairs: int, spread: float, fine: float, level: float) -> float:
-    """The chance that an equal candidate is found fine: noncentral t, by the sample's standard deviation."""
+    """The probability that an equal candidate is fine: noncentral t, integrated over the sample standard deviation."""
     freedom = pairs - 1
     t, limit = student.quantile(1 - level, freedom), math.log1p(fine) * math.sqrt(pairs) / spread
     width = WIDEST / POINTS
@@ -37,14 +38,14 @@ def _normal(x: float) -> float:
 
 
 def fails_from(pairs: int, spread: float, worse: float, level: float) -> float:
-    """The ratio from which on the candidate fails, where the pairs have shown exactly this ratio and spread."""
+    """The ratio from which the candidate fails if the pairs show exactly this ratio and spread."""
     t = student.quantile(1 - level, pairs - 1)
     return math.exp(math.log1p(worse) + t * spread / math.sqrt(pairs))
 
 
 @lru_cache(maxsize=1024)
 def fills(expected: float, least: int) -> float:
-    """The chance of at least so many requests where this many are expected: Poisson's, of independent requests."""
+    """The probability of `least` requests or more where `expected` are expected, by Poisson."""
     if expected > 10 * least:
         return 1.0
     fewer = (math.exp(k * math.log(expected) - expected - math.lgamma(k + 1)) for k in range(least))

@@ -1,4 +1,4 @@
-"""The recent traffic of one pool, as its receipts show it: how many requests and sessions a class has. Pure."""
+"""The recent traffic of a pool from its receipts: requests and sessions of each class. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,8 +9,8 @@ from router.contract.redis.delivery import CELLS
 from router.contract.redis.receipt import Receipt
 
 RECENT_S = 3600.0  # before the newest receipt
-LEAST_S = 10.0  # that receipts must cover for a rate
-# So many sessions of equal size fill 8 effective cells of 64 on average: 1/cells = 1/sessions + (1 − 1/sessions)/64.
+LEAST_S = 10.0  # the shortest time of receipts that gives a rate
+# Equal sessions that give 8 effective cells of 64 on average: 1/cells = 1/sessions + (1 − 1/sessions)/64.
 LEAST_SESSIONS = LEAST_CELLS * (CELLS - 1) // (CELLS - LEAST_CELLS)
 
 
@@ -19,7 +19,7 @@ class ClassTraffic:
     """Requests of one class that a comparison can use, per second."""
 
     requests: float = 0.0
-    sessions: float = 0.0  # effective ones: as many equal sessions would weigh as much
+    sessions: float = 0.0  # effective: the number of equal sessions with the same weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class RecentTraffic:
 
 
 def traffic_of(pool: str, receipts: Iterable[Receipt]) -> RecentTraffic | None:
-    """`receipts`: of all pools; the newest and the oldest bound the time. None without receipts of the pool."""
+    """`receipts`: of all pools; the newest and oldest bound the period. None without receipts of this pool."""
     every = list(receipts)
     until = max((each.at for each in every), default=0.0)
     recent = [each for each in every if each.at > until - RECENT_S]
@@ -59,7 +59,7 @@ def traffic_of(pool: str, receipts: Iterable[Receipt]) -> RecentTraffic | None:
 
 
 def _class_traffic(receipts: Sequence[Receipt], metric: str, seconds: float) -> ClassTraffic:
-    """Only streamed answers have these figures."""
+    """Counts only streamed answers: others have no TTFT and TPOT."""
     used = [each for each in receipts if getattr(each, f"{metric}_ms") is not None]
     sessions = Counter(each.session or each.request_id for each in used)
     return ClassTraffic(len(used) / seconds, effective_cells(list(sessions.values())) / seconds)

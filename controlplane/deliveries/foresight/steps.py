@@ -1,7 +1,7 @@
-"""What the steps of a plan can show with the recent traffic: a sentence wherever that is too little. Pure.
+"""Compares the recent traffic with what each step of a plan needs, with a sentence where it is too little. Pure.
 
-Expected numbers against the judge's own minimums: 30 requests and 8 effective cells in an arm, 30 requests in each
-block. Reaching them does not make a class fine, but without them no step passes.
+The needs are the judge's minimums: 30 requests and 8 effective cells in an arm, 30 requests in each block. Reaching
+them does not make a class fine, but without them no step passes.
 """
 
 import math
@@ -18,8 +18,8 @@ from controlplane.deliveries.plan_reader import NUMBERS
 from controlplane.deliveries.timing.durations import words
 from fleet.counted import percent, times
 
-ENOUGH = 0.9  # chance
-LEAST_SPREAD = 0.01  # pairs that hardly differed may differ more the next time
+ENOUGH = 0.9  # probability
+LEAST_SPREAD = 0.01  # pairs that hardly differed may differ more next time
 LONGEST_S = NUMBERS["hold.no_data_s"].range[1]  # the longest wait for data that a canary can be given
 Spreads = Mapping[tuple[str, str], float]  # of earlier switchbacks, by metric and class
 
@@ -27,7 +27,7 @@ Spreads = Mapping[tuple[str, str], float]  # of earlier switchbacks, by metric a
 class Outlook(IntEnum):
     """The outlook of a class in a step; higher is better."""
 
-    NEVER = 0  # the step pauses without having judged it
+    NEVER = 0  # the step pauses before judging it
     LEFT = 1  # the step passes without it
     LATE = 2  # the step waits for it
     IN_TIME = 3
@@ -153,7 +153,7 @@ def _some(count: float) -> str:
 
 
 def blocks_outlook(plan: Plan, step: Switchback, traffic: RecentTraffic, name: str) -> Outlook:
-    """All blocks must have enough requests, or the class is left out at the end, or the step pauses."""
+    """In time if every block has enough requests; else the class is left out at the end, or the step pauses."""
     measured_s, blocks = step.block_s - step.washout_s, 2 * step.pairs
     if power.fills(_rate(plan, traffic, name) * measured_s, LEAST_REQUESTS) ** blocks >= ENOUGH:
         return Outlook.IN_TIME
@@ -179,7 +179,7 @@ def _of_blocks(plan: Plan, step: Switchback, traffic: RecentTraffic, name: str) 
 
 
 def _enough_for(blocks: int) -> int:
-    """Requests that a block must be expected to have, so that all of them have enough."""
+    """Expected requests of a block with which probably all blocks have enough."""
     found = LEAST_REQUESTS
     while power.fills(found, LEAST_REQUESTS) ** blocks < ENOUGH:
         found += 1
@@ -187,7 +187,7 @@ def _enough_for(blocks: int) -> int:
 
 
 def _powers(plan: Plan, step: Switchback, spreads: Spreads) -> list[str]:
-    """One for all metrics with the same limits and the same spread."""
+    """One sentence for all metrics with the same limits and spread."""
     found: dict[str, list[str]] = {}
     for guard in plan.guards:
         if isinstance(guard, ComparisonGuard) and guard.fine is not None:

@@ -1,8 +1,8 @@
-"""Pools that take another policy, and new pools: what their requests are routed by is a publication, too.
+"""Pools that change their policy, and new pools: for their requests that is a publication, too.
 
-A pool is asked for by its name or by its model, so it takes over the requests of every pool that shares one of them,
-also of one that was removed or given another model lately: the rules of those pools' policies hold beside those of the
-policy that it takes.
+Clients ask for a pool by its name or its model, so a pool takes over the requests of every pool with the same name or
+model, even one that was recently removed or given another model. The rules of those pools' policies apply together with
+those of the policy that the pool joins.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,12 +29,12 @@ from fleet.spec.fleet_spec import PoolSpec
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 
-REMEMBERED = timedelta(days=30)  # for which the rules of a removed pool's policy still hold
+REMEMBERED = timedelta(days=30)  # how long the rules of a removed pool's policy still apply
 
 
 @dataclass(frozen=True, slots=True)
 class ServedPool:
-    """A pool that clients ask for, now or lately."""
+    """A pool that clients ask for, or recently did."""
 
     name: str
     model: str
@@ -43,17 +43,17 @@ class ServedPool:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A pool that would route by this policy, and did not."""
+    """A pool that would begin to route by this policy."""
 
     index: int  # in the document
     pool: str
     policy: str
-    left: tuple[str, ...]  # the policies that decided its requests; empty: it takes nobody's
-    returns: bool = False  # to a configuration that worked there: a rollback
+    left: tuple[str, ...]  # the policies that decided its requests so far; empty: it takes over none
+    returns: bool = False  # a rollback, to a configuration that worked there
 
 
 def joins(present: Iterable[ServedPool], former: Iterable[ServedPool], wanted: Iterable[PoolSpec]) -> list[Join]:
-    """Pure. Of the pools of a document, those whose name or model has been routed by another policy, and new ones."""
+    """The new pools of a document, and those whose name or model another policy routed. Pure."""
     by_name = {pool.name: pool for pool in present}
     served = [*by_name.values(), *former]
     found = []
@@ -66,8 +66,8 @@ def joins(present: Iterable[ServedPool], former: Iterable[ServedPool], wanted: I
 
 def _left(served: Iterable[ServedPool], pool: PoolSpec) -> tuple[str, ...]:
     asked_for = {pool.name, pool.model}
-    took = {one.policy for one in served if not asked_for.isdisjoint((one.name, one.model))}
-    return tuple(sorted(took - {pool.policy}))
+    policies_before = {other.policy for other in served if not asked_for.isdisjoint((other.name, other.model))}
+    return tuple(sorted(policies_before - {pool.policy}))
 
 
 def former_pools(now: datetime) -> list[ServedPool]:
@@ -83,7 +83,7 @@ def remember(left_behind: Iterable[PoolSpec], now: datetime) -> None:
 
 
 def check_joins(found: Iterable[Join], actor: Actor, emergency: str) -> str:
-    """RulesForbid names every pool and why; the reason of an emergency, checked. In the transaction of the change."""
+    """The checked reason of an emergency. RulesForbid names every pool and why. Call it in the change's transaction."""
     emergency = check_emergency(actor, emergency.strip())
     refused = [(join, refusal) for join in found for refusal in _refusals(join, actor, emergency)]
     if refused:
@@ -98,7 +98,7 @@ def _refusals(join: Join, actor: Actor, emergency: str) -> list[Refusal]:
     known = {policy.name: policy for policy in Policy.objects.filter(name__in=(join.policy, *join.left))}
     joined = known.pop(join.policy, None)
     if joined is None or not joined.versions.exists():
-        return []  # nothing to route by yet: its first version comes from the control plane itself
+        return []  # no version yet: the control plane itself makes the first one
     document = policies.live_version(joined).upgraded
     asked = [Change(way, joined, actor, document, emergency=emergency) for way in of_joined]
     asked += [Change(of_left, left, actor, document, emergency=emergency) for left in known.values()]
@@ -107,14 +107,14 @@ def _refusals(join: Join, actor: Actor, emergency: str) -> list[Refusal]:
 
 
 def _ways(join: Join) -> tuple[tuple[Way, ...], Way]:
-    """How it comes to the policy that it takes, and how it leaves the others. One that returns has its policy."""
+    """The ways of joining the new policy (none for a pool that returns) and of leaving the others."""
     if join.returns:
         return (), Way.RETURN
     return (Way.JOIN if join.left else Way.ADD_POOL,), Way.LEAVE
 
 
 def record_joins(found: Iterable[Join], actor: Actor, reason: str, emergency: str) -> None:
-    """Audit entry and notice of each pool that takes over requests; in the transaction of the change."""
+    """Write an audit entry and a notice for each pool that takes over requests, in the change's transaction."""
     for join in found:
         policy = Policy.objects.filter(name=join.policy).first()
         if not join.left or policy is None:

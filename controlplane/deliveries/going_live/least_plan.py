@@ -1,4 +1,4 @@
-"""What a delivery has to show before it goes live, where a policy does not go live directly."""
+"""What a delivery must show before it goes live, for policies that may not go live directly."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -13,7 +13,7 @@ from router.contract.problem import Problem
 
 
 def problems_of(plan: Plan, least: LeastPlan, pools: Iterable[str]) -> tuple[Problem, ...]:
-    """What the plan lacks; paths begin with `plan`. `pools`: those that would go live with it."""
+    """What the plan lacks; paths begin with `plan`. `pools`: those on which it would go live."""
     problems = []
     if not any(_shows(step, least) for step in plan.steps):
         allowed = f"a canary of at least {least.share:g} for {least.for_s:,} s, or a switchback that takes as long"
@@ -36,14 +36,14 @@ def _shows(step: Step, least: LeastPlan) -> bool:
 
 
 def lasts_s(step: Step) -> int:
-    """The least time of a step."""
+    """The shortest duration of a step."""
     if isinstance(step, Switchback):
         return 2 * step.pairs * step.block_s
     return 0 if isinstance(step, Full) else step.for_s
 
 
 def evidence_missing(delivery: Delivery, now: datetime) -> str:
-    """Why the step shows too little to go on; empty when it has passed, or has run its time and was looked at."""
+    """Why the step shows too little to continue; empty if it has passed, or has run for its time and was judged."""
     if delivery.state == State.WAITING:
         return ""
     number, step = delivery.step + 1, stored_plan.read(delivery.plan).steps[delivery.step]

@@ -1,4 +1,4 @@
-"""The rules of a policy: setting them, and those that a new policy begins with."""
+"""Sets the rules of a policy, and chooses those of a new one."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ FIELDS = tuple(RULE_FIELDS)
 
 
 def set_rules(policy: Policy, actor: Actor, reason: str, **rules: object) -> Policy:
-    """Those that are left out, or None, stay as they are. PolicyInvalid with every problem."""
+    """Rules that are left out, or None, stay as they are. PolicyInvalid has every problem."""
     reason = drafts.check_reason(reason)
     given = {name: value for name, value in rules.items() if value is not None}
     taken = {name: accept(RULE_FIELDS[name], value, name) for name, value in given.items()}
@@ -41,7 +41,7 @@ def set_rules(policy: Policy, actor: Actor, reason: str, **rules: object) -> Pol
 
 
 def strictest() -> dict[str, object]:
-    """The rules of a new policy: of those that exist, the strictest each, so that a new name walks around none."""
+    """The rules of a new policy: the strictest of any policy, so that a new name does not bypass a rule."""
     rows = list(Policy.objects.values(*FIELDS))
     if not rows:
         return {}

@@ -1,7 +1,7 @@
-"""The rules about what pools route by: what each asks, and which of them each way of going live has to pass.
+"""The rules about what pools route by, and which of them each way of going live must pass.
 
-Every door (page, REST, command, document, schedule) asks `check` before it changes anything; docs/security.md has the
-same table.
+Every entry point (page, REST, command, document, schedule) calls `check` before it changes anything; docs/security.md
+has the same table.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,13 +33,13 @@ class Way(StrEnum):
     """A way in which a document comes to route the requests of pools."""
 
     PUBLISH = "publish"  # a draft, at once
-    JOIN = "join"  # a pool takes the policy; asked of the policy that it takes
-    LEAVE = "leave"  # the same; asked of each policy whose requests it takes
-    RETURN = "return"  # a pool rolls back to a configuration that worked; asked of each policy whose requests it takes
-    REDIRECT = "redirect"  # a name of the document Models goes to other pools; asked of the policies of both sides
-    ADD_POOL = "add pool"  # a new pool that takes nobody's requests
+    JOIN = "join"  # a pool takes this policy
+    LEAVE = "leave"  # the same pool takes over requests of this policy
+    RETURN = "return"  # a pool that rolls back to a configuration that worked takes over requests of this policy
+    REDIRECT = "redirect"  # an alias goes to other pools; checked for the policies of both sides
+    ADD_POOL = "add pool"  # a new pool that takes over no requests
     PROPOSE = "propose"
-    START = "start"  # also at its time
+    START = "start"  # by a person or by schedule
     RESUME = "resume"
     ADVANCE = "advance"
     ROLL_BACK = "roll back"
@@ -51,15 +51,15 @@ class Change:
     """What somebody wants a policy's pools to route by."""
 
     way: Way
-    policy: Policy  # whose rules are asked, as the database has them now
+    policy: Policy  # whose rules apply; re-read from the database
     actor: Actor
-    document: JsonObject | None = None  # that would go live
+    document: JsonObject | None = None  # the one that would go live
     plan: Plan | None = None
     delivery: Delivery | None = None
     again: str = ""  # why a document that failed before is tried again
-    emergency: str = ""  # why an administrator goes past the rules
+    emergency: str = ""  # why an administrator bypasses the rules
     at: datetime = field(default_factory=timezone.now)
-    target: PolicyVersion | None = None  # whose document comes back
+    target: PolicyVersion | None = None  # the version whose document would come back
 
 
 Refusal = PermissionDenied | Conflict | PolicyInvalid
@@ -74,7 +74,7 @@ def check(change: Change) -> None:
 
 
 def refusals(change: Change) -> list[Refusal]:
-    """What stands against it now."""
+    """Every refusal of the rules at this moment."""
     change.policy.refresh_from_db()
     passed = PASSED_IN_EMERGENCY if change.emergency or (change.delivery and change.delivery.emergency) else ()
     asked = [RULES[name] for name in ASKED[change.way] if name not in passed]
@@ -122,7 +122,7 @@ def _approvals(change: Change) -> Refusal | None:
 
 
 def _approved(change: Change) -> Refusal | None:
-    """At the start: as many approvals as the plan asks for and, by now, the policy."""
+    """At the start: as many approvals as the plan asks for, or the policy by now."""
     delivery = _delivery(change)
     needed = max(stored_plan.read(delivery.plan).approvals.needed, change.policy.approvals_needed)
     if selectors.is_approved(delivery, needed):
@@ -131,7 +131,7 @@ def _approved(change: Change) -> Refusal | None:
 
 
 def _least_plan(change: Change) -> Refusal | None:
-    """The plan goes live by steps that show something, where the rules do not let this person go live directly."""
+    """A plan of somebody who may not go live directly must have steps that show enough."""
     plan = change.plan or stored_plan.read(_delivery(change).plan)
     if not isinstance(plan.steps[-1], Full) or _by_right(change):
         return None
@@ -149,7 +149,7 @@ def _by_right(change: Change) -> bool:
     if change.delivery is None or change.policy.direct == Direct.NEVER:
         return False
     proposer = get_user_model().objects.filter(username=change.delivery.proposer).first()
-    return proposer is None or can_administer(proposer)  # none: a command on the host
+    return proposer is None or can_administer(proposer)  # None: a command on the host
 
 
 def _evidence(change: Change) -> Refusal | None:
@@ -164,8 +164,8 @@ def _freeze(change: Change) -> Refusal | None:
     frozen = selectors.freeze_in_force(change.policy, change.at)
     if frozen is None:
         return None
-    rule, each = frozen
-    return Conflict(f"the freeze {rule.name} is in force until {each.end:%Y-%m-%d %H:%M} UTC", kind="freeze")
+    rule, occurrence = frozen
+    return Conflict(f"the freeze {rule.name} is in force until {occurrence.end:%Y-%m-%d %H:%M} UTC", kind="freeze")
 
 
 def _again(change: Change) -> Refusal | None:
@@ -184,7 +184,7 @@ def _again(change: Change) -> Refusal | None:
 
 
 def _was_live(change: Change) -> Refusal | None:
-    """A version that was never live goes live by a publication or a delivery, under their rules."""
+    """A version that was never live cannot come back by a rollback: it needs a publication or a delivery."""
     if change.target is None:
         raise ValueError(f"to {change.way} needs a version")
     if change.target.live_since is not None:

@@ -1,4 +1,4 @@
-"""The breaker: many failed requests of the candidate at once, which no comparison has to wait for. Pure."""
+"""The breaker: fails at once when many of the candidate's requests fail, without waiting for a comparison. Pure."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ LEAST_ENDED = 20
 LEAST_FAILED = 5  # fewer may be one client that retries
 LEAST_SHARE = 0.05
 TIMES_CONTROL = 3.0
-SETTLE_S = 5.0  # after a promotion, until every router has reported since
+SETTLE_S = 5.0  # after a promotion, until every router has reported again
 
 
 def window(evidence: Evidence, now: float) -> EndedCounts:
@@ -51,7 +51,7 @@ def _is_broken(ended: int, failed: int, share: float, control: float) -> bool:
 
 
 def at_promotion(known: EndedCounts | None, now: EndedCounts) -> EndedCounts:
-    """The routers' last minute as it was at promotion. `now` counts while routers may still report from before it."""
+    """The routers' last minute at the promotion: the latest counts while reports may still be from before it."""
     if known is None:
         return now
     settling = now.at - known.at < SETTLE_S
@@ -59,21 +59,21 @@ def at_promotion(known: EndedCounts | None, now: EndedCounts) -> EndedCounts:
 
 
 def older(promoted: EndedCounts, now: float) -> int:
-    """The most failures in the routers' last minute that may be from before the promotion."""
+    """Failures in the routers' last minute that may be from before the promotion, at most."""
     return promoted.candidate[1] if now - promoted.at < SETTLE_S + KEPT_S else 0
 
 
 def share_of(counts: EndedCounts) -> float:
-    """The share of the candidate's requests that failed; 0 if they are too few to say."""
+    """The share of the candidate's requests that failed; 0 if there are too few."""
     ended, failed = counts.candidate
     return failed / ended if ended >= LEAST_ENDED else 0.0
 
 
 def after_promotion(errors: int, ended: int, before: float, older: int = 0) -> GuardFinding:
-    """While the candidate bakes: it serves everybody. Errors and ended requests are those of the last minute.
+    """The breaker during the bake, when the candidate serves every request. `errors`, `ended`: of the last minute.
 
-    `before`: the share of errors that was usual before. `older`: errors that may be from before the promotion, which
-    nobody can tell apart: they are not the candidate's.
+    `before`: the usual share of errors before the promotion. `older`: errors that may be from before it; they do not
+    count against the candidate.
     """
     failed = max(0, errors - older)
     share = failed / ended if ended else 0.0

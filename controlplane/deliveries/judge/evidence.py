@@ -1,4 +1,4 @@
-"""Reading what the judge looks at: tallies, routers, stops, receipts. Nothing is judged here."""
+"""Reads what the judge judges by: tallies, routers, stops, receipts."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ LEARNED_FROM = 5_000  # newest receipts
 
 
 def read(delivery: int, generation: int | None = None) -> Traffic:
-    """`generation`: only what routers counted in it, where nothing else is looked at. Raises redis.RedisError."""
+    """`generation`: read only the tallies of this one. Raises redis.RedisError."""
     raws: Any = connect().hgetall(redis_keys.delivery_key(delivery))
     tallies, unreadable = [], []
     for name, raw in sorted(raws.items()):
@@ -34,9 +34,9 @@ def read(delivery: int, generation: int | None = None) -> Traffic:
 
 
 def _generation_of(field: bytes) -> int | None:
-    """None: a router of an older version, which keeps the newest only and does not name it."""
-    found = re.search(rb"\.g(\d+)$", field)
-    return int(found[1]) if found else None
+    """None for a router of an older version, which keeps only the newest generation and does not name it."""
+    match = re.search(rb"\.g(\d+)$", field)
+    return int(match[1]) if match else None
 
 
 def stop_of(delivery: int, pools: Sequence[str]) -> StopValue | None:
@@ -46,7 +46,7 @@ def stop_of(delivery: int, pools: Sequence[str]) -> StopValue | None:
 
 
 def renew_watch(delivery: int, generation: int, pools: Sequence[str]) -> None:
-    """Routers go on splitting for WATCH_TTL_S. Raises redis.RedisError."""
+    """Let routers keep splitting for another WATCH_TTL_S. Raises redis.RedisError."""
     value = codec.encode(WatchValue(delivery=delivery, generation=generation))
     with connect().pipeline(transaction=False) as pipe:
         for pool in pools:
@@ -55,7 +55,7 @@ def renew_watch(delivery: int, generation: int, pools: Sequence[str]) -> None:
 
 
 def learned_limits(pools: Sequence[str], version: int) -> slow.Limits:
-    """From when on a request is slow, from the newest receipts of the live version; {} without Redis."""
+    """The limits of slow requests, learned from the newest receipts of the live version; {} without Redis."""
     return slow.limits(
         (receipt.request_class, receipt.prompt_tokens, receipt.ttft_ms)
         for receipt in newest_receipts()

@@ -25,9 +25,9 @@ class GuardFinding(Struct, frozen=True):
     control: float | None = None
     n: tuple[int, int] = (0, 0)  # requests, or sessions of counts: candidate, control
     cells: tuple[float, float] = (0.0, 0.0)  # effective: candidate, control
-    e_value: float | None = None  # of counts: fails at 1/α
+    e_value: float | None = None  # of count guards: fails at 1/α
     needed: bool = False  # a step passes only when it is fine
-    effect: Effect = "abort"  # of a failure
+    effect: Effect = "abort"  # if it fails
     request_class: str = field(name="class", default="")
 
     def as_dict(self) -> dict[str, Any]:
@@ -36,7 +36,7 @@ class GuardFinding(Struct, frozen=True):
 
 
 class LookFacts(Struct, frozen=True):
-    """How much one look took."""
+    """What one look read, and how long it took."""
 
     routers: int = 0
     tallies: int = 0

@@ -1,4 +1,4 @@
-"""From findings to a transition: what the judge proposes. Pure."""
+"""Turns findings into the transition that the judge proposes. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from controlplane.deliveries.states import Hold, State, Trigger
 from fleet.counted import percent
 
 Findings = Sequence[GuardFinding]
-UNENDED = "answers"  # a finding that a switchback waits for before it judges
+UNENDED = "answers"  # metric of a finding: answers that a switchback waits for before it judges
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What the judge wants, with its grounds. services.judge_step applies it."""
+    """The transition that the judge proposes, with its reasons. services.judge_step applies it."""
 
     what: Trigger
     why: str = ""
     holds: tuple[Hold, ...] = ()  # of HOLD
     findings: tuple[GuardFinding, ...] = ()
     facts: LookFacts | None = None
-    memory: Memory | None = None  # replaces what the judge kept
+    memory: Memory | None = None  # the judge's new memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Situation:
     plan: Plan
     state: State
     step: int
-    clock_s: float  # that the step has run, without its holds
-    block: int = 0  # of a switchback: the one in force; their number once all are over
+    clock_s: float  # how long the step has run, without holds
+    block: int = 0  # of a switchback: index of the one in force; `blocks` once all are over
     blocks: int = 0  # how many there are
 
     @property
@@ -42,12 +42,12 @@ class Situation:
 
 
 def propose(at: Situation, findings: Findings, memory: Memory, now: float) -> Proposal:
-    """Failures come first: harm counts even where sums are in doubt or time is up."""
+    """Failures come first: harm counts even if sums are in doubt or the time is up."""
     return _ended(at, findings) or _held(at, findings) or _next(at, findings, memory, now)
 
 
 def _ended(at: Situation, findings: Findings) -> Proposal | None:
-    if at.state not in (State.STEP, State.BAKING):  # live decides: what fails now is not the candidate's doing
+    if at.state not in (State.STEP, State.BAKING):  # live decides: a failure now is not the candidate's
         return None
     failed = [each for each in findings if each.verdict == "fail"]
     aborting = [each for each in failed if each.effect == "abort" or at.state is State.BAKING]
@@ -82,7 +82,7 @@ def _next(at: Situation, findings: Findings, memory: Memory, now: float) -> Prop
 
 
 def _blind(at: Situation, findings: Findings, memory: Memory, now: float) -> Proposal | None:
-    """A switchback has no data until its blocks are over, and judges at its end."""
+    """Pause after too long without data. A switchback has none until its blocks are over, and judges at its end."""
     lacking = without_data(findings)
     if isinstance(at.current, Switchback) or not lacking or memory.without_data is None:
         return None
@@ -127,7 +127,7 @@ def _next_block(at: Situation, step: Switchback, findings: Findings) -> Proposal
 
 
 def is_fine(findings: Findings) -> bool:
-    """Every needed guard that this step judges, and at least one."""
+    """True if every needed guard that this step judges is fine, and there is at least one."""
     needed = _needed(findings)
     return bool(needed) and all(each.verdict == "fine" for each in needed)
 
@@ -141,6 +141,6 @@ def _text(finding: GuardFinding) -> str:
 
 
 def _texts(findings: Findings) -> str:
-    """At most three: the look has them all."""
+    """The first three; the look stores them all."""
     shown = "; ".join(_text(each) for each in findings[:3])
     return shown if len(findings) <= 3 else f"{shown}; {len(findings) - 3} more"

@@ -1,4 +1,4 @@
-"""What the judge keeps from look to look, in Delivery.memory. Pure."""
+"""What the judge keeps between looks, in Delivery.memory. Pure."""
 
 import msgspec
 from msgspec import Struct, field
@@ -8,7 +8,7 @@ from router.contract.redis.delivery import CellTally
 
 
 class EndedCounts(Struct, frozen=True, array_like=True):
-    """Requests that had ended by a look, and those of them that had failed: of each arm."""
+    """Requests of each arm that had ended by a look, and how many of them had failed: (ended, failed)."""
 
     at: float  # s, of the judge's clock
     candidate: tuple[int, int]
@@ -16,12 +16,12 @@ class EndedCounts(Struct, frozen=True, array_like=True):
 
 
 class Block(Struct, frozen=True, array_like=True):
-    """One block of a switchback: what was decided in it, with the answers that have ended so far."""
+    """One block of a switchback: the requests decided in it, with the answers so far."""
 
     number: int
     candidate: bool  # the candidate had the pool
     classes: dict[str, CellTally]
-    generation: int = 0  # in which routers counted it
+    generation: int = 0  # in which routers count it
 
     def total(self, field: str) -> int:
         return sum(getattr(tally, field) for tally in self.classes.values())
@@ -31,22 +31,22 @@ class PoolMemory(Struct):
     generation: int = 0
     since: float = 0.0  # s: first look at the generation
     lives: dict[str, Life] = field(default_factory=dict)
-    windows: list[EndedCounts] = field(default_factory=list)  # of the generation, a few more than the breaker's
-    above: dict[str, float] = field(default_factory=dict)  # by pool guard: since when its metric is above
-    looks: dict[str, tuple[str, int]] = field(default_factory=dict)  # by query: its answer, and looks with it in a row
+    windows: list[EndedCounts] = field(default_factory=list)  # of the generation; a few more than the breaker needs
+    above: dict[str, float] = field(default_factory=dict)  # by pool guard: since when its metric is above the limit
+    looks: dict[str, tuple[str, int]] = field(default_factory=dict)  # by query: its outcome, at how many looks in a row
     blocks: list[Block] = field(default_factory=list)
-    judged: list[int] = field(default_factory=list)  # numbers of pairs at which a switchback was judged: see `extend`
+    judged: list[int] = field(default_factory=list)  # pairs at each judgement of a switchback; see `extend`
     behind: float | None = None  # s: since when a router is behind
-    promoted: EndedCounts | None = None  # the routers' last minute as it was when the candidate got all requests
+    promoted: EndedCounts | None = None  # the routers' last minute at the promotion
 
 
 class Memory(Struct):
     pools: dict[str, PoolMemory] = field(default_factory=dict)
     without_data: float | None = None  # s: since when a needed guard has no data
-    errors_before: float = 0.0  # 0–1 of control's requests as last seen; the breaker needs it while the candidate bakes
+    errors_before: float = 0.0  # 0–1 of control's requests when last seen, for the breaker during the bake
 
     def of(self, pool: str, generation: int, now: float) -> PoolMemory:
-        """The memory of the pool in this generation; tallies and windows of earlier ones do not count."""
+        """The pool's memory, without the lives and windows of earlier generations."""
         known = self.pools.setdefault(pool, PoolMemory(since=now, generation=generation))
         if known.generation != generation:
             known.generation, known.since, known.lives, known.windows = generation, now, {}, []
@@ -54,7 +54,7 @@ class Memory(Struct):
 
 
 def at_start(kept: Memory, blocks: int) -> Memory:
-    """At the start of a step, also after a hold or a pause: everything is counted anew but these first blocks."""
+    """The memory at the start of a step, also after a hold or a pause: only the first `blocks` blocks are kept."""
     pools = {
         name: PoolMemory(blocks=[block for block in pool.blocks if block.number < blocks], judged=pool.judged)
         for name, pool in kept.pools.items()
@@ -64,7 +64,7 @@ def at_start(kept: Memory, blocks: int) -> Memory:
 
 
 def load(stored: object) -> Memory:
-    """Empty before the first look, or when another version of Weir wrote something else."""
+    """Empty before the first look, or if another version of Weir wrote another format."""
     try:
         return msgspec.convert(stored, Memory, strict=False)
     except msgspec.ValidationError:

@@ -1,4 +1,4 @@
-"""Limits for the whole pool: harm to both arms shows in no difference between them. Pure."""
+"""Limits for the whole pool, since harm to both arms makes no difference between them. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ def key(guard: PoolGuard) -> str:
 
 
 def judge(guard: PoolGuard, windows: Sequence[Window], above_since: float | None, now: float) -> GuardFinding:
-    """`windows`: of the class, one of each router; `above_since`: the metric has been above since then."""
+    """`windows`: of the class, one from each router. `above_since`: when the metric rose above the limit."""
     measured = METRICS[guard.metric](windows)
     lasted = now - above_since if above_since is not None else 0.0
     failed = is_above(guard, measured) and lasted >= guard.for_s

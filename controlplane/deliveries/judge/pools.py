@@ -1,4 +1,4 @@
-"""The findings of one pool in one look, for each kind of step. Pure but for what it remembers."""
+"""The findings of one look at one pool, for each kind of step. Pure, except that it updates the memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ from controlplane.deliveries.plan import CountGuard, PoolGuard, PrometheusGuard,
 from controlplane.deliveries.states import State
 from router.policy.types import CLASSES
 
-BEHIND_S = 5.0  # a router that does not split as it should for so long
-LATE_S = 60.0  # that a switchback waits for answers after its last block
+BEHIND_S = 5.0  # how long a router may not split as it should
+LATE_S = 60.0  # how long a switchback waits for answers after its last block
 
 
 @dataclass(frozen=True, slots=True)
 class LookInputs:
-    """What one look judges by: the split in force, the previews, the answers of Prometheus."""
+    """Inputs of a look besides the traffic: the split in force, the previews, the answers of Prometheus."""
 
     generation: int
     share: float  # 0–1
@@ -52,7 +52,7 @@ def _of_split(
     tallies, unreadable = traffic.of(pool, inputs.generation)
     evidence, mine.lives = gather(tallies, unreadable, traffic.serving(pool), mine.lives, mine.since, now)
     found = [*verdicts.problems(evidence), *_behind(traffic, pool, inputs.generation, mine, now)]
-    if at.state is State.HOLDING:  # live decides everything: only whether the step can begin again is inputs at
+    if at.state is State.HOLDING:  # live decides everything: only whether the step can begin again matters
         return found
     if isinstance(step, Shadow):
         return [*found, *shadow.judge(evidence.shadow, inputs.previewed(pool))]
@@ -130,8 +130,8 @@ def _of_pool(guard: PoolGuard, traffic: Traffic, pool: str, mine: PoolMemory, no
 
 
 def _of_queries(at: Situation, inputs: LookInputs, pool: str, mine: PoolMemory) -> list[GuardFinding]:
-    """What Prometheus answered. During a hold the candidate decides nothing, so no number is its doing: only an error
-    counts, which keeps the step from beginning again."""
+    """The findings from Prometheus' answers. During a hold the candidate decides nothing, so only an error counts: it
+    keeps the step from beginning again."""
     found = []
     for guard in at.plan.guards:
         if isinstance(guard, PrometheusGuard) and (answer := inputs.answers.get((pool, guard.query))) is not None:
@@ -145,6 +145,6 @@ def _after_promotion(at: Situation, traffic: Traffic, pool: str, kept: Memory, n
     ended, failed = sum(each.n for each in windows), sum(each.error for each in windows)
     mine = kept.pools[pool]
     mine.promoted = breaker.at_promotion(mine.promoted, EndedCounts(now, (ended, failed), (0, 0)))
-    # Without a step before, live's own last minute says how many errors are usual.
+    # Without an earlier step, live's last minute gives the usual share of errors.
     usual = kept.errors_before if at.step else breaker.share_of(mine.promoted)
     return breaker.after_promotion(failed, ended, usual, breaker.older(mine.promoted, now))

@@ -1,7 +1,7 @@
-"""Guards that ask Prometheus: the query with its variables, what an answer says, the finding. Pure.
+"""Guards that query Prometheus: fills in the query's variables, reads the answer, makes the finding. Pure.
 
-Neither an empty answer nor one that cannot be judged passes a step, and neither ends a delivery: a query that is wrong
-or a Prometheus that is away says nothing about the candidate.
+An empty answer, or one that cannot be judged, neither passes a step nor ends a delivery: a wrong query or a Prometheus
+that is down says nothing about the candidate.
 """
 
 import math
@@ -29,7 +29,7 @@ QueryResults = Mapping[tuple[str, str], QueryResult]  # by pool and query
 
 def expanded(query: str, values: Mapping[str, str]) -> str:
     """The query with its variables filled in, escaped for labels between double quotes."""
-    return _VARIABLE.sub(lambda found: _escaped(values[found[1] or found[2]]), query)
+    return _VARIABLE.sub(lambda match: _escaped(values[match[1] or match[2]]), query)
 
 
 def _escaped(text: str) -> str:
@@ -63,8 +63,8 @@ def _number(pair: Any) -> QueryResult:
 def judge(
     guard: PrometheusGuard, found: QueryResult, before: tuple[str, int] | None
 ) -> tuple[GuardFinding, tuple[str, int]]:
-    """The finding, and what to hand in as `before` at the next look. A failure and an error count once they have been
-    there for so many looks."""
+    """The finding, and `before` for the next look. A failure or an error counts after `guard.for_looks` consecutive
+    looks."""
     outcome = _outcome(guard, found)
     lasted = before[1] + 1 if before is not None and before[0] == outcome else 1
     early = outcome in ("fail", "error") and lasted < guard.for_looks

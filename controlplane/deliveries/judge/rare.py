@@ -1,7 +1,7 @@
-"""Classes that are too rare to wait for: a canary leaves them to a later step. Pure.
+"""Defers classes that are too rare to wait for from a canary to a later step. Pure.
 
-A class with a twentieth of the requests takes ten times as long to judge as one with half of them. Where a later step
-judges it with more requests, a canary goes on as soon as the other classes are fine. What fails does so as before.
+A class with a twentieth of the requests takes ten times as long to judge as one with half of them. If a later step
+judges it with more requests, a canary passes as soon as the other classes are fine. Failures still count.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,9 +18,9 @@ from fleet.counted import percent
 def deferred(
     findings: Sequence[GuardFinding], evidence: Evidence, plan: Plan, step: int, share: float
 ) -> tuple[GuardFinding, ...]:
-    """Of a canary with that share: the findings of rare classes are deferred where a later step judges them.
+    """The findings of a canary with this share; those of rare classes are deferred if a later step judges them.
 
-    One comparison at least is left to wait for, so a pool with little traffic stays without data.
+    At least one comparison is kept, so a pool with little traffic stays without data.
     """
     later = next((each for each in plan.steps[step + 1 :] if isinstance(each, Canary | Switchback)), None)
     if later is None:
@@ -31,8 +31,8 @@ def deferred(
 
 
 def left_out(findings: Sequence[GuardFinding], evidence: Evidence, plan: Plan) -> list[GuardFinding]:
-    """Of a switchback that is over: no later step judges rare classes, and those that have too few pairs keep no good
-    candidate from passing."""
+    """The findings of a finished switchback. No later step judges rare classes, so those with too few pairs are left
+    out: they must not keep a good candidate from passing."""
     why = "too rare for blocks of this length: not judged"
     found = [_deferred(each, evidence, plan, why, ("no_data",)) for each in findings]
     return list(_unless_all(findings, found))
@@ -60,7 +60,7 @@ def _deferred(
 
 
 def _pointing_to_harm(evidence: Evidence, name: str, plan: Plan) -> Iterator[str]:
-    """Comparisons of the class that are above `worse` by more than their standard error."""
+    """Comparisons of the class that exceed `worse` by more than their standard error."""
     for guard in plan.guards:
         if not isinstance(guard, ComparisonGuard) or name not in guard.classes:
             continue

@@ -1,4 +1,4 @@
-"""What a shadow shows: decisions of the candidate in live's situations, never latencies. Pure."""
+"""Judges a shadow: the candidate's decisions in the situations that live meets, never latencies. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from router.contract.redis.delivery import ShadowTally
 
 REFUSED = 0.01  # of the requests that live serves
 CROWDED = 2.0  # times live's share on an instance
-ALPHA = 0.001  # of each of these: a pause costs a person's time
+ALPHA = 0.001  # of each check: a false pause costs a person's time
 
 Interval = tuple[float, float]
 
@@ -48,7 +48,7 @@ def refused(tally: ShadowTally) -> GuardFinding:
 
 
 def crowded(tally: ShadowTally) -> GuardFinding:
-    """The instance whose share grows most. An equal share is never crowded: live may use few of them."""
+    """The instance whose share grows most. An equal share is never too much, as live may use only a few instances."""
     name, share, limit = _fullest(tally.to, tally.live_to, tally.n)
     low, high = _interval(round(share * tally.n), tally.n)
     return GuardFinding(

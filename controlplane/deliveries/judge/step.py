@@ -1,6 +1,6 @@
-"""Every 5 s: look at each open delivery, let its transition happen, keep its routers splitting.
+"""The judge's step, every 5 s: looks at each open delivery, applies its transition, keeps its routers splitting.
 
-What it needs from look to look is in the database, so that any control worker can take the next one.
+It keeps its memory in the database, so that any control worker can take the next look.
 """
 
 import time
@@ -27,16 +27,16 @@ from fleet.redis import connect
 from router.contract.redis import redis_keys
 
 log = structlog.get_logger(__name__)
-AWAY_S = float(redis_keys.WATCH_TTL_S)  # without a look: by then routers serve live
+AWAY_S = float(redis_keys.WATCH_TTL_S)  # without a look, after which routers serve live
 KEPT = timedelta(days=30)
 EVERY_LOOK = timedelta(hours=1)  # older looks that changed nothing are thinned
-ONE_OF = 12  # of them: one a minute
+ONE_OF = 12  # of them is kept: one a minute
 PRUNED_EVERY_S = 3600
-SPLITTING = frozenset({State.STEP, State.HOLDING, State.WAITING})  # or about to: routers must not give the split up
+SPLITTING = frozenset({State.STEP, State.HOLDING, State.WAITING})  # or about to split: routers keep it ready
 
 
 def step(now: float | None = None) -> None:
-    """A delivery that cannot be judged does not stop the others: its watch runs out, and live serves."""
+    """One that cannot be judged does not stop the others: its watch expires and live serves."""
     now = time.time() if now is None else now
     for delivery in selectors.open_deliveries():
         try:
@@ -47,7 +47,7 @@ def step(now: float | None = None) -> None:
 
 
 def judge(delivery: Delivery, now: float) -> Delivery:
-    """What is due by the clock, what routers say, the look, the watch."""
+    """Apply what is due by the clock and what routers have stopped, then look, then renew the watch."""
     at, plan = datetime.fromtimestamp(now, UTC), stored_plan.read(delivery.plan)
     if delivery.state == State.ARMING:
         delivery = _learn(delivery, plan)
@@ -73,7 +73,7 @@ def judge(delivery: Delivery, now: float) -> Delivery:
 
 
 def _unwatched_since(delivery: Delivery, at: datetime) -> datetime | None:
-    """The last look, if it is long enough ago that routers have given up the split."""
+    """The time of the last look, if it is so long ago that routers have given up the split."""
     if delivery.state not in (State.STEP, State.HOLDING):
         return None
     last = max(delivery.looks.values_list("at", flat=True).first() or delivery.state_at, delivery.state_at)
@@ -81,7 +81,7 @@ def _unwatched_since(delivery: Delivery, at: datetime) -> datetime | None:
 
 
 def _learn(delivery: Delivery, plan: Plan) -> Delivery:
-    """Once for each arming: the step that follows tells the routers from when on a request is slow."""
+    """At each arming, learn the limits of slow requests that routers get with the next step."""
     limits = evidence.learned_limits(plan.pools, delivery.base.number)
     if limits:
         Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(slow=limits)
@@ -90,7 +90,7 @@ def _learn(delivery: Delivery, plan: Plan) -> Delivery:
 
 
 def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Delivery:
-    """Nothing is judged: routers whose watch runs out go back to live by themselves."""
+    """Hold without judging: routers whose watch expires return to live by themselves."""
     if delivery.state not in (State.STEP, State.HOLDING):
         return delivery
     text = f"Redis does not answer: {error}"
@@ -100,7 +100,7 @@ def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Deliver
 
 
 def _answers(delivery: Delivery, plan: Plan, at: datetime) -> QueryResults:
-    """Of Prometheus, to the queries of guards. A shadow gives the candidate no requests, so nothing is asked."""
+    """Prometheus' answers to the guards' queries; none for a shadow, which gives the candidate no requests."""
     if isinstance(plan.steps[delivery.step], Shadow):
         return {}
     ran_s = clock_s(delivery, at) if delivery.state != State.BAKING else (at - delivery.state_at).total_seconds()
@@ -153,7 +153,7 @@ def _previewed(delivery: Delivery) -> Callable[[str], tuple[float, float] | None
 
 
 def prune(now: float) -> None:
-    """Once an hour, by whichever worker comes first."""
+    """Delete old looks, once an hour, by whichever worker comes first."""
     if not connect().set(redis_keys.lock_key("deliveries.prune"), "1", nx=True, ex=PRUNED_EVERY_S):
         return
     at = datetime.fromtimestamp(now, UTC)

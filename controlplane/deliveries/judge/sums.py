@@ -1,7 +1,7 @@
 """The tallies of all routers and their lives, added up for one pool. Pure.
 
-A router writes the whole of its tallies each time, so a tally that is read twice counts once. A router that starts anew
-begins another life; what its last life wrote stays and counts.
+A router always writes its whole tally, so reading one twice counts it once. A router that restarts begins another life;
+the tally of its earlier life stays and counts.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from msgspec.structs import astuple
 from router.contract.redis.delivery import Arm, CellTally, DeliveryTally, Moments, ShadowTally
 from router.policy.types import CLASSES
 
-OLD_S = 15.0  # a router that serves the pool and has not written for longer: its tallies are too old to judge by
+OLD_S = 15.0  # a router that serves the pool and has not written for longer makes the sums too old to judge by
 
 Cells = Mapping[int, CellTally]
 NOTHING = CellTally()
@@ -98,7 +98,7 @@ def _requests(tally: DeliveryTally) -> int:
 
 
 def _fewer(lives: Mapping[str, Life], known: Mapping[str, Life]) -> list[str]:
-    """Where a tally has shrunk: they only grow, so Redis has lost some."""
+    """Tallies that have shrunk: they only grow, so Redis has lost some."""
     return [
         f"router {name} has {lives[name].n if name in lives else 'no'} requests in its tally and had {before.n}"
         for name, before in known.items()
@@ -132,10 +132,10 @@ def _added_cells(every: Sequence[Cells]) -> dict[int, CellTally]:
 
 
 def added(tallies: Iterable[CellTally]) -> CellTally:
-    first, *others = [*tallies] or [NOTHING]
-    for one in others:
-        first = _plus(first, one)
-    return first
+    total, *others = [*tallies] or [NOTHING]
+    for tally in others:
+        total = _plus(total, tally)
+    return total
 
 
 def _plus(a: CellTally, b: CellTally) -> CellTally:
@@ -150,14 +150,14 @@ def plus(a: Moments, b: Moments) -> Moments:
 
 def _added_shadows(shadows: Sequence[ShadowTally]) -> ShadowTally:
     return ShadowTally(
-        n=sum(one.n for one in shadows),
-        changed=sum(one.changed for one in shadows),
-        refused_more=sum(one.refused_more for one in shadows),
-        raised=sum(one.raised for one in shadows),
-        to=_added_counts(one.to for one in shadows),
-        live_to=_added_counts(one.live_to for one in shadows),
-        sample=min((one.sample for one in shadows), default=0.0),
-        cpu_s=sum(one.cpu_s for one in shadows),
+        n=sum(tally.n for tally in shadows),
+        changed=sum(tally.changed for tally in shadows),
+        refused_more=sum(tally.refused_more for tally in shadows),
+        raised=sum(tally.raised for tally in shadows),
+        to=_added_counts(tally.to for tally in shadows),
+        live_to=_added_counts(tally.live_to for tally in shadows),
+        sample=min((tally.sample for tally in shadows), default=0.0),
+        cpu_s=sum(tally.cpu_s for tally in shadows),
     )
 
 

@@ -1,4 +1,4 @@
-"""A switchback: the whole pool under live and under the candidate in turn, in pairs of blocks of time. Pure.
+"""A switchback: live and the candidate take turns with the whole pool, in pairs of blocks of time. Pure.
 
 Arms that share engines share queues, so a canary's difference is biased; here the whole pool is under one version at a
 time, and a pair of blocks next to one another is one observation (Bojinov, Simchi-Levi and Zhao 2023). The interval is
@@ -24,14 +24,14 @@ Level = Callable[[CellTally], float | None]  # of a block: mean ln ms at equal l
 
 
 def begun(blocks: Sequence[Block], number: int, candidate: bool, generation: int) -> list[Block]:
-    """The blocks with a new one, which routers count as this generation."""
+    """The blocks with a new one that routers count in this generation."""
     return [*(each for each in blocks if each.number != number), Block(number, candidate, {}, generation)]
 
 
 def counted(block: Block, tallies: Sequence[DeliveryTally]) -> Block:
     """The block with what routers report for its generation now: a late answer counts in the block that decided it.
 
-    Routers forget old generations one by one, so a tally that has shrunk is not taken.
+    Routers forget old generations one after the other, so a tally that has shrunk is ignored.
     """
     arm: Arm = "candidate" if block.candidate else "control"
     cells = added_arm([tally.cells.get(arm, {}) for tally in tallies])
@@ -54,10 +54,10 @@ def as_evidence(blocks: Sequence[Block]) -> Evidence:
 
 
 def judge(blocks: Sequence[Block], plan: Plan, *, final: bool, earlier: int = 0) -> list[GuardFinding]:
-    """`final`: all blocks are over; before, there is an estimate and no verdict. `earlier`: times that it was judged.
+    """`final`: all blocks are over; until then there are estimates and no verdicts. `earlier`: earlier judgements.
 
-    Each judgement after the first, of more pairs, has half the levels of the one before: all together are wrong twice
-    as often as one, at most.
+    Each judgement with more pairs has half the levels of the one before: together they are wrong at most twice as
+    often as the first one.
     """
     levels = levels_of(plan)
     levels = Levels(levels.fail / 2**earlier, levels.fine / 2**earlier)
@@ -117,13 +117,13 @@ def _level_of(metric: str, tallies: Iterable[CellTally]) -> Level:
 
 
 def _differences(blocks: Sequence[Block], tallies: Mapping[int, CellTally], level: Level) -> list[float]:
-    """Candidate minus control, of each pair in which both blocks have enough requests."""
+    """Candidate minus control of each pair whose blocks both have enough requests."""
     found = []
     arms = {block.number: block.candidate for block in blocks}
     for first in sorted(number for number in arms if number % 2 == 0 and number + 1 in arms):
-        one, other = level(tallies[first]), level(tallies[first + 1])
-        if one is not None and other is not None:
-            found.append(one - other if arms[first] else other - one)
+        earlier, later = level(tallies[first]), level(tallies[first + 1])
+        if earlier is not None and later is not None:
+            found.append(earlier - later if arms[first] else later - earlier)
     return found
 
 

@@ -1,4 +1,4 @@
-"""What Redis says about a delivery. Pure."""
+"""The traffic of a delivery as routers report it. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from router.contract.redis.router_status import RouterStatus, Window
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What Redis says about a delivery, for all its pools."""
+    """What Redis holds about a delivery, for all its pools."""
 
     tallies: tuple[DeliveryTally, ...]
     unreadable: tuple[str, ...]  # fields without a readable tally

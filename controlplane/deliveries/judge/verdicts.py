@@ -14,8 +14,8 @@ from fleet.counted import percent, times
 from router.contract.redis.delivery import Arm
 
 ARMS: tuple[Arm, Arm] = ("candidate", "control")
-SIZES_ALPHA = 0.001  # of the arms' sizes
-LEAST_SESSIONS = 16  # meant for the smaller arm
+SIZES_ALPHA = 0.001  # of the check of the arms' sizes
+LEAST_SESSIONS = 16  # expected in the smaller arm
 OCCURS_FROM = 300  # requests before a class counts as rare
 UNITS = {"ttft": "TTFT", "tpot": "TPOT"}
 SUBJECTS = {**{metric: f"{{}} {unit}" for metric, unit in UNITS.items()}, "slow": "slow {} requests"}
@@ -27,7 +27,7 @@ class Levels:
     """How often a judgement may be wrong.
 
     One wrong failure ends a delivery, so all comparisons of all steps share α. A step passes only when every comparison
-    is fine, so each of these may use the whole of it (intersection-union test, Berger 1982).
+    is fine, so each may use the whole α (intersection-union test, Berger 1982).
     """
 
     fail: float
@@ -102,8 +102,8 @@ def is_rarer(evidence: Evidence, name: str, than: float) -> bool:
 def estimated(evidence: Evidence, metric: str, name: str) -> Estimate | None:
     candidate, control = evidence.both(name)
     if metric == "slow":
-        return comparisons.shares(*([(one.slow, one.streamed) for one in cells] for cells in (candidate, control)))
-    return comparisons.adjusted(*([getattr(one, metric) for one in cells] for cells in (candidate, control)))
+        return comparisons.shares(*([(cell.slow, cell.streamed) for cell in cells] for cells in (candidate, control)))
+    return comparisons.adjusted(*([getattr(cell, metric) for cell in cells] for cells in (candidate, control)))
 
 
 def in_unit(metric: str, difference: float) -> float:
@@ -156,7 +156,7 @@ def count(evidence: Evidence, guard: CountGuard, levels: Levels) -> GuardFinding
     candidate, control = (_counted(evidence, arm, guard.metric) for arm in ARMS)
     value = counts.e_value(candidate, control, guard.ratio)
     noun = "an error" if guard.metric == "errors" else "a refusal"
-    arms = [f"{one.hits} of {one.sessions}" for one in (candidate, control)]
+    arms = [f"{arm.hits} of {arm.sessions}" for arm in (candidate, control)]
     return GuardFinding(
         metric=guard.metric,
         verdict="fail" if value >= 1 / levels.fail else "inconclusive",
@@ -179,7 +179,7 @@ def _counted(evidence: Evidence, arm: Arm, metric: Count) -> Counted:
 
 
 def sizes(evidence: Evidence, share: float) -> GuardFinding:
-    """Whether the candidate got the sessions that it should have. More or fewer: the sums are not to be trusted."""
+    """Whether the candidate has the share of sessions that it should have; if not, the sums cannot be trusted."""
     arms: dict[Arm, dict[int, int]] = {arm: evidence.sessions(arm) for arm in ARMS}
     candidate, control = (sum(cells.values()) for cells in arms.values())
     finding = partial(GuardFinding, metric="arms", n=(candidate, control), worse=share)
@@ -188,7 +188,8 @@ def sizes(evidence: Evidence, share: float) -> GuardFinding:
         return finding(verdict="no_data", text=f"{total} sessions: too few to see how large the arms are")
     found = candidate / total
     off = [arms["candidate"].get(cell, 0) - share * n for cell, n in _sessions(arms).items()]
-    se = max(math.sqrt(sum(one * one for one in off)) / total, math.sqrt(share * (1 - share) / total))
+    squares = sum(difference * difference for difference in off)
+    se = max(math.sqrt(squares) / total, math.sqrt(share * (1 - share) / total))
     half = comparisons.half_width(se, total * share * (1 - share), SIZES_ALPHA / 2)
     return finding(
         verdict="error" if abs(found - share) > half else "fine",
@@ -200,8 +201,8 @@ def sizes(evidence: Evidence, share: float) -> GuardFinding:
 
 
 def _sessions(arms: dict[Arm, dict[int, int]]) -> dict[int, int]:
-    cells = sorted({cell for one in arms.values() for cell in one})
-    return {cell: sum(one.get(cell, 0) for one in arms.values()) for cell in cells}
+    cells = sorted({cell for sessions in arms.values() for cell in sessions})
+    return {cell: sum(sessions.get(cell, 0) for sessions in arms.values()) for cell in cells}
 
 
 def problems(evidence: Evidence) -> tuple[GuardFinding, ...]:

@@ -1,4 +1,4 @@
-"""Times of a plan: in words, as a countdown, and as people type them. Pure."""
+"""Durations: in words, as a countdown, and as people type them. Pure."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The times of a freeze. Pure."""
+"""When a freeze is in force, and whether its rule is valid. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from msgspec import Struct
 from controlplane.deliveries.timing.schedules import LOCAL, instant, is_local_time, is_zone
 from router.contract.problem import Problem, shown
 
-HORIZON = timedelta(days=366)  # farther occurrences are not looked for
+HORIZON = timedelta(days=366)  # how far ahead occurrences are searched
 LONGEST = timedelta(days=92)  # of one occurrence
 FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 PARTS = ("FREQ", "INTERVAL", "UNTIL", "BYDAY", "BYMONTHDAY", "BYMONTH", "BYYEARDAY", "BYWEEKNO", "BYSETPOS", "WKST")
@@ -58,11 +58,11 @@ def occurrences(rule: FreezeRule, since: datetime, until: datetime) -> list[Occu
 
 
 def _starts(rule: FreezeRule, first: datetime, length: timedelta, since: datetime, until: datetime) -> list[datetime]:
-    zone, slack = ZoneInfo(rule.zone), timedelta(days=1)  # a clock may be moved meanwhile
+    zone, slack = ZoneInfo(rule.zone), timedelta(days=1)  # clocks may change in between
     low = since.astimezone(zone).replace(tzinfo=None) - length - slack
     high = until.astimezone(zone).replace(tzinfo=None) + slack
     made = _parsed(rule.rrule, first)
-    # Without an end dateutil looks through 8,000 years for a 30 February.
+    # Without an end dateutil searches 8,000 years for a 30 February.
     made = made.replace(until=min(high, made._until or high))
     return [*made.between(low, high, inc=True)[:OCCURRENCES_MAX]]
 
@@ -79,7 +79,7 @@ def _utc(local: datetime, zone: str) -> datetime:
 
 
 def in_force(rules: Iterable[FreezeRule], policy: str, now: datetime) -> tuple[FreezeRule, Occurrence] | None:
-    """The freeze that ends last of those in force; one that aborts counts before one that holds."""
+    """The freeze in force: of several, one that aborts takes precedence, then the one that ends last."""
     found = [
         (rule, each)
         for rule in rules
@@ -170,7 +170,7 @@ def _interval_fault(parts: Mapping[str, str]) -> str:
 
 
 def _never(parts: Mapping[str, str]) -> str:
-    """What RFC 5545 (3.3.10) does not allow, and days that no year has: dateutil looks for them until the year 9999."""
+    """What RFC 5545 (3.3.10) forbids, and days that no year has: dateutil would search for them until the year 9999."""
     for name, frequencies in NOT_WITH.items():
         if name in parts and parts["FREQ"] in frequencies:
             return f"{name} is not allowed with FREQ={parts['FREQ']}"
@@ -184,7 +184,7 @@ def _never(parts: Mapping[str, str]) -> str:
 
 
 def _numbers(text: str) -> list[int]:
-    """The numbers of a list that can be read; anything else is left for dateutil to refuse."""
+    """The readable numbers of a list; dateutil refuses the rest."""
     return [int(each) for each in re.findall(r"[+-]?\d+", text)]
 
 

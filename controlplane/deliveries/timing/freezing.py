@@ -1,4 +1,4 @@
-"""Add, change and remove freezes, each with an audit entry."""
+"""Adds, changes and removes freezes, each with an audit entry."""
 
 from django.db import transaction
 from django.utils import timezone
@@ -18,10 +18,10 @@ NAME_MAX = 80
 
 
 def freeze(pk: int) -> Freeze:
-    found = Freeze.objects.filter(pk=pk, removed_at=None).first()
-    if found is None:
+    row = Freeze.objects.filter(pk=pk, removed_at=None).first()
+    if row is None:
         raise NoSuchPolicy(f"there is no freeze {pk}")
-    return found
+    return row
 
 
 def add_freeze(rule: FreezeRule, actor: Actor) -> Freeze:
@@ -45,7 +45,7 @@ def change_freeze(row: Freeze, rule: FreezeRule, actor: Actor) -> Freeze:
 
 @transaction.atomic
 def remove_freeze(row: Freeze, actor: Actor, reason: str = "") -> bool:
-    """From now on it stops nothing. False when it was removed before."""
+    """Remove the freeze; False if it was removed before."""
     removed = {"removed_at": timezone.now(), "removed_by": actor.name[:200]}
     if not Freeze.objects.filter(pk=row.pk, removed_at=None).update(**removed):
         return False

@@ -1,4 +1,4 @@
-"""Local times, and their instants. Pure."""
+"""Local times and the instants that they mean. Pure."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ AT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}")
 
 
 def instant(at: str, zone: str) -> datetime:
-    """The instant in UTC. A time in a skipped hour moves forward; in a doubled hour the first counts."""
+    """The instant in UTC. A time in a skipped hour moves forward; of a repeated hour the first one counts."""
     local = datetime.strptime(at, LOCAL).replace(tzinfo=ZoneInfo(zone), fold=0)
     # With fold=0 a skipped time is read with the offset before the gap: 02:30 becomes 03:30 of the new time.
     return local.astimezone(UTC)

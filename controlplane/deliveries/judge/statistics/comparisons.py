@@ -1,6 +1,6 @@
-"""Comparisons of the two arms, valid however often they are looked at. Pure.
+"""Comparisons of the two arms that stay valid however often they are evaluated. Pure.
 
-Sessions are assigned to arms, not requests, so sessions are independent and the requests of one are not. The standard
+Sessions, not requests, are assigned to arms: sessions are independent, the requests of a session are not. The standard
 error comes from cells, 64 buckets of sessions by hash, as in a cluster-randomised trial (Liang and Zeger 1986).
 """
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from router.contract.redis.delivery import Moments
 
-TUNED_FOR = 100  # requests, about, at which the confidence sequence is as narrow as it can be made
+TUNED_FOR = 100  # approximate number of requests at which the confidence sequence is narrowest
 LEAST_REQUESTS = 30  # in an arm
 LEAST_CELLS = 8  # effective ones, in an arm
-OWN_CELLS = 16  # effective ones from which on an arm's variance is estimated from its own cells alone
+OWN_CELLS = 16  # effective ones with which an arm's variance comes from its own cells alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Estimate:
 
     @property
     def information(self) -> float:
-        """Requests that would say as much if every one of them were a difference between the arms."""
+        """The equivalent number of independent differences between the arms."""
         return self.n[0] * self.n[1] / sum(self.n) if sum(self.n) else 0.0
 
     def lower(self, alpha: float) -> float:
-        """Below the true difference at all times together, but for a probability of `alpha`."""
+        """A lower bound that holds at all times at once, except with a probability of `alpha`."""
         return self.difference - self._half_width(alpha)
 
     def upper(self, alpha: float) -> float:
@@ -62,13 +62,13 @@ def rho_squared(alpha: float) -> float:
 
 
 def effective_cells(counts: Sequence[int]) -> float:
-    """How many equal cells would weigh as much: (Σn)²/Σn² (Kish 1965)."""
+    """The number of equal cells with the same weight: (Σn)²/Σn² (Kish 1965)."""
     squares = sum(n * n for n in counts)
     return sum(counts) ** 2 / squares if squares else 0.0
 
 
 def adjusted(candidate: Sequence[Moments], control: Sequence[Moments]) -> Estimate | None:
-    """The difference of ln ms at equal prompt lengths; None while an arm is empty. One Moments for each cell."""
+    """The difference of ln ms at equal prompt lengths; None while an arm is empty. Each Moments is a cell."""
     arms = (_summed(candidate), _summed(control))
     if not all(one.n for one in arms):
         return None
@@ -82,9 +82,9 @@ def adjusted(candidate: Sequence[Moments], control: Sequence[Moments]) -> Estima
 
 def pooled_slope(arms: Sequence[Moments]) -> float:
     """The slope of ln ms by ln prompt tokens within the arms; 0 if all prompts are equally long."""
-    spread = sum(one.xx - one.x * one.x / one.n for one in arms)
-    together = sum(one.xy - one.x * one.y / one.n for one in arms)
-    return together / spread if spread > 1e-9 * sum(one.xx for one in arms) else 0.0
+    spread = sum(arm.xx - arm.x * arm.x / arm.n for arm in arms)
+    together = sum(arm.xy - arm.x * arm.y / arm.n for arm in arms)
+    return together / spread if spread > 1e-9 * sum(arm.xx for arm in arms) else 0.0
 
 
 def shares(candidate: Sequence[tuple[int, int]], control: Sequence[tuple[int, int]]) -> Estimate | None:
@@ -94,7 +94,7 @@ def shares(candidate: Sequence[tuple[int, int]], control: Sequence[tuple[int, in
         return None
     found = []
     for cells, (hits, n) in zip((candidate, control), arms, strict=True):
-        # Few hits show hardly any variance, none shows none: it is at least a binomial's (Agresti and Caffo 2000).
+        # Few hits show too little variance: it is at least a binomial's (Agresti and Caffo 2000).
         smoothed = (hits + 1) / (n + 2)
         least = smoothed * (1 - smoothed) / (n + 2)
         found.append(_Arm(hits / n, [(hit - hits / n * one, one) for hit, one in cells], least))
@@ -102,7 +102,7 @@ def shares(candidate: Sequence[tuple[int, int]], control: Sequence[tuple[int, in
 
 
 class _Arm:
-    """One arm's level, and the sums of the residuals of its cells, each with its requests."""
+    """One arm: its level, and for each cell the sum of residuals and the number of requests."""
 
     def __init__(self, level: float, cells: Sequence[tuple[float, int]], least_variance: float = 0.0) -> None:
         filled = [(residual, n) for residual, n in cells if n]
@@ -112,14 +112,14 @@ class _Arm:
         self._least = least_variance
 
     @property
-    def of_one(self) -> float:
-        """The variance that each request adds to the mean, with what its session has in common."""
+    def per_request(self) -> float:
+        """The variance per request, including what the requests of a session have in common."""
         return self.count / (self.count - 1) * self._squares / self.n if self.count > 1 else math.inf
 
     def variance(self, other: "_Arm") -> float:
-        """Variance of the mean; with few cells, at least that of the other arm's requests."""
-        of_one = self.of_one if self.effective >= OWN_CELLS else max(self.of_one, other.of_one)
-        return max(of_one / self.n, self._least)
+        """Variance of the mean; with few cells, at least as much per request as in the other arm."""
+        own, others = self.per_request, other.per_request
+        return max((own if self.effective >= OWN_CELLS else max(own, others)) / self.n, self._least)
 
 
 def _estimate(candidate: _Arm, control: _Arm) -> Estimate:
@@ -133,6 +133,6 @@ def _estimate(candidate: _Arm, control: _Arm) -> Estimate:
 
 
 def _summed(cells: Sequence[Moments]) -> Moments:
-    columns = ((one.n, one.y, one.yy, one.x, one.xx, one.xy) for one in cells)
+    columns = ((cell.n, cell.y, cell.yy, cell.x, cell.xx, cell.xy) for cell in cells)
     n, *sums = map(sum, zip((0,) * 6, *columns, strict=True))
     return Moments(int(n), *map(float, sums))

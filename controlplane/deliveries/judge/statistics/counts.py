@@ -22,9 +22,9 @@ class Counted:
 def e_value(candidate: Counted, control: Counted, ratio: float) -> float:
     """Evidence that the candidate's rate is above `ratio` × control's.
 
-    Each hit falls in one of the arms. At that ratio it is the candidate's with the probability p; at a rate that is
-    higher by an excess, with a higher one. The mean of the likelihood ratios of these against p is an e-value: it ever
-    reaches 1/α with a probability of at most α (Ramdas, Grünwald, Vovk and Shafer 2023), for lower rates too.
+    Each hit falls in one of the arms: at that ratio in the candidate's with a probability of p, at a rate higher by an
+    excess with a higher one. The mean of the likelihood ratios of these against p is an e-value: the probability that
+    it ever reaches 1/α is at most α (Ramdas, Grünwald, Vovk and Shafer 2023), also for lower rates.
     """
     if not candidate.sessions or not control.sessions:
         return 1.0
@@ -34,11 +34,11 @@ def e_value(candidate: Counted, control: Counted, ratio: float) -> float:
     highest = max(logarithms)
     if highest > 700:
         return math.inf
-    return math.exp(highest) * sum(math.exp(one - highest) for one in logarithms) / len(logarithms)
+    return math.exp(highest) * sum(math.exp(logarithm - highest) for logarithm in logarithms) / len(logarithms)
 
 
 def _shares(ratio: float, candidate: Counted, control: Counted) -> tuple[float, float]:
-    """Where a hit falls: candidate, control."""
+    """The probabilities that a hit falls in the candidate's arm and in control."""
     weight = ratio * candidate.sessions
     return weight / (weight + control.sessions), control.sessions / (weight + control.sessions)
 

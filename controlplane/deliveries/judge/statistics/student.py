@@ -3,7 +3,7 @@
 import math
 from functools import lru_cache
 
-STEPS = 200  # halvings; a double has fewer
+STEPS = 200  # bisections, more than a double has bits
 
 
 def cdf(t: float, freedom: int) -> float:
