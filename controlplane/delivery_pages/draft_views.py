@@ -1,4 +1,4 @@
-"""Delivering a draft, and the rules of a policy for it."""
+"""Views that propose a draft as a delivery, and set a policy's delivery rules."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ DOES = ("pause", "abort")
 @operator_required
 @require_http_methods(["GET", "POST"])
 def deliver(request: HttpRequest, name: str) -> HttpResponse:
-    """GET shows a plan that is filled in; POST proposes it."""
+    """GET shows a form with a default plan; POST proposes it."""
     policy = find(name)
     draft = policies.open_draft(policy)
     if draft is None:
@@ -56,7 +56,7 @@ def deliver(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def default_plan(policy: Policy, draft: Draft) -> plans.Plan:
-    """The classes as the draft's latest preview saw them."""
+    """The default plan, by the class shares in the draft's latest preview."""
     preview = previews.latest_of(draft)
     shares = class_shares(preview.result) if preview and preview.result else {}
     return plans.default_plan(scope_of(policy).pools, policy.approvals_needed, shares)
@@ -72,7 +72,7 @@ class _Changed(Struct):
 
 
 class _Previewed(Struct):
-    """What the plan needs of a preview's result."""
+    """The part of a preview's result that the plan needs."""
 
     changed: _Changed | None = None
 
@@ -82,7 +82,7 @@ def class_shares(result: object) -> dict[str, float]:
     changed = msgspec.convert(result, _Previewed).changed
     if changed is None or not changed.of:
         return {}
-    return {name: each.of / changed.of for name, each in changed.classes.items()}
+    return {name: counted.of / changed.of for name, counted in changed.classes.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse
 
 
 def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.Typed) -> HttpResponse:
-    """The form as it was sent, with what its plan can show. Nothing is proposed."""
+    """Show the posted form with what its plan can show, without proposing it."""
     try:
         plan = services.check_plan(draft.policy, typed.plan, timezone.now())
     except PolicyInvalid as error:
@@ -134,16 +134,16 @@ def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.Typed) -> Htt
 
 
 def _typed(request: HttpRequest) -> plan_form.Typed:
-    """ValueError when the JSON cannot be read."""
+    """The posted plan, from the fields or as JSON. ValueError if the JSON cannot be read."""
     if not request.POST.get("use_json"):
         return plan_form.typed(request.POST.dict(), {name: request.POST.getlist(name) for name in CHOSEN})
     text = request.POST.get("json", "")
     if len(text) > JSON_MAX:
         raise ValueError(f"longer than {JSON_MAX:,} characters")
-    found = json.loads(text) if text.strip() else {}
-    if not isinstance(found, dict):
+    plan = json.loads(text) if text.strip() else {}
+    if not isinstance(plan, dict):
         raise ValueError("must be an object")
-    return plan_form.Typed(plan=found)
+    return plan_form.Typed(plan=plan)
 
 
 def _conflict(request: HttpRequest, draft: Draft, error: Conflict) -> HttpResponse:
@@ -156,7 +156,7 @@ def _conflict(request: HttpRequest, draft: Draft, error: Conflict) -> HttpRespon
 
 
 def _with_plan(policy: Policy, typed: plan_form.Typed, error: PolicyInvalid) -> PolicyInvalid:
-    """A reason that is refused comes with the problems of the plan, which are looked for after it."""
+    """The error with the plan's problems added: `propose` checks the reason first and stops there."""
     try:
         services.check_plan(policy, typed.plan, timezone.now())
     except PolicyInvalid as of_plan:
@@ -189,7 +189,7 @@ def _page(
     status: int = 200,
     plan: plans.Plan | None = None,
 ) -> HttpResponse:
-    """The form as it is offered, or as it was sent with what is wrong at its fields. `plan`: the one that was sent."""
+    """The offered form, or the posted one with errors at its fields. `plan`: the posted one."""
     policy, sent, wrong = draft.policy, request.POST, wrong or FormProblems()
     short = trial.short_plan(policy)
     is_short = short is not None and request.GET.get("plan") == "short"
@@ -230,7 +230,7 @@ def _page(
 
 
 def rules_text(policy: Policy) -> str:
-    """What the policy asks of a plan; empty when nothing."""
+    """What the policy requires of a plan; empty if nothing."""
     asked = [f"{policy.approvals_needed} approvals"] if policy.approvals_needed else []
     if policy.direct != Direct.ALLOWED:
         least = policy.least_plan
@@ -277,7 +277,7 @@ RULE_TITLES = {  # as on the form
 
 
 def _read(kind: Callable[[str], object], text: str) -> object:
-    """What cannot be read stays text, which no rule takes."""
+    """The typed value; text that cannot be read stays text, which no rule accepts."""
     try:
         return kind(text)
     except ValueError:

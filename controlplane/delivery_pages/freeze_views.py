@@ -1,4 +1,4 @@
-"""Freezes: the list with its next times, add, remove."""
+"""Views of freezes: the list with the next occurrences, add, remove."""
 
 from dataclasses import dataclass, replace
 
@@ -89,17 +89,17 @@ def _page(request: HttpRequest, typed: dict[str, str], problems: dict[str, str])
 
 def _row(freeze: Freeze) -> FreezeRow:
     now = timezone.now()
-    found = times.occurrences(freeze.rule, now, now + times.HORIZON)
-    return FreezeRow(freeze, bool(found) and found[0].start <= now, found[:NEXT])
+    ahead = times.occurrences(freeze.rule, now, now + times.HORIZON)
+    return FreezeRow(freeze, bool(ahead) and ahead[0].start <= now, ahead[:NEXT])
 
 
 @admin_required
 @require_POST
 def remove(request: HttpRequest, number: int) -> HttpResponse:
     try:
-        found = freezing.freeze(number)
+        freeze = freezing.freeze(number)
     except NoSuchPolicy as error:
         raise Http404(str(error)) from None
-    freezing.remove_freeze(found, actor_of(request))
-    messages.success(request, f"The freeze {found.name} is removed.")
+    freezing.remove_freeze(freeze, actor_of(request))
+    messages.success(request, f"The freeze {freeze.name} is removed.")
     return redirect("freezes")

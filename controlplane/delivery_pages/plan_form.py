@@ -1,7 +1,7 @@
-"""A plan as plain form fields, and back. Pure.
+"""Converts a plan to form fields and back. Pure.
 
-The form has the common shape: a shadow, some canaries, a switchback, everyone, and one guard of each kind. What it
-does not show (alpha, holds, expiry) takes its default. Another shape is written as JSON.
+The form has the common shape: a shadow, some canaries, a switchback, everyone, and one guard of each kind. The rest
+(alpha, holds, expiry) takes its defaults. A plan of another shape is typed as JSON.
 """
 
 import re
@@ -28,13 +28,13 @@ from router.contract.fields import typed_number
 from router.contract.problem import Problem
 
 CANARIES = 4
-Unchecked = dict[str, object]  # a plan, or a part of one, as somebody wrote it
+Unchecked = dict[str, object]  # a plan or a part of one, not validated
 Values = dict[str, str | list[str]]  # by field of the form
 
 
 @dataclass(slots=True)
 class Typed:
-    """What was typed, as a plan that is yet to be checked."""
+    """The posted form as an unchecked plan."""
 
     plan: Unchecked = field(default_factory=dict)
     fields: dict[str, str] = field(default_factory=dict)  # path in the plan -> field of the form
@@ -52,7 +52,7 @@ class _Form:
         return self.posted.get(name, "").strip()
 
     def read(self, into: Unchecked, path: str, key: str, name: str, kind: Callable[[str], object]) -> None:
-        """Put the field `name` at `path`.`key`; an empty one is left out, so that the plan names it as missing."""
+        """Put the field `name` at `path`.`key`. An empty one is left out: the plan's check reports it."""
         self.typed.fields[f"{path}.{key}"] = name
         text = self.text(name)
         if not text:
@@ -83,19 +83,19 @@ def whole_of(text: str) -> int:
 
 def typed(posted: Mapping[str, str], chosen: Mapping[str, list[str]]) -> Typed:
     """`chosen`: the ticked pools and classes of guards, by field."""
-    found = Typed()
-    form = _Form(posted, found)
+    result = Typed()
+    form = _Form(posted, result)
     approvals: Unchecked = {}
-    found.fields["pools"] = "pools"
+    result.fields["pools"] = "pools"
     form.read(approvals, "approvals", "needed", "approvals", whole_of)
-    found.plan = {
+    result.plan = {
         "pools": chosen.get("pools", []),
         "steps": _steps(form),
         "guards": _guards(form, chosen),
         "approvals": approvals,
         **_start(form),
     }
-    return found
+    return result
 
 
 def _steps(form: _Form) -> list[Unchecked]:
@@ -170,11 +170,11 @@ def _start(form: _Form) -> Unchecked:
     return {"start": start}
 
 
-def by_field(found: Typed, problems: tuple[Problem, ...]) -> tuple[dict[str, str], list[str]]:
-    """Problems of the plan by field of the form, and those that have none. A field that could not be read says that."""
-    errors, others = dict(found.errors), []
+def by_field(form: Typed, problems: tuple[Problem, ...]) -> tuple[dict[str, str], list[str]]:
+    """Problems of the plan by form field, and those without a field. Unreadable fields keep their own error."""
+    errors, others = dict(form.errors), []
     for problem in problems:
-        name = _nearest(problem.path, found.fields)
+        name = _nearest(problem.path, form.fields)
         if name is None:
             others.append(f"{problem.path}: {problem.text}" if problem.path else problem.text)
         else:
@@ -183,7 +183,7 @@ def by_field(found: Typed, problems: tuple[Problem, ...]) -> tuple[dict[str, str
 
 
 def _text_of(problem: Problem) -> str:
-    """With limits in the unit of the field."""
+    """The message, with limits in the unit of the form's field."""
     key = problem.path.rpartition(".")[2]
     pattern = r"(?:more than |a (?:whole )?number from )?([\d.,]+)(?: to|, up to) ([\d.,]+)(?: \w+)?"
     limits = re.fullmatch(pattern, problem.allowed)
@@ -196,7 +196,7 @@ def _text_of(problem: Problem) -> str:
 
 
 def _nearest(path: str, fields: Mapping[str, str]) -> str | None:
-    """steps[0].share, else steps[0], else steps."""
+    """The field of steps[0].share, else of steps[0], else of steps."""
     while path:
         if path in fields:
             return fields[path]
@@ -260,7 +260,7 @@ def percent(share: float) -> str:
 
 
 def defaults() -> dict[str, str]:
-    """What stands in fields whose part the plan leaves out, so that switching it on needs one value."""
+    """Values of fields whose part the plan leaves out, so that adding the part needs one value."""
     return {
         "shadow.sample": "100",
         "switchback.block": "5 min",

@@ -1,4 +1,4 @@
-"""Everything that the page of a delivery shows, from plain values. Pure."""
+"""What the page of a delivery shows, computed from plain values. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -49,13 +49,13 @@ class Presentation:
     why: str
     notice: str  # what keeps it from going on
     holds: tuple[str, ...]
-    steps: tuple[tuple[StepRow, str], ...]  # with the word for its place
+    steps: tuple[tuple[StepRow, str], ...]  # with a word for its place
     sessions: str  # where a session's requests go
     progress: str
     rows: tuple[EvidenceRow, ...]
     verdict: str
     results: tuple[ResultRow, ...]
-    said: str  # for screen readers, whenever it changes
+    said: str  # for screen readers, read out when it changes
 
 
 def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Presentation:
@@ -87,7 +87,7 @@ def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Presentation:
 
 
 def _bar(facts: Facts) -> Bar | None:
-    """While requests are split."""
+    """The bar while requests are split; else None."""
     if facts.state is State.BAKING:
         return Bar("100", "100 %", "0 %")
     if facts.state is not State.STEP or isinstance(facts.current, Shadow):

@@ -1,4 +1,4 @@
-"""From rows to what is shown: the facts of a delivery, its evidence, its timeline."""
+"""Reads a delivery's rows as what the pages show: its facts, its evidence, its timeline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,11 +27,11 @@ from router.contract.json_value import JsonObject
 from router.policy.schema.parameters import belongs_to_pool
 
 TIMELINE = 100  # entries on the page
-CHARTED = 300  # looks in a chart, evenly among all of them
+CHARTED = 300  # looks in a chart, evenly spaced
 
 
 def staged_changes(live: JsonObject, candidate: JsonObject) -> list[ShownChange]:
-    """With what waits until the candidate is live, because it belongs to the pool."""
+    """The changes; those of the pool are marked, as they wait until the candidate is live."""
     return [replace(row, waits=belongs_to_pool(row.change.path)) for row in changes(live, candidate)]
 
 
@@ -64,7 +64,7 @@ def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime
 
 
 def _awaited(plan: Plan, step: int) -> tuple[str, ...]:
-    """What a step must find fine, before its first look."""
+    """Before the step's first look: the comparisons that must be fine."""
     if not isinstance(plan.steps[min(step, len(plan.steps) - 1)], Canary | Switchback):
         return ()
     guards = (guard for guard in plan.guards if isinstance(guard, ComparisonGuard) and guard.metric in NEEDED)
@@ -80,9 +80,9 @@ def _ends_at(delivery: Delivery, plan: Plan) -> float | None:
 
 
 def latest_look(delivery: Delivery) -> Look | None:
-    """Of the step in force: each step starts its figures anew. Of an ended delivery what it ended with.
+    """The latest look of the step in force, as each step counts anew; of an ended delivery, of its last step.
 
-    What is looked at on hold or in the bake says less than what the step has shown.
+    Looks during a hold or the bake say less than those of the step.
     """
     if delivery.state in (State.DELIVERED, State.FINISHED):
         return delivery.looks.filter(state=State.STEP).first()
@@ -116,7 +116,7 @@ def shown_of(delivery: Delivery, now: datetime) -> Presentation:
 
 
 def charts(delivery: Delivery) -> tuple[over_time.Chart, ...]:
-    """None of a plan that never compares."""
+    """The charts; none if no step of the plan compares."""
     plan = stored_plan.read(delivery.plan)
     return over_time.charts(plan) if _comparing(plan) else ()
 
@@ -127,11 +127,11 @@ def _comparing(plan: Plan) -> list[int]:
 
 
 def series(delivery: Delivery, now: datetime) -> dict[str, Any]:
-    """The charts' columns, until now or until the delivery has ended, and what happened at which time."""
+    """The columns of the charts, until now or the delivery's end, and the events with their times."""
     steps = _comparing(stored_plan.read(delivery.plan))
     every = list(delivery.looks.filter(state=State.STEP, step__in=steps).order_by("pk").values_list("pk", flat=True))
     stride = -(-len(every) // CHARTED) or 1
-    kept = [every[place] for place in range(len(every) - 1, -1, -stride)]  # the newest is among them
+    kept = [every[index] for index in range(len(every) - 1, -1, -stride)]  # includes the newest
     rows = delivery.looks.filter(pk__in=kept).order_by("pk")
     looks = [over_time.SeenLook(each.at.timestamp(), each.step, each.found) for each in rows]
     return {

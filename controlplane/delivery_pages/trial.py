@@ -1,4 +1,4 @@
-"""A delivery to try on the demo fleet: a good and a harmful candidate, each in a few minutes."""
+"""Trial deliveries on the demo fleet: a good and a harmful candidate, each done in a few minutes."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -46,20 +46,20 @@ CHOICES = (
     ("harmful", "Deliver a harmful candidate", "Sends requests round robin, away from cached prompts. It is stopped."),
 )
 AGAIN = "Trying the harmful candidate of the demo once more"
-HEAVY = (12_000, 20_000)  # the good candidate takes the one that is not live
+HEAVY = (12_000, 20_000)  # tokens; the good candidate takes the one that is not live
 HARMFUL = "round_robin"
 
 
 @dataclass(frozen=True, slots=True)
 class InTheWay:
-    """Why no delivery can be started now, and the page that settles it."""
+    """Why no trial can start now, and the page where that is resolved."""
 
     text: str
     href: str
 
 
 def short_plan(policy: Policy) -> plans.Plan | None:
-    """The plan of a trial for any draft; None if it would touch a real engine, or the policy asks for a longer one."""
+    """A trial's plan for any draft; None if it would affect a real engine or the policy requires a longer plan."""
     pools = policies.pools_of(policy)
     if not _simulated(pools) or policy.direct != Direct.ALLOWED:
         return None
@@ -78,7 +78,7 @@ class TrialOffer:
 
 
 def offered() -> TrialOffer | None:
-    """The trial offered for the policy of simulated pools; None if it would touch a real engine."""
+    """The trial for the policy of the simulated pools; None if it would affect a real engine."""
     pools = list(Pool.objects.filter(ephemeral_owner="", mode=SERVE))
     names = {pool.policy for pool in pools}
     if not _simulated(pools) or len(names) != 1:
@@ -88,7 +88,7 @@ def offered() -> TrialOffer | None:
 
 
 def _refusal(policy: Policy) -> InTheWay | None:
-    """A draft that changes nothing is not in the way: a look into the editor opens one."""
+    """Why no trial can start. A draft without changes does not count: opening the editor creates one."""
     held = selectors.open_delivery(policy)
     if held is not None:
         text = f"{held.candidate.label} is being delivered: wait for its end, or abort it"

@@ -26,7 +26,7 @@ class Verb:
         return can_administer(user) if self.role == "admin" else can_operate(user)
 
     def act(self, delivery: Delivery, actor: Actor, reason: str, etag: str | None) -> None:
-        """Urgent ones act on whatever state there is now."""
+        """Perform the action; an urgent one ignores the etag and acts on the current state."""
         if self.service is services.explain:
             self.service(delivery, actor, reason)
         else:
@@ -57,7 +57,7 @@ VERBS: dict[str, Verb] = {
 
 
 def offered(name: str, verb: Verb, delivery: Delivery) -> bool:
-    """Whether the state has a use for it."""
+    """Whether the action is possible in this state."""
     if verb.service is services.go_without:
         return delivery.is_open and not delivery.emergency and delivery.state != State.BAKING
     if verb.what is None:
@@ -71,14 +71,14 @@ def offered(name: str, verb: Verb, delivery: Delivery) -> bool:
 
 
 def waiting_for(user: Any) -> list[Delivery]:
-    """Proposals that this person may approve, then what stands still until an operator decides."""
+    """Proposals that this person may approve, then deliveries that wait for an operator."""
     if not can_operate(user):
         return []
     return [*selectors.waiting_for(user.get_username()), *selectors.deliveries(states=(State.WAITING, State.PAUSED))]
 
 
 def refusal(name: str, delivery: Delivery, actor: Actor) -> str:
-    """Why this person cannot although the role may; empty when they can."""
+    """Why this person cannot, although their role could; empty if they can."""
     if name == "approve":
         return selectors.approval_refusal(delivery, actor.person)
     if name == "withdraw" and actor.person != delivery.proposer and not actor.is_admin:

@@ -84,7 +84,7 @@ def delivery_page(request: HttpRequest, number: int) -> HttpResponse:
 @require_GET
 @never_cache
 def delivery_live(request: HttpRequest, number: int) -> HttpResponse:
-    """The part that moves; with the buttons when the state is no longer the one that the page shows."""
+    """The part that refreshes, with the buttons if the delivery has changed since the page was loaded."""
     delivery = find(number)
     changed = request.GET.get("etag") != delivery.etag
     return _page(request, delivery, template="deliveries/_refreshed.html", oob=changed)

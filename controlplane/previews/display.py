@@ -29,7 +29,7 @@ from fleet.counted import counted as number_of
 
 SIGNS = {"better": "▼", "worse": "▲", "not distinguishable": "≈"}
 NO_VERDICT = "◌"
-DECLARED = ("ttft_p90_ms", "e2e_p50_ms")  # what a policy is judged by, before its result is seen
+DECLARED = ("ttft_p90_ms", "e2e_p50_ms")  # metrics declared before any result is seen
 NO_METRICS: ClassEffect = {"n": 0, "metrics": []}
 ACTIVE = ("queued", "running")
 MOST_INSTANCES = 100  # rows of the table, those with the largest changes
@@ -61,7 +61,7 @@ class ClassTable:
 
 
 def sentence(result: Effect) -> str:
-    """The summary: changed decisions, the latencies declared first, refused requests."""
+    """The summary: changed decisions, the declared latencies, refused requests."""
     return f"{'; '.join([_changed(result['changed']), *_latencies(result), *_refusals(result['refused'])])}."
 
 
@@ -74,7 +74,7 @@ def _changed(changed: ChangedDecisions) -> str:
 
 
 def _latencies(result: Effect) -> list[str]:
-    """Of the metrics declared first, over all requests: one picked afterwards is the luckiest of many."""
+    """The declared metrics, over all requests: one picked afterwards would be the luckiest of many."""
     if not result["changed"]["decisions"]:
         return []
     found = [
@@ -87,17 +87,17 @@ def _latencies(result: Effect) -> list[str]:
 
 
 def of_all(result: Effect) -> ClassEffect:
-    """All requests. Intervals of the metrics declared first hold together, so headline, plot and table agree."""
-    found = result["classes"].get("all", NO_METRICS)
-    declared = sum(each["metric"] in DECLARED for each in found["metrics"])
+    """All requests. The intervals of the declared metrics hold jointly; headline, plot and table share them."""
+    every = result["classes"].get("all", NO_METRICS)
+    declared = sum(row["metric"] in DECLARED for row in every["metrics"])
     return {
-        **found,
-        "metrics": [together(each, declared) if each["metric"] in DECLARED else each for each in found["metrics"]],
+        **every,
+        "metrics": [together(row, declared) if row["metric"] in DECLARED else row for row in every["metrics"]],
     }
 
 
 def together(metric: MetricEffect, looks: int) -> MetricEffect:
-    """With the interval and the verdict of one among so many looks."""
+    """The metric with an interval and a verdict that hold jointly for this many metrics."""
     low, high, middle = metric["low"], metric["high"], metric["difference"]
     if low is None or high is None or middle is None or metric["verdict"] not in SIGNS:
         return metric
@@ -231,7 +231,7 @@ def deviation(found: Deviation | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PreviewStatus:
-    """Whether a preview compares the present draft with the present live version."""
+    """Whether a preview compares the current draft with the current live version."""
 
     current: bool
     why: str  # empty when current
@@ -264,7 +264,7 @@ class ShownPreview:
     status: PreviewStatus
     doubts: tuple[str, ...]  # reasons not to rely on the preview
     gaps: tuple[str, ...]  # classes with too few requests
-    first: str = ""  # what the first answer covers; empty: the texts are of the whole
+    first: str = ""  # what the first answer covers; empty if the texts cover every request
     sentence: str = ""
     refused: str = ""
     hit_share: str = ""
@@ -343,7 +343,7 @@ def _first(trace: PlayedTrace, result: Effect) -> str:
     return f"First answer, from the first {count:,} of {trace['played']:,} requests."
 
 
-def shares(found: ValuePair) -> str:
+def shares(pair: ValuePair) -> str:
     """54.2 → 58.1 %."""
-    before, after = share(found["live"]), share(found["draft"])
+    before, after = share(pair["live"]), share(pair["draft"])
     return f"{before.removesuffix(' %') if after.endswith('%') else before} → {after}"

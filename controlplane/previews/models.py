@@ -8,7 +8,7 @@ from controlplane.previews.policy_job import PolicyJob
 
 
 class Preview(PolicyJob):
-    """Keeps the document of the draft, which goes on changing. Its result is effect.effect_of."""
+    """Keeps a copy of the draft's document, as the draft goes on changing. The result is effect.effect_of."""
 
     TASK = "previews.run"
     AT_ONCE = 2
@@ -21,7 +21,7 @@ class Preview(PolicyJob):
     seeds = models.JSONField()  # [int, …]
     key = models.CharField(max_length=64)  # hash of everything that determines the result
     total = models.PositiveIntegerField(default=0)  # compute.simulated requests
-    asked_at = models.DateTimeField(default=timezone.now)  # most recently; the same question returns the same preview
+    asked_at = models.DateTimeField(default=timezone.now)  # last; asking the same question again returns this preview
     trust = models.JSONField(default=list)  # [{code, text}, …]: cautions, without the one about old traffic
     first_result = models.JSONField(null=True, blank=True)  # of the first requests; null once the result is there
 
@@ -38,5 +38,5 @@ class Preview(PolicyJob):
 
     @property
     def was_cached(self) -> bool:
-        """It had ended when it was last asked for."""
+        """True if it had already ended when it was last asked for."""
         return self.ended_at is not None and self.asked_at > self.ended_at

@@ -35,7 +35,7 @@ class VersionPreview:
 def panel(
     request: HttpRequest, policy: Policy, draft: Draft | None, preview: Preview | None, *, fixed: bool = False
 ) -> dict[str, Any]:
-    """One preview, or none. `draft` is the open one; `fixed` keeps showing this preview when a newer one starts."""
+    """The context of the panel. `draft`: the open one. `fixed`: keep showing this preview when a newer one starts."""
     found = selectors.as_dict(preview) if preview else None
     return {
         "policy": policy,
@@ -64,7 +64,7 @@ def _refresh(policy: Policy, preview: Preview | None) -> str:
 
 
 def choices(policy: Policy, last: PreviewView | None, typed: Mapping[str, str]) -> dict[str, Any]:
-    """Pools and traces with the chosen ones: as typed, else as in the last preview."""
+    """Pools and traces to choose from, and the chosen ones: as typed, else as in the last preview."""
     pools = scope_of(policy).pools
     pool = typed.get("pool") or (last["pool"] if last else "")
     pool = pool if pool in pools else next(iter(pools), "")
@@ -83,9 +83,9 @@ def choices(policy: Policy, last: PreviewView | None, typed: Mapping[str, str]) 
 
 
 def _without_a_name(entries: Sequence[library.TraceEntry], pool: str) -> str:
-    """What source.choose takes when no trace is named."""
-    found = (each.recorded.requests for each in entries if each.recorded and each.name == f"{library.RECORDED}{pool}")
-    count = next(found, 0)
+    """The traffic that source.choose picks when no trace is named."""
+    name = f"{library.RECORDED}{pool}"
+    count = next((entry.recorded.requests for entry in entries if entry.recorded and entry.name == name), 0)
     return "recorded traffic" if count >= LEAST_REQUESTS else f"{BUILT_IN} (only {count:,} requests recorded)"
 
 
@@ -110,6 +110,6 @@ def by_version(policy: Policy) -> dict[int, VersionPreview]:
 
 
 def problems_of(error: PolicyError) -> list[tuple[str, str]]:
-    """(field or empty, message) of each reason that no preview can start."""
+    """(field or empty, message) for each reason why no preview can start."""
     problems = getattr(error, "errors", ())
     return [(problem.path, problem.text) for problem in problems] or [("", str(error))]

@@ -1,4 +1,4 @@
-"""What previews and tunings share: a job that tries versions of a policy on a pool's traffic in the twin."""
+"""The base of previews and tunings: a job that simulates versions of a policy on a pool's traffic."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -55,16 +55,16 @@ def of_policy(model: type[J], policy: Policy) -> "models.QuerySet[J]":
 
 
 def numbered(model: type[J], policy: Policy, number: int) -> J:
-    """NoSuchPolicy."""
-    found = of_policy(model, policy).filter(pk=number).first() if number <= NUMBER_MAX else None
-    if found is None:
+    """The job with this number. Raises NoSuchPolicy."""
+    job = of_policy(model, policy).filter(pk=number).first() if number <= NUMBER_MAX else None
+    if job is None:
         name = model._meta.model_name
         raise NoSuchPolicy(f"policy {policy.name} has no {name} {number}; the newest ones are kept")
-    return found
+    return job
 
 
 def store(job: PolicyJob, actor: Actor, about: Sequence[str], kept: int) -> None:
-    """Save a new job, with an entry of the audit log that has the fields `about`; the newest of its policy are kept."""
+    """Save a new job and an audit entry with the fields `about`; keep only the `kept` newest jobs of the policy."""
     job.actor = actor.name[:200]
     with transaction.atomic():
         job.save()
@@ -73,12 +73,12 @@ def store(job: PolicyJob, actor: Actor, about: Sequence[str], kept: int) -> None
 
 
 def perform(model: type[J], job_id: int, work: Callable[[J], dict[str, Any]]) -> None:
-    """As jobs.perform."""
+    """See jobs.perform."""
     jobs.perform(model, job_id, work, EXPECTED)
 
 
 def cancel(job: PolicyJob, actor: Actor) -> bool:
-    """Cancel it, within a second when it runs; False when it had ended before."""
+    """Cancel the job, which stops within a second if it runs; False if it had already ended."""
     with transaction.atomic():
         if not jobs.cancel(job, actor.name):
             return False
@@ -87,7 +87,7 @@ def cancel(job: PolicyJob, actor: Actor) -> bool:
 
 
 def pool_of(job: PolicyJob) -> Pool:
-    """Raises jobs.JobFailed."""
+    """The job's pool. Raises jobs.JobFailed if it was removed."""
     try:
         return selectors.pool(job.pool)
     except Pool.DoesNotExist:
@@ -95,12 +95,12 @@ def pool_of(job: PolicyJob) -> Pool:
 
 
 def about(twin: Modelled) -> dict[str, Any]:
-    """The engine models that simulate it, as stored."""
+    """The description of the engine models, as stored."""
     return {"basis": twin.basis, "about": twin.about, "expected": twin.expected}
 
 
 def of_origin(job: PolicyJob, pool: Pool, part: TrafficPart) -> list[Caution]:
-    """Cautions about where its traffic was recorded."""
+    """Cautions about where the job's traffic was recorded."""
     measured = [request.measured for request in part.trace.requests if request.measured is not None]
     pools, models = (each.pool for each in measured), (each.model for each in measured)
     return trust.of_origin(job.trace_name, pool.name, pool.model, pools=pools, models=models)

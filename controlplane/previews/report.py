@@ -1,4 +1,4 @@
-"""What live versions save, in Redis for Live and the wall, which read nothing else."""
+"""Writes what live versions save to Redis: Live and the wall read only Redis."""
 
 from controlplane.policies import selectors as policies
 from controlplane.policies.models import Policy, PolicyVersion
@@ -32,7 +32,7 @@ def _line(policy: Policy) -> SavingLine | None:
 
 
 def _scaled(version: PolicyVersion, before: PolicyVersion, preview: Preview) -> SavingLine | None:
-    """Per request of the preview; None where its load is unknown, as in previews of earlier versions."""
+    """The saving per request; None if the preview's load is unknown, as in results of earlier versions of Weir."""
     result = preview.result or {}
     saving, rate = result.get("saving"), result.get("requests_per_s")
     if not saving or not rate or preview.ended_at is None:

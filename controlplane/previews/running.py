@@ -1,4 +1,4 @@
-"""Performing a preview as a job, from its row to its result."""
+"""Runs a preview as a job, from its row to its result."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def _perform(preview: Preview) -> dict[str, Any]:
 
 
 def _saving(effect: Effect, twin: Modelled, pool: Pool) -> Saving | None:
-    """The saving at present prices."""
+    """The saving at current prices."""
     kind = KINDS[pool.kind]
     hardware = hardware_of(kind, build(kind.spec, pool.engine), BOTH)
     new_tokens_per_s = effect["new_tokens_per_s"]

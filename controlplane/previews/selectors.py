@@ -1,4 +1,4 @@
-"""Reading previews: of a draft, of published versions, and one as JSON."""
+"""Reads previews: of a draft, of published versions, and one as JSON."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -19,7 +19,7 @@ LATER_FIELDS = ("new_tokens_per_s", "requests_per_s", "saving", "canary")
 
 
 def latest_of(draft: Draft) -> Preview | None:
-    """The latest preview of the draft as it is, else the latest one of any draft of the policy."""
+    """The latest preview of the draft's current document, else of any draft of the policy."""
     asked = of_policy(Preview, draft.policy).order_by("-asked_at", "-pk")
     return asked.filter(draft_sha256=documents.sha256(draft.upgraded)).first() or asked.first()
 
@@ -27,16 +27,16 @@ def latest_of(draft: Draft) -> Preview | None:
 def previews_of_versions(policy: Policy, versions: Iterable[PolicyVersion]) -> dict[int, Preview]:
     """Previews by the number of their version."""
     asked = {(version.sha256, version.number - 1): version for version in versions}
-    found: dict[int, Preview] = {}
-    for each in of_policy(Preview, policy).filter(status=DONE, draft_sha256__in={content for content, _ in asked}):
-        version = asked.get((each.draft_sha256, each.live_version))
-        if version is not None and each.created_at <= version.published_at:
-            found.setdefault(version.number, each)  # the newest
-    return found
+    newest: dict[int, Preview] = {}
+    for preview in of_policy(Preview, policy).filter(status=DONE, draft_sha256__in={content for content, _ in asked}):
+        version = asked.get((preview.draft_sha256, preview.live_version))
+        if version is not None and preview.created_at <= version.published_at:
+            newest.setdefault(version.number, preview)
+    return newest
 
 
 def preview_behind(version: PolicyVersion, before: PolicyVersion) -> Preview | None:
-    """The latest preview of this change that had been asked for when the version was made."""
+    """The latest preview of this change that was created before the version."""
     same = {"draft_sha256": version.sha256, "live_sha256": before.sha256}
     return of_policy(Preview, version.policy).filter(status=DONE, created_at__lte=version.published_at, **same).first()
 
@@ -72,7 +72,7 @@ def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
 
 
 def _upgraded(result: Effect | None) -> Effect | None:
-    """With null for what previews of earlier versions do not have."""
+    """The result, with null for fields that earlier versions of Weir did not store."""
     return cast(Effect, dict.fromkeys(LATER_FIELDS) | dict(result)) if result else None
 
 

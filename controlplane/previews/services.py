@@ -1,4 +1,4 @@
-"""Starting previews."""
+"""Starts previews."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
 
 @dataclass(frozen=True, slots=True)
 class AskedPreview:
-    pool: str = ""  # empty: the one with most recorded requests
+    pool: str = ""  # empty: the one with the most recorded requests
     trace: str = ""  # empty: source.choose
     seeds: Sequence[int] = field(default=(1,))
     max_requests: int = MAX_REQUESTS
@@ -81,23 +81,23 @@ def pools_of(policy: Policy) -> list[Pool]:
 
 
 def pool_of(policy: Policy, asked: str) -> Pool:
-    """The named pool of the policy, else the one with most recorded requests. PolicyInvalid."""
-    found = {pool.name: pool for pool in pools_of(policy)}
-    names = ", ".join(found)
-    if not found:
+    """The named pool of the policy, else the one with the most recorded requests. Raises PolicyInvalid."""
+    by_name = {pool.name: pool for pool in pools_of(policy)}
+    names = ", ".join(by_name)
+    if not by_name:
         message = f"no pool uses policy {policy.name}, so there is no fleet to preview it on"
         raise PolicyInvalid(message, (Problem("pool", asked or None, message),))
-    if asked and asked not in found:
+    if asked and asked not in by_name:
         message = f"pool {asked} does not use policy {policy.name}; allowed: {names}"
         raise PolicyInvalid(message, (Problem("pool", asked, message),))
-    if asked or len(found) == 1:
-        return found[asked or next(iter(found))]
+    if asked or len(by_name) == 1:
+        return by_name[asked or next(iter(by_name))]
     counts = source.recorded_counts()
-    return max(found.values(), key=lambda pool: counts.get(pool.name, 0))
+    return max(by_name.values(), key=lambda pool: counts.get(pool.name, 0))
 
 
 def part_of(asked: AskedPreview, pool: Pool) -> TrafficPart:
-    """PolicyInvalid."""
+    """The traffic to play. Raises PolicyInvalid."""
     seed = asked.seeds[0]
     try:
         if not asked.trace:
@@ -134,7 +134,7 @@ def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
         twin.about,
         twin.cautions,
         twin.expected,
-        sorted((name, repr(one)) for name, one in twin.fleet.instances.items()),
+        sorted((name, repr(engine)) for name, engine in twin.fleet.instances.items()),
         repr(twin.fleet.store),
     )
     asked = [source_sha256(), preview.policy_id, text, part.content, model]
@@ -142,7 +142,7 @@ def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
 
 
 def _same(key: str) -> Preview | None:
-    """A failed or cancelled preview is computed again."""
+    """An earlier preview of the same question; a failed or cancelled one is computed again."""
     return Preview.objects.filter(key=key).exclude(status__in=(FAILED, CANCELLED)).select_related("policy").first()
 
 

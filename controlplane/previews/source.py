@@ -1,4 +1,4 @@
-"""The traffic of a preview: the named trace, else the newest recorded traffic, else the built-in trace."""
+"""Chooses a preview's traffic: the named trace, else the newest recorded traffic, else the built-in trace."""
 
 import hashlib
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ class TrafficPart:
     source: str  # built-in, upload, folder or recorded
     requests: int  # in the whole trace
     trace: LoadedTrace
-    until: str = ""  # of recorded traffic: its newest entry, which identifies the part later
+    until: str = ""  # of recorded traffic: its newest entry, by which the same part is found again
 
     @property
     def content(self) -> str:
-        """Equal for equal requests."""
+        """A hash of the requests."""
         return hashlib.sha256(repr(self.trace.requests).encode()).hexdigest()
 
     def facts(self) -> JsonObject:
-        """As TrafficFacts reads them."""
+        """The facts that are stored; TrafficFacts reads them."""
         times = [request.measured.at for request in self.trace.requests if request.measured is not None]
         return {
             "source": self.source,
@@ -46,13 +46,13 @@ class TrafficPart:
 def recorded_counts() -> dict[str, int]:
     """Recorded requests by pool; empty while Redis is away."""
     try:
-        return {pool: found.requests for pool, found in recorded_traffic.recorded().items()}
+        return {pool: recording.requests for pool, recording in recorded_traffic.recorded().items()}
     except redis.RedisError:
         return {}
 
 
 def choose(pool: str, count: int, seed: int) -> TrafficPart:
-    """When no trace was named."""
+    """The traffic if no trace was named."""
     try:
         part = take(f"{library.RECORDED}{pool}", count, seed)
     except (library.NoSuchTrace, BadTrace):

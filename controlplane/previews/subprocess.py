@@ -1,5 +1,5 @@
-"""The computation in a separate process: the tasks of a worker are threads of one interpreter, and those of the
-fleet must not wait for seconds of arithmetic."""
+"""Runs a computation in a process of its own: a worker's tasks are threads of one interpreter, and tasks of the fleet
+must not wait for seconds of arithmetic."""
 
 import contextlib
 import gc
@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 ROOT = Path(__file__).resolve().parents[2]
 LOOK_S = 0.25
 END_S = 5.0
-NICE = 10  # routers and engines on this machine go first
-COLLECTED_EVERY = 50_000  # objects: a simulation makes millions and few cycles, and each look for these takes time
+NICE = 10  # routers and engines on this machine have priority
+COLLECTED_EVERY = 50_000  # objects: a simulation makes millions with few cycles, and each collection takes time
 J = TypeVar("J")  # a job
-S = TypeVar("S")  # what it sends on the way
+S = TypeVar("S")  # a value that it sends before its result
 R = TypeVar("R")  # its result
 GONE = (EOFError, ConnectionError)  # the other end of the pipe
 
@@ -31,9 +31,9 @@ class SubprocessFailed(Exception):
 def run_in_subprocess(
     function: Callable[[J, Callable[[S], None]], R], job: J, beat: Callable[[], None], take: Callable[[S], None]
 ) -> R:
-    """`function`, of a module without Django, gets the job and a function that sends values here, to `take`.
+    """Call `function`, of a module without Django, with the job and a function that sends values to `take`.
 
-    `beat` is called often; exceptions of both end the computation. Raises SubprocessFailed.
+    `beat` is called often; an exception of `beat` or `take` ends the computation. Raises SubprocessFailed.
     """
     ours, theirs = Pipe()
     with ours:
@@ -70,7 +70,7 @@ def _answer(pipe: Connection, beat: Callable[[], None], take: Callable[[S], None
 
 
 def serve(pipe: Connection) -> None:
-    """Runs in the process. Sends (kind, value): what the function sends, then the result or the text of an error."""
+    """Runs in the subprocess. Sends (kind, value): the function's values, then its result or the text of an error."""
     os.nice(NICE)
     gc.set_threshold(COLLECTED_EVERY)
     with contextlib.suppress(*GONE):

@@ -1,4 +1,4 @@
-"""Pages of previews: start one from a draft, watch, cancel and show it."""
+"""Views of previews: start one from a draft, watch, cancel and show it."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def find_job(model: type[J], name: str, number: int) -> J:
 @operator_required
 @require_POST
 def start(request: HttpRequest, name: str) -> HttpResponse:
-    """Preview the draft. A form with the fields of the draft is saved first; an invalid one is refused as by saving."""
+    """Preview the draft. A form with the draft's fields is saved first, and refused if it is invalid."""
     policy = find(name)
     if request.headers.get("HX-Request"):
         return _start_in_place(request, policy)
@@ -64,7 +64,7 @@ def _not_started(request: HttpRequest, policy: Policy, error: PolicyInvalid) -> 
 
 
 def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
-    """For htmx: the state of the panel, and the saved values as after an autosave."""
+    """For htmx: the panel's state, and the same answer as an autosave."""
     saved = views.saved(request, policy)
     problems = [] if saved.draft else [("", NOT_SAVED)]
     if not problems:

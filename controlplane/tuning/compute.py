@@ -1,4 +1,4 @@
-"""The computation of a tuning: the search on one part of the requests, the check of its winners on the other. Pure."""
+"""Computes a tuning: searches on one part of the requests and checks the winners on the other. Pure."""
 
 import math
 import time
@@ -23,12 +23,12 @@ from router.contract.problem import InvalidDocument
 from router.policy.schema import document as documents
 from router.policy.types import Policy
 
-TRIES = 5  # points drawn for each trial at most: some are no valid document
+TRIES = 5  # points drawn per trial at most, since some are not valid documents
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A trial that has ended; its number is from 1 on."""
+    """A trial that has ended. Numbers start at 1."""
 
     number: int
     values: JsonObject  # by path of the parameter
@@ -50,14 +50,14 @@ class TuningInputs:
     tpot_limit_ms: float | None = None
     objectives: tuple[str, ...] = goals.OBJECTIVES
     time_limit_s: float | None = None  # of the search, on the wall clock; None: no limit
-    kept: tuple[Tried, ...] = ()  # trials of an earlier start with equal inputs
+    kept: tuple[Tried, ...] = ()  # trials of an earlier run with the same inputs
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
     result: FoundByTuning
     not_modelled: tuple[str, ...]
-    by_class: dict[str, int]  # requests of the check, by the class under the live version
+    by_class: dict[str, int]  # held-out requests by class under the live version
 
 
 Playing = tuple[TwinFleet, Policy, tuple[TraceRequest, ...], str, int]
@@ -65,7 +65,7 @@ Play = Callable[[Sequence[Playing]], list[TwinOutcome]]
 
 
 def compute(job: TuningInputs, on_progress: Callable[[Tried], None]) -> Tuned:
-    """`on_progress` gets each trial that was not kept; its exceptions propagate. NotInstalled."""
+    """`on_progress` gets each new trial; its exceptions propagate. Raises NotInstalled."""
     with _players(job.workers) as play:
         live = documents.parse(job.document)
         before = play([_on_search(job, live)])[0]
@@ -79,10 +79,10 @@ def compute(job: TuningInputs, on_progress: Callable[[Tried], None]) -> Tuned:
 @contextmanager
 def _players(workers: int) -> Iterator[Play]:
     if workers == 1:
-        yield lambda each: [_play(one) for one in each]
+        yield lambda playings: [_play(playing) for playing in playings]
         return
     with ProcessPoolExecutor(workers, get_context("fork")) as pool:
-        yield lambda each: list(pool.map(_play, each))
+        yield lambda playings: list(pool.map(_play, playings))
 
 
 def _play(playing: Playing) -> TwinOutcome:
@@ -95,13 +95,13 @@ def _on_search(job: TuningInputs, policy: Policy) -> Playing:
 
 
 def _on_check(job: TuningInputs, policy: Policy) -> Playing:
-    return job.fleet, policy, job.check, job.pacing, job.seed + 1  # ties are drawn anew
+    return job.fleet, policy, job.check, job.pacing, job.seed + 1  # another seed for ties
 
 
 def _searched(
     job: TuningInputs, search: Search, limits: GoodputLimits, play: Play, on_progress: Callable[[Tried], None]
 ) -> dict[int, Tried]:
-    """Batches of as many points as workers, told in the order drawn: the result does not depend on their pace."""
+    """Search in batches of one point per worker. Results are told in the order drawn, so timing does not matter."""
     tried: dict[int, Tried] = {}
     tries, end = TRIES * job.trials, time.monotonic() + (job.time_limit_s or math.inf)
     while len(tried) < job.trials and tries > 0 and (not tried or time.monotonic() < end):
@@ -123,7 +123,7 @@ def _searched(
 def _measured(
     job: TuningInputs, batch: dict[int, tuple[Drawn, Policy]], limits: GoodputLimits, play: Play
 ) -> Iterator[Tried]:
-    """The search draws the kept trials once more, and they are not simulated again."""
+    """The trials of a batch; kept ones, which the search draws again, are not simulated again."""
     values = {number: drawn.values for number, (drawn, _) in batch.items()}
     kept = {each.number: each for each in job.kept if each.values == values.get(each.number)}
     missing = [_on_search(job, policy) for number, (_, policy) in batch.items() if number not in kept]
@@ -136,7 +136,7 @@ def _measured(
 
 
 def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, Policy | None]:
-    """Draw a point; None if it is no valid document, which the search learns."""
+    """Draw a point. The policy is None if it is not a valid document, which the search is told."""
     drawn = search.ask()
     try:
         return drawn, documents.parse(documents.apply_overrides(job.document, drawn.values))
@@ -175,8 +175,8 @@ def _checked(
     }
     left_out = dict.fromkeys(text for outcome in (live, *outcomes) for text in outcome.doubts)
     by_class: dict[str, int] = {"all": len(live.requests)}
-    for one in live.requests:
-        by_class[one.request_class] = by_class.get(one.request_class, 0) + 1
+    for request in live.requests:
+        by_class[request.request_class] = by_class.get(request.request_class, 0) + 1
     return Tuned(result, tuple(left_out), by_class)
 
 

@@ -1,4 +1,4 @@
-"""A tuning on its page: the picture of its trials, and what is written about its winners."""
+"""What the page of a tuning shows: a picture of the trials, and its winners in words."""
 
 import math
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class AxisRange:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Three to eight round numbers within the axis: multiples of 1, 2 or 5."""
+        """Three to eight round numbers on the axis: multiples of 1, 2 or 5 times a power of ten."""
         least = (self.high - self.low) / 8
         power = 10.0 ** math.floor(math.log10(least))
         step = next(power * each for each in (1, 2, 5, 10) if power * each >= least)
@@ -72,7 +72,7 @@ class ShownWinner:
 class Picture:
     x_ticks: list[tuple[float, str]]
     y_ticks: list[tuple[float, str]]
-    left_out: int  # points without such a time
+    left_out: int  # points without both times
     points: list[Point]
     width: int = WIDTH
     height: int = HEIGHT
@@ -152,7 +152,7 @@ def _winner(winner: Winner, live: JsonObject) -> ShownWinner:
 
 
 def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | None:
-    """TTFT p90 to the right, TPOT p90 upwards, goodput as the size; without the points that have no such time."""
+    """TTFT p90 on x, TPOT p90 on y, goodput as the size. Points without both times are left out."""
     named = [
         *((str(each.number), each.kind, each.goals) for each in trials),
         *([("live", "live", live)] if live else []),

@@ -1,4 +1,4 @@
-"""The form that starts a tuning: its fields, and what is wrong with each of them."""
+"""The form that starts a tuning: its fields and their errors."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _OF_RANGE = re.compile(r"parameters\.(\d+)\.(\w+)")
 
 
 def _typed(field: Field) -> Field:
-    """As it is typed: a share in whole percent."""
+    """The field as people type it: a share in whole percent."""
     if field.unit != "share":
         return field
     low, high = (round(100 * limit) for limit in field.range)
@@ -89,7 +89,7 @@ class TuningForm:
         )
 
     def refuse(self, error: PolicyInvalid) -> None:
-        """Show it beside its fields."""
+        """Show the error beside its fields."""
         self.message = str(error)
         self._problems = [self._beside_its_field(problem) for problem in error.errors]
 
@@ -98,8 +98,8 @@ class TuningForm:
 
     def summary(self) -> list[tuple[str, str]]:
         """(title of the field or empty, message)"""
-        found = [(self._title(problem.path), problem.text) for problem in self._problems]
-        return found or [("", self.message)] * bool(self.message)
+        rows = [(self._title(problem.path), problem.text) for problem in self._problems]
+        return rows or [("", self.message)] * bool(self.message)
 
     def _title(self, field: str) -> str:
         name, _, path = field.partition(":")
@@ -185,9 +185,9 @@ class TuningForm:
         self._problems.append(Problem(path, value, message, allowed))
 
     def _beside_its_field(self, problem: Problem) -> Problem:
-        found = _OF_RANGE.fullmatch(problem.path)
-        if found is None:
+        match = _OF_RANGE.fullmatch(problem.path)
+        if match is None:
             return problem
-        checked, place, name = self._checked(), int(found[1]), found[2]
-        path = "parameters" if name == "path" else f"{'step' if name == 'log' else name}:{checked[place]}"
+        checked, index, name = self._checked(), int(match[1]), match[2]
+        path = "parameters" if name == "path" else f"{'step' if name == 'log' else name}:{checked[index]}"
         return Problem(path, problem.value, problem.message, problem.allowed)

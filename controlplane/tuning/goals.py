@@ -18,7 +18,7 @@ BALANCED = "balanced"
 
 @dataclass(frozen=True, slots=True)
 class GoodputLimits:
-    """An answer within both counts as goodput."""
+    """An answer within both limits counts as goodput."""
 
     ttft_ms: float
     tpot_ms: float
@@ -45,34 +45,34 @@ def _or_infinite(value: float | None) -> float:
 
 
 def goals_of(requests: Sequence[Simulated], limits: GoodputLimits) -> Goals:
-    ttft, tpot = ([ms for one in requests if (ms := of(one)) is not None] for of in (ttft_ms, tpot_ms))
+    ttft, tpot = ([ms for request in requests if (ms := of(request)) is not None] for of in (ttft_ms, tpot_ms))
     return Goals(
         n=len(requests),
-        answered=sum(one.outcome == "ok" for one in requests),
+        answered=sum(request.outcome == "ok" for request in requests),
         ttft_p90_ms=_p90(ttft),
         tpot_p90_ms=_p90(tpot),
-        goodput=round(sum(is_good(one, limits) for one in requests) / len(requests), 6),
+        goodput=round(sum(is_good(request, limits) for request in requests) / len(requests), 6),
     )
 
 
 def limits_of(live: Sequence[Simulated], ttft_limit_ms: float | None, tpot_limit_ms: float | None) -> GoodputLimits:
-    """The limits asked for, else the live version's p90; no limit if it has none."""
-    own = goals_of(live, GoodputLimits(math.inf, math.inf)).ordered
-    return GoodputLimits(ttft_limit_ms or own[0], tpot_limit_ms or own[1])
+    """The limits asked for, else the live version's p90; infinite if it has none."""
+    ttft_p90, tpot_p90, _ = goals_of(live, GoodputLimits(math.inf, math.inf)).ordered
+    return GoodputLimits(ttft_limit_ms or ttft_p90, tpot_limit_ms or tpot_p90)
 
 
-def ttft_ms(one: Simulated) -> float:
+def ttft_ms(request: Simulated) -> float:
     """Infinite without an answer."""
-    return math.inf if one.outcome != "ok" or one.ttft_s is None else one.ttft_s * 1000
+    return math.inf if request.outcome != "ok" or request.ttft_s is None else request.ttft_s * 1000
 
 
-def tpot_ms(one: Simulated) -> float | None:
-    return one.tpot_s * 1000 if one.outcome == "ok" and one.tpot_s is not None else None
+def tpot_ms(request: Simulated) -> float | None:
+    return request.tpot_s * 1000 if request.outcome == "ok" and request.tpot_s is not None else None
 
 
-def is_good(one: Simulated, limits: GoodputLimits) -> bool:
-    tpot = tpot_ms(one)
-    return one.outcome == "ok" and ttft_ms(one) <= limits.ttft_ms and (tpot is None or tpot <= limits.tpot_ms)
+def is_good(request: Simulated, limits: GoodputLimits) -> bool:
+    tpot = tpot_ms(request)
+    return request.outcome == "ok" and ttft_ms(request) <= limits.ttft_ms and (tpot is None or tpot <= limits.tpot_ms)
 
 
 def _p90(values: Sequence[float]) -> float | None:
@@ -83,7 +83,7 @@ def _p90(values: Sequence[float]) -> float | None:
 
 
 def front(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES) -> list[int]:
-    """The points that no other one beats: none is at least as good in every objective and better in one."""
+    """The Pareto front: no other point is at least as good in every objective and better in one."""
     costs = {number: _cost(goals, objectives) for number, goals in points.items()}
     return [number for number, cost in costs.items() if not any(_beats(other, cost) for other in costs.values())]
 
@@ -99,7 +99,7 @@ def _beats(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def winners(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES) -> dict[int, list[str]]:
-    """Points of the front to check, with what each is best in: an objective, or the balance of them."""
+    """The points of the front to check, each with what it is best in: an objective or the balance of all."""
     costs = {number: _cost(points[number], objectives) for number in front(points, objectives)}
     found: dict[int, list[str]] = {}
     if not costs:
@@ -123,7 +123,7 @@ def winners(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES)
 def effects(
     live: Sequence[Simulated], tuned: Mapping[int, Sequence[Simulated]], limits: GoodputLimits
 ) -> dict[int, list[WinnerEffect]]:
-    """Effects of each winner against live on the same requests; the intervals hold for all winners together."""
+    """Effects of each winner against live on the same requests; the intervals hold jointly for all winners."""
     outcomes = {"live": live, **{str(number): requests for number, requests in tuned.items()}}
     rows: dict[int, list[WinnerEffect]] = {number: [] for number in tuned}
     latencies: tuple[tuple[GoalMetric, Any], ...] = (("ttft_p90_ms", ttft_ms), ("tpot_p90_ms", tpot_ms))
@@ -134,9 +134,9 @@ def effects(
             pair = found.get((str(number), "live"))
             before, after = (_p90(columns[name]) for name in ("live", str(number)))
             rows[number].append(_row(metric, before, after, pair[P90] if pair else None))
-    goods = {name: [float(is_good(one, limits)) for one in requests] for name, requests in outcomes.items()}
+    goods = {name: [float(is_good(request, limits)) for request in requests] for name, requests in outcomes.items()}
     means = {name: round(sum(values) / len(values), 6) for name, values in goods.items()}
-    every = [one.session_key for one in live]
+    every = [request.session_key for request in live]
     judged = stats.judged([_share(goods[str(number)], goods["live"], every) for number in tuned], lower_is_better=False)
     for number, difference in zip(tuned, judged, strict=True):
         rows[number].append(_row("goodput", means["live"], means[str(number)], difference))
@@ -146,9 +146,8 @@ def effects(
 def _columns(
     outcomes: Mapping[str, Sequence[Simulated]], of: Any
 ) -> tuple[dict[str, list[float]], list[tuple[int, str | int]]]:
-    """(columns, session of each row): row i is the same request in each; without the requests that have no value in
-    one of them."""
-    rows = list(zip(*([of(one) for one in requests] for requests in outcomes.values()), strict=True))
+    """(columns, session of each row). A row is a request; those without a value in a column are left out."""
+    rows = list(zip(*([of(request) for request in requests] for requests in outcomes.values()), strict=True))
     whole = [i for i, row in enumerate(rows) if None not in row]
     columns = {name: [rows[i][column] for i in whole] for column, name in enumerate(outcomes)}
     return columns, [outcomes["live"][i].session_key for i in whole]

@@ -28,7 +28,7 @@ class Tuning(PolicyJob):
     held_out = models.FloatField(default=HELD_OUT)  # share of the requests, the last ones, that check the winners
     space = models.JSONField()  # [Dimension.as_dict, …]
     total = models.PositiveIntegerField()  # trials
-    drafted = models.PositiveIntegerField(null=True, blank=True)  # the trial whose values became a draft last
+    drafted = models.PositiveIntegerField(null=True, blank=True)  # the latest trial whose values became a draft
 
     class Meta:
         ordering = ["-pk"]
@@ -38,7 +38,7 @@ class Tuning(PolicyJob):
 
 
 class Trial(models.Model):
-    """One point on the searched part of the requests."""
+    """One point and its goals on the searched requests."""
 
     tuning = models.ForeignKey(Tuning, on_delete=models.CASCADE, related_name="trials")
     number = models.PositiveIntegerField()  # from 1 on

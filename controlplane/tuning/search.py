@@ -1,4 +1,4 @@
-"""The search for better points by Optuna, an optional package (requirements-tune.txt)."""
+"""Searches for better points with Optuna, an optional package (requirements-tune.txt)."""
 
 import importlib
 import importlib.util
@@ -12,9 +12,9 @@ from router.contract.json_value import JsonObject
 
 MISSING = "Optuna is not installed: pip install --require-hashes -r requirements-tune.txt"
 DIRECTIONS = {"ttft": "minimize", "tpot": "minimize", "goodput": "maximize"}
-ENDLESS = 1e9  # instead of infinity, which Optuna's models do not take
-WORST = {"ttft": ENDLESS, "tpot": ENDLESS, "goodput": 0.0}  # of a point that is no valid document
-AT_RANDOM = 0.25  # the share of trials before the search learns from the earlier ones
+ENDLESS = 1e9  # instead of infinity, which Optuna's models do not accept
+WORST = {"ttft": ENDLESS, "tpot": ENDLESS, "goodput": 0.0}  # of a point that is not a valid document
+AT_RANDOM = 0.25  # share of trials drawn at random before the search learns
 
 
 class NotInstalled(Exception):
@@ -35,7 +35,7 @@ class Drawn:
 
 
 class Search:
-    """Equal seeds and equal answers in an equal order draw equal points. Raises NotInstalled."""
+    """Deterministic: the same seed and the same answers in the same order draw the same points. Raises NotInstalled."""
 
     def __init__(
         self, space: Sequence[Dimension], seed: int, trials: int, objectives: Sequence[str] = OBJECTIVES
@@ -50,17 +50,18 @@ class Search:
 
     def begin(self, values: JsonObject, goals: Goals) -> None:
         """Learn from the live version, unless one of its values is outside the bounds."""
-        own = {each.path: self._parameter(each, values[each.path]) for each in self._space}
-        if None in own.values():
+        params = {each.path: self._parameter(each, values[each.path]) for each in self._space}
+        if None in params.values():
             return
         distributions = self._optuna.distributions
-        of = {
+        distribution_of = {
             each.path: distributions.CategoricalDistribution(each.choices)
             if each.choices
             else distributions.FloatDistribution(0.0, 1.0)
             for each in self._space
         }
-        self._study.add_trial(self._optuna.trial.create_trial(params=own, distributions=of, values=self._values(goals)))
+        create = self._optuna.trial.create_trial
+        self._study.add_trial(create(params=params, distributions=distribution_of, values=self._values(goals)))
 
     def _parameter(self, dimension: Dimension, value: Any) -> Any:
         return value if dimension.choices else dimension.position_of(value)
@@ -75,10 +76,10 @@ class Search:
         return dimension.value_at(trial.suggest_float(dimension.path, 0.0, 1.0))
 
     def tell(self, drawn: Drawn, goals: Goals | None) -> None:
-        """Report a point's values; None if it is no valid document."""
+        """Report a point's goals; None if it is not a valid document."""
         worst = [WORST[name] for name in self._objectives]
         self._study.tell(drawn.trial, worst if goals is None else self._values(goals))
 
     def _values(self, goals: Goals) -> list[float]:
-        found = dict(zip(OBJECTIVES, goals.ordered, strict=True))
-        return [min(found[name], ENDLESS) for name in self._objectives]
+        by_name = dict(zip(OBJECTIVES, goals.ordered, strict=True))
+        return [min(by_name[name], ENDLESS) for name in self._objectives]

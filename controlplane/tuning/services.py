@@ -1,4 +1,4 @@
-"""Starting tunings, and opening a draft with the values of a winner."""
+"""Starts tunings, and opens drafts with the values of winners."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ ABOUT = (  # audited
     *("objectives", "time_limit_s", "held_out", "space"),
 )
 LEAST_REQUESTS = 100
-LEAST_PART = 20  # requests that search, and that check: fewer get no verdict (stats.LOW_N)
+LEAST_PART = 20  # of the requests to search on and of those held out: fewer get no verdict (stats.LOW_N)
 LIMIT_MS = 0.001, 86_400_000.0
 LIMIT_HELP = "of goodput; empty: p90 of the live version"
 FIELDS: Mapping[str, Field] = {
@@ -65,9 +65,9 @@ FIELDS: Mapping[str, Field] = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    pool: str = ""  # empty: the one with most recorded requests
+    pool: str = ""  # empty: the one with the most recorded requests
     trace: str = ""  # empty: previews.source.choose
-    parameters: Sequence[Range] = field(default=())  # empty: those by which the strategy decides
+    parameters: Sequence[Range] = field(default=())  # empty: the parameters of the strategy
     trials: int = FIELDS["trials"].default
     workers: int = FIELDS["workers"].default
     seed: int = 1
@@ -80,7 +80,7 @@ class Asked:
 
 
 def start(policy: Policy, actor: Actor, asked: Asked) -> Tuning:
-    """PolicyInvalid: Optuna is not installed, or pool, traffic or parameters do not allow it."""
+    """Start a tuning. PolicyInvalid: Optuna is missing, or pool, traffic or parameters are not suitable."""
     if not search.is_installed():
         raise PolicyInvalid(search.MISSING, (Problem("", None, search.MISSING),))
     live = policies.live_version(policy)
@@ -135,12 +135,12 @@ def _check(pool: Pool, part: TrafficPart, held_out: float) -> None:
 
 
 def cut(count: int, held_out: float) -> int:
-    """How many of the requests are searched."""
+    """The number of requests to search on."""
     return round((1 - held_out) * count)
 
 
 def resume(tuning: Tuning, actor: Actor) -> bool:
-    """Go on with the trials that it has; False unless it failed or was cancelled."""
+    """Continue from the trials so far; False unless the tuning failed or was cancelled."""
     with transaction.atomic():
         if not jobs.resume(tuning):
             return False
@@ -150,7 +150,7 @@ def resume(tuning: Tuning, actor: Actor) -> bool:
 
 
 def draft_of(tuning: Tuning, trial: int, actor: Actor) -> Draft:
-    """Open a draft with the values of a winner and its evidence as note; it is never published by itself.
+    """Open a draft with a winner's values and its evidence as the note. It is never published automatically.
 
     PolicyInvalid: the trial was not checked. Conflict: a draft is open, or another version is live by now.
     """
@@ -180,12 +180,12 @@ def _winner(tuning: Tuning, trial: int) -> Winner:
     if tuning.status != DONE or tuning.result is None:
         message = f"the tuning is {tuning.status}: wait until it is done"
         raise PolicyInvalid(message, (Problem("trial", trial, message),))
-    found: dict[int, Winner] = {each["trial"]: each for each in tuning.result["winners"]}
-    if trial not in found:
-        allowed = ", ".join(map(str, found)) or "none"
+    winners: dict[int, Winner] = {each["trial"]: each for each in tuning.result["winners"]}
+    if trial not in winners:
+        allowed = ", ".join(map(str, winners)) or "none"
         message = "was not checked on the held-out requests"
         raise PolicyInvalid("only a winner can become a draft", (Problem("trial", trial, message, allowed),))
-    return found[trial]
+    return winners[trial]
 
 
 def _check_no_draft(policy: Policy) -> None:

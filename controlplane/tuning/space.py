@@ -1,4 +1,4 @@
-"""The parameters that a tuning searches, each within bounds. Pure."""
+"""The space that a tuning searches: parameters and their bounds. Pure."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,11 +10,17 @@ from router.contract.problem import Problem
 from router.policy.schema.document import parameters_of
 from router.policy.schema.parameter import Parameter
 
-DEFAULT = ("strategy.", "classes.", "affinity.", "load.", "cache.")  # beginnings of the paths searched unless named
-SEARCHABLE = (*DEFAULT, "flow.", "admission.max_", "admission.share_")  # on which the outcome in the twin depends
+DEFAULT = (
+    "strategy.",
+    "classes.",
+    "affinity.",
+    "load.",
+    "cache.",
+)  # prefixes of paths searched by default
+SEARCHABLE = (*DEFAULT, "flow.", "admission.max_", "admission.share_")  # prefixes of the paths that affect the twin
 NAME = "strategy.name"
-AROUND = 4.0
-WIDE = 100.0  # from this ratio of the bounds on, a parameter is searched on a logarithmic scale
+AROUND = 4.0  # factor of suggested bounds around the live value
+WIDE = 100.0  # ratio of the bounds from which the scale is logarithmic
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +30,8 @@ class Range:
     path: str
     low: float | None = None
     high: float | None = None
-    step: float | None = None  # between two values, from the lower bound on; None: any value
-    log: bool | None = None  # search on a logarithmic scale; None: where the bounds are WIDE
+    step: float | None = None  # between values, starting at the lower bound; None: any value
+    log: bool | None = None  # search on a logarithmic scale; None: if the bounds are WIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ class Dimension:
     high: float = 0.0
     whole: bool = False
     log: bool = False
-    shift: float = 0.0  # added before the logarithm, for bounds from zero on
+    shift: float = 0.0  # added before the logarithm, for a lower bound of zero
     choices: tuple[Any, ...] = ()  # instead of bounds
     step: float = 0.0  # 0: any value
 
@@ -73,7 +79,7 @@ class BadSpace(Exception):
 
 
 def space_of(strategy: str, asked: Iterable[Range] = ()) -> tuple[Dimension, ...]:
-    """The parameters asked for, else those by which the strategy decides. BadSpace names every problem."""
+    """The parameters asked for, else those of the strategy. BadSpace names every problem."""
     known = searchable(strategy)
     ranges = tuple(asked) or tuple(map(Range, by_default(known)))
     problems, found = [], []
@@ -93,7 +99,7 @@ def space_of(strategy: str, asked: Iterable[Range] = ()) -> tuple[Dimension, ...
 
 
 def by_default(known: Iterable[str]) -> list[str]:
-    """Paths of the parameters that are searched unless some are named."""
+    """Paths of the parameters that are searched by default."""
     return [path for path in known if path.startswith(DEFAULT)]
 
 
@@ -151,7 +157,7 @@ def _wrong_step(at: str, parameter: Parameter, asked: Range, width: float) -> Pr
 
 
 def suggested(parameter: Parameter, value: Any) -> tuple[float, float]:
-    """Bounds about the present value: a factor of AROUND each way where its own bounds are WIDE, else those."""
+    """Bounds around the current value: a factor of AROUND each way if the parameter's range allows, else its range."""
     low, high = parameter.range
     if not value or high < max(low, 1.0) * AROUND**2:
         return low, high

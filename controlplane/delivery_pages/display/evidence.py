@@ -1,4 +1,4 @@
-"""What the latest look found, guard by guard: numbers, an interval on its axis, the verdict in words. Pure."""
+"""The findings of the latest look as table rows: numbers, an interval on its axis, a verdict in words. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ def rows(findings: Sequence[GuardFinding]) -> tuple[EvidenceRow, ...]:
 
 
 def _rank(finding: GuardFinding) -> int:
-    """What fails, then what must be fine, then what can only fail, then what checks the sums themselves."""
+    """Order of rows: failures, guards that must be fine, guards that can only fail, checks of the sums."""
     if finding.verdict in ("fail", "error"):
         return 0
     return 1 if finding.needed else 3 if finding.metric in CHECKS else 2
@@ -141,7 +141,7 @@ def _numbers(finding: GuardFinding) -> tuple[str, str, str, RatioAxis | None]:
 
 
 def _level(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
-    """The level of one side: a share, or ms of the pool."""
+    """A finding with one level instead of a comparison: a share, or ms of the pool."""
     shown = ms if finding.metric.endswith("_ms") else _share
     low, high, worse = finding.lower, finding.upper, finding.worse
     interval = f"{shown(low)} to {shown(high)}" if low is not None and high is not None else ""
@@ -172,6 +172,6 @@ def _points(finding: GuardFinding, estimate: float) -> tuple[str, str, str, Rati
 
 
 def _bounds(finding: GuardFinding) -> tuple[float, float]:
-    """An absent bound is infinite: JSON has no infinity."""
+    """The bounds; an absent one is infinite, since JSON has no infinity."""
     low, high = finding.lower, finding.upper
     return -math.inf if low is None else low, math.inf if high is None else high

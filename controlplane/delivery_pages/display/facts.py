@@ -1,4 +1,4 @@
-"""What the pages know of one delivery at one moment. Plain values: everything shown is a pure function of them."""
+"""A delivery at one moment, as plain values. Everything on the pages is a pure function of them."""
 
 from dataclasses import dataclass
 
@@ -24,11 +24,11 @@ class Facts:
     undecided: tuple[str, ...] = ()  # required comparisons that are not fine yet: "heavy TTFT"
     holds: tuple[str, ...] = ()
     approvals_missing: int = 0
-    freeze_ends: str = ""  # of a freeze that keeps it from going on: 2026-08-01 16:00 (Europe/Berlin)
-    block: int = 0  # of a switchback: the one in force; their number once all are over
+    freeze_ends: str = ""  # end of a freeze that stops it from advancing: 2026-08-01 16:00 (Europe/Berlin)
+    block: int = 0  # of a switchback: index of the one in force; `blocks` once all are over
     blocks: int = 0  # how many there are
     results: tuple[StepResult, ...] = ()  # of the steps that have ended
-    ends_at: float | None = None  # Unix seconds; of a state that ends by itself: a proposal expires, a pause aborts
+    ends_at: float | None = None  # Unix seconds; when the state ends by itself: a proposal expires, a pause aborts
 
     @property
     def stands_still(self) -> bool:

@@ -1,7 +1,7 @@
 """Geometry of an interval on its axis, for the SVG that the server draws. Pure.
 
-Ratios (TTFT, TPOT, errors) stand on a logarithmic axis, shares on a linear one. Positions are strings: templates would
-give plain numbers thousands separators.
+Ratios (TTFT, TPOT, errors) have a logarithmic axis, shares a linear one. Positions are strings, since templates would
+add thousands separators to numbers.
 """
 
 import math
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from fleet.counted import times
 
 WIDTH = 240.0  # of the viewBox
-EDGE = 8.0  # left free on both sides for the arrows of a cut interval
-RATIO_ENDS = (0.6, 1.6)  # the least that the axis of a ratio shows
-POINTS_ENDS = (-0.1, 0.1)  # the least that the axis of a difference between shares shows
+EDGE = 8.0  # margin on both sides for the arrows of a cut interval
+RATIO_ENDS = (0.6, 1.6)  # smallest range of a ratio's axis
+POINTS_ENDS = (-0.1, 0.1)  # smallest range of the axis of a difference between shares
 BEYOND = 1.6  # the axis reaches this far beyond its outermost mark
 
 
@@ -20,7 +20,7 @@ BEYOND = 1.6  # the axis reaches this far beyond its outermost mark
 class Mark:
     at: str  # x in the viewBox
     label: str  # 1.10×, or +5 points
-    anchor: str  # of the label: marks that stand close together keep theirs apart
+    anchor: str  # text anchor of the label: keeps labels of close marks apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RatioAxis:
     high: str
     cut_low: bool  # the interval continues beyond the axis
     cut_high: bool
-    outside: str  # x of the outermost limit, from which on the axis is red; empty without a limit
+    outside: str  # x of the limit from which the axis is red; empty without a limit
     outside_width: str
 
 
@@ -48,7 +48,7 @@ def ratio_axis(
 
 
 def points_axis(estimate: float, lower: float, upper: float, worse: float | None = None) -> RatioAxis:
-    """A difference between two shares; `worse` is one too."""
+    """The axis of a difference between two shares; `worse` is such a difference, too."""
     ends = (POINTS_ENDS[0], max(POINTS_ENDS[1], BEYOND * (worse or 0.0)))
     return _axis(ends, (estimate, lower, upper), [None if worse is None else (worse, signed_points(worse)), None])
 

@@ -1,4 +1,4 @@
-"""Both arms of a comparison over the looks of a delivery, with the guard's limit: what its charts draw. Pure."""
+"""The data of a delivery's charts: both arms of a comparison at each look, with the guard's limit. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from controlplane.delivery_pages.display.evidence import title_of
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One for each class of a comparison: they have the levels of both arms."""
+    """A chart of one class of a comparison: the levels of both arms."""
 
     metric: str
     request_class: str
@@ -36,10 +36,10 @@ def charts(plan: Plan) -> tuple[Chart, ...]:
 def series(chart: Chart, looks: Sequence[SeenLook]) -> dict[str, list[float | None]]:
     """Levels of the candidate, of control, and the limit, at each look: ms of TTFT and TPOT, % of slow requests.
 
-    Each step counts anew, so a gap stands between two steps: a look of the new one that has no level yet.
+    Each step counts anew, so there is a gap between two steps: a look of the new one without a level yet.
     """
-    found = [_levels(chart, look) for look in looks]
-    return {name: [each[place] for each in found] for place, name in enumerate(("candidate", "control", "limit"))}
+    rows = [_levels(chart, look) for look in looks]
+    return {name: [row[column] for row in rows] for column, name in enumerate(("candidate", "control", "limit"))}
 
 
 def _levels(chart: Chart, look: SeenLook) -> tuple[float | None, float | None, float | None]:

@@ -1,4 +1,4 @@
-"""What runs where now, what happens next and when, and how to stop it: a sentence each. Pure."""
+"""Sentences about a delivery: what runs where now, what happens next and when, how to stop it. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from controlplane.policies.selectors import listed
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """`what`, in `in_s` seconds, `provided`; otherwise `otherwise` at `otherwise_at`. Empty parts are left out."""
+    """`what` in `in_s` seconds, `provided`; else `otherwise` at `otherwise_at`. Empty parts are left out."""
 
     what: str
     in_s: float | None = None
@@ -23,7 +23,7 @@ class Next:
 
     @property
     def in_text(self) -> str:
-        """4:10, counted on by the browser."""
+        """Such as 4:10; the browser counts down."""
         return "" if self.in_s is None else countdown(self.in_s)
 
 
@@ -48,7 +48,7 @@ WORDS: Mapping[State, tuple[str, str]] = {  # word, status shape
 
 
 def now(facts: Facts) -> str:
-    """What runs where."""
+    """Which version decides which requests."""
     where = pools_words(facts.plan.pools)
     if facts.state in (State.BAKING, State.DELIVERED):
         return f"{facts.candidate} decides every request of {where}."

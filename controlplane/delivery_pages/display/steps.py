@@ -1,4 +1,4 @@
-"""The plan's steps as a stepper: done, now, next; what each can show and what it cannot. Pure."""
+"""The plan's steps as a stepper: done, now, next; and what each kind of step can and cannot show. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from fleet.counted import percent as in_percent
 
 @dataclass(frozen=True, slots=True)
 class StepEvidence:
-    """What a kind of step can show, for those who choose it."""
+    """What a kind of step can and cannot show."""
 
     shows: str
     not_shown: str
@@ -43,8 +43,8 @@ class StepRow:
     mode: str
     title: str  # Canary 25 %
     needs: str  # at least 15 min, at most 1 h, then asks
-    place: str  # done, now, next, later, or stopped: where an ended delivery stood
-    time: str  # what its clock says, while it is the current one
+    place: str  # done, now, next, later; stopped: where an ended delivery was
+    time: str  # the time left, of the current step
     value: str  # of the progress bar, seconds; empty without one
     max: str
 
@@ -120,7 +120,7 @@ def place_of(facts: Facts, index: int) -> str:
 
 
 def position(facts: Facts) -> int:
-    """The index of the step in force: before the first one while nothing runs, after the last one at the end."""
+    """The index of the step in force; -1 before the start, the number of steps after the end."""
     steps = len(facts.plan.steps)
     match facts.state:
         case State.DELIVERED | State.FINISHED:

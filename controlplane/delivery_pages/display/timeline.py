@@ -34,7 +34,7 @@ WORDS: Mapping[str, str] = {
     "deliver": "Delivered",
     "explain": "Reason added",
 }
-NAMED = ("fail", "trip")  # their words say who did it
+NAMED = ("fail", "trip")  # their words already name the actor
 ENTERS = ("armed", "pass", "advance")  # transitions that begin a step
 
 
@@ -42,12 +42,12 @@ ENTERS = ("armed", "pass", "advance")  # transitions that begin a step
 class Entry:
     at: datetime
     what: str
-    who: str  # empty where `what` says it
+    who: str  # empty if `what` names the actor
     why: str
 
 
 class StepReached(Struct, frozen=True):
-    """What an entry says about the delivery after it."""
+    """The delivery after the entry."""
 
     state: str = ""
     step: int = 0

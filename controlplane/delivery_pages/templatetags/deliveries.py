@@ -1,4 +1,4 @@
-"""Fields of the form of a plan, and what waits for a person, in the navigation."""
+"""Tags for the fields of a plan's form, and for what waits for a person."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,8 +77,8 @@ def outcomes_of(policy: Policy) -> dict[int, CandidateOutcome]:
 
 
 @register.filter
-def of_number(found: Mapping[int, CandidateOutcome], version: PolicyVersion) -> CandidateOutcome | None:
-    return found.get(version.number)
+def of_number(outcomes: Mapping[int, CandidateOutcome], version: PolicyVersion) -> CandidateOutcome | None:
+    return outcomes.get(version.number)
 
 
 @register.simple_tag(takes_context=True)
@@ -90,17 +90,17 @@ def waiting_count(context: Any) -> int:
 
 @register.simple_tag
 def first_trial() -> bool:
-    """Whether Live offers to try a delivery: on a demo fleet that has never seen one."""
+    """Whether Live offers a trial delivery: on a demo fleet without any delivery so far."""
     return not selectors.deliveries().exists() and trial.offered() is not None
 
 
 @register.filter
 def duration(seconds: float) -> str:
-    """10 min, as forms take it."""
+    """Such as 10 min, as forms accept it."""
     return durations.words(seconds)
 
 
 @register.filter
 def percent_of(share: float) -> str:
-    """5, of 0.05."""
+    """5 from 0.05."""
     return plan_form.percent(share)

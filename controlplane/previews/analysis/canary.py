@@ -1,6 +1,6 @@
-"""A canary of the draft in the twin: what the guards of a delivery would have seen, beside the truth. Pure.
+"""Simulates a canary of the draft: what the guards of a delivery would see, beside the true effect. Pure.
 
-The truth is what the whole pool sees under the draft. The arms of a canary share engines and queues, so it differs.
+The true effect is that of the draft on the whole pool; a canary's arms share engines and queues, so theirs differs.
 """
 
 import math
@@ -32,19 +32,21 @@ def seen(played: Sequence[Simulated], pairs: Sequence[Pair]) -> CanaryEffect:
     """`played`: the requests of the canary; `pairs`: the same requests under the live version and under the draft."""
     limits = slow.limits((ours.request_class, ours.input_tokens, (ours.ttft_s or 0.0) * 1000) for ours, _ in pairs)
     tallies = Tallies(limits)
-    for one in answered(played, SALT):
-        tallies.add(one)
-    found = judge(tallies.evidence(), PLAN, SHARE)
+    for answer in answered(played, SALT):
+        tallies.add(answer)
+    findings = judge(tallies.evidence(), PLAN, SHARE)
     return {
         "share": SHARE,
         "requests": len(played),
-        "duration_s": round(max((one.sent_s for one in played), default=0.0), 1),
-        "guards": [{**each.as_dict(), "truth": _truth(each, pairs, limits)} for each in found if each.metric != "arms"],
+        "duration_s": round(max((request.sent_s for request in played), default=0.0), 1),
+        "guards": [
+            {**each.as_dict(), "truth": _truth(each, pairs, limits)} for each in findings if each.metric != "arms"
+        ],
     }
 
 
 def _truth(finding: GuardFinding, pairs: Sequence[Pair], limits: Limits) -> float | None:
-    """The true effect of each comparison, in the estimate's unit; None without answers under both."""
+    """The true effect of a comparison, in the estimate's unit; None without answers under both versions."""
     if finding.metric not in COMPARISONS:
         return None
     mine = of_class(pairs, finding.request_class)

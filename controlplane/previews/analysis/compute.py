@@ -1,7 +1,7 @@
-"""The computation of a preview: live version and draft in the twin, for each seed, and their differences. Pure.
+"""Computes a preview: simulates live version and draft with each seed and compares them. Pure.
 
-The two of the first seed stop once the first requests have ended, for an answer within seconds. Once all are played,
-the answer is of all of them, while the first seed plays a canary of the draft.
+The first seed's two simulations pause when the first requests have ended, for a first answer within seconds. A second
+one covers every request; then a canary of the draft is simulated with the first seed.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,13 +43,13 @@ class Computed:
     effect: Effect
     deviation: Deviation | None
     versions: tuple[Version, ...]  # see deviation.Compared
-    not_modelled: tuple[str, ...]  # features that the twin leaves out, and load that its calibration does not know
+    not_modelled: tuple[str, ...]  # features that the twin lacks, and load beyond its calibration
 
 
 def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Computed:
     """`send` gets the number of requests done, over all plays and seeds, and the first answer; its exceptions
     propagate."""
-    over: list[int] = []  # requests that have ended, of each play
+    over: list[int] = []  # requests that have ended, by play
 
     def begin(traced: Traced, policy: Policy, shadow: Policy | None = None, arms: Arms | None = None) -> Play:
         number, (seed, trace, prompts) = len(over), traced
@@ -84,18 +84,18 @@ def _traced(seed: int, trace: LoadedTrace) -> Traced:
 
 
 def simulated(seeds: int, requests: int) -> int:
-    """How many requests a preview of that many plays: live and draft, every seed, and a canary."""
+    """The number of simulated requests: live and draft with every seed, and a canary."""
     return (2 * seeds + 1) * requests
 
 
 def part(trace: LoadedTrace, count: int) -> LoadedTrace:
     """At most `count` requests: the newest of a recording, the first of any other trace."""
-    found = trace.requests[-count:] if trace.format == "recorded" else trace.requests[:count]
-    return replace(trace, requests=from_the_start(found))
+    requests = trace.requests[-count:] if trace.format == "recorded" else trace.requests[:count]
+    return replace(trace, requests=from_the_start(requests))
 
 
 def from_the_start(requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:
-    """The requests as a trace of their own."""
+    """The requests renumbered as a trace that starts at 0 s."""
     start = requests[0].at_s
     return tuple(replace(each, index=i, at_s=each.at_s - start) for i, each in enumerate(requests))
 

@@ -1,4 +1,4 @@
-"""The difference between the twin and the latencies that routers measured for the same requests. Pure."""
+"""Compares the twin with the latencies that routers measured for the same requests. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def compared(requests: Sequence[TraceRequest], simulated: Sequence[Simulated], p
 
 
 def _deviation(pairs: Sequence[tuple[MeasuredLatency, float]]) -> Deviation:
-    """Medians, and the median of the ratios, which a few long waits do not move."""
+    """Medians and the median ratio, which a few long waits hardly change."""
     return {
         "metric": "ttft_ms",
         "measured": round(median(measured.ttft_ms or 0.0 for measured, _ in pairs), 3),

@@ -1,4 +1,4 @@
-"""The effect of a draft, from the outcomes of the twin under the live version and under the draft. Pure."""
+"""Computes the effect of a draft from the twin's outcomes under the live version and the draft. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ Pair = tuple[Simulated, Simulated]  # the same request under the live version an
 
 
 def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instances: Sequence[str]) -> Effect:
-    """One outcome for each seed; those of the live version have the draft as shadow. Without canary and saving."""
+    """`live`, `draft`: an outcome for each seed; live's have the draft as shadow. Canary and saving are added later."""
     pairs = paired(live, draft)
     return {
         "changed": changed([ours for ours, _ in pairs]),
@@ -50,13 +50,13 @@ def paired(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome]) -> list[Pa
 
 
 def of_class(pairs: Sequence[Pair], name: str) -> list[Pair]:
-    """Effects by the class that the live version assigns; each request is in one class."""
+    """The pairs of a class, by the class under the live version."""
     return [pair for pair in pairs if name in ("all", pair[0].request_class)]
 
 
 def changed(live: Sequence[Simulated]) -> ChangedDecisions:
     """How often the draft would have decided differently in the same situation."""
-    hits, n = sum(one.shadow_changed for one in live), len(live)
+    hits, n = sum(request.shadow_changed for request in live), len(live)
     low, high = stats.wilson(hits, n)
     return {
         "decisions": hits,
@@ -64,12 +64,12 @@ def changed(live: Sequence[Simulated]) -> ChangedDecisions:
         "share": round(hits / n, 6),
         "low": round(low, 6),
         "high": round(high, 6),
-        "classes": {name: _counted([one for one in live if one.request_class == name]) for name in CLASSES},
+        "classes": {name: _counted([request for request in live if request.request_class == name]) for name in CLASSES},
     }
 
 
 def _counted(live: Sequence[Simulated]) -> DecisionCount:
-    return {"decisions": sum(one.shadow_changed for one in live), "of": len(live)}
+    return {"decisions": sum(request.shadow_changed for request in live), "of": len(live)}
 
 
 def _instances(pairs: Sequence[Pair], instances: Sequence[str]) -> list[InstanceRequests]:
@@ -85,7 +85,7 @@ def _class(pairs: Sequence[Pair]) -> ClassEffect | None:
 
 
 def _rows(pairs: Sequence[Pair], latency: str) -> list[MetricEffect]:
-    """A row for each quantile, over the requests answered under both."""
+    """A row for each quantile, over the requests answered under both versions."""
     both = [
         (ours * 1000, theirs * 1000, a.session_key)
         for a, b in pairs
@@ -121,21 +121,20 @@ def _both(pairs: Sequence[Pair], measure: Callable[[list[Simulated]], float | No
 
 
 def _refused(requests: Sequence[Simulated]) -> int:
-    return sum(one.outcome != "ok" for one in requests)
+    return sum(request.outcome != "ok" for request in requests)
 
 
 def _hit_share(requests: Sequence[Simulated]) -> float | None:
     """Cached share of the prompt tokens of answered requests, 0–1."""
-    answered = [one for one in requests if one.outcome == "ok"]
-    tokens = sum(one.input_tokens for one in answered)
-    return round(sum(one.cached_tokens for one in answered) / tokens, 6) if tokens else None
+    answered = [request for request in requests if request.outcome == "ok"]
+    tokens = sum(request.input_tokens for request in answered)
+    return round(sum(request.cached_tokens for request in answered) / tokens, 6) if tokens else None
 
 
 def _new_tokens_per_s(requests: Sequence[Simulated]) -> float | None:
-    """Prompt tokens computed for answered requests, over the time in which all were sent; seeds are as one after
-    another."""
+    """Prompt tokens computed for answered requests, per second of sending; the times of seeds add up."""
     span = _span_s(requests)
-    new = sum(one.input_tokens - one.cached_tokens for one in requests if one.outcome == "ok")
+    new = sum(request.input_tokens - request.cached_tokens for request in requests if request.outcome == "ok")
     return round(new / span, 3) if span > 0 else None
 
 
@@ -145,7 +144,10 @@ def _requests_per_s(requests: Sequence[Simulated]) -> float | None:
 
 
 def _span_s(requests: Sequence[Simulated]) -> float:
-    spans = [[one.sent_s for one in requests if one.seed == seed] for seed in {one.seed for one in requests}]
+    spans = [
+        [request.sent_s for request in requests if request.seed == seed]
+        for seed in {request.seed for request in requests}
+    ]
     return sum(max(sent) - min(sent) for sent in spans)
 
 

@@ -1,6 +1,6 @@
-"""What a draft saves a day at the load of the preview: prompt tokens that it finds in caches and live computes. Pure.
+"""What a draft saves a day at the preview's load: prompt tokens that it finds cached and live computes. Pure.
 
-Only the arithmetic of those tokens is counted: attention, and requests that are answered sooner, come on top.
+It counts only those tokens' arithmetic, without attention and without the gain of faster answers.
 """
 
 from controlplane.previews.analysis.types import Saving, ValuePair
@@ -10,7 +10,7 @@ DAY_S, HOUR_S = 86_400, 3_600
 
 
 def saving_of(new_tokens_per_s: ValuePair, fleet: TwinFleet, gpus: int, gpu_hour: float) -> Saving | None:
-    """`gpus`: of an instance; without any the dollars are unknown. Negative: the draft computes more."""
+    """Negative if the draft computes more. `gpus`: of an instance; without GPUs the dollars are unknown."""
     live, draft = new_tokens_per_s["live"], new_tokens_per_s["draft"]
     if live is None or draft is None:
         return None

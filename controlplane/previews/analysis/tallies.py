@@ -1,4 +1,4 @@
-"""Requests of two arms as routers tally them (router/telemetry/delivery_tallies.py), for the twin. Pure."""
+"""Tallies simulated requests by arm, as routers do (router/telemetry/delivery_tallies.py). Pure."""
 
 import math
 from collections import defaultdict
@@ -34,22 +34,22 @@ def arm_and_cell(salt: str, session: str, share: float) -> tuple[bool, int]:
 
 def answered(requests: Sequence[Simulated], salt: str) -> Iterator[Answered]:
     """Answered requests in the order of their ends."""
-    for one in sorted(requests, key=_ends_s):
+    for request in sorted(requests, key=_ends_s):
         yield Answered(
-            at_s=_ends_s(one),
-            candidate=one.candidate,
-            cell=arm_and_cell(salt, one.key, 0.0)[1],
-            session=one.key,
-            name=one.arm_class,
-            tokens=max(one.input_tokens, 1),
-            ttft_ms=one.ttft_s * 1000 if one.ttft_s else None,
-            tpot_ms=one.tpot_s * 1000 if one.tpot_s else None,
-            outcome=one.outcome,
+            at_s=_ends_s(request),
+            candidate=request.candidate,
+            cell=arm_and_cell(salt, request.key, 0.0)[1],
+            session=request.key,
+            name=request.arm_class,
+            tokens=max(request.input_tokens, 1),
+            ttft_ms=request.ttft_s * 1000 if request.ttft_s else None,
+            tpot_ms=request.tpot_s * 1000 if request.tpot_s else None,
+            outcome=request.outcome,
         )
 
 
-def _ends_s(one: Simulated) -> float:
-    return one.sent_s + (one.e2e_s or 0.0)
+def _ends_s(request: Simulated) -> float:
+    return request.sent_s + (request.e2e_s or 0.0)
 
 
 class Tallies:
@@ -58,28 +58,31 @@ class Tallies:
         self._cells: dict[tuple[Arm, str, int], CellCounts] = defaultdict(CellCounts)
         self._seen: set[tuple[str, str]] = set()  # (what, session)
 
-    def add(self, one: Answered) -> None:
-        cell, x = self._cells["candidate" if one.candidate else "control", one.name, one.cell], math.log(one.tokens)
+    def add(self, request: Answered) -> None:
+        cell, x = (
+            self._cells["candidate" if request.candidate else "control", request.name, request.cell],
+            math.log(request.tokens),
+        )
         cell.n += 1
         cell.streamed += 1
         cell.ended += 1
-        cell.sessions += self._first("", one)
-        for sums, ms in ((cell.ttft, one.ttft_ms), (cell.tpot, one.tpot_ms)):
+        cell.sessions += self._first("", request)
+        for sums, ms in ((cell.ttft, request.ttft_ms), (cell.tpot, request.tpot_ms)):
             if ms:
                 sums.add(ms, x)
-        if one.outcome == "error":
+        if request.outcome == "error":
             cell.failed += 1
-            cell.errors += self._first("error", one)
-        elif one.outcome == "refused":
+            cell.errors += self._first("error", request)
+        elif request.outcome == "refused":
             cell.turned_away += 1
-            cell.refused += self._first("refused", one)
-        line = self._slow.get(one.name)
-        if one.ttft_ms and line is not None:
-            cell.slow += is_slow(one.ttft_ms, x, line)
+            cell.refused += self._first("refused", request)
+        line = self._slow.get(request.name)
+        if request.ttft_ms and line is not None:
+            cell.slow += is_slow(request.ttft_ms, x, line)
 
-    def _first(self, what: str, one: Answered) -> bool:
+    def _first(self, what: str, request: Answered) -> bool:
         known = len(self._seen)
-        self._seen.add((what, one.session))
+        self._seen.add((what, request.session))
         return len(self._seen) > known
 
     def evidence(self) -> Evidence:

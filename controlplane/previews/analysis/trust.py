@@ -1,4 +1,4 @@
-"""Cautions about a preview: the reason not to rely on it, and the remedy. Pure."""
+"""Cautions about a preview: why not to rely on it, and what to do. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,7 +10,7 @@ from router.policy.types import CLASSES
 OLD_S = 24 * 3600.0
 LEAST_REQUESTS = 200
 MOST_DEVIATION = 0.15  # of the TTFT in the twin from the measured one, in either direction
-OF_A_CLASS = "few_of_class"  # about one class, whose latencies get no verdict; not about the others
+OF_A_CLASS = "few_of_class"  # code of a caution about one class only, whose latencies get no verdict
 
 
 def caution(code: str, text: str) -> Caution:
@@ -18,7 +18,7 @@ def caution(code: str, text: str) -> Caution:
 
 
 def of_age(trace: str, age_s: float | None) -> list[Caution]:
-    """Judged whenever a preview is read, because its traffic ages."""
+    """Computed whenever a preview is read, because its traffic ages."""
     if age_s is None or age_s <= OLD_S:
         return []
     text = f"the newest request of {trace} is {_age(age_s)} old, and traffic changes"
@@ -65,7 +65,7 @@ def of_origin(trace: str, pool: str, model: str, *, pools: Iterable[str], models
 
 
 def of_deviation(deviation: Deviation | None, expected: float | None = None) -> list[Caution]:
-    """`expected`: the error of the mean TTFT that is expected of the twin's constants."""
+    """`expected`: the expected error of the twin's mean TTFT."""
     most = max(MOST_DEVIATION, expected or 0.0)
     if deviation is None or abs(deviation["relative"]) <= most:
         return []
@@ -79,7 +79,7 @@ def of_deviation(deviation: Deviation | None, expected: float | None = None) -> 
 
 
 def of_versions(versions: Iterable[tuple[str, int]]) -> list[Caution]:
-    """`versions`: (policy, number) under which the latencies were measured, unless under the live version alone."""
+    """`versions`: (policy, number) under which latencies were measured; empty if only under the live version."""
     names = sorted({f"{policy} v{number}" if policy else "an unnamed version" for policy, number in versions})
     if not names:
         return []

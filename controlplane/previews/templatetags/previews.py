@@ -1,4 +1,4 @@
-"""Previews on the pages of policies, which use previews only through these tags."""
+"""Tags for previews: the pages of policies use previews only through them."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ TUNING = re.compile(r"(/policies/[a-z0-9-]+/tunings/\d+/)")
 
 @register.inclusion_tag("previews/_panel.html", takes_context=True)
 def preview_panel(context: dict[str, Any]) -> dict[str, Any]:
-    """On the editor. `preview_typed` and `preview_problems` are set after a refused start."""
+    """The panel in the editor. `preview_typed` and `preview_problems` are set after a refused start."""
     draft, typed = context["draft"], context.get("preview_typed", {})
     found = page.panel(context["request"], draft.policy, draft, selectors.latest_of(draft))
     problems = context.get("preview_problems", [])
@@ -26,7 +26,7 @@ def preview_panel(context: dict[str, Any]) -> dict[str, Any]:
 
 @register.inclusion_tag("previews/_line.html", takes_context=True)
 def preview_line(context: dict[str, Any]) -> dict[str, Any]:
-    """On the review page: the preview of the content about to be published, if there is one."""
+    """The line on the review page: the preview of the document about to be published, if there is one."""
     draft = context["draft"]
     found = page.panel(context["request"], draft.policy, draft, selectors.latest_of(draft))
     current = found["preview"] is not None and found["shown"].status.current
@@ -40,8 +40,8 @@ def previews_by_version(policy: Policy) -> dict[int, page.VersionPreview]:
 
 
 @register.filter
-def of_version(found: Mapping[int, page.VersionPreview], version: PolicyVersion) -> page.VersionPreview | None:
-    return found.get(version.number)
+def of_version(previews: Mapping[int, page.VersionPreview], version: PolicyVersion) -> page.VersionPreview | None:
+    return previews.get(version.number)
 
 
 @register.filter

@@ -264,7 +264,7 @@ class Debians(DebiansPrometheus):
         """It is what the query answers."""
         self.page.share = share  # type: ignore[attr-defined]
         end = time.monotonic() + 60
-        while prometheus._one("sum(errors_share)") != QueryResult(share):
+        while prometheus._query("sum(errors_share)") != QueryResult(share):
             assert time.monotonic() < end
             time.sleep(0.1)
 
@@ -296,7 +296,7 @@ def debians(tmp_path: Path, settings: Any) -> Iterator[Debians]:
 @pytest.mark.deploy
 def test_debians_prometheus_answers(debians: Debians) -> None:
     queries = ("vector(0.25)", "scalar(vector(3))", "absent_series", "vector(0) / 0", "sum(")
-    found = [prometheus._one(query) for query in queries]
+    found = [prometheus._query(query) for query in queries]
     assert found[:4] == [QueryResult(0.25), QueryResult(3.0), QueryResult(), QueryResult()]
     assert found[4].error.startswith("HTTP 400: invalid parameter")
 
