@@ -1,7 +1,7 @@
-"""LoRA adapters on the instances: the control worker decides (`adapters_step`), each node's worker loads and unloads.
+"""Places LoRA adapters: the control worker decides (`adapters_step`), each node's worker loads and unloads.
 
-A node's order names only an instance: the rows say which adapters to load and unload there, so an order may come
-twice, or late. An instance is published as a home once its engine lists the adapter.
+An order to a node names only an instance; the rows say what to load and unload there, so an order may arrive late or
+twice. An instance is published as a home once its engine lists the adapter.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ from router.contract.redis.sample import InstanceSample
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_S = 120.0  # of a load: an engine reads the adapter from its disk
-ASK_S = 5.0  # of a question for the models
-AGAIN_S = 5.0  # after an order that was not carried out, and after the first failure
-LOOK_S = 30.0  # between two looks at what an instance lists
+TIMEOUT_S = 120.0  # of a load, for which the engine reads the adapter from disk
+ASK_S = 5.0  # of a request for the list of models
+AGAIN_S = 5.0  # before an order that was not carried out, or failed, is sent again
+LOOK_S = 30.0  # between two checks of what an instance lists
 LARGEST = 1024 * 1024  # bytes of an answer
 TEXT = 500  # characters of an engine's error
 
 Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch)
 Wanted = Mapping[tuple[str, str], Adapter]  # by pool and name
-_ordered_at: dict[str, dt.datetime] = {}  # by instance, in the process of the control worker that leads
+_ordered_at: dict[str, dt.datetime] = {}  # by instance; in the leading control worker's process
 
 
 def adapters_step(now: dt.datetime, wanted: Wanted, send: Send) -> list[HomeChange]:
-    """Decide where adapters belong, write it to the rows, and order the work; returns the changes."""
+    """Decide where adapters belong, write it to the rows and send the orders; returns the changes."""
     rows = [row for row in _instances() if _slots(row)]
     if not rows:
         _ordered_at.clear()
@@ -50,9 +50,9 @@ def adapters_step(now: dt.datetime, wanted: Wanted, send: Send) -> list[HomeChan
     samples = samples_of(rows)
     demands = _demands(rows, samples, wanted, now)
     asked = [
-        WantedAdapter(pool, name, one.source, one.replicas + demands.get((pool, name), 0))
-        for (pool, name), one in wanted.items()
-        if one.source
+        WantedAdapter(pool, name, adapter.source, adapter.replicas + demands.get((pool, name), 0))
+        for (pool, name), adapter in wanted.items()
+        if adapter.source
     ]
     by_name = {row.name: row for row in rows}
     changes = plan_homes(asked, [_host(row) for row in rows])
@@ -72,7 +72,7 @@ def _instances() -> Iterable[Instance]:
 
 
 def _slots(row: Instance) -> int:
-    """The slots of an instance; None where its options are no longer valid."""
+    """The slots of an instance; 0 if its options are no longer valid."""
     try:
         kind = KINDS[row.pool.kind]
         return kind.adapter_slots(build(kind.spec, row.started_from.engine))
@@ -102,13 +102,13 @@ def _note(row: Instance, change: HomeChange) -> None:
         mine.update(state=AdapterHome.State.LEAVING, since=timezone.now())
         publish_fleet(row.pool.name)  # no new requests before it is unloaded
         return
-    # One that somebody else has loaded is there already.
+    # An adapter that somebody else has loaded has a row already.
     found = {"epoch": row.epoch, "source": change.source}
     AdapterHome.objects.update_or_create(instance=row, name=change.name, defaults=found)
 
 
 def _due(row: Instance, now: dt.datetime) -> bool:
-    """True if there is work left, or the instance was not looked at for a while."""
+    """True if work is left to do, or the instance was not checked for a while."""
     last = _ordered_at.get(row.name)
     if last is None:
         return True
@@ -119,7 +119,7 @@ def _due(row: Instance, now: dt.datetime) -> bool:
 def _demands(
     rows: Iterable[Instance], samples: Mapping[str, InstanceSample], wanted: Wanted, now: dt.datetime
 ) -> dict[tuple[str, str], int]:
-    """The homes beyond the replicas, by how full the present ones are."""
+    """How many homes beyond the replicas each adapter needs, by how full its present ones are."""
     known = {(one.pool.name, one.name): one for one in AdapterDemand.objects.select_related("pool")}
     pools = {row.pool.name: row.pool for row in rows}
     found = {}
@@ -166,7 +166,7 @@ class Refused(Exception):
 
 
 def adapt_instance(name: str, epoch: int) -> bool:
-    """Bring what the engine lists in line with the rows. False when the order is void or the engine does not answer."""
+    """Load and unload adapters until the engine matches the rows. False if the order is void or the engine fails."""
     row = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.READY).first()
     if row is None or not row.url:
         return False
@@ -238,16 +238,16 @@ def _unload(row: Instance, home: AdapterHome, listed: Mapping[str, str]) -> bool
 
 
 def _move(home: AdapterHome, state: str, text: str) -> bool:
-    """By a conditional UPDATE: the control worker may have changed its mind meanwhile."""
+    """A conditional UPDATE, as the control worker may have decided otherwise in the meantime."""
     same = AdapterHome.objects.filter(pk=home.pk, epoch=home.epoch, state=home.state)
     return bool(same.update(state=state, text=text[:TEXT], since=timezone.now()))
 
 
 def _listed(row: Instance) -> dict[str, str]:
-    """The adapters that the engine lists, with their roots: models that name another one as their parent."""
+    """The adapters that the engine lists (models with a parent), each with its root."""
     try:
-        found = orjson.loads(_call(row, "/v1/models", None, ASK_S))["data"]
-        return {str(one["id"]): str(one.get("root") or "") for one in found if one.get("parent")}
+        models = orjson.loads(_call(row, "/v1/models", None, ASK_S))["data"]
+        return {str(model["id"]): str(model.get("root") or "") for model in models if model.get("parent")}
     except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
         raise Refused(f"GET /v1/models: {error}") from None
 
@@ -267,7 +267,7 @@ def _call(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: f
 
 
 async def _asked(url: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
-    """The limit is for a whole answer, which may come a byte at a time."""
+    """The body of the answer. The time limit is for the whole of it, which may come byte by byte."""
     said = b""
     async with (
         httpx.AsyncClient(transport=PinnedTransport(ENGINES), timeout=timeout_s) as client,

@@ -27,7 +27,7 @@ TTL_S = 120
 
 
 def scale_step(now: dt.datetime) -> dict[str, Advice]:
-    """The advice by pool; automatic mode also applies it."""
+    """Record the load of each pool; returns the advice by pool, which automatic mode also applies."""
     pools = Pool.objects.filter(removed=False).exclude(autoscale={})
     found = {}
     with tries() as attempt:
@@ -38,7 +38,7 @@ def scale_step(now: dt.datetime) -> dict[str, Advice]:
 
 
 def wake_step(now: dt.datetime) -> bool:
-    """Look at pools without instances more often than at others; True when one is woken."""
+    """Check pools at zero more often than others; True if one is woken."""
     woken = False
     with tries() as attempt:
         for pool in Pool.objects.filter(removed=False).exclude(autoscale={}):
@@ -95,7 +95,7 @@ def _sleeps(pool: Pool, spec: Autoscale) -> bool:
 
 
 def _sleep_or_wake(pool: Pool, advice: Advice, replicas: int) -> None:
-    """Put all instances of the pool to sleep, or wake them all: they keep their GPUs either way."""
+    """Put all instances of the pool to sleep, or wake them all; they keep their GPUs."""
     if advice.replicas:
         rows, verb = pool.instances.filter(retired="", desired=DesiredState.ASLEEP), services.wake
     else:
@@ -115,8 +115,8 @@ def _follow(pool: Pool, advice: Advice, said: ScalingAdvice) -> None:
 
 
 def _last_taken_out(pool: Pool) -> float:
-    """Unix s at which the pool or one of its instances was last taken out: requests that waited before that are no
-    reason to wake it again, since they may have been answered."""
+    """Unix s at which the pool or one of its instances was last taken out. Requests that waited before may have been
+    answered, and are no reason to wake it again."""
     events_of = InstanceEvent.objects.filter(pool=pool.name, kind__in=("scale", "sleep", "stop", "drain"))
     last = events_of.values_list("at", flat=True).first()
     return last.timestamp() if last else 0.0
@@ -125,7 +125,7 @@ def _last_taken_out(pool: Pool) -> float:
 def look(client: redis.Redis, pool: Pool, at: float, held_since: float = 0.0) -> LoadPoint:
     """`held_since`: requests that wait in a router count only in reports from this time on, Unix s."""
     ready = list(Instance.objects.filter(pool=pool, state=State.READY, retired="").select_related("pool"))
-    samples = {name: one for name, one in samples_of(ready).items() if at - one.at <= SAMPLE_OFFLINE_S}
+    samples = {name: sample for name, sample in samples_of(ready).items() if at - sample.at <= SAMPLE_OFFLINE_S}
     answers_per_s, ttft, held = _of_routers(client, pool.name, at, held_since)
     prefill, decode = sides(_of_roles(ready, samples)) or (None, None)
     fresh = samples.values()
@@ -153,15 +153,14 @@ def _of_roles(rows: Iterable[Instance], samples: Mapping[str, InstanceSample]) -
 
 
 def _slots(row: Instance) -> int | None:
-    """How many sequences a decoder runs at once."""
+    """The number of sequences that a decoder runs at once."""
     given = row.started_from
     slots = getattr(given.options(), "max_num_seqs", None) if given.known_kind else None
     return slots if isinstance(slots, int) else None
 
 
 def _of_routers(client: redis.Redis, pool: str, at: float, held_since: float) -> tuple[float, dict[str, float], int]:
-    """Answers a second, and TTFT p90 in ms by class, over all routers and the last minute; and the requests that wait
-    in them."""
+    """Over all routers: answers a second and TTFT p90 in ms by class in the last minute, and the waiting requests."""
     alive = cast("list[bytes]", client.zrangebyscore(redis_keys.ROUTERS, at - ROUTER_GONE_S, "+inf"))
     names = [name.decode() for name in alive]
     sketches: dict[str, list[Sketch]] = {}
@@ -172,8 +171,8 @@ def _of_routers(client: redis.Redis, pool: str, at: float, held_since: float) ->
         for name, window in router.classes.get(pool, {}).items():
             sketches.setdefault(name, []).append(window.ttft)
             answers += window.ok
-    found = {name: quantile(merge(seen), 0.9) for name, seen in sketches.items()}
-    return answers / WINDOW_S, {name: value for name, value in found.items() if value is not None}, held
+    p90 = {name: quantile(merge(parts), 0.9) for name, parts in sketches.items()}
+    return answers / WINDOW_S, {name: value for name, value in p90.items() if value is not None}, held
 
 
 def latest(pool_names: list[str]) -> dict[str, ScalingAdvice]:

@@ -16,7 +16,7 @@ _SHOWN = 4  # instances named in a refusal
 
 
 def forget(name: str, actor: str, reason: str = "") -> Node:
-    """Node.DoesNotExist; NotPossible while it reports or an instance may still run there."""
+    """Forget the node. Node.DoesNotExist; NotPossible while it reports or an instance may still run there."""
     node = Node.objects.get(name=name)
     refusal = why_not(node, timezone.now())
     if refusal:

@@ -1,4 +1,4 @@
-"""The launcher of this process: for a host, or for a Kubernetes namespace when the settings name one."""
+"""The launcher of this process: for the host, or for a Kubernetes namespace if the settings name one."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Orders to a node: launch an instance, end it. Safe to repeat.
+"""Carries out orders to a node: launches an instance, ends it. Safe to repeat.
 
 An order is void unless its epoch is current. A process that was launched but could not be recorded is ended, so an
 instance never has two processes.
@@ -39,7 +39,7 @@ def start_instance(name: str, epoch: int) -> bool:
 
 
 def _refused(instance: Instance, started: int) -> bool:
-    """Drop a repeated order. A database behind this node, for example after a restore, catches up with its epoch."""
+    """Drop a repeated order. If the database is behind this node, as after a restore, it takes the node's epoch."""
     if started > instance.epoch:
         same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.STARTING)
         reason = f"node {instance.node} has already started epoch {started} of it; the next start continues from there"
@@ -92,7 +92,7 @@ def _record(instance: Instance, started: StartedInstance) -> bool:
 
 
 def _check_allowed(instance: Instance) -> None:
-    """Check the start by this node's allow-lists, which can be narrower than those where the document was applied."""
+    """Check this node's allow-lists, which may be narrower than those of the host that applied the document."""
     given, lists = instance.started_from, allow_lists.configured()
     found = allow_lists.refusals(
         lists, KINDS[given.kind], given.model, given.engine, instance.pool.name, os.path.realpath
@@ -120,7 +120,7 @@ def _failed(instance: Instance, reason: str) -> bool:
 
 
 def signal_instance(name: str, epoch: int, kill: bool) -> bool:
-    """SIGTERM or SIGKILL; False when it is already gone."""
+    """Send SIGTERM or SIGKILL; False if it is already gone."""
     instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.STOPPING).first()
     if instance is None or not launched(instance):
         return False

@@ -1,4 +1,4 @@
-"""Nodes: heartbeats, inventory, cordon and drain."""
+"""Records nodes' heartbeats and inventory; cordons and drains nodes."""
 
 import datetime as dt
 import functools
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def record_heartbeat(name: str, now: dt.datetime) -> Node:
-    """The node's own worker calls it every few seconds."""
+    """Called by the node's own worker every few seconds."""
     launcher = current()
     values = {
         "hostname": socket.gethostname(),

@@ -1,4 +1,4 @@
-"""The fleet as routers read it: weir:fleet:<pool>, written on change and when Redis has lost it."""
+"""Publishes the fleet for routers: weir:fleet:<pool>, written on change and when Redis has lost it."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def publish_fleet(pool_name: str) -> bool:
-    """Write the pool's instances to Redis, after a change of them; False when they could not be written.
+    """Write the pool's instances to Redis, after they changed; False if they could not be written.
 
     It writes even if nothing differs: an older view may be about to overwrite the value in Redis.
     """
@@ -63,7 +63,7 @@ def _differs(pool_name: str, refused: Collection[str]) -> bool:
 
 
 def _as_stored(pool_name: str) -> Published:
-    """The stored values; a removed pool loses its policy, too."""
+    """The values to publish; a removed pool loses its policy, too."""
     pool = Pool.objects.filter(name=pool_name).first()
     found: dict[str, OrderedValue | None] = {redis_keys.fleet_key(pool_name): _fleet(pool) if pool else None}
     return found if pool else found | {redis_keys.policy_key(pool_name): None}
@@ -74,7 +74,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
     if pool.kind in KINDS and not KINDS[pool.kind].serves:
         return None
     found = desired_of_all([pool], timezone.now()) if pool.kind in KINDS else []
-    desired = found[0] if found else None  # routing goes on where it cannot be read
+    desired = found[0] if found else None  # unreadable: routing goes on without it
     prices = selectors.prices()
     rows = list(pool.instances.prefetch_related("adapters").order_by("ordinal"))
     gpus = selectors.gpus_of_nodes({row.node for row in rows})
@@ -117,7 +117,7 @@ def held_gpus() -> list[HeldGpus]:
 
 
 def _wake(pool: Pool) -> WakeRule | None:
-    """None where it has options that are no longer known: routing goes on."""
+    """None if the options are no longer known: routing goes on without them."""
     try:
         autoscale = autoscale_of(pool.autoscale)
     except LookupError:
@@ -128,7 +128,7 @@ def _wake(pool: Pool) -> WakeRule | None:
 
 
 def _slo(pool: Pool) -> dict[str, float]:
-    """None where it has options that are no longer known: routing goes on."""
+    """Empty if the options are no longer known: routing goes on without them."""
     try:
         return slo_of(pool.slo, pool.autoscale)
     except LookupError:
@@ -136,8 +136,8 @@ def _slo(pool: Pool) -> dict[str, float]:
 
 
 def _speed(row: Instance, gpus: Mapping[str, str]) -> str:
-    """Its speed group: instances of one kind with equal GPUs, parallelism and role. `gpus`: by node, where the options
-    do not name them."""
+    """The instance's speed group: same kind, GPUs, parallelism and role. `gpus`: by node, if the options do not name
+    them."""
     given = row.started_from
     try:
         kind, spec = KINDS[given.kind], given.options()
@@ -177,12 +177,12 @@ def _instance(
         events=facts.events,
         tokenizer=facts.tokenizer,
         dp=facts.dp,
-        adapters=tuple(sorted(one.name for one in row.adapters.all() if one.epoch == row.epoch and one.held)),
+        adapters=tuple(sorted(home.name for home in row.adapters.all() if home.epoch == row.epoch and home.held)),
     )
 
 
 def _hardware(pool: Pool, row: Instance) -> Hardware:
-    """The hardware by the present options; none where kind, option or model is no longer known: routing goes on."""
+    """The hardware by the current options; empty if kind, option or model is no longer known: routing goes on."""
     try:
         kind = KINDS[pool.kind]
         return hardware_of(kind, build(kind.spec, pool.engine), row.facts.role)

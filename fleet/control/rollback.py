@@ -1,4 +1,4 @@
-"""Rollback of a pool's configuration, on request or after a failed change."""
+"""Rolls back a pool's configuration, on request or after a failed change."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -16,7 +16,7 @@ RollBack = Callable[[str, str], PoolVersion]  # (pool, reason); NotPossible says
 
 
 def rollback_pool(pool_name: str, actor: str, reason: str = "", number: int | None = None) -> PoolVersion:
-    """A new version with the content of version `number`, or else of the latest other one that worked.
+    """Make a new version with the content of version `number`, else of the latest other one that worked.
 
     Pool.DoesNotExist; NotPossible when the version does not exist or is current.
     """
@@ -70,7 +70,7 @@ def halt_pool(pool: Pool, reason: str, now: dt.datetime) -> bool:
 
 
 def rollback_failed(pool: Pool, reason: str, now: dt.datetime, roll_back: RollBack) -> bool:
-    """Roll back automatically; where that is not possible, halt the change and say why."""
+    """Roll back automatically; if that is not possible, halt the change and say why."""
     if _mark_failed(pool, reason) is None:
         return False
     try:
@@ -81,7 +81,7 @@ def rollback_failed(pool: Pool, reason: str, now: dt.datetime, roll_back: RollBa
 
 
 def _mark_failed(pool: Pool, reason: str) -> PoolVersion | None:
-    """Mark the configuration as failed; None when the pool changed after the plan: the new one has not failed."""
+    """Mark the configuration as failed; None if the pool has changed since the plan, as the new one has not failed."""
     latest = pool.versions.first()
     if latest is None or latest.config_hash != config_hash(pool_spec(pool)):
         return None

@@ -1,8 +1,8 @@
-"""Sleep and wake-up of an engine over vLLM's endpoints.
+"""Puts engines to sleep and wakes them, through vLLM's endpoints.
 
-Level 1 keeps the weights in host memory, level 2 discards them: then they are loaded again while the KV cache still
-sleeps, since vLLM would answer from random memory, without an error. An engine counts as awake once it
-says so and has computed a token.
+Level 1 keeps the weights in host memory. Level 2 discards them: they must be loaded again while the KV cache still
+sleeps, or vLLM would answer from random memory without an error. An engine counts as awake once it says so and has
+computed a token.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from fleet.models import Instance, State
 from router.contract.net.addresses import ENGINES
 from router.contract.net.pinned_http import PinnedTransport
 
-TIMEOUT_S = 600.0  # of one call in all; weights are read from disk or move between GPU and host
+TIMEOUT_S = 600.0  # for one whole call: weights are read from disk or move between GPU and host
 LARGEST = 4096  # bytes of an answer
 Json = Mapping[str, object]
 
@@ -47,12 +47,12 @@ WAKE = {
     ),
 }
 
-_under_way: set[int] = set()  # in this process, to which all orders of a node come
+_under_way: set[int] = set()  # all orders of a node come to this process
 _lock = Lock()
 
 
 def sleep_instance(name: str, epoch: int) -> bool:
-    """False when the order is void or the engine refuses; its history says why."""
+    """Put it to sleep. False if the order is void or the engine refuses; its history says why."""
     instance = _found(name, epoch, "asleep")
     if instance is None:
         return False
@@ -78,8 +78,8 @@ def _found(name: str, epoch: int, desired: str) -> Instance | None:
 
 
 def _done(instance: Instance, steps: Sequence[SleepStep]) -> bool:
-    """Take the steps in order until one fails. Weights must not be loaded again under requests, so an order
-    that comes while an earlier one is under way is void."""
+    """Take the steps in order until one fails. Weights must not be reloaded under requests, so an order that arrives
+    while another is being carried out is void."""
     with _lock:
         if instance.pk in _under_way:
             return False
@@ -102,7 +102,7 @@ async def _take(url: str, steps: Sequence[SleepStep]) -> None:
 
 
 async def _problem(client: httpx.AsyncClient, url: str, step: SleepStep) -> str:
-    """Why the step failed; empty when it did not. The limit is for a whole answer, which may come a byte at a time."""
+    """Why the step failed; empty if it did not. The time limit is for the whole answer, which may come byte by byte."""
     try:
         async with (
             asyncio.timeout(TIMEOUT_S),

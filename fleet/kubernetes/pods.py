@@ -101,9 +101,9 @@ class Pods:
             found.cpus, found.memory_bytes, (), found.gpus, gpus_why, system, machines=found.machines, pods=pods
         )
 
-    def live_inventory(self, found: Inventory) -> Inventory:
-        """Why Pods cannot be started or watched now; empty: they can."""
-        return structs.replace(found, trouble=next((mirror.trouble for mirror in self._mirrors.values()), ""))
+    def live_inventory(self, known: Inventory) -> Inventory:
+        """The inventory with the reason why Pods cannot be started or watched now; empty if they can."""
+        return structs.replace(known, trouble=next((mirror.trouble for mirror in self._mirrors.values()), ""))
 
     def claim(self, instance: Instance) -> int | None:
         born = born_of(instance.pool)

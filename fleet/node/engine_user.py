@@ -1,7 +1,7 @@
-"""Engines under an OS user of their own (WEIR_ENGINE_USER): what an operator runs then cannot read Weir's secrets.
+"""Runs engines as an OS user of their own (WEIR_ENGINE_USER), so that an operator's program cannot read Weir's secrets.
 
-The program `setpriv` (util-linux) changes the user. Everything that is written for an engine is written by that user,
-in a folder beside the data folder: what an engine did to its folder cannot lead Weir's rights elsewhere.
+The program `setpriv` (util-linux) changes the user. Everything written for an engine is written as that user, in a
+folder beside the data folder, so an engine's symlinks cannot redirect a write with Weir's rights.
 """
 
 import os
@@ -22,7 +22,7 @@ _WRITE = 'umask 077; rm -f -- "$1"; cat > "$1"'
 
 
 class UnusableUser(OSError):
-    """Nothing is started; the message says what to change."""
+    """The engine user cannot be used, so nothing is started; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class EngineUser:
         return ["setpriv", *user, *none, "--", *argv]
 
     def run(self, script: str, *words: str, given: str = "") -> int:
-        """Exit status of a shell script, run as this user."""
+        """Run a shell script as this user; its exit status."""
         argv = self.argv(["sh", "-c", script, "sh", *words])
         done = subprocess.run(argv, input=given.encode(), capture_output=True, timeout=PROBE_S, check=False, cwd="/")
         return done.returncode
@@ -50,21 +50,21 @@ class EngineUser:
 
 
 def current() -> EngineUser | None:
-    """None: engines run as Weir's own user. UnusableUser when the user cannot be used."""
+    """The engine user; None if engines run as Weir's own user. Raises UnusableUser."""
     name = settings.ENGINE_USER
     if not name:
         return None
     try:
-        found = pwd.getpwnam(name)
+        entry = pwd.getpwnam(name)
     except KeyError:
         raise _unusable("this host has no such user") from None
-    if found.pw_uid in (0, os.geteuid()):
+    if entry.pw_uid in (0, os.geteuid()):
         raise _unusable("must be neither root nor the user that runs Weir")
     if missing := missing_capabilities():
         raise _unusable(f"this process must run as root, or with the ambient capabilities {', '.join(missing)}")
     if shutil.which("setpriv") is None:
         raise _unusable("the program setpriv (util-linux) is not on PATH")
-    return EngineUser(name, found.pw_uid, found.pw_gid, found.pw_dir)
+    return EngineUser(name, entry.pw_uid, entry.pw_gid, entry.pw_dir)
 
 
 def _unusable(why: str) -> UnusableUser:
@@ -72,7 +72,7 @@ def _unusable(why: str) -> UnusableUser:
 
 
 def missing_capabilities() -> list[str]:
-    # Those of another user than root must outlive the exec of setpriv.
+    # Only ambient capabilities of a user other than root survive the exec of setpriv.
     held = _capabilities("CapEff" if os.geteuid() == 0 else "CapAmb")
     return [f"CAP_{name}" for name, bit in NEEDED.items() if not held >> bit & 1]
 
@@ -83,7 +83,7 @@ def _capabilities(which: str) -> int:
 
 
 def base() -> Path:
-    """The folder of the engines' folders. It is Weir's, so that no engine can replace the folder of another."""
+    """The parent of the engines' folders. Weir owns it, so that no engine can replace another's folder."""
     data = Path(settings.DATA_DIR)
     return data.with_name(f"{data.name}-engines")
 

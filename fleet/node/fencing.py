@@ -1,4 +1,4 @@
-"""Nothing starts twice: a node remembers the latest epoch that it started of each instance, and ends older ones.
+"""No instance runs twice: a node remembers the latest epoch that it started of each instance, and ends older ones.
 
 The database holds the current epoch of an instance and its node. A node that was cut off may run earlier epochs of
 instances that started elsewhere meanwhile; it ends them before anything else.
@@ -16,7 +16,7 @@ from django.conf import settings
 from fleet.models import Instance, State
 from fleet.node import process
 
-AGAIN_S = 30.0  # between two checks, and the pause in a node's steps after which the next one begins with a check
+AGAIN_S = 30.0  # between two checks; a node whose steps paused checks at once
 PRESENT = (State.STARTING, State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE, State.STOPPING)
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def claim(instance: Instance) -> int | None:
         started = _number(file.read())
         if instance.epoch <= started:
             return started
-        # Over the old epoch: a file that is emptied first stays empty on a full disk.
+        # Overwrite in place: a file truncated first would stay empty on a full disk.
         file.seek(0)
         file.write(b"%d" % instance.epoch)
         file.truncate()
@@ -48,7 +48,7 @@ def claim(instance: Instance) -> int | None:
 
 
 def _number(text: bytes) -> int:
-    """0 for a damaged record: refusing every start for it would be worse than one check less."""
+    """The epoch; 0 for a damaged record, which must not block every start."""
     return int(text) if text.isdigit() else 0
 
 
@@ -65,16 +65,16 @@ def _forget_earlier(path: Path, name: str) -> None:
 
 
 def fence(node: str) -> list[str]:
-    """End processes of this node that the database does not expect; names of their instances."""
-    found = [(pid, started, _variables(pid)) for pid, started in process.find(fleet_markers(node))]
-    if not found:
+    """End processes of this node that the database does not expect; returns the names of their instances."""
+    running = [(pid, started, _variables(pid)) for pid, started in process.find(fleet_markers(node))]
+    if not running:
         return []
-    names = {held.get("WEIR_INSTANCE", "") for _, _, held in found}
+    names = {variables.get("WEIR_INSTANCE", "") for _, _, variables in running}
     rows = Instance.objects.filter(name__in=names, node=node, state__in=PRESENT)
     present = {(name, str(epoch)) for name, epoch in rows.values_list("name", "epoch")}
     ended = []
-    for pid, started, held in found:
-        name, epoch = held.get("WEIR_INSTANCE", ""), held.get("WEIR_EPOCH", "")
+    for pid, started, variables in running:
+        name, epoch = variables.get("WEIR_INSTANCE", ""), variables.get("WEIR_EPOCH", "")
         if (name, epoch) not in present:
             log.warning("ending process %d: epoch %s of %s must no longer run on node %s", pid, epoch, name, node)
             process.stop(pid, started, grace_s=0)

@@ -1,4 +1,4 @@
-"""Instances as processes of this host, in their own sessions, so they outlive their launcher (node/process.py)."""
+"""Runs instances as processes of this host, in sessions of their own, so they outlive their launcher."""
 
 import signal
 import time
@@ -45,8 +45,8 @@ class Processes:
             instance.name, instance.epoch, timezone.now(), process.command_line(masked_words(prepared.argv))
         )
         markers = {**fencing.markers(instance.name, instance.node), "WEIR_EPOCH": str(instance.epoch)}
-        own = user.environment if user else {}
-        env = process.environment(settings.BASE_DIR, markers, {**own, **prepared.environment})
+        home = user.environment if user else {}
+        env = process.environment(settings.BASE_DIR, markers, {**home, **prepared.environment})
         pid, pid_started = process.start(user.argv(prepared.argv) if user else prepared.argv, env, log)
         return StartedInstance(prepared, f"launched as process {pid}", pid, pid_started)
 
@@ -85,17 +85,17 @@ class Processes:
     def close(self) -> None:
         pass
 
-    def live_inventory(self, found: Inventory) -> Inventory:
-        """GPU utilization."""
+    def live_inventory(self, known: Inventory) -> Inventory:
+        """With the current use of the GPUs."""
         gpus, _ = read_gpus()
-        return found if gpus is None else structs.replace(found, gpus=gpus)
+        return known if gpus is None else structs.replace(known, gpus=gpus)
 
 
 PROCESSES = Processes()
 
 
 def runs(instance: Instance) -> bool:
-    """Whether the recorded process runs: same pid, start time and boot."""
+    """True if the recorded process runs: same pid, start time and boot."""
     return instance.boot_id == process.boot_id() and process.is_alive(instance.pid, instance.pid_started)
 
 

@@ -51,14 +51,14 @@ def _cgroup() -> int | None:
 
 def disks(folder: Path) -> tuple[Disk, ...]:
     """The disks of / and of the folder, without repetition."""
-    found: dict[int, Disk] = {}
+    by_device: dict[int, Disk] = {}
     for path in (Path("/"), folder):
         try:
             device, usage = path.stat().st_dev, shutil.disk_usage(path)
         except OSError:
             continue
-        found.setdefault(device, Disk(str(path), usage.total, usage.free))
-    return tuple(found.values())
+        by_device.setdefault(device, Disk(str(path), usage.total, usage.free))
+    return tuple(by_device.values())
 
 
 def read_gpus() -> tuple[tuple[NodeGpu, ...] | None, str]:

@@ -1,4 +1,4 @@
-"""The interface for starting instances: as processes (fleet/node/host_launcher.py) or as Pods (fleet/kubernetes).
+"""The interface for running instances, as processes (fleet/node/host_launcher.py) or as Pods (fleet/kubernetes).
 
 Plan, states, events and pages are the same for both.
 """
@@ -17,7 +17,7 @@ class LaunchFailed(OSError):
 
 
 class StartDeferred(Exception):
-    """It cannot start yet. This is no failure: the order is sent again (fleet/plan/reconcile.py)."""
+    """It cannot start yet, which is not a failure: the order is sent again (fleet/plan/reconcile.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class ProcessStatus:
     """The process or Pod of an instance, without its endpoints."""
 
     alive: bool
-    suspended_why: str = ""  # why it must get no requests although alive
-    waits_for: str = ""  # before it runs: an image, capacity
+    suspended_why: str = ""  # why it must get no requests although it is alive
+    waits_for: str = ""  # what it waits for before it runs: an image, capacity
     end_text: str = "the process ended"  # first words of the failure reason
 
 
@@ -52,7 +52,7 @@ class Launcher(Hashable, Protocol):
         """Called before each step of the node."""
 
     def fence(self, node: str) -> list[str]:
-        """End processes or Pods on the node that the database does not expect; names of instances."""
+        """End processes or Pods on the node that the database does not expect; returns the names of their instances."""
 
     def claim(self, instance: Instance) -> int | None:
         """None if nothing runs and this epoch can start, else the epoch that already started. Raises StartDeferred."""
@@ -72,7 +72,7 @@ class Launcher(Hashable, Protocol):
     def status(self, instance: Instance) -> ProcessStatus: ...
 
     def failure_cause(self, instance: Instance) -> str:
-        """The cause of its end, with advice for the operator."""
+        """Why it ended, with advice for the operator."""
 
     def inventory(self) -> Inventory:
         """Resources of the node; read once a minute."""
@@ -80,5 +80,5 @@ class Launcher(Hashable, Protocol):
     def close(self) -> None:
         """Close connections and threads; instances keep running."""
 
-    def live_inventory(self, found: Inventory) -> Inventory:
-        """With the part that is read at each heartbeat."""
+    def live_inventory(self, known: Inventory) -> Inventory:
+        """The inventory with the values that change between heartbeats."""

@@ -1,4 +1,4 @@
-"""The output of each instance: one file, and the one before it, in the data folder of its node."""
+"""The log files of instances in the node's data folder: the current one and one rotated one each."""
 
 import contextlib
 import datetime as dt
@@ -15,9 +15,9 @@ TAIL = 200  # lines searched for the cause of a failure
 ROTATE_BYTES = 10 * 1024 * 1024
 LONGEST_LINE = 2000  # characters
 _TAIL_BYTES = 64 * 1024
-# Colours and cursor movements; titles and links, which end with BEL or ESC \; and the two-character ones.
+# Colours and cursor movements; titles and links, which end with BEL or ESC \; two-character sequences.
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-# Characters that move the cursor, or turn the direction of what follows.
+# Characters that move the cursor or change the direction of text.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -30,7 +30,7 @@ def path_of(instance_name: str) -> Path:
 
 
 def prepare(instance_name: str) -> Path:
-    """The file to append to, after rotation when large (one old file is kept)."""
+    """The file to append to, after rotating a large one (one old file is kept)."""
     path = path_of(instance_name)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > ROTATE_BYTES:
@@ -39,9 +39,9 @@ def prepare(instance_name: str) -> Path:
 
 
 def trim(path: Path, limit: int = ROTATE_BYTES) -> None:
-    """Move the end of a log above `limit` bytes to .log.1 and empty it: its writers append, so they go on.
+    """Copy the end of a log above `limit` bytes to .log.1 and truncate it; its writers append, so they can go on.
 
-    Where the copy fails, as on a full disk, it is emptied all the same, since it may be what fills the disk.
+    It is truncated even if the copy fails, as on a full disk: the log may be what fills the disk.
     """
     aside = path.with_suffix(".log.1")
     with contextlib.suppress(OSError):
@@ -70,10 +70,10 @@ def tail(path: Path, lines: int, start: int = 0) -> list[str]:
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return []
-    found = masked(text).splitlines()
-    if begin > start and len(found) > 1:
-        found = found[1:]  # a partial line
-    return [plain(line) for line in found[-lines:]]
+    read = masked(text).splitlines()
+    if begin > start and len(read) > 1:
+        read = read[1:]  # the first line is partial
+    return [plain(line) for line in read[-lines:]]
 
 
 def plain(line: str) -> str:
@@ -99,12 +99,12 @@ def begin(instance_name: str, epoch: int, at: dt.datetime, command_line: str) ->
 
 
 def append(instance_name: str, lines: Sequence[str]) -> None:
-    """Add output that was kept elsewhere."""
+    """Append output that was kept elsewhere, such as a Pod's."""
     with prepare(instance_name).open("a") as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
 def of_latest_start(lines: list[str]) -> list[str]:
-    """Without the output of earlier processes."""
+    """The lines of the latest start only."""
     starts = [index for index, line in enumerate(lines) if line.startswith(_HEADER)]
     return lines[starts[-1] + 1 :] if starts else lines

@@ -27,11 +27,11 @@ from fleet.spec.masking import pool_shown
 
 
 class DependencyNotReady(Exception):
-    """A pool that this one needs has no ready instance."""
+    """A needed pool has no ready instance."""
 
 
 class PairNotStarted(Exception):
-    """The instance whose address this one is started with was never started."""
+    """The other instance of the pair, whose address is needed, was never started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class PreparedStart:
 
 @dataclass(frozen=True, slots=True)
 class LaunchSite:
-    """The values of a command line that depend on where it runs."""
+    """The values of a command line that depend on where the engine runs."""
 
     host: str  # address to listen on
     python: str  # interpreter with Weir's modules
@@ -120,9 +120,9 @@ def volume_of(instance: Instance) -> str:
 
 
 def peers_of(instance: Instance) -> dict[str, str]:
-    """Needed pool → address of its service, and paired instance → address.
+    """The addresses of needed pools' services and of the paired instance, by name.
 
-    DependencyNotReady when a pool has none yet, PairNotStarted when the instance has none.
+    DependencyNotReady if a pool has none yet, PairNotStarted if the instance has none.
     """
     given = instance.started_from
     kind, spec = KINDS[given.kind], given.options()

@@ -1,4 +1,4 @@
-"""Checks of what an instance needs on this host, with advice on what is missing.
+"""Checks what an instance needs on this host, with advice if it is missing.
 
 `check` looks at programs, modules of the engine's own Python (in a subprocess with a time limit), free disk space, GPU
 memory, ports and the limit of open files.
@@ -19,7 +19,7 @@ from fleet.kinds.kind import Requirement
 from fleet.node import engine_user, process
 from fleet.node.ports import is_free
 
-ASK_S = 20.0  # an interpreter answers in 0.1 s, from a cold disk later
+ASK_S = 20.0  # an interpreter takes 0.1 s, longer from a cold disk
 FILES_WANTED = 4096
 GB = 1e9
 
@@ -64,18 +64,18 @@ class PythonReport:
 
 
 def check(requires: tuple[Requirement, ...], ports: Mapping[str, int]) -> list[Prerequisite]:
-    """`ports`: that must be free, so not those of a running instance."""
+    """`ports`: those that must be free, so not those of a running instance."""
     answers = {python: ask(python, names) for python, names in _questions(requires).items()}
-    found = [_CHECKS[one.kind](one, answers) for one in requires]
-    found += [_port(use, number) for use, number in ports.items()]
-    return [*found, open_files()]
+    checked = [_CHECKS[need.kind](need, answers) for need in requires]
+    checked += [_port(use, number) for use, number in ports.items()]
+    return [*checked, open_files()]
 
 
 def _questions(requires: tuple[Requirement, ...]) -> dict[str, list[str]]:
     asked: dict[str, list[str]] = {}
-    for one in requires:
-        if one.kind in {"module", "gpu"}:
-            asked.setdefault(one.of, []).extend([one.name] if one.kind == "module" else [])
+    for need in requires:
+        if need.kind in {"module", "gpu"}:
+            asked.setdefault(need.of, []).extend([need.name] if need.kind == "module" else [])
     return asked
 
 
@@ -100,46 +100,46 @@ def ask(python: str, modules: list[str]) -> PythonReport:
     return PythonReport(said["modules"], said["gpus"])
 
 
-def _program(one: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite:
-    path = shutil.which(one.name)
-    return Prerequisite(one.name, path is not None, path or "not found, or not executable", one.advice)
+def _program(need: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite:
+    path = shutil.which(need.name)
+    return Prerequisite(need.name, path is not None, path or "not found, or not executable", need.advice)
 
 
-def _module(one: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite:
-    answer = answers[one.of]
-    there = answer.modules.get(one.name, False)
-    text = f"in {one.of}" if there else answer.error or f"not installed in {one.of}"
-    return Prerequisite(f"module {one.name}", there, text, one.advice)
+def _module(need: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite:
+    answer = answers[need.of]
+    there = answer.modules.get(need.name, False)
+    text = f"in {need.of}" if there else answer.error or f"not installed in {need.of}"
+    return Prerequisite(f"module {need.name}", there, text, need.advice)
 
 
-def _gpu(one: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite:
-    answer, subject = answers[one.of], f"GPU {one.name}"
+def _gpu(need: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite:
+    answer, subject = answers[need.of], f"GPU {need.name}"
     error = answer.error or str(answer.gpus.get("error", ""))
     if error:
-        # No fault: the engine may see GPUs that this process cannot.
+        # Not a fault: the engine may see GPUs that this process cannot.
         return Prerequisite(subject, True, f"not checked: {error}")
-    free = answer.gpus.get(one.name)
+    free = answer.gpus.get(need.name)
     if not isinstance(free, int):
         return Prerequisite(
             subject, False, f"not found; present: {', '.join(answer.gpus) or 'none'}", "correct engine.gpus"
         )
-    return Prerequisite(subject, free >= one.need_gb * GB, f"{free / GB:.1f} GB free", one.advice)
+    return Prerequisite(subject, free >= need.need_gb * GB, f"{free / GB:.1f} GB free", need.advice)
 
 
-def _folder(one: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite:
-    subject = f"folder {one.name}"
-    if not one.need_gb:
-        there = Path(one.name).exists()
-        return Prerequisite(subject, there, "present" if there else "missing", one.advice)
-    existing = _existing(Path(one.name))
+def _folder(need: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite:
+    subject = f"folder {need.name}"
+    if not need.need_gb:
+        there = Path(need.name).exists()
+        return Prerequisite(subject, there, "present" if there else "missing", need.advice)
+    existing = _existing(Path(need.name))
     if not os.access(existing, os.W_OK):
-        return Prerequisite(subject, False, f"{existing} is not writable", one.advice)
+        return Prerequisite(subject, False, f"{existing} is not writable", need.advice)
     free = shutil.disk_usage(existing).free / GB
-    return Prerequisite(subject, free >= one.need_gb, f"{free:.1f} GB free, {one.need_gb:g} needed", one.advice)
+    return Prerequisite(subject, free >= need.need_gb, f"{free:.1f} GB free, {need.need_gb:g} needed", need.advice)
 
 
 def _existing(path: Path) -> Path:
-    return next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
 
 
 def _port(use: str, number: int) -> Prerequisite:

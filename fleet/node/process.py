@@ -1,7 +1,7 @@
-"""Processes that outlive their launcher: started in their own sessions, recognised by pid and start time.
+"""Starts processes that outlive their launcher, in sessions of their own, and recognises them by pid and start time.
 
 Pids are reused, so the identity is pid, start time (field 22 of /proc/<pid>/stat) and boot id.
-psutil's create_time is no substitute: it moves when the clock is set.
+psutil's create_time does not work: it changes when the clock is set.
 """
 
 import functools
@@ -16,7 +16,7 @@ from pathlib import Path
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_FIELD = 22 - 3  # counted from `state`, the first field after the command in parentheses
 _children: set[int] = set()
-_ends: dict[int, int] = {}  # pid → exit code of an ended child, negative: the signal
+_ends: dict[int, int] = {}  # pid → exit code of an ended child; negative: killed by this signal
 ENDS_KEPT = 1_000
 # Ignored signals stay ignored across exec, and Celery's workers ignore some.
 _RESET = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT, signal.SIGCHLD]
@@ -31,7 +31,7 @@ class ProcessState:
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[int, float]:
-    """Start in a new session, with output appended to the log. OSError when the program cannot run."""
+    """Start in a new session, with output appended to the log; (pid, start time). OSError if it cannot run."""
     collect_ended()
     output = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -72,7 +72,7 @@ def collect_ended() -> None:
 
 
 def how_ended(pid: int | None) -> str:
-    """The signal or exit status of a process that this worker started; others have another parent."""
+    """The signal or exit status of a process that this worker started; it cannot know that of others."""
     code = _ends.get(pid) if pid else None
     if code is None:
         return "the process ended (another worker started it, so its exit status is unknown)"
@@ -99,7 +99,7 @@ def inspect(pid: int) -> ProcessState | None:
 
 
 def is_alive(pid: int | None, pid_started: float | None) -> bool:
-    """Whether that process runs, and not a zombie or another process with its pid."""
+    """True if this process runs, and is neither a zombie nor another process with its pid."""
     if not pid or pid_started is None:
         return False
     state = inspect(pid)
@@ -112,13 +112,13 @@ def send(pid: int | None, pid_started: float | None, number: signal.Signals) -> 
         return False
     try:
         os.killpg(os.getpgid(pid), number)
-    except (ProcessLookupError, PermissionError):  # gone, or a process of another user: not ours to end
+    except (ProcessLookupError, PermissionError):  # gone, or another user's process, which we must not end
         return False
     return True
 
 
 def stop(pid: int | None, pid_started: float | None, grace_s: float) -> bool:
-    """SIGTERM, then SIGKILL after the grace; returns once it is gone (True: within the grace)."""
+    """SIGTERM, then SIGKILL after the grace. Returns once it is gone; True if within the grace."""
     if not send(pid, pid_started, signal.SIGTERM):
         return True
     if _gone_within(pid, pid_started, grace_s):
@@ -156,9 +156,9 @@ _INHERITED_PREFIXES = ("LC_", "NVIDIA_", "NCCL_", "UCX_", "HF_")
 
 
 def find(markers: Mapping[str, str]) -> list[tuple[int, float]]:
-    """Processes of this user with these variables, which a launcher started and died before recording the pid.
+    """This user's processes with these variables: their launcher may have died before it recorded their pids.
 
-    Only session leaders, or the remaining processes of a session without a leader.
+    Returns only session leaders, or the remaining processes of a session without a leader.
     """
     wanted = {f"{name}={value}".encode() for name, value in markers.items()}
     return [found for entry in Path("/proc").iterdir() if entry.name.isdigit() for found in _matching(entry, wanted)]
