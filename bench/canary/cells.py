@@ -7,13 +7,13 @@ from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.slow import Limits
 from controlplane.deliveries.judge.verdicts import judge
 from controlplane.deliveries.plan import Plan
-from controlplane.previews.analysis.tallies import Answered, Tallies
+from controlplane.previews.analysis.tallies import EndedRequest, Tallies
 
 Looks = Iterator[tuple[float, tuple[GuardFinding, ...]]]
 
 
 def looks(
-    stream: Iterable[Answered], plan: Plan, step: int, limits: Limits, every_s: float, since: float = 0.0
+    stream: Iterable[EndedRequest], plan: Plan, step: int, limits: Limits, every_s: float, since: float = 0.0
 ) -> Looks:
     """Of a canary: the step's clock, and the findings. `since`: when it began."""
     tallies, due, share = Tallies(limits), every_s, plan.steps[step].share  # type: ignore[union-attr]
@@ -30,6 +30,6 @@ def looks(
     yield look()
 
 
-def limits_of(requests: Sequence[Answered]) -> Limits:
+def limits_of(requests: Sequence[EndedRequest]) -> Limits:
     """From when on one of them would count as slow."""
     return slow.limits((one.name, one.tokens, one.ttft_ms or 0.0) for one in requests)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bench.canary.cells import limits_of
 from controlplane.deliveries.judge.slow import Limits
-from controlplane.previews.analysis.tallies import Answered, arm_and_cell
+from controlplane.previews.analysis.tallies import EndedRequest, arm_and_cell
 
 HOUR_S = 3600.0
 MINUTE_S = 60
@@ -31,11 +31,11 @@ class Traffic:
     hours: int = 1
 
 
-def requests(traffic: Traffic, share: float, seed: int) -> list[Answered]:
+def requests(traffic: Traffic, share: float, seed: int) -> list[EndedRequest]:
     """In the order in which they end."""
     draw = random.Random(seed)
     level = _load(traffic, draw)
-    made: list[Answered] = []
+    made: list[EndedRequest] = []
     lasts = traffic.turns * traffic.gap_s
     sessions = traffic.requests / traffic.turns * (traffic.hours + lasts / HOUR_S)
     for number in range(round(sessions)):
@@ -55,7 +55,7 @@ def _load(traffic: Traffic, draw: random.Random) -> list[float]:
 
 def _session(
     traffic: Traffic, share: float, key: str, level: list[float], draw: random.Random, at: float
-) -> Iterator[Answered]:
+) -> Iterator[EndedRequest]:
     candidate, cell = arm_and_cell("bench", key, share)
     effect, length = draw.gauss(0, traffic.between), draw.gauss(0, 0.4)
     turns = 1 + (int(math.log(draw.random()) / math.log(1 - 1 / traffic.turns)) if traffic.turns > 1 else 0)
@@ -77,11 +77,11 @@ def _session(
         if candidate and name == "heavy":
             y += math.log(traffic.ttft_factor)
         ttft, tpot = math.exp(y), math.exp(2.5 + 0.5 * effect + draw.gauss(0, 0.2))
-        one = Answered(at + ttft / 1000, candidate, cell, key, name, round(math.exp(x)), ttft, tpot)
+        one = EndedRequest(at + ttft / 1000, candidate, cell, key, name, round(math.exp(x)), ttft, tpot)
         yield _ended(one, traffic, troubled, draw)
 
 
-def _ended(one: Answered, traffic: Traffic, troubled: bool, draw: random.Random) -> Answered:
+def _ended(one: EndedRequest, traffic: Traffic, troubled: bool, draw: random.Random) -> EndedRequest:
     lot, times = draw.random(), 10 if troubled else 0
     if lot < times * traffic.errors:
         return replace(one, outcome="error", ttft_ms=None, tpot_ms=None)

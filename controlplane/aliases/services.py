@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Publication(Acknowledged):
+class ModelsPublication(Acknowledged):
     version: ModelsVersion
 
 
@@ -80,7 +80,7 @@ def discard_draft(actor: Actor, *, if_match: str | None = None) -> None:
 # Publishing
 
 
-def publish(actor: Actor, reason: str, *, if_match: str | None = None, emergency: str = "") -> Publication:
+def publish(actor: Actor, reason: str, *, if_match: str | None = None, emergency: str = "") -> ModelsPublication:
     """Make the draft the live version. `emergency`: why an administrator goes past the rules."""
     with subscribed() as waiter:
         return _tell_routers(_publish(actor, reason, if_match=if_match, emergency=emergency), waiter)
@@ -94,7 +94,7 @@ def publish_document(
     based_on: int | None = None,
     emergency: str = "",
     dry_run: bool = False,
-) -> Publication:
+) -> ModelsPublication:
     """Make the document of a file the live version. `based_on`: the version that it was made from. A dry run passes
     every check and is undone."""
     with subscribed() as waiter:
@@ -103,11 +103,11 @@ def publish_document(
             version = _publish(actor, reason, if_match=draft.etag, emergency=emergency)
             transaction.set_rollback(dry_run)
         if dry_run:
-            return Publication(version=version, dry_run=True)
+            return ModelsPublication(version=version, dry_run=True)
         return _tell_routers(version, waiter)
 
 
-def rollback(to: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:
+def rollback(to: int, actor: Actor, reason: str, *, if_match: str | None = None) -> ModelsPublication:
     """Publish the document of an earlier version as a new one. No rule applies, but its pools must exist."""
     reason, live, target = check_reason(reason), selectors.live(), selectors.version(to)
     if if_match is not None and if_match != live.etag:
@@ -185,7 +185,7 @@ def _store(
     return version
 
 
-def _tell_routers(version: ModelsVersion, waiter: AckWaiter | None) -> Publication:
+def _tell_routers(version: ModelsVersion, waiter: AckWaiter | None) -> ModelsPublication:
     since, reached = time.monotonic(), (publication.OF_NO_POOL,)
     try:
         if waiter is None:
@@ -195,12 +195,12 @@ def _tell_routers(version: ModelsVersion, waiter: AckWaiter | None) -> Publicati
         heard = waiter.wait(version.number, reached, routers, since)
     except ordered_write.FAILURES as error:
         log.warning("models.stored_only", version=version.number, error=str(error))
-        return Publication(version=version, pools=reached, stored_only=True)
+        return ModelsPublication(version=version, pools=reached, stored_only=True)
     missing = tuple(sorted(set(routers) - {ack.router for ack in heard}))
     text = f"{version} published by {version.actor_name}: {version.reason}"
     pools = tuple(sorted({target.pool for _, _, target in models.placed(models.parse(version.document))}))
     announce("models.published", "Models", text, version.actor_name, time.time(), pools)
-    return Publication(version=version, acks=heard, missing=missing, pools=reached)
+    return ModelsPublication(version=version, acks=heard, missing=missing, pools=reached)
 
 
 # Conflicts

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from controlplane.accounts.decorators import operator_required
 from controlplane.aliases import check, form, homes, publication, selectors, services
 from controlplane.aliases.models import ModelsVersion
-from controlplane.aliases.words import Change, ShownTarget, changes, shares
+from controlplane.aliases.words import AliasChange, ShownTarget, changes, shares
 from controlplane.audit.services import actor_of
 from controlplane.permissions import can_administer
 from controlplane.policies.errors import Conflict, NoSuchPolicy, NothingToPublish, PolicyInvalid
@@ -52,7 +52,7 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(request, "models/models.html", context)
 
 
-def _history() -> list[tuple[ModelsVersion, list[Change]]]:
+def _history() -> list[tuple[ModelsVersion, list[AliasChange]]]:
     rows = [*selectors.history()[: HISTORY + 1]]
     older = [*(models.parse(row.document) for row in rows[1:]), {}][: len(rows)]
     return [(row, changes(old, models.parse(row.document))) for row, old in zip(rows, older, strict=True)][:HISTORY]

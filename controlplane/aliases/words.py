@@ -41,12 +41,12 @@ def _target(target: Target) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AliasChange:
     name: str
     old: str
     new: str
 
 
-def changes(before: Models, after: Models) -> list[Change]:
+def changes(before: Models, after: Models) -> list[AliasChange]:
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    return [Change(name, words(before.get(name)), words(after.get(name))) for name in names]
+    return [AliasChange(name, words(before.get(name)), words(after.get(name))) for name in names]

@@ -83,7 +83,7 @@ def move(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = N
     plan, before = stored_plan.read(delivery.plan), position_of(delivery, now)
     try:
         after = _checked(delivery, before, wanted, plan)
-    except states.Refused as error:
+    except states.TransitionRefused as error:
         raise Conflict(str(error), kind="state", current=delivery.etag) from None
     with transaction.atomic():
         versions.lock(delivery.policy.name)
@@ -104,7 +104,7 @@ def move(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = N
 def _checked(delivery: Delivery, before: Position, wanted: TransitionRequest, plan: Plan) -> Position:
     rule = states.TABLE.get((wanted.what, before.state))
     if rule is not None and wanted.by not in rule.who:
-        raise states.Refused(f"{wanted.what} is not for the {wanted.by}")
+        raise states.TransitionRefused(f"{wanted.what} is not for the {wanted.by}")
     blocks = before.blocks or drawn(delivery.salt, plan.pairs)
     longer = drawn(delivery.salt, len(blocks) // 2 + wanted.pairs) if wanted.pairs else blocks
     return states.next_position(replace(before, blocks=blocks), wanted.what, plan, holds=wanted.holds, blocks=longer)

@@ -143,17 +143,17 @@ class Position(Struct, frozen=True):
     block: int = 0  # len(blocks): all are over, and late answers are awaited
 
 
-class Refused(Exception):
+class TransitionRefused(Exception):
     """The state, or the plan, does not allow it."""
 
 
 def next_position(
     now: Position, what: Trigger, plan: Plan, *, holds: tuple[Hold, ...] = (), blocks: tuple[int, ...] = ()
 ) -> Position:
-    """The position after `what`. Refused if the table has no such transition. `blocks`: EXTEND's longer schedule."""
+    """The position after `what`. Raises TransitionRefused. `blocks`: the longer schedule of EXTEND."""
     rule = TABLE.get((what, now.state))
     if rule is None:
-        raise Refused(refusal(now.state, what))
+        raise TransitionRefused(refusal(now.state, what))
     if what is Trigger.EXTEND:
         return _extended(now, plan, blocks)
     if rule.to is None:
@@ -239,16 +239,16 @@ def _next_block(now: Position, plan: Plan) -> Position:
     """The next block, or the end after the last one, when live decides."""
     block = now.block + 1
     if not isinstance(plan.steps[now.step], Switchback):
-        raise Refused(f"step {now.step + 1} is no switchback")
+        raise TransitionRefused(f"step {now.step + 1} is no switchback")
     if block > len(now.blocks):
-        raise Refused("the switchback has no further block")
+        raise TransitionRefused("the switchback has no further block")
     return replace(now, block=block, share=_share_of(now.blocks, block), generation=now.generation + 1)
 
 
 def _extended(now: Position, plan: Plan, blocks: tuple[int, ...]) -> Position:
     """More blocks with the counts so far; a paused delivery continues."""
     if not isinstance(plan.steps[now.step], Switchback):
-        raise Refused(f"step {now.step + 1} is no switchback: only a switchback is extended by pairs")
+        raise TransitionRefused(f"step {now.step + 1} is no switchback: only a switchback is extended by pairs")
     if now.state is State.PAUSED:
         return _to(replace(now, blocks=blocks), State.ARMING)
     was_over = now.block == len(now.blocks)

@@ -124,7 +124,7 @@ def _propose(request: HttpRequest, policy: Policy, draft: Draft) -> HttpResponse
     return redirect("delivery", number=made.pk)
 
 
-def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.Typed) -> HttpResponse:
+def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.PostedPlan) -> HttpResponse:
     """Show the posted form with what its plan can show, without proposing it."""
     try:
         plan = services.check_plan(draft.policy, typed.plan, timezone.now())
@@ -133,7 +133,7 @@ def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.Typed) -> Htt
     return _page(request, draft, plan=plan)
 
 
-def _typed(request: HttpRequest) -> plan_form.Typed:
+def _typed(request: HttpRequest) -> plan_form.PostedPlan:
     """The posted plan, from the fields or as JSON. ValueError if the JSON cannot be read."""
     if not request.POST.get("use_json"):
         return plan_form.typed(request.POST.dict(), {name: request.POST.getlist(name) for name in CHOSEN})
@@ -143,7 +143,7 @@ def _typed(request: HttpRequest) -> plan_form.Typed:
     plan = json.loads(text) if text.strip() else {}
     if not isinstance(plan, dict):
         raise ValueError("must be an object")
-    return plan_form.Typed(plan=plan)
+    return plan_form.PostedPlan(plan=plan)
 
 
 def _conflict(request: HttpRequest, draft: Draft, error: Conflict) -> HttpResponse:
@@ -155,7 +155,7 @@ def _conflict(request: HttpRequest, draft: Draft, error: Conflict) -> HttpRespon
     return _page(request, draft, FormProblems([f"{error}."]), 409)
 
 
-def _with_plan(policy: Policy, typed: plan_form.Typed, error: PolicyInvalid) -> PolicyInvalid:
+def _with_plan(policy: Policy, typed: plan_form.PostedPlan, error: PolicyInvalid) -> PolicyInvalid:
     """The error with the plan's problems added: `propose` checks the reason first and stops there."""
     try:
         services.check_plan(policy, typed.plan, timezone.now())
@@ -165,7 +165,7 @@ def _with_plan(policy: Policy, typed: plan_form.Typed, error: PolicyInvalid) -> 
     return error
 
 
-def _problems(typed: plan_form.Typed, error: PolicyInvalid) -> FormProblems:
+def _problems(typed: plan_form.PostedPlan, error: PolicyInvalid) -> FormProblems:
     of_plan = tuple(
         Problem(each.path.removeprefix("plan").removeprefix("."), each.value, each.message, each.allowed)
         for each in error.errors

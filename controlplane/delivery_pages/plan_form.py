@@ -33,7 +33,7 @@ Values = dict[str, str | list[str]]  # by field of the form
 
 
 @dataclass(slots=True)
-class Typed:
+class PostedPlan:
     """The posted form as an unchecked plan."""
 
     plan: Unchecked = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Typed:
 
 
 class _Form:
-    def __init__(self, posted: Mapping[str, str], typed: Typed) -> None:
+    def __init__(self, posted: Mapping[str, str], typed: PostedPlan) -> None:
         self.posted, self.typed = posted, typed
 
     def text(self, name: str) -> str:
@@ -81,9 +81,9 @@ def whole_of(text: str) -> int:
     return int(text)
 
 
-def typed(posted: Mapping[str, str], chosen: Mapping[str, list[str]]) -> Typed:
+def typed(posted: Mapping[str, str], chosen: Mapping[str, list[str]]) -> PostedPlan:
     """`chosen`: the ticked pools and classes of guards, by field."""
-    result = Typed()
+    result = PostedPlan()
     form = _Form(posted, result)
     approvals: Unchecked = {}
     result.fields["pools"] = "pools"
@@ -170,7 +170,7 @@ def _start(form: _Form) -> Unchecked:
     return {"start": start}
 
 
-def by_field(form: Typed, problems: tuple[Problem, ...]) -> tuple[dict[str, str], list[str]]:
+def by_field(form: PostedPlan, problems: tuple[Problem, ...]) -> tuple[dict[str, str], list[str]]:
     """Problems of the plan by form field, and those without a field. Unreadable fields keep their own error."""
     errors, others = dict(form.errors), []
     for problem in problems:

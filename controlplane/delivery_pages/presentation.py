@@ -17,7 +17,7 @@ PLACES = {"done": "done", "now": "now", "next": "next", "later": "", "stopped": 
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ShareBar:
     """Requests by version, as a bar of 100 units."""
 
     candidate: str  # width
@@ -26,7 +26,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class ResultRow:
+class ComparisonRow:
     """One comparison of a step that has ended."""
 
     step: str  # Canary 25 %
@@ -43,7 +43,7 @@ class Presentation:
     candidate: str
     base: str
     now: str
-    bar: Bar | None
+    bar: ShareBar | None
     next: Next
     stopping: str
     why: str
@@ -54,7 +54,7 @@ class Presentation:
     progress: str
     rows: tuple[EvidenceRow, ...]
     verdict: str
-    results: tuple[ResultRow, ...]
+    results: tuple[ComparisonRow, ...]
     said: str  # for screen readers, read out when it changes
 
 
@@ -86,19 +86,19 @@ def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Presentation:
     )
 
 
-def _bar(facts: Facts) -> Bar | None:
+def _bar(facts: Facts) -> ShareBar | None:
     """The bar while requests are split; else None."""
     if facts.state is State.BAKING:
-        return Bar("100", "100 %", "0 %")
+        return ShareBar("100", "100 %", "0 %")
     if facts.state is not State.STEP or isinstance(facts.current, Shadow):
         return None
-    return Bar(f"{facts.share * 100:.1f}", percent(facts.share), percent(1 - facts.share))
+    return ShareBar(f"{facts.share * 100:.1f}", percent(facts.share), percent(1 - facts.share))
 
 
-def _result_rows(facts: Facts) -> Iterator[ResultRow]:
+def _result_rows(facts: Facts) -> Iterator[ComparisonRow]:
     for result in facts.results:
         for each in result.shown:
-            yield ResultRow(steps.title(facts.plan.steps[result.step - 1]), each.word, each.text)
+            yield ComparisonRow(steps.title(facts.plan.steps[result.step - 1]), each.word, each.text)
 
 
 def _sessions(facts: Facts) -> str:

@@ -20,7 +20,7 @@ from controlplane.deliveries.timing import freezes
 from controlplane.delivery_pages.display import over_time, sentences
 from controlplane.delivery_pages.display.evidence import title_of, undecided
 from controlplane.delivery_pages.display.facts import Facts
-from controlplane.delivery_pages.display.timeline import Entry, StepReached, entry
+from controlplane.delivery_pages.display.timeline import StepReached, TimelineEntry, entry
 from controlplane.delivery_pages.presentation import Presentation, shown
 from controlplane.policies.views import ShownChange, changes
 from router.contract.json_value import JsonObject
@@ -142,7 +142,7 @@ def series(delivery: Delivery, now: datetime) -> dict[str, Any]:
     }
 
 
-def timeline(delivery: Delivery) -> list[Entry]:
+def timeline(delivery: Delivery) -> list[TimelineEntry]:
     """Newest first."""
     plan = stored_plan.read(delivery.plan)
     entries = AuditEntry.objects.filter(subject=delivery.subject, action__startswith="delivery.").order_by("-pk")

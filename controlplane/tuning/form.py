@@ -66,7 +66,7 @@ class TuningForm:
         """Pool and trace as typed."""
         return {} if self._typed is None else {name: self._typed.get(name, "") for name in ("pool", "trace")}
 
-    def asked(self) -> services.Asked:
+    def asked(self) -> services.AskedTuning:
         """PolicyInvalid names every wrong field."""
         numbers = {field.name: self._number(field) for field in NUMBERS}
         ranges = [self._range(path) for path in self._checked()]
@@ -80,7 +80,7 @@ class TuningForm:
         if self._problems:
             raise PolicyInvalid("the tuning was not started", tuple(self._problems))
         given = self.chosen
-        return services.Asked(
+        return services.AskedTuning(
             pool=given.get("pool", ""),
             trace=given.get("trace", ""),
             parameters=ranges,

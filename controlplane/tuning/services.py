@@ -64,7 +64,7 @@ FIELDS: Mapping[str, Field] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedTuning:
     pool: str = ""  # empty: the one with the most recorded requests
     trace: str = ""  # empty: previews.source.choose
     parameters: Sequence[Range] = field(default=())  # empty: the parameters of the strategy
@@ -79,7 +79,7 @@ class Asked:
     held_out: float = HELD_OUT
 
 
-def start(policy: Policy, actor: Actor, asked: Asked) -> Tuning:
+def start(policy: Policy, actor: Actor, asked: AskedTuning) -> Tuning:
     """Start a tuning. PolicyInvalid: Optuna is missing, or pool, traffic or parameters are not suitable."""
     if not search.is_installed():
         raise PolicyInvalid(search.MISSING, (Problem("", None, search.MISSING),))
@@ -110,7 +110,7 @@ def start(policy: Policy, actor: Actor, asked: Asked) -> Tuning:
     return made
 
 
-def _space(live: PolicyVersion, asked: Asked) -> tuple[Dimension, ...]:
+def _space(live: PolicyVersion, asked: AskedTuning) -> tuple[Dimension, ...]:
     strategy = documents.parse(live.document).strategy
     try:
         return space_of(strategy, asked.parameters)

@@ -18,7 +18,7 @@ from fleet.control.publish import publish_fleet
 from fleet.kinds import KINDS
 from fleet.kinds.option import build
 from fleet.models import AdapterDemand, AdapterHome, Instance, Pool, State
-from fleet.plan.adapters import FAILURES, Demand, HomeChange, Host, WantedAdapter, next_demand, plan_homes
+from fleet.plan.adapters import FAILURES, AdapterHost, Demand, HomeChange, WantedAdapter, next_demand, plan_homes
 from fleet.snapshot import samples_of
 from fleet.spec import allow_lists
 from router.contract.models import Adapter
@@ -91,9 +91,9 @@ def _forget(rows: Iterable[Instance], wanted: Wanted) -> None:
         row._prefetched_objects_cache = {}  # type: ignore[attr-defined]
 
 
-def _host(row: Instance) -> Host:
+def _host(row: Instance) -> AdapterHost:
     homes = {home.name: home.state for home in row.adapters.all() if home.epoch == row.epoch and home.source}
-    return Host(row.name, row.pool.name, _slots(row), row.facts.role, homes)  # type: ignore[arg-type]
+    return AdapterHost(row.name, row.pool.name, _slots(row), row.facts.role, homes)  # type: ignore[arg-type]
 
 
 def _note(row: Instance, change: HomeChange) -> None:
@@ -161,7 +161,7 @@ def _when(at: float | None) -> dt.datetime | None:
 # On the node
 
 
-class Refused(Exception):
+class AdapterRefused(Exception):
     """The message is the engine's."""
 
 
@@ -172,7 +172,7 @@ def adapt_instance(name: str, epoch: int) -> bool:
         return False
     try:
         changed = _adapt(row)
-    except Refused as error:
+    except AdapterRefused as error:
         log.warning("adapters of %s: %s", name, error)
         return False
     if changed:
@@ -209,11 +209,11 @@ def _load(row: Instance, home: AdapterHome, listed: Mapping[str, str]) -> bool:
         return _move(home, "loaded", "")
     try:
         if why := allow_lists.refused_on_node(home.source):
-            raise Refused(why)
+            raise AdapterRefused(why)
         _post(row, "/v1/load_lora_adapter", {"lora_name": home.name, "lora_path": home.source})
         if home.name not in _listed(row):
-            raise Refused("the engine loaded it and does not list it")
-    except Refused as error:
+            raise AdapterRefused("the engine loaded it and does not list it")
+    except AdapterRefused as error:
         return _failed(row, home, str(error))
     events.record(row, "adapter", f"holds the adapter {home.name}")
     return _move(home, "loaded", "")
@@ -232,7 +232,7 @@ def _unload(row: Instance, home: AdapterHome, listed: Mapping[str, str]) -> bool
     if home.name in listed and home.source:
         try:
             _post(row, "/v1/unload_lora_adapter", {"lora_name": home.name})
-        except Refused as error:
+        except AdapterRefused as error:
             return _move(home, "leaving", str(error))
     return bool(AdapterHome.objects.filter(pk=home.pk, epoch=home.epoch).delete()[0])
 
@@ -249,7 +249,7 @@ def _listed(row: Instance) -> dict[str, str]:
         models = orjson.loads(_call(row, "/v1/models", None, ASK_S))["data"]
         return {str(model["id"]): str(model.get("root") or "") for model in models if model.get("parent")}
     except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
-        raise Refused(f"GET /v1/models: {error}") from None
+        raise AdapterRefused(f"GET /v1/models: {error}") from None
 
 
 def _post(row: Instance, path: str, body: Mapping[str, str]) -> None:
@@ -257,13 +257,13 @@ def _post(row: Instance, path: str, body: Mapping[str, str]) -> None:
 
 
 def _call(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
-    """The body of the engine's answer. Raises Refused, with the engine's text."""
+    """The body of the engine's answer. Raises AdapterRefused, with the engine's text."""
     try:
         return asyncio.run(_asked(row.url + path, body, timeout_s))
     except (TimeoutError, httpx.TimeoutException):
-        raise Refused(f"no answer to {path} within {timeout_s:g} s") from None
+        raise AdapterRefused(f"no answer to {path} within {timeout_s:g} s") from None
     except httpx.HTTPError as error:
-        raise Refused(f"{path}: {str(error) or type(error).__name__}") from None
+        raise AdapterRefused(f"{path}: {str(error) or type(error).__name__}") from None
 
 
 async def _asked(url: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
@@ -280,7 +280,7 @@ async def _asked(url: str, body: Mapping[str, str] | None, timeout_s: float) -> 
                 break
     if answer.status_code == 200:
         return said
-    raise Refused(f"the engine answers {answer.status_code}: {_message(said)}")
+    raise AdapterRefused(f"the engine answers {answer.status_code}: {_message(said)}")
 
 
 def _message(said: bytes) -> str:

@@ -1,7 +1,7 @@
 """Options of a kind, declared as fields of a frozen dataclass: the one source of checks, forms and documentation.
 
 @dataclass(frozen=True)
-class SimSpec:
+class ExampleSpec:
     seed: int = option(1, title="Seed", minimum=0, help="…")
 """
 

@@ -27,7 +27,7 @@ class WantedAdapter:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class AdapterHost:
     """An instance that is ready and may hold adapters."""
 
     instance: str
@@ -48,7 +48,7 @@ class HomeChange:
         return bool(self.source)
 
 
-def plan_homes(wanted: Iterable[WantedAdapter], hosts: Iterable[Host]) -> list[HomeChange]:
+def plan_homes(wanted: Iterable[WantedAdapter], hosts: Iterable[AdapterHost]) -> list[HomeChange]:
     """What to load and what to unload; empty when every adapter is where it should be."""
     there = list(hosts)
     adapters = {(one.pool, one.name): one for one in wanted}
@@ -66,7 +66,7 @@ def plan_homes(wanted: Iterable[WantedAdapter], hosts: Iterable[Host]) -> list[H
     return changes
 
 
-def _of_role(adapter: WantedAdapter, hosts: list[Host], taken: dict[str, int]) -> list[HomeChange]:
+def _of_role(adapter: WantedAdapter, hosts: list[AdapterHost], taken: dict[str, int]) -> list[HomeChange]:
     name = adapter.name
     ranked = sorted(hosts, key=lambda host: _rank(name, host.instance), reverse=True)
     held = [host for host in ranked if host.homes.get(name) in ("loading", "loaded")]

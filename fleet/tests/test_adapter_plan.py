@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.plan.adapters import CALM_S, FULL_S, Demand, HomeChange, Host, WantedAdapter, next_demand, plan_homes
+from fleet.plan.adapters import CALM_S, FULL_S, AdapterHost, Demand, HomeChange, WantedAdapter, next_demand, plan_homes
 
 
 def wanted(*names, homes=1):
@@ -12,7 +12,7 @@ def wanted(*names, homes=1):
 
 
 def hosts(count=4, slots=2, **homes):
-    return [Host(f"chat-{n}", "chat", slots, homes=homes.get(f"chat_{n}", {})) for n in range(count)]
+    return [AdapterHost(f"chat-{n}", "chat", slots, homes=homes.get(f"chat_{n}", {})) for n in range(count)]
 
 
 def after(there, changes):
@@ -23,7 +23,7 @@ def after(there, changes):
         kept = {name: state for name, state in host.homes.items() if name not in mine and state != "leaving"}
         return kept | {name: "loaded" for name, change in mine.items() if change.loads}
 
-    return [Host(host.instance, host.pool, host.slots, host.role, homes(host)) for host in there]
+    return [AdapterHost(host.instance, host.pool, host.slots, host.role, homes(host)) for host in there]
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 3), st.integers(1, 6))
@@ -63,7 +63,8 @@ def test_an_instance_that_leaves_moves_only_its_own_adapters():
 def test_where_a_load_failed_twice_another_home_is_chosen():
     first = plan_homes(wanted("a"), hosts())[0].instance
     there = [
-        Host(host.instance, "chat", 2, homes={"a": "failed"} if host.instance == first else {}) for host in hosts()
+        AdapterHost(host.instance, "chat", 2, homes={"a": "failed"} if host.instance == first else {})
+        for host in hosts()
     ]
     (change,) = plan_homes(wanted("a"), there)
     assert change.loads
@@ -81,7 +82,7 @@ def test_of_too_many_homes_the_loaded_one_stays():
 
 
 def test_each_role_has_homes_of_its_own():
-    there = [Host("chat-0", "chat", 1, "prefill"), Host("chat-1", "chat", 1, "decode")]
+    there = [AdapterHost("chat-0", "chat", 1, "prefill"), AdapterHost("chat-1", "chat", 1, "decode")]
     assert {change.instance for change in plan_homes(wanted("a"), there)} == {"chat-0", "chat-1"}
 
 

@@ -19,7 +19,7 @@ from controlplane.policies import selectors as policies
 from controlplane.previews import policy_job
 from controlplane.tuning import selectors, services
 from controlplane.tuning.models import Tuning
-from controlplane.tuning.services import FIELDS, Asked
+from controlplane.tuning.services import FIELDS, AskedTuning
 from controlplane.tuning.space import Range
 from controlplane.tuning.types import Objective, TuningView, TuningWithTrials
 
@@ -69,7 +69,7 @@ class DraftIn(Body):
 def start_tuning(request: HttpRequest, response: HttpResponse, name: str, payload: TuningIn = AS_USUAL) -> Any:
     """Search the parameters of the live version in the twin; 422 while Optuna is not installed"""
     ranges = [Range(**each.model_dump()) for each in payload.parameters]
-    asked = Asked(**payload.model_dump(exclude={"parameters"}), parameters=ranges)
+    asked = AskedTuning(**payload.model_dump(exclude={"parameters"}), parameters=ranges)
     made = services.start(policies.policy(name), actor_of(request), asked)
     response.headers["Location"] = f"/api/v1/policies/{name}/tunings/{made.pk}"
     return Status(202, selectors.as_dict(made))

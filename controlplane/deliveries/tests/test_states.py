@@ -14,8 +14,8 @@ from controlplane.deliveries.states import (
     Hold,
     Origin,
     Position,
-    Refused,
     State,
+    TransitionRefused,
     Trigger,
     next_position,
 )
@@ -86,12 +86,12 @@ def test_the_rows_above_are_every_row_of_the_table() -> None:
 def test_everything_else_is_refused_and_the_message_names_the_state(what: Trigger) -> None:
     for state in State:
         if (what, state) not in TABLE:
-            with pytest.raises(Refused, match=f"the delivery is {state}"):
+            with pytest.raises(TransitionRefused, match=f"the delivery is {state}"):
                 next_position(replace(AT, state=state), what, PLAN)
 
 
 def test_the_message_of_a_refusal_is_a_sentence() -> None:
-    with pytest.raises(Refused, match="the delivery is baking: give up needs one that is paused"):
+    with pytest.raises(TransitionRefused, match="the delivery is baking: give up needs one that is paused"):
         next_position(replace(AT, state=State.BAKING), Trigger.GIVE_UP, PLAN)
 
 
@@ -157,12 +157,12 @@ def test_a_block_of_a_switchback_takes_the_share_that_was_drawn() -> None:
     over = next_position(at, Trigger.BLOCK, PLAN)
     assert (over.block, over.share, over.generation) == (len(BLOCKS), 0.0, at.generation + 1)
     at = over
-    with pytest.raises(Refused, match="no further block"):
+    with pytest.raises(TransitionRefused, match="no further block"):
         next_position(at, Trigger.BLOCK, PLAN)
 
 
 def test_only_a_switchback_has_blocks() -> None:
-    with pytest.raises(Refused, match="step 2 is no switchback"):
+    with pytest.raises(TransitionRefused, match="step 2 is no switchback"):
         next_position(AT, Trigger.BLOCK, PLAN)
 
 
@@ -217,7 +217,7 @@ def test_a_paused_switchback_that_is_extended_arms_and_goes_on_after_its_pairs()
 
 
 def test_only_a_switchback_is_extended() -> None:
-    with pytest.raises(Refused, match="step 2 is no switchback: only a switchback is extended"):
+    with pytest.raises(TransitionRefused, match="step 2 is no switchback: only a switchback is extended"):
         next_position(AT, Trigger.EXTEND, PLAN, blocks=LONGER)
 
 
@@ -261,7 +261,7 @@ POSITIONS = st.builds(
 def led(at: Position, what: Trigger) -> Position | None:
     try:
         return next_position(at, what, PLAN, holds=HOLD, blocks=LONGER)
-    except Refused:
+    except TransitionRefused:
         return None
 
 

@@ -39,7 +39,7 @@ ENTERS = ("armed", "pass", "advance")  # transitions that begin a step
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TimelineEntry:
     at: datetime
     what: str
     who: str  # empty if `what` names the actor
@@ -53,9 +53,9 @@ class StepReached(Struct, frozen=True):
     step: int = 0
 
 
-def entry(at: datetime, action: str, who: str, why: str, after: StepReached, plan: Plan) -> Entry:
+def entry(at: datetime, action: str, who: str, why: str, after: StepReached, plan: Plan) -> TimelineEntry:
     verb = action.removeprefix("delivery.")
-    return Entry(at, _what(verb, after, plan), "" if verb in NAMED else who, why)
+    return TimelineEntry(at, _what(verb, after, plan), "" if verb in NAMED else who, why)
 
 
 def _what(verb: str, after: StepReached, plan: Plan) -> str:

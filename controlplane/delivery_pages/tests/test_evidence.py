@@ -98,7 +98,7 @@ def test_a_standing_clock_counts_nothing_down(state):
 
 def test_the_whole_page_as_one_value():
     shown = presentation.shown(facts(State.STEP, step=2, share=0.25, clock_s=650), [finding()])
-    assert shown.bar == presentation.Bar("25.0", "25 %", "75 %")
+    assert shown.bar == presentation.ShareBar("25.0", "25 %", "75 %")
     assert (shown.next.in_text, shown.next.in_s, shown.progress) == ("4:10", 250, "Canary 25 %")
     assert shown.said.startswith("The delivery is running. v44 decides 25 %")
     assert [word for _, word in shown.steps] == ["done", "done", "now", "next", ""]
@@ -123,7 +123,7 @@ def test_what_keeps_it_from_going_on_is_a_notice():
     assert presentation.shown(facts(State.ABORTED, what="abort", by="otto")).why == "By otto: no reason was given"
     failed = facts(State.ABORTED, what="fail", by="judge", why="warm TTFT × 4")
     assert presentation.shown(failed).why == "Stopped by guard: warm TTFT × 4"
-    assert presentation.shown(facts(State.BAKING, step=4)).bar == presentation.Bar("100", "100 %", "0 %")
+    assert presentation.shown(facts(State.BAKING, step=4)).bar == presentation.ShareBar("100", "100 %", "0 %")
     assert presentation.shown(facts(State.READY)).progress == "not started"
     assert presentation.shown(facts(State.DELIVERED)).progress == "all 5 passed"
 

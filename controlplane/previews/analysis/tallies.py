@@ -13,7 +13,7 @@ from router.pool.rollout import cell_of, hashed, is_candidate
 
 
 @dataclass(slots=True)
-class Answered:
+class EndedRequest:
     """One request that has ended."""
 
     at_s: float
@@ -32,10 +32,10 @@ def arm_and_cell(salt: str, session: str, share: float) -> tuple[bool, int]:
     return is_candidate(key, share), cell_of(key)
 
 
-def answered(requests: Sequence[Simulated], salt: str) -> Iterator[Answered]:
-    """Answered requests in the order of their ends."""
+def answered(requests: Sequence[Simulated], salt: str) -> Iterator[EndedRequest]:
+    """The requests in the order of their ends."""
     for request in sorted(requests, key=_ends_s):
-        yield Answered(
+        yield EndedRequest(
             at_s=_ends_s(request),
             candidate=request.candidate,
             cell=arm_and_cell(salt, request.key, 0.0)[1],
@@ -58,7 +58,7 @@ class Tallies:
         self._cells: dict[tuple[Arm, str, int], CellCounts] = defaultdict(CellCounts)
         self._seen: set[tuple[str, str]] = set()  # (what, session)
 
-    def add(self, request: Answered) -> None:
+    def add(self, request: EndedRequest) -> None:
         cell, x = (
             self._cells["candidate" if request.candidate else "control", request.name, request.cell],
             math.log(request.tokens),
@@ -80,7 +80,7 @@ class Tallies:
         if request.ttft_ms and line is not None:
             cell.slow += is_slow(request.ttft_ms, x, line)
 
-    def _first(self, what: str, request: Answered) -> bool:
+    def _first(self, what: str, request: EndedRequest) -> bool:
         known = len(self._seen)
         self._seen.add((what, request.session))
         return len(self._seen) > known

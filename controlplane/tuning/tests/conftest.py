@@ -14,7 +14,7 @@ from controlplane.previews.tests.conftest import sim_pool
 from controlplane.tuning import compute, running, search, services
 from controlplane.tuning.models import Tuning
 from controlplane.tuning.search import Drawn
-from controlplane.tuning.services import Asked
+from controlplane.tuning.services import AskedTuning
 from controlplane.tuning.space import Range
 
 OTTO = Actor("user", "otto")
@@ -60,7 +60,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def started(policy: Policy, **changes: Any) -> Tuning:
     values = {"max_requests": 100, "trials": 3, "workers": 1, "parameters": [HEAVY], "trace": "agentic-demo"}
-    return services.start(policy, OTTO, Asked(**{**values, **changes}))
+    return services.start(policy, OTTO, AskedTuning(**{**values, **changes}))
 
 
 @pytest.fixture
