@@ -101,7 +101,7 @@ class Admission:
         able: Callable[[], bool],
         hold: Callable[[float], Hold | None] = lambda now: None,
     ) -> Wait | Refusal:
-        """Queue, hold or refuse it. `able`: an instance could take it later; `hold`: else, whether one will wake."""
+        """Queue, hold or refuse it. `able`: could an instance take it later? `hold`: if not, will one wake?"""
         self._policy = policy
         if decision.rule in STRATEGY_REFUSALS:
             return self._refuse(decision.rule, "; ".join(decision.reasons))

@@ -158,7 +158,7 @@ class AdmissionQueue:
             pass
 
     def expected_wait_s(self, entry: QueueEntry, now: float) -> float | None:
-        """If it joined now, by what is ahead of it and the drain rate; None while that is unknown."""
+        """Its wait if it joined now, by what is ahead of it and the drain rate; None while that is unknown."""
         turn_s = self._drain.turn_s(now)
         return None if turn_s is None else min(MAX_WAIT_S, (self._ahead(entry) + 1.0) * turn_s)
 

@@ -8,7 +8,7 @@ of slots at once: an instance that comes or goes changes how many requests are i
 
 LEAST = 16  # requests that ended are remembered at least
 SLOTS = 3.0  # times as many as are in flight: requests that were sent together end together
-LONGER = 1.5  # of the two ways to count those in flight, how far the one may exceed the other
+LONGER = 1.5  # how far one of the two estimates below may exceed the other
 
 
 class DrainRate:
@@ -40,8 +40,8 @@ class DrainRate:
         so_far_s = max(0.0, self._running * now - self._began_s)
         if not self._ended:
             return 2.0 * so_far_s / max(1, self._running)
-        # Where ends come at random, all time in flight by the ends alone is right; of many that are alike and were sent
-        # together, at the first end it is as many times too long.
+        # Requests that end at random times: all time in flight, divided by the ends. For n similar requests that were
+        # sent together this is n times too long at their first end.
         at_random_s = (self._held_s + so_far_s) / self._ended
         alike_s = self._held_s / self._ended + so_far_s / (self._ended + self._running)
         return min(at_random_s, LONGER * alike_s)

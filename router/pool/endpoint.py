@@ -27,7 +27,7 @@ DEFAULT_BLOCK_SIZE = 16  # tokens, of an instance that reports none
 
 class Endpoint:
     def __init__(self, instance: PublishedInstance, shared: InstanceRanks | None = None) -> None:
-        """`shared` with the instance's other ranks; without it this is the only one."""
+        """`shared`: what the ranks of the instance have in common; None where there is only one."""
         self.ranks = shared = shared or InstanceRanks(instance)
         self.instance = instance.id
         self.rank = shared.dp.first + len(shared.endpoints) if shared.dp.ranks > 1 else None  # None: the only one
@@ -169,8 +169,8 @@ class Endpoint:
             self.step_group.changed()
 
     def lease(self, tokens: int, given_back: Callable[[], None], spent: GpuSpent | None = None) -> "Lease":
-        """`with` it, a request with this many new tokens counts as sent here; `given_back` is called at its end.
-        `spent` is charged the GPU time."""
+        """Inside the context, a request with this many new tokens counts as load here. `given_back` is called at its
+        end; `spent` is charged the GPU time."""
         return Lease(self, tokens, given_back, spent)
 
 

@@ -58,7 +58,7 @@ class FleetView(Generic[E]):
         self._in_order = list(endpoints.values())
         self._fleet: FleetColumns | None = None
         self._changed, self._suspects = set(), set()
-        self._readers: dict[str, list[set[str]]] = {}  # who is told of a change, by id; empty while there are no parts
+        self._readers: dict[str, list[set[str]]] = {}  # by id: where a change is noted; empty while there are no parts
         self._elsewhere: Mapping[str, int] = {}  # instances of the pool that this part lacks, by the reason
         self._pending: list[str] = list(endpoints)  # changes that the shortlist does not know yet
         traits = [endpoint.traits for endpoint in self._in_order]
@@ -67,7 +67,7 @@ class FleetView(Generic[E]):
         self._is_divided = any(one.role != "both" for one in traits)
 
     def part(self, names: Container[str], why: str) -> "FleetView[E]":
-        """A view of these instances only, in force until the next `take`; `why`: the others take no such request."""
+        """A view of these instances only, valid until the next `take`. `why`: the reason given for the others."""
         if not self._readers:
             self._changed = self._reported.copy()
             self._readers |= {name: [self._changed] for name in self._endpoints}
@@ -81,7 +81,7 @@ class FleetView(Generic[E]):
         return part
 
     def _hear(self) -> None:
-        """Tell every view of what has changed in it."""
+        """Tell each view which of its instances changed."""
         for name in self._reported:
             for changed in self._readers[name]:
                 changed.add(name)
@@ -105,7 +105,7 @@ class FleetView(Generic[E]):
             decision = self._decide_on(self._shortlist, request, policy, draw, tried, now, open_s)
         if decision.instance or not self._is_divided:
             return decision
-        # Where one instance computes prompts for another, whether it can take a request depends on others, too.
+        # With roles, whether an instance can take a request also depends on the others.
         return decide(request, self.fleet(tried, now, open_s), policy, draw)
 
     def _decide_on(

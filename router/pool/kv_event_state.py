@@ -49,7 +49,7 @@ class EventFeed(Protocol):
 
 
 class UnderWay(Protocol):
-    """A request in flight, that an index expects on an instance."""
+    """A request in flight whose prompt an index expects on an instance."""
 
     def over(self, now: float) -> None: ...
 
@@ -95,7 +95,7 @@ class IndexLink(Protocol):
 
 
 class KvEventState:
-    """Empty, and free of cost for requests, until an engine publishes KV events."""
+    """Empty until an engine publishes KV events; until then it costs requests nothing."""
 
     def __init__(self) -> None:
         self.index: ExactIndex | None = None  # that this router keeps

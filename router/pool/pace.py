@@ -25,8 +25,8 @@ PROMPTS = 33  # latest prefills in the median
 SHORTEST = 512  # new tokens; with fewer the engine's API takes most of the time
 OWN_PROMPTS = 20  # of an instance, before they correct the rate of its group
 SLOWEST, FASTEST = 0.25, 4.0  # correction of a group's rate at most
-EVEN = 0.1  # relative: a correction or a pace nearer to 1 is noise, and no decision pays for it
-PACES_S = 1.0  # between two times that the paces are computed: of a large pool that is work
+EVEN = 0.1  # relative: a correction or pace closer to 1 is noise, and would only cost decisions time
+PACES_S = 1.0  # between two computations of the paces, which cost time in a large pool
 FORGET = 0.95  # weight of an offload against the one after it
 LEARN = 0.1  # weight of the latest pull in how much longer than predicted they take
 SPREAD = 0.05  # of sizes, relative, below which setup and rate cannot be separated
@@ -83,7 +83,7 @@ class Pace:
         self._transfers.add(size, seconds)
 
     def pulled(self, seconds: float, predicted_s: float) -> None:
-        """A pull, predicted with the extra time of `rates`."""
+        """Learn from a pull. `predicted_s` includes the extra time of `rates`."""
         self._pull_extra_s = max(0.0, self._pull_extra_s + LEARN * (seconds - predicted_s))
 
     def rates(self, bytes_per_token: float) -> Rates:

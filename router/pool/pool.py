@@ -120,7 +120,7 @@ class Pool:
         return found
 
     def exhausted(self, now: float, why: str) -> None:
-        """This router can open no more connections: close idle ones. `now` is Unix time."""
+        """The router could not open a connection: close idle ones. `now` is Unix time."""
         self.exhaustion = (now, why)
         for endpoint in self.endpoints.values():
             endpoint.upstream.close_all_idle()
@@ -175,7 +175,7 @@ class Pool:
             self.wakes.ready(perf_counter())
 
     def amend_again(self) -> None:
-        """The published instances, as the worker registry amends them now."""
+        """Apply the worker registry to the published instances once more."""
         instances = self.amend(self.published) if self.amend is not None else self.published
         self._replace({endpoint.id: endpoint for instance in instances for endpoint in self._endpoints_of(instance)})
 
@@ -232,7 +232,7 @@ class Pool:
             StepGroup(endpoints)
 
     def lease(self, endpoint: Endpoint, tokens: int, spent: GpuSpent | None = None) -> Lease:
-        """`with` it, a request with this many new tokens counts as sent there, and as one that holds up the queue."""
+        """Inside the context, a request with this many new tokens counts as load there, and delays the queue."""
         began = perf_counter()
         self.queue.began(began)
         return endpoint.lease(tokens, lambda: self.queue.ended(perf_counter(), began), spent)
@@ -275,7 +275,7 @@ class Pool:
         policy: Policy,
         homes: FleetView[Endpoint] | None = None,
     ) -> bool:
-        """An instance could take the request if it had capacity. The arguments are those of `decide`."""
+        """Whether an instance could take the request if it had capacity. Arguments as in `decide`."""
         open_s = self.policy["failure.breaker_open_s"]
         if self.decode_connectors is not None:
             return able(request, (homes or self.fleet_view).fleet(tried, now, open_s), policy)

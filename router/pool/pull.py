@@ -4,8 +4,8 @@ from router.pool.endpoint import Endpoint
 
 
 class Pull:
-    """From its beginning until `over`: the instance waits for as long as `tokens` would take it to compute, and is to
-    look so, else further requests gather on it; and the peer's link is shared."""
+    """Until `over`, the instance counts as busy for as long as it would take to compute `tokens`; otherwise further
+    requests would gather there. Pulls from the same peer share its link."""
 
     def __init__(self, peer: Endpoint, instance: Endpoint, tokens: int) -> None:
         self._ends: tuple[Endpoint, Endpoint] | None = peer, instance

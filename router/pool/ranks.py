@@ -2,8 +2,8 @@
 
 Under hybrid load balancing the ranks of several instances make one group, numbered from 0 over all of them. vLLM's
 Python front end counts in a request's header the ranks of its own instance, from 0, its Rust one those of the group:
-which of the two is asked of the engine (router/upstream/rank_numbering.py), once in each epoch. Where an instance has
-the group's first ranks, both are the same.
+the router asks the engine once in each epoch (router/upstream/rank_numbering.py). For an instance with the group's
+first ranks both are the same.
 """
 
 from collections.abc import Iterable
@@ -37,13 +37,13 @@ class InstanceRanks:
             self._name(endpoint, of_group=False)
 
     def numbered(self, *, of_group: bool) -> None:
-        """The engine has answered whether it counts the ranks of the group, or its own."""
+        """The engine has answered whether it counts the ranks of the group or its own."""
         self.is_numbered, self.trouble = True, ""
         for endpoint in self.endpoints:
             self._name(endpoint, of_group=of_group)
 
     def refused(self, endpoint: "Endpoint", why: str) -> None:
-        """The engine knows no such rank: it gets no more requests that name it, until it starts again."""
+        """The engine does not know this rank: requests no longer name it until the engine restarts."""
         self.trouble = f"{endpoint.id} is sent requests without its rank: {why[:LONGEST_REASON]}"
         endpoint.rank_line = b""
         endpoint.note_refused(RANK_REFUSED)

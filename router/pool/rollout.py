@@ -73,7 +73,7 @@ class SplitState:
         return self.rollout.delivery, self.rollout.generation
 
     def follow(self, before: "SplitState", now: float) -> None:
-        """Keep the state of `before` unless this generation is newer: that one begins anew, but is watched as long."""
+        """Take over the state of `before`. A newer generation starts afresh and keeps only the watch."""
         delivery, generation = before.identity
         if delivery != self.rollout.delivery:
             return

@@ -176,7 +176,7 @@ class Shortlist:
         return [value % count for value in values]
 
     def _most_cached(self, request: RoutingRequest, able: Iterable[int]) -> list[int]:
-        """`able` by load: many hold the same system prompt, and of equals those with the least load are listed."""
+        """`able` is ordered by load: among the many that hold the same system prompt, the least loaded are listed."""
         held, positions = request.held or {}, self._positions
         if len(held) <= CACHED:
             return [positions[name] for name in held if name in positions]
@@ -269,7 +269,7 @@ class _Order:
 
 
 def _least(able: list[int], draw: float, most: int, count: int) -> list[int]:
-    """Of those with equal load at the end the draw takes some, so that routers do not all take the same."""
+    """The draw breaks the tie at the end, so that routers do not all take the same instances."""
     if len(able) <= most or able[most - 1] // count < able[most] // count:
         return able[:most]
     load = able[most] // count

@@ -34,7 +34,7 @@ class Wakes:
 
     @property
     def expected_s(self) -> float:
-        """How long a wake takes: nine of the last ten took no longer."""
+        """How long a wake takes: nine in ten of the latest took no longer."""
         took = sorted(self._took)
         return took[math.ceil(0.9 * len(took)) - 1] if took else UNKNOWN_S
 

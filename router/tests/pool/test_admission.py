@@ -75,7 +75,7 @@ async def saturated(w, **headers):
     return running, asked
 
 
-async def test_a_request_that_waited_for_as_long_as_its_class_may_is_refused(world):
+async def test_a_request_that_waited_as_long_as_its_class_allows_is_refused(world):
     w = await world(hang, admission__max_inflight_per_instance=1, admission__max_wait_warm_s=0.1)
     running, asked = await saturated(w)
     await w.until(lambda: w.router.source.reporter.status(0).queued == {"demo": {"warm": 1}})

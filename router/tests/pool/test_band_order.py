@@ -90,7 +90,7 @@ def test_a_tenant_of_long_prompts_delays_another_s_short_ones_by_no_more_than_on
     assert len(waits_of(beside, "a")) == 1_000
 
 
-def test_a_higher_band_waits_for_the_request_that_runs_and_for_no_other():
+def test_a_higher_band_waits_only_for_the_running_request():
     server = Server(policy(**WIDE, band_max_wait_s=3_600.0))
     draw = Random(7)
     for number in range(300):
@@ -137,7 +137,7 @@ def test_the_output_is_guessed_by_the_last_answers_and_the_request_s_own_limit()
     assert guess.tokens(7) == 7
 
 
-def test_however_many_tenants_wait_the_turns_of_a_class_are_few():
+def test_the_turns_of_a_class_stay_few_however_many_tenants_wait():
     """The heap of turns is swept: it holds about two for each tenant that waits, whatever came and went."""
     queue, draw = ClassQueue(), Random(3)
     waiting = [QueueEntry(number, "warm", f"t{draw.randrange(50)}", draw.uniform(1, 9)) for number in range(5_000)]

@@ -129,7 +129,7 @@ def test_a_tenants_first_request_waits_for_no_other_tenants_thousand():
     assert queue.expected_wait_s(queue.entry("warm", "many"), 0.1) == pytest.approx(100.1)
 
 
-def test_where_thousands_of_tenants_wait_a_sample_of_them_foretells_what_comes_first(monkeypatch):
+def test_a_sample_of_thousands_of_waiting_tenants_predicts_the_wait(monkeypatch):
     queue, draw = AdmissionQueue(), random.Random(1)
     played([("began", 0.0), ("ended", 0.01), ("began", 0.0)], queue)
     for _ in range(6_000):
@@ -234,7 +234,7 @@ def test_in_the_first_burst_of_a_router_nobody_is_told_five_times_the_wait_and_f
     assert sum(0.5 <= ratio <= 2.0 for ratio in ratios) >= 0.8 * len(ratios)
 
 
-def test_the_first_end_of_many_alike_does_not_multiply_the_wait():
+def test_the_first_end_among_many_similar_requests_does_not_multiply_the_wait():
     drain = DrainRate()
     for _ in range(64):
         drain.began(0.0)

@@ -1,4 +1,4 @@
-"""What requests are charged of an endpoint's GPUs is the time in which there was one, whatever came and went."""
+"""Requests are charged exactly the time in which an endpoint was busy, whatever came and went."""
 
 from random import Random
 
@@ -46,7 +46,7 @@ def test_other_routers_requests_take_their_share():
     assert (spent.gpu_s, spent.dollars) == (pytest.approx(2.0), 0.0)
 
 
-def test_three_routers_that_hear_of_each_other_late_charge_together_what_was_busy_within_2_percent():
+def test_three_routers_that_learn_of_each_other_late_charge_the_busy_time_within_2_percent():
     draw, spent, busy_s, step_s = Random(1), GpuSpent(), 0.0, 0.01
     clocks, there = [GpuClock() for _ in range(3)], [[], [], []]  # of 25 requests/s, 0.4 s each
     for clock in clocks:

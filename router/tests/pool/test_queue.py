@@ -101,7 +101,7 @@ async def test_tenants_get_capacity_by_tokens_not_by_requests():
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_tenant_that_was_idle_has_saved_nothing_up():
+async def test_a_tenant_earns_no_credit_while_idle():
     server = Server(AdmissionQueue())
     tasks = await enqueue(server, *[("old", "warm", "a")] * 60)
     await serve(server, 50)

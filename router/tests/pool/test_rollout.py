@@ -38,7 +38,7 @@ def test_the_candidate_gets_its_share_in_every_cell(share: float) -> None:
     assert max(abs(sum(cell) / len(cell) - share) for cell in cells.values()) < 5 * (share * (1 - share) / 280) ** 0.5
 
 
-def test_another_salt_chooses_others() -> None:
+def test_another_salt_chooses_other_sessions() -> None:
     first, second = ({name for name in NAMES if is_candidate(hashed(salt, name), 0.1)} for salt in ("one", "two"))
     assert abs(len(first & second) / len(NAMES) - 0.01) < 0.005
 

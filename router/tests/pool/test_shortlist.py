@@ -66,7 +66,7 @@ def columns(decision: Decision) -> dict[str, Any]:
     return decision.candidates.columns()
 
 
-def test_a_pool_that_is_not_large_is_compared_whole() -> None:
+def test_a_small_pool_is_compared_whole() -> None:
     decision = Fleet(LONGEST).decide(REQUEST, POLICIES["adaptive_v1"])
     assert len(decision.candidates) == LONGEST
     assert "left_out" not in columns(decision)
@@ -143,7 +143,7 @@ def test_each_instance_is_drawn_equally_often() -> None:
     assert all(0.85 * usual < drawn[position] < 1.15 * usual for position in range(SIZE))
 
 
-def test_of_many_idle_instances_not_always_the_same_are_listed() -> None:
+def test_the_listed_ones_of_many_idle_instances_vary() -> None:
     shortlist = Shortlist([Traits(f"i-{number}", "both", "", "") for number in range(SIZE)])
     seen = {
         position
