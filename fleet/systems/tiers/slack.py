@@ -4,6 +4,7 @@ The publication profiles these windows once per input, prefix and layer, and doe
 from the step-time law, which is the same for every layer, and from the device.
 """
 
+import math
 from dataclasses import dataclass
 
 from fleet.engine.law import Law
@@ -11,6 +12,7 @@ from fleet.engine.tiers.devices import COMMAND_S, TierDevice
 from fleet.engine.tiers.loading import CHUNK, load_s
 from fleet.engine.tiers.sizes import KvLayout
 
+CONTROLLED = 2_048  # commands of an I/O control block of the publication: one for each thread of a multiprocessor
 INPUTS, PREFIXES = (512, 2_048, 8_192), (8_192, 32_768, 131_072)  # tokens
 
 
@@ -23,6 +25,7 @@ class Slack:
     compute_s: float
     read_s: float
     write_bytes: float  # that fit after the reads
+    control_blocks: int  # of the reads; each keeps the threads of one multiprocessor
 
     @property
     def free_s(self) -> float:
@@ -33,7 +36,13 @@ class Slack:
 def slack(law: Law, device: TierDevice, layout: KvLayout, new: int, prefix: int, floor_s: float = 0.0) -> Slack:
     compute_s = max(law.prefill_s(min(new, CHUNK), prefix), floor_s) / layout.layers
     read_s = load_s(device, layout, prefix) / layout.layers
-    return Slack(new, prefix, compute_s, read_s, max(compute_s - read_s, 0.0) * device.write_bytes_per_s)
+    write_bytes = max(compute_s - read_s, 0.0) * device.write_bytes_per_s
+    return Slack(new, prefix, compute_s, read_s, write_bytes, control_blocks(layout, prefix))
+
+
+def control_blocks(layout: KvLayout, prefix: int) -> int:
+    """Of a layer's reads: a command for each K and V of a block."""
+    return math.ceil(layout.objects(prefix) / layout.layers / CONTROLLED)
 
 
 def commands_at_a_time(bytes_per_s: float, command_bytes: float) -> float:
