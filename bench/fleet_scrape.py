@@ -70,10 +70,10 @@ def worker(seconds: float) -> None:
     """Runs the loop for so long and says what it took: core share, samples a second."""
     setup()
     from controlplane.worker import watch
-    from fleet import tasks
+    from fleet.services import LOCAL
 
     stopping = threading.Event()
-    thread = threading.Thread(target=watch, args=(tasks.LOCAL, stopping))
+    thread = threading.Thread(target=watch, args=(LOCAL, stopping))
     thread.start()
     time.sleep(WARM_UP_S)
     begin, at = time.process_time(), time.monotonic()

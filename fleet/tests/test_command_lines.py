@@ -391,3 +391,9 @@ def test_each_requirement_of_a_kind_advises_what_to_do_when_it_is_missing(kind: 
     needed = {"mooncake-client": {"master": "m", "ssd": True}, "external": {"urls": ["http://x"]}}
     spec = build(kind.spec, needed.get(kind.name, {}))
     assert all(one.advice for one in kind.requires(spec, launch()))
+
+
+def test_every_kind_that_starts_a_real_engine_has_a_command_line_here() -> None:
+    tests = Path(__file__).read_text()
+    started = [kind.name for kind in KINDS.values() if kind.launched and not kind.simulated]
+    assert [name for name in started if f'made("{name}"' not in tests] == []

@@ -1,9 +1,13 @@
 """From records to figures."""
 
+from pathlib import Path
+
 import pytest
+from django.conf import settings
 
 from controlplane.experiments.facts import RunFacts
 from controlplane.experiments.results import summarize
+from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.validity import replay_warnings
 from controlplane.experiments.tests.conftest import record
 
@@ -78,3 +82,9 @@ def test_a_policy_that_refuses_is_warned_of():
     found = [record(i) for i in range(9)] + [record(9, outcome="refused", ttft_ms=None)]
     told = replay_warnings(summarize.run_results(found, []), facts(), 1)
     assert "1 of 10 requests were refused or failed" in told[0]
+
+
+def test_every_metric_is_named_in_the_document_quantiles_by_example():
+    document = (Path(settings.BASE_DIR) / "docs" / "experiments.md").read_text()
+    named = [key for key, metric in METRICS.items() if metric.quantile is None]
+    assert [key for key in named if f"`{key}`" not in document] == []
