@@ -4,11 +4,13 @@ import json
 import re
 import shutil
 import subprocess
+import urllib.parse
 from pathlib import Path
 
 import pytest
 import yaml
 
+from controlplane.telemetry.tests.test_metrics import keda
 from controlplane.tests import prometheus, real_up
 
 CODE = Path(__file__).resolve().parents[3]
@@ -74,9 +76,12 @@ def test_prometheus_takes_the_file(arguments):
 
 @pytest.fixture
 def scraping(tmp_path):
-    """Prometheus with the files of deploy/, but for ports and intervals, beside a demo with two routers."""
+    """Prometheus with the files of deploy/, but for ports and intervals, beside a demo with two routers and advice."""
     shutil.copytree(PROMETHEUS, tmp_path, dirs_exist_ok=True)
-    with real_up.running("--routers", "2") as weir:
+    document = yaml.safe_load((CODE / "examples/fleet-demo.yaml").read_text())
+    document["spec"]["pools"][0]["autoscale"] = {"mode": "advisory", "min": 0, "max": 8, "target_queue": 4}
+    (tmp_path / "fleet.json").write_text(json.dumps(document))
+    with real_up.running("--routers", "2", "--fleet", str(tmp_path / "fleet.json")) as weir:
         weir.wait_for("Weir is up", 200)
         shutil.copy(weir.folder / "token", tmp_path / "weir-token")
         routers = f'"127.0.0.1:{weir.router_port + 1}", "127.0.0.1:{weir.router_port + 2}"'
@@ -107,3 +112,7 @@ def test_prometheus_scrapes_every_documented_metric_and_can_judge_every_alert(sc
     (group,) = server.get("rules")["groups"]
     assert [(one["name"], one["lastError"]) for one in group["rules"] if one["health"] != "ok"] == []
     assert len(group["rules"]) == len(rules())
+
+    query = urllib.parse.quote(keda()["query"].replace('"chat"', '"demo"'))
+    (advised,) = weir.until(lambda: (server.get(f"query?query={query}") or {}).get("result"), "what KEDA asks")
+    assert 0 <= float(advised["value"][1]) <= 8
