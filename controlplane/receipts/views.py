@@ -40,7 +40,6 @@ LAST = ((60, "last minute"), (300, "last 5 min"), (900, "last 15 min"), (3600, "
 class RecentReceipts:
     after: float  # when the newest was written
     rows: list[tuple[Receipt, float | None, list[explain.TimelinePhase]]]  # with the SLO that it missed, and its time
-    has_keys: bool  # one of them names its API key
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def _recent(query: ReceiptQuery) -> RecentReceipts:
     slos = declared_slos()
     found = search(client, query, SHOWN)
     rows = [(one, missed_slo(one, slos), explain.phases(one)) for one in found]
-    return RecentReceipts(after, rows, any(one.key for one in found))
+    return RecentReceipts(after, rows)
 
 
 def _choices(query: ReceiptQuery) -> Choices:

@@ -56,6 +56,15 @@ def test_the_slowest_requests_are_found_and_say_where_their_time_went(running: R
     assert opened.faults == []
 
 
+@pytest.mark.parametrize("width", [1280, 1440])
+def test_the_whole_table_is_seen_with_the_names_of_keys(running: RunningFleet, open_page: Any, width: int) -> None:
+    running.fleet.write_receipt("req-1", time.time(), key="nightly-evaluations")
+    page = open_page(width=width).goto("/requests/")
+    expect(page.locator(".receipts tbody th")).to_contain_text("nightly-evaluat…")
+    wrap = page.locator(".table-wrap")
+    assert wrap.evaluate("wrap => wrap.scrollWidth <= wrap.clientWidth")
+
+
 def test_a_receipt_is_explained_from_the_list(running: RunningFleet, open_page: Any) -> None:
     running.fleet.write_receipt("req-1", time.time())
     opened = open_page()
