@@ -43,8 +43,17 @@ def changes(entry: AuditEntry) -> list[dict[str, str]]:
     """Fields that differ between `before` and `after`."""
     if entry.before is None:
         return []
-    found = differences(entry.before, entry.after or {})
+    found = differences(_by_name(entry.before), _by_name(entry.after or {}))
     return [{"path": path, "old": _text(old), "new": _text(new)} for path, (old, new) in found.items()]
+
+
+def _by_name(value: Any) -> Any:
+    """With each list of named objects as an object: a pool that is added is a change of its own, not of the list."""
+    if isinstance(value, dict):
+        return {key: _by_name(inner) for key, inner in value.items()}
+    if isinstance(value, list) and value and all(isinstance(one, dict) and "name" in one for one in value):
+        return {str(one["name"]): {key: _by_name(one[key]) for key in one if key != "name"} for one in value}
+    return value
 
 
 def _text(value: Any) -> str:

@@ -65,6 +65,14 @@ def test_the_page_shows_changed_fields_only(vera_client):
     assert "a.b" not in content
 
 
+def test_a_pool_that_is_added_is_a_change_of_its_own(vera_client):
+    kept = {"name": "demo", "model": "m", "replicas": 8}
+    record(OTTO, "fleet.applied", "fleet", "", {"pools": [kept]}, {"pools": [{"name": "new", "model": "x"}, kept]})
+    content = vera_client.get("/audit/").content.decode()
+    assert "<code>pools.new.model</code>" in content
+    assert "demo" not in content
+
+
 def test_many_changes_are_folded_and_written_as_json(vera_client):
     old = {"a": None, "b": [{"c": None}], "d": True, "e": "f"}
     record(OTTO, "x.y", "z", "", old, {"a": 1, "b": [], "d": False, "e": "g"})
