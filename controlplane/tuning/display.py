@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controlplane.policies import selectors as policies
+from controlplane.policies.drafts import editor
 from controlplane.tuning import evidence
 from controlplane.tuning.models import Tuning
 from controlplane.tuning.space import Dimension
@@ -64,7 +65,7 @@ class ShownTrial:
 class ShownWinner:
     trial: int
     reasons: str
-    changes: list[tuple[str, Json, Json]]  # title of the parameter, live, tuned
+    changes: list[tuple[str, str, str]]  # title of the parameter, live, tuned
     lines: list[tuple[str, str]]  # verdict, text
 
 
@@ -128,6 +129,10 @@ def _named(path: str) -> str:
     return PARAMETERS[path].title if path in PARAMETERS else path
 
 
+def _text(path: str, value: Json) -> str:
+    return editor.shown(value, PARAMETERS[path].unit if path in PARAMETERS else "")
+
+
 def _titled(values: JsonObject) -> JsonObject:
     return {_named(path): value for path, value in values.items()}
 
@@ -146,7 +151,11 @@ def _winner(winner: Winner, live: JsonObject) -> ShownWinner:
     return ShownWinner(
         winner["trial"],
         reasons=", ".join(evidence.REASONS[reason] for reason in winner["reasons"]),
-        changes=[(_named(path), live[path], value) for path, value in winner["values"].items() if live[path] != value],
+        changes=[
+            (_named(path), _text(path, live[path]), _text(path, value))
+            for path, value in winner["values"].items()
+            if live[path] != value
+        ],
         lines=[(row["verdict"], evidence.effect_text(row)) for row in winner["effect"]],
     )
 

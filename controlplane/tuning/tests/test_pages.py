@@ -119,7 +119,7 @@ def test_the_result_has_a_picture_winners_and_what_was_not_tested(done, otto_cli
         "Not tested",
         "95 % interval",
         "Open as draft",
-        f"{LIVE} →",
+        f'<span class="diff-old">{LIVE:,} tokens</span> →',
         "Heavy threshold: 8,000 to 60,000",
         "Objectives: TTFT p90, TPOT p90, Goodput. Held out: 30 %",
     ):
