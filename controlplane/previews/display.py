@@ -27,7 +27,7 @@ from controlplane.previews.analysis.types import (
 from controlplane.twin.expected_error import described
 from fleet.counted import counted as number_of
 
-SIGNS = {"better": "▼", "worse": "▲", "not distinguishable": "≈"}
+SIGNS = {"better": "●", "worse": "■", "not distinguishable": "◇"}  # as in a forest plot
 NO_VERDICT = "◌"
 DECLARED = ("ttft_p90_ms", "e2e_p50_ms")  # metrics declared before any result is seen
 NO_METRICS: ClassEffect = {"n": 0, "metrics": []}

@@ -63,7 +63,7 @@ def test_a_row_has_both_values_the_difference_its_interval_n_and_a_verdict_with_
     [row] = table.rows
     assert (row.title, row.live, row.draft) == ("TTFT p50", "820 ms", "640 ms")
     assert (row.difference, row.interval) == ("−180 ms (−22 %)", "−190 ms to −170 ms")
-    assert (row.n, row.sign, row.verdict) == (800, "▼", "better")
+    assert (row.n, row.sign, row.verdict) == (800, "●", "better")
 
 
 def test_an_unknown_value_is_a_dash_and_not_zero():
@@ -87,7 +87,7 @@ def test_classes_come_in_their_order_with_few_requests_marked_and_verdicts_count
     assert [(t.name, t.n, t.few) for t in tables] == [
         ("all", 1870, False), ("warm", 1046, False), ("medium", 812, False), ("heavy", 12, True),
     ]  # fmt: skip
-    assert tables[2].counts == (("▼", 3, "better"), ("≈", 6, "not distinguishable"))
+    assert tables[2].counts == (("●", 3, "better"), ("◇", 6, "not distinguishable"))
     assert tables[3].counts == (("◌", 9, "too few requests"),)
 
 

@@ -189,7 +189,7 @@ def test_the_result_says_it_is_simulated_in_a_sentence_with_tables_below(draft, 
 def test_each_verdict_is_a_word_with_a_shape(draft, otto_client):
     preview_of(draft)
     html = page(otto_client)
-    for words in ("▼ better", "≈ not distinguishable", "◌ too few requests"):
+    for words in ("● better", "◇ not distinguishable", "◌ too few requests"):
         assert re.search(rf'<span class="verdict verdict--[a-z-]+ nowrap">{words}</span>', html)
 
 

@@ -176,7 +176,7 @@ def test_a_viewer_reads_one_verdict_in_headline_plot_and_table_and_finds_no_butt
     expect(page.locator(".forest .forest-better, .forest .forest-worse")).to_have_count(0)
     page.click("#preview-summary-all")
     row = page.locator("#preview-class-all tbody tr", has_text="E2E p50")
-    expect(row.locator(".verdict")).to_have_text("≈ not distinguishable")
+    expect(row.locator(".verdict")).to_have_text("◇ not distinguishable")
     expect(page.locator("#locked")).to_contain_text("requires the role operator")
     assert page.locator("main button").count() == 0
 
