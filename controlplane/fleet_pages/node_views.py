@@ -43,7 +43,7 @@ def node_page(request: HttpRequest, name: str) -> HttpResponse:
     return render_part(
         request,
         "node",
-        charts=charts(request, "node", name),
+        charts=charts(request, "node", name, one_pool=len({one.pool_id for one in row.instances}) == 1),
         row=row,
         instances=instance_rows(row.instances),
         verbs=_verbs(row.node),

@@ -74,15 +74,15 @@ def render_part(
     return render(request, template, {**context, **listing, "settings": CONSTANTS, "checked_at": timezone.now()})
 
 
-def charts(request: HttpRequest, of: str, name: str) -> dict[str, object]:
-    """What static/js/fleet_series.js draws of an instance, a pool or a node."""
+def charts(request: HttpRequest, of: str, name: str, *, one_pool: bool = True) -> dict[str, object]:
+    """What static/js/fleet_series.js draws of an instance, a pool or a node; TTFT is that of one pool."""
     return {
         "of": of,
         "name": name,
         "href": reverse("load-series"),
         "seconds": asked_range(request),
         "ranges": ranges(request),
-        "titles": CHARTS,
+        "titles": {key: title for key, title in CHARTS.items() if one_pool or key != "ttft"},
     }
 
 

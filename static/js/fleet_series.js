@@ -34,7 +34,8 @@ function draw({ at, until, load, ttft, kv_limit, limits, events }) {
   for (const { figure, chart } of charts) {
     chart.update(at, columns, events ?? [], until - seconds, until, drawnLimits[chart.key] ?? undefined);
     const lines = chart.timeline.lines();
-    figure.querySelector('[data-part="latest"]').textContent = lines.length === 1 ? chart.timeline.quantity.write(lines[0].values.at(-1)) : "";
+    const none = lines.every(({ values }) => values.every((value) => value == null));
+    figure.querySelector('[data-part="latest"]').textContent = none ? "no data" : lines.length === 1 ? chart.timeline.quantity.write(lines[0].values.at(-1)) : "";
   }
 }
 

@@ -172,6 +172,14 @@ def test_the_page_of_a_pool_says_what_the_autoscaler_would_do_and_why(operator: 
     assert "The autoscaler would keep 2." in text_of(operator.get("/fleet/pools/p/"))
 
 
+def test_a_node_of_several_pools_has_no_chart_of_the_ttft_of_one(operator: Client, pool: Pool) -> None:
+    other = Pool.objects.create(name="q", model="m", kind="sim")
+    Instance.objects.create(pool=pool, name="p-0", ordinal=0, node="local", state=State.READY)
+    assert "TTFT p90 of the pool" in text_of(operator.get("/fleet/nodes/local/"))
+    Instance.objects.create(pool=other, name="q-0", ordinal=0, node="local", state=State.READY)
+    assert "TTFT p90" not in text_of(operator.get("/fleet/nodes/local/"))
+
+
 def test_the_nodes_have_a_page_and_one_each(operator: Client, pool: Pool) -> None:
     assert "local schedulable" in text_of(operator.get("/fleet/nodes/"))
     assert "local schedulable" in text_of(operator.get("/fleet/"))
