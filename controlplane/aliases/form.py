@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from controlplane.aliases.words import condition
 from router.contract.fields import typed_number
 from router.contract.json_value import Json, JsonObject
 from router.contract.models import CONDITIONS, Alias
@@ -34,7 +35,7 @@ class NameForm:
 
     @property
     def conditions(self) -> list[tuple[str, str, bool]]:
-        return [(name, name.replace("_", " "), name in self.on) for name in CONDITIONS]
+        return [(name, condition(name), name in self.on) for name in CONDITIONS]
 
     @property
     def others(self) -> list[str]:

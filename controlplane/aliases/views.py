@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from controlplane.accounts.decorators import operator_required
 from controlplane.aliases import check, form, homes, publication, selectors, services
 from controlplane.aliases.models import ModelsVersion
-from controlplane.aliases.words import AliasChange, ShownTarget, changes, shares
+from controlplane.aliases.words import AliasChange, ShownTarget, changes, conditions, shares
 from controlplane.audit.services import actor_of
 from controlplane.permissions import can_administer
 from controlplane.policies.errors import Conflict, NoSuchPolicy, NothingToPublish, PolicyInvalid
@@ -32,8 +32,8 @@ def pool_names() -> list[str]:
     return list(Pool.objects.filter(ephemeral_owner="", removed=False).order_by("name").values_list("name", flat=True))
 
 
-def _names(found: Models) -> list[tuple[str, Alias, list[ShownTarget]]]:
-    return [(name, found[name], shares(found[name])) for name in sorted(found)]
+def _names(found: Models) -> list[tuple[str, Alias, list[ShownTarget], str]]:
+    return [(name, found[name], shares(found[name]), conditions(found[name])) for name in sorted(found)]
 
 
 @require_GET

@@ -27,9 +27,18 @@ def words(alias: Alias | None) -> str:
     several = len(alias.split) > 1
     said = ", ".join(f"{_target(one.target)}{f' {one.share}' if several else ''}" for one in shares(alias))
     if alias.fallback:
-        on = "" if alias.on == CONDITIONS else f" on {', '.join(alias.on)}"
-        said += f"; falls back to {', then '.join(map(_target, alias.fallback))}{on}"
+        only = conditions(alias)
+        said += f"; falls back to {', then '.join(map(_target, alias.fallback))}{only and f' on {only}'}"
     return said
+
+
+def conditions(alias: Alias) -> str:
+    """When alone it falls back, as on the form; empty: on every condition."""
+    return "" if alias.on == CONDITIONS else ", ".join(map(condition, alias.on))
+
+
+def condition(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _target(target: Target) -> str:

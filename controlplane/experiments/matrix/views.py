@@ -20,6 +20,7 @@ from controlplane.experiments.models import Matrix
 from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.summarize import CLASSES
 from controlplane.experiments.services import InvalidExperiment
+from controlplane.experiments.start.curl import example_body
 from controlplane.experiments.start.views import arm_line, list_of, object_of
 from controlplane.input_errors import problems_of
 from controlplane.traces import library
@@ -81,7 +82,7 @@ def start(request: HttpRequest) -> HttpResponseBase:
         return _start(request)
     preset, offered = request.GET.get("preset", ""), presets(store_pool())
     arms = offered[preset][1] if preset in offered else offered["peers"][1][:4]
-    first = pools().first()
+    example = pools().filter(name=example_body()["pool"]).first() or pools().first()
     raw: JsonObject = {
         "name": "",
         "traces": ["agentic-demo"],
@@ -90,7 +91,7 @@ def start(request: HttpRequest) -> HttpResponseBase:
         "duration_s": 600,
         "seeds": [1],
     }
-    return _form(request, raw | {"pool": first.name if first else ""}, {})
+    return _form(request, raw | {"pool": example.name if example else ""}, {})
 
 
 @operator_required
