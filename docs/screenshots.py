@@ -6,6 +6,7 @@ make screenshots PICTURES="live wall"
 
 import argparse
 import json
+import re
 import secrets
 import sys
 import time
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from chromium import find
 from playwright.sync_api import BrowserContext, Page, sync_playwright
 
@@ -21,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from controlplane.tests.real_up import RealUp, running
 
-IMAGES = Path(__file__).parent / "img"
+DOCS = Path(__file__).parent
+IMAGES = DOCS / "img"
 SIZE = (1440, 900)
 WALL = (1920, 1080)
 STORY = (1200, 750)  # a picture of the README's story, legible at half its size
@@ -38,6 +41,7 @@ EXPERIMENT = {  # in the twin: a replay would measure this machine, too
     "duration_s": 600,
     "arms": ["round_robin", "cache_aware", "adaptive_v1"],
 }
+CONTEXT_SERVERS = DOCS.parent / "examples" / "fleet-pd-dwdp.yaml"
 START_S = 300.0  # at most, on a busy machine
 DELIVERY_S = 150  # until the canary of PLAN has results
 PLAN = {
@@ -91,7 +95,9 @@ PICTURES = [
     Picture("requests", "/requests/"),
     Picture("experiment", "/experiments/{experiment}/#comparison", job="experiment"),
     Picture("dwdp", "/systems/dwdp/"),
+    Picture("dwdp-played", "/experiments/{dwdp}/#comparison", job="dwdp"),
     Picture("tiers", "/systems/tutti/"),
+    Picture("tiers-played", "/experiments/{tiers}/#comparison", job="tiers"),
     Picture("story-1-change", "/policies/default/draft", STORY),
     Picture("story-2-preview", "/policies/default/previews/{preview}/", STORY, job="preview"),
     Picture("story-3-deliver", "/deliveries/{delivery}/", STORY),
@@ -120,10 +126,31 @@ def open_draft(api: Api) -> None:
     api.call("PATCH", "/policies/default/draft", CHANGE, etag)
 
 
-def run_experiment(api: Api) -> int:
-    made, _ = api.call("POST", "/experiments", EXPERIMENT)
+def run_experiment(api: Api, body: dict[str, Any]) -> int:
+    made, _ = api.call("POST", "/experiments", body)
     wait_for(api, f"/experiments/{made['id']}", made)
     return int(made["id"])
+
+
+def body_of(document: str) -> dict[str, Any]:
+    """Of the experiment to which its permalink leads."""
+    (text,) = re.findall(r"`/experiments/new\?body=({.*})`", (DOCS / document).read_text())
+    body: dict[str, Any] = json.loads(text)
+    return body
+
+
+def play_dwdp(api: Api, page: Page) -> int:
+    """A point of the middle of DWDP's curve, on a pool of context servers."""
+    api.call("PUT", "/fleet", yaml.safe_load(CONTEXT_SERVERS.read_text()))
+    page.goto("/systems/dwdp/")
+    page.get_by_text("Play a point in the twin").click()
+    page.select_option("#play", index=3)
+    page.get_by_role("button", name="Play this").click()
+    page.wait_for_url("**/experiments/*/")
+    number = int(page.url.rstrip("/").rpartition("/")[2])
+    page.goto("/systems/dwdp/")  # else the picture's address would only move this page to its anchor
+    wait_for(api, f"/experiments/{number}", api.call("GET", f"/experiments/{number}")[0])
+    return number
 
 
 def run_preview(api: Api) -> int:
@@ -191,7 +218,9 @@ def main() -> None:
         ids = {"delivery": start_delivery(api)}
         jobs = {picture.job for picture in pictures}
         if "experiment" in jobs:
-            ids["experiment"] = run_experiment(api)
+            ids["experiment"] = run_experiment(api, EXPERIMENT)
+        if "tiers" in jobs:
+            ids["tiers"] = run_experiment(api, body_of("findings/tiers.md"))
         time.sleep(max(0.0, DELIVERY_S - (time.monotonic() - began)))
         open_draft(api)
         ids |= {name: run(api) for name, run in ON_THE_DRAFT.items() if name in jobs}
@@ -201,6 +230,8 @@ def main() -> None:
         pages = {
             theme: sign_in(browser.new_context(color_scheme=theme, base_url=api.base), password) for theme in THEMES
         }
+        if "dwdp" in jobs:
+            ids["dwdp"] = play_dwdp(api, pages["light"])
         for picture in pictures:
             if picture.job == "live":
                 make_live(api, ids["delivery"])

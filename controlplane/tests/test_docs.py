@@ -131,7 +131,7 @@ def test_every_picture_is_made_and_shown_in_both_themes():
     made = re.findall(r'Picture\("([a-z0-9-]+)"', read("docs/screenshots.py"))
     there = {path.name for path in (CODE / "docs/img").iterdir()}
     assert there == {f"{name}-{theme}.png" for name in made for theme in ("light", "dark")}
-    shown = "".join(map(read, ["README.md", *(str(path.relative_to(CODE)) for path in (CODE / "docs").glob("*.md"))]))
+    shown = "".join(map(read, PAGES))
     assert [name for name in made if f"img/{name}-light.png)" not in shown] == []
 
 
