@@ -106,7 +106,7 @@ class Affinity:
         if not hashes:
             return None
         tails, last = self._tails, hashes[-1]
-        tail = next((chunk for chunk in reversed(hashes) if chunk in tails), None)
+        tail = self._known(hashes)
         session = None if tail is None else tails[tail]
         if tail == last and session == CONTINUED:
             return None
@@ -118,9 +118,12 @@ class Affinity:
 
     def continues(self, hashes: Sequence[int]) -> int:
         """Chunks of the known conversation that this prompt continues; 0: none. Changes nothing."""
-        tails = self._tails
-        known = next((at for at in range(len(hashes), 0, -1) if hashes[at - 1] in tails), 0)
-        return known if known and tails[hashes[known - 1]] != CONTINUED else 0
+        tail = self._known(hashes)
+        return 0 if tail is None or self._tails[tail] == CONTINUED else hashes.index(tail) + 1
+
+    def _known(self, hashes: Sequence[int]) -> int | None:
+        """The last chunk that ends a known prompt. Long prompts have thousands, so nothing here is called for each."""
+        return next(filter(self._tails.__contains__, reversed(hashes)), None)
 
     def _remember(self, tail: int, session: str) -> None:
         self._tails[tail] = session
