@@ -361,7 +361,7 @@ class Calibration(jobs.Job):
     asked_at = models.DateTimeField(default=timezone.now)
     constants = models.JSONField(default=dict)  # of fleet.engine.law.Law, api_s and api_s_per_token
     limits = models.JSONField(default=dict)  # kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, window
-    points = models.JSONField(default=list)  # fleet.calibration.point.Point each
+    points = models.JSONField(default=list)  # fleet.calibration.fit.CalibrationPoint each
     ttft_error = models.FloatField(null=True, blank=True)  # mean of |fitted / measured - 1|
     tpot_error = models.FloatField(null=True, blank=True)
     held_out = models.JSONField(default=dict)  # fleet.calibration.replayed.ReplayErrors, of a fit to traffic

@@ -23,7 +23,7 @@ from bench.canary.cells import Looks, looks
 from bench.canary.simulated import Scene, arms_of, effect
 from bench.canary.streams import Traffic
 from controlplane.deliveries.judge.look import is_fine
-from controlplane.deliveries.judge.slow import Limits
+from controlplane.deliveries.judge.statistics.slow import Limits
 from controlplane.deliveries.judge.verdicts import judge
 from controlplane.deliveries.plan import COMPARISONS, Plan, parse
 from controlplane.experiments.results.statistics.stats import wilson

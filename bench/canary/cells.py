@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from controlplane.deliveries.judge import rare, slow
+from controlplane.deliveries.judge import rare
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.judge.slow import Limits
+from controlplane.deliveries.judge.statistics import slow
+from controlplane.deliveries.judge.statistics.slow import Limits
 from controlplane.deliveries.judge.verdicts import judge
 from controlplane.deliveries.plan import Plan
 from controlplane.previews.analysis.tallies import EndedRequest, Tallies

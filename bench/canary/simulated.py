@@ -8,7 +8,7 @@ from functools import cache
 from statistics import fmean
 
 from bench.canary.cells import limits_of
-from controlplane.deliveries.judge.slow import Limits
+from controlplane.deliveries.judge.statistics.slow import Limits
 from controlplane.previews.analysis.tallies import answered, arm_and_cell
 from controlplane.traces.types import LoadedTrace
 from controlplane.twin.simulation.simulate import simulate

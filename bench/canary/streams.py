@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bench.canary.cells import limits_of
-from controlplane.deliveries.judge.slow import Limits
+from controlplane.deliveries.judge.statistics.slow import Limits
 from controlplane.previews.analysis.tallies import EndedRequest, arm_and_cell
 
 HOUR_S = 3600.0

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.models import CONFIGS
-from fleet.calibration.fit import Fitted, fit
+from fleet.calibration.fit import CalibrationPoint, Fitted, fit
 from fleet.calibration.limits import EngineLimits
 from fleet.calibration.physical import physical_starts
-from fleet.calibration.point import CalibrationPoint
 from fleet.calibration.recorded import RecordedRequest
 from fleet.calibration.replayed import EngineConstants, errors_of, replay
 from fleet.calibration.traffic_fit import TooFewRequests, fit_traffic

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from msgspec import convert
 
-from fleet.calibration.fit import tpot_s, ttft_s
-from fleet.calibration.point import CalibrationPoint
+from fleet.calibration.fit import CalibrationPoint, tpot_s, ttft_s
 from fleet.counted import percent
 from fleet.engine.law import Law, law_from
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from fleet.calibration.nnls import nnls
-from fleet.calibration.point import CalibrationPoint
 from fleet.engine.law import GRAPH_TOKENS, Law, chunk_pairs, used_experts
 
 KNEES = [2.0**power for power in range(17)]  # 1 to 65,536 tokens
@@ -35,6 +34,22 @@ LEAST_SPREAD = 0.02  # relative errors up to this are noise
 LEAST_POINTS = 4
 
 Row = tuple[list[float], float]  # factor of each constant, measured seconds
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationPoint:
+    """Medians over `n` repetitions of concurrent requests of one length.
+
+    Seconds are virtual: with a time scale of 10, ten times those of the wall clock.
+    """
+
+    concurrency: int
+    prompt_tokens: int  # of each request
+    output_tokens: int  # of each request
+    context: float  # tokens attended to by all of them, at the middle of the `tpot_s` interval
+    ttft_s: float | None  # of a single request on an idle engine
+    tpot_s: float | None  # while all requests decoded
+    n: int  # repetitions
 
 
 class TooFewPoints(Exception):

@@ -13,11 +13,10 @@ from typing import Any
 import httpx
 
 from fleet.calibration.engine_facts import EngineFacts, engine_facts
-from fleet.calibration.fit import Fitted, fit
+from fleet.calibration.fit import CalibrationPoint, Fitted, fit
 from fleet.calibration.limits import EngineLimits, limits_of
 from fleet.calibration.physical import physical_starts
 from fleet.calibration.plan import plan_loads
-from fleet.calibration.point import CalibrationPoint
 from fleet.calibration.recorded import requests_of
 from fleet.calibration.replayed import ReplayErrors
 from fleet.calibration.sweep import Sweep

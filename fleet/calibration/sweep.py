@@ -15,8 +15,8 @@ from itertools import pairwise
 
 import httpx
 
+from fleet.calibration.fit import CalibrationPoint
 from fleet.calibration.plan import ALONE, SweepLoad, prompt
-from fleet.calibration.point import CalibrationPoint
 from fleet.calibration.streamed_request import TokenTimes, stream_completion
 
 SHARE = 0.08  # of the total time that a load may take to be repeated

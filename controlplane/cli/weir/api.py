@@ -13,6 +13,7 @@ from typing import Any
 
 from . import VERSION
 
+PASS, FAIL, INCONCLUSIVE, ERROR = 0, 1, 2, 3  # exit statuses
 ANSWER_S = 60.0  # longest wait for one answer
 AWAY_S = 120.0  # for how long a control plane that does not answer is asked again
 

@@ -7,9 +7,8 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from .api import Failed, quoted
+from .api import ERROR, FAIL, INCONCLUSIVE, PASS, Failed, quoted
 from .files import PolicyFile, VersionAnswer, read_json, write
-from .statuses import ERROR, FAIL, INCONCLUSIVE, PASS
 from .waiting import EVERY_S, ProgressLines
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .api import Failed
+from .api import FAIL, INCONCLUSIVE, PASS, Failed
 from .files import read_json, write
-from .statuses import FAIL, INCONCLUSIVE, PASS
 from .waiting import cancelled_with_me, follow
 
 if TYPE_CHECKING:

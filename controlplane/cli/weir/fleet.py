@@ -6,8 +6,8 @@ import sys
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
+from .api import FAIL, PASS
 from .files import changes_as_text, text_of
-from .statuses import FAIL, PASS
 
 if TYPE_CHECKING:
     import argparse

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import VERSION
 from . import __doc__ as about
-from .api import Api, Failed
+from .api import ERROR, Api, Failed
 from .deliveries import ACTIONS, act, deliver, delivery_status, wait_delivery
 from .experiments import run_experiment, wait_experiment
 from .fleet import apply_fleet, discover_engines
@@ -18,7 +18,6 @@ from .policies import apply_policy, diff_policy, export_policy
 from .previews import preview_policy
 from .profiles import make_profile
 from .receipts import explain
-from .statuses import ERROR
 from .tunings import tune_policy
 from .use import cancel_batch, delete_budget, get_batch, list_batches, list_budgets, set_budget
 from .waiting import DAY_S

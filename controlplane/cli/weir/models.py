@@ -6,8 +6,8 @@ import sys
 import urllib.parse
 from typing import TYPE_CHECKING
 
+from .api import PASS
 from .files import text_of, write
-from .statuses import PASS
 
 if TYPE_CHECKING:
     import argparse

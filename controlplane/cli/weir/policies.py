@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from .api import Failed
+from .api import FAIL, PASS, Failed
 from .deliveries import show_foreseen
 from .files import PolicyAnswer, PolicyFile, changes_as_text, differences, read_json, write
-from .statuses import FAIL, PASS
 
 if TYPE_CHECKING:
     import argparse

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .api import Failed
+from .api import PASS, Failed
 from .files import PolicyAnswer, PolicyFile
 from .policies import draft_of
-from .statuses import PASS
 from .waiting import cancelled_with_me, follow
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from .api import PASS
 from .files import text_of, write
-from .statuses import PASS
 
 if TYPE_CHECKING:
     import argparse

@@ -5,8 +5,7 @@ from __future__ import annotations
 import urllib.parse
 from typing import TYPE_CHECKING
 
-from .api import quoted
-from .statuses import FAIL, PASS
+from .api import FAIL, PASS, quoted
 
 if TYPE_CHECKING:
     import argparse

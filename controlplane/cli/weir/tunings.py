@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .api import Failed, quoted
-from .statuses import PASS
+from .api import PASS, Failed, quoted
 from .waiting import cancelled_with_me, follow
 
 if TYPE_CHECKING:

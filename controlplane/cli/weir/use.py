@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .api import Failed, quoted
+from .api import PASS, Failed, quoted
 from .files import write
-from .statuses import PASS
 
 if TYPE_CHECKING:
     import argparse

@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from controlplane.deliveries.judge import slow
+from controlplane.deliveries.judge.statistics import slow
 from controlplane.deliveries.judge.traffic import Traffic
 from fleet.redis import connect, live_routers, values_of
 from router.contract.redis import codec, redis_keys

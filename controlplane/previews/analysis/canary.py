@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from controlplane.deliveries import plan as plans
-from controlplane.deliveries.judge import slow
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.judge.slow import Limits
+from controlplane.deliveries.judge.statistics import slow
+from controlplane.deliveries.judge.statistics.slow import Limits
 from controlplane.deliveries.judge.verdicts import judge
 from controlplane.deliveries.plan import COMPARISONS
 from controlplane.previews.analysis.effect import Pair, of_class

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from controlplane.deliveries.judge.slow import Limits
+from controlplane.deliveries.judge.statistics.slow import Limits
 from controlplane.deliveries.judge.sums import Evidence
 from controlplane.twin.simulation.types import Simulated
 from router.contract.redis.delivery import Arm, CellCounts, CellTally

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.calibration.fit import TooFewPoints, fit, tpot_s, ttft_s
+from fleet.calibration.fit import CalibrationPoint, TooFewPoints, fit, tpot_s, ttft_s
 from fleet.calibration.nnls import nnls
 from fleet.calibration.plan import GROUPS, GROUPS_LENGTHS, LENGTHS
-from fleet.calibration.point import CalibrationPoint
 from fleet.engine.law import API_S, Law, law_of
 from fleet.engine.power import UNKNOWN
 from fleet.engine.profiles import FITS, profile

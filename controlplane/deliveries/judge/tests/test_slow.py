@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from controlplane.deliveries.judge.slow import limits
+from controlplane.deliveries.judge.statistics.slow import limits
 
 
 def rows(factor: float = 1.0, n: int = 100) -> list[tuple[str, int, float]]:

@@ -1,3 +1,0 @@
-"""Exit statuses."""
-
-PASS, FAIL, INCONCLUSIVE, ERROR = 0, 1, 2, 3
