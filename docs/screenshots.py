@@ -9,9 +9,11 @@ import json
 import re
 import secrets
 import sys
+import threading
 import time
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,13 @@ EXPERIMENT = {  # in the twin: a replay would measure this machine, too
     "mode": "twin",
     "duration_s": 600,
     "arms": ["round_robin", "cache_aware", "adaptive_v1"],
+}
+PROVIDER = {  # for the sign-in page, which asks it nothing
+    "WEIR_OIDC_ISSUER": "https://id.example.com/realms/company",
+    "WEIR_OIDC_CLIENT_ID": "weir",
+    "WEIR_OIDC_CLIENT_SECRET": "unused",
+    "WEIR_OIDC_ROLE_CLAIM": "groups",
+    "WEIR_OIDC_ROLES": "admin=weir-admins",
 }
 CONTEXT_SERVERS = DOCS.parent / "examples" / "fleet-pd-dwdp.yaml"
 START_S = 300.0  # at most, on a busy machine
@@ -84,6 +93,7 @@ class Picture:
     job: str = ""  # what runs before it, besides the delivery
 
 
+BEFORE = "before sign-in"
 PICTURES = [
     Picture("live", "/live"),
     Picture("wall", "/wall?kiosk=1", WALL),
@@ -92,6 +102,9 @@ PICTURES = [
     Picture("tuning", "/policies/default/tunings/{tuning}/", job="tuning"),
     Picture("delivery", "/deliveries/{delivery}/"),
     Picture("fleet", "/fleet/"),
+    Picture("use", "/use/?range=day", job="use"),
+    Picture("sign-in", "/login", STORY, job=BEFORE),
+    Picture("embedded", "{embedder}", STORY, job="embedded"),
     Picture("requests", "/requests/"),
     Picture("experiment", "/experiments/{experiment}/#comparison", job="experiment"),
     Picture("dwdp", "/systems/dwdp/"),
@@ -171,25 +184,64 @@ def make_live(api: Api, delivery: int) -> None:
         time.sleep(1)
 
 
+EXPERIMENTS = {"experiment": lambda: EXPERIMENT, "tiers": lambda: body_of("findings/tiers.md")}
 ON_THE_DRAFT = {"preview": run_preview, "tuning": run_tuning}
 
 
-def sign_in(context: BrowserContext, password: str) -> Page:
+class Embedder(BaseHTTPRequestHandler):
+    """A page of another site that frames the wall."""
+
+    wall = ""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        frame = f'<iframe src="{self.wall}" width="1120" height="590"></iframe>'
+        head = '<!doctype html><meta name="color-scheme" content="light dark"><title>Status</title>'
+        self.wfile.write(
+            f'{head}<body style="font: 16px sans-serif; margin: 24px 40px"><h1>Status</h1>{frame}'.encode()
+        )
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def use_keys(api: Api, weir: RealUp) -> None:
+    """Requests of two keys, one of them with a budget."""
+    for name, requests in (("assistant", 24), ("nightly-eval", 12)):
+        key, _ = api.call("POST", "/keys", {"name": name})
+        if name == "assistant":
+            api.call("POST", "/budgets", {"key": key["id"], "unit": "tokens", "per": "day", "limit": 100_000})
+        for number in range(requests):
+            body = {"model": "llama-3.1-8b", "prompt": f"{name} {number} " * 200, "max_tokens": 40}
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{weir.router_port}/v1/completions",
+                data=json.dumps(body).encode(),
+                headers={"authorization": f"Bearer {key['key']}", "content-type": "application/json"},
+            )
+            urllib.request.urlopen(request, timeout=60).close()  # noqa: S310
+
+
+def new_page(context: BrowserContext) -> Page:
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.on("console", lambda message: print(f"  console: {message.text}") if message.type == "error" else None)
+    return page
+
+
+def sign_in(page: Page, password: str) -> None:
     page.goto("/login")
     page.fill("input[name=username]", "admin")
     page.fill("input[name=password]", password)
     page.click("main button[type=submit]")
     page.wait_for_url("**/live*")
-    return page
 
 
-def shoot(page: Page, theme: str, picture: Picture, ids: dict[str, int]) -> None:
+def shoot(page: Page, theme: str, picture: Picture, address: str) -> None:
     width, height = picture.size
     page.set_viewport_size({"width": width, "height": height})
-    page.goto(picture.path.format(**ids))
+    page.goto(address)
     page.wait_for_timeout(SETTLE_MS)
     page.screenshot(path=IMAGES / f"{picture.name}-{theme}.png")
     print(f"{picture.name}-{theme}.png  {page.title()}")
@@ -205,6 +257,33 @@ def asked() -> list[Picture]:
     return [picture for picture in PICTURES if not wanted or picture.name in wanted]
 
 
+def prepare(api: Api, weir: RealUp, pictures: list[Picture]) -> dict[str, int]:
+    """What the pictures show, by name: numbers of their addresses."""
+    jobs = {picture.job for picture in pictures}
+    began, ids = time.monotonic(), {}
+    if with_delivery := "live" in jobs or any("{delivery}" in picture.path for picture in pictures):
+        ids["delivery"] = start_delivery(api)
+    if "use" in jobs:
+        use_keys(api, weir)
+    if "embedded" in jobs:
+        Embedder.wall = api.base + api.call("POST", "/shares", {"name": "status page"})[0]["wall"]
+    ids |= {name: run_experiment(api, body()) for name, body in EXPERIMENTS.items() if name in jobs}
+    if with_delivery:
+        time.sleep(max(0.0, DELIVERY_S - (time.monotonic() - began)))
+    open_draft(api)
+    return ids | {name: run(api) for name, run in ON_THE_DRAFT.items() if name in jobs}
+
+
+def shoot_all(pictures: list[Picture], pages: dict[str, Page], api: Api, ids: dict[str, int]) -> None:
+    for picture in pictures:
+        if picture.job == "dwdp":
+            ids["dwdp"] = play_dwdp(api, pages["light"])
+        if picture.job == "live":
+            make_live(api, ids["delivery"])
+        for theme, page in pages.items():
+            shoot(page, theme, picture, picture.path.format(**ids))
+
+
 def main() -> None:
     pictures = asked()
     executable = find()
@@ -212,31 +291,25 @@ def main() -> None:
         sys.exit("Chromium is missing: apt-get install chromium")
     IMAGES.mkdir(exist_ok=True)
     password = secrets.token_urlsafe(12)
-    with running(WEIR_ADMIN_PASSWORD=password) as weir, sync_playwright() as playwright:
+    embedder = HTTPServer(("127.0.0.1", 0), Embedder)
+    threading.Thread(target=embedder.serve_forever, daemon=True).start()
+    origin = f"http://127.0.0.1:{embedder.server_port}"
+    with (
+        running(WEIR_ADMIN_PASSWORD=password, WEIR_EMBED_ORIGINS=origin, **PROVIDER) as weir,
+        sync_playwright() as playwright,
+    ):
         weir.wait_for("instances of pool demo are ready", START_S)
-        api, began = Api(weir), time.monotonic()
-        ids = {"delivery": start_delivery(api)}
-        jobs = {picture.job for picture in pictures}
-        if "experiment" in jobs:
-            ids["experiment"] = run_experiment(api, EXPERIMENT)
-        if "tiers" in jobs:
-            ids["tiers"] = run_experiment(api, body_of("findings/tiers.md"))
-        time.sleep(max(0.0, DELIVERY_S - (time.monotonic() - began)))
-        open_draft(api)
-        ids |= {name: run(api) for name, run in ON_THE_DRAFT.items() if name in jobs}
+        api = Api(weir)
+        ids = prepare(api, weir, pictures)
         browser = playwright.chromium.launch(
             executable_path=executable, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
-        pages = {
-            theme: sign_in(browser.new_context(color_scheme=theme, base_url=api.base), password) for theme in THEMES
-        }
-        if "dwdp" in jobs:
-            ids["dwdp"] = play_dwdp(api, pages["light"])
-        for picture in pictures:
-            if picture.job == "live":
-                make_live(api, ids["delivery"])
-            for theme, page in pages.items():
-                shoot(page, theme, picture, ids)
+        pages = {theme: new_page(browser.new_context(color_scheme=theme, base_url=api.base)) for theme in THEMES}
+        pictures = [replace(one, path=one.path.replace("{embedder}", origin)) for one in pictures]
+        shoot_all([one for one in pictures if one.job == BEFORE], pages, api, ids)
+        for page in pages.values():
+            sign_in(page, password)
+        shoot_all([one for one in pictures if one.job != BEFORE], pages, api, ids)
         browser.close()
         weir.stop()
 
