@@ -15,7 +15,8 @@ changed before each decision, or as many as `--changed` says (a second's samples
 
 With `--ranks 4` every four candidates are ranks of one instance that step together, and one of them has begun or ended
 a decode before each decision; with `--unequal` every other instance is half as fast; with `--adapter` every request
-asks for an adapter that half of the pool holds.
+asks for an adapter that half of the pool holds; with `--pull` instances may pull KV from each other, and nothing is
+offloaded.
 
 Before that the index's memory. After it whether look-up and decision together keep to the goals, ≤ 100 µs (median) at
 100 instances and ≤ 1000 µs at 1000, for every strategy.
@@ -53,6 +54,7 @@ BYTES_PER_TOKEN = 4
 SESSIONS = 64
 ADAPTER = "support-bot@v3"
 JUDGED = "look up + decide"
+PULL = 12.4  # GB/s
 
 
 class Taken(NamedTuple):
@@ -226,7 +228,8 @@ def timed_at(size: int, options: argparse.Namespace) -> Iterator[tuple[str, str,
     for part, call in of_every_strategy(bench).items():
         yield "any", part, measure(call, rounds), rounds
     for strategy in options.strategy:
-        policy = document.parse({"strategy": {"name": strategy}, "flow": {"heavy": "offload"}})
+        flow = {"heavy": "colocated", "pull_gb_per_s": PULL} if options.pull else {"heavy": "offload"}
+        policy = document.parse({"strategy": {"name": strategy}, "flow": flow})
         for part, call in of_the_strategy(bench, policy).items():
             yield strategy, part, measure(call, rounds, bench.change), rounds
     yield "any", "take up", measure(bench.taken_up, rounds), rounds
@@ -240,6 +243,7 @@ def main() -> None:
     parser.add_argument("--changed", type=int, default=1)
     parser.add_argument("--unequal", action="store_true")
     parser.add_argument("--adapter", action="store_true")
+    parser.add_argument("--pull", action="store_true")
     parser.add_argument("--strategy", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES))
     parser.add_argument("--instances", nargs="+", type=int, default=list(SIZES))
     options = parser.parse_args()

@@ -1,5 +1,6 @@
 """The instance that prefills when another one decodes."""
 
+from collections.abc import Sequence
 from math import inf
 
 from router.policy.rules.filters import doubtful, kv_headroom
@@ -33,7 +34,7 @@ def prefiller(view: View, decoder: InstanceState) -> tuple[InstanceState | None,
 def prefiller_in_turn(view: View, decoder: InstanceState) -> tuple[InstanceState | None, str]:
     """Like `prefiller`, but round robin, whatever the instances' work."""
     whole = view if view.instances is view.fleet else view.of(view.fleet)
-    able = [position for position, one in enumerate(able_to_prefill(whole, decoder)) if one]
+    able = able_to_prefill(whole, decoder)
     if not able:
         return None, _alone(decoder)
     turn = view.request.turn
@@ -54,22 +55,28 @@ def _connected(view: View, decoder: InstanceState) -> tuple[View, list[float]]:
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     fleet = whole.instances
     if decoder.pair or doubtful(fleet, view.policy) or fleet.connector.count(decoder.connector) < len(fleet):
-        able = able_to_prefill(whole, decoder)
-        return whole, [work if one else inf for work, one in zip(whole.work, able, strict=True)]
+        work, scores = whole.work, [inf] * len(fleet)
+        for position in able_to_prefill(whole, decoder):
+            scores[position] = work[position]
+        return whole, scores
     scores = whole.work.copy()
     scores[fleet.position(decoder.id) or 0] = inf
     return whole, scores
 
 
-def able_to_prefill(view: View, decoder: InstanceState) -> list[bool]:
-    """Of each instance, whether it can compute the prompt for the decoder; those with a full KV cache only if no other
-    can."""
-    limit = view.policy["admission.max_inflight_per_instance"]
-    able = [sends_to(one, decoder) and prefills(one, limit) for one in view.instances]
-    below_limit = [
-        one and not kv_headroom(instance, view.policy) for one, instance in zip(able, view.instances, strict=True)
-    ]
-    return below_limit if any(below_limit) else able
+def able_to_prefill(view: View, decoder: InstanceState, among: Sequence[int] | None = None) -> list[int]:
+    """Positions of the instances, all or those `among`, that can compute the prompt for the decoder; of those with a
+    full KV cache only if no other instance can."""
+    limit, policy, fleet = view.policy["admission.max_inflight_per_instance"], view.policy, view.instances
+
+    def can(one: InstanceState) -> bool:
+        return sends_to(one, decoder) and prefills(one, limit)
+
+    able = [position for position in (range(len(fleet)) if among is None else among) if can(fleet[position])]
+    with_room = [position for position in able if not kv_headroom(fleet[position], policy)]
+    if with_room or among is None:
+        return with_room or able
+    return able if able and not any(can(one) and not kv_headroom(one, policy) for one in fleet) else []
 
 
 def serving(view: View) -> View:

@@ -76,12 +76,9 @@ def _holding_more(view: View, here: InstanceState, held: int) -> Iterator[tuple[
     """Those that can send what they hold, with h_i."""
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     cached = whole.cached
-    if max(cached) <= held:
-        return
-    able = able_to_prefill(whole, here)
-    for instance, tokens, can in zip(whole.instances, cached, able, strict=True):
-        if can and tokens > held:
-            yield instance, tokens
+    more = [position for position, tokens in enumerate(cached) if tokens > held]
+    for position in able_to_prefill(whole, here, more) if more else ():
+        yield whole.instances[position], cached[position]
 
 
 def _tokens(view: View, instance: InstanceState, held: int) -> float:

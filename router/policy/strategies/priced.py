@@ -94,11 +94,10 @@ class _Prices:
     def _sender(self, decoder: InstanceState) -> tuple[InstanceState | None, float]:
         """The cheapest to compute the prompt for the decoder, itself included, and the price of that."""
         whole = self.view.of(self.view.fleet)
-        able = able_to_prefill(whole, replace(decoder, id=""))
-        prices = [
-            self._prefill(one, prefill_cost(whole, new)) / whole.pace_of(one) if can else inf
-            for one, new, can in zip(whole.instances, whole.new, able, strict=True)
-        ]
+        prices = [inf] * len(whole.instances)
+        for position in able_to_prefill(whole, replace(decoder, id="")):
+            one, new = whole.instances[position], whole.new[position]
+            prices[position] = self._prefill(one, prefill_cost(whole, new)) / whole.pace_of(one)
         position = least(whole, prices, lambda: whole.instances.running)
         return (None, inf) if prices[position] == inf else (whole.instances[position], prices[position])
 

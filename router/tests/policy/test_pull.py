@@ -77,6 +77,13 @@ def test_nothing_is_pulled_where_it_does_not_pay_or_is_not_possible(
     assert told == [] if why is None else told[0].endswith(why)
 
 
+def test_a_peer_with_a_full_cache_sends_only_if_no_other_instance_has_room() -> None:
+    full = made("b", cached_tokens=9_000, kv_usage=0.99)
+    assert decided(made("a", kv_usage=0.99), full).prefill == "b"
+    assert decided(made("a", kv_usage=0.9), full, made("c", kv_usage=0.5)).prefill == ""
+    assert decided(made("a", kv_usage=0.9), full, made("c", kv_usage=0.5, cached_tokens=8_000)).prefill == "c"
+
+
 def test_what_is_queued_and_what_was_measured_count() -> None:
     slow = Rates(10_000.0, 10_000.0, 1e8)  # 1 s to move
     assert decided(made("a"), HOLDER, rates=slow).prefill == ""
