@@ -1,4 +1,4 @@
-"""What a run measured beside its requests, as it is stored; a field that its mode does not measure is missing."""
+"""The stored measurements of a run besides its requests; fields that its mode does not measure are missing."""
 
 from typing import Any
 

@@ -16,9 +16,9 @@ from router.policy.schema import document as documents
 
 
 class FleetChanges(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of the pool, for one arm. An option of null gets its default again."""
+    """Changes of the pool for one arm. An option of null is reset to its default."""
 
-    replicas: int | None = None  # None: as many as the pool runs
+    replicas: int | None = None  # None: as many as the pool has
     engine: dict[str, Any] = {}  # options of its kind
     store: dict[str, Any] = {}  # options of the store that its instances share
 
@@ -27,7 +27,7 @@ AS_IT_IS = FleetChanges()
 
 
 class Arm(msgspec.Struct, frozen=True):
-    """A policy under test, settled when the experiment starts."""
+    """A policy under test, fixed when the experiment starts."""
 
     name: str
     policy: str  # empty for a strategy's default document
@@ -46,17 +46,17 @@ class Arm(msgspec.Struct, frozen=True):
         return msgspec.convert({**made, "overrides": overrides}, cls)
 
     def as_dict(self) -> dict[str, Any]:
-        """As it is stored and sent."""
+        """The arm as it is stored and sent."""
         return cast(dict[str, Any], msgspec.to_builtins(self))
 
     @property
     def published_version(self) -> int:
-        """For the routers; a strategy's default document counts as the first version."""
+        """The version number for routers; 1 for a strategy's default document."""
         return self.version or 1
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """As stored: start.body.ExpectIn."""
+    """An expectation as stored; see start.body.ExpectIn."""
 
     metric: str
     request_class: str = msgspec.field(name="class")
@@ -89,7 +89,7 @@ class Experiment(Job):
     """A comparison of arms under the same load."""
 
     TASK = "experiments.run"
-    AT_ONCE = 16  # in the twin, on as many workers; a replay has the machine to itself: may_start
+    AT_ONCE = 16  # in the twin, given enough workers; a replay has the machine to itself, see may_start
     queue = "experiments"
 
     matrix = models.ForeignKey(Matrix, on_delete=models.CASCADE, null=True, blank=True, related_name="cells")
@@ -102,7 +102,7 @@ class Experiment(Job):
     pool = models.CharField(max_length=63)
     mode = models.CharField(max_length=12, default="replay")
     pacing = models.CharField(max_length=12, choices=[(p, p) for p in ("timestamps", "closed_loop")])
-    load_factor = models.FloatField()  # on the rate of arrivals
+    load_factor = models.FloatField()  # of the rate of arrivals
     duration_s = models.FloatField()  # window from the trace's start, in trace time
     time_scale = models.FloatField()  # engines and trace run this much faster than real time
     seeds = models.JSONField()  # [int, …]
@@ -126,7 +126,7 @@ class Experiment(Job):
 
     @classmethod
     def may_start(cls, job_id: int) -> bool:
-        """A replay measures times, so nothing runs beside it; what was asked for after it waits for it."""
+        """A replay measures times, so nothing runs beside it; experiments queued later wait for it."""
         others = cls.objects.exclude(pk=job_id)
         running = others.filter(status=RUNNING)
         if cls.objects.filter(pk=job_id, mode="replay").exists():
@@ -151,7 +151,7 @@ class Run(models.Model):
     seed = models.IntegerField()
     ordinal = models.PositiveIntegerField()  # the order of execution inside the experiment
     status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
-    step = models.CharField(max_length=80, blank=True)  # at present, or when it failed
+    step = models.CharField(max_length=80, blank=True)  # the current one, or the one that failed
     cause = models.TextField(blank=True)
     log = models.TextField(blank=True)  # the last lines that explain a failure
     done = models.PositiveIntegerField(default=0)  # finished requests
@@ -186,12 +186,12 @@ class Run(models.Model):
 
     @property
     def gpu_path(self) -> Path:
-        """GPU use over time, of a replay."""
+        """The file of a replay's GPU use over time."""
         return self.folder / "gpu.json"
 
     @property
     def kv_path(self) -> Path:
-        """KV usage over time, of a simulation."""
+        """The file of a simulation's KV usage over time."""
         return self.folder / "kv.json"
 
     @property

@@ -1,4 +1,4 @@
-"""Which product performs an experiment: its version, commit and source."""
+"""Identifies the Weir that performs an experiment: version, commit, hash of the source."""
 
 import platform
 import shutil

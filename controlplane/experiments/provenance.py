@@ -1,4 +1,4 @@
-"""Making and reading the record of an experiment."""
+"""Makes and reads the record of an experiment."""
 
 import hashlib
 import os
@@ -43,13 +43,13 @@ def stored(value: msgspec.Struct) -> JsonObject:
 
 
 def record_of(experiment: Experiment) -> ExperimentRecord | None:
-    """None for an experiment that is older than records."""
+    """The record; None for an experiment that is older than records."""
     # Not strict: infinity is stored as a text
     return msgspec.convert(experiment.record, ExperimentRecord, strict=False) if experiment.record else None
 
 
 def fleet_of(experiment: Experiment, arm: str) -> RecordedFleet | None:
-    """As recorded; None for an experiment that is older than records."""
+    """An arm's recorded fleet; None for an experiment that is older than records."""
     record = record_of(experiment)
     return record.fleets[record.arms[arm].fleet] if record else None
 
@@ -62,7 +62,7 @@ def changed_trace(trace: RecordedTrace) -> str:
 
 
 def host() -> HostFacts:
-    """Of this process, for the times of a replay."""
+    """This host, which affects the times of a replay."""
     return HostFacts(
         name=platform.node(),
         system=f"{platform.system()} {platform.release()}",
@@ -83,13 +83,13 @@ def _processor() -> str:
 
 
 def nodes(pool: Pool) -> JsonObject:
-    """What is known of the hosts of its instances."""
+    """What is known of the hosts of the pool's instances."""
     names = set(Instance.objects.filter(pool__name=pool.name).values_list("node", flat=True))
     return {node.name: node.inventory for node in Node.objects.filter(name__in=names)}
 
 
 def records_sha256(run: Run) -> str:
-    """Empty without records."""
+    """The SHA-256 of the run's records; empty without records."""
     try:
         return hashlib.sha256(run.records_path.read_bytes()).hexdigest()
     except OSError:
@@ -97,7 +97,7 @@ def records_sha256(run: Run) -> str:
 
 
 def differences(experiment: Experiment) -> list[str]:
-    """Warnings of what a repetition does not share with the experiment that it repeats."""
+    """Warnings about how a repetition differs from the experiment that it repeats."""
     record = record_of(experiment)
     before = record.repeats if record else None
     if record is None or before is None or before.product == record.product:
@@ -108,7 +108,7 @@ def differences(experiment: Experiment) -> list[str]:
 
 
 def whole(experiment: Experiment) -> JsonObject:
-    """For readers: with the runs and without secrets of engines."""
+    """The record for readers: with the runs, without secrets of engines."""
     runs = [
         {"id": run.pk, "arm": run.arm, "seed": run.seed, "status": run.status, "facts": run.facts}
         for run in experiment.runs.all()

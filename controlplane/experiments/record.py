@@ -1,4 +1,4 @@
-"""The record of an experiment as it is stored: everything that its runs depend on, settled when it starts.
+"""The stored record of an experiment: everything that its runs depend on, fixed when it starts.
 
 Each run adds to its facts what it played (`load`, `records_sha256`) and, in a replay, its `host` and `nodes`.
 """
@@ -13,8 +13,8 @@ from fleet.engine.tiers.shared import StoreModel
 
 class Product(Struct, frozen=True):
     version: str
-    commit: str  # empty outside a repository; with a + when files have changed since
-    source_sha256: str  # equal where the same code computes, also without a repository
+    commit: str  # empty outside a repository; ends in + if files differ from the commit
+    source_sha256: str  # the same for the same code, with or without a repository
     python: str
 
 
@@ -24,7 +24,7 @@ class RecordedTrace(Struct, frozen=True):
 
 
 class Selection(Struct, frozen=True):
-    """Of the requests of the trace."""
+    """Which requests of the trace are played."""
 
     duration_s: float
     load_factor: float
@@ -39,7 +39,7 @@ class RecordedArm(Struct, frozen=True):
 
 
 class RecordedTwin(Struct, frozen=True, kw_only=True):
-    """The models of a simulated fleet; equal instances share one."""
+    """The engine models of a simulated fleet; equal instances share one."""
 
     basis: str
     about: str

@@ -1,4 +1,4 @@
-"""Performing an experiment as a job: its runs in turn, each of which keeps the results of its finished requests."""
+"""Runs an experiment as a job: its runs in turn, each keeping the results of its finished requests."""
 
 from datetime import datetime
 from typing import Any
@@ -47,8 +47,8 @@ def run_experiment(experiment_id: int) -> None:
 
 
 def _run(experiment: Experiment) -> None:
-    """Not jobs.perform, by which a preview or a tuning fails at the first error: an error outside of a run, such as a
-    database that is away, leaves the experiment to the next worker, which goes on after the runs that have ended."""
+    """Perform the runs. Unlike jobs.perform, an error outside a run, such as an unreachable database, does not fail the
+    experiment: the next worker continues after the runs that have ended."""
     for run in experiment.runs.all():
         status = execute(run, experiment)
         if status != DONE:
@@ -68,15 +68,15 @@ def _run(experiment: Experiment) -> None:
 
 
 def close(experiment: Experiment, status: str, cause: str = "", results: Results | None = None) -> None:
-    """End the experiment, unless it has ended meanwhile; runs that did not begin are cancelled. `results` were made
-    before: with the end there is the verdict."""
+    """End the experiment, unless it has ended meanwhile, and cancel runs that did not begin. `results`: computed before
+    the end, so the verdict is there at once."""
     judged = {"verdict": results["verdict"], "summary": _summary(experiment, results)} if results else {}
     jobs.end(experiment, status, cause, **judged)
     mine = jobs.of_this_start(experiment)
     if status != DONE:
         services.cancel_queued_runs(experiment, f"not started: {cause}")
     if not mine.exists():
-        return  # it was queued again, and is another worker's
+        return  # queued again, and now another worker's
     experiment.refresh_from_db()
     kept = results_of(experiment)  # so that no page waits for the comparison
     if not judged:
@@ -89,8 +89,8 @@ def _summary(experiment: Experiment, results: Results) -> Any:
 
 
 def fail_lost(experiment: Experiment, cause: str) -> None:
-    """The interrupted run keeps the results of its finished requests. Without one nothing is lost: another worker goes
-    on with the next run, or makes the results."""
+    """Fail an experiment whose worker died in a run, which keeps the results of its finished requests. Between runs
+    nothing is lost: another worker continues with the next run, or with the results."""
     run = experiment.runs.filter(status=RUNNING).first()
     if run is not None and not was_performed(run):
         if end(run, FAILED, f"{cause}, while {run.step or 'starting'}"):
@@ -105,7 +105,7 @@ def fail_lost(experiment: Experiment, cause: str) -> None:
 
 
 def end_left(attempt: Try, now: datetime | None = None) -> None:
-    """End runs whose worker died between the cancellation of the experiment and their stop: their pools go then."""
+    """End runs whose worker died after the cancellation and before they stopped, so that their pools are removed."""
     for run in Run.objects.filter(status=RUNNING, experiment__status__in=ENDED).select_related("experiment"):
         if jobs.lost(run.experiment, now):
             with attempt(f"run {run.pk}"):
@@ -113,7 +113,7 @@ def end_left(attempt: Try, now: datetime | None = None) -> None:
 
 
 def execute(run: Run, experiment: Experiment) -> str:
-    """One run from its pool to its results; the status that it ended with."""
+    """Perform one run, from its pool to its results; returns the status with which it ended."""
     now = timezone.now()
     queued = Run.objects.filter(
         pk=run.pk, status=QUEUED, experiment__status=RUNNING, experiment__started_at=experiment.started_at

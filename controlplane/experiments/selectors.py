@@ -1,4 +1,4 @@
-"""Reading experiments and their progress."""
+"""Reads experiments and their progress."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,10 +30,10 @@ class ExperimentProgress:
     runs_done: int
     runs: int
     requests_done: int
-    requests: int  # of all runs; 0 until the first has read its trace
+    requests: int  # of all runs; 0 until the first run has read its trace
     eta_s: float | None  # None when it has ended or nothing is known yet
     took_s: float | None  # since it began, None while queued
-    queued_behind: int | None  # experiments that run, or were queued earlier; None unless it is queued
+    queued_behind: int | None  # experiments that run or were queued earlier; None unless this one is queued
 
 
 def progress_of(experiment: Experiment, now: datetime | None = None) -> ExperimentProgress:

@@ -1,4 +1,4 @@
-"""Starting and cancelling experiments."""
+"""Starts and cancels experiments."""
 
 from functools import partial
 
@@ -47,7 +47,7 @@ def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
 
 
 def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> Experiment:
-    """Its row, not stored. InvalidExperiment has every problem."""
+    """The experiment as an unsaved row. InvalidExperiment has every problem."""
     pool = pools().filter(name=asked.pool).first()
     check_fleet = partial(_check_fleet, asked.mode, pool)
     arms, problems = resolve(asked.arms, _policy_version, "" if pool is None else pool.policy, check_fleet)
@@ -109,7 +109,7 @@ def _record(asked: ExperimentIn, arms: list[Arm], pacing: str, pool: Pool) -> Ex
 
 
 def cancel_experiment(experiment: Experiment, actor: Actor) -> bool:
-    """Stop it, within a second when it runs; False when it had ended before."""
+    """Stop the experiment, within a second if it runs; False if it had already ended."""
     with transaction.atomic():
         if not jobs.cancel(experiment, actor.name, cancelled_by=actor.name):
             return False
@@ -119,8 +119,8 @@ def cancel_experiment(experiment: Experiment, actor: Actor) -> bool:
 
 
 def cancel_queued_runs(experiment: Experiment, cause: str) -> None:
-    """A run that has begun stops at the next heartbeat of its experiment."""
-    # Of this start: a lost worker does not cancel what its successor will run.
+    """Cancel the queued runs; a running one stops at the experiment's next heartbeat."""
+    # Only runs of this start: a lost worker must not cancel what its successor will run.
     queued = experiment.runs.filter(status=QUEUED, experiment__started_at=experiment.started_at)
     queued.update(status=CANCELLED, cause=cause, ended_at=timezone.now())
 
@@ -129,7 +129,7 @@ COPIED = ("name", "question", "trace", "pool", "mode", "load_factor", "duration_
 
 
 def store(experiment: Experiment) -> None:
-    """With its runs, seed by seed: a cancelled experiment has compared its arms at least on the first seeds."""
+    """Save the experiment and its runs, seed by seed: a cancelled one has compared its arms on the first seeds."""
     experiment.save()
     order = [(seed, arm["name"]) for seed in experiment.seeds for arm in experiment.arms]
     Run.objects.bulk_create(
@@ -147,7 +147,7 @@ def _policy_version(name: str, number: int | None) -> Base:
 
 
 def _check_trace(asked: ExperimentIn) -> tuple[str, list[Problem]]:
-    """(pacing, problems)."""
+    """The trace's pacing, and problems of the trace."""
     try:
         entry = library.entry(asked.trace)
     except library.TraceError as error:
@@ -165,7 +165,7 @@ def _check_trace(asked: ExperimentIn) -> tuple[str, list[Problem]]:
 
 
 def _keep_trace(asked: ExperimentIn, actor: Actor) -> ExperimentIn:
-    """A trace that does not change: every run plays the same requests, also when the experiment is started again."""
+    """Replace recorded traffic by a copy, so that every run and every repetition plays the same requests."""
     try:
         return asked.model_copy(update={"trace": library.keep(asked.trace, actor)})
     except (library.TraceError, BadTrace) as error:

@@ -5,5 +5,5 @@ from controlplane.experiments import running
 
 @shared_task(name="experiments.run")
 def run(experiment_id: int) -> None:
-    """On the queue `experiments`, whose worker runs one at a time."""
+    """Runs on the queue `experiments`, whose worker takes one at a time."""
     running.run_experiment(experiment_id)

@@ -1,4 +1,4 @@
-"""Experiments: the list, one experiment, cancelling it."""
+"""Views of experiments: the list, one experiment, cancel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ def _filtered(filters: Mapping[str, str]) -> QuerySet[Experiment]:
 
 @dataclass(frozen=True)
 class ExperimentRow:
-    """In the list, and at the top of its page."""
+    """An experiment as in the list and at the top of its page."""
 
     experiment: Experiment
     mode: Mode
@@ -192,7 +192,7 @@ class RunRow:
     progress: str
     took: str
     partial: bool
-    cells: list[str]  # of the columns of its mode
+    cells: list[str]  # for the columns of its mode
     classes: str
     policy: str
 
@@ -211,7 +211,7 @@ def _run_row(run: Run, mode: Mode) -> RunRow:
 
 
 def _curl(request: HttpRequest, experiment: Experiment) -> str:
-    """Empty for a cell of a matrix with more arms than an experiment may have."""
+    """The curl command; empty for a cell of a matrix with more arms than an experiment may have."""
     try:
         return curl_of(request, ExperimentIn.model_validate(experiment.body)) if experiment.body else ""
     except ValidationError:

@@ -38,7 +38,7 @@ D: list[Json] = [_offload(rate, dict(connectors(rate, ""))["NIXL"]) for rate in 
 
 
 def split(prefill: int, instances: int = 8) -> JsonObject:
-    """So many prefill, and the others decode."""
+    """A fleet in which `prefill` instances prefill and the others decode."""
     return {
         "name": f"static {prefill}P{instances - prefill}D",
         "strategy": "round_robin_pd",
@@ -58,7 +58,7 @@ OFFLOADS: list[Json] = [
     {
         "name": "conditional offload",
         "strategy": "conditional_offload",
-        # Else nothing moves before something has moved
+        # else nothing is moved until something has been moved
         "overrides": {**HEAVY_OF_DESIGN, "strategy.assumed_transfer_gb_per_s": 9.7},
         "fleet": _NIXL,
     },

@@ -1,4 +1,4 @@
-"""Starting, resuming and cancelling a matrix. Its cells are experiments, which workers take from the queue."""
+"""Starts, resumes and cancels matrices. Their cells are experiments, which workers take from the queue."""
 
 from django.db import transaction
 from django.utils import timezone
@@ -52,7 +52,7 @@ def _settled(asked: MatrixIn, actor: Actor) -> list[Experiment]:
 
 
 def cancel_matrix(matrix: Matrix, actor: Actor) -> int:
-    """The number of cells that it stopped."""
+    """Cancel the matrix; the number of cells that were stopped."""
     with transaction.atomic():
         found = [cell for cell in matrix.cells.all() if jobs.cancel(cell, actor.name, cancelled_by=actor.name)]
         for cell in found:
@@ -63,7 +63,7 @@ def cancel_matrix(matrix: Matrix, actor: Actor) -> int:
 
 
 def resume_matrix(matrix: Matrix, actor: Actor) -> int:
-    """Queue the cells that failed or were cancelled again; their runs that are done stay done. The number of cells."""
+    """Queue failed and cancelled cells again, without their finished runs; the number of cells."""
     now = timezone.now()
     with transaction.atomic():
         cells = list(matrix.cells.filter(status__in=AGAIN))

@@ -1,4 +1,4 @@
-"""What a matrix shows of its cells: values of every metric by class and arm, and which arms are best or tied. Pure."""
+"""Summarizes a matrix's cells: values of every metric by class and arm, and which arms are best or tied. Pure."""
 
 import math
 from collections import Counter
@@ -17,7 +17,7 @@ from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, RUNNING
 
 
 class CellSummary(msgspec.Struct, frozen=True):
-    """Of an experiment that has ended: Experiment.summary."""
+    """Experiment.summary of an experiment that has ended."""
 
     values: dict[str, dict[str, dict[str, int | float | None]]] = {}  # class → metric → arm; counts stay whole
     best_or_tied: dict[str, dict[str, list[str]]] = {}  # class → metric → arms
@@ -53,7 +53,7 @@ def state_of(cells: Sequence[Experiment]) -> MatrixState:
 
 
 def _status_of(cells: Sequence[Experiment]) -> str:
-    """Of the whole: active with one that is, else the worst end."""
+    """The matrix's status: active if a cell is, else the worst of the cells."""
     found = {cell.status for cell in cells}
     if found <= set(ENDED):
         return next(status for status in (FAILED, CANCELLED, DONE) if status in found)
@@ -68,7 +68,7 @@ class HeatCell:
     value: float | None
     text: str
     mark: str  # "best", "tied" or ""
-    shade: int  # 0 for the best value of the cell, to 4 for one that is twice as bad
+    shade: int  # from 0, the best value of the cell, to 4, twice as bad or worse
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _heat_cell(
 
 
 def _shade(value: float | None, known: Sequence[float], better: str) -> int:
-    """By how much worse it is than the best of its cell: up to 5 %, 20 %, 50 %, 100 %, more."""
+    """The shade, by how much worse it is than the best of its cell: up to 5 %, 20 %, 50 %, 100 %, more."""
     if value is None or not better or len(known) < 2:
         return 0
     best = min(known) if better == "lower" else max(known)

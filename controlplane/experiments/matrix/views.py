@@ -1,4 +1,4 @@
-"""A matrix: its form, its heat table, resuming and cancelling it."""
+"""Views of matrices: the form, the heat table, resume and cancel."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The pool of one run: started cold like the pool under test, served by the live routers, removed afterwards."""
+"""The ephemeral pool of a run: configured like the pool under test, started cold, served by the live routers."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ READY_S = 120.0
 READY_REAL_S = 1_800.0  # a real engine loads its weights first
 ROUTERS_S = 20.0
 GONE_S = 30.0
-TRIES = 3  # starts of one instance that fail before the run does
+TRIES = 3  # failed starts of one instance with which the run fails
 SAMPLE_TOKENS = 2_000
 LARGEST = 16 * 1024 * 1024  # bytes of an engine's answer
 MOST_CONTEXT_TOKENS = 100_000_000
@@ -60,7 +60,7 @@ def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> 
 
 
 def put_policy(run: Run, arm: Arm) -> None:
-    """Also called again when Redis has lost it."""
+    """Publish the arm's policy; called again if Redis has lost it."""
     value = PolicyValue(
         pool=run.pool_name,
         policy=arm.policy or arm.strategy,
@@ -83,7 +83,7 @@ def tear_down(pool_name: str) -> None:
 
 
 def _wait_for_earlier(run: Run, heartbeat: Heartbeat) -> None:
-    """Two pools at once would share the machine."""
+    """Wait until earlier ephemeral pools are gone: two at once would share the machine."""
     end = time.monotonic() + GONE_S
     earlier = Pool.objects.exclude(ephemeral_owner="").filter(name__startswith=of_experiment(run.experiment_id))
     while earlier.exclude(name=run.pool_name).exists() and time.monotonic() < end:
@@ -144,7 +144,7 @@ def _has_taken_up(router: str, pool: str, version: int) -> bool:
 
 
 def router_urls() -> list[str]:
-    """Of the live routers, from their status in Redis."""
+    """The URLs of the live routers, from their status in Redis."""
     statuses = values_of(RouterStatus, redis_keys.router_key, live_routers())
     return [status.url for status in statuses.values() if status.url]
 
@@ -160,7 +160,7 @@ def context_tokens(pool: Pool) -> int:
 
 
 def bytes_per_token(pool: Pool) -> float:
-    """Measured with the engine's tokenizer, unless its kind knows."""
+    """Bytes per token, by the kind or measured with the engine's tokenizer."""
     known = KINDS[pool.kind].bytes_per_token
     if known is not None:
         return known
@@ -176,12 +176,12 @@ def bytes_per_token(pool: Pool) -> float:
 
 
 def _json_of(url: str, body: Any = None, *, timeout_s: float) -> Any:
-    """The JSON answer of an engine. NO_ANSWER."""
+    """The JSON answer of an engine. Raises an error of NO_ANSWER."""
     return json.loads(asyncio.run(_answer_of(url, body, timeout_s)))
 
 
 async def _answer_of(url: str, body: Any, timeout_s: float) -> bytes:
-    """Whole or cut off, then it is no JSON; redirects are not followed."""
+    """The body; one above LARGEST is cut off, and then not JSON. Redirects are not followed."""
     found = bytearray()
     async with (
         asyncio.timeout(timeout_s),
@@ -212,12 +212,12 @@ def instance_urls(pool: Pool) -> list[str]:
 
 
 def owner_of(run: Run) -> str:
-    """The owner that a run sets on its pool."""
+    """The owner that marks a run's pool."""
     return f"run {run.pk}"
 
 
 def remove_abandoned() -> None:
-    """Pools of runs that have ended: their worker died before it could remove them."""
+    """Remove pools of ended runs whose worker died before it could."""
     with tries() as attempt:
         for pool in Pool.objects.exclude(ephemeral_owner="").filter(removed=False):
             with attempt(f"pool {pool.name}"):
@@ -226,7 +226,7 @@ def remove_abandoned() -> None:
 
 
 def _is_abandoned(pool: Pool) -> bool:
-    """The run that it was made for has ended, or never was."""
+    """True if its run has ended or does not exist."""
     kind, _, number = pool.ephemeral_owner.partition(" ")
     if kind != "run" or not number.isdigit():
         return False

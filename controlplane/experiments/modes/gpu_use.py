@@ -1,6 +1,6 @@
 """GPU use during a replay: what the nodes of its pool report with each heartbeat, in a file that grows with the run.
 
-A GPU counts whole, whatever else runs on it.
+The use of a whole GPU counts, whatever else runs on it.
 """
 
 from dataclasses import dataclass, field
@@ -17,12 +17,12 @@ from fleet.models import Node
 from fleet.snapshot import node_views
 
 STEP_S = 5.0  # as often as nodes report
-MOST_POINTS = 720  # of a GPU: then every second one is left out, and so are those to come
+MOST_POINTS = 720  # per GPU; beyond it every second point is dropped, also in the future
 NONE = "no GPU on this node"
 
 
 class GpuOverTime(Struct, frozen=True):
-    """The three lists have one value for each point."""
+    """The use of a GPU; each list has a value for each point."""
 
     name: str
     memory_bytes: int
@@ -95,7 +95,7 @@ class GpuUse:
         return GpusOverTime({name: series.so_far() for name, series in self._series.items()}, self._absent)
 
     def facts(self) -> GpuUseFacts:
-        """Of the run: means and peaks, without the series."""
+        """The run's means and peaks, without the series."""
         gpus = {name: MeanPeak(gpu.mean, gpu.peak) for name, gpu in self.so_far().gpus.items()}
         return GpuUseFacts(gpus, self._absent)
 

@@ -1,4 +1,4 @@
-"""A mode of an experiment: how its runs are performed, checked, estimated and described."""
+"""The mode of an experiment: how it performs, checks, estimates and describes runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from router.contract.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Of the table of runs."""
+    """A column of the table of runs."""
 
     title: str
     text: Callable[[Run], str]
@@ -23,7 +23,7 @@ class Column:
 class Mode:
     name: str
     title: str  # in the form
-    badge: str  # on each of its pages; empty when its times are measured
+    badge: str  # on each of its pages; empty if its times are measured
     scales_time: bool  # engines can run faster than real time
     perform: Callable[[Run, Experiment, Arm, Heartbeat], None]  # raises RunFailed, jobs.Stopped
     check: Callable[[Pool, float], list[Problem]]  # of a pool and a time scale, before an experiment starts

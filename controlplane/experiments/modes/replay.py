@@ -33,7 +33,7 @@ OVERHEAD_S = 12.0  # to start the pool of a run and to remove it
 
 
 def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> None:
-    """RunFailed, jobs.Stopped, BadTrace, TraceError, OSError, RedisError."""
+    """Perform the run. Raises RunFailed, jobs.Stopped, BadTrace, TraceError, OSError, RedisError."""
     try:
         _play(run, experiment, arm, heartbeat)
     finally:
@@ -114,7 +114,7 @@ def _check_fleet(pool: Pool, changes: FleetChanges, path: str) -> list[Problem]:
 
 
 def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float:
-    """The time of the load itself and of starting the pools; a slow fleet takes longer."""
+    """The time of the load and of starting the pools; a slow fleet takes longer."""
     each = experiment.duration_s / experiment.time_scale / experiment.load_factor + OVERHEAD_S
     left = sum(each for run in runs if run.status not in ENDED)
     for run in runs:

@@ -1,4 +1,4 @@
-"""What a run is given, and that it was performed, in every mode."""
+"""What every mode needs for a run: its inputs, and the mark that it was performed."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from controlplane.traces.formats import registry
 from controlplane.traces.types import LoadedTrace, TraceRequest
 from fleet.jobs import RUNNING
 
-CONTEXT_TOKENS = 131_072  # when the engine does not report its context window
+CONTEXT_TOKENS = 131_072  # if the engine does not report its context window
 
 NO_RECORD = "the experiment has no record of its fleet, because an older version queued it: start it again"
 
@@ -52,13 +52,13 @@ def begin(run: Run, total: int, facts: RunFacts) -> None:
 
 
 def performed(run: Run) -> None:
-    """Every request has its record: store so, with the facts, at once. From here a worker that dies loses nothing."""
+    """Mark the run as performed, with its facts: every request has its record, so a dying worker loses nothing now."""
     run.facts["records_sha256"] = provenance.records_sha256(run)
     of_this_start(run).update(facts=run.facts)
 
 
 def was_performed(run: Run) -> bool:
-    """Of a run that has not ended; False when its records are not the ones that it was performed with."""
+    """True if the run was marked as performed and its records are still the same."""
     kept = run.facts.get("records_sha256")
     return bool(kept) and kept == provenance.records_sha256(run)
 

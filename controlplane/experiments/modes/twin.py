@@ -43,7 +43,7 @@ from router.policy.schema import document as documents
 
 
 def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> None:
-    """RunFailed, jobs.Stopped, BadTrace, TraceError, OSError."""
+    """Perform the run. Raises RunFailed, jobs.Stopped, BadTrace, TraceError, OSError."""
     trace = load_trace(experiment, run.seed)
     modelled = model_of(experiment, arm)
     requests = requests_of(experiment, trace.requests, context_tokens(modelled.fleet))
@@ -84,7 +84,7 @@ def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) ->
 
 
 def model_of(experiment: Experiment, arm: Arm) -> Modelled:
-    """As recorded. RunFailed."""
+    """The recorded fleet of an arm. Raises RunFailed."""
     kept = provenance.fleet_of(experiment, arm.name)
     if kept is None or not kept.twin:
         raise RunFailed(NO_RECORD)
@@ -136,7 +136,7 @@ def _check_fleet(pool: Pool, changes: FleetChanges, path: str) -> list[Problem]:
 
 
 def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float | None:
-    """At the pace so far; the runs have about as many requests each."""
+    """Seconds left at the pace so far; all runs have about the same number of requests."""
     each = max((run.total for run in runs), default=0)
     played = sum(each if run.status in ENDED else run.done for run in runs)
     if not played or not experiment.started_at:
@@ -156,7 +156,7 @@ def _about(experiment: Experiment) -> dict[str, str]:
 
 
 def _by_tier(run: Run, key: str, unit: str) -> str:
-    """Of each tier below the GPU that has this fact."""
+    """This fact of each tier below the GPU that has it."""
     known = {name: tier[key] for name, tier in (run.measured.tiers or {}).items() if key in tier}
     return ", ".join(f"{name} {shown(value, unit)}" for name, value in known.items()) or shown(None)
 

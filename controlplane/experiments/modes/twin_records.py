@@ -1,4 +1,4 @@
-"""The outcome of the twin as records, like those of a replay. Pure."""
+"""Converts the twin's outcome to records like those of a replay. Pure."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

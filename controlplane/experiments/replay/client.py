@@ -105,7 +105,7 @@ class ReplayClient:
                 try:
                     return await self._exchange(connection, message, keep)
                 except NoAnswer:
-                    if not connection.stale:  # only then is sending again sure to be the first time
+                    if not connection.stale:  # only on a stale connection is it certain that nothing was sent before
                         raise
             return await self._exchange(await self._connect(), message, keep)
 

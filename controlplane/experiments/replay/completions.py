@@ -28,7 +28,7 @@ class Ending:
 
 
 class CachedTiers(Struct, frozen=True):
-    """As SGLang names them."""
+    """Tiers with SGLang's names."""
 
     device: int | None = None
     host: int | None = None
@@ -47,14 +47,14 @@ class CompletionUsage(Struct, frozen=True):
 
 
 class CompletionEvent(Struct, frozen=True):
-    """Of a stream."""
+    """An event of a stream."""
 
     usage: CompletionUsage | None = None
     error: Any = UNSET
 
 
 def body_of(model: str, prompt: str, max_tokens: int) -> bytes:
-    """Asks for exactly `max_tokens` tokens, streamed, with usage at the end."""
+    """A body that requests exactly `max_tokens` tokens, streamed, with usage at the end."""
     return orjson.dumps(
         {
             "model": model,
@@ -89,7 +89,7 @@ def ending_of(answer: ReplayAnswer) -> Ending:
 
 
 def _places(details: CompletionPromptDetails) -> tuple[int, int, int, int] | None:
-    """What is in none of the tiers came from elsewhere."""
+    """Cached tokens by place; those in none of the tiers came from elsewhere."""
     tiers = details.cached_tokens_details
     if tiers is None or tiers == CachedTiers():
         return None

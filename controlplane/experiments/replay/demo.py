@@ -57,7 +57,7 @@ async def _sessions_in_turn(demo: Demo, slot: int) -> None:
 
 
 async def _ask(demo: Demo, number: int, index: int, turn: Turn) -> None:
-    """Send one turn, again and again while no instance takes it."""
+    """Send one turn, repeatedly while no instance takes it."""
     session = f"agent-{demo.seed}-{number}"
     request = TraceRequest(
         index, 0.0, session, turn.input_tokens, turn.output_tokens, turn.blocks, BLOCK_TOKENS, turn.think_s
@@ -71,7 +71,7 @@ async def _ask(demo: Demo, number: int, index: int, turn: Turn) -> None:
 
 
 async def _send(demo: Demo, session: str, prompt: str, output_tokens: int) -> str:
-    """Why the request has to be sent again; empty when it was answered."""
+    """Send the request once; why it must be sent again, empty if it was answered."""
     try:
         demo.model = demo.model or await first_model(demo.client)
         demo.sent += 1
@@ -86,7 +86,7 @@ async def _send(demo: Demo, session: str, prompt: str, output_tokens: int) -> st
         return ""
     if answer.status == 404:
         demo.model = ""
-    # A bad request (400) is never sent again; other failures may be over the next time.
+    # A bad request (400) is never sent again; other failures may be over by the next attempt.
     return _tell(demo, ending.error) if answer.status != 400 else ""
 
 

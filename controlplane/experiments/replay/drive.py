@@ -1,4 +1,4 @@
-"""Playing a trace against an endpoint: by the clock (timestamps) or session by session (closed loop)."""
+"""Plays a trace against an endpoint: by the clock (timestamps) or session by session (closed loop)."""
 
 import asyncio
 import time
@@ -22,13 +22,13 @@ class OfferedLoad:
 
     requests: Sequence[TraceRequest]  # by arrival
     pacing: str  # "timestamps" or "closed_loop"
-    duration_s: float  # closed loop: no request begins after it
+    duration_s: float  # in a closed loop, no request begins after it
     time_scale: float
     model: str
     writer: PromptWriter
     headers: Mapping[str, str] = field(default_factory=dict)
     classes: Mapping[int, str] = field(default_factory=dict)  # by request index
-    request_ids: str = "replay"  # x-request-id is this and the request's index
+    request_ids: str = "replay"  # prefix of x-request-id; the request's index follows
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ async def play(
 async def _by_clock(run: _Play) -> None:
     async with asyncio.TaskGroup() as tasks:
         for request in run.load.requests:
-            body = _body(run, request)  # written before it is due, to send it on time
+            body = _body(run, request)  # made before the request is due, to send it on time
             await _until(run.due(request.at_s))
             tasks.create_task(_send(run, request, body, run.due(request.at_s)))
 
@@ -169,10 +169,10 @@ def _ms(seconds: float | None, scale: float) -> float | None:
 
 
 def per_token(first: float | None, whole: float | None, tokens: int | None) -> float | None:
-    """Seconds per token after the first; None where they were not measured."""
+    """Seconds per token after the first; None if not measured."""
     if first is None or whole is None or not tokens or tokens < 2:
         return None
-    # The response came in one read, which says nothing about the speed of the engine.
+    # A response that came in one read says nothing about the engine's speed.
     if whole <= first:
         return None
     return (whole - first) / (tokens - 1)

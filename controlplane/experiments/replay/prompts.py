@@ -27,7 +27,7 @@ WORDS = tuple(b" " + word.encode() for word in _WORDS.split())  # one for each v
 
 @lru_cache(maxsize=4_096)
 def text_of(key: str, size: int) -> bytes:
-    """`size` bytes of words that depend on `key` only; shorter texts of a key are prefixes of longer ones."""
+    """`size` bytes of words that depend only on `key`; shorter texts of a key are prefixes of longer ones."""
     words = -(-size // WORD_BYTES)
     digest = hashlib.shake_128(key.encode()).digest(words)
     return b"".join(map(WORDS.__getitem__, digest))[:size]

@@ -1,4 +1,4 @@
-"""A replay in its own thread and event loop, which the caller can watch and stop."""
+"""Runs a replay in a thread and an event loop of its own, which the caller can watch and stop."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ STOP_S = 5.0
 
 @dataclass(slots=True)
 class ReplayFacts:
-    """Measurements besides the requests."""
+    """What a replay measures besides the requests."""
 
     wall_s: float = 0.0
     client_cpu_s: float = 0.0
@@ -40,7 +40,7 @@ class ReplayFacts:
 
 
 class ReplayThread:
-    """`start`, watch `progress` until it has `ended_within` a while, `stop` if needed, then `finish`."""
+    """Call `start`, watch `progress` until `ended_within`, `stop` if needed, then `finish`."""
 
     def __init__(self, load: OfferedLoad, routers: Sequence[str], instances: Sequence[str], path: Path) -> None:
         self.progress = ReplayProgress()

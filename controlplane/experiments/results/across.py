@@ -20,7 +20,7 @@ class NotComparable(Exception):
 
 
 def chosen(asked: Sequence[str]) -> list[tuple[Experiment, str]]:
-    """From texts such as 12:lpwl. NotComparable."""
+    """The arms named by texts such as 12:lpwl. Raises NotComparable."""
     if not 2 <= len(set(asked)) == len(asked) <= MOST:
         raise NotComparable(Problem("arm", ", ".join(asked), "different arms, each as EXPERIMENT:ARM", f"2 to {MOST}"))
     found = [_chosen(text, index) for index, text in enumerate(asked)]
@@ -48,7 +48,7 @@ def _chosen(text: str, index: int) -> tuple[Experiment, str]:
 
 
 def _load(experiment: Experiment) -> tuple[str, float, float, str] | None:
-    """What was played, but for the seeds: requests of seeds that both have are paired."""
+    """The load that was played, without the seeds: only seeds that both have are paired."""
     record = provenance.record_of(experiment)
     if record is None:
         return None
@@ -57,7 +57,7 @@ def _load(experiment: Experiment) -> tuple[str, float, float, str] | None:
 
 
 def compared(arms: Sequence[tuple[Experiment, str]]) -> tuple[Experiment, Results]:
-    """(an experiment that is not stored, with these arms; its results)."""
+    """(an unsaved experiment with these arms, its results)."""
     first = arms[0][0]
     whole = Experiment(name="Comparison", status=DONE, mode=first.mode, time_scale=first.time_scale, slo=first.slo)
     whole.trace, whole.arms, whole.seeds = first.trace, [], first.seeds

@@ -1,4 +1,4 @@
-"""The results of an experiment: one value for the API and the page."""
+"""Assembles the results of an experiment, for the API and the page."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -37,8 +37,8 @@ FIRST_KEPT = 3  # older results had other statistics
 
 
 def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) -> Results:
-    """Of every arm, with differences once the experiment has ended. Stored until a run changes. `beat` is called
-    every second or two, and may raise to stop."""
+    """The results of every arm, with differences once the experiment has ended; cached until a run changes. `beat` is
+    called every second or two, and may raise to stop."""
     runs = list(experiment.runs.all())
     signature = _signature(experiment, runs)
     path = Path(settings.DATA_DIR) / "experiments" / f"results-{experiment.pk}.json"
@@ -67,7 +67,7 @@ class KeptResults(msgspec.Struct, frozen=True):
 
 
 def _kept(path: Path) -> KeptResults | None:
-    """None without a readable file."""
+    """The cached results; None without a readable file."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=KeptResults)
     except (OSError, ValueError):
@@ -75,7 +75,7 @@ def _kept(path: Path) -> KeptResults | None:
 
 
 def with_first_numbers(made: Any, kept: Any) -> Any:
-    """Results as first shown, with what a newer version adds: the numbers behind a link never change."""
+    """The results as first shown, plus what a newer version of Weir adds: numbers behind a link never change."""
     if isinstance(made, dict) and isinstance(kept, dict):
         return {**kept, **{key: with_first_numbers(part, kept.get(key, part)) for key, part in made.items()}}
     if isinstance(made, list) and isinstance(kept, list) and len(made) == len(kept):
@@ -130,7 +130,7 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
 
 
 def _verdict(experiment: Experiment, expectations: Sequence[ExpectationRow]) -> Overall:
-    """Of a whole experiment only."""
+    """The overall verdict; none before the experiment has ended well."""
     return verdicts.overall([row["verdict"] for row in expectations] if experiment.status == DONE else [])
 
 
@@ -148,7 +148,7 @@ def _differing(settings: Sequence[display.Setting], arms: Sequence[Arm]) -> list
 
 
 def engine_model_of(runs: Sequence[Run]) -> EngineModelFacts | None:
-    """None for a replay, and until the first run has begun."""
+    """The engine model of the runs; None for a replay, and until the first run has begun."""
     twin = next((twin for run in runs if (twin := run.measured.twin)), None)
     return cast(EngineModelFacts, msgspec.to_builtins(twin)) if twin else None
 
@@ -189,7 +189,7 @@ def _arm(experiment: Experiment, arm: Arm, runs: Sequence[Run], read: dict[int, 
 def _cost(
     experiment: Experiment, arm: str, runs: Sequence[Run], output_tokens_per_s: float | None
 ) -> tuple[float | None, float | None]:
-    """By the present prices."""
+    """The cost by current prices."""
     instances = max((len(run.measured.instances or ()) for run in runs), default=0)
     return economics.of_arm(provenance.fleet_of(experiment, arm), instances, output_tokens_per_s, selectors.prices())
 

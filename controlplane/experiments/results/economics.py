@@ -1,4 +1,4 @@
-"""What the output tokens of an arm cost: the GPUs and the memory of its pool, by the prices of the fleet document."""
+"""The cost of an arm's output tokens: its pool's GPUs and memory, by the prices of the fleet document."""
 
 from controlplane.experiments.record import RecordedFleet
 from fleet.kinds import KINDS

@@ -1,4 +1,4 @@
-"""KV usage of instances over time, recorded by runs in the twin, and GPU use, recorded by replays."""
+"""Reads KV usage over time, recorded by runs in the twin, and GPU use, recorded by replays."""
 
 from bisect import bisect_left
 from itertools import pairwise
@@ -17,7 +17,7 @@ Kept = TypeVar("Kept", GpusOverTime, KvOverTime)
 
 
 class InstanceUse(Struct, frozen=True):
-    """Of an instance or a GPU, a row of the heat map."""
+    """The use of an instance or a GPU over time: a row of the heat map."""
 
     id: str
     usage: list[float | None]  # None: not reported
@@ -45,7 +45,7 @@ class RunGpus(Struct, frozen=True):
 
 
 def kv_of(experiment: Experiment, arm: str, seed: int | None, limit: int) -> list[RunUse]:
-    """KV usage of each run that recorded it: of its `limit` fullest instances, in the order of their names."""
+    """KV usage of the `limit` fullest instances of each run that recorded it, by name."""
     kept = [(run, _read(run.kv_path, KvOverTime)) for run in _runs(experiment, arm, seed)]
     return [
         RunUse(run.arm, run.seed, found.bucket_s, len(found.instances), _fullest(found.instances, limit))
@@ -86,7 +86,7 @@ def gpu_map_of(experiment: Experiment, seed: int) -> list[RunUse]:
 
 
 def _evenly(at_s: list[float], values: list[float], step_s: float) -> list[float | None]:
-    """The newest value at the end of each step; None where it is older than two steps: the node did not report."""
+    """The newest value at the end of each step; None if it is older than two steps, as the node did not report."""
     ends = [step_s * (number + 1) for number in range(int(at_s[-1] // step_s) + 1)]
     newest = [(end, bisect_left(at_s, end) - 1) for end in ends]
     return [values[i] if i >= 0 and end - at_s[i] <= 2 * step_s else None for end, i in newest]

@@ -20,7 +20,7 @@ class ClassRequests:
 
     records: Sequence[Record]
     slo: Slo
-    took_s: float  # by the runs
+    took_s: float  # of the runs
 
     def count(self, outcome: str) -> int:
         return sum(record.outcome == outcome for record in self.records)
@@ -32,10 +32,10 @@ Value = Callable[[ClassRequests], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A sum over requests divided by another: every request that was sent counts, answered or not."""
+    """A sum over requests divided by another sum. Every request that was sent counts, answered or not."""
 
     part: Part  # (numerator, denominator) of one request
-    total: Callable[[Collection[Sequence[Record]]], float] | None = None  # the denominator, from the runs, instead
+    total: Callable[[Collection[Sequence[Record]]], float] | None = None  # from the runs, in place of the denominator
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Metric:
     title: str
     unit: str
     better: Literal["lower", "higher", ""]
-    value: Value | None = None  # of one class; None: of whole runs only
-    ratio: Ratio | None = None  # its intervals
+    value: Value | None = None  # of one class; None for a metric of whole runs only
+    ratio: Ratio | None = None  # what its intervals come from
     quantile: tuple[str, float] | None = None  # latency and share, whose intervals are bootstrapped
     optional: bool = False  # known only with an SLO or in a simulation
     needs_slo: bool = False
@@ -56,7 +56,7 @@ class Metric:
 
     @property
     def paired(self) -> bool:
-        """Its differences have intervals, request by request."""
+        """True if its differences have intervals from paired requests."""
         return self.ratio is not None or self.quantile is not None
 
 
@@ -80,7 +80,7 @@ def known(records: Iterable[Record], latency: str) -> list[float]:
 
 
 def _ttft_share(key: str, title: str, field: str) -> Metric:
-    """The share of the TTFT that the record's field is: known in the twin."""
+    """The share of a record's field in the TTFT, known only in the twin."""
 
     def value(of: ClassRequests) -> float | None:
         parts = [(part, r.ttft_ms) for r in of.records if (part := getattr(r, field)) is not None and r.ttft_ms]
@@ -95,7 +95,7 @@ def _ttft_share(key: str, title: str, field: str) -> Metric:
 
 
 def _within_slo(of: ClassRequests) -> float | None:
-    """Refused and failed requests are not within it."""
+    """The share of requests within the SLO; refused and failed ones are not."""
     counted = len(of.records) - of.count("cancelled")
     return round(_good(of) / counted, 6) if of.slo and counted and of.took_s else None
 

@@ -1,4 +1,4 @@
-"""One line for each finished request, written when it ends: a killed worker loses none."""
+"""Records of finished requests, each written as a line when the request ends, so a killed worker loses none."""
 
 import os
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ class Record:
     index: int  # of the request in its trace
     session: str
     sent_s: float  # after the start
-    late_wall_ms: float  # sent this much too late
+    late_wall_ms: float  # how much too late it was sent
     input_tokens: int  # in the trace
     ttft_ms: float | None
-    tpot_ms: float | None  # None for a single token, or when all of them came at once
+    tpot_ms: float | None  # None for a single token, or if all tokens came at once
     e2e_ms: float | None
     prompt_tokens: int | None  # counted by the engine
     cached_tokens: int | None
     output_tokens: int | None
     instance: str
     routed_class: str  # assigned by the router
-    trace_class: str  # with an unbounded cache: the same in every arm
+    trace_class: str  # by an unbounded cache, so the same in every arm
     policy_version: str
     status: int  # HTTP, 0 without an answer
     outcome: str  # ok, error, refused or cancelled
@@ -38,7 +38,7 @@ class Record:
     queue_ms: float | None = None  # in the queues of the router and the engine
     kv_ms: float | None = None  # until KV came from another instance, a store or a tier
     prefill_ms: float | None = None  # the rest: computing, and the engine's API
-    # `cached_tokens` by place; unknown in a replay where the engine does not tell
+    # `cached_tokens` by place; unknown in a replay if the engine does not report it
     cached_device: int | None = None
     cached_host: int | None = None
     cached_disk: int | None = None
@@ -58,7 +58,7 @@ TYPES: dict[str, type] = {
 
 
 class Appender:
-    """Each record is one write() to the operating system, which keeps it when this process is killed."""
+    """Appends each record with one write(), which survives if this process is killed."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ class Appender:
 
 
 def read(path: Path) -> list[Record]:
-    """Every whole record; none without a file. A truncated last line is left out."""
+    """Every complete record; empty without a file. A truncated last line is ignored."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:

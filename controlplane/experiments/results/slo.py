@@ -10,7 +10,7 @@ NO_SLO: Slo = {}
 
 
 def is_within(record: Record, slo: Slo) -> bool:
-    """An answer within every limit of its class. An unknown TPOT (of a single token) breaks none."""
+    """True for an answer within every limit of its class. An unknown TPOT (of a single token) breaks none."""
     limits = slo.get(record.trace_class, slo.get("all"))
     return limits is not None and record.outcome == "ok" and all(_holds(record, limits, key) for key in LATENCIES)
 
@@ -21,6 +21,6 @@ def _holds(record: Record, limits: Mapping[str, float], latency: str) -> bool:
 
 
 def seconds(records: Iterable[Record]) -> float:
-    """From the first request of a run to the end of its last one, in the time of the engine."""
+    """Seconds from the first request of a run to the end of the last, in the engine's time."""
     spans = [(record.sent_s, record.sent_s + (record.e2e_ms or 0.0) / 1000) for record in records]
     return max(end for _, end in spans) - min(sent for sent, _ in spans) if spans else 0.0

@@ -1,4 +1,4 @@
-"""The results of one arm or one run, from its records. Pure."""
+"""Computes the results of an arm or a run from its records. Pure."""
 
 import math
 from collections import Counter
@@ -51,7 +51,7 @@ def output_tokens_per_s(records: Sequence[Record]) -> float | None:
 
 
 def came_at_once(records: Sequence[Record]) -> int:
-    """Answers whose tokens all came in one read, so their TPOT is unknown."""
+    """The number of answers whose tokens all came in one read, so that their TPOT is unknown."""
     return sum(r.outcome == "ok" and (r.output_tokens or 0) > 1 and r.tpot_ms is None for r in records)
 
 
@@ -102,7 +102,7 @@ def levels(results: Results, request_class: str) -> dict[tuple[str, str], float 
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Of the known ones."""
+    """The mean of the known values."""
     known = [value for value in values if value is not None]
     return round(sum(known) / len(known), 4) if known else None
 

@@ -97,7 +97,7 @@ ClassResults = dict[str, int | float | None]  # by key: the metrics of METRICS, 
 
 
 class WholeRunResults(TypedDict):
-    """Of one run, or of several together."""
+    """Results of one whole run, or of several together."""
 
     classes: dict[str, ClassResults]
     balance: float | None

@@ -1,5 +1,4 @@
-"""Warnings about a run. A slow machine delays requests and engines and fills its CPU; the twin is limited by what is
-known of the engines. Pure."""
+"""Warnings about a run: a slow machine delays requests and engines; the twin knows only so much of the engines. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,13 +6,13 @@ from controlplane.experiments.facts import RunFacts
 from controlplane.experiments.results.types import ClassResults, WholeRunResults
 from fleet.counted import percent
 
-SHARE = 0.1  # of the TTFT p90; less hardly changes a conclusion
-LEAST_MS = 20.0  # of the time of the engine; less needs no warning
+SHARE = 0.1  # of the TTFT p90; a smaller delay hardly changes a conclusion
+LEAST_MS = 20.0  # of the engine's time; a smaller delay needs no warning
 BUSY = 0.97
 
 
 def replay_warnings(results: WholeRunResults, facts: RunFacts, time_scale: float) -> list[str]:
-    """From the results of a run and its facts."""
+    """Warnings about a replay, from its results and facts."""
     everything = results["classes"]["all"]
     limit = max(LEAST_MS, SHARE * (everything["ttft_p90_ms"] or 0.0))
     found = []
@@ -49,7 +48,7 @@ def twin_warnings(results: WholeRunResults, facts: RunFacts) -> list[str]:
 
 
 def seeds_alike(loads: Mapping[int, str]) -> list[str]:
-    """`loads`: of simulations by seed. Repeating the same requests adds no knowledge, but narrows every interval."""
+    """`loads`: of simulations, by seed. Repeating the same requests adds no information but narrows every interval."""
     if len(set(loads.values())) == len(loads):
         return []
     return [

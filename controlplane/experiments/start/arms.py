@@ -1,4 +1,4 @@
-"""The arms of an experiment from its request: a strategy or a version of a policy, with changes."""
+"""Resolves the arms of a request: a strategy or a version of a policy, with changes."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ Versions = Callable[[str, int | None], Base]
 def resolve(
     asked: Sequence[str | ArmIn], versions: Versions, pool_policy: str, check_fleet: Check
 ) -> tuple[list[Arm], list[Problem]]:
-    """The valid arms, and every problem of the others. `pool_policy` is for arms that name no policy."""
+    """The valid arms, and every problem of the others. `pool_policy`: the policy of arms that name none."""
     arms: list[Arm] = []
     problems: list[Problem] = []
     for index, item in enumerate(asked):

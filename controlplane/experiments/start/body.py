@@ -1,4 +1,4 @@
-"""The request that starts an experiment: one definition for the API, the form and the documentation."""
+"""The request that starts an experiment, defined once for the API, the form and the documentation."""
 
 import re
 from typing import Annotated, Any, Literal

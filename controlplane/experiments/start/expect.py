@@ -1,4 +1,4 @@
-"""Checks of expectations that need the arms and the SLO of their experiment. Pure."""
+"""Checks expectations against the arms and the SLO of their experiment. Pure."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ _NEED_SLO = [key for key, metric in METRICS.items() if metric.needs_slo]
 
 
 def check(items: Sequence[ExpectIn], arms: Collection[str], has_slo: bool) -> list[Problem]:
-    """`arms`: empty while an arm is invalid, which is a problem of its own."""
+    """`arms`: empty if an arm is invalid, which is reported separately."""
     return [
         Problem(f"expect.{index}.{field}", getattr(item, field), message)
         for index, item in enumerate(items)

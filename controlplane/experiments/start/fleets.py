@@ -1,4 +1,4 @@
-"""The fleet of each arm: the pool with the changes of the arm, as documents and as models that a record keeps."""
+"""Makes each arm's fleet, the pool with the arm's changes: as documents, and as models that a record keeps."""
 
 import copy
 import hashlib
@@ -37,7 +37,7 @@ CALIBRATED = ("instance", "config_hash", "constants", "limits", "ttft_error", "t
 
 
 def changed(pool: Pool, changes: FleetChanges, path: str) -> Pool | list[Problem]:
-    """The pool as an arm asks for it."""
+    """The pool with an arm's changes, or what is wrong with them."""
     made = _changed(pool, changes, path)
     if isinstance(made, list):
         return made
@@ -45,7 +45,7 @@ def changed(pool: Pool, changes: FleetChanges, path: str) -> Pool | list[Problem
 
 
 def _check_store(pool: Pool, changes: FleetChanges, path: str) -> list[Problem]:
-    """Of the options of the store that the instances share."""
+    """Problems of the options of the store that the instances share."""
     if not changes.store:
         return []
     store = store_of(pool)
@@ -70,7 +70,7 @@ def _changed(pool: Pool, changes: FleetChanges, path: str) -> Pool | list[Proble
     made = copy.copy(pool)
     made.engine = engine
     made.replicas = replicas or running(pool)
-    made.pk = 0  # it has no instances of its own: all of its replicas run
+    made.pk = 0  # it has no rows of instances: all its replicas count as running
     return made
 
 
@@ -84,7 +84,7 @@ def _check_replicas(kind: Kind, spec: Any, replicas: int | None, present: int, p
 
 
 def running(pool: Pool) -> int:
-    """The number of its instances that should run."""
+    """The number of the pool's instances that should run."""
     rows = pool.instances.filter(retired="")
     return rows.filter(desired="running").count() if rows.exists() else pool.replicas
 
@@ -128,7 +128,7 @@ def recorded(modelled: Modelled) -> RecordedTwin:
 
 
 def modelled(kept: RecordedTwin) -> Modelled:
-    """Exactly the fleet that was recorded, whatever became of the pool and of the built-in constants."""
+    """The recorded fleet, whatever has changed in the pool and the built-in constants since."""
     models = [
         # Not strict: infinity is stored as a text
         replace(
@@ -142,7 +142,7 @@ def modelled(kept: RecordedTwin) -> Modelled:
 
 
 def plain(value: Any) -> Any:
-    """As JSON can keep it."""
+    """The value as JSON can store it."""
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -151,5 +151,5 @@ def plain(value: Any) -> Any:
 
 
 def pool_of(kept: RecordedFleet) -> Pool:
-    """A row that is not stored, with the recorded configuration."""
+    """An unsaved row with the recorded configuration."""
     return Pool(name=kept.pool, **{name: getattr(kept, name) for name in CONFIGURED})

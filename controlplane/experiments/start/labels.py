@@ -1,4 +1,4 @@
-"""Labels in the form of the paths in the API, such as arms.2.overrides.classes.heavy_new_tokens. Pure."""
+"""Labels of the form for paths of the API, such as arms.2.overrides.classes.heavy_new_tokens. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Starting an experiment from the browser, with the fields and the checks of the API."""
+"""Views that start an experiment from the browser, with the API's fields and checks."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -56,7 +56,7 @@ def _start(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def curl(request: HttpRequest) -> HttpResponse:
-    """The command for the present form, or its problems."""
+    """The command for the form as it is, or the form's problems."""
     raw = raw_body(request.POST)
     try:
         command, problems = curl_of(request, ExperimentIn.model_validate(raw)), []
@@ -107,7 +107,7 @@ def _prefilled(request: HttpRequest) -> JsonObject:
 
 
 def _given_body(request: HttpRequest, pool: Json) -> JsonObject:
-    """Empty without a valid one. It may leave out the pool, as a link does that fits every fleet."""
+    """The posted body; empty if it is not valid. It may leave out the pool, as links that fit every fleet do."""
     given = object_of(request.GET.get("body", "")[:BODY_CHARS])
     if not isinstance(given, dict):
         return {}
@@ -146,7 +146,7 @@ def _form(request: HttpRequest, raw: JsonObject, problems: Mapping[str, str]) ->
 
 
 def list_of(raw: JsonObject, name: str) -> list[Json]:
-    """Empty without a list."""
+    """The list under this name; empty if there is none."""
     return found if isinstance(found := raw.get(name), list) else []
 
 

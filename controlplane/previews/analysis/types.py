@@ -147,6 +147,8 @@ class PreviewView(TypedDict):
     trust: Annotated[list[Caution], Description("Cautions; empty: none")]
     first_result: Annotated[
         Effect | None,
-        Description("Of 500 of the requests, while the whole is computed and after it was cancelled or failed"),
+        Description(
+            "Of the first requests, later of all, until the preview is done and after it was cancelled or failed"
+        ),
     ]
     result: Annotated[Effect | None, Description("null until it is done")]

@@ -29,7 +29,7 @@ SIGNS = ("●", "■", "◆", "▲", "✚", "★")  # of the markers
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A metric of one arm, and its difference from the baseline."""
+    """A metric of one arm, with its difference from the baseline."""
 
     arm: str
     raw: str  # as in the JSON, empty when unknown
@@ -47,7 +47,7 @@ class ResultRow:
     title: str
     better: str
     cells: tuple[Cell, ...]
-    is_main: bool  # among those of the forest plot: in view before the others
+    is_main: bool  # among those of the forest plot, so always in view
 
 
 def comparison_rows(results: Results, request_class: str, baseline: str) -> list[ResultRow]:
@@ -72,7 +72,7 @@ def comparison_rows(results: Results, request_class: str, baseline: str) -> list
 
 
 def common_n(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], dict[str, str]]:
-    """By arm how many requests its differences are over, where that is one number; and the rows without it."""
+    """The rows without their number of requests, and that number by arm, where all rows of the arm share it."""
     numbers: dict[str, set[str]] = {}
     for cell in (cell for row in rows for cell in row.cells if cell.n):
         numbers.setdefault(cell.arm, set()).add(cell.n)
@@ -131,7 +131,7 @@ class ArmLook:
     marker: str
     policy: str  # in words
     partial: bool
-    n: str = ""  # requests that its differences are over, where it is one number
+    n: str = ""  # requests behind its differences, if the same for all rows
 
 
 def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool], n: Mapping[str, str] | None = None) -> list[ArmLook]:

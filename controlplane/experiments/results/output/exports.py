@@ -1,4 +1,4 @@
-"""An experiment as a file: Markdown, JUnit, CSV, Parquet."""
+"""Exports an experiment as a file: Markdown, JUnit, CSV, Parquet."""
 
 import csv
 import io
@@ -34,7 +34,7 @@ def about(experiment: Experiment) -> dict[str, str]:
 
 
 def report_of(experiment: Experiment, baseline: str) -> str:
-    """With its pictures in it."""
+    """The report with embedded pictures."""
     results = results_of(experiment)
     links = [
         f"![{title}](data:image/svg+xml;base64,{b64encode(svg.encode()).decode()})"
@@ -44,7 +44,7 @@ def report_of(experiment: Experiment, baseline: str) -> str:
 
 
 def report_files_of(experiment: Experiment, baseline: str) -> bytes:
-    """A ZIP file: sites that show Markdown, such as GitHub, show pictures only from files."""
+    """The report as a ZIP with its pictures as files: sites such as GitHub show no embedded ones."""
     results = results_of(experiment)
     pictures = _pictures(results, baseline)
     links = [f"![{title}]({name})" for name, title, _ in pictures]

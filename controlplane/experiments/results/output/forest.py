@@ -26,7 +26,7 @@ STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """In px: the picture, and the sides of its axis between labels and numbers."""
+    """Sizes in px: the picture, and the ends of its axis between labels and numbers."""
 
     width: int
     left: int
@@ -93,7 +93,7 @@ def line(label: str, row: Interval, reference: float, margins: tuple[float, ...]
 
 
 def _interval(row: Interval, reference: float) -> tuple[float, float]:
-    """Of the ratio; of the difference for results of earlier versions and beside a zero, but nothing falls below −1."""
+    """The interval of the ratio; of the difference for older results and baselines of zero, cut at −1."""
     low, high = row.get("relative_low"), row.get("relative_high")
     if low is not None:
         return low, math.inf if high is None else high
@@ -109,7 +109,7 @@ def _known(value: float) -> float | None:
 
 
 def sentences(results: Results, request_class: str, baseline: str) -> list[str]:
-    """What the plot says, an arm each."""
+    """What the plot shows, in a sentence for each arm."""
     found: dict[str, dict[str, list[str]]] = {}
     for row in results["differences"]:
         if row["class"] == request_class and row["baseline"] == baseline and row["metric"] in PLOTTED:
@@ -138,7 +138,7 @@ def _sentence(arm: str, baseline: str, verdicts: Mapping[str, Sequence[str]]) ->
 
 
 def page_svg(lines: Sequence[Line], title: str, shape: Shape = WIDE) -> str:
-    """For a page, whose style sheet shows the one that fits the screen."""
+    """The plot for a page, whose style sheet shows the shape that fits the screen."""
     return svg(lines, title, alone=False, shape=shape) + svg(lines, title, alone=False, shape=PHONE)
 
 
@@ -210,5 +210,5 @@ def _drawn(axis: _Axis, line: Line, y: int) -> str:
 
 
 def _cut(text: str, limit: int = 42) -> str:
-    """In the middle, as the ends of names differ."""
+    """The text, cut in the middle, since names differ at their ends."""
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-(limit // 2 - 1) :]}"

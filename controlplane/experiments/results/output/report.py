@@ -1,4 +1,4 @@
-"""The results of an experiment as Markdown, as CSV for spreadsheets, as JUnit for CI. Pure."""
+"""Writes results as Markdown, as CSV for spreadsheets and as JUnit for CI. Pure."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ def shown(value: float | int | str | None, unit: str = "") -> str:
 
 
 def signed(value: float | None, unit: str = "") -> str:
-    """A difference, always with its sign; without a value it is infinite."""
+    """A difference, always with its sign; None is infinite."""
     if value is None:
         return "∞"
     text = shown(value, unit)

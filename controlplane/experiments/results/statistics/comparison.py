@@ -1,4 +1,4 @@
-"""Comparison of arms on the same requests: paired differences, the best arm by metric. Pure."""
+"""Compares arms on the same requests: paired differences, the best arm by metric. Pure."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,16 +100,16 @@ def bounds(found: Difference | None, digits: int) -> Bounds:
 
 
 def known(value: float, digits: int) -> float | None:
-    """None: infinite, as a quantile falls on requests without an answer."""
+    """The value; None if it is infinite, as a quantile falls on requests without an answer."""
     return round(value, digits) if math.isfinite(value) else None
 
 
 def best(
     arms: Sequence[ArmResults], differences: Sequence[DifferenceRow]
 ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, list[str]]]]:
-    """(the best arm, the arms that nothing shows to be worse than another), each by class and metric.
+    """(the best arm, the arms that are not shown to be worse than any other), each by class and metric.
 
-    The best arm is better than each other one by its interval. Metrics without intervals have neither.
+    The best arm is better than every other by its interval. Metrics without intervals have neither.
     """
     winners: dict[str, dict[str, str]] = {name: {} for name in CLASSES}
     tied: dict[str, dict[str, list[str]]] = {name: {} for name in CLASSES}

@@ -33,13 +33,13 @@ class Parts:
         return sum(self.top) / bottom if bottom else 0.0
 
     def pull(self) -> list[float]:
-        """How far each request moves the value."""
+        """How much each request changes the value."""
         value, bottom = self.value, sum(self.bottom)
         return [(t - value * b) / bottom if bottom else 0.0 for t, b in zip(self.top, self.bottom, strict=True)]
 
 
 def is_closed(record: Record | None, request_class: str) -> bool:
-    """It was sent and not cancelled with its run."""
+    """True if the request was sent and not cancelled with its run."""
     return record is not None and record.outcome != "cancelled" and request_class in ("all", record.trace_class)
 
 
@@ -67,7 +67,7 @@ def _latency(record: Record, latency: str) -> float | None:
 
 
 def parts_columns(arms: Mapping[str, Keyed], request_class: str, ratio: Ratio, slo: Slo) -> dict[str, Parts]:
-    """Of each arm; row i is the same request in all. What one of them was not sent is left out of every one."""
+    """By arm; row i is the same request in all. Requests that some arm was not sent are left out."""
     first = next(iter(arms.values()))
     common = [key for key in sorted(first) if all(is_closed(keyed.get(key), "all") for keyed in arms.values())]
     keys = [key for key in common if is_closed(first[key], request_class)]
@@ -100,7 +100,7 @@ def parts_difference(arm: Parts, base: Parts) -> ResampledEstimate:
 
 
 def parts_ratio(arm: Parts, base: Parts) -> ResampledEstimate:
-    """With the error of its logarithm, to first order; of no request where one of them is zero."""
+    """The ratio, with the first-order error of its logarithm; of no request if one side is zero."""
     value, reference = arm.value, base.value
     if not value or not reference:
         return ResampledEstimate(stats.ratio(value, reference), (stats.ratio(value, reference),), 0)
@@ -109,7 +109,7 @@ def parts_ratio(arm: Parts, base: Parts) -> ResampledEstimate:
 
 
 def _error(pulls: Sequence[float], sessions: Sequence[Session]) -> float:
-    """Of a sum over independent sessions."""
+    """The standard error of a sum over independent sessions."""
     sums: dict[Session, float] = {}
     for pull, session in zip(pulls, sessions, strict=True):
         sums[session] = sums.get(session, 0.0) + pull
@@ -144,7 +144,7 @@ class Estimator:
     _resampled: dict[tuple[str, ...], Resampled] = field(default_factory=dict)
 
     def value(self, arm: str, request_class: str, metric: str) -> ResampledEstimate | None:
-        """None without a request, and for a metric without intervals."""
+        """The estimate of the value; None without a request, and for a metric without intervals."""
         found = METRICS[metric]
         if found.quantile is not None:
             return self._quantile((arm,), request_class, *found.quantile)
@@ -156,7 +156,7 @@ class Estimator:
         return ResampledEstimate.normal(parts.value, error, rows, _sessions(parts)) if rows else None
 
     def ratio(self, arm: str, base: str, request_class: str, metric: str) -> ResampledEstimate | None:
-        """None without a request that both were sent, and while the baseline is zero."""
+        """The estimate of the ratio; None if no request was sent to both, or the baseline is zero."""
         found = METRICS[metric]
         if found.quantile is not None:
             return self._quantile((arm, base), request_class, *found.quantile)

@@ -2,8 +2,8 @@
 
 Arms replay the same requests, so differences are taken between resamples of the same requests: what varies from
 request to request (a long prompt is slow under every policy) then cancels out. Requests of one session depend on each
-other, so a session is drawn whole. SciPy has a paired
-bootstrap too, but with NumPy it would add more than 100 MB to the installation.
+other, so a session is drawn whole. SciPy has a paired bootstrap, too, but with NumPy it would add more than 100 MB to
+the installation.
 """
 
 import math
@@ -20,7 +20,7 @@ from typing import Literal
 
 QUANTILES = (0.5, 0.9, 0.99)
 LOW_N = 20  # fewer requests get a mark instead of a verdict
-LOW_SESSIONS = 5  # and so do fewer sessions: resamples of them say little about others
+LOW_SESSIONS = 5  # so do fewer sessions, whose resamples say little about other sessions
 CONFIDENCE = 0.95
 RESAMPLES = 500
 RESAMPLES_LEAST = 100
@@ -31,7 +31,7 @@ Verdict = Literal["better", "worse", "not distinguishable", "too few requests"]
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Of sorted values, at least one; linear between neighbours (Hyndman and Fan's definition 7)."""
+    """The quantile of sorted values, at least one; linear between neighbours (Hyndman and Fan's definition 7)."""
     return _between(ordered.__getitem__, len(ordered), share)
 
 
@@ -40,7 +40,7 @@ def _between(at: Callable[[int], float], n: int, share: float) -> float:
     place = (n - 1) * share
     below = int(place)
     low, high = at(below), at(min(below + 1, n - 1))
-    return low if low == high else low + (high - low) * (place - below)  # infinity minus infinity is no number
+    return low if low == high else low + (high - low) * (place - below)  # infinity minus infinity is NaN
 
 
 def quantiles(values: Sequence[float]) -> tuple[float, ...]:
@@ -62,10 +62,10 @@ def ecdf(values: Sequence[float], points: int = ECDF_POINTS) -> tuple[list[float
 class Difference:
     """Arm minus baseline of one quantile, with its interval."""
 
-    difference: float  # infinite when the quantile of one arm falls on requests that it did not answer
+    difference: float  # infinite if one arm's quantile falls on requests that it did not answer
     low: float
     high: float
-    n: int  # requests that both have
+    n: int  # requests in both arms
     verdict: Verdict
     relative: tuple[float, float] | None = None  # the interval of their ratio, minus one; None: without a ratio
 
@@ -78,7 +78,7 @@ class ResampledEstimate:
     drawn: tuple[float, ...]  # in order
     n: int  # requests
     sessions: int | None = None  # None: as many as requests
-    is_ratio: bool = False  # its errors are symmetric in its logarithm: no interval of it is below zero
+    is_ratio: bool = False  # errors are symmetric in the logarithm, so no interval reaches below zero
 
     @classmethod
     def of(
@@ -88,7 +88,7 @@ class ResampledEstimate:
 
     @classmethod
     def normal(cls, exact: float, error: float, n: int, sessions: int | None = None) -> "ResampledEstimate":
-        """From its standard error."""
+        """An estimate from its standard error."""
         return cls(exact, tuple(exact + error * z for z in _NORMAL), n, sessions)
 
     @classmethod
@@ -105,7 +105,7 @@ class ResampledEstimate:
         return self.n < LOW_N or (self.sessions is not None and self.sessions < LOW_SESSIONS)
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Percentiles of the resamples; the normal distribution further out than they reach."""
+        """Percentiles of the resamples; beyond their range, the normal distribution."""
         if self.is_ratio:
             low, high = self._in_logs().interval(alpha)
             return math.exp(low), math.exp(high)
@@ -168,22 +168,22 @@ def resamples_of(n: int) -> int:
 
 
 def draws(n: int, seed: int = 1, sessions: Sequence[Hashable] = ()) -> Iterator[list[int]]:
-    """Of each resample: how often each of n rows was drawn. `sessions` names the one of each row, which is drawn whole;
-    without it each row is drawn by itself."""
+    """For each resample, how often each of n rows was drawn. `sessions`: each row's session, which is drawn whole; if
+    empty, rows are drawn one by one."""
     of_row, count = _numbered(n, sessions)
     for times in _drawn(count, resamples_of(n), seed):
         yield [times[number] for number in of_row]
 
 
 def _numbered(n: int, sessions: Sequence[Hashable]) -> tuple[list[int], int]:
-    """(the number of each row's session, how many there are)."""
+    """(the number of each row's session, the number of sessions)."""
     numbers = {name: i for i, name in enumerate(dict.fromkeys(sessions or range(n)))}
     return [numbers[name] for name in sessions or range(n)], len(numbers)
 
 
 @lru_cache(maxsize=1)  # the latencies of a class have the same sessions; 8 MB at most
 def _drawn(count: int, resamples: int, seed: int) -> tuple["array[int]", ...]:
-    """Of each resample: how often each of `count` sessions was drawn."""
+    """For each resample, how often each of `count` sessions was drawn."""
     draw = random.Random(seed)  # noqa: S311 - resampling, not secrets
     return tuple(_once(draw, count) for _ in range(resamples))
 
@@ -198,7 +198,7 @@ def _once(draw: random.Random, count: int) -> "array[int]":
 def bootstrap(
     columns: Mapping[str, Sequence[float]], seed: int = 1, sessions: Sequence[Hashable] = ()
 ) -> dict[str, list[tuple[float, ...]]]:
-    """For each column the quantiles of every resample. Columns are paired: row i is the same request in each."""
+    """The quantiles of every resample, by column. Columns are paired: row i is the same request in each."""
     of_row, count = _numbered(len(next(iter(columns.values()))), sessions)
     in_order = {name: _in_order(values) for name, values in columns.items()}
     places = {name: (ordered, _picker([of_row[row] for row in order])) for name, (ordered, order) in in_order.items()}
@@ -217,14 +217,14 @@ def _picker(numbers: list[int]) -> Callable[[list[int]], tuple[int, ...]]:
 
 
 def _in_order(values: Sequence[float]) -> tuple[list[float], list[int]]:
-    """(the values sorted, the rows that they are from)."""
+    """(the sorted values, the row of each)."""
     order = sorted(range(len(values)), key=values.__getitem__)
     return [values[row] for row in order], order
 
 
 def _resampled(ordered: Sequence[float], times: Iterable[int]) -> tuple[float, ...]:
-    """The QUANTILES when each of these values was drawn so many times: sorting each resample takes twice as long."""
-    ranks = list(accumulate(times))  # how many drawn values are at or below
+    """The QUANTILES of a resample in which each value was drawn `times` times; sorting it would take twice as long."""
+    ranks = list(accumulate(times))  # the number of drawn values at or below each
 
     def at(rank: int) -> float:
         return ordered[bisect_right(ranks, rank)]
@@ -247,8 +247,8 @@ def ratio(value: float, base: float) -> float:
 def differences(
     columns: Mapping[str, Sequence[float]], seed: int = 1, sessions: Sequence[Hashable] = ()
 ) -> dict[tuple[str, str], tuple[Difference, ...]]:
-    """(arm, baseline) → a Difference for each of QUANTILES; a lower value is better. No rows, no differences.
-    `sessions`: of each row."""
+    """(arm, baseline) → a Difference for each of QUANTILES; lower is better. Empty without rows. `sessions`: of each
+    row."""
     n = len(next(iter(columns.values()), ()))
     if n == 0:
         return {}
@@ -312,14 +312,14 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
 
 
 def widened(middle: float, low: float, high: float, looks: int) -> tuple[float, float]:
-    """An interval with CONFIDENCE, made as wide as that many of them together need (Bonferroni)."""
+    """An interval with CONFIDENCE, widened so that `looks` of them hold jointly (Bonferroni)."""
     alone, together = (NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / n) for n in (1, looks))
     wider = together / alone
     return middle - (middle - low) * wider, middle + (high - middle) * wider
 
 
 def verdict(low: float, high: float) -> Verdict:
-    """What an interval of (arm − baseline) says when lower is better."""
+    """The verdict of an interval of (arm − baseline), where lower is better."""
     if high < 0:
         return "better"
     if low > 0:

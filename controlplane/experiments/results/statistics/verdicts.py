@@ -34,7 +34,7 @@ class Claim:
 
 
 def claims_of(expect: Sequence[Expectation], arms: Sequence[str]) -> list[Claim]:
-    """One for each arm that an expectation covers; a baseline is not compared with itself."""
+    """A claim for each arm that an expectation covers, except the baseline itself."""
     found = []
     for item in expect:
         relative_to = item.relative_to
@@ -67,7 +67,7 @@ def judge(
 
 
 def overall(answers: Sequence[str]) -> Overall:
-    """A failure outweighs what is open."""
+    """The verdict over all: a failure outweighs an inconclusive one."""
     return next((answer for answer in ("fail", "inconclusive", "pass") if answer in answers), "none")
 
 
@@ -80,7 +80,7 @@ def _estimate(claim: Claim, estimator: Estimator) -> ResampledEstimate | None:
 
 
 def _levels(claims: Sequence[Claim], estimates: Sequence[ResampledEstimate | None]) -> list[float]:
-    """The level of each interval; one without an estimate is still one of the family."""
+    """The level of each interval; a claim without an estimate still counts in the family."""
     tested = [i for i, claim in enumerate(claims) if claim.confidence is not None]
     p_values = [1.0 if (each := estimates[i]) is None else _p_value(claims[i], each) for i in tested]
     found = stats.holm(p_values, [1 - (claims[i].confidence or CONFIDENCE) for i in tested])
@@ -91,7 +91,7 @@ def _levels(claims: Sequence[Claim], estimates: Sequence[ResampledEstimate | Non
 
 
 def _p_value(claim: Claim, estimate: ResampledEstimate) -> float:
-    """Of what the estimate suggests: within both limits, or beyond the one that it violates."""
+    """The p-value of what the estimate suggests: within both limits, or beyond the one that it violates."""
     finite = [limit for limit in (claim.low, claim.high) if math.isfinite(limit)]
     if claim.low <= estimate.exact <= claim.high:
         return max((estimate.p_value(limit) for limit in finite), default=1.0)
@@ -132,7 +132,7 @@ def _row(
 
 
 def _value(name: str, claim: Claim, arms: Mapping[str, ArmResults], estimator: Estimator) -> float | None:
-    """Infinite for a latency quantile that falls on requests without an answer."""
+    """The value; infinite for a latency quantile that falls on requests without an answer."""
     if (quantile := METRICS[claim.metric].quantile) is not None:
         return estimator.quantile(name, claim.request_class, *quantile)
     return value_of(arms[name], claim.request_class, claim.metric)
@@ -162,5 +162,5 @@ def _limits(claim: Claim) -> str:
 
 
 def _known(value: float | None) -> float | None:
-    """JSON has no infinity."""
+    """None instead of infinity, which JSON does not have."""
     return None if value is None or not math.isfinite(value) else round(value, 6)
