@@ -340,14 +340,14 @@ def test_a_start_looks_at_its_approvals_again(scheduled):
     assert (done.state, done.why) == ("missed", "approvals are missing")
 
 
-def test_a_ready_one_is_missed_when_another_version_is_live(delivery, policy):
+def test_a_ready_delivery_is_missed_when_another_version_is_live(delivery, policy):
     PolicyVersion.objects.create(policy=policy, number=9, document={}, sha256="x", reason=WHY, actor_kind="user")
     type(policy).objects.update(live=9)
     done = services.tick(delivery, NOW)
     assert (done.state, done.why) == ("missed", "v9 is live by now")
 
 
-def test_a_running_one_is_aborted_when_another_version_is_live(canary, policy):
+def test_a_running_delivery_is_aborted_when_another_version_is_live(canary, policy):
     PolicyVersion.objects.create(policy=policy, number=9, document={}, sha256="x", reason=WHY, actor_kind="user")
     type(policy).objects.update(live=9)
     done = services.tick(canary, NOW)
@@ -432,7 +432,7 @@ def test_a_freeze_holds_a_canary_until_it_is_over_however_long(canary):
     assert held.state == "step"
 
 
-def test_a_freeze_that_aborts_does(canary):
+def test_an_aborting_freeze_aborts_a_running_delivery(canary):
     freeze(later(-60), later(7200), behaviour="abort")
     done = services.tick(canary, NOW)
     assert (done.state, done.what, done.share) == ("aborted", "abort", 0.0)
@@ -445,14 +445,14 @@ def test_a_freeze_that_aborts_leaves_deliveries_that_wait_for_a_person(canary):
     assert services.tick(selectors.delivery(paused.pk), NOW).state == "paused"
 
 
-def test_a_freeze_that_aborts_does_in_a_block_of_live_too(switchback):
+def test_an_aborting_freeze_aborts_in_a_block_of_live_too(switchback):
     freeze(later(-60), later(7200), behaviour="abort")
     live = next(block for block, share in enumerate(switchback.blocks) if not share)
     done = services.tick(at(switchback, State.STEP, block=live, share=0.0), NOW)
     assert done.state == "aborted"
 
 
-def test_the_time_of_a_freeze_is_no_error(canary):
+def test_time_in_a_freeze_does_not_count_as_an_error(canary):
     freeze(later(-60), later(3600))
     held = services.tick(canary, NOW)
     assert services.tick(held, later(3601)).state == "holding"

@@ -67,7 +67,7 @@ def test_the_database_holds_it(delivery, policy):
         Delivery.objects.create(policy=policy, candidate=delivery.base, base=delivery.base, plan={}, state=State.PAUSED)
 
 
-def test_the_next_one_can_come_when_it_has_ended(delivery, policy):
+def test_the_next_delivery_can_come_once_it_has_ended(delivery, policy):
     services.abort(delivery, OTTO)
     assert proposed(policy, tokens=8000).candidate.number == 3
 

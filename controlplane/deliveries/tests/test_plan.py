@@ -178,7 +178,7 @@ def test_a_plan_is_refused_for(value: Any, path: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("fine", [0.05, 0.1, 1.0])
-def test_fine_may_be_below_worse_at_it_or_above(fine: float) -> None:
+def test_fine_may_be_below_at_or_above_worse(fine: float) -> None:
     """They bound two mistakes, and the default guards have it above."""
     made = parse(changed(guards=[{**TTFT, "worse": 0.1, "fine": fine}]), pools=("chat",))
     assert made.guards == (plans.ComparisonGuard("ttft", ("heavy",), worse=0.1, fine=fine),)

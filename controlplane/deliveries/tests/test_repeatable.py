@@ -62,7 +62,7 @@ def test_a_dry_run_passes_every_check_and_leaves_nothing(policy) -> None:
 
 
 @pytest.mark.parametrize(("what", "by"), [(Trigger.FAIL, Origin.JUDGE), (Trigger.ABORT, Origin.PERSON)])
-def test_one_that_ended_is_not_proposed_again_unless_asked_and_then_once(policy, what, by) -> None:
+def test_an_ended_delivery_is_proposed_again_only_when_asked_and_once(policy, what, by) -> None:
     first = ended(deliver(policy).delivery, what, by)
     assert deliver(policy).delivery == first
     second = deliver(policy, again=AGAIN)
@@ -72,7 +72,7 @@ def test_one_that_ended_is_not_proposed_again_unless_asked_and_then_once(policy,
     assert deliver(policy, again=AGAIN).delivery == second.delivery
 
 
-def test_one_that_is_live_is_found_until_another_version_goes_live(policy) -> None:
+def test_a_live_delivery_is_found_until_another_version_goes_live(policy) -> None:
     first = delivered(deliver(policy).delivery)
     assert deliver(policy).delivery == first
     edit(policy, OTTO, heavy_new_tokens=7000)
@@ -98,7 +98,7 @@ def test_another_plan_or_document_beside_an_open_delivery_is_refused_and_leaves_
     assert policies.open_draft(policy) is None
 
 
-def test_a_document_that_is_live_is_nothing_to_deliver_whatever_its_base(policy) -> None:
+def test_a_live_document_is_not_delivered_whatever_its_base(policy) -> None:
     edit(policy, OTTO, heavy_new_tokens=9000)
     publishing.publish(policy, OTTO, WHY)
     with pytest.raises(NothingToPublish):

@@ -74,7 +74,7 @@ SPECIAL |= {(Trigger.EXTEND, state) for state in (State.STEP, State.HOLDING, Sta
 
 
 @pytest.mark.parametrize(("start", "what", "end"), ROWS, ids=str)
-def test_it_leads_where_the_table_says(start: State, what: Trigger, end: State) -> None:
+def test_a_transition_leads_where_the_table_says(start: State, what: Trigger, end: State) -> None:
     assert next_position(replace(AT, state=start), what, PLAN, holds=HOLD).state is end
 
 
@@ -231,7 +231,7 @@ def test_the_third_hold_of_a_step_pauses_it() -> None:
     assert next_position(at, Trigger.HOLD, PLAN, holds=HOLD).state is State.PAUSED
 
 
-def test_freezes_are_no_flapping() -> None:
+def test_holds_by_freezes_do_not_lead_to_a_pause() -> None:
     at = AT
     for _ in range(5):
         at = next_position(at, Trigger.HOLD, PLAN, holds=FREEZE)

@@ -26,7 +26,7 @@ GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden/plans_schem
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_plan_of_schema_1_reads_as_what_it_said(name: str) -> None:
+def test_a_plan_of_schema_1_keeps_its_meaning(name: str) -> None:
     assert plans.as_dict(stored_plan.read(GOLDEN[name])) == GOLDEN[name]
 
 

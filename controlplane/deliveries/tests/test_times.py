@@ -76,13 +76,13 @@ def spans(found: list[freezes.Occurrence]) -> list[str]:
     return [f"{each.start:%m-%d %H:%M} {each.end:%m-%d %H:%M}" for each in found]
 
 
-def test_one_without_a_rule_is_once() -> None:
+def test_a_freeze_without_a_rule_occurs_once() -> None:
     once = rule("2026-08-01T10:00", "2026-08-03T10:00")
     assert spans(occurrences(once, NOW, NOW + HORIZON)) == ["08-01 08:00 08-03 08:00"]
     assert occurrences(once, utc("2026-08-03 08:00"), NOW + HORIZON) == []
 
 
-def test_a_weekly_one_keeps_its_local_times_over_the_change_of_the_clocks() -> None:
+def test_a_weekly_freeze_keeps_its_local_times_across_clock_changes() -> None:
     found = occurrences(WEEKENDS, utc("2026-10-20 00:00"), utc("2026-11-03 00:00"))
     assert spans(found) == ["10-23 16:00 10-26 06:00", "10-30 17:00 11-02 06:00"]
 
@@ -93,13 +93,13 @@ def test_a_rule_with_an_end_ends() -> None:
     assert len(occurrences(ending, utc("2026-07-21 00:00"), NOW + HORIZON)) == 2
 
 
-def test_one_in_force_is_found_with_its_end() -> None:
+def test_a_freeze_in_force_is_found_with_its_end() -> None:
     assert in_force([WEEKENDS], "chat", NOW) is not None  # a Saturday
     assert in_force([WEEKENDS], "chat", NOW)[1].end == utc("2026-08-03 05:00")
     assert in_force([WEEKENDS], "chat", NOW + timedelta(days=2)) is None
 
 
-def test_it_ends_at_its_end_and_begins_at_its_start() -> None:
+def test_a_freeze_begins_at_its_start_and_ends_at_its_end() -> None:
     end = utc("2026-08-03 05:00")
     assert in_force([WEEKENDS], "chat", end - timedelta(seconds=1)) is not None
     assert in_force([WEEKENDS], "chat", end) is None
@@ -107,7 +107,7 @@ def test_it_ends_at_its_end_and_begins_at_its_start() -> None:
     assert in_force([WEEKENDS], "chat", utc("2026-08-07 15:59")) is None
 
 
-def test_of_several_the_one_that_aborts_counts_and_then_the_one_that_ends_last() -> None:
+def test_of_several_freezes_one_that_aborts_counts_then_the_one_that_ends_last() -> None:
     short = rule("2026-08-01T13:00", "2026-08-01T15:00", name="short")
     aborts = rule("2026-08-01T13:00", "2026-08-01T14:30", name="aborts", behaviour="abort")
     assert in_force([short, WEEKENDS], "chat", NOW)[0] is WEEKENDS
@@ -213,7 +213,7 @@ def test_proposers_authors_and_earlier_approvers_cannot_approve(
 
 
 @given(st.lists(st.tuples(PEOPLE, st.sampled_from(["this", "that"]))), st.integers(0, 4))
-def test_enough_is_so_many_different_people_for_exactly_this(given_: list[tuple[str, str]], needed: int) -> None:
+def test_enough_different_people_must_approve_exactly_the_same(given_: list[tuple[str, str]], needed: int) -> None:
     assert approvals.complete(given_, "this", needed) == (len({p for p, what in given_ if what == "this"}) >= needed)
 
 

@@ -1,4 +1,4 @@
-"""Warnings about a run: a slow machine delays requests and engines; the twin knows only so much of the engines. Pure."""
+"""Warnings about a run: a slow machine delays requests and engines; the twin knows only so much of engines. Pure."""
 
 from collections.abc import Mapping, Sequence
 

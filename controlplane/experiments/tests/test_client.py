@@ -60,7 +60,7 @@ async def test_a_stream_that_breaks_off_is_no_answer():
         client.close()
 
 
-async def test_nobody_listening_is_no_answer():
+async def test_without_a_server_there_is_no_answer():
     client = ReplayClient("http://127.0.0.1:9")
     with pytest.raises(NoAnswer, match=r"no connection to 127\.0\.0\.1:9"):
         await client.request("GET", "/v1/models")

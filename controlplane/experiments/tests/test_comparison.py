@@ -100,7 +100,7 @@ def test_differences_of_shares_have_intervals_and_higher_is_better():
     assert "within_slo" not in {metric for _, _, metric in rows_of({"base": base, "good": good})}
 
 
-def test_one_arm_has_nothing_to_be_compared_with():
+def test_a_single_arm_is_not_compared():
     assert comparison.differences({"a": keyed(record(0)), "b": {}}, {}, no_beat) == []
 
 

@@ -108,7 +108,7 @@ async def test_refusals_errors_and_broken_streams_are_records_not_the_end():
     assert "on purpose" in next(record.error for record in found if record.index == 0)
 
 
-async def test_nobody_listening_makes_errors():
+async def test_requests_without_a_server_become_errors():
     found: list[Record] = []
     await play(load(request(0)), ["http://127.0.0.1:9"], found.append)
     assert (found[0].outcome, found[0].ttft_ms) == ("error", None)

@@ -72,7 +72,7 @@ def test_it_can_be_looked_at_before_it_is_played(ci, record):
     assert answer["recorded"]["requests"] == 4
 
 
-def test_what_is_not_there_is_told_with_what_is(ci, record, demo_pool, sent):
+def test_a_missing_trace_is_reported_with_those_that_exist(ci, record, demo_pool, sent):
     record(*lines(1), pool="other")
     assert ci.get("/traces/recorded:demo").status_code == 404
     told = faults(ci.post("/experiments", body(trace="recorded:demo")))["trace"]
@@ -87,7 +87,7 @@ def test_a_recording_of_nothing_but_failures_says_so(ci, record, demo_pool, sent
     assert "answered" in told
 
 
-def test_without_redis_the_other_traces_are_there(ci, redis_away, data_dir):
+def test_without_redis_the_other_traces_are_listed(ci, redis_away, data_dir):
     assert [row["name"] for row in ci.get("/traces").json()] == ["agentic-demo", "documents-reread", "prompts-8k"]
     answer = ci.get("/traces/recorded:demo")
     assert answer.status_code == 404

@@ -97,7 +97,7 @@ def test_every_fault_is_told_at_once(ci, demo_pool, sent):
     assert set(found) == {"trace", "pool", "arms.0"}
 
 
-def test_arms_are_routes_versions_and_changes_of_them(ci, demo_pool, sent, default_policy):
+def test_arms_are_strategies_versions_and_changes_of_them(ci, demo_pool, sent, default_policy):
     arms = [
         "round_robin",
         "default@1",

@@ -56,7 +56,7 @@ def test_a_ratio_passes_fails_or_is_inconclusive_and_refusing_never_helps(factor
         assert row["low"] < row["ratio"] < row["high"]
 
 
-def test_the_number_that_would_decide_it_does():
+def test_as_many_requests_as_are_needed_decide_it():
     needed = ResampledEstimate.normal(1.0, 0.05, 100).needed_n(1.02, 0.05)
     assert needed == pytest.approx(100 * (1.96 * 0.05 / 0.02) ** 2, rel=0.03)
     decided = ResampledEstimate.normal(1.0, 0.05 * (100 / needed) ** 0.5, needed)
@@ -114,7 +114,7 @@ def test_shares_and_goodput_have_ratios_and_a_baseline_of_zero_decides_nothing()
     assert (row["verdict"], row["n"]) == ("inconclusive", None)
 
 
-def test_the_whole_fails_with_one_and_is_open_with_one():
+def test_one_failure_fails_the_whole_and_one_open_answer_leaves_it_open():
     assert verdicts.overall(["pass", "inconclusive", "fail"]) == "fail"
     assert verdicts.overall(["pass", "inconclusive"]) == "inconclusive"
     assert verdicts.overall(["pass"]) == "pass"

@@ -93,7 +93,7 @@ def test_a_save_that_loses_the_race_for_the_row_is_a_conflict(policy, monkeypatc
         services.save_draft(policy, document, OTTO, if_match=draft.etag)
 
 
-def test_another_route_brings_its_own_parameters(policy):
+def test_another_strategy_brings_its_own_parameters(policy):
     services.open_draft(policy, OTTO)
     draft = services.patch_draft(policy, {"strategy.name": "lpwl"}, OTTO)
     assert draft.document["strategy"] == {"name": "lpwl"}

@@ -84,7 +84,7 @@ def test_after_a_refusal_a_conflict_is_still_noticed(form, policy, otto_client):
     assert otto_client.post(DRAFT, corrected).status_code == 412
 
 
-def test_another_route_shows_its_own_fields(form, policy, otto_client):
+def test_another_strategy_shows_its_own_fields(form, policy, otto_client):
     otto_client.post(DRAFT, {**form, "strategy.name": "cache_aware"})
     paths = set(form_of(otto_client.get(DRAFT)))
     assert {p.path for p in documents.parameters_of("cache_aware")} <= paths
@@ -193,7 +193,7 @@ def test_autosave_tells_of_a_conflict_without_overwriting(form, policy, otto_cli
     assert Draft.objects.get().document["classes"]["heavy_new_tokens"] == 8000
 
 
-def test_autosave_of_another_route_loads_its_fields(form, otto_client):
+def test_autosave_of_another_strategy_loads_its_fields(form, otto_client):
     answer = otto_client.post(f"{DRAFT}/autosave", {**form, "strategy.name": "lpwl"})
     assert answer.headers["HX-Refresh"] == "true"
 

@@ -22,7 +22,7 @@ def test_fields_that_only_one_side_has_are_differences():
     assert differences({"a": {"x": 1}}, {"a": {"y": 2}}) == {"a.x": (1, None), "a.y": (None, 2)}
 
 
-def test_what_both_say_alike_is_no_dispute():
+def test_equal_values_are_no_dispute():
     assert disputes(BASE, variant(warm=2), variant(warm=2)) == ()
 
 
@@ -30,7 +30,7 @@ def test_a_dispute_holds_all_three_values():
     assert disputes(BASE, variant(warm=2), variant(warm=3)) == (Dispute("classes.warm", 1, 2, 3),)
 
 
-def test_two_routes_are_one_dispute():
+def test_two_strategies_are_one_dispute():
     mine = {**BASE, "strategy": {"name": "b", "y": 2}}
     assert [d.path for d in disputes(BASE, BASE, mine)] == ["strategy.name"]
 

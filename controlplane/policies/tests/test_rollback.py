@@ -56,12 +56,12 @@ def offered(policy):
     return selectors.rollback_target(selectors.live_version(policy)).number
 
 
-def test_to_the_same_document_there_is_nothing_to_do(policy):
+def test_a_rollback_to_the_same_document_does_nothing(policy):
     with pytest.raises(NothingToPublish):
         services.rollback(policy, 1, OTTO, WHY)
 
 
-def test_to_a_version_that_never_was(policy):
+def test_a_rollback_to_a_version_that_does_not_exist_is_refused(policy):
     with pytest.raises(NoSuchPolicy, match="no version 9"):
         services.rollback(policy, 9, OTTO, WHY)
 
@@ -72,7 +72,7 @@ def test_without_a_reason(policy):
         services.rollback(policy, 1, OTTO, "")
 
 
-def test_a_version_that_today_would_not_be_valid_does_not_come_back(policy):
+def test_a_version_that_is_no_longer_valid_does_not_come_back(policy):
     PolicyVersion.objects.create(
         policy=policy, number=2, document={"schema": 1, "old": {}}, sha256="x", reason=WHY, actor_kind="user"
     )

@@ -27,7 +27,7 @@ def text_of(answer) -> str:
     return html.unescape(answer.content.decode())
 
 
-def test_the_list_says_what_each_route_does_and_its_formula(redis_away, policy, vera_client):
+def test_the_list_says_what_each_strategy_does_and_its_formula(redis_away, policy, vera_client):
     content = text_of(vera_client.get("/policies/"))
     for strategy in STRATEGIES.values():
         assert f'<td data-label="What it does">{strategy.summary}</td>' in content
@@ -35,7 +35,7 @@ def test_the_list_says_what_each_route_does_and_its_formula(redis_away, policy, 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_editor_shows_the_route_its_formula_and_every_field_of_it(strategy, mine, otto_client):
+def test_the_editor_shows_the_strategy_its_formula_and_all_its_fields(strategy, mine, otto_client):
     mine(strategy)
     content = text_of(otto_client.get(DRAFT))
     assert STRATEGIES[strategy].summary in content
@@ -46,7 +46,7 @@ def test_the_editor_shows_the_route_its_formula_and_every_field_of_it(strategy, 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_form_of_every_route_saves_what_it_shows(strategy, mine, otto_client):
+def test_the_form_of_every_strategy_saves_what_it_shows(strategy, mine, otto_client):
     mine(strategy)
     context = otto_client.get(DRAFT).context
     fields = {field.path: field.text for part in context["sections"] for field in part.fields}

@@ -59,7 +59,7 @@ def test_numbers_are_read_as_people_paste_them(text, value):
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1,00", "1.2.3", "0x10", "9" * 400, "nan", "inf"])
-def test_what_is_no_usable_number_is_left_for_the_documents_check(text):
+def test_text_that_is_not_a_number_is_left_to_the_documents_check(text):
     assert hasattr(accept(HEAVY, typed(HEAVY, text)), "message")
 
 

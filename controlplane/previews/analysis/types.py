@@ -148,7 +148,7 @@ class PreviewView(TypedDict):
     first_result: Annotated[
         Effect | None,
         Description(
-            "Of the first requests, later of all, until the preview is done and after it was cancelled or failed"
+            "Of the first requests, later of all; until the preview is done, or after it failed or was cancelled"
         ),
     ]
     result: Annotated[Effect | None, Description("null until it is done")]

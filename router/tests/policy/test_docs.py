@@ -28,7 +28,7 @@ def test_every_parameter_has_its_line(parameter: Parameter) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_route_has_its_section(strategy: str) -> None:
+def test_every_strategy_has_its_section(strategy: str) -> None:
     _, _, section = PAGE.partition(f"\n### `{strategy}`\n")
     assert STRATEGIES[strategy].summary in section.partition("\n### ")[0]
 

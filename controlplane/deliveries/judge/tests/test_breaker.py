@@ -20,7 +20,7 @@ def at(now: float, ended: int, failed: int, control: tuple[int, int] = (1_000, 1
         (100, 20, (0, 0), "fail"),  # nothing to compare with
     ],
 )
-def test_many_failures_of_the_candidate_alone_fail(
+def test_many_failures_of_only_the_candidate_fail(
     ended: int, failed: int, control: tuple[int, int], verdict: str
 ) -> None:
     assert breaker([], at(5, ended, failed, control)).verdict == verdict

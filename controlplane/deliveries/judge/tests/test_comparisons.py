@@ -85,7 +85,7 @@ def test_the_interval_covers_whenever_it_is_looked_at() -> None:
     assert wrong <= 20
 
 
-def test_a_difference_that_length_explains_is_none() -> None:
+def test_a_difference_explained_by_prompt_lengths_is_none() -> None:
     control = [[(x / 10, 2 * x / 10) for x in range(cell, cell + 20)] for cell in range(20)]
     candidate = [[(3 + x / 10, 6 + 2 * x / 10) for x in range(cell, cell + 20)] for cell in range(20)]
     found = adjusted([moments(each) for each in candidate], [moments(each) for each in control])
@@ -107,7 +107,7 @@ def test_an_empty_arm_is_not_compared(empty: int) -> None:
     assert shares(*([(each.n, each.n) for each in arm] for arm in arms)) is None
 
 
-def test_one_cell_has_no_error_to_tell() -> None:
+def test_one_cell_gives_no_standard_error() -> None:
     found = adjusted([moments([(1.0, 1.0), (2.0, 3.0)])], [moments([(1.0, 1.0), (2.0, 1.0)])] * 2)
     assert found is not None
     assert found.se == math.inf

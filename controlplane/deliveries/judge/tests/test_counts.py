@@ -12,7 +12,7 @@ def test_equal_rates_are_no_evidence() -> None:
     assert e_value(Counted(1_000, 5), Counted(9_000, 45), 1.5) < 1
 
 
-def test_many_more_errors_are() -> None:
+def test_many_more_errors_are_evidence() -> None:
     assert e_value(Counted(1_000, 30), Counted(9_000, 45), 1.5) > 1_000
 
 
@@ -22,7 +22,7 @@ def test_an_arm_without_sessions_is_no_evidence() -> None:
     assert Counted(0, 0).rate == 0.0
 
 
-def test_without_a_hit_there_is_none_either() -> None:
+def test_no_hits_are_no_evidence() -> None:
     assert e_value(Counted(1_000, 0), Counted(9_000, 0), 1.5) == pytest.approx(1.0)
 
 

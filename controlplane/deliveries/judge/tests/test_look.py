@@ -64,7 +64,7 @@ def test_a_failed_guard_ends_it_where_the_candidate_decides(state: State) -> Non
         (State.BAKING, Trigger.FAIL),
     ],
 )
-def test_a_guard_that_pauses(state: State, expected: Trigger) -> None:
+def test_a_guard_may_pause_instead_of_abort(state: State, expected: Trigger) -> None:
     step = BAKE if state is State.BAKING else CANARY
     assert what(at(step, state), FINE, PAUSING) is expected
 

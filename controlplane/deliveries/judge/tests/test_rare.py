@@ -45,7 +45,7 @@ def test_a_rare_class_is_left_to_the_next_step_that_judges(steps: tuple[dict[str
     assert is_fine(list(found.values()))
 
 
-def test_it_is_left_as_well_while_its_interval_is_wide() -> None:
+def test_a_rare_class_is_left_too_while_its_interval_is_wide() -> None:
     found = seen(evidence(7_000, mix=RARE, factors={"heavy": 1.15}))["ttft heavy"]
     assert (found.verdict, min(found.n) > 30, found.estimate is None) == ("deferred", True, False)
     assert found.text.startswith("heavy TTFT 1.09× (0.83–1.36×, limit 1.10×); too rare at 10 % to wait for")
@@ -75,7 +75,7 @@ def test_a_rare_class_that_points_to_harm_is_waited_for() -> None:
     assert found.text.endswith("; this step waits for it: heavy TTFT 1.58× so far")
 
 
-def test_so_is_one_whose_requests_hang() -> None:
+def test_a_rare_class_whose_requests_hang_is_waited_for() -> None:
     found = seen(hanging(evidence(3_000, mix=RARE)))["ttft heavy"]
     assert found.verdict == "no_data"
     assert "this step waits for it: slow heavy requests +" in found.text

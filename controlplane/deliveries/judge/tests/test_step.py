@@ -260,7 +260,9 @@ def test_a_pool_without_a_router_holds(canary: Delivery, fleet: Fleet) -> None:
     assert (held.state, held.holds[0]["text"]) == (State.HOLDING, "demo: no router serves the pool")
 
 
-def test_redis_away_holds_and_is_no_harm(canary: Delivery, fleet: Fleet, redis_away: None) -> None:
+def test_an_unreachable_redis_holds_and_does_not_count_as_harm(
+    canary: Delivery, fleet: Fleet, redis_away: None
+) -> None:
     held = judge(canary, later(canary, 5))
     assert (held.state, held.holds[0]["code"]) == (State.HOLDING, "tallies")
     assert "Redis does not answer" in held.holds[0]["text"]
@@ -465,7 +467,7 @@ def test_limits_of_slow_come_from_lives_receipts(policy: Policy, pool: Pool, fle
     assert value["rollout"]["slow"]["warm"] == delivery.slow["warm"]
 
 
-def test_one_that_cannot_be_judged_does_not_stop_the_others(
+def test_a_delivery_that_cannot_be_judged_does_not_stop_the_others(
     canary: Delivery, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:

@@ -41,7 +41,7 @@ def judged(made: Sequence[Block], *, final: bool = True, earlier: int = 0) -> di
     return {f"{each.metric} {each.request_class}": each for each in found}
 
 
-def test_alike_is_fine() -> None:
+def test_an_equal_candidate_is_fine() -> None:
     found = judged(blocks())
     assert {name: each.verdict for name, each in found.items() if each.needed} == dict.fromkeys(
         ("ttft warm", "ttft medium", "ttft heavy", "tpot warm"), "fine"
@@ -49,14 +49,14 @@ def test_alike_is_fine() -> None:
     assert found["slow heavy"].verdict == "inconclusive"
 
 
-def test_half_as_slow_again_fails() -> None:
+def test_a_candidate_half_as_slow_again_fails() -> None:
     found = judged(blocks(1.5))
     assert found["ttft warm"].verdict == "fail"
     assert found["ttft warm"].estimate == pytest.approx(0.5, abs=0.1)
     assert found["slow heavy"].verdict == "fail"
 
 
-def test_faster_is_fine() -> None:
+def test_a_faster_candidate_is_fine() -> None:
     assert judged(blocks(0.8))["ttft heavy"].verdict == "fine"
 
 

@@ -170,7 +170,7 @@ def test_a_killed_web_process_loses_nothing_that_was_typed(open_page, policy, we
     assert page.evaluate("globalThis.sameDocument") is True
 
 
-def test_another_route_shows_its_own_fields(open_page, policy):
+def test_another_strategy_shows_its_own_fields(open_page, policy):
     page = editor(open_page, policy)
     page.select_option("#f-strategy-name", "cache_aware")
     expect(page.locator("[name='strategy.hit_weight']")).to_be_visible()
