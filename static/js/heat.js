@@ -9,6 +9,7 @@ import { clock, hourMinute } from "./times.js";
 const TALLEST = 6; // rows of a few instances, in heights of their labels
 const NAMES_SHARE = 0.3; // of the width, at most
 const NAMES_SHARE_NARROW = 0.45; // where that has no room for demo-105…111 (7)
+const nameFont = (row, size) => `${row.broken ? 600 : 400} ${size}px system-ui, sans-serif`;
 const LABEL_SHARE = 0.8; // of a label's size: the least height of a row, so that each has its name
 const SHAPES = { failed: "■", unreachable: "✕", offline: "✕", stale: "◌", saturated: "▲", loading: "◔", starting: "◔", draining: "◑", drained: "◑" };
 // Cividis: even steps of lightness, told apart with every colour vision (Nuñez, Anderton, Renslow, 2018).
@@ -65,7 +66,10 @@ export class Heat {
     this.least = size * (this.latest ? 1 : LABEL_SHARE);
     this.rows = this.named(Math.floor((height - size * 1.6 - 1) / this.least));
     this.drawn?.(this);
-    const longest = Math.max(...this.rows.map((row) => context.measureText(row.name).width));
+    const longest = Math.max(...this.rows.map((row) => {
+      context.font = nameFont(row, size);
+      return context.measureText(row.name).width;
+    }));
     const left = Math.min(longest + size * 1.9, Math.max(width * NAMES_SHARE, Math.min(width * NAMES_SHARE_NARROW, size * 10)));
     this.box = { left, right: width - size * (this.latest ? 3.6 : 0.3), top: 1, bottom: height - size * 1.6 };
     this.layOut(size);
@@ -167,7 +171,7 @@ export class Heat {
       const y = this.y(i) + this.height(i) / 2;
       const shown = Math.min(size, this.height(i));
       if (marked) write(context, SHAPES[row.status], size * 0.1, y, { ink: colour(tone(row.status)), size: shown });
-      context.font = `${row.broken ? 600 : 400} ${shown}px system-ui, sans-serif`;
+      context.font = nameFont(row, shown);
       const name = shortened(context, row.name, this.box.left - size * 1.7);
       write(context, name, size * 1.25, y, { ink: colour(row.broken ? "text" : "muted"), size: shown, weight: row.broken ? 600 : 400 });
       if (row.broken) write(context, row.status, this.box.left + size * 0.5, y, { ink: colour("failed"), size: shown, weight: 700 });

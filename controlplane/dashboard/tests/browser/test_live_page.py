@@ -368,6 +368,26 @@ def test_no_target_is_smaller_than_24_px(running: RunningFleet, open_page: Any, 
     assert small == []
 
 
+NAMES = """() => {
+  globalThis.names = new Set();
+  const fillText = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    if (this.canvas.closest("#heat")) globalThis.names.add(text);
+    return fillText.call(this, text, ...rest);
+  };
+}"""
+
+
+def test_the_name_of_a_failed_instance_is_drawn_whole(running: RunningFleet, open_page: Any) -> None:
+    """It is bold, and so wider than the others."""
+    running.fleet.states = {f"demo-{i}": ("failed", "ended with exit status 1") for i in range(6)}
+    opened = open_page()
+    opened.page.add_init_script(f"({NAMES})()")
+    page = opened.goto("/live")
+    page.wait_for_function("() => globalThis.names.has('failed')")
+    assert {f"demo-{i}" for i in range(6)} <= set(page.evaluate("[...globalThis.names]"))
+
+
 def test_of_300_long_names_the_ends_are_shown_and_what_failed_is_first(running: RunningFleet, open_page: Any) -> None:
     fleet = running.fleet
     fleet.pool, fleet.size = "production-llama-3-1-70b-instruct", 300
