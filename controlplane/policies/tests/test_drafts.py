@@ -135,9 +135,9 @@ def test_without_an_open_draft_the_answer_names_what_is_live(policy, change):
     assert conflict.value.kind == "gone"
 
 
-def test_a_draft_cannot_stand_on_a_version_that_does_not_exist(policy):
+def test_a_draft_cannot_be_based_on_a_version_that_does_not_exist(policy):
     services.open_draft(policy, OTTO)
-    with pytest.raises(PolicyInvalid, match="cannot stand"):
+    with pytest.raises(PolicyInvalid, match="cannot be based on"):
         services.patch_draft(policy, {"classes.heavy_new_tokens": 9000}, OTTO, based_on=9)
 
 
