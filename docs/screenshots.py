@@ -104,7 +104,7 @@ PICTURES = [
     Picture("fleet", "/fleet/"),
     Picture("use", "/use/?range=day", job="use"),
     Picture("sign-in", "/login", STORY, job=BEFORE),
-    Picture("embedded", "{embedder}", STORY, job="embedded"),
+    Picture("embedded", "{embedder}", (1980, 1200), job="embedded"),
     Picture("requests", "/requests/"),
     Picture("experiment", "/experiments/{experiment}/#comparison", job="experiment"),
     Picture("dwdp", "/systems/dwdp/"),
@@ -197,7 +197,7 @@ class Embedder(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("content-type", "text/html")
         self.end_headers()
-        frame = f'<iframe src="{self.wall}" width="1120" height="590"></iframe>'
+        frame = f'<iframe src="{self.wall}" width="1900" height="1080"></iframe>'
         head = '<!doctype html><meta name="color-scheme" content="light dark"><title>Status</title>'
         self.wfile.write(
             f'{head}<body style="font: 16px sans-serif; margin: 24px 40px"><h1>Status</h1>{frame}'.encode()
