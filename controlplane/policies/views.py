@@ -299,6 +299,7 @@ def _confirm_rollback(
         "reason": request.POST.get("reason") or default_reason(live, target),
         "scope": scope_of(policy),
         "draft": selectors.open_draft(policy),
+        "alone": selectors.rollback_target(live) is None,
         "refused": refusal,
     }
     return render(request, "policies/rollback.html", context, status=status)

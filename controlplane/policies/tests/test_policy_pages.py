@@ -74,6 +74,21 @@ def test_two_presses_roll_back(redis_away, policy, pool, otto_client):
     assert selectors.live_version(policy).rollback_of == 1
 
 
+def test_without_an_earlier_version_there_is_nothing_to_roll_back_to(redis_away, policy, otto_client):
+    page = otto_client.get("/policies/default/rollback").content.decode()
+    assert "There is nothing to roll back to" in page
+    assert "No other document was live before that of v1." in page
+    assert "v1 → v1" not in page
+    assert "to v1" not in page
+
+
+def test_the_live_version_is_no_target_of_a_rollback(redis_away, policy, otto_client):
+    published(policy, heavy_new_tokens=9000)
+    page = otto_client.get("/policies/default/rollback?to=2").content.decode()
+    assert "v2 is live already" in page
+    assert "v2 → v2" not in page
+
+
 def test_pressing_roll_back_twice_rolls_back_once(redis_away, policy, otto_client):
     published(policy, heavy_new_tokens=9000)
     form = {"to": "1", "etag": "v2", "reason": WHY}
