@@ -53,7 +53,7 @@ def compute(inputs: DwdpInputs) -> Answer:
     smallest = smallest_that_hides(phase)
     pools, curve = _pools(phase, demand), curve_of(inputs)
     return Answer(
-        _verdict(phase, smallest),
+        _verdict(phase),
         _facts(phase, smallest, pools),
         (
             *curve_chart(phase, curve),
@@ -79,12 +79,12 @@ def _pools(phase: Phase, demand: Demand) -> tuple[ContextPool, ContextPool]:
     return dep, context_pool(demand, phase.tokens_per_s(phase.dwdp_ms), unit=1)
 
 
-def _verdict(phase: Phase, smallest: int | None) -> str:
-    computes = f"a layer computes for {phase.dwdp_computing.total:,.3g} ms and its copy takes {phase.copy_ms:,.3g} ms"
-    state = f"Hidden: {computes}" if phase.is_hidden else f"Exposed: {computes}, {phase.exposed_ms:,.3g} ms uncovered"
-    border = f"hidden from {smallest:,} tokens an iteration on" if smallest else "hidden by no iteration"
+def _verdict(phase: Phase) -> str:
+    copy, computing = f"{phase.copy_ms:,.3g} ms", f"{phase.dwdp_computing.total:,.3g} ms"
+    hidden = f"The copy of {copy} is hidden by {computing} of computing"
+    exposed = f"Of the copy of {copy}, computing for {computing} leaves {phase.exposed_ms:,.3g} ms exposed"
     gain = f"DWDP{phase.layout.ranks} has {phase.gain:,.3g} times the throughput of DEP{phase.dep_ranks} per GPU"
-    return f"{state} (ratio {phase.ratio:,.3g}, {border}); {gain}."
+    return f"{hidden if phase.is_hidden else exposed}, and {gain}."
 
 
 def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, ContextPool]) -> tuple[Fact, ...]:
