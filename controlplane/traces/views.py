@@ -15,6 +15,9 @@ from controlplane.traces import library
 from controlplane.traces.formats import registry
 from controlplane.traces.types import BadTrace
 
+STILL_RECORDED = "Still recorded: lengths are known of the copy that an experiment keeps."
+NOT_READ = "Known once an experiment has read the file."
+
 
 @require_http_methods(["GET", "POST"])
 def traces(request: HttpRequest) -> HttpResponseBase:
@@ -38,8 +41,11 @@ def _upload(request: HttpRequest) -> HttpResponseBase:
 
 
 def _page(request: HttpRequest, problem: str = "", status: int = 200) -> HttpResponseBase:
+    rows = [_row(entry) for entry in library.entries(with_built_in=True)]
     context = {
-        "rows": [_row(entry) for entry in library.entries()],
+        "rows": rows,
+        "has_sizes": any(row.entry.bytes for row in rows),
+        "has_sessions": any(row.entry.summary and row.entry.summary.sessions for row in rows),
         "problem": problem,
         "formats": [kind.title for kind in registry.FORMATS.values()],
         "limit_mib": registry.MAX_BYTES >> 20,
@@ -52,17 +58,22 @@ def _page(request: HttpRequest, problem: str = "", status: int = 200) -> HttpRes
 class TraceRow:
     entry: library.TraceEntry
     requests: int | None
+    duration_s: float | None
     size: str
-    ideal_hits: str
-    heavy: str
+    unread: str  # why its lengths are unknown; empty when they are known
+    ideal_hits: str = ""
+    heavy: str = ""
 
 
 def _row(entry: library.TraceEntry) -> TraceRow:
     size = f"{entry.bytes / (1 << 20):,.1f} MiB" if entry.bytes else UNKNOWN
-    summary = entry.summary
-    if summary is None:
-        return TraceRow(entry, entry.recorded.requests if entry.recorded else None, size, UNKNOWN, UNKNOWN)
-    return TraceRow(entry, summary.requests, size, _share(summary.ideal_hit_share), _share(summary.heavy_share))
+    summary, recorded = entry.summary, entry.recorded
+    if summary is not None:
+        shares = _share(summary.ideal_hit_share), _share(summary.heavy_share)
+        return TraceRow(entry, summary.requests, summary.duration_s, size, "", *shares)
+    if recorded is not None:
+        return TraceRow(entry, recorded.requests, recorded.oldest_age_s - recorded.newest_age_s, size, STILL_RECORDED)
+    return TraceRow(entry, None, None, size, NOT_READ)
 
 
 def _share(value: float) -> str:

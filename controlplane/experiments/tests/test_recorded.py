@@ -150,6 +150,23 @@ def test_it_runs_as_an_experiment(record, demo_pool, sent, monkeypatch):
         assert sorted(one.input_tokens for one in records.read(run.records_path)) == [1100] * 8
 
 
+def test_the_page_says_what_is_known_of_each_trace_and_why_the_rest_is_not(client, otto, record, settings):
+    record(*lines(3))
+    client.force_login(otto)
+    page = client.get("/experiments/traces/").content.decode()
+    rows = {
+        name: row for name, row in re.findall(r'<th scope="row" class="break">(\S+)</th>(.*?)</tr>', page, re.DOTALL)
+    }
+    assert "1,851</td>" in rows["agentic-demo"]
+    assert "20 min</td>" in rows["agentic-demo"]
+    assert "33,006 tokens" in rows["agentic-demo"]
+    assert "336 tokens" in rows["agentic-demo"]
+    assert ">3</td>" in rows["recorded:demo"]
+    assert "Still recorded" in rows["recorded:demo"]
+    assert "–" not in "".join(rows.values())
+    assert ">Size</th>" not in page
+
+
 def test_the_page_lists_it_and_the_form_offers_it(client, otto, record):
     record(*lines(3))
     client.force_login(otto)
