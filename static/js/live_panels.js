@@ -52,17 +52,18 @@ export function counts(rows) {
 
 export function policies(frame, pool) {
   const shown = Object.entries(frame.policies).filter(([name]) => !pool || name === pool);
-  const simulated = shown.map(([name]) => frame.pools[name]?.simulated);
+  const pools = shown.map(([name]) => frame.pools[name] ?? {});
   const deliveries = frame.deliveries ?? [];
   const savings = frame.savings ?? {};
   const tiers = frame.tiers ?? {};
   const aliases = frame.aliases ?? {};
-  renew(byId("policies"), JSON.stringify([shown, simulated, deliveries, Object.keys(savings), Object.keys(aliases), Object.keys(tiers)]), () => shown.flatMap(([name, policy], i) => {
+  renew(byId("policies"), JSON.stringify([shown, pools.map((each) => [each.simulated, each.observed]), deliveries, Object.keys(savings), Object.keys(aliases), Object.keys(tiers)]), () => shown.flatMap(([name, policy], i) => {
     const line = element("p");
+    if (pools[i].observed) return [observedLine(name)];
     const link = element("a", `${policy.policy} v${policy.version}`);
     link.href = `/policies/${encodeURIComponent(policy.policy)}/`;
     if (policy.published_at) link.title = `published ${dateAndClock(policy.published_at)}`;
-    line.append(element("span", name, "muted"), " ", ...(simulated[i] ? [element("span", "simulated engines", "badge"), " "] : []), link, " ",
+    line.append(element("span", name, "muted"), " ", ...(pools[i].simulated ? [element("span", "simulated engines", "badge"), " "] : []), link, " ",
       element("span", `${policy.strategy ?? ""}, ${policy.acknowledged}/${policy.routers} routers`, "muted"));
     if (settings.mayRollBack && policy.version > 1) line.append(" ", rollBack(policy));
     return [line, ...(savings[name] ? [savingLine(name, savings[name])] : []), ...(aliases[name] ? [wordsLine("aliases", name, "Models", aliases[name], "/models/")] : []), ...(tiers[name] ? [wordsLine("tiers", name, "KV tiers", tiers[name], `/fleet/pools/${encodeURIComponent(name)}/`)] : []), ...deliveries.filter((each) => each.pools.includes(name)).map((each) => deliveryLine(each, frame.at))];
@@ -78,6 +79,15 @@ export function policies(frame, pool) {
     text(link, saving.text);
     link.title = saving.title;
   }
+}
+
+// No policy decides on requests that do not pass through the routers.
+function observedLine(pool) {
+  const line = element("p");
+  const link = element("a", pool);
+  link.href = `/fleet/pools/${encodeURIComponent(pool)}/`;
+  line.append(link, " ", element("span", "observed only", "status status--draining"));
+  return line;
 }
 
 // $ 12 a day less than v3, n = 2,000

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from controlplane.dashboard.frame import slo
-from controlplane.dashboard.frame.types import AttentionItem, ClassWindow, Columns, Frame
+from controlplane.dashboard.frame.types import AttentionItem, ClassWindow, Columns, Frame, PoolSummary
 from controlplane.dashboard.templatetags.figures import ms, seconds
 from fleet.counted import counted, percent
 from router.contract.redis.staleness import WORKER_DOWN_S, WORKER_LATE_S
@@ -139,15 +139,20 @@ def pool_empty(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     ready = {pool for pool, state in _rows(frame["instances"], "pool", "state") if state == "ready"}
     for pool, known in frame["pools"].items():
         if known["wanted"] and pool not in ready and not known.get("at_zero"):
-            yield AttentionEntry(
-                3, pool, f"pool has no ready instance (0 of {known['wanted']})", pool_link(pool), (pool,)
-            )
+            yield _empty_pool(pool, known)
+
+
+def _empty_pool(pool: str, known: PoolSummary) -> AttentionEntry:
+    if known.get("observed"):
+        reason = f"no answer from its {counted(known['wanted'], 'engine')}, which Weir only observes"
+        return AttentionEntry(2, pool, reason, pool_link(pool), (pool,))
+    return AttentionEntry(3, pool, f"pool has no ready instance (0 of {known['wanted']})", pool_link(pool), (pool,))
 
 
 def policy_missing(now: float, frame: Frame) -> Iterator[AttentionEntry]:
     for pool, known in frame["pools"].items():
         declared, live = known["policy"], frame["policies"].get(pool)
-        if not declared or now - (known["changed_at"] or 0.0) < ACK_GRACE_S:
+        if known.get("observed") or not declared or now - (known["changed_at"] or 0.0) < ACK_GRACE_S:
             continue
         link = pool_link(pool)
         if live is None or live["policy"] != declared:

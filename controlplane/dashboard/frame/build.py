@@ -123,7 +123,11 @@ def _tier_rows(now: float, inputs: FrameInputs, pool: str) -> list[tiers.TierRow
 
 def _pool(fleet: FleetValue, live: PolicyValue | None) -> PoolSummary:
     made = _summary(fleet, live)
-    return {**made, "at_zero": True} if fleet.at_zero else made
+    if fleet.at_zero:
+        made["at_zero"] = True
+    if fleet.observed:
+        made["observed"] = True
+    return made
 
 
 def _summary(fleet: FleetValue, live: PolicyValue | None) -> PoolSummary:

@@ -16,6 +16,7 @@ class PoolSummary(TypedDict):
     changed_at: float
     halted: str  # why a rollout stopped
     slo: dict[str, float]  # TTFT p90 in ms, by class
+    observed: NotRequired[bool]  # its requests do not pass through the routers
     at_zero: NotRequired[bool]  # it wakes on demand, and lacks instances for no other reason
     kv_limit: float  # KV usage (0–1) above which its policy counts an instance as overloaded
 

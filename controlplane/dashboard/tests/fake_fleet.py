@@ -30,6 +30,7 @@ class FakeFleet:
         self.busy = 0  # running requests of each instance, beside a few
         self.version = 3
         self.slo: dict[str, float] = {}  # TTFT p90 in ms, by class
+        self.observed = False
         self.limits = {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000}
 
     @property
@@ -54,6 +55,7 @@ class FakeFleet:
             for i, name in enumerate(self.names)
         ]  # fmt: skip
         value = {"pool": self.pool, "model": "llama-3.1-8b", "at": at, "instances": instances, "slo": self.slo}
+        value["observed"] = self.observed
         self.client.sadd(redis_keys.POOLS, self.pool)
         self.client.set(redis_keys.fleet_key(self.pool), stored(value))
 

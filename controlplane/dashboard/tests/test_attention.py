@@ -71,6 +71,11 @@ def test_a_healthy_fleet_needs_none() -> None:
         ({"routers": {"r": {**router(), "pools": {}}}}, "router_behind", "runs no version"),
         ({"fleets": {"demo": fleet(instance("demo-0", "loading"))}}, "pool_empty", "0 of 1"),
         (
+            {"fleets": {"demo": {**fleet(instance("demo-0", "loading")), "observed": True}}},
+            "pool_empty",
+            "no answer from its 1 engine, which Weir only observes",
+        ),
+        (
             {"fleets": {"demo": fleet(instance("demo-0", "failed", "exit status 1"))}},
             "instance_down",
             "failed: exit status 1",
@@ -165,3 +170,8 @@ def test_a_pool_that_wakes_or_goes_to_zero_needs_nobody(state: str, empty: bool)
 @pytest.mark.parametrize("said", [{"mode": "automatic", "advised": 6}, {"mode": "advisory", "advised": 4}])
 def test_an_autoscaler_without_advice_to_apply_needs_no_attention(said: dict[str, Any]) -> None:
     assert frame_of(scaling={"demo": {**ADVICE, **said}})["attention"] == []
+
+
+def test_the_policy_of_an_observed_pool_may_be_unpublished() -> None:
+    observed = {**fleet(instance("demo-0")), "policy": "chat", "observed": True}
+    assert "policy_missing" not in rules(fleets={"demo": observed})

@@ -46,6 +46,17 @@ def test_the_first_paint_is_drawn_from_the_frame_in_the_page(running: RunningFle
     assert page.locator(".tile [data-part=id]").all_inner_texts() == ["chat-0", "chat-1", "chat-2"]
 
 
+def test_no_policy_is_named_for_a_pool_that_is_only_observed(running: RunningFleet, open_page: Any) -> None:
+    seen = FakeFleet(running.fleet.client, size=1, pool="seen")
+    seen.observed = True
+    running.beside.append(seen)
+    running.write()
+    page = open_page().goto("/live")
+    expect(page.locator("#policies p")).to_have_count(2)
+    expect(page.locator("#policies")).to_contain_text("seen observed only")
+    assert page.locator("#policies").inner_text().count("default v3") == 1
+
+
 FRAME_READ: list[tuple[str, Any]] = [
     ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 300, null]}, 300)", "SLO met"),
     ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 301, null]}, 300)", "SLO missed"),
