@@ -50,7 +50,7 @@ def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> Exp
     """The experiment as an unsaved row. InvalidExperiment has every problem."""
     pool = pools().filter(name=asked.pool).first()
     check_fleet = partial(_check_fleet, asked.mode, pool)
-    arms, problems = resolve(asked.arms, _policy_version, "" if pool is None else pool.policy, check_fleet)
+    arms, problems = resolve(asked.arms, policy_version, "" if pool is None else pool.policy, check_fleet)
     pacing, trace_problems = _check_trace(asked)
     problems += (
         trace_problems
@@ -137,7 +137,7 @@ def store(experiment: Experiment) -> None:
     )
 
 
-def _policy_version(name: str, number: int | None) -> Base:
+def policy_version(name: str, number: int | None) -> Base:
     try:
         policy = policies.policy(name)
         version = policies.live_version(policy) if number is None else policies.version(policy, number)

@@ -69,13 +69,16 @@ PEERS += ["smetric", "mooncake_conductor", "least_requests", "power_of_two", "ro
 
 
 def presets(store: str = "") -> dict[str, tuple[str, list[Json]]]:
-    """Name to (title, arms)."""
+    """Name to (what is compared, arms)."""
     over = [_offload(rate, fleet, name) for rate in TRANSFER_RATES for name, fleet in connectors(rate, store)]
     return {
-        "design": ("A, B, D and static 6P+2D", [A, B, D[1], STATIC]),
-        "offloads": ("offloads and both orders of the rules, at 9.7 GB/s", [A, *OFFLOADS]),
-        "splits": ("static splits, 7 prefill instances to 1", [A, *SPLITS]),
-        "thresholds": ("C: the threshold at 10k, 20k and 40k", [A, *C]),
-        "bandwidths": ("D at 3, 9.7 and 40 GB/s by connector", [A, *over]),
-        "peers": ("strategies of other routers", PEERS),
+        "design": (
+            "The design: cache aware, adaptive, adaptive with offload, and a fixed split of 6 prefill and 2 decode",
+            [A, B, D[1], STATIC],
+        ),
+        "offloads": ("Ways to move a heavy prefill away, and which rule comes first, at 9.7 GB/s", [A, *OFFLOADS]),
+        "splits": ("Fixed splits of 8 instances, from 7 prefill and 1 decode to 1 and 7", [A, *SPLITS]),
+        "thresholds": ("When a request counts as heavy: from 10,000, 20,000 or 40,000 new tokens", [A, *C]),
+        "bandwidths": ("How fast KV moves between instances: 3, 9.7 and 40 GB/s, by connector", [A, *over]),
+        "peers": ("Strategies of other routers", PEERS),
     }

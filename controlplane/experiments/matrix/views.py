@@ -21,6 +21,7 @@ from controlplane.experiments.results.metrics import METRICS
 from controlplane.experiments.results.summarize import CLASSES
 from controlplane.experiments.services import InvalidExperiment
 from controlplane.experiments.start.curl import example_body
+from controlplane.experiments.start.in_words import in_words
 from controlplane.experiments.start.views import arm_line, list_of, object_of
 from controlplane.input_errors import problems_of
 from controlplane.traces import library
@@ -132,6 +133,7 @@ def _form(request: HttpRequest, raw: JsonObject, problems: dict[str, str]) -> Ht
         "loads": ", ".join(map(str, list_of(raw, "loads"))),
         "seeds": ", ".join(map(str, list_of(raw, "seeds"))),
         "arms": "\n".join(map(arm_line, list_of(raw, "arms"))),
+        "in_words": in_words(list_of(raw, "arms"), raw.get("pool")),
         "objects": {name: json.dumps(raw[name]) if raw.get(name) else "" for name in ("slo", "expect")},
         "labels": LABELS,
         "problems": [(LABELS.get(field, field), field, path, message) for field, path, message in listed],

@@ -18,6 +18,7 @@ from controlplane.experiments.models import Experiment
 from controlplane.experiments.modes import MODES
 from controlplane.experiments.start.body import ExperimentIn
 from controlplane.experiments.start.curl import body_of, curl_of, example_body
+from controlplane.experiments.start.in_words import in_words
 from controlplane.experiments.start.labels import LABELS, LabelledProblem, labelled
 from controlplane.input_errors import problems_of
 from controlplane.policies import selectors as policies
@@ -30,6 +31,7 @@ from router.policy.strategies import STRATEGIES
 
 TEXTS = ("name", "question", "trace", "pool", "mode", "pacing")
 OBJECTS = ("expect", "slo")  # typed as JSON
+MORE = ("question", "pacing", "load_factor", "seeds", "time_scale", *OBJECTS)  # folded on a new form
 BODY_CHARS = 8_000  # of ?body=, as long as a URL may be
 NUMBERS = ("duration_s", "time_scale", "load_factor")
 
@@ -133,6 +135,8 @@ def _form(request: HttpRequest, raw: JsonObject, problems: Mapping[str, str]) ->
         "numbers": {name: _plain(values.get(name, ExperimentIn.model_fields[name].default)) for name in NUMBERS},
         "choices": [(choice, title, choice in arms) for choice, title in choices],
         "more_arms": "\n".join(arm_line(arm) for arm in arms if arm not in [choice for choice, _ in choices]),
+        "in_words": in_words([arm for arm in arms if arm not in [choice for choice, _ in choices]], raw.get("pool")),
+        "more_open": _is_more_given(raw) or any(problem.field in MORE for problem in summary),
         "objects": {name: arm_line(raw[name]) if raw.get(name) else "" for name in OBJECTS},
         "labels": LABELS,
         "problems": summary,
@@ -143,6 +147,12 @@ def _form(request: HttpRequest, raw: JsonObject, problems: Mapping[str, str]) ->
         "curl": command,
     }
     return render(request, "experiments/new.html", context, status=422 if problems else 200)
+
+
+def _is_more_given(raw: JsonObject) -> bool:
+    """Whether a field of "More settings" differs from the one of a new form."""
+    new = ExperimentIn.model_validate(example_body()).model_dump(mode="json", by_alias=True)
+    return any(raw.get(name, new[name]) != new[name] for name in MORE)
 
 
 def list_of(raw: JsonObject, name: str) -> list[Json]:
@@ -163,7 +173,7 @@ def _arm_choices() -> list[tuple[str, str]]:
     """Strategies by their default documents, then the live version of each policy."""
     strategies = [(name, strategy.title) for name, strategy in STRATEGIES.items()]
     live = [
-        (f"{policy.name}@{policies.live_version(policy).number}", f"policy {policy.name}, its live version")
+        (f"{policy.name}@{policies.live_version(policy).number}", f"Policy {policy.name}, live")
         for policy in policies.policies()
     ]
     return [*strategies, *live]

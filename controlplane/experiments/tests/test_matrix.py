@@ -146,7 +146,9 @@ def test_every_preset_is_offered_and_can_be_started(otto_client, ci, demo_pool, 
     Pool.objects.filter(pk=demo_pool.pk).update(replicas=8)
     Pool.objects.create(name="store", model="m", kind="sim-store", replicas=1)
     title, arms = presets("store")[name]
-    assert title in otto_client.get(f"/experiments/matrix/new?preset={name}").content.decode()
+    page = otto_client.get(f"/experiments/matrix/new?preset={name}").content.decode()
+    assert title in page
+    assert page.count("<dt>") == len(arms)
     answer = ci.post("/matrices", BODY | {"arms": arms, "loads": [1]})
     assert answer.status_code == 201, answer.content
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 
 import pytest
@@ -194,6 +195,23 @@ def test_a_wrong_form_keeps_what_was_typed_and_tells_each_field(otto_client, dem
     assert not sent
 
 
+def test_a_new_form_folds_what_is_optional_and_shows_what_a_link_has_set(otto_client, demo_pool):
+    folded, shown = '<details class="panel fold" id="more">', '<details class="panel fold" id="more" open>'
+    assert folded in otto_client.get("/experiments/new").content.decode()
+    given = {"name": "Twice", "trace": "agentic-demo", "load_factor": 2, "arms": ["lpwl name=plain"]}
+    page = otto_client.get("/experiments/new", {"body": json.dumps(given)}).content.decode()
+    assert shown in page
+    assert folded not in page
+
+
+def test_typed_arms_are_said_in_the_words_of_the_policy_form(otto_client, demo_pool):
+    arm = "adaptive_v1 classes.heavy_new_tokens=10000 fleet.replicas=4 fleet.kv=nixl name=T10k"
+    given = {"name": "Earlier", "trace": "agentic-demo", "arms": [arm]}
+    page = otto_client.get("/experiments/new", {"body": json.dumps(given)}).content.decode()
+    words = "default document of adaptive_v1; Heavy threshold = 10,000, KV transfer = nixl, instances = 4"
+    assert f"<dt>T10k</dt><dd>{words}</dd>" in page
+
+
 def test_a_viewer_sees_the_form_disabled_and_cannot_send_it(vera_client, otto, demo_pool, sent):
     page = vera_client.get("/experiments/new").content.decode()
     assert "requires the role operator; ask otto" in page
@@ -202,7 +220,6 @@ def test_a_viewer_sees_the_form_disabled_and_cannot_send_it(vera_client, otto, d
 
 
 def test_copy_as_curl_holds_the_body_that_the_form_stands_for(otto_client, demo_pool):
-    import json
     import shlex
 
     form = {"name": "it's A", "trace": "agentic-demo", "pool": "demo", "time_scale": "10", "seeds": "1 2"}

@@ -154,10 +154,13 @@ def policy_of(arm: Arm) -> str:
     base = f"{arm.policy} v{arm.version}" if arm.policy else f"default document of {arm.strategy}"
     given = {**arm.overrides, **arm.fleet.engine, **_of_store(arm.fleet.store)}
     given |= {"instances": arm.fleet.replicas} if arm.fleet.replicas else {}
-    changes = ", ".join(
-        f"{PARAMETERS[path].title if path in PARAMETERS else path} = {value}" for path, value in given.items()
-    )
+    changes = ", ".join(f"{_title(path)} = {_plain(value)}" for path, value in given.items())
     return f"{base}; {changes}" if changes else base
+
+
+def _title(path: str) -> str:
+    """Of a policy parameter or of an option of a kind; any other key as typed."""
+    return PARAMETERS[path].title if path in PARAMETERS else OPTION_TITLES.get(path.removeprefix("store."), path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,7 @@ def _options_of(kind: str) -> dict[str, Field]:
     return {option.name: option for option in options_of(known.spec)} if known else {}
 
 
+OPTION_TITLES = {option.name: option.title for kind in KINDS.values() for option in options_of(kind.spec)}
 FLEET_TITLES = {"replicas": "Instances", "model": "Model"}
 
 

@@ -88,6 +88,7 @@ def test_an_arm_can_be_greyed_out_and_the_url_keeps_it(open_page: Any) -> None:
 def test_the_command_follows_the_form(open_page: Any) -> None:
     page = open_page("otto").goto("/experiments/new")
     page.fill("#f-name", "Typed just now")
+    page.click("#more > summary")
     expect(page.locator("#curl")).to_contain_text('"name": "Typed just now"')
     page.fill("#f-time_scale", "fast")
     expect(page.locator("#curl")).to_contain_text("allowed is a number from 0.1 to 100")
@@ -146,10 +147,12 @@ def test_usage_over_time_is_drawn_for_each_arm_and_read_as_a_table(
 
 def test_a_refused_form_takes_the_focus_to_what_is_wrong(open_page: Any) -> None:
     page = open_page("otto").goto("/experiments/new")
+    page.click("#more > summary")
     page.fill("#f-time_scale", "fast")
     page.click("text=Start experiment >> nth=-1")
     expect(page.locator("#problems")).to_be_focused()
     expect(page.locator("#f-time_scale")).to_have_value("fast")
+    expect(page.locator("#f-time_scale")).to_be_visible()
 
 
 def test_an_operator_cancels_a_queued_experiment(open_page: Any) -> None:
