@@ -153,6 +153,9 @@ class FakeFleet:
         assert isinstance(candidates, Candidates)
         return {"inputs": candidates.inputs(), "candidates": candidates.columns()}
 
-    def write_event(self, at: float, text: str, kind: str = "policy.published", pools: Sequence[str] = ()) -> None:
+    def write_event(
+        self, at: float, text: str, kind: str = "policy.published", pools: Sequence[str] = (), **more: Any
+    ) -> None:
         event = {"at": at, "kind": kind, "subject": "default", "text": text, "actor": "ada", "pools": list(pools)}
+        event |= more
         self.client.xadd(redis_keys.EVENTS, {"e": json.dumps(event)})

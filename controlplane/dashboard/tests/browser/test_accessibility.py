@@ -98,6 +98,41 @@ def test_every_target_is_large_enough(running: RunningFleet, open_page: Any) -> 
     assert small == []
 
 
+MOVING = """() => {
+  const button = document.body.appendChild(document.createElement("button"));
+  button.className = "button htmx-request";
+  button.setAttribute("aria-busy", "true");
+  return document.getAnimations().filter((each) => each.playState === "running").length;
+}"""
+
+
+@pytest.mark.parametrize(("asked", "moves"), [("reduce", False), ("no-preference", True)])
+def test_nothing_moves_for_who_asked_for_less_motion(
+    running: RunningFleet, open_page: Any, asked: str, moves: bool
+) -> None:
+    page = open_page("otto", reduced_motion=asked).drawn("/live")
+    assert (page.evaluate(MOVING) > 0) == moves
+
+
+SHAPES = """(words) => words.map((word) => {
+  const node = document.body.appendChild(document.createElement("span"));
+  node.className = `status status--${word}`;
+  const { maskImage, backgroundColor, width } = getComputedStyle(node, "::before");
+  return [maskImage, backgroundColor, Number.parseFloat(width) > 8];
+})"""
+
+
+def test_forced_colours_keep_the_shape_of_each_status(running: RunningFleet, open_page: Any) -> None:
+    page = open_page("otto", forced_colors="active").drawn("/live")
+    shapes = page.evaluate(
+        SHAPES, ["ready", "loading", "draining", "saturated", "failed", "stale", "offline", "stopped"]
+    )
+    ink = page.evaluate("getComputedStyle(document.body).color")
+    assert len({mask for mask, _, _ in shapes}) == len(shapes)
+    assert all(mask.startswith("url(") and seen for mask, _, seen in shapes)
+    assert {colour for _, colour, _ in shapes} == {ink}
+
+
 def test_the_chosen_theme_is_remembered(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/requests/")
     page.click("[data-theme-toggle]")

@@ -57,6 +57,34 @@ def test_no_policy_is_named_for_a_pool_that_is_only_observed(running: RunningFle
     assert page.locator("#policies").inner_text().count("default v3") == 1
 
 
+MARKS = """async () => {
+  const { Timeline } = await import("/static/js/timeline.js");
+  const { draw, mark } = Timeline.prototype;
+  Timeline.prototype.draw = function () { globalThis.marks = []; draw.call(this); };
+  Timeline.prototype.mark = function (context, event, size) {
+    globalThis.marks.push(event.text);
+    mark.call(this, context, event, size);
+  };
+}"""
+
+
+def test_a_rollout_that_is_complete_is_one_line_and_one_mark(running: RunningFleet, open_page: Any) -> None:
+    now = time.time()
+    begun, ended_at = (
+        {"kind": "update", "subject": "demo", "version": 2},
+        {"kind": "complete", "subject": "demo", "version": 2},
+    )
+    running.fleet.write_event(now - 50, "demo: version 2: engine.seed 1 → 2", pools=["demo"], **begun)
+    running.fleet.write_event(now - 5, "demo: rollout of v2 complete: 8/8 ready", pools=["demo"], **ended_at)
+    page = open_page().drawn("/live")
+    said = "demo: version 2: engine.seed 1 → 2; complete after 45 s"
+    expect(page.locator("#events li")).to_have_count(1)
+    expect(page.locator("#events li")).to_contain_text(said)
+    page.evaluate(MARKS)
+    page.wait_for_function("() => globalThis.marks?.length > 0")
+    assert page.evaluate("globalThis.marks") == [said]
+
+
 FRAME_READ: list[tuple[str, Any]] = [
     ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 300, null]}, 300)", "SLO met"),
     ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 301, null]}, 300)", "SLO missed"),
