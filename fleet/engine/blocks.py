@@ -7,6 +7,7 @@ A block is *in use* (referenced), *cached* (free, with content that can be hit) 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 
 class OutOfBlocks(Exception):
@@ -36,6 +37,16 @@ class Cleared:
 Event = Stored | Removed | Cleared
 
 
+class Follower(Protocol):
+    """Is told what can be hit, by hash."""
+
+    def stored(self, hashes: Sequence[int]) -> None:
+        """Consecutive blocks of a chain; some may have been there before."""
+
+    def removed(self, hashes: Sequence[int]) -> None:
+        """No block holds these any more."""
+
+
 class BlockPool:
     def __init__(self, blocks: int, *, record_events: bool = False) -> None:
         self.total = blocks
@@ -49,6 +60,7 @@ class BlockPool:
         self._record = record_events
         self._events: list[Event] = []
         self.evicting: Callable[[list[int]], None] | None = None  # gets content before its last copy is reused
+        self.follower: Follower | None = None
 
     @property
     def blank(self) -> int:
@@ -70,6 +82,9 @@ class BlockPool:
                 break
             found.append(block)
         return found
+
+    def holds(self, key: int) -> bool:
+        return key in self._cached
 
     def held(self, chain: Sequence[int]) -> int:
         """How many leading blocks of `chain` are cached, by a galloping search: chains are evicted from their end."""
@@ -133,6 +148,8 @@ class BlockPool:
             hashes[block] = key
             if cached.setdefault(key, block) != block:
                 self._copies.setdefault(key, []).append(block)
+        if self.follower is not None:
+            self.follower.stored(chain[first:last])
         if self._record and last > first:
             parent = chain[first - 1] if first else None
             self._events.append(Stored(tuple(chain[first:last]), parent, first, content))
@@ -159,6 +176,8 @@ class BlockPool:
             self._hashes[block] = None
         self._blank += self._idle
         self._idle.clear()
+        if self.follower is not None:
+            self.follower.removed([*self._cached])
         self._cached.clear()
         self._copies.clear()
         if self._record:
@@ -193,6 +212,8 @@ class BlockPool:
                 last.append(key)
         if self.evicting is not None:
             self.evicting(last)
+        if self.follower is not None:
+            self.follower.removed(last)
         # vLLM reports each evicted copy, even if another block has the same content.
         if self._record:
             self._events.append(Removed(tuple(gone)))
