@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from controlplane.dashboard.tests.browser.conftest import RunningFleet
+from controlplane.dashboard.tests.fake_fleet import FakeFleet
 
 pytestmark = pytest.mark.browser
 
@@ -20,3 +21,20 @@ def test_what_needs_attention_stands_above_the_tiles(running: RunningFleet, open
     expect(page.locator("#flow [data-kind=instance]")).to_have_count(8)
     ends = "() => [...document.querySelectorAll('#flow text')].map((text) => text.getBoundingClientRect().right)"
     assert max(page.evaluate(ends)) <= 390
+
+
+CLIPPED = """() => [...document.querySelectorAll('.strip, .strip *')]
+  .filter((node) => node.checkVisibility() && !node.closest('.visually-hidden, svg')
+    && getComputedStyle(node).overflow !== 'visible'
+    && (node.scrollHeight > node.clientHeight + 1 || node.scrollWidth > node.clientWidth + 1))
+  .map((node) => node.outerHTML.slice(0, 90))"""
+
+
+def test_the_strip_of_two_pools_is_seen_whole(running: RunningFleet, open_page: Any) -> None:
+    chat = FakeFleet(running.fleet.client, size=3, pool="chat")
+    running.beside.append(chat)
+    running.write()
+    page = open_page("otto", width=390, height=844).goto("/live")
+    expect(page.locator("#policies p")).to_have_count(2)
+    expect(page.locator("[data-total=tokens_gpu_s]")).to_be_attached()
+    assert page.evaluate(CLIPPED) == []

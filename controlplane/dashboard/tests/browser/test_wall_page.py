@@ -18,7 +18,7 @@ SMALLEST_PX = """() => Math.min(...[...document.querySelectorAll('.wall *')]
     && [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
   .map((node) => Number.parseFloat(getComputedStyle(node).fontSize)))"""
 LABEL_PX = "Number.parseFloat(getComputedStyle(document.getElementById('heat')).fontSize)"
-CLIPPED = """() => ['class', 'attention', 'events', 'more', 'numbers', 'fleet', 'head']
+CLIPPED = """() => ['class', 'attention', 'events', 'more', 'numbers', 'fleet', 'head', 'policies']
   .flatMap((name) => [...document.querySelectorAll(`.wall-${name}`)])
   .filter((node) => node.scrollHeight > node.clientHeight + 1 || node.scrollWidth > node.clientWidth + 1)
   .map((node) => node.className)"""
@@ -111,6 +111,19 @@ def test_what_needs_attention_fits_beside_events_and_moves_nothing(
     expect(page.locator(".delivery-line")).to_be_attached()
     assert page.evaluate(CLIPPED) == []
     assert page.evaluate("globalThis.shift") <= 0.02
+
+
+def test_three_lines_of_policies_are_seen_whole(running: RunningFleet, open_page: Any) -> None:
+    for number in range(2):
+        pool = FakeFleet(running.fleet.client, size=1, pool=f"llama-3-1-70b-instruct-{number}")
+        running.beside.append(pool)
+    running.write()
+    page = open_page("otto", width=1920, height=1080).goto("/wall?kiosk=1")
+    expect(page.locator("#policies p")).to_have_count(3)
+    tops = "lines => new Set(lines.map((line) => Math.round(line.getBoundingClientRect().top))).size"
+    assert page.locator("#policies p").evaluate_all(tops) == 3
+    assert page.evaluate(CLIPPED) == []
+    assert page.evaluate(WHOLE) == [1920, 1080]
 
 
 def test_a_phone_shows_the_wall_without_overlaps(running: RunningFleet, open_page: Any) -> None:
