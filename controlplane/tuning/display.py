@@ -1,8 +1,8 @@
 """What the page of a tuning shows: a picture of the trials, and its winners in words."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import editor
@@ -17,6 +17,7 @@ from router.policy.schema import document as documents
 from router.policy.schema.parameters import PARAMETERS
 
 WIDTH, HEIGHT, MARGIN = 960, 400, 60  # of the picture, px
+LABEL_HEIGHT = 14  # px
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Point:
     kind: str  # trial, front, winner or live
     label: str
     title: str
+    dx: float = 0.0  # of the label from the point
+    dy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,7 @@ def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | 
         x_ticks=[(round(MARGIN + share * inner_w, 1), text) for share, text in x.ticks()],
         y_ticks=[(round(HEIGHT - MARGIN - share * inner_h, 1), text) for share, text in y.ticks()],
         left_out=len(named) - len(known),
-        points=[
+        points=_with_places(
             Point(
                 x=round(MARGIN + x.share(ttft) * inner_w, 1),
                 y=round(HEIGHT - MARGIN - y.share(tpot) * inner_h, 1),
@@ -189,8 +192,31 @@ def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | 
                 title=_title(name, goals),
             )
             for ttft, tpot, name, kind, goals in known
-        ],
+        ),
     )
+
+
+def _with_places(points: Iterable[Point]) -> list[Point]:
+    """The points, each label where it covers none before it: right above, right below, left above or left below."""
+    placed: list[Point] = []
+    for point in points:
+        left = -10 - _label_width(point)
+        offsets = [(10, -8), (10, 16), (left, -8), (left, 16)]
+        tries = [replace(point, dx=dx, dy=dy) for dx, dy in offsets]
+        free = (each for each in tries if not any(_covers(each, other) for other in placed))
+        placed.append(next(free, tries[0]) if point.label else point)
+    return placed
+
+
+def _label_width(point: Point) -> int:
+    return 8 * len(point.label)
+
+
+def _covers(one: Point, other: Point) -> bool:
+    if not other.label:
+        return False
+    x, y = one.x + one.dx - other.x - other.dx, one.y + one.dy - other.y - other.dy
+    return -_label_width(one) < x < _label_width(other) and abs(y) < LABEL_HEIGHT
 
 
 def _title(name: str, goals: GoalValues) -> str:

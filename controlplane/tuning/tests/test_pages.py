@@ -150,6 +150,18 @@ def test_points_without_a_time_are_left_out_of_the_picture():
     assert display.picture([], None) is None
 
 
+def test_labels_of_points_in_one_place_do_not_cover_each_other():
+    goals = {"ttft_p90_ms": 10.0, "tpot_p90_ms": 1.0, "goodput": 0.5}
+    winners = [display.ShownTrial(number, "winner", {}, goals) for number in (35, 36, 40)]
+    points = display.picture(winners, goals).points
+    boxes = [(point.x + point.dx, point.y + point.dy, 8 * len(point.label)) for point in points]
+    assert [point.label for point in points] == ["35", "36", "40", "live"]
+    for one, (left, base, width) in enumerate(boxes):
+        for other_left, other_base, other_width in boxes[one + 1 :]:
+            beside = left + width <= other_left or other_left + other_width <= left
+            assert beside or abs(base - other_base) >= 14
+
+
 @pytest.mark.parametrize(
     ("values", "texts"),
     [([802, 1537], "800 1,000 1,200 1,400"), ([10.6, 19.7], "12 14 16 18 20"), ([5, 5], "4.8 4.9 5.0 5.1 5.2")],
