@@ -533,7 +533,7 @@ VERBS_WALKED = {
 VERBS_HARMLESS = {
     "models get",
     "experiment run", "experiment wait", "policy export", "policy diff", "preview", "tune", "explain", "deliver wait",
-    "deliver status", "deliver abort", "deliver pause", "profile",
+    "deliver status", "deliver abort", "deliver pause", "profile", "fleet discover",
     "budget list", "budget set", "budget delete", "batch list", "batch cancel", "batch get",
 }  # fmt: skip
 
