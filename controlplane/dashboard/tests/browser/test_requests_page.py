@@ -76,16 +76,18 @@ def test_a_receipt_is_explained_from_the_list(running: RunningFleet, open_page: 
 
 
 def test_a_decision_is_made_again_by_the_version_chosen(running: RunningFleet, open_page: Any) -> None:
-    making = open_page("otto").goto("/policies/")
-    making.fill("#new-name", "replayed")
-    making.select_option("#new-strategy", "least_requests")
-    making.fill("#new-reason", "for one browser test")
-    making.click("text=Create policy")
-    making.wait_for_url("**/policies/replayed/")
-    running.fleet.write_receipt("req-1", time.time(), policy="", version=0)
+    otto = open_page("otto")
+    for name, strategy in (("deciding", "adaptive_v1"), ("replayed", "least_requests")):
+        making = otto.goto("/policies/#new")
+        making.fill("#new-name", name)
+        making.select_option("#new-strategy", strategy)
+        making.fill("#new-reason", "for one browser test")
+        making.click("text=Create policy")
+        making.wait_for_url(f"**/policies/{name}/")
+    running.fleet.write_receipt("req-1", time.time(), policy="deciding", version=1)
     opened = open_page()
     page = opened.goto("/requests/req-1/")
-    expect(page.locator("#replay [role=status]")).to_contain_text("the built-in default makes the same choice")
+    expect(page.locator("#replay [role=status]")).to_contain_text("deciding v1 makes the same choice")
     page.select_option("#replay-by", "replayed:1")
     expect(page.locator("#replay [role=status]")).to_contain_text("replayed v1 would have sent it to demo-0")
     assert opened.faults == []
