@@ -182,7 +182,7 @@ async def test_without_redis_a_router_spends_its_share_of_what_was_left_and_then
 
 
 async def test_a_day_begins_anew_and_a_month_goes_on(routers, live_redis):
-    name = redis_keys.budget_key("7", "2026-11-27")
+    name = redis_keys.budget_key("7", period_of("day", NOW + 86_400).name)
     opened(live_redis)
     live_redis.hset(name, "since", 0)
     assert await spend(routers.all[0], LIMIT)
