@@ -102,6 +102,8 @@ PICTURES = [
     Picture("tuning", "/policies/default/tunings/{tuning}/", job="tuning"),
     Picture("delivery", "/deliveries/{delivery}/"),
     Picture("fleet", "/fleet/"),
+    Picture("models", "/models/", job="adopted"),
+    Picture("adopted", "/fleet/pools/elsewhere/", job="adopted"),
     Picture("use", "/use/?range=day", job="use"),
     Picture("sign-in", "/login", STORY, job=BEFORE),
     Picture("embedded", "{embedder}", (1980, 1200), job="embedded"),
@@ -223,6 +225,26 @@ def use_keys(api: Api, weir: RealUp) -> None:
             urllib.request.urlopen(request, timeout=60).close()  # noqa: S310
 
 
+def adopt(api: Api) -> None:
+    """The demo's engines as those of a pool that something else runs, and names of models that both pools serve."""
+    instances, _ = api.call("GET", "/instances?pool=demo")
+    urls = [one["url"] for one in instances[:4]]
+    found, _ = api.call("POST", "/fleet/discover", {"engine": {"urls": urls}})
+    document, _ = api.call("GET", "/fleet")
+    pool = {
+        "name": "elsewhere",
+        "model": found["models"][0],
+        "kind": "external",
+        "replicas": 4,
+        "engine": {"urls": urls},
+    }
+    document["spec"]["pools"].append(pool)
+    api.call("PUT", "/fleet", document)
+    split = [{"pool": "demo", "weight": 90}, {"pool": "elsewhere", "weight": 10}]
+    names = {"chat-large": {"split": split}, "chat-small": {"pool": "elsewhere", "fallback": [{"pool": "demo"}]}}
+    api.call("PUT", "/models?reason=A+tenth+of+the+sessions+elsewhere", {"schema": 1, "models": names})
+
+
 def new_page(context: BrowserContext) -> Page:
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -265,6 +287,8 @@ def prepare(api: Api, weir: RealUp, pictures: list[Picture]) -> dict[str, int]:
         ids["delivery"] = start_delivery(api)
     if "use" in jobs:
         use_keys(api, weir)
+    if "adopted" in jobs:
+        adopt(api)
     if "embedded" in jobs:
         Embedder.wall = api.base + api.call("POST", "/shares", {"name": "status page"})[0]["wall"]
     ids |= {name: run_experiment(api, body()) for name, body in EXPERIMENTS.items() if name in jobs}
