@@ -4,6 +4,7 @@ The router follows the events; here the engines' pools tell. The forecast of evi
 (router/prefix/forecast/cache_forecast.py) is left out.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,19 +54,9 @@ class Holders:
         return found
 
     def _alike(self, chain: Sequence[int], at: int, count: int) -> int:
-        """Behind the last block that as many hold as hold block `at`, by a galloping search."""
-        of, low, step = self._of, at, 1
-        while low + step < len(chain) and len(of.get(chain[low + step], ())) == count:
-            low += step
-            step *= 2
-        high = min(low + step, len(chain))
-        while high - low > 1:
-            middle = (low + high) // 2
-            if len(of.get(chain[middle], ())) == count:
-                low = middle
-            else:
-                high = middle
-        return high
+        """Behind the last block that as many hold as hold block `at`: chains are evicted from their end."""
+        of, further = self._of, range(at + 1, len(chain))
+        return at + 1 + bisect_left(further, True, key=lambda place: len(of.get(chain[place], ())) != count)
 
 
 @dataclass(slots=True)
