@@ -7,7 +7,7 @@ from itertools import chain, groupby
 from typing import TypedDict
 
 from controlplane.dashboard.frame.types import HistoryRow
-from controlplane.dashboard.kept_row import STEPS, names
+from controlplane.dashboard.kept_row import STEPS, joined, names
 
 COLUMNS = 150  # of the heat map over any range
 ROWS_PER_COLUMN = 4  # frames looked at: a bin of an hour has 24
@@ -59,7 +59,7 @@ def _matrix(found: list[str], count: int, filled: Iterable[tuple[int, str, bytes
     """A line of `count` cells for each instance. A column with the same instances as the matrix, as usual, costs
     least."""
     made, places = bytearray(count * len(found)), {name: at * count for at, name in enumerate(found)}
-    whole, before = "\n".join(found), -1
+    whole, before = joined(found), -1
     for column, ids, highest in filled:
         if ids == whole and column != before:
             made[column::count] = highest

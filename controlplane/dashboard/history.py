@@ -10,7 +10,7 @@ from typing import TypedDict
 from controlplane.dashboard import heat
 from controlplane.dashboard.frame.latency import ALL_POOLS, LATENCIES, PERCENTILES
 from controlplane.dashboard.frame.types import ClassWindow, Columns, Frame, HistoryRow, KeptClasses
-from controlplane.dashboard.kept_row import kv_bytes, kv_usage, names
+from controlplane.dashboard.kept_row import joined, kv_bytes, kv_usage, names
 from router.contract.redis.staleness import FRAME_GAP_S, SAMPLE_STALE_S
 
 POINTS = 300  # per line, a chart's resolution
@@ -48,7 +48,7 @@ def row(frame: Frame) -> HistoryRow:
             pool: {name: _figures(window) for name, window in classes.items() if window is not None}
             for pool, classes in frame["classes"].items()
         },
-        "ids": "\n".join(columns["id"]),
+        "ids": joined(columns["id"]),
         "kv": kv_bytes(_fresh(columns, "kv")),
         "loads": {
             "running": _fresh(columns, "running"),

@@ -29,6 +29,11 @@ def kv_usage(byte: int) -> float | None:
     return (byte - 1) / STEPS if byte else None
 
 
+def joined(names: Iterable[str]) -> str:
+    """A row's `ids`: one text, which is read and compared as a whole."""
+    return "\n".join(names)
+
+
 @lru_cache(maxsize=16)
 def names(ids: str) -> tuple[str, ...]:
     """Of a row's instances; most rows have those of the row before."""
@@ -38,7 +43,7 @@ def names(ids: str) -> tuple[str, ...]:
 def only(row: HistoryRow, kept: Collection[str]) -> tuple[str, bytes]:
     """The `ids` and `kv` of some instances."""
     chosen = [name in kept for name in names(row["ids"])]
-    return "\n".join(compress(names(row["ids"]), chosen)), bytes(compress(row["kv"], chosen))
+    return joined(compress(names(row["ids"]), chosen)), bytes(compress(row["kv"], chosen))
 
 
 def pack(row: HistoryRow) -> dict[str, bytes]:
@@ -69,7 +74,7 @@ def _older(found: Mapping[str, Any]) -> HistoryRow:
     row: HistoryRow = {
         "at": found["at"],
         "classes": found["classes"],
-        "ids": "\n".join(kv),
+        "ids": joined(kv),
         "kv": kv_bytes(kv.values()),
     }
     if "running" in found:

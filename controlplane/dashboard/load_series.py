@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, TypedDict
 
-from controlplane.dashboard import history, kept_row
+from controlplane.dashboard import history
 from controlplane.dashboard.frame.slo import LOW_N
 from controlplane.dashboard.frame.types import Frame, HistoryRow, ShownEvent
 from controlplane.dashboard.kept_row import kv_usage
+from controlplane.dashboard.kept_row import names as names_of
 
 COLUMN = {"instance": "id", "pool": "pool", "node": "node"}  # of a frame, by what a page is about
 
@@ -64,7 +65,7 @@ def series(frame: Frame, shown: ChosenInstances, rows: Sequence[HistoryRow], now
 def _load(row: HistoryRow | None, names: Collection[str]) -> MomentLoad:
     if row is None:
         return MomentLoad()
-    places = [i for i, name in enumerate(kept_row.names(row["ids"])) if name in names]
+    places = [i for i, name in enumerate(names_of(row["ids"])) if name in names]
     kv = _known([kv_usage(row["kv"][i]) for i in places])
     moment = MomentLoad(_mean(kv), max(kv, default=None))
     loads = row.get("loads")
