@@ -86,10 +86,10 @@ def test_a_request_that_the_picker_refuses_gets_its_answer(plain: Gateway) -> No
 
 
 def test_the_gateway_tries_the_next_endpoint_and_the_receipt_records_it(plain: Gateway) -> None:
-    session = {"x-session-id": "bound"}
-    at = plain.engines.index(int(ask(plain, headers=session).headers[SERVED].rpartition(":")[2]))
+    prompt = "word " * 5000  # of which its engine then holds the KV
+    at = plain.engines.index(int(ask(plain, prompt).headers[SERVED].rpartition(":")[2]))
     plain.stop_sim(at)
-    response = ask(plain, headers=session)
+    response = ask(plain, prompt)
     assert response.status_code == 200
     receipt = receipt_of(plain, lambda one: one["request_id"] == response.headers["x-request-id"])
     assert [one["instance"] for one in receipt["attempts"]] == [
