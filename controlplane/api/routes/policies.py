@@ -28,7 +28,7 @@ from controlplane.audit.services import actor_of
 from controlplane.policies import publication, selectors, services
 from router.contract.problem import Problem
 from router.policy.schema import diff as diffs
-from router.policy.schema import document as documents
+from router.policy.schema.json_schema import json_schema
 from router.policy.schema.parameters import PARAMETERS
 
 router = Router(tags=["policies"])
@@ -43,7 +43,7 @@ def list_policies(request: HttpRequest) -> Any:
 @router.get("/schema", response=PolicySchemaOut, auth=needs("policy:read"))
 def get_policy_schema(request: HttpRequest) -> Any:
     """JSON Schema of a policy document and every parameter with its limits"""
-    return {"document_schema": documents.json_schema(), "parameters": PARAMETERS.values()}
+    return {"document_schema": json_schema(), "parameters": PARAMETERS.values()}
 
 
 @router.post("", response={201: PublicationOut}, auth=needs("policy:write", "policy:publish"))

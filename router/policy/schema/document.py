@@ -1,22 +1,25 @@
-"""The policy document: JSON in, `Policy` out, or InvalidDocument with every problem."""
+"""The policy document: JSON in, `Policy` out, or InvalidDocument with every problem.
+
+A stored document keeps its text and its sha256; every reader upgrades it first, so no data migration is needed. A new
+schema is one more function in `STEPS`.
+"""
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from router.contract.fields import accept, number, shown, suggestion
+from router.contract.fields import accept, number, quoted, shown, suggestion
 from router.contract.json_value import Json, JsonObject
 from router.contract.problem import InvalidDocument, Problem
 from router.policy.rules.scorers import SCORERS
-from router.policy.schema.json_schema import json_schema
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, OF_OFFLOADS, PARAMETERS, STRATEGY_NAME
-from router.policy.schema.upgrade import SCHEMA, upgrade, upgrade_if_known, upgrade_path
 from router.policy.strategies import STRATEGIES
 from router.policy.strategies.llm_d import WEIGHTS as LLM_D_WEIGHTS
 from router.policy.types import Policy
 
+SCHEMA = 2
 PROBLEMS_SHOWN = 50  # a document with a million unknown keys is not looked through to its end
 # The weights by which a strategy compares instances: at least one must be above 0.
 _WEIGHTS = (
@@ -187,19 +190,39 @@ def _nest(values: JsonObject) -> JsonObject:
     return {"schema": SCHEMA, **sections}
 
 
-__all__ = [
-    "PROBLEMS_SHOWN",
-    "SCHEMA",
-    "apply_overrides",
-    "default",
-    "dump",
-    "in_force",
-    "json_schema",
-    "parameters_of",
-    "parse",
-    "sha256",
-    "upgrade",
-    "upgrade_if_known",
-    "upgrade_path",
-    "values_of",
-]
+# Older schemas
+
+
+def _rename_route(document: JsonObject) -> JsonObject:
+    """1 → 2: the section `route` is called `strategy`."""
+    if "strategy" in document:
+        return document  # with both, `parse` reports the old one as unknown
+    return {upgrade_path(section): part for section, part in document.items()}
+
+
+STEPS: dict[int, Callable[[JsonObject], JsonObject]] = {1: _rename_route}
+
+
+def upgrade(document: JsonObject) -> JsonObject:
+    """The document in the current schema, its values unchecked. InvalidDocument when its schema is unknown."""
+    schema = document.get("schema", 1 if "route" in document else SCHEMA)
+    if type(schema) is not int or schema not in (*STEPS, SCHEMA):  # true is not 1
+        message = f"{quoted(schema)} is not a schema of policy documents"
+        raise InvalidDocument([Problem("schema", shown(schema), message, f"{min(STEPS)} to {SCHEMA}")])
+    for step in range(schema, SCHEMA):
+        document = {**STEPS[step](document), "schema": step + 1}
+    return document
+
+
+def upgrade_if_known(document: JsonObject) -> JsonObject:
+    """For showing a document that may be wrong."""
+    try:
+        return upgrade(document)
+    except InvalidDocument:
+        return document
+
+
+def upgrade_path(path: str) -> str:
+    """The path that a parameter has in the current schema. Paths carry no schema: no path may get a second meaning."""
+    section, dot, key = path.partition(".")
+    return f"strategy{dot}{key}" if section == "route" else path

@@ -1,9 +1,9 @@
 """The document's JSON Schema, from the definitions of its parameters."""
 
 from router.contract.json_value import JsonObject
+from router.policy.schema.document import SCHEMA
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, STRATEGY_NAME
-from router.policy.schema.upgrade import SCHEMA
 from router.policy.strategies import STRATEGIES
 
 _TYPES = {"int": "integer", "float": "number", "bool": "boolean"}

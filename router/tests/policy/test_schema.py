@@ -5,6 +5,7 @@ import json
 import pytest
 
 from router.policy.schema import document
+from router.policy.schema.json_schema import json_schema
 from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import STRATEGIES
 from router.tests.policy import checker
@@ -12,7 +13,7 @@ from router.tests.policy import checker
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_default_of_every_route_fits_the_schema(strategy: str) -> None:
-    assert checker.valid(document.json_schema(), document.default(strategy))
+    assert checker.valid(json_schema(), document.default(strategy))
 
 
 @pytest.mark.parametrize(
@@ -27,16 +28,16 @@ def test_the_default_of_every_route_fits_the_schema(strategy: str) -> None:
     ],
 )
 def test_the_schema_refuses_what_the_parser_refuses(value: object) -> None:
-    assert not checker.valid(document.json_schema(), value)
+    assert not checker.valid(json_schema(), value)
 
 
 def test_the_schema_carries_title_unit_limits_and_metric_of_every_parameter() -> None:
-    text = json.dumps(document.json_schema())
+    text = json.dumps(json_schema())
     for parameter in PARAMETERS.values():
         if parameter.path != "strategy.name":
             assert json.dumps(parameter.title) in text
             assert json.dumps(parameter.help) in text
-    heavy = document.json_schema()["properties"]["classes"]["properties"]["heavy_new_tokens"]
+    heavy = json_schema()["properties"]["classes"]["properties"]["heavy_new_tokens"]
     assert heavy == {
         "title": "Heavy threshold",
         "description": "Fewer requests count as heavy.",
