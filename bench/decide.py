@@ -36,7 +36,7 @@ from router.contract.redis.published import DataParallel, FleetValue, PublishedI
 from router.contract.redis.sample import InstanceSample
 from router.policy.schema import document
 from router.policy.strategies import STRATEGIES
-from router.policy.types import Decision, Policy, Rates, RoutingRequest
+from router.policy.types import Decision, ParsedPolicy, Rates, RoutingRequest
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.prefix.approximate import PrefixIndex
@@ -171,7 +171,7 @@ def of_every_strategy(bench: Bench) -> Timed:
     }
 
 
-def of_the_strategy(bench: Bench, policy: Policy) -> Timed:
+def of_the_strategy(bench: Bench, policy: ParsedPolicy) -> Timed:
     bench.pool.policy = policy
     requests = [bench.sessions.request(call) for call in bench.calls]
     heavy = replace(requests[0], bound_to=None, held={})

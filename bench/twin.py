@@ -34,7 +34,7 @@ from fleet.engine.tiers.model import TierModel, TiersModel
 from fleet.engine.tiers.sizes import layout_of
 from fleet.systems.tiers.study import DRAM_GB, SSD_GB
 from router.policy.schema import document
-from router.policy.types import Policy
+from router.policy.types import ParsedPolicy
 from router.pool import fleet_view
 
 COLUMNS = (
@@ -54,7 +54,7 @@ COLUMNS = (
 
 
 def measured(
-    fleet: TwinFleet, trace: LoadedTrace, policy: Policy, shadow: Policy | None, seed: int, repeats: int
+    fleet: TwinFleet, trace: LoadedTrace, policy: ParsedPolicy, shadow: ParsedPolicy | None, seed: int, repeats: int
 ) -> tuple[float, TwinOutcome]:
     """Minimum of CPU seconds, and the outcome."""
     least = float("inf")

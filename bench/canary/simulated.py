@@ -14,13 +14,13 @@ from controlplane.traces.types import LoadedTrace
 from controlplane.twin.simulation.simulate import simulate
 from controlplane.twin.simulation.types import Arms, Simulated, TwinFleet
 from router.policy.schema import document
-from router.policy.types import Policy
+from router.policy.types import ParsedPolicy
 
 WASHOUT = 0.1  # of a block
 
 
 @cache
-def policy_of(name: str) -> Policy:
+def policy_of(name: str) -> ParsedPolicy:
     """`STRATEGY` or `STRATEGY,path=value,…`."""
     strategy, *values = name.split(",")
     given = {path: json.loads(value) for path, value in (each.split("=") for each in values)}

@@ -1,6 +1,6 @@
 """Whether a policy can serve a pool, by the roles of its instances. Routers answer 503 where it cannot."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from controlplane.policies import selectors
 from controlplane.policies.errors import NoSuchPolicy, PolicyInvalid
@@ -16,9 +16,9 @@ from fleet.spec.fleet_spec import OBSERVE, PoolSpec
 from router.contract.json_value import JsonObject
 from router.contract.problem import Problem
 from router.policy.schema import document as documents
-from router.policy.serves import reads_kv, why_not
-from router.policy.types import InstanceState
-from router.policy.types import Policy as ParsedPolicy
+from router.policy.serves import ANY, able_if
+from router.policy.strategies import STRATEGIES
+from router.policy.types import InstanceState, ParsedPolicy
 
 
 def check(policy: Policy, document: JsonObject) -> None:
@@ -41,19 +41,44 @@ def _why_not(document: Mapping[str, object], pool: PoolSpec) -> str:
     if pool.mode == OBSERVE:
         return ""  # its requests are not routed
     parsed = documents.parse(document)
-    return why_not(parsed, _instances(pool)) or _without_kv(parsed, pool)
+    return by_roles(parsed, _instances(pool)) or _without_kv(parsed, pool)
+
+
+OFFLOADING = tuple(name for name, strategy in STRATEGIES.items() if strategy.offloads)
+
+
+def by_roles(policy: ParsedPolicy, instances: Sequence[InstanceState]) -> str:
+    """Why the policy could send no request to these instances though another policy could; empty when it can."""
+    offloads = documents.offloads(policy)
+    if offloads or able_if(ANY, instances, offloads=False) or not able_if(ANY, instances, offloads=True):
+        return ""
+    prefilling = sum(one.role == "prefill" for one in instances)
+    return (
+        f"{prefilling} of its {len(instances)} instances only compute prompts and the others only decode: they serve "
+        f"requests together, by offloads, and the strategy {policy['strategy.name']} with flow.heavy colocated never "
+        f"offloads. Set flow.heavy to offload, or take one of {', '.join(OFFLOADING)}"
+    )
 
 
 def _without_kv(policy: ParsedPolicy, pool: PoolSpec) -> str:
     """Why a strategy that compares KV usage has nothing to compare."""
     kind = KINDS.get(pool.kind)
-    if kind is None or kind.launched or not reads_kv(policy):
+    if kind is None or kind.launched or not _reads_kv(policy):
         return ""
     rows = Instance.objects.filter(pool__name=pool.name).exclude(wire={})
     configured = build(kind.spec, pool.engine).server
     servers = {configured} if configured in SERVERS else {row.facts.server for row in rows} & SERVERS.keys()
     without = sorted(SERVERS[name].title for name in servers if not SERVERS[name].reports_kv)
     return f"it compares KV usage, which its engines ({', '.join(without)}) do not report" if without else ""
+
+
+def _reads_kv(policy: ParsedPolicy) -> bool:
+    """It compares how full the KV caches of the instances are: engines without that figure all look empty."""
+    strategy = policy["strategy.name"]
+    if strategy in ("conditional_offload", "dynamo"):
+        return True
+    weights = (one.name for one in STRATEGIES[strategy].parameters if one.metric == "instance.kv_usage_max")
+    return any(policy[name] > 0 for name in weights)
 
 
 def why_not_now(pool: Pool) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from fleet.counted import percent
 from router.contract.redis.receipt import Receipt
 from router.policy.rules.classify import classify
-from router.policy.types import CLASSES, Policy, RequestClass
+from router.policy.types import CLASSES, ParsedPolicy, RequestClass
 
 Size = tuple[int, int]  # prompt tokens and, of them, cached ones, as predicted
 
@@ -19,11 +19,11 @@ def sizes(requests: Iterable[Receipt]) -> list[Size]:
     ]
 
 
-def classes_of(found: Sequence[Size], policy: Policy) -> list[RequestClass]:
+def classes_of(found: Sequence[Size], policy: ParsedPolicy) -> list[RequestClass]:
     return [classify(prompt, cached, policy) for prompt, cached in found]
 
 
-def sentence(found: Sequence[Size], live: Policy, draft: Policy) -> str:
+def sentence(found: Sequence[Size], live: ParsedPolicy, draft: ParsedPolicy) -> str:
     """static/js/thresholds.js writes the same while a threshold moves."""
     before, after = classes_of(found, live), classes_of(found, draft)
     moved = sum(old != new for old, new in zip(before, after, strict=True))

@@ -21,7 +21,7 @@ from controlplane.twin.simulation.types import TwinFleet, TwinOutcome
 from router.contract.json_value import JsonObject
 from router.contract.problem import InvalidDocument
 from router.policy.schema import document as documents
-from router.policy.types import Policy
+from router.policy.types import ParsedPolicy
 
 TRIES = 5  # points drawn per trial at most, since some are not valid documents
 
@@ -60,7 +60,7 @@ class Tuned:
     by_class: dict[str, int]  # held-out requests by class under the live version
 
 
-Playing = tuple[TwinFleet, Policy, tuple[TraceRequest, ...], str, int]
+Playing = tuple[TwinFleet, ParsedPolicy, tuple[TraceRequest, ...], str, int]
 Play = Callable[[Sequence[Playing]], list[TwinOutcome]]
 
 
@@ -90,11 +90,11 @@ def _play(playing: Playing) -> TwinOutcome:
     return simulate(fleet, policy, requests, pacing=pacing, seed=seed)
 
 
-def _on_search(job: TuningInputs, policy: Policy) -> Playing:
+def _on_search(job: TuningInputs, policy: ParsedPolicy) -> Playing:
     return job.fleet, policy, job.search, job.pacing, job.seed
 
 
-def _on_check(job: TuningInputs, policy: Policy) -> Playing:
+def _on_check(job: TuningInputs, policy: ParsedPolicy) -> Playing:
     return job.fleet, policy, job.check, job.pacing, job.seed + 1  # another seed for ties
 
 
@@ -121,7 +121,7 @@ def _searched(
 
 
 def _measured(
-    job: TuningInputs, batch: dict[int, tuple[Drawn, Policy]], limits: GoodputLimits, play: Play
+    job: TuningInputs, batch: dict[int, tuple[Drawn, ParsedPolicy]], limits: GoodputLimits, play: Play
 ) -> Iterator[Tried]:
     """The trials of a batch; kept ones, which the search draws again, are not simulated again."""
     values = {number: drawn.values for number, (drawn, _) in batch.items()}
@@ -135,7 +135,7 @@ def _measured(
             yield Tried(number, drawn.values, goals.goals_of(next(outcomes).requests, limits))
 
 
-def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, Policy | None]:
+def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, ParsedPolicy | None]:
     """Draw a point. The policy is None if it is not a valid document, which the search is told."""
     drawn = search.ask()
     try:

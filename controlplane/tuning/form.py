@@ -14,7 +14,7 @@ from controlplane.tuning.space import BadSpace, Range, by_default, searchable, s
 from router.contract.fields import Field, accept, number, typed_number
 from router.contract.problem import Problem, by_path
 from router.policy.schema.parameter import Parameter
-from router.policy.types import Policy as Document
+from router.policy.types import ParsedPolicy as Document
 
 SCALES = (("", "automatic"), ("linear", "linear"), ("log", "logarithmic"))
 OBJECTIVE_TITLES = {"ttft": "TTFT p90", "tpot": "TPOT p90", "goodput": "Goodput"}

@@ -111,7 +111,7 @@ def start(policy: Policy, actor: Actor, asked: AskedTuning) -> Tuning:
 
 
 def _space(live: PolicyVersion, asked: AskedTuning) -> tuple[Dimension, ...]:
-    strategy = documents.parse(live.document).strategy
+    strategy = documents.parse(live.document)["strategy.name"]
     try:
         return space_of(strategy, asked.parameters)
     except BadSpace as error:

@@ -33,7 +33,7 @@ def tunings_page(request: HttpRequest, name: str) -> HttpResponseBase:
 
 def _form(policy: Policy, typed: QueryDict | None = None) -> TuningForm:
     live = documents.parse(policies.live_version(policy).document)
-    return TuningForm(live.strategy, live, typed)
+    return TuningForm(live["strategy.name"], live, typed)
 
 
 @operator_required

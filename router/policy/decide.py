@@ -10,13 +10,13 @@ from router.policy.rules.filters import refusals
 from router.policy.rules.offload import offloaded
 from router.policy.rules.pull import PULL, pulled
 from router.policy.strategies import STRATEGIES
-from router.policy.types import Decision, InstanceState, Policy, RoutingRequest
+from router.policy.types import Decision, InstanceState, ParsedPolicy, RoutingRequest
 from router.policy.view import View, cached_tokens
 
 REASONS_SHOWN = 5  # distinct refusals listed when no instance can take a request
 
 
-def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: Policy, draw: float) -> Decision:
+def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: ParsedPolicy, draw: float) -> Decision:
     """Choose the instance for the request, with reasons; `draw` in [0, 1) breaks ties.
 
     `Decision.instance` is empty when no instance can take it. The class comes from n and h on the instance that the
@@ -24,7 +24,7 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     """
     if request.band < 0:
         policy = policy.of_low_bands
-    strategy, fleet = STRATEGIES[policy.strategy], fleet_of(instances)
+    strategy, fleet = STRATEGIES[policy["strategy.name"]], fleet_of(instances)
     by_policy = not strategy.offloads and policy["flow.heavy"] == "offload"
     refused = refusals(fleet, request, policy, offloads=by_policy or strategy.offloads, picks_prefill=strategy.offloads)
     if len(refused) == len(fleet):
@@ -43,7 +43,7 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
         "" if pick.refused else pick.instance.id,
         pick.request_class,
         "colocated" if prefill is None else "offload",
-        policy.strategy,
+        policy["strategy.name"],
         pick.rule,
         pick.reasons,
         cached,
@@ -57,14 +57,14 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
 
 
 def _no_instance(
-    request: RoutingRequest, instances: FleetColumns, policy: Policy, refused: Mapping[int, str], draw: float
+    request: RoutingRequest, instances: FleetColumns, policy: ParsedPolicy, refused: Mapping[int, str], draw: float
 ) -> Decision:
     cached = max(cached_tokens(request, instances), default=0)
     return Decision(
         instance="",
         request_class=classify(request.prompt_tokens, cached, policy),
         flow="colocated",
-        strategy=policy.strategy,
+        strategy=policy["strategy.name"],
         rule="nobody",
         reasons=_refusals(refused),
         cached_tokens=cached,

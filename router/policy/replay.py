@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from router.policy.columns import RecordedColumns
 from router.policy.decide import decide
-from router.policy.types import Candidate, Decision, InstanceState, Policy, PoolLoad, Rates, RoutingRequest
+from router.policy.types import Candidate, Decision, InstanceState, ParsedPolicy, PoolLoad, Rates, RoutingRequest
 
 if TYPE_CHECKING:
     from router.contract.redis.receipt import Receipt
@@ -25,7 +25,7 @@ class DecisionInputs:
     instances: list[InstanceState]
     draw: float
 
-    def decide(self, policy: Policy) -> Decision:
+    def decide(self, policy: ParsedPolicy) -> Decision:
         return decide(self.request, self.instances, policy, self.draw)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from router.policy.value import Value
@@ -110,22 +111,12 @@ class Decision(Value, frozen=True):
     pull_tokens: int = 0  # as many as `instance` could compute in that time, at most its new ones
 
 
-class Policy(dict[str, Any]):
+class ParsedPolicy(dict[str, Any]):
     """A parsed, valid policy document: {"classes.heavy_new_tokens": 20000, …}, every parameter that the strategy uses
     by its dotted path. Never changed. A dict, as a decision looks up fifteen of them."""
 
-    __slots__ = ("_of_low_bands", "strategy")
-
-    def __init__(self, strategy: str, values: Mapping[str, Any]) -> None:
-        super().__init__(values)
-        self.strategy = strategy
-        self._of_low_bands: Policy | None = None
-
-    @property
-    def of_low_bands(self) -> "Policy":
+    @cached_property
+    def of_low_bands(self) -> "ParsedPolicy":
         """The same for requests of a band below 0: instances count as full earlier."""
-        if self._of_low_bands is None:
-            most, share = self["admission.max_inflight_per_instance"], self["admission.low_band_share"]
-            limit = {"admission.max_inflight_per_instance": max(1, int(most * share))}
-            self._of_low_bands = Policy(self.strategy, {**self, **limit})
-        return self._of_low_bands
+        most, share = self["admission.max_inflight_per_instance"], self["admission.low_band_share"]
+        return ParsedPolicy({**self, "admission.max_inflight_per_instance": max(1, int(most * share))})

@@ -7,7 +7,7 @@ from operator import add, truediv
 from typing import Any, Generic, TypeVar
 
 from router.policy.fleet import FleetColumns, dropped
-from router.policy.types import InstanceState, Policy, RequestClass, RoutingRequest
+from router.policy.types import InstanceState, ParsedPolicy, RequestClass, RoutingRequest
 from router.policy.value import Value
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class View:
 
     request: RoutingRequest
     instances: FleetColumns
-    policy: Policy
+    policy: ParsedPolicy
     draw: float  # [0, 1): decides between instances that are equally good
     fleet: FleetColumns  # every instance, including those that cannot take the request: they can prefill for others
     paced: bool = False  # some instances are faster than others, and the policy takes it into account

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from router.policy.types import Decision, Policy
+from router.policy.types import Decision, ParsedPolicy
 from router.pool.admission_queue import AdmissionQueue, QueueFull
 from router.pool.class_queue import QueueEntry
 from router.pool.wake import Hold
@@ -49,7 +49,7 @@ class Refusal:
 class Admission:
     """All times are seconds of one clock, the caller's."""
 
-    _policy: Policy  # as of the latest decision
+    _policy: ParsedPolicy  # as of the latest decision
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Admission:
     def put_off(
         self,
         decision: Decision,
-        policy: Policy,
+        policy: ParsedPolicy,
         now: float,
         able: Callable[[], bool],
         hold: Callable[[float], Hold | None] = lambda now: None,

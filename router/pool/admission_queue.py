@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from math import inf
 
-from router.policy.types import CLASSES, Policy, RequestClass
+from router.policy.types import CLASSES, ParsedPolicy, RequestClass
 from router.pool.band_queue import BandQueue
 from router.pool.class_queue import CapacityOffer, QueueEntry
 from router.pool.drain_rate import DrainRate
@@ -44,7 +44,7 @@ class AdmissionQueue:
     def __len__(self) -> int:
         return self._total
 
-    def follow(self, policy: Policy) -> None:
+    def follow(self, policy: ParsedPolicy) -> None:
         self.shares = {name: policy[f"admission.share_{name}"] for name in CLASSES}
         self.band_max_wait_s = policy["admission.band_max_wait_s"]
 

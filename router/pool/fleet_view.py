@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from router.policy.decide import decide
 from router.policy.fleet import FleetColumns
-from router.policy.types import Decision, InstanceState, Policy, RoutingRequest
+from router.policy.types import Decision, InstanceState, ParsedPolicy, RoutingRequest
 from router.policy.value import replace
 from router.pool.shortlist import LONGEST, Load, Shortlist, Traits
 
@@ -92,7 +92,13 @@ class FleetView(Generic[E]):
         return self._in_order
 
     def decide(
-        self, request: RoutingRequest, policy: Policy, draw: float, tried: Mapping[str, str], now: float, open_s: float
+        self,
+        request: RoutingRequest,
+        policy: ParsedPolicy,
+        draw: float,
+        tried: Mapping[str, str],
+        now: float,
+        open_s: float,
     ) -> Decision:
         """`tried`: instances that failed this request, with the error; `now` is the loop's time."""
         if self._shortlist is None:
@@ -112,7 +118,7 @@ class FleetView(Generic[E]):
         self,
         shortlist: Shortlist,
         request: RoutingRequest,
-        policy: Policy,
+        policy: ParsedPolicy,
         draw: float,
         tried: Mapping[str, str],
         now: float,

@@ -13,7 +13,7 @@ from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 from router.contract.redis.use import pool_in_use
 from router.policy.schema import document
 from router.policy.serves import able
-from router.policy.types import UNKNOWN, Decision, Policy, Rates, RoutingRequest
+from router.policy.types import UNKNOWN, Decision, ParsedPolicy, Rates, RoutingRequest
 from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
 from router.pool.endpoint import Endpoint, Lease
@@ -39,7 +39,7 @@ class Pool:
         self.adapters: frozenset[str] = frozenset()  # that an instance lists
         self._homes: dict[str, FleetView[Endpoint]] = {}  # by adapter
         self.observed = False  # it is shown only, and serves nothing here
-        self.policy: Policy = document.parse(document.default())
+        self.policy: ParsedPolicy = document.parse(document.default())
         self.policy_name = ""
         self.version = 0  # 0: the built-in default
         self._sha256 = ""  # of the version's document
@@ -259,7 +259,7 @@ class Pool:
         request: RoutingRequest,
         tried: Mapping[str, str],
         now: float,
-        policy: Policy | None = None,
+        policy: ParsedPolicy | None = None,
         homes: FleetView[Endpoint] | None = None,
     ) -> Decision:
         """`tried`: instances that failed this request, with the error; `now` is the loop's time. `policy`: a
@@ -272,7 +272,7 @@ class Pool:
         request: RoutingRequest,
         tried: Mapping[str, str],
         now: float,
-        policy: Policy,
+        policy: ParsedPolicy,
         homes: FleetView[Endpoint] | None = None,
     ) -> bool:
         """Whether an instance could take the request if it had capacity. Arguments as in `decide`."""

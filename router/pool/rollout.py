@@ -19,7 +19,7 @@ from router.contract.redis.delivery import CELLS, Arm
 from router.contract.redis.published import CandidateVersion, Split, SplitRollout
 from router.policy.schema import document
 from router.policy.schema.parameters import belongs_to_pool
-from router.policy.types import Policy
+from router.policy.types import ParsedPolicy
 
 SHARES = 2**32
 
@@ -59,7 +59,7 @@ class SplitState:
 
     __slots__ = ("_state", "_watched_until", "candidate", "counts_from", "rollout", "why")
 
-    def __init__(self, rollout: SplitRollout, candidate: Policy | None) -> None:
+    def __init__(self, rollout: SplitRollout, candidate: ParsedPolicy | None) -> None:
         """`candidate`: None when it cannot be read."""
         self.rollout = rollout
         self.candidate = candidate
@@ -113,13 +113,13 @@ class SplitState:
         arm: Arm = "candidate" if is_candidate(key, rollout.share) else "control"
         return Assignment(rollout.delivery, rollout.generation, arm, cell_of(key), key, session is not None)
 
-    def policy_of(self, assigned: Assignment, now: float) -> Policy | None:
+    def policy_of(self, assigned: Assignment, now: float) -> ParsedPolicy | None:
         """The candidate if it decides this request, which may have been assigned in an earlier generation."""
         mine = assigned.arm == "candidate" and assigned.delivery == self.rollout.delivery
         mine = mine and is_candidate(assigned.key, self.rollout.share)  # queued, while the delivery came to a stop
         return self.candidate if mine and self.state(now) == "on" else None
 
-    def shadow_of(self, assigned: Assignment, now: float) -> Policy | None:
+    def shadow_of(self, assigned: Assignment, now: float) -> ParsedPolicy | None:
         """The candidate, for a decision without effect on a request that was assigned in this generation."""
         is_present = (assigned.delivery, assigned.generation) == self.identity
         return self.candidate if is_present and self.state(now) == "on" else None
@@ -134,7 +134,7 @@ class SplitState:
         return ""
 
 
-def read_version(version: int, sha256: str, made: JsonObject) -> Policy:
+def read_version(version: int, sha256: str, made: JsonObject) -> ParsedPolicy:
     """The policy of a published document. Raises Unreadable."""
     try:
         policy = document.parse(made)
@@ -145,11 +145,11 @@ def read_version(version: int, sha256: str, made: JsonObject) -> Policy:
     return policy
 
 
-def read_candidate(candidate: CandidateVersion, live: Policy) -> Policy:
+def read_candidate(candidate: CandidateVersion, live: ParsedPolicy) -> ParsedPolicy:
     """The candidate with the pool's parameters of the live version. Raises Unreadable."""
     try:
         policy = read_version(candidate.version, candidate.sha256, candidate.document)
     except Unreadable as error:
         raise Unreadable(f"candidate {error}") from None
     of_the_pool = {path: value for path, value in live.items() if belongs_to_pool(path)}
-    return Policy(policy.strategy, {**policy, **of_the_pool})
+    return ParsedPolicy({**policy, **of_the_pool})

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from router.policy.rules.hashing import folded_id, hash_of, nearest
 from router.policy.strategies import STRATEGIES
-from router.policy.types import Policy, PoolLoad, RoutingRequest
+from router.policy.types import ParsedPolicy, PoolLoad, RoutingRequest
 from router.policy.value import Value
 
 LONGEST = 128  # instances; their prefill instances come on top where instances are paired
@@ -100,9 +100,9 @@ class Shortlist:
         """Of the instances that take requests."""
         return PoolLoad(self._running / max(1, self._able), self._idle / max(1, self._computing))
 
-    def listed(self, request: RoutingRequest, policy: Policy, tried: Mapping[str, str], draw: float) -> list[int]:
+    def listed(self, request: RoutingRequest, policy: ParsedPolicy, tried: Mapping[str, str], draw: float) -> list[int]:
         """Positions of the instances to compare, ascending. `tried`: instances that cannot take this request."""
-        how, order = STRATEGIES[policy.strategy].shortlisting, self._order(policy)
+        how, order = STRATEGIES[policy["strategy.name"]].shortlisting, self._order(policy)
         out = {self._positions[name] for name in tried if name in self._positions} if tried else set()
         chosen = set(out) if len(out) <= SHOWN_TRIED else set()
         if how.key is not None and (key := how.key(request)) is not None:
@@ -143,9 +143,9 @@ class Shortlist:
         pairs = (self._traits[position].pair for position in chosen)
         return chosen.union(self._positions[pair] for pair in pairs if pair in self._positions)
 
-    def left_out(self, listed: Sequence[int], policy: Policy, tried: Mapping[str, str]) -> dict[str, int]:
+    def left_out(self, listed: Sequence[int], policy: ParsedPolicy, tried: Mapping[str, str]) -> dict[str, int]:
         """How many instances are not on the list, by the reason."""
-        why = LEFT_OUT[STRATEGIES[policy.strategy].shortlisting.by]
+        why = LEFT_OUT[STRATEGIES[policy["strategy.name"]].shortlisting.by]
         if self._able == len(self._traits) and len(tried) <= SHOWN_TRIED:
             return {why: len(self._traits) - len(listed)} if len(listed) < len(self._traits) else {}
         counts = Counter(self._refused)
@@ -159,8 +159,8 @@ class Shortlist:
         rest = len(self._traits) - len(listed) - counts.total()
         return dict(+counts) | ({why: rest} if rest > 0 else {})
 
-    def _order(self, policy: Policy) -> "_Order":
-        weight = STRATEGIES[policy.strategy].shortlisting.request_tokens
+    def _order(self, policy: ParsedPolicy) -> "_Order":
+        weight = STRATEGIES[policy["strategy.name"]].shortlisting.request_tokens
         if weight is None:
             weight = int(policy["load.request_tokens"])
         key: Key = weight, policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"]

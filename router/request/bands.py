@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from router.contract.redis.api_keys import BAND_MAX, PublishedKey
 from router.http.errors import ErrorResponse
-from router.policy.types import Policy
+from router.policy.types import ParsedPolicy
 from router.tokenize.prompt import Prompt
 
 HEADER = b"x-weir-priority"
@@ -39,7 +39,7 @@ def asked(headers: dict[bytes, bytes], prompt: Prompt, key: PublishedKey | None)
     return NOT_ASKED
 
 
-def granted(asked: AskedBand, key: PublishedKey | None, policy: Policy, *, is_replay: bool = False) -> int:
+def granted(asked: AskedBand, key: PublishedKey | None, policy: ParsedPolicy, *, is_replay: bool = False) -> int:
     """`is_replay`: in an experiment's own pool, where recorded requests have the band that they were granted."""
     if is_replay and key is None:
         return asked.band

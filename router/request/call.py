@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.receipt import BLOCK_CHUNKS, ShadowDecision
-from router.policy.types import Decision, Policy
+from router.policy.types import Decision, ParsedPolicy
 from router.pool.admission import Admission
 from router.pool.kv_event_state import LookedUp, UnderWay
 from router.pool.pool import Pool
@@ -75,7 +75,7 @@ class Call:
     pause_s: float | None = None  # since the session's previous request
     # serving/delivery.py
     assigned: Assignment | None = None  # to an arm of the pool's delivery
-    candidate: Policy | None = None  # that decides; None: the live version does
+    candidate: ParsedPolicy | None = None  # that decides; None: the live version does
     # telemetry/shadow.py
     shadow: ShadowDecision | None = None
     # telemetry/tracer.py
@@ -98,7 +98,7 @@ class Call:
         return self.decision.instance if self.decision is not None else ""
 
     @property
-    def rules(self) -> Policy:
+    def rules(self) -> ParsedPolicy:
         """The policy that the request follows over all its attempts."""
         return self.candidate or self.pool.policy
 

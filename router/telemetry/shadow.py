@@ -12,7 +12,7 @@ from router.contract.redis.published import SplitRollout
 from router.contract.redis.receipt import ShadowDecision
 from router.policy.candidates import Candidates
 from router.policy.replay import DecisionInputs
-from router.policy.types import Decision, Policy
+from router.policy.types import Decision, ParsedPolicy
 from router.request.call import Call
 from router.telemetry.delivery_tallies import ShadowCounts
 
@@ -66,7 +66,7 @@ class ShadowDecider:
         self._window_at, self._process_at, self._spent_s = now, process, 0.0
 
 
-def _decided(live: Decision, inputs: DecisionInputs, policy: Policy, version: int) -> ShadowDecision:
+def _decided(live: Decision, inputs: DecisionInputs, policy: ParsedPolicy, version: int) -> ShadowDecision:
     try:
         made = inputs.decide(policy)
     except Exception as error:

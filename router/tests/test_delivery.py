@@ -31,7 +31,7 @@ def raising(monkeypatch):
     decide = fleet_view.decide
 
     def raises(request, instances, policy, draw):
-        if policy.strategy == "lpwl":
+        if policy["strategy.name"] == "lpwl":
             raise KeyError("strategy.nosuch")
         return decide(request, instances, policy, draw)
 

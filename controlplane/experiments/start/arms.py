@@ -121,7 +121,7 @@ def _resolve(
         return problems
     whole = documents.dump(policy)
     sha256 = documents.sha256(whole)
-    return Arm(name, asked.policy, base.number, policy.strategy, dict(asked.overrides), whole, sha256, fleet)
+    return Arm(name, asked.policy, base.number, policy["strategy.name"], dict(asked.overrides), whole, sha256, fleet)
 
 
 def _base(asked: ArmIn, path: str, versions: Versions) -> Base | Problem:

@@ -6,7 +6,7 @@ from django.utils import timezone
 from controlplane.audit.services import Actor
 from controlplane.deliveries.proposing import propose
 from controlplane.fleet_ops import actions
-from controlplane.policies import services
+from controlplane.policies import served, services
 from controlplane.policies.errors import PolicyInvalid
 from controlplane.policies.models import Policy, PolicyVersion
 from fleet.control.rollback import rollback_failed
@@ -14,6 +14,8 @@ from fleet.models import Pool, PoolVersion
 from fleet.services import NotPossible
 from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.json_value import JsonObject
+from router.policy.schema import document as documents
+from router.policy.types import InstanceState
 
 ADA = Actor("user", "ada")
 WHY = "the pool has decode instances"
@@ -125,3 +127,25 @@ def test_nor_does_it_go_back_by_itself(policy: Policy) -> None:
     row = Pool.objects.get(name="pd")
     assert row.engine == {"kv": "nixl"}
     assert "not rolled back: pd: its policy cannot serve that configuration: 1 of its 3 instances" in row.halted
+
+
+TWO_ROLES = (InstanceState("p", role="prefill", connector="nixl"), InstanceState("d", role="decode", connector="nixl"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "instances", "why"),
+    [
+        ({"strategy": {"name": "least_requests"}}, TWO_ROLES, "1 of its 2 instances only compute prompts"),
+        ({"strategy": {"name": "least_requests"}, "flow": {"heavy": "offload"}}, TWO_ROLES, ""),
+        ({"strategy": {"name": "ppd"}}, TWO_ROLES, ""),
+        ({"strategy": {"name": "least_requests"}}, (*TWO_ROLES, InstanceState("b")), ""),
+        ({"strategy": {"name": "least_requests"}}, TWO_ROLES[:1], ""),  # no policy could
+        ({"strategy": {"name": "least_requests"}}, (), ""),
+    ],
+)
+def test_a_policy_that_never_offloads_cannot_serve_a_pool_of_two_roles(
+    policy: JsonObject, instances: tuple[InstanceState, ...], why: str
+) -> None:
+    found = served.by_roles(documents.parse(policy), instances)
+    assert found.startswith(why)
+    assert bool(found) == bool(why)

@@ -17,14 +17,14 @@ from controlplane.previews.analysis.effect import Pair, of_class
 from controlplane.previews.analysis.tallies import Tallies, answered, arm_and_cell, is_slow
 from controlplane.previews.analysis.types import CanaryEffect
 from controlplane.twin.simulation.types import Arms, Simulated
-from router.policy.types import Policy
+from router.policy.types import ParsedPolicy
 
 SHARE = 0.1
 SALT = "preview"
 PLAN = plans.parse({"steps": [{"mode": "canary", "share": SHARE, "for_s": 600}, {"mode": "full"}]}, pools=["pool"])
 
 
-def arms(draft: Policy) -> Arms:
+def arms(draft: ParsedPolicy) -> Arms:
     return Arms(draft, lambda session, _: arm_and_cell(SALT, session, SHARE)[0])
 
 

@@ -16,7 +16,7 @@ from controlplane.traces.types import LoadedTrace, TraceRequest
 from controlplane.twin.simulation.chains import Prompts, prompts_of
 from controlplane.twin.simulation.simulate import Play
 from controlplane.twin.simulation.types import Arms, TwinFleet, TwinOutcome
-from router.policy.types import Policy
+from router.policy.types import ParsedPolicy
 
 FIRST = 400
 Traced = tuple[int, LoadedTrace, Prompts]  # with its seed
@@ -26,9 +26,9 @@ Traced = tuple[int, LoadedTrace, Prompts]  # with its seed
 class PreviewInputs:
     fleet: TwinFleet
     pool: str
-    live: Policy
+    live: ParsedPolicy
     version: Version  # of the live policy
-    draft: Policy
+    draft: ParsedPolicy
     traces: tuple[tuple[int, LoadedTrace], ...]  # with their seeds
     first: int = FIRST  # requests of the first answer
 
@@ -51,7 +51,9 @@ def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Co
     propagate."""
     over: list[int] = []  # requests that have ended, by play
 
-    def begin(traced: Traced, policy: Policy, shadow: Policy | None = None, arms: Arms | None = None) -> Play:
+    def begin(
+        traced: Traced, policy: ParsedPolicy, shadow: ParsedPolicy | None = None, arms: Arms | None = None
+    ) -> Play:
         number, (seed, trace, prompts) = len(over), traced
         over.append(0)
 

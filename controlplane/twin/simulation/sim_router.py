@@ -12,7 +12,7 @@ from controlplane.twin.simulation.types import Arms
 from fleet.engine.request import EngineRequest as Work
 from router.policy.rules.classify import classify
 from router.policy.serves import ANY, able
-from router.policy.types import UNKNOWN, Decision, Policy, RoutingRequest
+from router.policy.types import UNKNOWN, Decision, ParsedPolicy, RoutingRequest
 from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
 from router.pool.fleet_view import FleetView
@@ -27,8 +27,8 @@ class SimRouter:
         self,
         endpoints: Sequence[SimEndpoint],
         index: Index,
-        policy: Policy,
-        shadow: Policy | None,
+        policy: ParsedPolicy,
+        shadow: ParsedPolicy | None,
         arms: Arms | None = None,
     ) -> None:
         self._index = index
@@ -61,7 +61,7 @@ class SimRouter:
         """The session by its name, else by the conversation that the prompt continues."""
         return named or self._affinity.session_of_chain(chain)
 
-    def policy_of(self, call: SimCall) -> Policy:
+    def policy_of(self, call: SimCall) -> ParsedPolicy:
         return self._arms.candidate if self._arms is not None and call.candidate else self._policy
 
     def assign(self, call: SimCall) -> None:

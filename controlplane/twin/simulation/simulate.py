@@ -26,7 +26,7 @@ from fleet.engine.engine import StepResult
 from fleet.engine.request import EngineRequest
 from fleet.engine.tiers.shared import SharedStore
 from router.contract.connectors import MOONCAKE_STORE
-from router.policy.types import Decision, Policy
+from router.policy.types import Decision, ParsedPolicy
 from router.pool.admission import Admission, Wait
 
 SAMPLED_EVERY_S = 1.0  # engines' metrics, as nodes do it
@@ -39,12 +39,12 @@ Progress = Callable[[int, int], None]
 
 def simulate(
     fleet: TwinFleet,
-    policy: Policy,
+    policy: ParsedPolicy,
     requests: Sequence[TraceRequest],
     *,
     pacing: str,
     seed: int,
-    shadow: Policy | None = None,
+    shadow: ParsedPolicy | None = None,
     arms: Arms | None = None,
     duration_s: float = math.inf,
     on_progress: Progress | None = None,
@@ -65,12 +65,12 @@ class Play:
     def __init__(
         self,
         fleet: TwinFleet,
-        policy: Policy,
+        policy: ParsedPolicy,
         requests: Sequence[TraceRequest],
         prompts: Prompts | None,
         pacing: str,
         seed: int,
-        shadow: Policy | None = None,
+        shadow: ParsedPolicy | None = None,
         arms: Arms | None = None,
         duration_s: float = math.inf,
         on_progress: Progress | None = None,

@@ -7,7 +7,7 @@ from fleet.engine.engine_model import EngineModel
 from fleet.engine.request import NOTHING_CACHED, CachedFrom
 from fleet.engine.tiers.model import TiersStats, TierStats
 from fleet.engine.tiers.shared import StoreModel
-from router.policy.types import Policy
+from router.policy.types import ParsedPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class TwinFleet:
 class Arms:
     """Two policies that share a fleet: a request of the candidate arm keeps it for as long as it waits."""
 
-    candidate: Policy
+    candidate: ParsedPolicy
     takes: Callable[[str, float], bool]  # session and arrival in s: whether the candidate decides
 
 

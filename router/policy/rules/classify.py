@@ -1,10 +1,10 @@
 """Request classes: by the new tokens that remain after the prefix cache (design: routing, Classes)."""
 
-from router.policy.types import InstanceState, Policy, RequestClass
+from router.policy.types import InstanceState, ParsedPolicy, RequestClass
 from router.policy.view import View
 
 
-def classify(prompt_tokens: int, cached_tokens: int, policy: Policy) -> RequestClass:
+def classify(prompt_tokens: int, cached_tokens: int, policy: ParsedPolicy) -> RequestClass:
     """The class of L tokens of which h are cached. In this order: many new tokens are heavy whatever the hit is."""
     cached = cached_tokens if cached_tokens < prompt_tokens else prompt_tokens
     if prompt_tokens - cached >= policy["classes.heavy_new_tokens"]:
@@ -12,7 +12,7 @@ def classify(prompt_tokens: int, cached_tokens: int, policy: Policy) -> RequestC
     return "warm" if _is_warm(prompt_tokens, cached, policy) else "medium"
 
 
-def _is_warm(prompt_tokens: int, cached: int, policy: Policy) -> bool:
+def _is_warm(prompt_tokens: int, cached: int, policy: ParsedPolicy) -> bool:
     # h/L > share without a division: an empty prompt has no share, and is warm by its new tokens.
     hit: bool = cached > policy["classes.warm_hit_share"] * prompt_tokens
     return hit or prompt_tokens - cached < policy["classes.warm_new_tokens"]

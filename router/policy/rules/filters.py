@@ -6,26 +6,26 @@ from itertools import compress, count
 
 from router.policy.fleet import FleetColumns
 from router.policy.rules import roles
-from router.policy.types import InstanceState, Policy, RoutingRequest
+from router.policy.types import InstanceState, ParsedPolicy, RoutingRequest
 
-Filter = Callable[[InstanceState, Policy], str]
+Filter = Callable[[InstanceState, ParsedPolicy], str]
 
 
-def refused(instance: InstanceState, policy: Policy) -> str:
+def refused(instance: InstanceState, policy: ParsedPolicy) -> str:
     return instance.refused
 
 
-def in_flight(instance: InstanceState, policy: Policy) -> str:
+def in_flight(instance: InstanceState, policy: ParsedPolicy) -> str:
     limit = policy["admission.max_inflight_per_instance"]
     return f"its limit of requests is reached, {instance.running} of {limit}" if instance.running >= limit else ""
 
 
-def kv_headroom(instance: InstanceState, policy: Policy) -> str:
+def kv_headroom(instance: InstanceState, policy: ParsedPolicy) -> str:
     limit = policy["load.kv_usage_max"]
     return f"KV usage {100 * instance.kv_usage:.1f} % is above {100 * limit:.1f} %" if instance.kv_usage > limit else ""
 
 
-def decode_role(instance: InstanceState, policy: Policy) -> str:
+def decode_role(instance: InstanceState, policy: ParsedPolicy) -> str:
     return roles.ONLY_DECODES if instance.role == "decode" else ""
 
 
@@ -35,7 +35,7 @@ HARD: dict[str, Filter] = {"refused": refused, "in_flight": in_flight}
 SOFT: dict[str, Filter] = {"decode_role": decode_role, "kv_headroom": kv_headroom}
 
 
-def lost_pair(instances: FleetColumns, instance: InstanceState, policy: Policy) -> str:
+def lost_pair(instances: FleetColumns, instance: InstanceState, policy: ParsedPolicy) -> str:
     if not instance.pair:
         return ""
     position = instances.position(instance.pair)
@@ -44,7 +44,7 @@ def lost_pair(instances: FleetColumns, instance: InstanceState, policy: Policy) 
 
 
 def refusals(
-    instances: FleetColumns, request: RoutingRequest, policy: Policy, *, offloads: bool, picks_prefill: bool
+    instances: FleetColumns, request: RoutingRequest, policy: ParsedPolicy, *, offloads: bool, picks_prefill: bool
 ) -> dict[int, str]:
     """The rejected instances by index, each with the reason.
 
@@ -67,7 +67,7 @@ def refusals(
 
 
 def _misplaced(
-    instances: FleetColumns, request: RoutingRequest, positions: Sequence[int], policy: Policy, *, offloads: bool
+    instances: FleetColumns, request: RoutingRequest, positions: Sequence[int], policy: ParsedPolicy, *, offloads: bool
 ) -> dict[int, str]:
     if instances.role.count("both") == len(instances):
         return {}
@@ -76,7 +76,7 @@ def _misplaced(
     return {position: why for position in positions if (why := rule(instances[position]))}
 
 
-def doubtful(instances: FleetColumns, policy: Policy) -> list[int]:
+def doubtful(instances: FleetColumns, policy: ParsedPolicy) -> list[int]:
     """Indexes of instances that need a filter check; none in a healthy fleet, found without calls for each."""
     limit, kv_limit = policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"]
     if (
@@ -95,7 +95,7 @@ def is_doubtful(instance: InstanceState, limit: int, kv_limit: float) -> bool:
 
 
 def _rejected(
-    filters: Iterable[Filter], instances: Sequence[InstanceState], positions: Sequence[int], policy: Policy
+    filters: Iterable[Filter], instances: Sequence[InstanceState], positions: Sequence[int], policy: ParsedPolicy
 ) -> dict[int, str]:
     rules, found = tuple(filters), {}
     for position in positions:

@@ -1,4 +1,4 @@
-"""The policy document: JSON in, `Policy` out, or InvalidDocument with every problem.
+"""The policy document: JSON in, `ParsedPolicy` out, or InvalidDocument with every problem.
 
 A stored document keeps its text and its sha256; every reader upgrades it first, so no data migration is needed. A new
 schema is one more function in `STEPS`.
@@ -17,7 +17,7 @@ from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, OF_OFFLOADS, PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES
 from router.policy.strategies.llm_d import WEIGHTS as LLM_D_WEIGHTS
-from router.policy.types import Policy
+from router.policy.types import ParsedPolicy
 
 SCHEMA = 2
 PROBLEMS_SHOWN = 50  # a document with a million unknown keys is not looked through to its end
@@ -43,7 +43,7 @@ def default(strategy: str = STRATEGY_NAME.default) -> JsonObject:
     return _nest({**values, STRATEGY_NAME.path: strategy})
 
 
-def parse(document: object) -> Policy:
+def parse(document: object) -> ParsedPolicy:
     """The policy of a document of any schema; missing keys take their defaults. InvalidDocument holds every problem."""
     if not isinstance(document, dict):
         raise InvalidDocument([Problem("", shown(document), "the document must be a JSON object")])
@@ -52,7 +52,7 @@ def parse(document: object) -> Policy:
     accepted = {path: accept(parameter, _given(document, parameter)) for path, parameter in expected.items()}
     problems = [value for value in accepted.values() if isinstance(value, Problem)]
     values = {path: value for path, value in accepted.items() if not isinstance(value, Problem)}
-    policy = Policy(values.get(STRATEGY_NAME.path, ""), values)
+    policy = ParsedPolicy(values)
     problems += _crossed(policy)
     problems += islice(_unknown(document, expected), PROBLEMS_SHOWN)
     if problems:
@@ -75,7 +75,7 @@ def _unknown(document: JsonObject, expected: Mapping[str, Parameter]) -> Iterato
             yield from _unknown_keys(section, part, expected)
 
 
-def _crossed(values: Policy) -> Iterator[Problem]:
+def _crossed(values: ParsedPolicy) -> Iterator[Problem]:
     """Rules between fields, reported at each of them; not checked where one of them is wrong by itself."""
     warm, heavy = values.get("classes.warm_new_tokens"), values.get("classes.heavy_new_tokens")
     if warm is not None and heavy is not None and warm >= heavy:
@@ -103,7 +103,7 @@ def _unknown_keys(section: str, part: JsonObject, expected: Mapping[str, Paramet
             yield Problem(shown(path), shown(value), f"unknown parameter{suggestion(key, sorted(keys))}")
 
 
-def dump(policy: Policy) -> JsonObject:
+def dump(policy: ParsedPolicy) -> JsonObject:
     """The full document of a policy: parse(dump(p)) == p."""
     return _nest(policy)
 
@@ -154,16 +154,21 @@ def values_of(document: JsonObject) -> JsonObject:
 def in_force(document: JsonObject) -> JsonObject:
     """The values that its strategy and flow read, by path: two documents with the same ones decide alike."""
     values = values_of(document)
-    strategy = str(values[STRATEGY_NAME.path])
-    offloads = values.get("flow.heavy") == "offload" or (strategy in STRATEGIES and STRATEGIES[strategy].offloads)
-    return {path: value for path, value in values.items() if _is_read(path, strategy, offloads)}
+    strategy, offloading = str(values[STRATEGY_NAME.path]), offloads(values)
+    return {path: value for path, value in values.items() if _is_read(path, strategy, offloading)}
 
 
-def _is_read(path: str, strategy: str, offloads: bool) -> bool:
+def offloads(values: JsonObject) -> bool:
+    """Whether the policy may have a prompt computed on another instance than its answer. `values`: by path."""
+    strategy = STRATEGIES.get(str(values[STRATEGY_NAME.path]))
+    return values.get("flow.heavy") == "offload" or (strategy is not None and strategy.offloads)
+
+
+def _is_read(path: str, strategy: str, offloading: bool) -> bool:
     parameter = PARAMETERS.get(path)
     if parameter is None:
         return False
-    if path in OF_OFFLOADS and not offloads:
+    if path in OF_OFFLOADS and not offloading:
         return False
     return not parameter.strategies or strategy in parameter.strategies
 

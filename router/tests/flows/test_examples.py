@@ -21,7 +21,7 @@ async def test_no_prompt_reaches_a_decoder_of_an_example_without_its_kv(pair: Bu
     roles = (*["prefill"] * prefilling, "decode")
     world = await pair(kv, roles)
     world.published.policy(strategy="adaptive_offload")  # the document of prefill-decode
-    await world.until(lambda: world.pool.policy.strategy == "adaptive_offload")
+    await world.until(lambda: world.pool.policy["strategy.name"] == "adaptive_offload")
     asked: list[dict[str, Any]] = [{"prompt": PROMPT}, {"prompt": "a short one " * 40}, {"prompt": "again " + PROMPT}]
     for body in asked:
         response = await world.ask(**body)

@@ -11,7 +11,7 @@ from router.policy.rules.classify import classify
 from router.policy.schema import document
 from router.policy.serves import able
 from router.policy.strategies import STRATEGIES
-from router.policy.types import CLASSES, Decision, InstanceState, Policy, Rates, RoutingRequest
+from router.policy.types import CLASSES, Decision, InstanceState, ParsedPolicy, Rates, RoutingRequest
 
 NAMES = [f"demo-{number}" for number in range(8)]
 POLICIES = [document.parse(document.default(strategy)) for strategy in STRATEGIES] + [
@@ -62,7 +62,7 @@ REQUESTS = st.builds(
     generates=st.sampled_from([True, True, False]),
 )
 SITUATIONS = st.tuples(REQUESTS, fleets(), st.sampled_from(POLICIES), st.floats(0, 1, exclude_max=True))
-Situation = tuple[RoutingRequest, list[InstanceState], Policy, float]
+Situation = tuple[RoutingRequest, list[InstanceState], ParsedPolicy, float]
 
 
 def may_take(instance: InstanceState, situation: Situation) -> bool:
@@ -72,7 +72,7 @@ def may_take(instance: InstanceState, situation: Situation) -> bool:
         return not request.generates
     if instance.role == "both":
         return True
-    offloads = STRATEGIES[policy.strategy].offloads or policy["flow.heavy"] == "offload"
+    offloads = STRATEGIES[policy["strategy.name"]].offloads or policy["flow.heavy"] == "offload"
     return offloads and not request.indivisible and any(sends(one, instance) for one in instances)
 
 
@@ -113,7 +113,7 @@ def test_an_instance_that_refuses_is_never_chosen(situation: Situation) -> None:
         chosen = by_id[decision.instance]
         assert chosen in takers
         takers = [one for one in takers if may_take(one, situation)]
-        if not STRATEGIES[policy.strategy].offloads:
+        if not STRATEGIES[policy["strategy.name"]].offloads:
             takers = [one for one in takers if one.role != "decode"] or takers
         takers = [one for one in takers if one.kv_usage <= 0.95] or takers
         assert chosen in takers
@@ -172,7 +172,7 @@ def test_a_decision_explains_itself(situation: Situation) -> None:
     request, instances, policy, draw = situation
     decision = decide(request, instances, policy, draw)
     assert decision.reasons
-    assert decision.strategy == policy.strategy
+    assert decision.strategy == policy["strategy.name"]
     assert decision.request_class in CLASSES
     assert decision.cached_tokens + decision.new_tokens == request.prompt_tokens
     assert [one.id for one in decision.candidates] == [one.id for one in instances]
@@ -182,7 +182,7 @@ def test_a_decision_explains_itself(situation: Situation) -> None:
 @given(SITUATIONS)
 def test_another_draw_changes_the_choice_only_between_equals(situation: Situation) -> None:
     request, instances, policy, _ = situation
-    assume(policy.strategy not in DRAWN)
+    assume(policy["strategy.name"] not in DRAWN)
     decisions = [decide(request, instances, policy, draw) for draw in (0.0, 0.3, 0.6, 0.99)]
     scores = {one.id: one.score for one in decisions[0].candidates}
     assert len({scores.get(decision.instance) for decision in decisions}) == 1

@@ -32,14 +32,14 @@ def faults(value: object) -> dict[str, str]:
 def test_the_default_document_of_every_route_is_valid_and_full(strategy: str) -> None:
     full = document.default(strategy)
     policy = document.parse(full)
-    assert policy.strategy == strategy
+    assert policy["strategy.name"] == strategy
     assert document.dump(policy) == full
     assert set(policy) == {parameter.path for parameter in document.parameters_of(strategy)}
 
 
 def test_the_default_strategy_and_classes_are_those_of_the_findings() -> None:
     policy = document.parse(document.default())
-    assert policy.strategy == "priced"
+    assert policy["strategy.name"] == "priced"
     assert policy["classes.heavy_new_tokens"] == 40_000
     assert policy["classes.warm_hit_share"] == 0.5
     assert policy["classes.warm_new_tokens"] == 5_000
@@ -48,7 +48,7 @@ def test_the_default_strategy_and_classes_are_those_of_the_findings() -> None:
 def test_missing_keys_and_sections_take_their_defaults() -> None:
     assert document.parse({}) == document.parse(document.default())
     policy = document.parse({"strategy": {"name": "lpwl"}, "classes": {"heavy_new_tokens": 10_000}})
-    assert policy.strategy == "lpwl"
+    assert policy["strategy.name"] == "lpwl"
     assert policy["classes.heavy_new_tokens"] == 10_000
     assert policy["failure.retries"] == 2
 
@@ -167,7 +167,7 @@ def test_overrides_go_by_path_and_leave_the_original_alone() -> None:
 def test_an_override_of_the_strategy_drops_parameters_of_the_old_one() -> None:
     changed = document.apply_overrides(document.default(), {"strategy.name": "cache_aware", "strategy.hit_weight": 2})
     assert changed["strategy"] == {"name": "cache_aware", "hit_weight": 2}
-    assert document.parse(changed).strategy == "cache_aware"
+    assert document.parse(changed)["strategy.name"] == "cache_aware"
 
 
 def test_an_override_of_the_route_keeps_unknown_keys_so_that_parse_can_name_them() -> None:

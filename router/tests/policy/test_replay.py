@@ -15,7 +15,7 @@ from router.policy.columns import RecordedColumns
 from router.policy.decide import decide
 from router.policy.replay import NotReplayable, ReplayedDecision
 from router.policy.schema import document
-from router.policy.types import Candidate, Decision, InstanceState, Policy, Rates, RoutingRequest
+from router.policy.types import Candidate, Decision, InstanceState, ParsedPolicy, Rates, RoutingRequest
 from router.tests.policy.test_decide_properties import POLICIES, REQUESTS, Situation, fleets
 from router.tests.values import receipt_of
 
@@ -41,7 +41,7 @@ def receipt(request: RoutingRequest, decision: Decision) -> Receipt:
     return receipt_of(json.loads(json.dumps(made)))
 
 
-def again(kept: Receipt, policy: Policy) -> ReplayedDecision:
+def again(kept: Receipt, policy: ParsedPolicy) -> ReplayedDecision:
     return replay.outcome(replay.situation(kept).decide(policy))
 
 
@@ -69,7 +69,7 @@ def test_the_same_policy_decides_the_same_again(situation: Situation) -> None:
 
 
 @given(SITUATIONS, st.sampled_from(POLICIES))
-def test_another_policy_decides_as_it_would_have_then(situation: Situation, other: Policy) -> None:
+def test_another_policy_decides_as_it_would_have_then(situation: Situation, other: ParsedPolicy) -> None:
     request, instances, policy, draw = situation
     kept = receipt(request, decide(request, instances, policy, draw))
     assert again(kept, other) == replay.outcome(decide(request, instances, other, draw))

@@ -6,7 +6,6 @@ import pytest
 
 from router.policy.decide import decide
 from router.policy.schema import document
-from router.policy.serves import why_not
 from router.policy.strategies import STRATEGIES
 from router.policy.types import Decision, InstanceState, RoutingRequest
 
@@ -90,25 +89,6 @@ def test_without_a_prefill_instance_one_that_only_decodes_takes_nothing(prefille
     assert [one.refused for one in decision.candidates][1] == (
         "it decodes what others have computed, and no instance that is able can compute for it"
     )
-
-
-@pytest.mark.parametrize(
-    ("policy", "instances", "why"),
-    [
-        ({"strategy": {"name": "least_requests"}}, PAIR, "1 of its 2 instances only compute prompts"),
-        ({"strategy": {"name": "least_requests"}, "flow": {"heavy": "offload"}}, PAIR, ""),
-        ({"strategy": {"name": "ppd"}}, PAIR, ""),
-        ({"strategy": {"name": "least_requests"}}, (*PAIR, InstanceState("b")), ""),
-        ({"strategy": {"name": "least_requests"}}, PAIR[:1], ""),  # no policy could
-        ({"strategy": {"name": "least_requests"}}, (), ""),
-    ],
-)
-def test_a_policy_that_never_offloads_cannot_serve_a_pool_of_two_roles(
-    policy: dict[str, Any], instances: tuple[InstanceState, ...], why: str
-) -> None:
-    found = why_not(document.parse(policy), instances)
-    assert found.startswith(why)
-    assert bool(found) == bool(why)
 
 
 def test_a_full_cache_is_set_aside_after_the_roles() -> None:

@@ -17,7 +17,7 @@ def test_a_published_policy_of_schema_1_is_applied_with_its_own_sha256(path: Pat
     old = json.loads(path.read_text())
     pool = Pool("demo")
     assert pool.take_policy(PolicyValue(policy="night", version=3, sha256=old["sha256"], document=old["document"]), 1.0)
-    assert (pool.version, pool.policy.strategy) == (3, path.stem)
+    assert (pool.version, pool.policy["strategy.name"]) == (3, path.stem)
     assert pool.policy["classes.heavy_new_tokens"] == 15_000
 
 

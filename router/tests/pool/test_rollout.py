@@ -163,7 +163,7 @@ def test_the_candidate_keeps_the_live_version_s_parameters_of_the_pool() -> None
     of_the_pool = [path for path in live if belongs_to_pool(path)]
     assert len(of_the_pool) == 10
     assert [read[path] for path in of_the_pool] == [live[path] for path in of_the_pool]
-    assert (read.strategy, read["load.request_tokens"], read["failure.breaker_failures"]) == ("lpwl", 1, 9)
+    assert (read["strategy.name"], read["load.request_tokens"], read["failure.breaker_failures"]) == ("lpwl", 1, 9)
 
 
 def test_a_generation_is_taken_once_and_the_way_back_needs_no_candidate() -> None:
@@ -216,7 +216,7 @@ def test_a_candidate_that_cannot_be_read_leaves_the_new_live_version_in_force(
     with pytest.raises(Unreadable, match=why):
         pool.take_policy(value, 2.0)
     assert pool.split is not None
-    assert (pool.version, pool.policy.strategy, pool.generation) == (43, "least_requests", 2)
+    assert (pool.version, pool.policy["strategy.name"], pool.generation) == (43, "least_requests", 2)
     assert (pool.split.state(0.0), pool.split.assign("s", "r", 0.0)) == ("unreadable", None)
     assert not pool.split.stopped(0, "why")
     with pytest.raises(Unreadable, match=why):

@@ -14,7 +14,7 @@ from router.policy.candidates import Candidates
 from router.policy.decide import decide
 from router.policy.schema import document
 from router.policy.strategies import STRATEGIES
-from router.policy.types import Decision, Policy, RoutingRequest
+from router.policy.types import Decision, ParsedPolicy, RoutingRequest
 from router.pool import fleet_view as views
 from router.pool.endpoint import Endpoint
 from router.pool.fleet_view import FleetView
@@ -45,10 +45,10 @@ class Fleet:
         endpoint.kv_usage = self.draw.random() * 0.9
         endpoint.take_others((2 + self.draw.randrange(40), self.draw.randrange(60_000), self.draw.randrange(30)))
 
-    def decide(self, request: RoutingRequest, policy: Policy, draw: float = 0.3, **tried: str) -> Decision:
+    def decide(self, request: RoutingRequest, policy: ParsedPolicy, draw: float = 0.3, **tried: str) -> Decision:
         return self.view.decide(request, policy, draw, tried, 0.0, 10.0)
 
-    def whole(self, request: RoutingRequest, policy: Policy, draw: float = 0.3) -> Decision:
+    def whole(self, request: RoutingRequest, policy: ParsedPolicy, draw: float = 0.3) -> Decision:
         return decide(request, self.view.fleet({}, 0.0, 10.0), policy, draw)
 
 

@@ -12,7 +12,7 @@ from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import profile
 from fleet.engine.scheduler import Limits
 from router.policy.schema import document
-from router.policy.types import Policy
+from router.policy.types import ParsedPolicy
 
 LAW = law_of(profile())
 BLOCK = 64  # tokens, of the traces here
@@ -28,7 +28,7 @@ def fleet(size: int = 2, model: EngineModel = MODEL, **changed: Any) -> TwinFlee
     return TwinFleet({f"chat-{place}": replace(model, **changed) for place in range(size)})
 
 
-def policy(strategy: str = "adaptive_v1", **changed: Any) -> Policy:
+def policy(strategy: str = "adaptive_v1", **changed: Any) -> ParsedPolicy:
     """With values by their paths, dots as two underscores."""
     given = {path.replace("__", "."): value for path, value in changed.items()}
     return document.parse(document.apply_overrides(document.default(strategy), given))

@@ -20,7 +20,7 @@ from controlplane.twin.simulation.tests.builders import asks, fleet, play, polic
 from fleet.engine.engine import StepResult
 from router.contract.redis.published import FleetValue, PublishedInstance
 from router.http.errors import ErrorResponse
-from router.policy.types import Policy, Rates
+from router.policy.types import ParsedPolicy, Rates
 from router.pool import pool as pool_module
 from router.pool.admission import Admission
 from router.pool.pool import Pool
@@ -104,7 +104,7 @@ class TimedEngine:
         return SimpleNamespace(preemptions=0, blocked_s=0.0, tiers=None)
 
 
-def in_the_twin(requests: list[Asked], rule: Policy, instances: int) -> list[Fate]:
+def in_the_twin(requests: list[Asked], rule: ParsedPolicy, instances: int) -> list[Fate]:
     deadlines = {one.at_s: one.at_s + one.deadline_s for one in requests if one.deadline_s is not None}
     admitted: dict[str, float] = {}
 
@@ -191,7 +191,7 @@ def virtual_time() -> Iterator[VirtualLoop]:
     loop.close()
 
 
-def pool_of(rule: Policy, instances: int) -> Pool:
+def pool_of(rule: ParsedPolicy, instances: int) -> Pool:
     pool = Pool("demo")
     url, size = "http://127.0.0.1:1", {"block_size": 16, "kv_blocks": 25_000}
     published = tuple(
@@ -226,7 +226,7 @@ async def each_second(pool: Pool) -> None:
         pool.queue.look_again()
 
 
-def in_the_router(requests: list[Asked], rule: Policy, instances: int) -> list[Fate]:
+def in_the_router(requests: list[Asked], rule: ParsedPolicy, instances: int) -> list[Fate]:
     pool = pool_of(rule, instances)
     served = TimedProxy(Pools(), Sessions(), Recorder())
     served.services = {str(number): one.service_s for number, one in enumerate(requests)}
@@ -242,7 +242,7 @@ def in_the_router(requests: list[Asked], rule: Policy, instances: int) -> list[F
         return loop.run_until_complete(run())
 
 
-def same(requests: list[Asked], rule: Policy, instances: int = 1) -> list[Fate]:
+def same(requests: list[Asked], rule: ParsedPolicy, instances: int = 1) -> list[Fate]:
     fates = in_the_router(requests, rule, instances)
     assert in_the_twin(requests, rule, instances) == fates
     return fates

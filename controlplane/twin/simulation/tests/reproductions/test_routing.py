@@ -25,7 +25,7 @@ from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import law_of
 from fleet.engine.profiles import FITS, MODELS, Peak, Profile
 from fleet.engine.scheduler import Limits
-from router.policy.types import Policy
+from router.policy.types import ParsedPolicy
 
 MEASURED_S = {"random": 19.65, "load balancing": 5.27, "local cache-aware": 3.58}
 POLICIES = {
@@ -43,7 +43,7 @@ NODE = EngineModel(LAW, kv_blocks=LOCAL_TOKENS // 16, limits=Limits(async_schedu
 PREFILL_NODES = TwinFleet({f"prefill-{number}": NODE for number in range(8)})
 
 
-def mean_ttft_s(under: Policy) -> float:
+def mean_ttft_s(under: ParsedPolicy) -> float:
     requests = [replace(request, output_tokens=1) for request in conversation_requests()]
     outcome = simulate(PREFILL_NODES, under, requests, pacing="timestamps", seed=1)
     assert all(one.outcome == "ok" for one in outcome.requests)
