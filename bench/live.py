@@ -75,7 +75,7 @@ def sign_in(url: str) -> str:
 async def watch(url: str, cookie: str, until: float, received: list[int]) -> None:
     headers = {"Cookie": cookie, "Origin": url}
     async with websockets.connect(
-        url.replace("http", "ws", 1) + "/ws/live?seconds=900&deflate=1",
+        url.replace("http", "ws", 1) + "/ws/live?seconds=900&folded=1&deflate=1",
         additional_headers=headers,
         max_size=None,
         compression=None,

@@ -9,6 +9,7 @@ import contextlib
 import time
 import zlib
 from collections.abc import Iterator
+from functools import cached_property
 
 import orjson
 import redis
@@ -16,7 +17,8 @@ import redis.asyncio
 import structlog
 
 from controlplane.dashboard.charted import ranges
-from controlplane.dashboard.step import current, step
+from controlplane.dashboard.frame.folding import unfolded
+from controlplane.dashboard.step import current, encode, step
 from fleet.redis import connect, connect_async
 from router.contract.redis import redis_keys
 
@@ -32,14 +34,19 @@ class Message:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._deflated = b""
         self.shown: dict[str, Message] = {}  # as shares of a pool, or of all, show it
 
-    @property
+    @cached_property
     def deflated(self) -> bytes:
-        if not self._deflated:
-            self._deflated = zlib.compress(self.text.encode(), DEFLATE_LEVEL)
-        return self._deflated
+        return zlib.compress(self.text.encode(), DEFLATE_LEVEL)
+
+    @cached_property
+    def unfolded(self) -> "Message":
+        """For programs, and for pages that an earlier release served."""
+        said = orjson.loads(self.text)
+        if said.get("frame") is None:
+            return self
+        return Message(orjson.dumps({**said, "frame": unfolded(said["frame"])}).decode())
 
 
 class Viewer:
@@ -90,7 +97,8 @@ class Bridge:
 
     def _snapshot(self, seconds: int) -> str:
         now = time.time()
-        frame = orjson.dumps(current(connect(), now)).decode()
+        found = current(connect(), now)
+        frame = "null" if found is None else encode(found).decode()
         charted = ranges.newest(seconds).text
         return f'{{"type":"snapshot","sent_at":{now:.3f},"frame":{frame},"history":{charted}}}'
 

@@ -1,4 +1,6 @@
-"""The WebSocket /ws/live?seconds=900: a snapshot first, then each frame; with &deflate=1 as binary messages (zlib).
+"""The WebSocket /ws/live?seconds=900: a snapshot first, then each frame.
+
+With &deflate=1 as binary messages (zlib), with &folded=1 as it is published (frame/folding.py).
 
 Needs a session, or a bearer token with the scope live:read (controlplane/api/sockets.py refuses handshakes without).
 Closed with 4401 when neither is valid any more.
@@ -43,10 +45,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _feed(self) -> None:
         with bridge.viewer() as viewer:
             seconds = asked_seconds(self.scope["query_string"]) or history.RANGES_S[0]
-            deflated = parse_qs(self.scope["query_string"].decode("latin-1")).get("deflate") == ["1"]
+            asked = parse_qs(self.scope["query_string"].decode("latin-1"))
+            folded, deflated = (asked.get(name) == ["1"] for name in ("folded", "deflate"))
             message = Message(await bridge.snapshot(seconds))
             while True:
-                await (self.send(bytes_data=message.deflated) if deflated else self.send(message.text))
+                shown = message if folded else message.unfolded
+                await (self.send(bytes_data=shown.deflated) if deflated else self.send(shown.text))
                 message = await viewer.take()
 
     async def _watch_session(self) -> None:

@@ -11,7 +11,7 @@ import orjson
 import redis
 
 from controlplane.dashboard import history, kept_row
-from controlplane.dashboard.frame import ticker
+from controlplane.dashboard.frame import folding, ticker
 from controlplane.dashboard.frame.build import SCHEMA, FrameInputs, build_frame
 from controlplane.dashboard.frame.types import Frame, HistoryRow
 from controlplane.dashboard.router_answers import router_answers
@@ -58,7 +58,7 @@ def _worker_builds(client: redis.Redis, now: float) -> bool:
 
 def encode(frame: Frame) -> bytes:
     """orjson writes NaN and infinity as null, the value for unknown."""
-    return orjson.dumps(frame)
+    return orjson.dumps(folding.folded(frame))
 
 
 def publish(client: redis.Redis, frame: Frame, text: bytes, *, coarse: bool = False) -> None:
@@ -66,6 +66,7 @@ def publish(client: redis.Redis, frame: Frame, text: bytes, *, coarse: bool = Fa
     row: Any = kept_row.pack(history.row(frame))
     with client.pipeline(transaction=False) as pipe:
         pipe.set(redis_keys.FRAMES_LATEST, text)
+        pipe.set(redis_keys.FRAMES_CARRIED, orjson.dumps(folding.carried(frame)))
         pipe.xadd(redis_keys.FRAMES, row, maxlen=redis_keys.FRAMES_KEPT, approximate=True)
         if coarse:
             pipe.xadd(redis_keys.FRAMES_COARSE, row, maxlen=redis_keys.FRAMES_COARSE_KEPT, approximate=True)
@@ -75,8 +76,8 @@ def publish(client: redis.Redis, frame: Frame, text: bytes, *, coarse: bool = Fa
 
 def loads(raw: bytes | None) -> Frame | None:
     """The published frame; None when there is none with this schema."""
-    frame: Frame | None = None if raw is None else orjson.loads(raw)
-    return frame if frame is not None and frame["schema"] == SCHEMA else None
+    published = None if raw is None else orjson.loads(raw)
+    return folding.unfolded(published) if published is not None and published["schema"] == SCHEMA else None
 
 
 def latest(client: redis.Redis) -> Frame | None:
@@ -141,16 +142,24 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
     with client.pipeline(transaction=False) as pipe:
         pipe.smembers(redis_keys.POOLS)
         pipe.zrangebyscore(redis_keys.ROUTERS, now - ROUTERS_REMEMBERED_S, "+inf")
-        pipe.get(redis_keys.FRAMES_LATEST)
+        pipe.mget(redis_keys.FRAMES_LATEST, redis_keys.FRAMES_CARRIED)
         pipe.get(redis_keys.FRAMES_CONTROL_AT)
         pipe.get(redis_keys.NODES)
         pipe.get(redis_keys.DELIVERIES)
         pipe.get(redis_keys.SAVINGS)
         pipe.xrevrange(redis_keys.EVENTS, count=ticker.READ)
         pipe.hgetall(redis_keys.STEPS)
-        raw_pools, raw_routers, previous, control_at, raw_nodes, raw_deliveries, raw_savings, raw_events, raw_steps = (
-            pipe.execute()
-        )
+        (
+            raw_pools,
+            raw_routers,
+            raw_previous,
+            control_at,
+            raw_nodes,
+            raw_deliveries,
+            raw_savings,
+            raw_events,
+            raw_steps,
+        ) = pipe.execute()
     pools = sorted(map(bytes.decode, raw_pools))
     fleets = reader.values(FleetValue, redis_keys.fleet_key, pools)
     lasting = [fleet for pool, fleet in fleets.items() if not is_ephemeral(pool)]
@@ -175,4 +184,10 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
         steps=reports.decoded(raw_steps),
         unreadable=reader.unreadable,
     )
-    return inputs, loads(previous)
+    return inputs, _previous(*raw_previous)
+
+
+def _previous(raw: bytes | None, raw_carried: bytes | None) -> Frame | None:
+    frame = loads(raw)
+    kept = None if raw_carried is None else orjson.loads(raw_carried)
+    return frame and folding.with_carried(frame, kept)

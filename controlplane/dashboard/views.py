@@ -12,6 +12,7 @@ from django.views.decorators.http import require_GET
 
 from controlplane.dashboard import charted, history, page
 from controlplane.dashboard import load_series as series
+from controlplane.dashboard.frame.folding import folded
 from controlplane.dashboard.frame.latency import LATENCIES
 from controlplane.dashboard.frame.types import Frame
 from controlplane.dashboard.step import current, rows
@@ -87,7 +88,7 @@ def _panels(request: HttpRequest, snapshot: Snapshot, **settings: object) -> dic
     """`settings`: of the page, for static/js."""
     frame = snapshot["frame"]
     return {
-        "snapshot": snapshot,
+        "snapshot": {**snapshot, "frame": frame and folded(frame)},
         "settings": {
             **settings,
             "pool": asked_pool(request, frame),

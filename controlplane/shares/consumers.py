@@ -101,7 +101,7 @@ def snapshot(pool: str, seconds: int) -> dict[str, object]:
 def _shown(message: Message, pool: str) -> Message:
     """The frame as this share shows it, made once for all its viewers."""
     if pool not in message.shown:
-        said = orjson.loads(message.text)
+        said = orjson.loads(message.unfolded.text)
         if said.get("frame") is not None:
             said["frame"] = view.frame_of(said["frame"], pool)
         message.shown[pool] = Message(orjson.dumps(said).decode())

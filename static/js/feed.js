@@ -1,4 +1,6 @@
 // The live socket: connects, passes on messages, and reconnects when the connection is lost.
+import { unfolded } from "./live_frame.js";
+
 const SILENT_MS = 6000; // the server sends at least every two seconds; a socket silent for longer is dead
 const FIRST_MS = 20_000; // a busy server takes its time for the snapshot
 const WAITS_S = [1, 2, 3, 5];
@@ -21,7 +23,7 @@ export class Feed {
   open() {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const packed = "DecompressionStream" in window ? "&deflate=1" : "";
-    const path = this.share ? "/ws/share" : `/ws/live?seconds=${this.seconds}${packed}`;
+    const path = this.share ? "/ws/share" : `/ws/live?seconds=${this.seconds}&folded=1${packed}`;
     const socket = new WebSocket(`${scheme}://${location.host}${path}`);
     if (this.share) socket.addEventListener("open", () => socket.send(JSON.stringify({ token: this.share })));
     socket.binaryType = "arraybuffer";
@@ -40,11 +42,15 @@ export class Feed {
     this.heardAt = Date.now();
     this.patience = SILENT_MS;
     if (this.failures || !this.wasLive) { this.failures = 0; this.wasLive = true; this.on.state("live"); }
-    if (typeof event.data === "string") { this.on.message(JSON.parse(event.data)); return; }
+    if (typeof event.data === "string") { this.say(JSON.parse(event.data)); return; }
     this.reading = this.reading.then(async () => {
       const message = await inflated(event.data);
-      if (socket === this.socket) this.on.message(message);
+      if (socket === this.socket) this.say(message);
     });
+  }
+
+  say(message) {
+    this.on.message({ ...message, frame: unfolded(message.frame) });
   }
 
   lost(socket, code) {

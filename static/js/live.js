@@ -5,7 +5,7 @@ import { Flow, busiest } from "./flow.js";
 import { Heat } from "./heat.js";
 import { HeatData, byStatus } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
-import { aged, failuresFirst, filterRows, instanceRows, poolOfClasses, slosOf } from "./live_frame.js";
+import { aged, failuresFirst, filterRows, instanceRows, poolOfClasses, slosOf, unfolded } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classPanel, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown } from "./live_panels.js";
 import { settings } from "./live_settings.js";
@@ -21,7 +21,7 @@ const FLOW_EVERY_MS = 1900;
 const read = (id) => JSON.parse(byId(id).textContent);
 const snapshot = read("snapshot");
 
-let frame = snapshot.frame;
+let frame = unfolded(snapshot.frame);
 let newest = frame;
 let receivedAt = Date.now();
 let ageAtReceipt = frame ? Math.max(0, snapshot.sent_at - frame.at) : 0;

@@ -4,6 +4,15 @@ import { settings } from "./live_settings.js";
 
 export const ALL_POOLS = "*"; // the key of sums over all pools
 
+// The frame with its columns as lists; controlplane/dashboard/frame/folding.py folds those of few values.
+export function unfolded(frame) {
+  if (!frame) return frame;
+  const rows = frame.instances.id.length;
+  const lasting = ({ of, at }) => Array.from(at.padEnd(rows, at.at(-1)), (letter) => of[letter.charCodeAt(0) - 48]);
+  const whole = (column) => (Array.isArray(column) ? column : lasting(column));
+  return { ...frame, instances: Object.fromEntries(Object.entries(frame.instances).map(([name, column]) => [name, whole(column)])) };
+}
+
 export function instanceRows(frame, pool) {
   const columns = frame.instances;
   const row = (i) => Object.fromEntries(Object.keys(columns).map((key) => [key, columns[key][i]]));

@@ -4,7 +4,7 @@ import { count, counted, ms } from "./format.js";
 import { Heat } from "./heat.js";
 import { HeatData } from "./heat_data.js";
 import { heatScale } from "./heat_scale.js";
-import { aged, instanceRows, poolOfClasses, slosOf } from "./live_frame.js";
+import { aged, instanceRows, poolOfClasses, slosOf, unfolded } from "./live_frame.js";
 import { connectionBanner, healthBanners, redisBanner } from "./live_health.js";
 import { attention, byId, classStrip, countDowns, counts, events, policies, shownEvents, text, totals, verdictsUnknown } from "./live_panels.js";
 import { settings } from "./live_settings.js";
@@ -18,7 +18,7 @@ const EVENTS = 3;
 const read = (id) => JSON.parse(byId(id).textContent);
 const snapshot = read("snapshot");
 
-let frame = snapshot.frame;
+let frame = unfolded(snapshot.frame);
 let receivedAt = Date.now();
 let ageAtReceipt = frame ? Math.max(0, snapshot.sent_at - frame.at) : 0;
 const series = new Series(snapshot.history);

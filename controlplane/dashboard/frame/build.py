@@ -52,7 +52,7 @@ from router.policy.schema.document import upgrade_if_known
 from router.policy.types import CLASSES
 
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
-SCHEMA = 2
+SCHEMA = 3  # also in redis_keys.FRAME
 RESTING = ("stopped", "failed", "starting")  # no process: a remaining sample is of the previous one
 STARTED_WINDOW_S = 10  # window of `started_10s` in a Window
 AVERAGE_S = 60.0  # time constant of the running average of waiting requests

@@ -19,6 +19,7 @@ from controlplane.asgi import application
 from controlplane.dashboard import bridge as bridges
 from controlplane.dashboard import consumers
 from controlplane.dashboard.bridge import Message, Viewer
+from controlplane.dashboard.frame.folding import unfolded
 from controlplane.dashboard.step import step
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.permissions import ROLE_SCOPES, Principal
@@ -83,7 +84,21 @@ async def test_the_worker_s_frame_is_passed_on_as_it_is(vera_socket: Any, live_r
     sent = await received(vera_socket)
     while sent["frame"]["built_by"] != "worker":
         sent = await received(vera_socket)
-    assert sent["frame"] == orjson.loads(text)
+    assert sent["frame"] == unfolded(orjson.loads(text))
+
+
+@pytest.mark.parametrize("query", ["", "&deflate=1", "&folded=1", "&folded=1&deflate=1"])
+async def test_only_who_asks_for_folded_columns_gets_them(live_redis: redis.Redis, query: str) -> None:
+    """A page that an earlier release served asks for none, and reads lists."""
+    FakeFleet(live_redis).write()
+    socket = joining(VERA, f"seconds=300{query}")
+    assert await connected(socket)
+    for kind in ("snapshot", "frame"):
+        sent = await socket.receive_output(timeout=30)
+        said = orjson.loads(zlib.decompress(sent["bytes"]) if "deflate" in query else sent["text"])
+        states = said["frame"]["instances"]["state"]
+        assert (said["type"], states) == (kind, {"of": ["ready"], "at": "0"} if "folded" in query else ["ready"] * 8)
+    await left(socket)
 
 
 async def test_a_message_is_deflated_once_for_all_viewers_that_ask_for_it(

@@ -59,7 +59,12 @@ def test_a_pool_tells_its_slo_and_whether_it_is_met(viewer: Client, fleet: World
     assert "SLO" not in text_of(viewer.get("/fleet/pools/p/"))
     Pool.objects.update(slo={"ttft_p90_ms": {"heavy": 12_000, "warm": 1500}})
     warm = {"ttft": [200.0, 1800.0, 2000.0], "ttft_n": 120}
-    frame = {"schema": SCHEMA, "at": time.time(), "classes": {"p": {"warm": warm, "heavy": None}}}
+    frame = {
+        "schema": SCHEMA,
+        "at": time.time(),
+        "classes": {"p": {"warm": warm, "heavy": None}},
+        "instances": {"id": []},
+    }
     live_redis.set(redis_keys.FRAMES_LATEST, json.dumps(frame))
     said = text_of(viewer.get("/fleet/pools/p/")).replace("\xa0", " ")
     assert "warm 1.5 s 1.8 s 120 SLO missed heavy 12 s – 0 idle" in said

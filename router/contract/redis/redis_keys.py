@@ -15,6 +15,7 @@ TRAFFIC_SALT = PREFIX + "traffic:salt"
 FRAMES = PREFIX + "frames"
 FRAMES_COARSE = PREFIX + "frames:coarse"
 FRAMES_LATEST = PREFIX + "frames:latest"
+FRAMES_CARRIED = PREFIX + "frames:carried"
 FRAMES_CONTROL_AT = PREFIX + "frames:control-at"
 EVENTS = PREFIX + "events"
 STEPS = PREFIX + "steps"
@@ -26,7 +27,7 @@ API_KEYS_USED = PREFIX + "keys:used"
 USE = PREFIX + "use"
 CHANGED = PREFIX + "changed"
 ACKS = PREFIX + "acks"
-FRAME = PREFIX + "frame"
+FRAME = PREFIX + "frame:3"  # by schema: pages of a web process that is not yet upgraded cannot read newer frames
 
 WORKER_TTL_S = 10  # a Celery worker writes that it is there every 2 s
 RECEIPT_TTL_S = 3600

@@ -73,7 +73,8 @@ def test_two_pools_of_a_thousand_instances_show_what_failed_first(running: Runni
     page.wait_for_function(LIVE)
     rows = page.evaluate("""async () => {
       const { heatRows } = await import("/static/js/heat_data.js");
-      const columns = JSON.parse(document.getElementById("snapshot").textContent).frame.instances;
+      const { unfolded } = await import("/static/js/live_frame.js");
+      const columns = unfolded(JSON.parse(document.getElementById("snapshot").textContent).frame).instances;
       const all = columns.id.map((id, i) => ({ id, pool: columns.pool[i], status: columns.status[i] }));
       const status = (row, i) => (i === 8 ? "saturated" : row.status);
       globalThis.onNodes = all.map((row, i) => ({ ...row, node: `gpu-${i % 7}`, status: status(row, i) }));
