@@ -6,7 +6,7 @@ own pure code: `decide`, sessions, prefix index, admission (router/pool/admissio
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
@@ -49,14 +49,16 @@ def simulate(
     duration_s: float = math.inf,
     on_progress: Progress | None = None,
     prompts: Prompts | None = None,
+    draws: Mapping[int, float] | None = None,
 ) -> TwinOutcome:
     """Play a trace against the fleet.
 
     `pacing`: "timestamps" or "closed_loop", as in a replay; `duration_s`: end of a closed loop; `shadow`: decides
     beside the policy, without effect; `arms`: a candidate decides some requests instead; `on_progress(done, total)`
-    may raise to stop; `prompts`: those of the requests, if another play has found them.
+    may raise to stop; `prompts`: those of the requests, if another play has found them; `draws`: of the decisions, in
+    [0, 1) by index, instead of the seed's.
     """
-    return Play(fleet, policy, requests, prompts, pacing, seed, shadow, arms, duration_s, on_progress).outcome()
+    return Play(fleet, policy, requests, prompts, pacing, seed, shadow, arms, duration_s, on_progress, draws).outcome()
 
 
 class Play:
@@ -74,13 +76,14 @@ class Play:
         arms: Arms | None = None,
         duration_s: float = math.inf,
         on_progress: Progress | None = None,
+        draws: Mapping[int, float] | None = None,
     ) -> None:
         self._seed = seed
         self._total = len(requests)
         self._awaited = {request.index for request in requests}  # their ends
         self._on_progress = on_progress
         draw = random.Random(seed)  # noqa: S311 - ties, no secret
-        self._draws = {request.index: draw.random() for request in requests}  # the same under every policy
+        self._draws = draws or {request.index: draw.random() for request in requests}  # the same under every policy
         self._chains = TraceChains(prompts or prompts_of(requests))
         self._store = SharedStore(fleet.store, self._chains.block_size) if fleet.store is not None else None
         self._endpoints = [

@@ -57,6 +57,12 @@ def test_a_session_stays_where_it_was() -> None:
     assert len({one.instance for one in play(requests, policy=policy("session_sticky")).requests}) == 1
 
 
+def test_draws_that_were_recorded_decide_between_idle_engines() -> None:
+    requests = [asks(0), asks(1, 60.0), asks(2, 120.0)]
+    played = play(requests, policy=policy("priced"), draws={0: 0.1, 1: 0.9, 2: 0.1}).requests
+    assert [one.instance for one in played] == ["chat-0", "chat-1", "chat-0"]
+
+
 def test_a_session_is_forgotten_after_its_time_to_live() -> None:
     """It goes where the fewest requests are while it is bound, and where its hash says once it is not."""
     requests = [asks(0, session="a"), asks(1, 100.0, session="a")]
