@@ -275,6 +275,8 @@ def publish(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def roll_back(request: HttpRequest) -> HttpResponse:
     live, offered = selectors.live(), selectors.rollback_target()
+    if request.method == "GET" and offered is None and "to" not in request.GET:
+        return render(request, "models/rollback.html", {"live": live})
     target = _version(number_of(request, "to", offered.number if offered is not None else 0))
     if request.method == "GET":
         return _confirm(request, target)

@@ -58,6 +58,17 @@ def test_a_name_goes_from_its_form_over_the_review_to_the_routers_and_back(pools
     assert otto_client.post("/models/rollback", {"to": "1", "reason": WHY, "etag": "v2"}).url == "/models/versions/3/"
 
 
+def test_without_an_earlier_document_the_page_says_that_there_is_nothing_to_roll_back_to(pools, otto_client):
+    for published in (False, True):
+        if published:
+            services.publish_document(document(chat=SPLIT), OTTO, WHY)
+        page = otto_client.get("/models/rollback")
+        assert page.status_code == 200
+        assert "There is nothing to roll back to" in text(page)
+        assert '<form method="post" action="/models/rollback"' not in text(page)
+    assert otto_client.post("/models/rollback", {"reason": WHY}).status_code == 404
+
+
 def test_a_form_that_cannot_be_saved_keeps_what_was_typed_and_says_why_at_the_field(pools, otto_client):
     otto_client.post("/models/open")
     typed = {"name": "/x", "target_pool_0": "big", "target_weight_0": "many", "target_pool_1": "small"}
