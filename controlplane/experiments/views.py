@@ -278,10 +278,10 @@ def compare(request: HttpRequest) -> HttpResponse:
         "chosen": asked,
         "candidates": across.candidates(like) if like else [],
         "kept": "".join(f"{urlencode({'arm': arm})}&" for arm in asked),
-        "problem": problem,
+        "problem": problem if len(asked) > 1 else "",  # before that there is nothing wrong
         **compared,
     }
-    return render(request, "experiments/compare.html", context, status=422 if len(asked) > 1 and problem else 200)
+    return render(request, "experiments/compare.html", context, status=422 if context["problem"] else 200)
 
 
 def _seed(request: HttpRequest, experiment: Experiment) -> int:

@@ -54,7 +54,9 @@ def test_what_cannot_be_compared_is_told(performed, ci, vera_client):
         assert answer.status_code == 422
         assert message in answer.content.decode()
         assert message in vera_client.get(f"/experiments/compare?{query}").content.decode()
-    assert "Compare with other experiments" in vera_client.get("/experiments/compare").content.decode()
+    page = vera_client.get("/experiments/compare").content.decode()
+    assert "Open an experiment that has ended and follow Compare with other experiments." in page
+    assert "notice--warning" not in page
 
 
 def test_the_page_of_a_cell_with_many_arms_is_shown_without_a_command(ci, demo_pool, sent, data_dir, vera_client):
