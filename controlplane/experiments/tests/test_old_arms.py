@@ -35,7 +35,7 @@ def test_an_old_arm_is_upgraded_and_an_upgraded_one_left_alone():
 
 def test_the_page_shows_what_the_old_arms_ran(old, otto_client):
     page = otto_client.get(f"/experiments/{old.pk}/").content.decode()
-    assert f"default document of cache_aware; {PARAMETERS['strategy.hit_weight'].title} = 2" in page
+    assert f"Cache aware; {PARAMETERS['strategy.hit_weight'].title} = 2" in page
     assert "route.hit_weight" not in page
 
 

@@ -208,7 +208,7 @@ def test_typed_arms_are_said_in_the_words_of_the_policy_form(otto_client, demo_p
     arm = "adaptive_v1 classes.heavy_new_tokens=10000 fleet.replicas=4 fleet.kv=nixl name=T10k"
     given = {"name": "Earlier", "trace": "agentic-demo", "arms": [arm]}
     page = otto_client.get("/experiments/new", {"body": json.dumps(given)}).content.decode()
-    words = "default document of adaptive_v1; Heavy threshold = 10,000, KV transfer = nixl, instances = 4"
+    words = "Adaptive; Heavy threshold = 10,000, KV transfer = nixl, instances = 4"
     assert f"<dt>T10k</dt><dd>{words}</dd>" in page
 
 
