@@ -188,8 +188,10 @@ def delivery_waits(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def instance_down(now: float, frame: Frame) -> Iterator[AttentionEntry]:
+    """Nothing is told twice: an observed pool without a ready engine is one entry, of `pool_empty`."""
+    silent = {entry.subject for entry in pool_empty(now, frame) if frame["pools"][entry.subject].get("observed")}
     for name, pool, status, reason in _rows(frame["instances"], "id", "pool", "status", "reason"):
-        if status in INSTANCE_SEVERITY:
+        if status in INSTANCE_SEVERITY and pool not in silent:
             text = f"{status}: {reason}" if reason else status
             yield AttentionEntry(INSTANCE_SEVERITY[status], name, text, instance_link(name), (pool,))
 

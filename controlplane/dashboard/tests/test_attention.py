@@ -37,6 +37,18 @@ def rules(**changes: Any) -> dict[str, str]:
     return {item["rule"]: item["reason"] for item in frame_of(**changes)["attention"]}
 
 
+def test_an_observed_pool_that_is_silent_is_one_entry_however_many_engines_it_has() -> None:
+    engines = [instance(f"seen-{i}", "unreachable", "no answer") for i in range(3)]
+    seen = {**fleet(*engines), "pool": "seen", "observed": True}
+    found = frame_of(fleets={"demo": fleet(instance("demo-0")), "seen": seen})["attention"]
+    assert [(item["rule"], item["subject"]) for item in found] == [("pool_empty", "seen")]
+    some = {**fleet(*engines[:2], instance("seen-9")), "pool": "seen", "observed": True}
+    found = frame_of(
+        fleets={"demo": fleet(instance("demo-0")), "seen": some}, samples={"demo-0": sample(), "seen-9": sample()}
+    )["attention"]
+    assert sorted(item["subject"] for item in found) == ["seen-0", "seen-1"]
+
+
 def test_a_healthy_fleet_needs_none() -> None:
     assert frame_of(nodes=[node(None)])["attention"] == []
 

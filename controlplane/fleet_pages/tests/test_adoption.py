@@ -62,6 +62,7 @@ def test_one_press_adopts_it_and_one_more_serves_it(operator: Client, engines: l
     page = operator.get("/fleet/pools/seen/").content.decode()
     assert "observed only" in page
     assert "Serve it through Weir" in page
+    assert "Requests do not pass through Weir" in operator.get("/fleet/").content.decode()
     assert operator.post("/fleet/pools/seen/mode/serve", {"reason": "it works"}).status_code == 302
     assert Pool.objects.get().mode == "serve"
     entry = AuditEntry.objects.filter(action="fleet.applied").first()
