@@ -9,6 +9,7 @@ const STACKED = 760; // narrower, a rate stands below its name
 const NODE = 12;
 const LABEL = NODE + 8;
 const RATE = 85; // beside a name
+const INSTANCE = 250; // for an instance's bar, name and rate
 const GAP = 8;
 const SPARE = 1.4; // how high a column may be, in heights of its names
 const MOST = 16; // instances of all pools; the others are one, named ""
@@ -17,10 +18,12 @@ const NAMES = document.createElement("canvas").getContext("2d");
 NAMES.font = "14px system-ui, sans-serif";
 
 // Left edges of class, rule and instance and what each has for its names; where arcs begin, and how far they swing.
-function layout(width) {
+// Without arcs the instances stand at the right edge.
+function layout(width, arcs) {
   const stacked = width < STACKED;
-  const columns = (stacked ? [0, 0.3, 0.63] : [0, 0.3, 0.6]).map((share) => share * width);
-  const arcFrom = width - (stacked ? 26 : 140);
+  const wide = arcs ? 0.6 : 1 - INSTANCE / width;
+  const columns = (stacked ? [0, 0.3, 0.63] : [0, wide / 2, wide]).map((share) => share * width);
+  const arcFrom = arcs || stacked ? width - (stacked ? 26 : 140) : width;
   const spaces = [columns[1] - NODE, columns[2] - columns[1] - NODE, arcFrom - columns[2]];
   return { width, stacked, columns, spaces, arcFrom, row: stacked ? 38 : 26, bulge: stacked ? 32 : 70 };
 }
@@ -47,7 +50,7 @@ export class Flow {
     const width = Math.round(this.svg.getBoundingClientRect().width) || WIDTH;
     const key = JSON.stringify([flow, filter, width]);
     if (key === this.key) return;
-    Object.assign(this, { key, flow, filter, others, layout: layout(width) });
+    Object.assign(this, { key, flow, filter, others, layout: layout(width, flow.arcs.length > 0) });
     const focused = document.activeElement?.closest?.("[data-kind]")?.dataset;
     this.draw();
     if (focused && !this.svg.contains(document.activeElement)) this.svg.querySelector(`[data-kind="${focused.kind}"][data-name="${CSS.escape(focused.name)}"]`)?.focus();

@@ -38,3 +38,5 @@ def test_the_strip_of_two_pools_is_seen_whole(running: RunningFleet, open_page: 
     expect(page.locator("#policies p")).to_have_count(2)
     expect(page.locator("[data-total=tokens_gpu_s]")).to_be_attached()
     assert page.evaluate(CLIPPED) == []
+    room = "list => list.getBoundingClientRect().bottom - list.lastElementChild.getBoundingClientRect().bottom"
+    assert page.locator("#policies").evaluate(room) < 8  # none is kept for a delivery that is not there
