@@ -25,7 +25,8 @@ from bench.canary.streams import Traffic
 from controlplane.deliveries.judge.look import is_fine
 from controlplane.deliveries.judge.statistics.slow import Limits
 from controlplane.deliveries.judge.verdicts import judge
-from controlplane.deliveries.plan import COMPARISONS, Plan, parse
+from controlplane.deliveries.plan.parsing import parse_plan
+from controlplane.deliveries.plan.types import COMPARISONS, Plan
 from controlplane.experiments.results.statistics.stats import wilson
 from controlplane.previews.analysis.tallies import Tallies, answered
 from controlplane.traces.formats import registry
@@ -53,7 +54,7 @@ HOURS_UNTIL_SEEN = 3  # of a stream, so that each has 60 heavy requests in the c
 def plan() -> Plan:
     """The default guards, two canaries."""
     steps = [{"mode": "canary", "share": share, "for_s": FOR_S} for share in PLANNED]
-    return parse({"steps": [*steps, {"mode": "full"}]}, pools=["chat"])
+    return parse_plan({"steps": [*steps, {"mode": "full"}]}, pools=["chat"])
 
 
 # What a step shows

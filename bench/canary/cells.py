@@ -7,7 +7,7 @@ from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.statistics import slow
 from controlplane.deliveries.judge.statistics.slow import Limits
 from controlplane.deliveries.judge.verdicts import judge
-from controlplane.deliveries.plan import Plan
+from controlplane.deliveries.plan.types import Plan
 from controlplane.previews.analysis.tallies import EndedRequest, Tallies
 
 Looks = Iterator[tuple[float, tuple[GuardFinding, ...]]]

@@ -12,12 +12,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.audit.services import SYSTEM, Actor
-from controlplane.deliveries import selectors, stored_plan
+from controlplane.deliveries import selectors
 from controlplane.deliveries.going_live.rules import REFUSALS, Change, Refusal, Way, check, refusals, said
 from controlplane.deliveries.judge.look import Proposal
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell
-from controlplane.deliveries.plan import Full, Plan, Shadow
+from controlplane.deliveries.plan import stored_plan
+from controlplane.deliveries.plan.types import Full, Plan, Shadow
 from controlplane.deliveries.states import FREEZE, SPLIT, Hold, Origin, State, Trigger
 from controlplane.deliveries.timing import freezes, schedules
 from controlplane.policies import publication

@@ -17,12 +17,13 @@ from msgspec.structs import replace
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import SYSTEM, Actor
-from controlplane.deliveries import results, states, stored_plan
+from controlplane.deliveries import results, states
 from controlplane.deliveries.judge import memory
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.memory import Memory
 from controlplane.deliveries.models import Delivery
-from controlplane.deliveries.plan import Plan
+from controlplane.deliveries.plan import stored_plan
+from controlplane.deliveries.plan.types import Plan
 from controlplane.deliveries.states import CLOSED, FREEZE, Hold, Origin, Position, State, Trigger
 from controlplane.notices.services import notify
 from controlplane.policies import publication, versions

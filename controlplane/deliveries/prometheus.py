@@ -9,7 +9,7 @@ import orjson
 from django.conf import settings
 
 from controlplane.deliveries.judge.prometheus import QueryResult, QueryResults, answer, expanded
-from controlplane.deliveries.plan import Plan, PrometheusGuard
+from controlplane.deliveries.plan.types import Plan, PrometheusGuard
 from router.contract.net import pinned_http
 from router.contract.net.addresses import ENGINES
 from router.contract.problem import Problem

@@ -8,12 +8,12 @@ from django.utils import timezone
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries import prometheus, selectors
 from controlplane.deliveries.going_live.rules import Change, Way, check, open_conflict, record_emergency
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.moving import tell
-from controlplane.deliveries.plan import InvalidPlan, Plan, Start
+from controlplane.deliveries.plan.parsing import InvalidPlan, parse_plan
+from controlplane.deliveries.plan.types import Plan, Start
 from controlplane.deliveries.states import State
 from controlplane.deliveries.timing import schedules
 from controlplane.policies import selectors as policies
@@ -80,8 +80,8 @@ def _store(change: Change, live: PolicyVersion, draft: Draft, reason: str) -> De
         policy=policy,
         candidate=candidate,
         base=live,
-        plan=plans.as_dict(plan),
-        plan_sha256=plans.sha256(plan),
+        plan=plan.canonical,
+        plan_sha256=plan.sha256,
         state=State.READY if ready else State.PROPOSED,
         generation=last.generation if last else 0,
         salt=secrets.token_hex(8),
@@ -116,7 +116,7 @@ def check_plan(policy: Policy, plan: object, now: datetime) -> Plan:
     """PolicyInvalid with every problem; paths begin with `plan`."""
     names = [pool.name for pool in policies.pools_of(policy)]
     try:
-        checked = plans.parse(plan, pools=names, approvals_needed=policy.approvals_needed)
+        checked = parse_plan(plan, pools=names, approvals_needed=policy.approvals_needed)
     except InvalidPlan as error:
         raise PolicyInvalid("the plan is not valid", tuple(_below_plan(each) for each in error.problems)) from None
     if checked.start and _is_past(checked.start, now):

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from controlplane.audit.services import Actor
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors
 from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.plan.default import default_plan
+from controlplane.deliveries.plan.parsing import InvalidPlan, parse_plan
 from controlplane.deliveries.proposing import propose
 from controlplane.deliveries.states import State
 from controlplane.policies import selectors as policies
@@ -60,7 +61,7 @@ def deliver_document(
 def usual_plan(policy: Policy, changes: Mapping[str, object] | None = None) -> JsonObject:
     """The plan that the page offers."""
     names = [pool.name for pool in policies.pools_of(policy)]
-    return {**plans.as_dict(plans.default_plan(names, policy.approvals_needed)), **(changes or {})}
+    return {**default_plan(names, policy.approvals_needed).canonical, **(changes or {})}
 
 
 def _made_before(
@@ -97,7 +98,7 @@ def _same_plan(found: Delivery, policy: Policy, plan: object) -> bool:
         return True
     names = [pool.name for pool in policies.pools_of(policy)]
     try:
-        asked = plans.parse(plan, pools=names, approvals_needed=policy.approvals_needed)
-    except plans.InvalidPlan:
+        asked = parse_plan(plan, pools=names, approvals_needed=policy.approvals_needed)
+    except InvalidPlan:
         return False  # the proposal says what is wrong
-    return plans.sha256(asked) == found.plan_sha256
+    return asked.sha256 == found.plan_sha256

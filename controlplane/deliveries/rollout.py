@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from controlplane.deliveries import plan as plans
-from controlplane.deliveries import stored_plan
 from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.plan import stored_plan
+from controlplane.deliveries.plan.types import Canary, Plan, Switchback
 from controlplane.deliveries.states import SPLIT
 from router.contract.json_value import JsonObject
 from router.contract.redis.published import CandidateVersion, FullRollout, Rollout, SplitRollout
@@ -47,11 +47,11 @@ def rollout(delivery: Delivery | None, pool: str) -> Rollout:
     )
 
 
-def _warmup_s(plan: plans.Plan, step: int) -> float:
+def _warmup_s(plan: Plan, step: int) -> float:
     entered = plan.steps[step]
-    if isinstance(entered, plans.Switchback):
+    if isinstance(entered, Switchback):
         return float(entered.washout_s)
-    return WARMUP_S if isinstance(entered, plans.Canary) else 0.0
+    return WARMUP_S if isinstance(entered, Canary) else 0.0
 
 
 def _slow(stored: Mapping[str, list[float]]) -> dict[str, tuple[float, float, float]]:

@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
-from controlplane.deliveries import selectors, stored_plan
+from controlplane.deliveries import selectors
 from controlplane.deliveries.going_live.rule_setting import set_rules, strictest
 from controlplane.deliveries.going_live.rules import (
     Change,
@@ -23,7 +23,8 @@ from controlplane.deliveries.going_live.rules import (
 from controlplane.deliveries.judging import judge_step, stopped, tick
 from controlplane.deliveries.models import Approval, Delivery
 from controlplane.deliveries.moving import TransitionRequest, move, move_and_tell, moved, tell
-from controlplane.deliveries.plan_reader import NUMBERS
+from controlplane.deliveries.plan import stored_plan
+from controlplane.deliveries.plan.reader import NUMBERS
 from controlplane.deliveries.proposing import check_plan, propose
 from controlplane.deliveries.states import Origin, State, Trigger
 from controlplane.policies import selectors as policies

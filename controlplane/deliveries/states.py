@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from controlplane.deliveries.plan import Canary, Full, Plan, Shadow, Switchback
+from controlplane.deliveries.plan.types import Canary, Full, Plan, Shadow, Switchback
 
 GOOD_LOOKS = 3  # consecutive ones that end a hold
 HOLDS_IN_STEP = 3  # at which the delivery pauses: a problem comes and goes

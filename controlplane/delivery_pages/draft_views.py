@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from controlplane.accounts.decorators import admin_required, operator_required
 from controlplane.audit.services import actor_of
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.foresight import foresee
-from controlplane.deliveries.plan import CLASSES, POOL_METRICS
+from controlplane.deliveries.plan.default import default_plan
+from controlplane.deliveries.plan.types import CLASSES, POOL_METRICS, Plan
 from controlplane.deliveries.states import State
 from controlplane.deliveries.timing.durations import parse as seconds_of
 from controlplane.deliveries.timing.durations import words
@@ -55,11 +55,11 @@ def deliver(request: HttpRequest, name: str) -> HttpResponse:
     return _propose(request, policy, draft) if request.method == "POST" else _page(request, draft)
 
 
-def default_plan(policy: Policy, draft: Draft) -> plans.Plan:
+def plan_for(policy: Policy, draft: Draft) -> Plan:
     """The default plan, by the class shares in the draft's latest preview."""
     preview = previews.latest_of(draft)
     shares = class_shares(preview.result) if preview and preview.result else {}
-    return plans.default_plan(scope_of(policy).pools, policy.approvals_needed, shares)
+    return default_plan(scope_of(policy).pools, policy.approvals_needed, shares)
 
 
 class _Classified(Struct):
@@ -187,13 +187,13 @@ def _page(
     draft: Draft,
     wrong: FormProblems | None = None,
     status: int = 200,
-    plan: plans.Plan | None = None,
+    plan: Plan | None = None,
 ) -> HttpResponse:
     """The offered form, or the posted one with errors at its fields. `plan`: the posted one."""
     policy, sent, wrong = draft.policy, request.POST, wrong or FormProblems()
     short = trial.short_plan(policy)
     is_short = short is not None and request.GET.get("plan") == "short"
-    offered = short if short is not None and is_short else default_plan(policy, draft)
+    offered = short if short is not None and is_short else plan_for(policy, draft)
     values: plan_form.Values = {**plan_form.defaults(), **plan_form.values(offered)}
     shown = plan if request.method == "POST" else offered
     if request.method == "POST":
@@ -208,7 +208,7 @@ def _page(
             (name.replace(".", "-"), f"{plan_form.label_of(name)}: {text}") for name, text in wrong.errors.items()
         ],
         "etag": sent.get("etag", "") if request.method == "POST" else draft.etag,
-        "json": sent.get("json", "") if request.method == "POST" else json.dumps(plans.as_dict(offered), indent=2),
+        "json": sent.get("json", "") if request.method == "POST" else json.dumps(offered.canonical, indent=2),
         "use_json": bool(sent.get("use_json")),
         "short": {"is_chosen": is_short, "takes": words(short.least_s)} if short else None,
         "shows": SHOWS,

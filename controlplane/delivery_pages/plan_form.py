@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from controlplane.deliveries.plan import (
+from controlplane.deliveries.plan.types import (
     CLASSES,
     COMPARISONS,
     COUNTS,

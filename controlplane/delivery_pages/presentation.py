@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.plan import Shadow, Switchback
+from controlplane.deliveries.plan.types import Shadow, Switchback
 from controlplane.deliveries.states import OPEN, State
 from controlplane.delivery_pages.display import evidence, sentences, steps
 from controlplane.delivery_pages.display.evidence import EvidenceRow

@@ -9,12 +9,13 @@ from django.utils import timezone
 from msgspec import convert
 
 from controlplane.audit.models import AuditEntry
-from controlplane.deliveries import results, selectors, stored_plan
+from controlplane.deliveries import results, selectors
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judging import PAUSED_S
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
-from controlplane.deliveries.plan import NEEDED, Canary, ComparisonGuard, Plan, Switchback
+from controlplane.deliveries.plan import stored_plan
+from controlplane.deliveries.plan.types import NEEDED, Canary, ComparisonGuard, Plan, Switchback
 from controlplane.deliveries.states import State
 from controlplane.deliveries.timing import freezes
 from controlplane.delivery_pages.display import over_time, sentences

@@ -6,9 +6,10 @@ from typing import Literal
 from django.urls import reverse
 
 from controlplane.audit.services import Actor
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries import selectors, services
 from controlplane.deliveries.models import Delivery
+from controlplane.deliveries.plan.parsing import parse_plan
+from controlplane.deliveries.plan.types import Plan
 from controlplane.deliveries.states import State
 from controlplane.policies import selectors as policies
 from controlplane.policies.drafts import services as drafts
@@ -58,13 +59,13 @@ class InTheWay:
     href: str
 
 
-def short_plan(policy: Policy) -> plans.Plan | None:
+def short_plan(policy: Policy) -> Plan | None:
     """A trial's plan for any draft; None if it would affect a real engine or the policy requires a longer plan."""
     pools = policies.pools_of(policy)
     if not _simulated(pools) or policy.direct != Direct.ALLOWED:
         return None
     names = [pool.name for pool in pools]
-    return plans.parse({**PLAN, "pools": names}, pools=names, approvals_needed=policy.approvals_needed)
+    return parse_plan({**PLAN, "pools": names}, pools=names, approvals_needed=policy.approvals_needed)
 
 
 def _simulated(pools: list[Pool]) -> bool:

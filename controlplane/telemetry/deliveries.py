@@ -10,7 +10,7 @@ from controlplane.deliveries import selectors
 from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
 from controlplane.deliveries.judging import WATCHED
 from controlplane.deliveries.models import Delivery, Look
-from controlplane.deliveries.plan import COMPARISONS, COUNTS
+from controlplane.deliveries.plan.types import COMPARISONS, COUNTS
 from controlplane.deliveries.states import CLOSED
 from controlplane.notices.models import Channel, Status
 from controlplane.policies.models import Policy

@@ -13,7 +13,7 @@ from controlplane.deliveries.foresight import foresee
 from controlplane.deliveries.foresight.foresee import Foresight
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
-from controlplane.deliveries.plan_reader import NUMBERS
+from controlplane.deliveries.plan.reader import NUMBERS
 from controlplane.deliveries.services import MORE_PAIRS
 from controlplane.deliveries.states import SPLIT, STILL
 from controlplane.deliveries.timing import freezes

@@ -8,14 +8,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from controlplane.deliveries import results, selectors, stored_plan
+from controlplane.deliveries import results, selectors
 from controlplane.deliveries.foresight.recent import RecentTraffic, traffic_of
 from controlplane.deliveries.foresight.steps import Foreseen, about, foreseen
 from controlplane.deliveries.judge.evidence import newest_receipts
 from controlplane.deliveries.judge.statistics import student
 from controlplane.deliveries.judge.verdicts import levels_of
 from controlplane.deliveries.models import Delivery
-from controlplane.deliveries.plan import NEEDED, Canary, Plan, Switchback
+from controlplane.deliveries.plan import stored_plan
+from controlplane.deliveries.plan.types import NEEDED, Canary, Plan, Switchback
 from controlplane.policies.models import Policy
 from fleet.counted import counted
 

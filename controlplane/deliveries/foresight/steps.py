@@ -13,8 +13,8 @@ from controlplane.deliveries.foresight import power
 from controlplane.deliveries.foresight.recent import LEAST_SESSIONS, RecentTraffic
 from controlplane.deliveries.judge.statistics.comparisons import LEAST_REQUESTS
 from controlplane.deliveries.judge.verdicts import OCCURS_FROM, UNITS, levels_of
-from controlplane.deliveries.plan import CLASSES, NEEDED, OCCURS, RARE, Canary, ComparisonGuard, Plan, Switchback
-from controlplane.deliveries.plan_reader import NUMBERS
+from controlplane.deliveries.plan.reader import NUMBERS
+from controlplane.deliveries.plan.types import CLASSES, NEEDED, OCCURS, RARE, Canary, ComparisonGuard, Plan, Switchback
 from controlplane.deliveries.timing.durations import words
 from fleet.counted import percent, times
 

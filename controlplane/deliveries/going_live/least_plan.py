@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from controlplane.deliveries import stored_plan
 from controlplane.deliveries.models import Delivery
 from controlplane.deliveries.moving import clock_s
-from controlplane.deliveries.plan import Canary, Full, Plan, Step, Switchback
+from controlplane.deliveries.plan import stored_plan
+from controlplane.deliveries.plan.types import Canary, Full, Plan, Step, Switchback
 from controlplane.deliveries.states import State
 from controlplane.policies.models import LeastPlan
 from router.contract.problem import Problem

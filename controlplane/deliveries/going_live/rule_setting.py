@@ -6,7 +6,7 @@ from django.db import transaction
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
-from controlplane.deliveries.plan_reader import NUMBERS
+from controlplane.deliveries.plan.reader import NUMBERS
 from controlplane.policies.drafts import services as drafts
 from controlplane.policies.errors import PolicyInvalid
 from controlplane.policies.models import Direct, Policy

@@ -15,10 +15,11 @@ from django.utils import timezone
 
 from controlplane.audit import services as audit
 from controlplane.audit.services import Actor
-from controlplane.deliveries import selectors, stored_plan
+from controlplane.deliveries import selectors
 from controlplane.deliveries.going_live.least_plan import evidence_missing, problems_of
 from controlplane.deliveries.models import Delivery
-from controlplane.deliveries.plan import Full, Plan
+from controlplane.deliveries.plan import stored_plan
+from controlplane.deliveries.plan.types import Full, Plan
 from controlplane.notices.services import notify
 from controlplane.permissions import can_administer
 from controlplane.policies import selectors as policies

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
 from controlplane.deliveries.judge.memory import Memory
-from controlplane.deliveries.plan import Canary, Full, Plan, Shadow, Step, Switchback
+from controlplane.deliveries.plan.types import Canary, Full, Plan, Shadow, Step, Switchback
 from controlplane.deliveries.states import Hold, State, Trigger
 from fleet.counted import percent
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.plan import PoolGuard
+from controlplane.deliveries.plan.types import PoolGuard
 from fleet.counted import counted, percent
 from router.contract import sketch
 from router.contract.redis.router_status import Window

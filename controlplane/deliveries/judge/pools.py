@@ -12,7 +12,7 @@ from controlplane.deliveries.judge.memory import Block, EndedCounts, Memory, Poo
 from controlplane.deliveries.judge.prometheus import QueryResults
 from controlplane.deliveries.judge.sums import Evidence, gather
 from controlplane.deliveries.judge.traffic import Traffic
-from controlplane.deliveries.plan import CountGuard, PoolGuard, PrometheusGuard, Shadow, Switchback
+from controlplane.deliveries.plan.types import CountGuard, PoolGuard, PrometheusGuard, Shadow, Switchback
 from controlplane.deliveries.states import State
 from router.policy.types import CLASSES
 

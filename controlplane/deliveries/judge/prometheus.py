@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.deliveries.judge.findings import GuardFinding, Verdict
-from controlplane.deliveries.plan import PROMETHEUS, VARIABLES, PrometheusGuard
+from controlplane.deliveries.plan.types import PROMETHEUS, VARIABLES, PrometheusGuard
 
 _NAMES = "|".join(VARIABLES)
 _VARIABLE = re.compile(rf"\$(?:({_NAMES})|\{{({_NAMES})\}})")

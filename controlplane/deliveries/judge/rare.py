@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from controlplane.deliveries.judge.findings import GuardFinding, Verdict
 from controlplane.deliveries.judge.sums import Evidence
 from controlplane.deliveries.judge.verdicts import estimated, in_unit, is_rarer, shown
-from controlplane.deliveries.plan import RARE, Canary, ComparisonGuard, Plan, Switchback
+from controlplane.deliveries.plan.types import RARE, Canary, ComparisonGuard, Plan, Switchback
 from fleet.counted import percent
 
 

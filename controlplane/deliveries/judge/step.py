@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import redis
 import structlog
 
-from controlplane.deliveries import judging, prometheus, selectors, services, stored_plan
+from controlplane.deliveries import judging, prometheus, selectors, services
 from controlplane.deliveries.judge import evidence, look, memory
 from controlplane.deliveries.judge.findings import GuardFinding, LookFacts
 from controlplane.deliveries.judge.look import Proposal, Situation
@@ -21,7 +21,8 @@ from controlplane.deliveries.judge.prometheus import QueryResults
 from controlplane.deliveries.judge.traffic import Traffic
 from controlplane.deliveries.models import Delivery, Look
 from controlplane.deliveries.moving import clock_s
-from controlplane.deliveries.plan import Plan, Shadow, Switchback
+from controlplane.deliveries.plan import stored_plan
+from controlplane.deliveries.plan.types import Plan, Shadow, Switchback
 from controlplane.deliveries.states import SPLIT, Hold, State, Trigger
 from fleet.redis import connect
 from router.contract.redis import redis_keys

@@ -16,7 +16,7 @@ from controlplane.deliveries.judge.rare import left_out
 from controlplane.deliveries.judge.statistics import comparisons, student
 from controlplane.deliveries.judge.sums import Evidence, added, added_arm
 from controlplane.deliveries.judge.verdicts import Levels, in_unit, levels_of, sentence, verdict_of
-from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, Plan
+from controlplane.deliveries.plan.types import NEEDED, OCCURS, ComparisonGuard, Plan
 from fleet.counted import percent
 from router.contract.redis.delivery import Arm, CellTally, DeliveryTally
 

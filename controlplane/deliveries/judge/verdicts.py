@@ -9,7 +9,7 @@ from controlplane.deliveries.judge.statistics import comparisons, counts
 from controlplane.deliveries.judge.statistics.comparisons import Estimate
 from controlplane.deliveries.judge.statistics.counts import Counted
 from controlplane.deliveries.judge.sums import Evidence
-from controlplane.deliveries.plan import NEEDED, OCCURS, ComparisonGuard, Count, CountGuard, Plan
+from controlplane.deliveries.plan.types import NEEDED, OCCURS, ComparisonGuard, Count, CountGuard, Plan
 from fleet.counted import percent, times
 from router.contract.redis.delivery import Arm
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.deliveries import plan as plans
-from controlplane.deliveries.plan import COMPARISONS, COUNTS, POOL_METRICS, PROMETHEUS
-from controlplane.deliveries.plan_reader import NUMBERS
+from controlplane.deliveries.plan.parsing import parse_plan
+from controlplane.deliveries.plan.reader import NUMBERS
+from controlplane.deliveries.plan.types import COMPARISONS, COUNTS, POOL_METRICS, PROMETHEUS
 from controlplane.deliveries.states import CLOSED, State
 from controlplane.deliveries.tests.test_plan import WHOLE
 from router.policy.schema.parameters import OF_THE_POOL
@@ -57,7 +57,7 @@ def test_the_example_is_a_plan() -> None:
     import json
 
     example = json.loads(re.search(r"```json\n(.*?)```", PLAN, re.DOTALL)[1])
-    assert len(plans.parse(example, pools=("chat",)).steps) == 5
+    assert len(parse_plan(example, pools=("chat",)).steps) == 5
 
 
 @pytest.mark.parametrize("word", ["allowed", "admin", "never", "again", "emergency", "hold", "abort"])

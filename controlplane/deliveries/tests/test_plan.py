@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.deliveries import plan as plans
-from controlplane.deliveries import stored_plan
-from controlplane.deliveries.plan import InvalidPlan, parse
-from controlplane.deliveries.plan_reader import NUMBERS
+from controlplane.deliveries.plan import stored_plan
+from controlplane.deliveries.plan.default import DEFAULT_GUARDS, default_plan
+from controlplane.deliveries.plan.parsing import InvalidPlan, parse_plan
+from controlplane.deliveries.plan.reader import NUMBERS
+from controlplane.deliveries.plan.types import Canary, ComparisonGuard
 from controlplane.deliveries.tests.conftest import CANARY, FULL, SHADOW, STEPS
 
 SWITCHBACK = {"mode": "switchback", "block_s": 300, "washout_s": 30, "pairs": 6}
@@ -31,7 +32,7 @@ WHOLE: dict[str, Any] = {
 
 def problems(value: object, **more: Any) -> dict[str, str]:
     with pytest.raises(InvalidPlan) as refused:
-        parse(value, **{"pools": ("chat", "night"), **more})
+        parse_plan(value, **{"pools": ("chat", "night"), **more})
     return {problem.path: problem.text for problem in refused.value.problems}
 
 
@@ -40,14 +41,14 @@ def changed(**fields: Any) -> dict[str, Any]:
 
 
 def test_a_whole_plan_is_its_own_canonical_form() -> None:
-    assert plans.as_dict(parse(WHOLE, pools=("chat", "night"))) == WHOLE
+    assert parse_plan(WHOLE, pools=("chat", "night")).canonical == WHOLE
 
 
 def test_what_is_left_out_takes_its_default() -> None:
-    made = plans.as_dict(parse({"steps": STEPS}, pools=("night", "chat")))
+    made = parse_plan({"steps": STEPS}, pools=("night", "chat")).canonical
     assert made["pools"] == ["chat", "night"]
     assert made["steps"][1] == {**CANARY, "max_s": 3600}
-    assert parse({"steps": STEPS}, pools=("night", "chat")).guards == plans.DEFAULT_GUARDS
+    assert parse_plan({"steps": STEPS}, pools=("night", "chat")).guards == DEFAULT_GUARDS
     assert (made["alpha"], made["hold"], made["approvals"]) == (
         0.01,
         {"no_data_s": 1800, "error_s": 600},
@@ -58,16 +59,16 @@ def test_what_is_left_out_takes_its_default() -> None:
 
 def test_the_sha256_is_of_the_meaning_not_of_the_spelling() -> None:
     one, other = (
-        parse({"steps": STEPS}, pools=("a",)),
-        parse({"schema": 1, "alpha": 0.01, "steps": STEPS}, pools=("a",)),
+        parse_plan({"steps": STEPS}, pools=("a",)),
+        parse_plan({"schema": 1, "alpha": 0.01, "steps": STEPS}, pools=("a",)),
     )
-    assert plans.sha256(one) == plans.sha256(other)
-    assert plans.sha256(one) != plans.sha256(parse({"steps": STEPS, "alpha": 0.02}, pools=("a",)))
+    assert one.sha256 == other.sha256
+    assert one.sha256 != parse_plan({"steps": STEPS, "alpha": 0.02}, pools=("a",)).sha256
 
 
 def test_a_stored_plan_is_read_again_without_the_pools_of_today() -> None:
-    made = parse(WHOLE, pools=("chat",))
-    assert stored_plan.read(plans.as_dict(made)) == made
+    made = parse_plan(WHOLE, pools=("chat",))
+    assert stored_plan.read(made.canonical) == made
 
 
 REFUSED: list[tuple[str, Any, str, str]] = [
@@ -180,8 +181,8 @@ def test_a_plan_is_refused_for(value: Any, path: str, text: str) -> None:
 @pytest.mark.parametrize("fine", [0.05, 0.1, 1.0])
 def test_fine_may_be_below_at_or_above_worse(fine: float) -> None:
     """They bound two mistakes, and the default guards have it above."""
-    made = parse(changed(guards=[{**TTFT, "worse": 0.1, "fine": fine}]), pools=("chat",))
-    assert made.guards == (plans.ComparisonGuard("ttft", ("heavy",), worse=0.1, fine=fine),)
+    made = parse_plan(changed(guards=[{**TTFT, "worse": 0.1, "fine": fine}]), pools=("chat",))
+    assert made.guards == (ComparisonGuard("ttft", ("heavy",), worse=0.1, fine=fine),)
 
 
 # Where each number stands in a whole plan
@@ -230,20 +231,20 @@ def test_a_number_beyond_its_limit_is_refused_with_path_value_and_range(name: st
     limit = NUMBERS[name].range[side]
     holder[place[-1]] = wrong = limit + 1 if side else limit - 1
     with pytest.raises(InvalidPlan) as refused:
-        parse(value, pools=("chat",))
+        parse_plan(value, pools=("chat",))
     found = next(problem for problem in refused.value.problems if problem.path == path_of(place))
     assert found.value == wrong
     assert found.allowed == NUMBERS[name].allowed
 
 
 def test_a_policy_that_needs_approvals_sets_the_least_of_them() -> None:
-    assert parse({"steps": STEPS}, pools=("chat",), approvals_needed=2).approvals.needed == 2
+    assert parse_plan({"steps": STEPS}, pools=("chat",), approvals_needed=2).approvals.needed == 2
     assert "2 to 10" in problems(WHOLE, approvals_needed=2)["approvals.needed"]
 
 
 def test_without_a_pool_only_full_alone_makes_sense() -> None:
-    assert parse({"steps": [FULL]}, pools=()).pools == ()
-    assert parse({"steps": [FULL], "pools": []}, pools=()).is_direct
+    assert parse_plan({"steps": [FULL]}, pools=()).pools == ()
+    assert parse_plan({"steps": [FULL], "pools": []}, pools=()).is_direct
     assert "no pool uses this policy" in problems({"steps": STEPS}, pools=())["pools"]
 
 
@@ -252,14 +253,14 @@ def test_a_million_unknown_fields_are_not_all_reported() -> None:
 
 
 def test_the_offered_plan_is_valid() -> None:
-    offered = plans.default_plan(("chat", "night"), 2)
-    assert parse(plans.as_dict(offered), pools=("chat", "night"), approvals_needed=2) == offered
+    offered = default_plan(("chat", "night"), 2)
+    assert parse_plan(offered.canonical, pools=("chat", "night"), approvals_needed=2) == offered
 
 
 def test_the_offered_plan_leaves_out_classes_that_the_preview_hardly_saw() -> None:
-    offered = plans.default_plan(("chat",), shares={"warm": 0.9, "medium": 0.099, "heavy": 0.001})
-    assert plans.as_dict(offered)["guards"][0]["classes"] == ["warm", "medium"]
-    assert plans.as_dict(plans.default_plan(("chat",)))["guards"][0]["classes"] == ["warm", "medium", "heavy"]
+    offered = default_plan(("chat",), shares={"warm": 0.9, "medium": 0.099, "heavy": 0.001})
+    assert offered.canonical["guards"][0]["classes"] == ["warm", "medium"]
+    assert default_plan(("chat",)).canonical["guards"][0]["classes"] == ["warm", "medium", "heavy"]
 
 
 @pytest.mark.parametrize(
@@ -269,11 +270,11 @@ def test_the_offered_plan_leaves_out_classes_that_the_preview_hardly_saw() -> No
 def test_the_offered_plan_has_a_larger_canary_for_a_rare_class(heavy: int, shares: list[float]) -> None:
     """Of 1,000 requests; the last canary asks."""
     classes = {"warm": 0.5, "medium": (500 - heavy) / 1000, "heavy": heavy / 1000}
-    offered = plans.default_plan(("chat",), shares=classes)
-    canaries = [step for step in offered.steps if isinstance(step, plans.Canary)]
+    offered = default_plan(("chat",), shares=classes)
+    canaries = [step for step in offered.steps if isinstance(step, Canary)]
     assert [step.share for step in canaries] == shares
     assert [step.then for step in canaries] == [*[""] * (len(canaries) - 1), "ask"]
-    assert parse(plans.as_dict(offered), pools=("chat",)) == offered
+    assert parse_plan(offered.canonical, pools=("chat",)) == offered
 
 
 VALUES = st.one_of(st.integers(-10, 10**7), st.floats(allow_nan=True), st.booleans(), st.none(), st.text(max_size=3))
@@ -289,11 +290,11 @@ JSON = st.recursive(
 )
 def test_whatever_is_sent_is_a_plan_or_a_list_of_problems(value: dict[str, Any]) -> None:
     try:
-        made = parse(value, pools=("chat",))
+        made = parse_plan(value, pools=("chat",))
     except InvalidPlan as error:
         found = error.problems
     else:
-        assert stored_plan.read(plans.as_dict(made)) == made
+        assert stored_plan.read(made.canonical) == made
         return
     assert found
     assert all(isinstance(problem.path, str) and problem.text for problem in found)
@@ -307,9 +308,9 @@ def test_canaries_that_grow_are_accepted_and_any_other_order_is_not(shares: list
     def steps(order: list[float]) -> list[dict[str, Any]]:
         return [{"mode": "canary", "share": s, "for_s": n} for s, n in zip(order, seconds, strict=False)]
 
-    made = parse({"steps": steps(sorted(shares))}, pools=("chat",))
+    made = parse_plan({"steps": steps(sorted(shares))}, pools=("chat",))
     assert [step.share for step in made.steps] == sorted(shares)
-    assert stored_plan.read(plans.as_dict(made)) == made
+    assert stored_plan.read(made.canonical) == made
     if len(shares) > 1:
         with pytest.raises(InvalidPlan):
-            parse({"steps": steps(sorted(shares, reverse=True))}, pools=("chat",))
+            parse_plan({"steps": steps(sorted(shares, reverse=True))}, pools=("chat",))

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries import states
+from controlplane.deliveries.plan.parsing import parse_plan
+from controlplane.deliveries.plan.types import Plan
 from controlplane.deliveries.states import (
     CLOSED,
     OPEN,
@@ -27,8 +28,8 @@ HOLD = (Hold("error", "tallies are 20 s old"),)
 FREEZE = (Hold("freeze", "freeze Christmas"),)
 
 
-def parsed(*steps: dict) -> plans.Plan:
-    return plans.parse({"steps": list(steps or STEPS)}, pools=("demo",))
+def parsed(*steps: dict) -> Plan:
+    return parse_plan({"steps": list(steps or STEPS)}, pools=("demo",))
 
 
 PLAN = parsed(SHADOW, CANARY, {**CANARY, "share": 0.25, "then": "ask"}, SWITCHBACK, FULL)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from controlplane.dashboard.templatetags.figures import ms, whole
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.plan import COMPARISONS, COUNTS, NEEDED
+from controlplane.deliveries.plan.types import COMPARISONS, COUNTS, NEEDED
 from controlplane.delivery_pages.display.interval import (
     RatioAxis,
     points_axis,

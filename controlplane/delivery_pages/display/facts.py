@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from controlplane.deliveries.plan import Plan, Step
+from controlplane.deliveries.plan.types import Plan, Step
 from controlplane.deliveries.results import StepResult
 from controlplane.deliveries.states import STILL, State
 

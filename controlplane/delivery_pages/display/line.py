@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.plan import Switchback
+from controlplane.deliveries.plan.types import Switchback
 from controlplane.deliveries.states import IN_STEP, State
 from controlplane.delivery_pages.display.evidence import name
 from controlplane.delivery_pages.display.facts import Facts

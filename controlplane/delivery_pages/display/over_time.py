@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.plan import NEEDED, ComparisonGuard, Plan
+from controlplane.deliveries.plan.types import NEEDED, ComparisonGuard, Plan
 from controlplane.delivery_pages.display.evidence import title_of
 
 

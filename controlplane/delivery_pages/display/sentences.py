@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from controlplane.deliveries.plan import Canary, Full, Shadow, Step, Switchback
+from controlplane.deliveries.plan.types import Canary, Full, Shadow, Step, Switchback
 from controlplane.deliveries.states import IN_STEP, State, Trigger
 from controlplane.deliveries.timing.durations import countdown
 from controlplane.delivery_pages.display.facts import Facts

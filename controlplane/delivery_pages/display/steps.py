@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controlplane.deliveries.plan import Canary, Full, Shadow, Step, Switchback
+from controlplane.deliveries.plan.types import Canary, Full, Shadow, Step, Switchback
 from controlplane.deliveries.states import CLOSED, IN_STEP, State
 from controlplane.deliveries.timing.durations import countdown, words
 from controlplane.delivery_pages.display.facts import Facts

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from controlplane.deliveries.plan import Plan
+from controlplane.deliveries.plan.types import Plan
 from controlplane.delivery_pages.display.steps import title
 
 WORDS: Mapping[str, str] = {

@@ -8,7 +8,7 @@ from django import template
 
 from controlplane.audit.services import actor_of
 from controlplane.deliveries import selectors, services
-from controlplane.deliveries.plan import CLASSES
+from controlplane.deliveries.plan.types import CLASSES
 from controlplane.deliveries.states import State
 from controlplane.deliveries.timing import durations
 from controlplane.delivery_pages import plan_form, reading, trial

@@ -2,12 +2,14 @@
 
 import pytest
 
-from controlplane.deliveries import plan as plans
+from controlplane.deliveries.plan.default import default_plan
+from controlplane.deliveries.plan.parsing import InvalidPlan, parse_plan
+from controlplane.deliveries.plan.types import PoolGuard, Start, Switchback
 from controlplane.delivery_pages import plan_form
 from router.contract.problem import Problem
 
 POOLS = ("chat", "code")
-OFFERED = plans.default_plan(POOLS, shares={"warm": 0.5, "medium": 0.45, "heavy": 0.05})
+OFFERED = default_plan(POOLS, shares={"warm": 0.5, "medium": 0.45, "heavy": 0.05})
 MORE = {
     "switchback.pairs": "6",
     "pool.metric": "pool.ttft_p90_ms",
@@ -28,21 +30,21 @@ def typed(changes=None, choices=None):
 def test_the_offered_plan_survives_the_form():
     found = typed()
     assert found.errors == {}
-    assert plans.parse(found.plan, pools=POOLS) == OFFERED
+    assert parse_plan(found.plan, pools=POOLS) == OFFERED
 
 
 def test_what_the_offered_plan_leaves_out_can_be_typed():
-    made = plans.parse(typed(MORE).plan, pools=POOLS)
-    assert plans.Switchback(300, 30, 6) in made.steps
-    assert plans.PoolGuard("pool.ttft_p90_ms", 800.0, 30, "pause", "heavy") in made.guards
-    assert made.start == plans.Start("2036-08-03T03:00", "Europe/Berlin", 3600)
+    made = parse_plan(typed(MORE).plan, pools=POOLS)
+    assert Switchback(300, 30, 6) in made.steps
+    assert PoolGuard("pool.ttft_p90_ms", 800.0, 30, "pause", "heavy") in made.guards
+    assert made.start == Start("2036-08-03T03:00", "Europe/Berlin", 3600)
 
 
 def problems(changes, choices=None):
     found = typed(changes, choices)
     try:
-        plans.parse(found.plan, pools=POOLS)
-    except plans.InvalidPlan as error:
+        parse_plan(found.plan, pools=POOLS)
+    except InvalidPlan as error:
         return plan_form.by_field(found, error.problems)
     return plan_form.by_field(found, ())
 

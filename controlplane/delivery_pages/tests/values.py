@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries.judge.findings import GuardFinding
-from controlplane.deliveries.plan import Plan
+from controlplane.deliveries.plan.parsing import parse_plan
+from controlplane.deliveries.plan.types import Plan
 from controlplane.deliveries.states import State
 from controlplane.delivery_pages.display.facts import Facts
 
@@ -19,7 +19,7 @@ STEPS: list[dict[str, Any]] = [
 
 
 def plan(*steps: dict[str, Any], **more: Any) -> Plan:
-    return plans.parse({"steps": list(steps) or STEPS, **more}, pools=["chat"])
+    return parse_plan({"steps": list(steps) or STEPS, **more}, pools=["chat"])
 
 
 def facts(state: State, **more: Any) -> Facts:

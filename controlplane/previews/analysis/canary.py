@@ -7,12 +7,12 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.statistics import slow
 from controlplane.deliveries.judge.statistics.slow import Limits
 from controlplane.deliveries.judge.verdicts import judge
-from controlplane.deliveries.plan import COMPARISONS
+from controlplane.deliveries.plan.parsing import parse_plan
+from controlplane.deliveries.plan.types import COMPARISONS
 from controlplane.previews.analysis.effect import Pair, of_class
 from controlplane.previews.analysis.tallies import Tallies, answered, arm_and_cell, is_slow
 from controlplane.previews.analysis.types import CanaryEffect
@@ -21,7 +21,7 @@ from router.policy.types import ParsedPolicy
 
 SHARE = 0.1
 SALT = "preview"
-PLAN = plans.parse({"steps": [{"mode": "canary", "share": SHARE, "for_s": 600}, {"mode": "full"}]}, pools=["pool"])
+PLAN = parse_plan({"steps": [{"mode": "canary", "share": SHARE, "for_s": 600}, {"mode": "full"}]}, pools=["pool"])
 
 
 def arms(draft: ParsedPolicy) -> Arms:

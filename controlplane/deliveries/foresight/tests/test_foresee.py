@@ -5,14 +5,14 @@ import random
 import pytest
 from django.utils import timezone
 
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries import results
 from controlplane.deliveries.foresight.foresee import Foresight, foresee, of_delivery, spreads
 from controlplane.deliveries.foresight.tests.receipts import WARM_IN_A_MINUTE, fill
 from controlplane.deliveries.judge import switchback
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.verdicts import Levels, levels_of
-from controlplane.deliveries.plan import ComparisonGuard, Plan
+from controlplane.deliveries.plan.parsing import parse_plan
+from controlplane.deliveries.plan.types import ComparisonGuard, Plan
 from controlplane.deliveries.states import Trigger
 from controlplane.deliveries.tests.conftest import CANARY, FULL, proposed
 
@@ -21,7 +21,7 @@ GUARDS = [{"metric": "ttft", "classes": ["warm"], "worse": 0.1, "fine": 0.25}]
 
 
 def plan(*steps) -> Plan:
-    return plans.parse({"steps": list(steps), "guards": GUARDS}, pools=["demo"])
+    return parse_plan({"steps": list(steps), "guards": GUARDS}, pools=["demo"])
 
 
 def test_receipts_say_what_a_plan_can_show_and_how_old_they_are(policy, pool, live_redis):

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries.foresight.recent import ClassTraffic, RecentTraffic, traffic_of
 from controlplane.deliveries.foresight.steps import (
     Outlook,
@@ -17,7 +16,8 @@ from controlplane.deliveries.foresight.steps import (
     foreseen,
     needed_classes,
 )
-from controlplane.deliveries.plan import Canary, Plan, Switchback
+from controlplane.deliveries.plan.parsing import parse_plan
+from controlplane.deliveries.plan.types import Canary, Plan, Switchback
 from router.contract.redis.receipt import Receipt
 
 TWENTIETH = {"mode": "canary", "share": 0.05, "for_s": 600}
@@ -28,7 +28,7 @@ TTFT = {"metric": "ttft", "worse": 0.1, "fine": 0.25}
 
 
 def plan(*steps: dict[str, Any], pools: tuple[str, ...] = ("demo",), **more: Any) -> Plan:
-    return plans.parse({"steps": [*steps, {"mode": "full"}], **more}, pools=pools)
+    return parse_plan({"steps": [*steps, {"mode": "full"}], **more}, pools=pools)
 
 
 def traffic(rate: float, shares: dict[str, float] | None = None, per_session: float = 3.0) -> RecentTraffic:

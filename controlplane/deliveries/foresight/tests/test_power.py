@@ -11,7 +11,8 @@ from controlplane.deliveries.foresight.power import fails_from, fills, passes
 from controlplane.deliveries.judge import switchback
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.verdicts import Levels, levels_of
-from controlplane.deliveries.plan import Canary, ComparisonGuard, Switchback, default_plan
+from controlplane.deliveries.plan.default import default_plan
+from controlplane.deliveries.plan.types import Canary, ComparisonGuard, Switchback
 
 CANARIES = (Canary(0.05, 600, 3600), Canary(0.25, 600, 3600))
 GUARD = ComparisonGuard("ttft", ("warm",), worse=0.10, fine=0.25)

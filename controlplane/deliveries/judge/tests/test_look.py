@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries.judge import look
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.look import Situation, is_fine, propose
 from controlplane.deliveries.judge.memory import Memory
+from controlplane.deliveries.plan.parsing import parse_plan
 from controlplane.deliveries.states import Hold, State, Trigger
 
-PLAN = plans.parse(
+PLAN = parse_plan(
     {
         "steps": [
             {"mode": "shadow", "for_s": 600},

@@ -1,7 +1,7 @@
 import pytest
 
 from controlplane.deliveries.judge.pool_guards import METRICS, judge, measure
-from controlplane.deliveries.plan import POOL_METRICS, PoolGuard
+from controlplane.deliveries.plan.types import POOL_METRICS, PoolGuard
 from router.contract import sketch
 from router.contract.redis.router_status import Window
 

@@ -11,15 +11,16 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from controlplane.deliveries import plan as plans
-from controlplane.deliveries import prometheus, stored_plan
+from controlplane.deliveries import prometheus
 from controlplane.deliveries.judge import step
 from controlplane.deliveries.judge.prometheus import QueryResult, answer, expanded, judge
 from controlplane.deliveries.judge.step import judge as look_at
 from controlplane.deliveries.judge.tests.test_step import TENTH, Fleet, later, started
 from controlplane.deliveries.judge.tests.traffic import cells
 from controlplane.deliveries.models import Delivery
-from controlplane.deliveries.plan import InvalidPlan, PrometheusGuard
+from controlplane.deliveries.plan import stored_plan
+from controlplane.deliveries.plan.parsing import InvalidPlan, parse_plan
+from controlplane.deliveries.plan.types import PrometheusGuard
 from controlplane.deliveries.states import State
 from controlplane.deliveries.tests.conftest import FULL, proposed
 from controlplane.policies.errors import PolicyInvalid
@@ -98,9 +99,9 @@ def test_it_may_fail_below_and_pause() -> None:
 
 def test_a_plan_with_a_query_is_read_kept_and_refused_where_it_is_wrong() -> None:
     steps = [TENTH, FULL]
-    made = plans.parse({"steps": steps, "guards": [TTFT, GUARD]}, pools=["demo"])
+    made = parse_plan({"steps": steps, "guards": [TTFT, GUARD]}, pools=["demo"])
     assert made.guards[1] == PrometheusGuard("prometheus", QUERY, 0.02, "above", 2, "abort")
-    assert stored_plan.read(plans.as_dict(made)) == made
+    assert stored_plan.read(made.canonical) == made
     for changes, path in (
         ({"query": ""}, "query"),
         ({"query": "x" * 2_001}, "query"),
@@ -111,11 +112,11 @@ def test_a_plan_with_a_query_is_read_kept_and_refused_where_it_is_wrong() -> Non
         ({"url": "http://169.254.169.254/"}, "url"),
     ):
         with pytest.raises(InvalidPlan) as refused:
-            plans.parse({"steps": steps, "guards": [TTFT, {**GUARD, **changes}]}, pools=["demo"])
+            parse_plan({"steps": steps, "guards": [TTFT, {**GUARD, **changes}]}, pools=["demo"])
         assert [problem.path for problem in refused.value.problems] == [f"guards[1].{path}"]
     for guards in ([TTFT, GUARD, GUARD], [TTFT, *({**GUARD, "query": f"up + {n}"} for n in range(11))]):
         with pytest.raises(InvalidPlan):
-            plans.parse({"steps": steps, "guards": guards}, pools=["demo"])
+            parse_plan({"steps": steps, "guards": guards}, pools=["demo"])
 
 
 class Prometheus(HTTPServer):

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.look import is_fine
 from controlplane.deliveries.judge.rare import deferred
 from controlplane.deliveries.judge.sums import Evidence
 from controlplane.deliveries.judge.tests.traffic import evidence
 from controlplane.deliveries.judge.verdicts import judge
+from controlplane.deliveries.plan.parsing import parse_plan
 from router.contract.redis.delivery import Moments
 
 TENTH, HALF = ({"mode": "canary", "share": share, "for_s": 600} for share in (0.1, 0.5))
@@ -21,7 +21,7 @@ RARE = (0.55, 0.40, 0.05)  # of warm, medium and heavy requests
 
 def seen(of: Evidence, *steps: dict[str, Any], step: int = 0, **more: Any) -> dict[str, GuardFinding]:
     """At 10 %."""
-    plan = plans.parse({"steps": [*(steps or (TENTH, HALF)), {"mode": "full"}], **more}, pools=["demo"])
+    plan = parse_plan({"steps": [*(steps or (TENTH, HALF)), {"mode": "full"}], **more}, pools=["demo"])
     found = deferred(judge(of, plan, 0.1), of, plan, step, 0.1)
     return {f"{each.metric} {each.request_class}".strip(): each for each in found}
 

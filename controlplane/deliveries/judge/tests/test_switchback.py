@@ -2,14 +2,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.memory import Block
 from controlplane.deliveries.judge.switchback import begun, counted, judge, unended
 from controlplane.deliveries.judge.tests.traffic import cells, tally
+from controlplane.deliveries.plan.parsing import parse_plan
 
 PAIRS = 6
-PLAN = plans.parse(
+PLAN = parse_plan(
     {
         "steps": [
             {"mode": "canary", "share": 0.1, "for_s": 60},

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controlplane.deliveries import plan as plans
 from controlplane.deliveries.judge.findings import GuardFinding
 from controlplane.deliveries.judge.rare import deferred
 from controlplane.deliveries.judge.sums import Evidence
 from controlplane.deliveries.judge.tests.traffic import evidence
 from controlplane.deliveries.judge.verdicts import compare, judge, levels_of, problems
-from controlplane.deliveries.plan import ComparisonGuard, Plan
+from controlplane.deliveries.plan.parsing import parse_plan
+from controlplane.deliveries.plan.types import ComparisonGuard, Plan
 
 GOLDEN = Path(__file__).with_name("golden_looks.json")
 STEPS = [{"mode": "canary", "share": 0.1, "for_s": 600}, {"mode": "canary", "share": 0.25, "for_s": 600}]
@@ -32,7 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def plan(**changes: Any) -> Plan:
-    return plans.parse({"steps": STEPS, **changes}, pools=["demo"])
+    return parse_plan({"steps": STEPS, **changes}, pools=["demo"])
 
 
 def found_in(case: str, **changes: Any) -> dict[str, GuardFinding]:

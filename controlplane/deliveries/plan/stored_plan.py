@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.deliveries.plan import (
+from controlplane.deliveries.plan.types import (
     COMPARISONS,
     COUNTS,
     PROMETHEUS,

@@ -1,43 +1,42 @@
-"""The plan of a delivery: JSON in, `Plan` out, or InvalidPlan with every problem. Pure."""
+"""Parses the document of a plan: JSON in, `Plan` out, or InvalidPlan with every problem. Pure."""
 
-import hashlib
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
-import msgspec
-from msgspec import Struct, field
-from msgspec.structs import replace
-
-from controlplane.deliveries.plan_reader import DAY, HOUR, NUMBERS, SHARE_MAX, Reader
+from controlplane.deliveries.plan.default import ALPHA, BAKE_S, DEFAULT_GUARDS, ERROR_S, EXPIRES_S, NO_DATA_S
+from controlplane.deliveries.plan.reader import HOUR, NUMBERS, SHARE_MAX, Reader
+from controlplane.deliveries.plan.types import (
+    CLASSES,
+    COUNTS,
+    METRICS,
+    NEEDED,
+    POOL_METRICS,
+    PROMETHEUS,
+    SCHEMA,
+    VARIABLES,
+    Approvals,
+    Canary,
+    ComparisonGuard,
+    CountGuard,
+    Full,
+    Guard,
+    Plan,
+    PoolGuard,
+    PrometheusGuard,
+    Shadow,
+    Start,
+    Step,
+    Switchback,
+    Waits,
+)
 from controlplane.deliveries.timing.schedules import is_local_time, is_zone
 from router.contract.fields import number
 from router.contract.problem import Problem
 
-SCHEMA = 1
-CLASSES = ("warm", "medium", "heavy")
 STEPS_MAX, GUARDS_MAX = 20, 40
-OCCURS = 0.01  # the least share of the requests with which a class is judged
-RARE = 0.10  # share below which a canary does not wait for a class that a later step judges
-
-Comparison = Literal["ttft", "tpot", "slow"]
-Count = Literal["errors", "refused"]
-COMPARISONS = ("ttft", "tpot", "slow")  # candidate against control, per class
-NEEDED = ("ttft", "tpot")  # must be fine before a step passes; the others only fail
-COUNTS = ("errors", "refused")  # candidate against control, per session
-POOL_METRICS = {  # both arms against a limit
-    "pool.ttft_p90_ms": "p90 of TTFT of the class, 60 s",
-    "pool.ttft_p99_ms": "p99 of TTFT of the class, 60 s",
-    "pool.tpot_p90_ms": "p90 of TPOT of the class, 60 s",
-    "pool.errors_share": "failed requests ÷ all of the class, 60 s",
-    "pool.refused_share": "refused requests ÷ all of the class, 60 s",
-}
-
-
-PROMETHEUS: Literal["prometheus"] = "prometheus"
-VARIABLES = ("pool", "policy", "candidate", "step_s")  # of a query: $pool, …; the longest matching name wins
 QUERY_MAX, QUERIES_MAX = 2_000, 10
+MODES = ("shadow", "canary", "switchback", "full")
 
 
 class InvalidPlan(Exception):
@@ -46,145 +45,7 @@ class InvalidPlan(Exception):
         self.problems = tuple(problems)
 
 
-class _Step(Struct, frozen=True, omit_defaults=True, tag_field="mode", tag=str.lower):
-    @property
-    def mode(self) -> str:
-        return str(self.__struct_config__.tag)
-
-
-class Shadow(_Step, frozen=True):
-    """The candidate also decides these requests, but the decision of the live version is used."""
-
-    sample: float  # 0–1 of the requests
-    for_s: int
-
-
-class Canary(_Step, frozen=True):
-    share: float  # 0–1 of the requests, by session
-    for_s: int  # at least
-    max_s: int  # after it the delivery pauses
-    then: Literal["", "ask"] = ""  # "ask": a person lets it advance
-
-
-class Switchback(_Step, frozen=True):
-    """The whole pool alternates between live and candidate, in blocks of time whose order is drawn pair by pair."""
-
-    block_s: int
-    washout_s: int  # left out at the start of each block
-    pairs: int
-
-
-class Full(_Step, frozen=True):
-    bake_s: int  # watched, after it has gone live
-
-
-Step = Shadow | Canary | Switchback | Full
-
-
-class ComparisonGuard(Struct, frozen=True, omit_defaults=True):
-    metric: Comparison
-    classes: tuple[str, ...]
-    worse: float  # fails when the lower bound is above; relative for ttft and tpot, a difference of shares for slow
-    fine: float | None = None  # passes when the upper bound is not above; None for slow
-
-
-class CountGuard(Struct, frozen=True):
-    metric: Count
-    ratio: float  # candidate's rate ÷ control's at which the guard fails
-
-
-class PoolGuard(Struct, frozen=True):
-    metric: str  # of POOL_METRICS
-    above: float
-    for_s: int  # in a row
-    does: Literal["pause", "abort"]
-    request_class: str = field(name="class")
-
-
-class PrometheusGuard(Struct, frozen=True):
-    metric: Literal["prometheus"]
-    query: str  # PromQL with one number as its result; may use VARIABLES
-    limit: float
-    fail_if: Literal["above", "below"]
-    for_looks: int  # in a row
-    does: Literal["pause", "abort"]
-
-
-Guard = ComparisonGuard | CountGuard | PoolGuard | PrometheusGuard
-
-
-class Waits(Struct, frozen=True):
-    no_data_s: int  # without data before the delivery pauses
-    error_s: int  # of a hold before the delivery pauses
-
-
-class Approvals(Struct, frozen=True):
-    needed: int
-    expires_s: int
-
-
-class Start(Struct, frozen=True):
-    at: str  # local: 2026-08-03T03:00
-    zone: str  # Europe/Berlin
-    latest_s: int  # after `at`, when the start is missed
-
-
-class Plan(Struct, frozen=True, omit_defaults=True):
-    schema: int
-    pools: tuple[str, ...]
-    steps: tuple[Step, ...]
-    guards: tuple[Guard, ...]
-    alpha: float
-    hold: Waits
-    approvals: Approvals
-    start: Start | None = None
-
-    @property
-    def is_direct(self) -> bool:
-        """A direct publication: `full` is the only step."""
-        return len(self.steps) == 1 and isinstance(self.steps[0], Full)
-
-    @property
-    def least_s(self) -> int:
-        """Its shortest duration: no step waits for data or a person."""
-        return sum(
-            2 * step.pairs * step.block_s
-            if isinstance(step, Switchback)
-            else step.bake_s
-            if isinstance(step, Full)
-            else step.for_s
-            for step in self.steps
-        )
-
-    @property
-    def from_shadow_on(self) -> bool:
-        return isinstance(self.steps[0], Shadow) and any(isinstance(step, Canary) for step in self.steps)
-
-    @property
-    def pairs(self) -> int:
-        """Pairs of blocks in its switchback; 0 without one."""
-        return next((step.pairs for step in self.steps if isinstance(step, Switchback)), 0)
-
-    @property
-    def canaries(self) -> int:
-        return sum(isinstance(step, Canary) for step in self.steps)
-
-
-# Reading
-
-MODES = ("shadow", "canary", "switchback", "full")
-METRICS = (*COMPARISONS, *COUNTS, *POOL_METRICS, PROMETHEUS)
-DEFAULT_GUARDS: tuple[Guard, ...] = (
-    ComparisonGuard("ttft", CLASSES, worse=0.10, fine=0.25),
-    ComparisonGuard("tpot", ("warm",), worse=0.10, fine=0.25),
-    ComparisonGuard("slow", CLASSES, worse=0.05),
-    CountGuard("errors", 1.5),
-    CountGuard("refused", 1.5),
-)
-ALPHA, NO_DATA_S, ERROR_S, EXPIRES_S, BAKE_S = 0.01, 1800, 600, 7 * DAY, 1800
-
-
-def parse(value: object, *, pools: Sequence[str], approvals_needed: int = 0) -> Plan:
+def parse_plan(value: object, *, pools: Sequence[str], approvals_needed: int = 0) -> Plan:
     """`pools`, `approvals_needed`: the pools and the least approvals of the policy. InvalidPlan has every problem."""
     problems: list[Problem] = []
     top = Reader(value, "", "", problems)
@@ -382,45 +243,3 @@ def _judges(guard: Guard) -> list[tuple[str, str]]:
     if isinstance(guard, PrometheusGuard):
         return [(guard.metric, guard.query)]
     return [(guard.metric, guard.request_class if isinstance(guard, PoolGuard) else "")]
-
-
-# Writing
-
-
-def as_dict(plan: Plan) -> dict[str, Any]:
-    """Canonical: every default filled in. `parse(as_dict(plan))` is the plan."""
-    return msgspec.json.decode(msgspec.json.encode(plan), type=dict[str, Any])
-
-
-def sha256(plan: Plan) -> str:
-    """The SHA-256 of the canonical JSON: sorted keys, no blanks, ASCII."""
-    text = json.dumps(as_dict(plan), sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def default_plan(pools: Sequence[str], approvals_needed: int = 0, shares: Mapping[str, float] | None = None) -> Plan:
-    """The plan that the page offers. `shares`: of the previewed requests, by class; its guards leave out rare classes.
-
-    A rare class that is still judged adds a canary of half the requests, since smaller canaries do not wait for it.
-    """
-    shares = shares or {}
-    classes = tuple(name for name in CLASSES if shares.get(name, 0.0) >= OCCURS) or CLASSES
-    canaries = [Canary(0.05, 600, HOUR), Canary(0.25, 900, HOUR)]
-    if any(OCCURS <= share < RARE for share in shares.values()):
-        canaries.append(Canary(0.5, 600, HOUR))
-    canaries[-1] = replace(canaries[-1], then="ask")
-    return Plan(
-        schema=SCHEMA,
-        pools=tuple(sorted(pools)),
-        steps=(Shadow(1.0, 600), *canaries, Full(BAKE_S)),
-        guards=tuple(_of_classes(guard, classes) for guard in DEFAULT_GUARDS),
-        alpha=ALPHA,
-        hold=Waits(NO_DATA_S, ERROR_S),
-        approvals=Approvals(approvals_needed, EXPIRES_S),
-    )
-
-
-def _of_classes(guard: Guard, classes: tuple[str, ...]) -> Guard:
-    if not isinstance(guard, ComparisonGuard):
-        return guard
-    return replace(guard, classes=tuple(name for name in guard.classes if name in classes) or classes)

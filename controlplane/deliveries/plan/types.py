@@ -1,0 +1,164 @@
+"""The plan of a delivery: its steps, guards and waits. Values only."""
+
+import hashlib
+import json
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+SCHEMA = 1
+CLASSES = ("warm", "medium", "heavy")
+OCCURS = 0.01  # the least share of the requests with which a class is judged
+RARE = 0.10  # share below which a canary does not wait for a class that a later step judges
+
+Comparison = Literal["ttft", "tpot", "slow"]
+Count = Literal["errors", "refused"]
+COMPARISONS = ("ttft", "tpot", "slow")  # candidate against control, per class
+NEEDED = ("ttft", "tpot")  # must be fine before a step passes; the others only fail
+COUNTS = ("errors", "refused")  # candidate against control, per session
+POOL_METRICS = {  # both arms against a limit
+    "pool.ttft_p90_ms": "p90 of TTFT of the class, 60 s",
+    "pool.ttft_p99_ms": "p99 of TTFT of the class, 60 s",
+    "pool.tpot_p90_ms": "p90 of TPOT of the class, 60 s",
+    "pool.errors_share": "failed requests ÷ all of the class, 60 s",
+    "pool.refused_share": "refused requests ÷ all of the class, 60 s",
+}
+PROMETHEUS: Literal["prometheus"] = "prometheus"
+METRICS = (*COMPARISONS, *COUNTS, *POOL_METRICS, PROMETHEUS)
+VARIABLES = ("pool", "policy", "candidate", "step_s")  # of a query: $pool, …; the longest matching name wins
+
+
+class _Step(Struct, frozen=True, omit_defaults=True, tag_field="mode", tag=str.lower):
+    @property
+    def mode(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class Shadow(_Step, frozen=True):
+    """The candidate also decides these requests, but the decision of the live version is used."""
+
+    sample: float  # 0–1 of the requests
+    for_s: int
+
+
+class Canary(_Step, frozen=True):
+    share: float  # 0–1 of the requests, by session
+    for_s: int  # at least
+    max_s: int  # after it the delivery pauses
+    then: Literal["", "ask"] = ""  # "ask": a person lets it advance
+
+
+class Switchback(_Step, frozen=True):
+    """The whole pool alternates between live and candidate, in blocks of time whose order is drawn pair by pair."""
+
+    block_s: int
+    washout_s: int  # left out at the start of each block
+    pairs: int
+
+
+class Full(_Step, frozen=True):
+    bake_s: int  # watched, after it has gone live
+
+
+Step = Shadow | Canary | Switchback | Full
+
+
+class ComparisonGuard(Struct, frozen=True, omit_defaults=True):
+    metric: Comparison
+    classes: tuple[str, ...]
+    worse: float  # fails when the lower bound is above; relative for ttft and tpot, a difference of shares for slow
+    fine: float | None = None  # passes when the upper bound is not above; None for slow
+
+
+class CountGuard(Struct, frozen=True):
+    metric: Count
+    ratio: float  # candidate's rate ÷ control's at which the guard fails
+
+
+class PoolGuard(Struct, frozen=True):
+    metric: str  # of POOL_METRICS
+    above: float
+    for_s: int  # in a row
+    does: Literal["pause", "abort"]
+    request_class: str = field(name="class")
+
+
+class PrometheusGuard(Struct, frozen=True):
+    metric: Literal["prometheus"]
+    query: str  # PromQL with one number as its result; may use VARIABLES
+    limit: float
+    fail_if: Literal["above", "below"]
+    for_looks: int  # in a row
+    does: Literal["pause", "abort"]
+
+
+Guard = ComparisonGuard | CountGuard | PoolGuard | PrometheusGuard
+
+
+class Waits(Struct, frozen=True):
+    no_data_s: int  # without data before the delivery pauses
+    error_s: int  # of a hold before the delivery pauses
+
+
+class Approvals(Struct, frozen=True):
+    needed: int
+    expires_s: int
+
+
+class Start(Struct, frozen=True):
+    at: str  # local: 2026-08-03T03:00
+    zone: str  # Europe/Berlin
+    latest_s: int  # after `at`, when the start is missed
+
+
+class Plan(Struct, frozen=True, omit_defaults=True):
+    schema: int
+    pools: tuple[str, ...]
+    steps: tuple[Step, ...]
+    guards: tuple[Guard, ...]
+    alpha: float
+    hold: Waits
+    approvals: Approvals
+    start: Start | None = None
+
+    @property
+    def is_direct(self) -> bool:
+        """A direct publication: `full` is the only step."""
+        return len(self.steps) == 1 and isinstance(self.steps[0], Full)
+
+    @property
+    def least_s(self) -> int:
+        """Its shortest duration: no step waits for data or a person."""
+        return sum(
+            2 * step.pairs * step.block_s
+            if isinstance(step, Switchback)
+            else step.bake_s
+            if isinstance(step, Full)
+            else step.for_s
+            for step in self.steps
+        )
+
+    @property
+    def from_shadow_on(self) -> bool:
+        return isinstance(self.steps[0], Shadow) and any(isinstance(step, Canary) for step in self.steps)
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of blocks in its switchback; 0 without one."""
+        return next((step.pairs for step in self.steps if isinstance(step, Switchback)), 0)
+
+    @property
+    def canaries(self) -> int:
+        return sum(isinstance(step, Canary) for step in self.steps)
+
+    @property
+    def canonical(self) -> dict[str, Any]:
+        """As JSON, every default filled in: `parse_plan` makes the same plan of it."""
+        return msgspec.json.decode(msgspec.json.encode(self), type=dict[str, Any])
+
+    @property
+    def sha256(self) -> str:
+        """Of the canonical JSON: sorted keys, no blanks, ASCII."""
+        text = json.dumps(self.canonical, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
