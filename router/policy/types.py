@@ -80,8 +80,8 @@ class InstanceState(Value, frozen=True):
     connector: str = ""  # how KV blocks leave and reach it, a key of router.flows.OFFLOADS; empty when they cannot
     pair: str = ""  # id of the only instance that can prefill for it; empty: any with the connector
     pace: float = 1.0  # how fast it computes prompts, against the pool's median instance
-    pulls: int = 0  # of this router, under way from it
-    pull_tokens: int = 0  # of PP_i, those that its own pulls stand for: no GPU computes them
+    pulls: int = 0  # of KV, under way from it
+    pull_tokens: int = 0  # of PP_i, those that this router's pulls to it stand for: no GPU computes them
 
 
 @dataclass(frozen=True, slots=True)

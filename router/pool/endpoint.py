@@ -42,7 +42,8 @@ class Endpoint:
         self.decodes = 0  # in flight after their first byte
         self.pulls = 0  # of KV, under way from it (router/pool/pull.py)
         self.pull_tokens = 0  # of `prefill_tokens`
-        self.others = (0, 0, 0)  # the same three counts of the other routers
+        self.others = (0, 0, 0)  # `requests`, `prefill_tokens` and `decodes` of the other routers
+        self.others_pulls = 0
         self.kv_usage = 0.0
         self.kv_tokens = 0
         self.waiting = 0
@@ -125,7 +126,7 @@ class Endpoint:
                 self.connector,
                 self.kv.pair,
                 self.pace,
-                self.pulls,
+                self.pulls + self.others_pulls,
                 self.pull_tokens,
             )
         return view
@@ -155,9 +156,9 @@ class Endpoint:
             self.pace = pace
             self.touch()
 
-    def take_others(self, load: tuple[int, int, int]) -> None:
-        if load != self.others:
-            self.others = load
+    def take_others(self, load: tuple[int, int, int], pulls: int = 0) -> None:
+        if (load, pulls) != (self.others, self.others_pulls):
+            self.others, self.others_pulls = load, pulls
             self.gpu_clock.take_others(load, perf_counter())
             self.decodes_changed()
 

@@ -11,7 +11,7 @@ class Pull:
         self._ends: tuple[Endpoint, Endpoint] | None = peer, instance
         self._tokens = tokens
         self._count(peer, instance, 1)
-        self.sharing = peer.pulls  # pulls from there, with this one
+        self.sharing = peer.pulls + peer.others_pulls  # pulls from there, with this one
 
     def over(self) -> None:
         """Once; further calls change nothing."""

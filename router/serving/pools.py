@@ -67,6 +67,11 @@ class Pools:
                     by_instance[endpoint.instance] = added(by_instance.get(endpoint.instance, NO_LOAD), load)
         return by_instance, by_rank
 
+    def pulls(self) -> dict[str, int]:
+        """This router's pulls of KV under way, by the endpoint that they come from."""
+        every = (endpoint for pool in self._pools.values() for endpoint in pool.endpoints.values())
+        return {endpoint.id: endpoint.pulls for endpoint in every if endpoint.pulls}
+
     def get_or_add(self, name: str) -> Pool:
         pool = self._pools.get(name)
         if pool is None:

@@ -5,6 +5,7 @@ missed. A message costs as much as it has changes, whatever the number of instan
 """
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from router.contract import ranks
 from router.contract.redis.router_status import NO_LOAD, Load, RouterLoad, RouterLoadChanges, added
@@ -12,7 +13,7 @@ from router.contract.redis.staleness import PEER_GONE_S
 from router.pool.endpoint import Endpoint
 from router.serving.pools import Pools
 
-Loads = Mapping[str, Load]
+Value = TypeVar("Value")
 
 
 class _Peer:
@@ -20,16 +21,26 @@ class _Peer:
         self.heard = 0.0  # monotonic s
         self.whole: dict[str, Load] = {}  # by instance
         self.by_rank: dict[str, Load] = {}  # of that, by data-parallel rank
+        self.pulls: dict[str, int] = {}  # of KV, by the instance or rank that they come from
         self.named: set[str] = set()  # instances whose ranks the router names; an older one names none
 
-    def take(self, whole: Loads, by_rank: Loads) -> None:
-        for mine, theirs in ((self.whole, whole), (self.by_rank, by_rank)):
-            for name, load in theirs.items():
-                if load == NO_LOAD:
-                    mine.pop(name, None)
-                else:
-                    mine[name] = load
-        self.named.update(map(ranks.instance_of, by_rank))
+    def take(self, value: RouterLoadChanges) -> None:
+        _change(self.whole, value.inflight, NO_LOAD)
+        _change(self.by_rank, value.ranks, NO_LOAD)
+        _change(self.pulls, value.pulls, 0)
+        self.named.update(map(ranks.instance_of, value.ranks))
+
+    @property
+    def instances(self) -> set[str]:
+        return {*self.whole, *map(ranks.instance_of, self.pulls)}
+
+
+def _change(mine: dict[str, Value], theirs: Mapping[str, Value], nothing: Value) -> None:
+    for name, load in theirs.items():
+        if load == nothing:
+            mine.pop(name, None)
+        else:
+            mine[name] = load
 
 
 class PeerLoads:
@@ -45,15 +56,17 @@ class PeerLoads:
         peer = self.peers.setdefault(value.id, _Peer())
         changed = {name for name, _ in peer.whole.items() ^ value.inflight.items()}
         changed.update(ranks.instance_of(name) for name, _ in peer.by_rank.items() ^ value.ranks.items())
-        peer.whole, peer.by_rank, peer.heard = dict(value.inflight), dict(value.ranks), now
+        changed.update(ranks.instance_of(name) for name, _ in peer.pulls.items() ^ value.pulls.items())
+        peer.whole, peer.by_rank, peer.pulls = dict(value.inflight), dict(value.ranks), dict(value.pulls)
+        peer.heard = now
         peer.named = {ranks.instance_of(name) for name in value.ranks}
         self._share_out(changed)
 
     def take_changes(self, value: RouterLoadChanges, now: float) -> None:
         peer = self.peers.setdefault(value.id, _Peer())
         peer.heard = now
-        peer.take(value.inflight, value.ranks)
-        self._share_out({*value.inflight, *map(ranks.instance_of, value.ranks)})
+        peer.take(value)
+        self._share_out({*value.inflight, *map(ranks.instance_of, (*value.ranks, *value.pulls))})
 
     def forget_silent(self, now: float) -> None:
         for name in [name for name, peer in self.peers.items() if now - peer.heard > PEER_GONE_S]:
@@ -62,18 +75,19 @@ class PeerLoads:
     def _forget(self, router: str) -> None:
         peer = self.peers.pop(router, None)
         if peer is not None:
-            self._share_out(peer.whole)
+            self._share_out(peer.instances)
 
     def share_out_all(self) -> None:
         """To endpoints that have come since, too."""
-        self._share_out({name for peer in self.peers.values() for name in peer.whole})
+        self._share_out({name for peer in self.peers.values() for name in peer.instances})
 
     def _share_out(self, instances: Iterable[str]) -> None:
         pools, peers = tuple(self._pools.all()), tuple(self.peers.values())
         for name in instances:
             for pool in pools:
                 for endpoint in pool.endpoints_of(name):
-                    endpoint.take_others(_of_rank(endpoint, peers) if endpoint.rank is not None else _sum(name, peers))
+                    load = _of_rank(endpoint, peers) if endpoint.rank is not None else _sum(name, peers)
+                    endpoint.take_others(load, sum(peer.pulls.get(endpoint.id, 0) for peer in peers))
 
 
 def _sum(name: str, peers: Iterable[_Peer]) -> Load:

@@ -48,7 +48,7 @@ class RouterPeers:
         self._others = PeerLoads(pools)
         self._pending: deque[SentPrompt] = deque()
         self._pending_bytes = 0  # of hashes
-        self._sent_loads: tuple[dict[str, Load], dict[str, Load]] = ({}, {})
+        self._sent_loads: tuple[dict[str, Load], dict[str, Load], dict[str, int]] = ({}, {}, {})
         self._sent_loads_at = self._sent_all_at = float("-inf")  # the latter: also of what has not changed
         self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # stream: last id
         self.untold = 0  # prompts dropped because Redis was unreachable or too slow
@@ -85,16 +85,21 @@ class RouterPeers:
         await self._link.client.xadd(stream, fields, maxlen=kept, approximate=True)
 
     async def _tell_load(self, now: float, *, last: bool = False) -> None:
-        load: tuple[dict[str, Load], dict[str, Load]] = ({}, {}) if last else self._pools.inflight()
+        load = ({}, {}, {}) if last else (*self._pools.inflight(), self._pools.pulls())
         before, self._sent_loads = self._sent_loads, load
         if last or now - self._sent_all_at >= ALL_S:
             self._sent_all_at = self._sent_loads_at = now
-            value = RouterLoad(id=self._id, gone=last, inflight=load[0], ranks=load[1])
+            value = RouterLoad(id=self._id, gone=last, inflight=load[0], ranks=load[1], pulls=load[2])
             await self._write(redis_keys.LOADS, "l", value, redis_keys.LOADS_KEPT)
             self._others.share_out_all()
         elif load != before or now - self._sent_loads_at >= HEARTBEAT_S:
             self._sent_loads_at = now
-            changes = RouterLoadChanges(self._id, *map(_changes, before, load))
+            changes = RouterLoadChanges(
+                self._id,
+                _changes(before[0], load[0], NO_LOAD),
+                _changes(before[1], load[1], NO_LOAD),
+                _changes(before[2], load[2], 0),
+            )
             await self._write(redis_keys.LOADS, "d", changes, redis_keys.LOADS_KEPT)
 
     def _next_prompts(self) -> tuple[SentPrompt, ...]:
@@ -161,6 +166,6 @@ class RouterPeers:
         return [self._link.every(AGAIN_S, self.hear), self._link.every(TELL_S, self.tell)]
 
 
-def _changes(before: dict[str, Load], now: dict[str, Load]) -> dict[str, Load]:
+def _changes(before: dict[str, Any], now: dict[str, Any], nothing: object) -> dict[str, Any]:
     changed = {name: load for name, load in now.items() if before.get(name) != load}
-    return changed | dict.fromkeys(before.keys() - now.keys(), NO_LOAD)
+    return changed | dict.fromkeys(before.keys() - now.keys(), nothing)

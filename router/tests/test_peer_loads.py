@@ -42,10 +42,12 @@ class Router:
         self.id, self.pools, self.draw = f"router-{number}", pools, draw
         self.whole: dict[str, Load] = {}
         self.by_rank: dict[str, Load] = {}
-        self.told: tuple[dict[str, Load], dict[str, Load]] = {}, {}
+        self.pulls: dict[str, int] = {}
+        self.told: tuple[dict[str, Load], dict[str, Load], dict[str, int]] = {}, {}, {}
 
     def change(self) -> None:
         self.by_rank, self.whole = {}, {}
+        self.pulls = {endpoint.id: 2 for endpoint in endpoints(self.pools) if self.draw.random() < 0.2}
         for endpoint in endpoints(self.pools):
             requests = self.draw.choice([0, 0, 1, 5])
             load = (requests, requests * 700, requests // 2)
@@ -55,10 +57,10 @@ class Router:
                 self.whole[endpoint.instance] = added(self.whole.get(endpoint.instance, NO_LOAD), load)
 
     def message(self) -> RouterLoad | RouterLoadChanges:
-        before, self.told = self.told, (self.whole, self.by_rank)
-        if before == ({}, {}) or self.draw.random() < 0.2:
-            return RouterLoad(id=self.id, inflight=self.whole, ranks=self.by_rank)
-        return RouterLoadChanges(self.id, *map(_changes, before, self.told))
+        before, self.told = self.told, (self.whole, self.by_rank, self.pulls)
+        if before == ({}, {}, {}) or self.draw.random() < 0.2:
+            return RouterLoad(id=self.id, inflight=self.whole, ranks=self.by_rank, pulls=self.pulls)
+        return RouterLoadChanges(self.id, *map(_changes, before, self.told, (NO_LOAD, NO_LOAD, 0)))
 
     def on(self, endpoint: Endpoint) -> Load:
         return (self.whole if endpoint.rank is None else self.by_rank).get(endpoint.id, NO_LOAD)
@@ -87,8 +89,10 @@ def test_the_sum_holds_after_every_message(pools: Pools, seed: int) -> None:
         router = draw.choice(routers)
         router.change()
         heard(loads, router.message(), float(number))
-        known = [each for each in routers if each.told != ({}, {})]
+        known = [each for each in routers if each.told != ({}, {}, {})]
         assert all(endpoint.others == expected(known, endpoint) for endpoint in endpoints(pools))
+        pulls = [sum(each.pulls.get(endpoint.id, 0) for each in known) for endpoint in endpoints(pools)]
+        assert [endpoint.others_pulls for endpoint in endpoints(pools)] == pulls
 
 
 def test_endpoints_that_come_later_get_the_load_too(pools: Pools) -> None:
@@ -104,9 +108,9 @@ def test_a_router_that_stops_or_falls_silent_has_nothing_in_flight(pools: Pools)
     loads = PeerLoads(pools)
     of_one = next(endpoints(pools)).instance
     loads.take(RouterLoad(id="stops", inflight={of_one: (3, 30, 1)}), 0.0)
-    loads.take_changes(RouterLoadChanges("silent", {of_one: (2, 20, 1)}), 0.0)
+    loads.take_changes(RouterLoadChanges("silent", {of_one: (2, 20, 1)}, pulls={"pool-1-1": 1}), 0.0)
     assert len(loads.peers) == 2
     loads.take(RouterLoad(id="stops", gone=True), 0.1)
     loads.forget_silent(PEER_GONE_S + 0.1)
     assert len(loads.peers) == 0
-    assert all(endpoint.others == NO_LOAD for endpoint in endpoints(pools))
+    assert all((endpoint.others, endpoint.others_pulls) == (NO_LOAD, 0) for endpoint in endpoints(pools))

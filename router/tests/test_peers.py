@@ -11,6 +11,7 @@ from router.contract.redis import redis_keys
 from router.contract.redis.router_status import RouterLoad
 from router.http.clients import ClientConnections
 from router.metrics import render
+from router.pool.pull import Pull
 from router.request.request import NOT_READ
 from router.serving.pools import Pools
 from router.sync.peers import PENDING_HASHES, RouterPeers
@@ -78,6 +79,18 @@ async def test_a_request_under_way_counts_at_the_other_router_until_it_is_over(t
     w.engines[0].release.set()
     await asking
     await w.until(lambda: endpoint.others == (0, 0, 0))
+
+
+@pytest.mark.slow
+async def test_a_pull_of_one_router_shares_the_link_in_the_decisions_of_the_other(two):
+    w, other, _ = await two(None, None)
+    here, there = (router.pools.get("demo").endpoints for router in (w.router, other))
+    pull = Pull(here["demo-0"], here["demo-1"], 700)
+    await w.until(lambda: there["demo-0"].view("").pulls == 1)
+    assert Pull(there["demo-0"], there["demo-1"], 500).sharing == 2
+    assert there["demo-1"].view("").pull_tokens == 500
+    pull.over()
+    await w.until(lambda: there["demo-0"].view("").pulls == 1)
 
 
 @pytest.mark.slow

@@ -108,6 +108,7 @@ class RouterLoad(RedisValue, tag=1, frozen=True, kw_only=True):
     gone: bool = False  # it stops
     inflight: dict[str, Load] = {}  # by instance
     ranks: dict[str, Load] = {}  # of that, by data-parallel rank; an older router tells none
+    pulls: dict[str, int] = {}  # of KV, under way from an instance or rank; an older router tells none
 
 
 class RouterLoadChanges(RedisValue, tag=1, frozen=True):
@@ -117,6 +118,7 @@ class RouterLoadChanges(RedisValue, tag=1, frozen=True):
     id: str
     inflight: dict[str, Load] = {}  # by instance; zeros: nothing any more
     ranks: dict[str, Load] = {}  # of that, by data-parallel rank
+    pulls: dict[str, int] = {}  # by instance or rank; 0: none any more
 
 
 class SentPrompt(Struct, frozen=True, array_like=True):

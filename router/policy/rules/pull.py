@@ -67,7 +67,7 @@ def _unable(view: View, here: InstanceState) -> str:
         return "the size of a token's KV is not known yet"
     if here.kv_tokens and (1 - here.kv_usage) * here.kv_tokens < view.request.prompt_tokens:
         return f"{here.id} has no room for the prompt's KV"
-    if not rates.transfer_bytes_per_s and any(instance.pulls for instance in view.fleet):
+    if not rates.transfer_bytes_per_s and any(instance.pull_tokens for instance in view.fleet):  # those of this router
         return "the first one is under way, and tells how long others take"
     return ""
 

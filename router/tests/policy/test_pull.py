@@ -114,8 +114,9 @@ def test_what_pulls_took_beyond_the_prediction_counts_and_what_each_prompt_takes
 
 
 def test_until_a_pull_was_measured_there_is_only_one() -> None:
-    another = made("c", pulls=1)
+    another = made("c", prefill_tokens=400, pull_tokens=400)
     assert decided(made("a"), HOLDER, another).reasons[-1].startswith("no pull: the first one is under way")
+    assert decided(made("a"), HOLDER, made("c", pulls=1)).prefill == "b"  # that one is another router's
     assert decided(made("a"), HOLDER, another, rates=Rates(10_000.0, 10_000.0, 1e9)).prefill == "b"
 
 
