@@ -100,6 +100,12 @@ class FleetColumns(Sequence[InstanceState]):
     def without(self, position: int) -> "FleetColumns":
         return self._part(lambda column: dropped(column, position))
 
+    def at(self, positions: Sequence[int]) -> "FleetColumns":
+        """Those at the positions. Whether some are faster than others goes by these alone."""
+        fleet = self._part(lambda column: list(map(column.__getitem__, positions)))
+        fleet._paced = any(map((1.0).__ne__, fleet.pace))
+        return fleet
+
     def _part(self, part: Callable[[list[Any]], list[Any]]) -> "FleetColumns":
         fleet = FleetColumns(())
         fleet.instances, fleet._whole = part(self.instances), (self, part)

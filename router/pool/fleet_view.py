@@ -57,6 +57,8 @@ class FleetView(Generic[E]):
         self._endpoints = endpoints
         self._in_order = list(endpoints.values())
         self._fleet: FleetColumns | None = None
+        self._places = {name: place for place, name in enumerate(endpoints)}
+        self._stale: set[int] = set()  # of a large pool: places in `_fleet` that are not up to date
         self._changed, self._suspects = set(), set()
         self._readers: dict[str, list[set[str]]] = {}  # by id: where a change is noted; empty while there are no parts
         self._elsewhere: Mapping[str, int] = {}  # instances of the pool that this part lacks, by the reason
@@ -125,7 +127,7 @@ class FleetView(Generic[E]):
         open_s: float,
     ) -> Decision:
         listed = shortlist.listed(request, policy, tried, draw)
-        fleet = self._columns([self._in_order[position] for position in listed], tried, now, open_s)
+        fleet = self._listed(listed, tried, now, open_s)
         fleet.left_out = {**shortlist.left_out(listed, policy, tried), **self._elsewhere}
         return decide(replace(request, pool=shortlist.pool_load), fleet, policy, draw)
 
@@ -157,9 +159,23 @@ class FleetView(Generic[E]):
             seen = [replace(one, refused=tried[one.id]) if one.id in tried else one for one in seen]
         return FleetColumns(seen)
 
+    def _listed(self, positions: Sequence[int], tried: Mapping[str, str], now: float, open_s: float) -> FleetColumns:
+        """The instances at these positions; of them only those that changed are looked at again."""
+        in_order, whole = self._in_order, self._fleet
+        if whole is None:
+            whole = self._fleet = self._columns(in_order, {}, now, open_s)
+        for position in self._stale.intersection(positions):
+            endpoint = in_order[position]
+            whole.replace(position, endpoint.view(self._refusal(endpoint, now, open_s)))
+            self._stale.discard(position)
+        if tried:
+            return self._columns([in_order[position] for position in positions], tried, now, open_s)
+        return whole.at(positions)
+
     def _take_up(self, shortlist: Shortlist, now: float, open_s: float, most: int) -> None:
         if self._readers:
             self._hear()
+        self._stale.update(map(self._places.__getitem__, self._changed | self._suspects))
         pending = self._pending
         if self._changed and len(pending) < most:
             pending += sorted(self._changed.difference(pending))  # the same in every process

@@ -180,8 +180,9 @@ class Shortlist:
         held, positions = request.held or {}, self._positions
         if len(held) <= CACHED:
             return [positions[name] for name in held if name in positions]
-        least = sorted(held.values())[-CACHED]
-        found = [positions[name] for name, tokens in held.items() if tokens > least and name in positions]
+        ordered = sorted(held.values())
+        least, more = ordered[-CACHED], ordered[-1] > ordered[-CACHED]
+        found = [positions[one] for one, tokens in held.items() if tokens > least and one in positions] if more else []
         count, ids = len(self._ids), self._ids
         for value in able if len(found) < CACHED else ():
             if held.get(ids[value % count]) == least:
@@ -274,9 +275,9 @@ def _least(able: list[int], draw: float, most: int, count: int) -> list[int]:
         return able[:most]
     load = able[most] // count
     begin, end = bisect_left(able, load * count), bisect_left(able, (load + 1) * count)
-    start = begin + int(draw * SPREAD % 1.0 * (end - begin))
-    tied = able[start:end] + able[begin:start]
-    return able[:begin] + tied[: most - begin]
+    start, missing = begin + int(draw * SPREAD % 1.0 * (end - begin)), most - begin
+    tied = able[start : min(end, start + missing)] + able[begin : min(start, begin + missing)]
+    return able[:begin] + tied[:missing]
 
 
 def _drawn(able: Sequence[int], draw: float, most: int) -> Sequence[int]:

@@ -16,20 +16,22 @@ class ApproximateView:
         self._index = PrefixIndex()
         self._block_size = block_size
         self._rounded_to = {endpoint.id: endpoint.model.limits.block_size for endpoint in endpoints}
-        self._roundings = {*self._rounded_to.values()}
+        roundings = {*self._rounded_to.values()}
+        self._rounding = roundings.pop() if len(roundings) == 1 else None  # of all alike
         for endpoint in endpoints:
             self._index.limit(endpoint.id, max(endpoint.model.kv_tokens // block_size, 1))
 
     def held(self, call: SimCall) -> tuple[Mapping[str, int], None]:
         """Tokens by instance; instances without any are left out. Tiers are not known."""
-        prompt, rounded_to = call.request.input_tokens, self._rounded_to
-        blocks = self._index.match(call.chain)
-        tokens = {count: min(count * self._block_size, prompt) for count in {*blocks.values()}}
-        if len(self._roundings) == 1:  # of many instances, most hold equally much
-            (rounding,) = self._roundings
-            rounded = {count: held - held % rounding for count, held in tokens.items()}
-            return {name: rounded[count] for name, count in blocks.items()}, None
-        return {name: tokens[count] - tokens[count] % rounded_to[name] for name, count in blocks.items()}, None
+        prompt, size, rounded_to = call.request.input_tokens, self._block_size, self._rounded_to
+        held: dict[str, int] = {}
+        for blocks, names in self._index.holders(call.chain):
+            tokens = min(blocks * size, prompt)
+            if self._rounding is not None:  # of many instances, most hold equally much
+                held |= dict.fromkeys(names, tokens - tokens % self._rounding)
+            else:
+                held |= {name: tokens - tokens % rounded_to[name] for name in names}
+        return held, None
 
     def sent(self, call: SimCall, instance: str) -> None:
         """The instance computes the prompt, so it will hold it."""

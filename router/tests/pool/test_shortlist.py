@@ -25,6 +25,7 @@ from router.tests.policy.test_replay import receipt
 SIZE = 300
 POLICIES = {name: document.parse(document.default(name)) for name in STRATEGIES}
 LIMIT = POLICIES["adaptive_v1"]["admission.max_inflight_per_instance"]
+LOADS = ("running", "decodes", "prefill_tokens", "kv_usage", "pace")
 REQUEST = RoutingRequest(20_000, session="s", held={"i-7": 12_000, "i-250": 9_000})
 
 
@@ -233,3 +234,23 @@ def test_the_order_kept_over_changes_is_the_order_made_anew(fleet: Fleet) -> Non
             chosen = kept.listed(request, policy, {}, step / 60)
             assert chosen == anew.listed(request, policy, {}, step / 60)
             assert kept.left_out(chosen, policy, {}) == anew.left_out(chosen, policy, {})
+
+
+def test_the_listed_instances_are_seen_as_they_are_at_each_decision(fleet: Fleet) -> None:
+    draw, endpoints = random.Random(4), fleet.endpoints
+    for step in range(100):
+        for endpoint in draw.sample(sorted(endpoints.values(), key=lambda one: one.id), draw.choice([0, 1, 40])):
+            fleet.load(endpoint)
+            endpoint.take_pace(draw.choice([0.5, 1.0, 1.0]))
+            endpoint.breaker.failed(float(step), failures=2)
+            endpoint.touch()
+        for endpoint in draw.sample(sorted(endpoints.values(), key=lambda one: one.id), 20):
+            endpoint.breaker.answered()  # tells nobody: what was refused is asked at each decision
+        policy = POLICIES[draw.choice(["priced", "adaptive_v1", "round_robin"])]
+        request = RoutingRequest(9_000, held={"i-3": 500}, turn=step)
+        decision = fleet.view.decide(request, policy, draw.random(), {}, float(step), 10.0)
+        seen = columns(decision)
+        now = [endpoints[name].view(endpoints[name].refusal(float(step), 10.0)) for name in seen["id"]]
+        again = columns(decide(request, now, policy, 0.5))
+        assert [again.get(name) for name in LOADS] == [seen.get(name) for name in LOADS]
+        assert [one.refused for one in now] == [one.refused for one in decision.candidates]
