@@ -58,7 +58,7 @@ def test_nothing_acknowledged_is_lost_and_no_request_either(worlds, name):
     assert found.whole_s is not None, "not whole again"
 
 
-def test_what_is_missing_is_found():
+def test_missing_changes_are_found():
     """The check itself: an operator who believes to have published more than there is."""
 
     class Api(faults.Operator):

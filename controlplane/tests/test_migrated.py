@@ -62,7 +62,7 @@ def test_it_is_asked_until_nothing_is_lacking(asked):
     assert left == [set()]
 
 
-def test_in_the_end_what_is_lacking_is_named_and_who_brings_it(asked):
+def test_in_the_end_missing_parts_are_named_with_their_owners(asked):
     asked({UNKNOWN})
     with pytest.raises(migrated.NotMigrated, match=r"lacks fleet\.9999_of_tomorrow after 0 s.*serve prepare"):
         migrated.wait(limit_s=0)

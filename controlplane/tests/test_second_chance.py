@@ -37,7 +37,7 @@ def run(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_what_failed_at_first_is_named_with_its_second_outcome(tmp_path: Path) -> None:
+def test_a_test_that_failed_at_first_is_named_with_its_second_outcome(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     assert "second chances" not in run(tmp_path)
     again = run(tmp_path, "--second-chance", "--last-failed", "--last-failed-no-failures", "none")

@@ -36,7 +36,7 @@ async def says(child, text):
         await asyncio.sleep(0.02)
 
 
-async def test_what_it_says_goes_to_its_log(make):
+async def test_the_output_of_a_process_goes_to_its_log(make):
     child = make("import sys; print('out', flush=True); print('trouble', file=sys.stderr)")
     await child.start()
     assert await child.ended() == 0
@@ -88,7 +88,7 @@ async def test_one_that_stays_silent_is_given_up(make):
         await ready.wait(child, "unix:///nowhere", limit_s=0.2)
 
 
-async def test_what_a_killed_up_left_behind_is_found_and_ended(make, tmp_path):
+async def test_processes_left_by_a_killed_up_are_found_and_ended(make, tmp_path):
     child = make("import time; time.sleep(60)")
     await child.start()
     path = tmp_path / "processes.json"

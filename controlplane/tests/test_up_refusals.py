@@ -67,7 +67,7 @@ def test_a_redis_that_does_not_answer(folder):
     assert "no answer from Redis" in refusal(up(folder, *ports(), REDIS_URL=f"redis://127.0.0.1:{port}/0"))
 
 
-def test_a_redis_url_that_is_none(folder):
+def test_an_invalid_redis_url(folder):
     assert "REDIS_URL" in refusal(up(folder, *ports(), REDIS_URL="nonsense"))
 
 
@@ -76,6 +76,6 @@ def test_a_data_folder_too_deep_for_a_unix_socket(folder):
 
 
 @pytest.mark.slow
-def test_a_database_that_is_none(folder):
+def test_an_invalid_database(folder):
     (folder / "weir.sqlite3").write_text("not a database, but long enough to be looked at " * 100)
     assert "file is not a database" in refusal(up(folder, *ports()))

@@ -127,7 +127,7 @@ async def test_a_process_that_cannot_be_started_at_first_ends_the_start_with_one
 
 
 @pytest.mark.parametrize("stage", ["background", "traffic"])
-async def test_what_cannot_be_started_once_weir_is_up_is_tried_again(supervise, monkeypatch, capsys, stage):
+async def test_a_process_that_cannot_be_started_once_weir_is_up_is_tried_again(supervise, monkeypatch, capsys, stage):
     weir = supervise(process("web"), process("late", stage))
     start, tries = Child.start, []
 

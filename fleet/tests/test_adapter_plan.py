@@ -27,7 +27,7 @@ def after(there, changes):
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 3), st.integers(1, 6))
-def test_a_plan_that_was_carried_out_is_empty_and_never_overfills(homes, count, slots, fewer):
+def test_a_finished_plan_is_empty_and_never_overfills_a_node(homes, count, slots, fewer):
     asked = [WantedAdapter("chat", f"a{n}", "/lora", number) for n, number in enumerate(homes)]
     there = hosts(count, slots)
     done = after(there, plan_homes(asked, there))
@@ -71,7 +71,7 @@ def test_where_a_load_failed_twice_another_home_is_chosen():
     assert change.instance != first
 
 
-def test_what_nobody_wants_leaves_once():
+def test_an_instance_that_is_no_longer_wanted_leaves_once():
     assert plan_homes([], hosts(1, chat_0={"a": "loaded"})) == [HomeChange("chat-0", "a", "")]
     assert plan_homes([], hosts(1, chat_0={"a": "leaving"})) == []
 

@@ -63,7 +63,7 @@ def test_after_a_step_there_is_a_pause() -> None:
 
 
 @pytest.mark.parametrize("seen", [[], points(for_s=5)])
-def test_without_figures_nothing_is_advised(seen: list[LoadPoint]) -> None:
+def test_without_measurements_there_is_no_advice(seen: list[LoadPoint]) -> None:
     assert advice(seen) == Advice(4, "not enough load data yet")
 
 

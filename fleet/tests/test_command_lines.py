@@ -49,7 +49,7 @@ def test_vllm_runs_in_its_own_environment_under_the_name_that_clients_ask_for() 
     }
 
 
-def test_what_is_switched_off_is_said_to_vllm_and_no_router_is_wire_of_events() -> None:
+def test_switched_off_options_are_passed_to_vllm_and_routers_get_no_events() -> None:
     line, _, wire = made("vllm", {"prefix_caching": False, "chunked_prefill": False, "kv_events": False})
     assert "--no-enable-prefix-caching --no-enable-chunked-prefill" in line
     assert "--kv-events-config" not in line

@@ -60,6 +60,6 @@ def test_json_that_says_something_twice_or_not_at_all_is_refused(text: str) -> N
         document.load_json(text)
 
 
-def test_what_is_dumped_is_read_back() -> None:
+def test_a_dumped_document_is_read_back() -> None:
     value = {"kind": "Fleet", "spec": {"pools": [{"name": "ö", "replicas": 2}]}}
     assert document.load(document.dump(value)) == value

@@ -43,7 +43,7 @@ def prepared(**more: Any) -> PreparedStart:
 
 
 @as_root
-def test_what_runs_as_the_user_has_its_groups_and_no_capability(user: EngineUser) -> None:
+def test_a_process_that_runs_as_the_user_has_its_groups_and_no_capability(user: EngineUser) -> None:
     said = subprocess.check_output(
         user.argv(["sh", "-c", "id -u; id -g; grep -E 'Cap(Eff|Prm|Amb)|NoNew' /proc/self/status"])
     )
@@ -170,7 +170,7 @@ def test_without_the_setting_nothing_changes(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["root", pwd.getpwuid(os.geteuid()).pw_name, "no-such-user"])
-def test_a_user_that_is_no_help_is_refused(settings: Any, name: str) -> None:
+def test_root_or_an_unknown_user_is_refused(settings: Any, name: str) -> None:
     settings.ENGINE_USER = name
     with pytest.raises(
         UnusableUser, match=f"WEIR_ENGINE_USER={name}: (must be neither root|this host has no such user)"

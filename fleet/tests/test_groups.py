@@ -106,7 +106,7 @@ def test_a_node_with_a_part_of_a_group_is_drained_once_the_group_is_stopped(
     assert api_caller(otto).post("/nodes/gpu-2/drain", {}).json()["draining"]
 
 
-def test_what_makes_a_group_whole_again_is_done_alone(pool: Pool) -> None:
+def test_an_action_that_completes_a_group_may_be_taken_alone(pool: Pool) -> None:
     Instance.objects.filter(ordinal=3).update(desired="stopped", state=State.STOPPED)  # before it was refused
     actions.act("stop", "r1-2", ADA, "")
     with pytest.raises(NotPossible, match="start the whole group"):

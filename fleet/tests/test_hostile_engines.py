@@ -60,7 +60,7 @@ def test_a_page_that_is_too_large_leaves_the_last_time_and_no_figures(engine: Wo
     assert later.refused == bad.refused
 
 
-def test_a_million_models_are_not_read(world: World) -> None:
+def test_a_list_of_a_million_models_is_not_read(world: World) -> None:
     world.apply(1, models=100_000)
     world.until(world.is_in(State.LOADING))
     too_large = "/v1/models: larger than 1048576 bytes"
@@ -89,7 +89,7 @@ def test_the_log_of_a_running_engine_is_kept_short(engine: World, monkeypatch: p
     assert path.with_suffix(".log.1").stat().st_size == logs.ROTATE_BYTES
 
 
-def test_what_an_engine_writes_cannot_steer_a_terminal(engine: World) -> None:
+def test_output_of_an_engine_cannot_control_a_terminal(engine: World) -> None:
     with logs.path_of("p-0").open("a") as log:
         log.write("\x1b[2J\x1b[31mRuntimeError: out of \x07memory\n")
     row = engine.one()

@@ -36,7 +36,7 @@ def test_the_engine_understands_the_command_line_of_the_sim_kind() -> None:
     assert (understood.model, understood.host) == ("llama", "127.0.0.1")
 
 
-def test_what_is_left_to_the_engine_is_not_on_the_command_line() -> None:
+def test_options_left_to_the_engine_are_not_on_the_command_line() -> None:
     argv = SIM.command(SimSpec(), LAUNCH)
     assert "--kv-blocks" not in argv
     assert "--tp" not in argv

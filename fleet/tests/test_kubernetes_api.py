@@ -58,7 +58,7 @@ def test_a_name_in_use_is_its_own_error(server: KubernetesApi) -> None:
         server.read_pod("nobody")
 
 
-def test_what_is_not_allowed_names_verb_resource_and_who(server: KubernetesApi, cluster: Cluster) -> None:
+def test_a_forbidden_call_names_verb_resource_and_account(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.forbidden.add(("create", "pods"))
     with pytest.raises(Forbidden, match=r'cannot create resource "pods".*in the namespace "weir"; give the role that'):
         server.create_pod(POD)

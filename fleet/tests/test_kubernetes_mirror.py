@@ -60,7 +60,7 @@ def test_a_bookmark_moves_the_version_and_nothing_else() -> None:
     assert (source.asked, names(mirror)) == (["10", "50"], {"a"})
 
 
-def test_what_has_expired_is_listed_anew() -> None:
+def test_an_expired_watch_lists_the_pods_anew() -> None:
     source = Scripted([[pod("a", 9)], [pod("b", 90)]], [[Expired("too old")], []])
     mirror = Mirror(source, "")
     mirror.step()

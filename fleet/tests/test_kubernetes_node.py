@@ -31,7 +31,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         (["--kubernetes", "--pods", "/nowhere"], "No such file or directory: '/nowhere'"),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(
+def test_impossible_options_are_refused_at_once(
     started: list[Any], clusters: Callable[..., Cluster], words: list[str], message: str
 ) -> None:
     clusters()

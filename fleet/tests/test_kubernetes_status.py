@@ -74,7 +74,7 @@ def test_a_running_or_pending_pod_is_alive_and_says_what_it_waits_for(seen: Pod,
 @pytest.mark.parametrize(
     "reason", ["ErrImagePull", "InvalidImageName", "CreateContainerConfigError", "RunContainerError"]
 )
-def test_what_cannot_start_has_failed_after_a_while(reason: str) -> None:
+def test_an_instance_that_cannot_start_has_failed_after_a_while(reason: str) -> None:
     seen = waiting(reason, "manifest unknown")
     assert status.process_status(seen, NOW, PATIENCE_S - 1).alive is True
     found = status.process_status(seen, NOW, PATIENCE_S)
@@ -87,7 +87,7 @@ def test_room_is_waited_for_without_an_end() -> None:
 
 
 @pytest.mark.parametrize("seen", [ended(), ended("Completed", 0), pod("Failed", reason="Evicted"), pod("Succeeded")])
-def test_what_has_ended_is_not_alive(seen: Pod) -> None:
+def test_a_pod_that_has_ended_is_not_alive(seen: Pod) -> None:
     found = status.process_status(seen, NOW, 5)
     assert (found.alive, found.end_text) == (False, "its Pod ended")
 
@@ -113,12 +113,12 @@ def test_an_ended_pod_has_its_cause_and_advice(seen: Pod, words: str) -> None:
 @pytest.mark.parametrize(
     ("conditions", "who"), [([PREEMPTED], "EvictionByEvictionAPI: by kubectl"), ([], "requested from outside")]
 )
-def test_what_is_being_deleted_gets_no_requests(conditions: Any, who: str) -> None:
+def test_an_instance_that_is_being_deleted_gets_no_requests(conditions: Any, who: str) -> None:
     found = status.process_status(pod("Running", {"running": {}}, conditions, deleted_s=20), NOW, 500)
     assert (found.alive, found.suspended_why) == (True, f"its Pod is being deleted: {who}")
 
 
-def test_what_should_long_be_gone_is_given_up() -> None:
+def test_an_overdue_stop_is_given_up() -> None:
     assert status.is_over(pod("Running", deleted_s=-LOST_S + 1), NOW) is False
     assert status.is_over(pod("Running", deleted_s=-LOST_S), NOW) is True
 
@@ -130,7 +130,7 @@ def test_its_address_is_filled_in_where_it_stands() -> None:
     assert status.located(pod(podIP="fd00::1")) == ("http://[fd00::1]:8000", Wire())
 
 
-def test_whose_it_is_stands_in_its_annotations() -> None:
+def test_the_annotations_name_the_owner() -> None:
     assert (pod().instance, pod().epoch, pod().born) == ("p-0", 3, "7")
     stranger = msgspec.convert({"metadata": {"name": "x"}}, Pod)
     assert (stranger.instance, stranger.epoch) == ("", 0)

@@ -146,7 +146,7 @@ def test_a_process_is_found_by_its_environment(start: Start) -> None:
     assert process.find({"WEIR_INSTANCE": "here", "WEIR_FLEET": "mine"}) == [found]
 
 
-def test_what_a_killed_process_left_behind_is_found_and_ended(start: Start) -> None:
+def test_children_of_a_killed_process_are_found_and_ended(start: Start) -> None:
     # As vLLM's engine core, when the server that started it is killed.
     marks = {"WEIR_INSTANCE": "parent", "WEIR_FLEET": "mine"}
     parent, started = start(["sh", "-c", "sleep 600 & wait"], **marks)
@@ -185,7 +185,7 @@ def test_a_process_of_another_user_gets_no_signal(start: Start, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("pid", "started"), [(None, None), (None, 1.0), (1, None), (2**22 + 1, 1.0)])
-def test_nothing_recorded_is_nothing_alive(pid: int | None, started: float | None) -> None:
+def test_an_unrecorded_process_is_not_alive(pid: int | None, started: float | None) -> None:
     assert not process.is_alive(pid, started)
 
 
@@ -287,7 +287,7 @@ def test_a_known_cause_is_named(lines: list[str], words: str) -> None:
     assert failure_cause(lines).startswith(words)
 
 
-def test_what_earlier_processes_wrote_is_not_the_cause() -> None:
+def test_log_lines_of_earlier_processes_are_not_the_cause() -> None:
     lines = ["== weir: epoch 1 at x", "MemoryError", "== weir: epoch 2 at x", "bye"]
     assert failure_cause(logs.of_latest_start(lines)) == "its log ends with: bye"
     assert logs.of_latest_start(["bye"]) == ["bye"]

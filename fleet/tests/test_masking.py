@@ -53,6 +53,6 @@ def test_a_document_with_hidden_values_is_not_applied(mark: str) -> None:
     assert "read the document with the scope fleet:write" in str(refused.value)
 
 
-def test_a_document_with_its_values_is() -> None:
+def test_a_document_with_its_values_is_applied() -> None:
     given = document(environment={"A": "a"}, arguments=["--api-key", "k"])
     assert dump_fleet(parse_fleet(given))["spec"]["pools"][0]["engine"] == given["spec"]["pools"][0]["engine"]

@@ -55,7 +55,7 @@ def test_a_node_that_reports_is_not_missed() -> None:
     assert happened() == [("reports", "", "", None)]
 
 
-def test_what_an_operator_does_to_a_node_is_kept_with_how_long_it_was_closed() -> None:
+def test_actions_on_a_node_are_recorded_with_how_long_it_was_closed() -> None:
     lost()
     nodes.cordon("gpu-1", "ada", "new cable")
     InstanceEvent.objects.update(at=ago(60))

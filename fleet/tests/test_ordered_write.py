@@ -322,7 +322,7 @@ def test_a_lock_that_is_not_released_is_reported(monkeypatch: pytest.MonkeyPatch
 
 @needs_locks
 @pytest.mark.django_db(transaction=True)
-def test_nobody_reads_while_another_one_has_the_next_order() -> None:
+def test_no_reader_runs_while_another_holds_the_next_order() -> None:
     """Else the greater order might hold the older view."""
     events: list[str] = []
     orders: dict[str, int] = {}

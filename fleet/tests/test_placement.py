@@ -26,7 +26,7 @@ def test_without_spread_as_few_nodes_as_possible_are_used() -> None:
     assert homes(Placement(spread=False, gpus=1), [A, B], count=3) == ["a", "a", "b"]
 
 
-def test_what_was_somewhere_goes_back_there() -> None:
+def test_a_returning_instance_goes_back_to_its_last_node() -> None:
     held = [HeldResources("p-9", "p", "b", Placement())]
     assert homes(Placement(), [A, B], held, last="b") == ["b"]
 
@@ -50,7 +50,7 @@ def test_a_pin_and_a_label_choose_the_node() -> None:
         (Placement(gpus=3), A, "node a has 2 of 2 GPUs left (3 needed)"),
     ],
 )
-def test_why_there_is_no_place_is_said(placement: Placement, node: NodeView, words: str) -> None:
+def test_the_reason_for_finding_no_place_is_shown(placement: Placement, node: NodeView, words: str) -> None:
     assert homes(placement, [node]) == [f"{words}; it starts once a node can take it"]
 
 

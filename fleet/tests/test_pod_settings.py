@@ -75,7 +75,7 @@ def test_an_empty_file_says_nothing() -> None:
         ),
     ],
 )
-def test_what_a_template_names_it_decides_and_the_rest_stays(base: Any, over: Any, prepared: Any) -> None:
+def test_a_template_decides_the_fields_that_it_names_and_the_rest_stays(base: Any, over: Any, prepared: Any) -> None:
     assert merged(base, over) == prepared
 
 
@@ -86,7 +86,7 @@ def test_quantities_are_read_as_kubernetes_writes_them(text: Any, value: float) 
     assert capacity.quantity(text) == value
 
 
-def test_what_is_no_quantity_is_refused() -> None:
+def test_anything_but_a_quantity_is_refused() -> None:
     with pytest.raises(ValueError, match="'lots' is not a quantity"):
         capacity.quantity("lots")
 
@@ -117,7 +117,9 @@ def test_a_document_is_rendered_without_a_cluster(db: None, tmp_path: Path, caps
         (FLEET.replace("sim", "mooncake-master").replace("2", "1"), "", "no image for the kind mooncake-master"),
     ],
 )
-def test_what_cannot_be_rendered_says_why(db: None, tmp_path: Path, fleet: str, pods: str, message: str) -> None:
+def test_a_fleet_that_cannot_be_rendered_says_why(
+    db: None, tmp_path: Path, fleet: str, pods: str, message: str
+) -> None:
     (tmp_path / "fleet.yaml").write_text(fleet)
     (tmp_path / "pods.yaml").write_text(pods)
     with pytest.raises(CommandError, match=message):

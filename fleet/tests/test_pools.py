@@ -155,7 +155,7 @@ def test_an_engine_that_ends_before_it_sleeps_is_reported_too(world: World) -> N
     assert InstanceEvent.objects.get(kind="refused").text.startswith("POST /sleep?level=1: All connection attempts")
 
 
-def test_what_cannot_sleep_is_said(world: World) -> None:
+def test_pools_that_cannot_sleep_say_so(world: World) -> None:
     world.apply(1, flavour=9)
     world.until_ready(1)
     with pytest.raises(NotPossible, match="do not support it"):
@@ -191,7 +191,7 @@ def test_each_changed_pool_records_actor_change_and_reason() -> None:
     ]
 
 
-def test_what_is_no_configuration_makes_an_event_but_no_version(pool: Pool) -> None:
+def test_a_change_of_replicas_makes_an_event_but_no_version(pool: Pool) -> None:
     services.apply_fleet(document(5), "ada")
     latest = selectors.pool_events("p")[0]
     assert (latest.kind, latest.text) == ("update", "replicas 2 → 5; starts 3 instances")

@@ -98,7 +98,7 @@ def test_a_decoder_is_started_with_the_address_of_its_prefill_instance(
 
 
 @pytest.mark.django_db
-def test_what_is_only_known_at_the_start_is_named_in_the_preview() -> None:
+def test_values_known_only_at_the_start_are_named_in_the_preview() -> None:
     prepared = preview(pool(**STORE))
     assert "--port '<http port>'" in shell_line(prepared)
     assert "<address of m>" in next(iter(prepared.files.values()))

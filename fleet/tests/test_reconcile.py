@@ -155,7 +155,7 @@ def test_an_instance_pinned_to_a_silent_node_waits_for_it(instance: dict, action
     assert all(words in one.reason for one in actions)
 
 
-def test_what_a_lost_node_had_is_started_elsewhere_after_a_while() -> None:
+def test_instances_of_a_lost_node_are_started_elsewhere_after_a_while() -> None:
     away = an_instance(state="unreachable", since=NOW - LOST_AFTER_S)
     (action,) = plan([POOL], [away], NOW, [AWAY, NodeView("venus")])
     assert (action.kind, action.node, action.reason) == ("start", "venus", "its node mars is lost")

@@ -150,7 +150,7 @@ def test_only_the_latest_versions_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("_rows")
-def test_what_stands_against_an_automatic_rollback_halts_the_change_instead() -> None:
+def test_an_obstacle_to_an_automatic_rollback_halts_the_change_instead() -> None:
     services.apply_fleet(document(1), "ada")
 
     def refuses(pool: str, reason: str) -> NoReturn:
@@ -172,7 +172,7 @@ def test_a_change_that_was_made_after_the_plan_has_not_failed() -> None:
 
 
 @pytest.mark.usefixtures("_rows")
-def test_what_cannot_be_gone_back_to_is_said() -> None:
+def test_versions_that_cannot_come_back_say_so() -> None:
     services.apply_fleet(document(1), "ada")
     services.apply_fleet(document(1, flavour=1), "ada")
     with pytest.raises(NotPossible, match="no other configuration that worked is kept"):

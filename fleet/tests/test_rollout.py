@@ -84,7 +84,7 @@ def test_with_surge_new_ones_are_ready_before_old_ones_go(replicas: int, surge: 
 
 
 @given(st.integers(1, 8), st.sampled_from([Update(), Update("surge", 2, 0), Update("surge", 1, 1)]))
-def test_a_configuration_that_does_not_come_up_halts_the_change_and_the_old_one_serves(
+def test_a_configuration_that_does_not_start_halts_the_change_and_the_old_one_serves(
     replicas: int, update: Update
 ) -> None:
     model = Model(changing(replicas, update), pool_of(replicas, config_hash="old"), broken=frozenset({"new"}))
@@ -152,13 +152,13 @@ def test_of_equals_the_newest_goes_first() -> None:
     assert kinds(a_pool(replicas=2), pool_of(3)) == [("retire", "p-2")]
 
 
-def test_what_still_drains_is_kept_when_the_pool_grows_again() -> None:
+def test_instances_still_draining_are_kept_when_the_pool_grows_again() -> None:
     fleet = pool_of(2)
     fleet[1] = dataclasses.replace(fleet[1], state="draining", retired="scaled down to 1")
     assert ("keep", "p-1") in kinds(a_pool(replicas=2), fleet)
 
 
-def test_why_there_are_so_many_is_said() -> None:
+def test_the_reason_for_the_number_of_instances_is_shown() -> None:
     (action,) = plan([a_pool(replicas=1, because="scheduled daily")], [], NOW, [MARS])
     assert action.reason == "desired replicas: 1 (scheduled daily)"
 

@@ -30,7 +30,7 @@ def test_the_hit_rate_covers_the_last_minute() -> None:
     assert history((0, 0, 0), (30, 1000, 0), (60, 1000, 0), (90, 1100, 100)).hit_rate() == 1.0
 
 
-def test_without_questions_there_is_no_rate() -> None:
+def test_without_lookups_there_is_no_hit_rate() -> None:
     assert history().hit_rate() is None
     assert history((0, 5, 5)).hit_rate() is None
     assert history((0, 5, 5), (1, 5, 5)).hit_rate() is None

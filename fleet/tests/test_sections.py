@@ -89,7 +89,7 @@ def test_each_problem_has_its_path_and_allowed_values(section: str, value: Any, 
     assert words in problems(**{section: value})[path]
 
 
-def test_what_is_left_out_takes_its_default() -> None:
+def test_omitted_fields_take_their_defaults() -> None:
     assert placement_of({}, "local") == Placement(nodes=("local",))
     assert placement_of({"gpus": 2}) == Placement(gpus=2)
     assert autoscale_of({"target_kv": 1, "target_queue": None}).target_kv == 1.0
@@ -99,7 +99,7 @@ def test_what_is_left_out_takes_its_default() -> None:
     assert Update().strategy == "in_place"
 
 
-def test_what_a_changed_section_does_is_said() -> None:
+def test_the_effect_of_a_changed_section_is_described() -> None:
     def effect(**sections: Any) -> str:
         return changes(parse_fleet(document()), parse_fleet(document(**sections)), prune=False)[0].effect
 

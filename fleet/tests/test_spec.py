@@ -50,7 +50,7 @@ def test_a_full_document_survives_parsing_and_dumping() -> None:
     assert dump_fleet(parse_fleet(DOCUMENT)) == DOCUMENT
 
 
-def test_what_is_left_out_takes_its_default() -> None:
+def test_omitted_fields_take_their_defaults() -> None:
     lean = changed("spec.pools.0", {"name": "demo", "model": "m", "kind": "sim"})
     assert parse_fleet(lean).pools == (PoolSpec("demo", "m", "sim", 1, "default", "local", {}),)
 
@@ -123,7 +123,7 @@ def test_two_pools_of_one_name_are_refused() -> None:
 
 
 @pytest.mark.parametrize("document", [None, [], "Fleet", 3])
-def test_what_is_no_mapping_is_no_document(document: object) -> None:
+def test_anything_but_a_mapping_is_no_document(document: object) -> None:
     assert "must be a mapping" in problems(document)[""]
 
 

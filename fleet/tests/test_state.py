@@ -103,7 +103,7 @@ def test_an_error_is_no_sign_of_work(health: str) -> None:
     assert out.to == "unreachable"
 
 
-def test_what_answers_again_is_taken_back() -> None:
+def test_an_instance_that_answers_again_is_taken_back() -> None:
     assert move("unreachable") == Move("ready", "answers /health and serves the model")
     assert move("unreachable", suspended=True) is None
     assert move("unreachable", health="slow") is None

@@ -210,7 +210,7 @@ def test_each_published_instance_says_whether_it_matches_its_declaration(fields:
     assert value["instances"][0]["matches"] is matches
 
 
-def test_what_redis_has_lost_is_written_again(live_redis: redis.Redis) -> None:
+def test_values_lost_by_redis_are_written_again(live_redis: redis.Redis) -> None:
     declare()
     publish_step()
     live_redis.flushall()
@@ -268,7 +268,7 @@ def test_the_steps_of_a_start_stay_off_the_ticker_until_one_fails(
     assert InstanceEvent.objects.filter(instance="p-0", kind__in=steps).count() >= len(steps)
 
 
-def test_what_a_transaction_undoes_was_never_on_the_ticker(
+def test_an_event_of_an_undone_transaction_never_reaches_the_ticker(
     live_redis: redis.Redis, django_capture_on_commit_callbacks: Any
 ) -> None:
     row = declare()
@@ -379,7 +379,7 @@ def test_a_document_for_an_older_fleet_is_refused() -> None:
 
 
 @pytest.mark.parametrize("verb", [services.drain, services.undrain, services.restart])
-def test_what_is_stopped_on_request_must_be_started_first(verb: Any) -> None:
+def test_an_instance_stopped_on_request_must_be_started_first(verb: Any) -> None:
     declare(state=State.STOPPED, desired="stopped")
     with pytest.raises(NotPossible, match="start it"):
         verb("p-0", "ada")

@@ -25,7 +25,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return found
 
 
-def test_of_two_at_the_same_step_one_does_nothing(live_redis: redis.Redis) -> None:
+def test_of_two_workers_at_one_step_only_one_acts(live_redis: redis.Redis) -> None:
     with tasks.exclusively("x") as first, tasks.exclusively("x") as second, tasks.exclusively("y") as other:
         assert (first, second, other) == (True, False, True)
     with tasks.exclusively("x") as again:

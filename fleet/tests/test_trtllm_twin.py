@@ -52,6 +52,6 @@ def test_attention_dp_makes_a_dep_server() -> None:
         ({**GROUP, "dwdp_experts": 200, "dwdp_size": 2, "dwdp_prefetch": 56}, "DeepSeek-R1", "GB on each of 1 GPUs"),
     ],
 )
-def test_others_are_refused_with_the_reason(given: dict[str, Any], model: str, words: str) -> None:
+def test_other_models_are_refused_with_the_reason(given: dict[str, Any], model: str, words: str) -> None:
     with pytest.raises(UnknownProfile, match=words):
         model_of(given, model=model)

@@ -12,7 +12,7 @@ def test_a_folder_that_is_not_there_yet_has_the_room_of_its_disk(tmp_path: Path)
     assert 0 < free <= total
 
 
-def test_who_has_no_such_folder_has_no_room_to_speak_of() -> None:
+def test_an_engine_without_the_folder_reports_no_free_space() -> None:
     assert free_space("") is None
     assert not is_full(None)
 

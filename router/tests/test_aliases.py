@@ -141,7 +141,7 @@ async def test_a_condition_that_is_not_named_is_no_reason_to_fall_back(world):
         assert not other.received
 
 
-async def test_what_the_client_did_wrong_stays_its_error(world):
+async def test_an_error_of_the_client_stays_its_error(world):
     w = await world(reply({"error": "too long"}, 400))
     async with engine(named) as other:
         await second(w, other)

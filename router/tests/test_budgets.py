@@ -127,7 +127,7 @@ async def test_neither_a_lost_nor_a_silent_redis_gives_a_budget_twice(routers, l
     assert total >= LIMIT * 0.8
 
 
-async def test_what_a_router_gives_back_is_not_spent_before_redis_has_answered():
+async def test_budget_that_a_router_returns_is_not_spent_before_redis_has_answered():
     class Slow(LocalBudgets):
         def __init__(self):
             self.asked, self.answers = asyncio.Event(), asyncio.Event()

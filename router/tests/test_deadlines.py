@@ -60,7 +60,7 @@ def made():
     return clock, Deadlines(clock, expired.append), expired
 
 
-def test_what_was_not_stopped_in_its_time_expires_once():
+def test_a_deadline_that_is_not_stopped_expires_once():
     clock, deadlines, expired = made()
     deadlines.start("a", 5)
     clock.pass_to(4.9)
@@ -69,7 +69,7 @@ def test_what_was_not_stopped_in_its_time_expires_once():
     assert expired == ["a"]
 
 
-def test_what_was_stopped_does_not_expire():
+def test_a_stopped_deadline_does_not_expire():
     clock, deadlines, expired = made()
     deadlines.start("a", 5)
     deadlines.stop("a")
@@ -109,7 +109,7 @@ async def test_it_runs_on_a_real_loop():
         await over.wait()
 
 
-def test_what_came_while_the_loop_was_busy_came_in_time():
+def test_a_stop_while_the_loop_was_busy_counts_as_in_time():
     clock, deadlines, expired = made()
     deadlines.start("a", 1.0)
     deadlines.start("b", 1.0)

@@ -207,7 +207,7 @@ async def test_generations_that_count_no_more_leave_redis(world):
     assert sorted(await generations(w)) == [4, 5, 6, 7, 8]
 
 
-async def test_what_computes_nothing_is_not_counted(world):
+async def test_requests_that_compute_nothing_are_not_counted(world):
     w = await world(None)
     await split(w, 0.5)
     await w.ask("/tokenize")
@@ -299,7 +299,7 @@ def enlarge(counts, factor):
         enlarge(value, factor) if hasattr(value, "__slots__") else setattr(counts, name, value * factor)
 
 
-def test_all_of_it_takes_60_kb_at_most():
+def test_the_whole_state_takes_60_kb_at_most():
     """An hour of a router that is as busy as one can be: 1,000 requests/s, half of them in each arm."""
     of_each = 1_000 * 3_600 // (CELLS * 3 * 2)
     made = counted()

@@ -45,7 +45,7 @@ def test_an_engine_that_moves_kv_says_how_much_and_how_long() -> None:
     assert parse_metrics(PAGE, VLLM_SCRAPE).transfers == {}
 
 
-def test_what_an_engine_moves_to_and_from_a_store_is_counted_without_its_questions() -> None:
+def test_transfers_to_and_from_a_store_are_counted_without_its_lookups() -> None:
     name = "vllm:mooncake_store_operation"
     lines = [
         f'{name}_{what}{{engine="0",operation="{operation}",status="ok"}} {value}'
@@ -56,7 +56,7 @@ def test_what_an_engine_moves_to_and_from_a_store_is_counted_without_its_questio
     assert found.transfers == {"n": 30.0, "seconds": 30.0, "bytes": 30.0, "failed": 30.0}
 
 
-def test_what_an_engine_offloads_and_takes_back_is_added_up() -> None:
+def test_blocks_offloaded_and_loaded_back_are_added_up() -> None:
     page = (
         b'\nvllm:kv_offload_load_bytes_total{engine="0"} 5e+06\nvllm:kv_offload_store_bytes_total{engine="0"} 7e+06\n'
         b'vllm:kv_offload_load_time_total{engine="0"} 0.5\nvllm:kv_offload_store_size_count{engine="0"} 3\n'
@@ -75,7 +75,7 @@ def test_figures_are_added_over_engines_and_shares_averaged() -> None:
     assert (found.block_size, found.kv_blocks) == (16, 1024)
 
 
-def test_what_is_not_there_or_not_finite_is_unknown_and_not_nought() -> None:
+def test_missing_and_infinite_values_are_unknown_and_not_zero() -> None:
     found = parse_metrics(PAGE, VLLM_SCRAPE)
     assert found.prompt_tokens_total is None
     assert found.generation_tokens_total is None

@@ -48,7 +48,7 @@ def figures(found: EngineMetrics) -> list[float]:
 
 
 @given(page, st.sampled_from([VLLM_SCRAPE, MOONCAKE_SCRAPE]))
-def test_whatever_a_page_says_the_sample_can_be_written_and_read(raw: bytes, names: Scrape) -> None:
+def test_any_metrics_page_gives_a_sample_that_can_be_written_and_read(raw: bytes, names: Scrape) -> None:
     refused: Counter[str] = Counter()
     found = parse_metrics(raw, names, refused)
     assert found.kv_usage is None or 0 <= found.kv_usage <= 1
@@ -79,7 +79,7 @@ def test_a_figure_that_cannot_be_is_unknown_and_counted(line: str, reason: str) 
     assert (said.startswith(reason), count) == (True, 1)
 
 
-def test_what_an_engine_does_not_know_is_not_counted_against_it() -> None:
+def test_fields_that_an_engine_does_not_know_are_not_counted_against_it() -> None:
     refused: Counter[str] = Counter()
     raw = b'\nvllm:num_requests_running NaN\nvllm:cache_config_info{num_gpu_blocks="None"} 1\n'
     assert parse_metrics(raw, VLLM_SCRAPE, refused) == parse_metrics(b"", VLLM_SCRAPE)

@@ -274,7 +274,7 @@ async def bucket_store(live_redis, redis_url):
     await link.close()
 
 
-async def test_what_is_given_back_can_be_borrowed_again(bucket_store):
+async def test_returned_tokens_can_be_borrowed_again(bucket_store):
     taken = await bucket_store.borrow("k", [TokenRequest("requests", 10, 10, 10)])
     assert taken.granted == (10.0,)
     refused = await bucket_store.borrow("k", [TokenRequest("requests", 10, 5, 5)])

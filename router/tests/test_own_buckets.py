@@ -31,7 +31,7 @@ def test_all_kinds_are_lent_or_none():
     assert grant.left == (60, 10)
 
 
-def test_what_is_given_back_can_be_lent_again_but_never_more_than_the_limit():
+def test_returned_tokens_can_be_lent_again_but_never_more_than_the_limit():
     buckets = LocalBuckets()
     buckets.lend("ci", [token_request(60)], now=0)
     assert buckets.lend("ci", [token_request(0, -5)], now=0).left == (5,)

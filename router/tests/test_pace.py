@@ -161,7 +161,7 @@ async def test_an_idle_instance_that_traffic_does_not_measure_is_asked(
 
 
 @pytest.mark.parametrize("change", [{}, {"requests": 1}, {"routable": False}, {"role": "decode"}])
-async def test_nobody_else_is_asked(change: dict[str, Any]) -> None:
+async def test_no_other_instance_is_asked(change: dict[str, Any]) -> None:
     """Not in a pool of equal instances; not one that is at work, out of routing, or computes no prompts."""
     pool = mixed()
     if not change:

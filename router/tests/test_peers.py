@@ -44,7 +44,7 @@ def chunks(router):
 
 
 @pytest.mark.slow
-async def test_what_one_router_has_sent_is_in_the_index_of_the_other(two):
+async def test_a_prompt_sent_by_one_router_is_in_the_index_of_the_other(two):
     w, other, _ = await two(None, None)
     await w.ask(prompt=PROMPT)
     await w.until(lambda: chunks(other) == chunks(w.router) and any(chunks(other).values()), "the same index")
@@ -94,7 +94,7 @@ async def test_a_pull_of_one_router_shares_the_link_in_the_decisions_of_the_othe
 
 
 @pytest.mark.slow
-async def test_what_a_router_had_under_way_is_forgotten_when_it_falls_silent(two, live_redis):
+async def test_the_running_requests_of_a_silent_router_are_forgotten(two, live_redis):
     w, _, _ = await two(None)
     endpoint = w.router.pools.get("demo").endpoints["demo-0"]
     value = stored({"id": "router-3", "gone": False, "inflight": {"demo-0": [5, 700, 2]}})

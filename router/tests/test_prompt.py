@@ -28,7 +28,7 @@ def test_several_prompts_are_taken_together():
 
 @pytest.mark.parametrize("prompt", [None, 7, [], {}, [None], [1, "x"], [1, -1], [1, 2**40], [1.5], [True, {}]])
 @pytest.mark.parametrize("api_path", RENDERERS)
-def test_nonsense_is_left_for_the_engine_to_refuse(api_path, prompt):
+def test_malformed_values_are_left_for_the_engine_to_refuse(api_path, prompt):
     body = {"prompt": prompt, "input": prompt, "messages": prompt, "system": prompt, "tools": prompt}
     read(json.dumps(body).encode(), api_path)
 

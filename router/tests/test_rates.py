@@ -123,7 +123,7 @@ def test_requests_without_a_transfer_do_not_change_the_transfer_rate(outcome: st
     assert seen.rates.transfer_bytes_per_s == 0
 
 
-def test_the_fleets_figure_for_context_stays_beside_measured_rates() -> None:
+def test_the_published_context_cost_is_kept_beside_measured_rates() -> None:
     pool = Pool("demo")
     pool.take_fleet(FleetValue(pool="demo", model="m", at=1.0, instances=(), context_cost=0.002))
     pool.measured(Rates(20_000.0, 100.0))

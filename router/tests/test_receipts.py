@@ -86,14 +86,14 @@ async def test_receipts_whose_write_got_no_answer_are_written_once(world, monkey
     assert w.published.client.xlen(redis_keys.TRAFFIC) == 3
 
 
-async def test_a_spoilt_mark_keeps_no_receipt_back(world):
+async def test_a_corrupt_mark_withholds_no_receipt(world):
     w = await world(None)
     await w.receipt(await w.ask())
     w.published.client.set(redis_keys.receipted_key("router-1", w.router.source.reporter.life), "spoilt")
     assert await w.receipt(await w.ask())
 
 
-async def test_but_for_them_the_two_are_the_same(world):
+async def test_apart_from_inputs_and_candidates_the_copy_equals_the_receipt(world):
     w = await world(None)
     whole = await w.receipt(await w.ask())
     (copy,) = w.published.client.xrange(redis_keys.RECEIPTS)
@@ -101,7 +101,7 @@ async def test_but_for_them_the_two_are_the_same(world):
     assert json.loads(copy[1][b"r"]) == whole
 
 
-async def test_one_that_nothing_was_decided_for_is_whole_as_well(world):
+async def test_the_copy_of_a_receipt_without_a_decision_is_complete(world):
     w = await world(None)
     whole = await w.receipt(await w.ask(model="nope"))
     (copy,) = w.published.client.xrange(redis_keys.RECEIPTS)

@@ -3,7 +3,7 @@
 from router.telemetry.recent_counts import RecentCounts
 
 
-def test_what_is_older_than_a_minute_is_forgotten() -> None:
+def test_entries_older_than_a_minute_are_forgotten() -> None:
     counts = RecentCounts()
     for second in range(0, 100, 5):
         counts.add("chat", float(second))

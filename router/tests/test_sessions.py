@@ -180,5 +180,5 @@ async def test_an_endless_session_name_is_cut(world):
     assert w.router.pools.get("demo").affinity.get("s" * LONGEST_SESSION, 0, 60)
 
 
-def test_a_session_that_is_no_text_is_none():
+def test_a_session_that_is_not_text_is_ignored():
     assert read(b'{"user": 7, "metadata": "x"}', "/v1/completions").session is None

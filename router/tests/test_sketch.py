@@ -28,7 +28,7 @@ def test_merging_is_the_sketch_of_both(left, right):
     assert sketch.merge([made(left), made(right)]) == made(left + right)
 
 
-def test_nothing_has_no_quantile():
+def test_an_empty_sketch_has_no_quantile():
     assert sketch.quantile({}, 0.5) is None
 
 

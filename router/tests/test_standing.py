@@ -35,7 +35,7 @@ def lease(endpoints: dict[str, Endpoint]) -> Lease:
     return endpoints["b"].lease(500, lambda: None)
 
 
-def test_what_is_sent_begun_and_over_is_seen_at_once(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
+def test_requests_sent_begun_and_ended_are_seen_at_once(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
     assert seen(fleet_view) == {"a": (0, 0), "b": (0, 0), "c": (0, 0)}
     sent = lease(endpoints)
     assert seen(fleet_view)["b"] == (1, 500)
@@ -45,7 +45,7 @@ def test_what_is_sent_begun_and_over_is_seen_at_once(fleet_view: FleetView, endp
     assert seen(fleet_view)["b"] == (0, 0)
 
 
-def test_what_has_not_changed_is_not_made_again(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
+def test_unchanged_instances_are_not_built_again(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
     sample = InstanceSample(id="b", epoch=1, at=100.0, kv_usage=0.4, waiting=2)
     endpoints["b"].take_sample(sample, 100.0)
     before = list(fleet_view.fleet({}, 0.0, OPEN_S))
@@ -108,7 +108,7 @@ def test_a_part_of_the_pool_and_the_whole_see_the_same_changes(
     assert parts[0].fleet({"a": "it was reset"}, 0.0, OPEN_S).left_out == {"no adapter": 1}
 
 
-def test_who_has_failed_a_request_is_refused_to_it_alone(fleet_view: FleetView) -> None:
+def test_an_instance_that_failed_a_request_is_refused_to_that_request_only(fleet_view: FleetView) -> None:
     assert seen(fleet_view, a="it was reset")["a"] == "it was reset"
     assert seen(fleet_view)["a"] == (0, 0)
 

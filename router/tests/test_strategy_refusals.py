@@ -3,7 +3,7 @@
 from router.policy.types import Decision
 
 
-async def test_what_a_strategy_refuses_is_refused_at_once_with_its_reasons(world, monkeypatch):
+async def test_a_request_that_the_strategy_refuses_is_refused_at_once_with_its_reasons(world, monkeypatch):
     w = await world(None, strategy="mooncake_conductor", admission__refuse_status=503, admission__retry_after_s=7)
     pool = w.router.pools.get("demo")
 

@@ -111,7 +111,7 @@ def test_turns_that_continue_one_another_are_recorded_as_if_each_were_the_first(
         assert hashes(json.loads(traffic.entry(call))) == blocks_of(prompt)
 
 
-def test_what_is_remembered_is_bounded(monkeypatch):
+def test_memory_of_past_entries_is_bounded(monkeypatch):
     monkeypatch.setattr("router.telemetry.traffic.REMEMBERED", 2)
     traffic = TrafficRecorder(Counter())
     for byte in b"abcd":
@@ -220,7 +220,7 @@ def test_fewer_entries_are_kept_when_prompts_are_long():
     assert traffic.kept == 4_000
 
 
-def test_what_is_dropped_while_redis_is_away_is_counted(monkeypatch):
+def test_traffic_dropped_while_redis_is_away_is_counted(monkeypatch):
     monkeypatch.setattr("router.telemetry.recorder.PENDING", 2)
     from router.telemetry.recorder import Recorder
 

@@ -71,7 +71,7 @@ async def test_a_router_writes_what_each_key_used_and_forgets_what_is_confirmed(
     assert w.router.recorder.use.hours == []
 
 
-async def test_what_could_not_be_written_is_written_later(world, monkeypatch):
+async def test_a_failed_write_is_repeated_later(world, monkeypatch):
     w = await keyed(world, key_entry(ALICE))
     reports = w.router.source.reporter.use
     await w.ask(headers=bearer(ALICE))
@@ -142,7 +142,7 @@ def test_gpu_time_and_its_price_are_whole_millionths():
     assert (row.counts.gpu_us, row.counts.micro_dollars) == (1_250_000, 1_736)
 
 
-def test_a_confirmed_hour_is_not_opened_again_by_a_clock_that_was_set_back():
+def test_a_clock_set_back_does_not_reopen_a_confirmed_hour():
     counter = UseCounter()
     counter.ended(ended(NOON + HOUR_S))
     (value,) = counter.take(0.0)

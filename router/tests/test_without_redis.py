@@ -91,7 +91,7 @@ async def test_serving_goes_on_when_redis_hangs(served, own_redis):
     await served.until(lambda: served.router.source.link.up)
 
 
-async def test_what_was_recorded_meanwhile_is_written_when_it_is_back(served, own_redis):
+async def test_receipts_recorded_meanwhile_are_written_once_redis_is_back(served, own_redis):
     own_redis.kill()
     await served.until(lambda: not served.router.source.link.up)
     await served.ask(headers={"x-request-id": "meanwhile"})

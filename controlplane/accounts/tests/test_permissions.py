@@ -51,6 +51,6 @@ def test_the_migration_makes_the_roles(db):
     assert set(Group.objects.values_list("name", flat=True)) == set(ROLES)
 
 
-def test_who_can_help_is_named(ada, otto, vera):
+def test_the_page_names_people_who_can_help(ada, otto, vera):
     assert who_can("operator") == ["ada", "otto"]
     assert who_can("admin") == ["ada"]

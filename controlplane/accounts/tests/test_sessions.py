@@ -21,7 +21,7 @@ def test_the_database_does_not_hold_the_key_of_a_session(vera_client):
     assert key not in str(list(Session.objects.values()))
 
 
-def test_what_the_database_holds_opens_no_session(vera_client):
+def test_the_content_of_the_database_opens_no_session(vera_client):
     thief = Client()
     thief.cookies["sessionid"] = Session.objects.get().session_key
     assert thief.get("/policies/").status_code == 302

@@ -143,7 +143,7 @@ def test_a_failed_sign_in_is_answered_when_the_audit_log_cannot_be_written(live_
     assert sign_in(client, "wrong").status_code == 422
 
 
-def test_what_was_typed_as_a_name_is_not_kept_in_redis(live_redis, nora, client):
+def test_typed_names_are_not_kept_in_redis(live_redis, nora, client):
     client.post("/login", {"username": "my-password-by-mistake", "password": "x"})
     assert b"my-password-by-mistake" not in b"".join(live_redis.keys("*"))
 

@@ -113,7 +113,7 @@ def test_a_form_that_cannot_be_read_is_a_body(policy, ci, kind, body):
     assert problem(answer, 422)["errors"][0]["value"] == "a form that cannot be read"
 
 
-def test_who_is_not_signed_in_learns_no_parameters(db, client):
+def test_a_stranger_learns_no_parameters(db, client):
     problem(client.post("/api/v1/policies/default/draft?nonsense=1"), 401)
 
 

@@ -169,5 +169,5 @@ def test_what_does_not_exist_is_404(policy, ci, path):
 
 @pytest.mark.parametrize("path", [f"{POLICY}/versions/0", f"{POLICY}/versions/{10**30}", f"{POLICY}/diff?from=x&to=1",
                                   f"{POLICY}/versions?limit=0", f"{POLICY}/diff"])  # fmt: skip
-def test_what_makes_no_sense_is_422(policy, ci, path):
+def test_senseless_input_is_422(policy, ci, path):
     assert ci.get(path).status_code == 422

@@ -49,13 +49,13 @@ def test_a_preview_goes_from_a_draft_to_a_result_in_two_calls(draft, ci, sent):
     assert found["trust"]
 
 
-def test_nothing_need_be_said_of_it(draft, ci):
+def test_the_body_of_a_preview_is_optional(draft, ci):
     assert ci.post(PREVIEW, {}).status_code == 202
     assert ci.post(PREVIEW).status_code == 202
     assert ci.post(PREVIEW).json()["seeds"] == [1]
 
 
-def test_what_was_computed_before_is_answered_at_once(draft, ci, sent):
+def test_an_earlier_result_is_answered_at_once(draft, ci, sent):
     first = ci.post(PREVIEW, {"max_requests": 20})
     running.run_preview(*sent[0])
     again = ci.post(PREVIEW, {"max_requests": 20})

@@ -83,7 +83,7 @@ def test_many_changes_are_folded_and_written_as_json(vera_client):
     assert "None" not in page
 
 
-def test_what_people_wrote_is_escaped(vera_client):
+def test_text_written_by_people_is_escaped(vera_client):
     record(OTTO, "x.y", "z", "<script>alert(1)</script>")
     assert b"<script>alert(1)" not in vera_client.get("/audit/").content
 

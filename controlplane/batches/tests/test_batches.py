@@ -166,7 +166,7 @@ def test_a_batch_goes_on_where_a_lost_worker_was(alice: Caller, router: StandIn)
     assert sorted(body["model"] for _, body in router.asked) == [f"m{i}" for i in range(8) if i != 3]
 
 
-def test_what_is_full_or_fails_is_asked_again(alice: Caller, router: StandIn) -> None:
+def test_full_or_failing_engines_are_asked_again(alice: Caller, router: StandIn) -> None:
     answers = iter([(429, {}), (503, {}), (500, {}), (502, {}), (200, {})])
     router.answer = lambda body: next(answers)
     name = alice.batch(line("a"))
@@ -217,7 +217,7 @@ def test_lines_that_are_not_valid_fail_the_batch_before_anything_is_sent(alice: 
     assert router.asked == []
 
 
-def test_what_one_key_made_another_does_not_find(alice: Caller, router: StandIn) -> None:
+def test_a_key_does_not_find_the_batches_of_another(alice: Caller, router: StandIn) -> None:
     bob, name = Caller("bob"), alice.batch(line("a"))
     file = alice.get("/v1/files")["data"][0]["id"]
     for path in (f"/v1/files/{file}", f"/v1/files/{file}/content", f"/v1/batches/{name}"):
@@ -254,7 +254,7 @@ def test_files_and_batches_are_listed_page_by_page(alice: Caller, router: StandI
         ({"input_file_id": "file-x"}, "input_file_id"),
     ],
 )
-def test_what_a_batch_may_not_ask_for_is_told(alice: Caller, router: StandIn, body: Any, param: str) -> None:
+def test_requests_that_a_batch_may_not_make_are_named(alice: Caller, router: StandIn, body: Any, param: str) -> None:
     asked = {"input_file_id": alice.upload(line())["id"], "endpoint": CHAT, "completion_window": "24h"} | body
     assert alice.post("/v1/batches", 400, **asked)["error"]["param"] == param
 

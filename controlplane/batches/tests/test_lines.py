@@ -40,7 +40,7 @@ def test_lines_are_found_by_their_place() -> None:
         ([b"x" * (lines.LONGEST_LINE + 1)], "line_too_long", None),
     ],
 )
-def test_what_is_wrong_with_a_line_is_told(raw: list[bytes], code: str, param: str | None) -> None:
+def test_the_fault_of_a_line_is_named(raw: list[bytes], code: str, param: str | None) -> None:
     (fault,) = lines.check(raw, CHAT).faults
     assert (fault.code, fault.param) == (code, param)
 

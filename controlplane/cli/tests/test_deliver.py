@@ -83,7 +83,7 @@ def test_a_delivered_file_gets_its_number_and_is_live_already(run, file, plan, p
     assert Delivery.objects.count() == 1
 
 
-def test_what_is_live_without_a_delivery_is_live_already(run, default_file, demo):
+def test_a_document_live_without_a_delivery_is_live_already(run, default_file, demo):
     assert run("deliver", default_file(), "--wait")[:2] == (0, "default: v1 is live with this document: already live\n")
     assert not Delivery.objects.exists()
 
@@ -169,7 +169,7 @@ def test_a_dry_run_says_what_the_plan_can_show(run, file, plan, live_redis, word
         (["deliver"], "required: file"),
     ],
 )
-def test_what_is_refused_is_status_3_with_its_reason(run, file, words, error):
+def test_a_refusal_is_status_3_with_its_reason(run, file, words, error):
     status, _, told = run(*(file if word == "FILE" else word for word in words))
     assert (status, error in told) == (3, True), told
     assert not Delivery.objects.exists()
@@ -192,7 +192,7 @@ def test_it_is_paused_resumed_advanced_and_aborted(run, file, plan):
 
 
 @pytest.mark.parametrize(("flags", "state"), [([], State.STEP), (["--abort-on-exit"], State.ABORTED)])
-def test_what_is_stopped_goes_on_or_is_aborted(run, file, plan, passing, flags, state):
+def test_a_paused_delivery_goes_on_or_is_aborted(run, file, plan, passing, flags, state):
     def stop():
         raise KeyboardInterrupt
 

@@ -179,7 +179,7 @@ def test_a_job_that_is_cancelled_says_that_the_delivery_goes_on(plane, policy_fi
     assert f"stopped; delivery {number} goes on: weir deliver wait {number}" in error
 
 
-def test_what_is_wrong_fails_the_job(job):
+def test_a_fault_fails_the_job(job):
     status, verdict, told = job("github", "experiment run missing.json --wait")
     assert (status, verdict) == (3, "error"), told
     assert job("github", "policy diff x", WEIR_TOKEN="wrong")[0] not in (0, 1, 2)

@@ -78,7 +78,7 @@ def start(plane, weir_file, tmp_path):
     [("", signal.SIGINT), ("", signal.SIGTERM), ("trap '' INT; ", signal.SIGTERM)],
     ids=["Ctrl-C", "SIGTERM", "SIGTERM in the background of a script"],
 )
-def test_what_is_stopped_is_cancelled_and_status_3(start, plane, before, number):
+def test_an_interrupted_command_cancels_its_job_and_ends_with_3(start, plane, before, number):
     process = start(before)
     process.send_signal(number)
     _, error = process.communicate(timeout=60)

@@ -82,7 +82,7 @@ def test_without_waiting_it_names_the_experiment_and_one_can_wait_for_it_later(r
     assert run("experiment", "wait", number)[0] == 0
 
 
-def test_what_is_stopped_is_cancelled(run, demo, tmp_path, data_dir, sent, monkeypatch):
+def test_an_interrupted_command_cancels_its_job(run, demo, tmp_path, data_dir, sent, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 

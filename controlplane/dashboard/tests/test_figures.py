@@ -54,5 +54,5 @@ def test_an_option_reads_as_a_person_says_it(value: Any, unit: str, text: str) -
 
 @pytest.mark.parametrize("write", [figures.significant, figures.whole, figures.percent, figures.ms, figures.seconds])
 @pytest.mark.parametrize("unknown", [None, ""])
-def test_what_is_unknown_is_a_dash_and_never_0(write: Any, unknown: Any) -> None:
+def test_an_unknown_figure_is_a_dash_and_never_0(write: Any, unknown: Any) -> None:
     assert write(unknown) == "–"

@@ -53,12 +53,12 @@ def test_a_reader_gets_every_column_back(column: list[Any]) -> None:
     assert through_redis(frame_of({"reason": column}))["reason"] == column
 
 
-def test_a_column_of_few_values_is_a_letter_for_each_row_and_the_last_one_stands_for_those_that_follow() -> None:
+def test_a_column_of_few_values_is_one_letter_per_row_and_the_last_one_repeats() -> None:
     folded = folding.folded(frame_of({"status": ["ready", "stale", "ready", "ready", "ready", "ready"]}))
     assert folded["instances"]["status"] == {"of": ["ready", "stale"], "at": "010"}
 
 
-def test_what_only_the_next_frame_needs_is_not_published_and_comes_back_to_it(live_redis: redis.Redis) -> None:
+def test_fields_only_for_the_next_frame_are_not_published_and_come_back_to_it(live_redis: redis.Redis) -> None:
     fleet = FakeFleet(live_redis)
     for second in range(3):
         fleet.write(NOW + second)
@@ -71,7 +71,7 @@ def test_what_only_the_next_frame_needs_is_not_published_and_comes_back_to_it(li
     assert previous["instances"]["sampled_at"] == [NOW + 2] * 8
 
 
-def test_what_was_carried_from_another_frame_is_unknown(live_redis: redis.Redis) -> None:
+def test_values_carried_from_another_frame_are_unknown(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis).write(NOW)
     step(live_redis, NOW, "worker")
     live_redis.set(redis_keys.FRAMES_CARRIED, orjson.dumps({"at": NOW - 1, "epoch": [1]}))

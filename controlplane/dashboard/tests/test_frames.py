@@ -63,7 +63,7 @@ def only(frame: dict[str, Any], column: str) -> Any:
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed", "starting"])
-def test_what_does_not_run_has_no_figures_even_while_its_last_sample_is_there(state: str) -> None:
+def test_a_stopped_instance_has_no_figures_even_while_its_last_sample_is_there(state: str) -> None:
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(instance("demo-0", state))}, samples={"demo-0": sample()}))
     assert [only(frame, column) for column in ("status", "kv", "running", "age_s")] == [state, None, None, None]
 
@@ -212,7 +212,7 @@ def test_routers_are_down_when_neither_their_reports_nor_their_sockets_say_other
     assert (health["routers_state"], health["routers_age_s"]) == (state, min(ages, default=None))
 
 
-def test_what_clients_ask_for_by_name_stands_beside_the_pool_that_serves_it() -> None:
+def test_names_that_clients_use_stand_beside_the_pool_that_serves_them() -> None:
     counts = {f"name-{number}": 60 * number for number in range(1, 8)}
     routers = {
         "r-1": router() | {"aliases": {"demo": counts}},

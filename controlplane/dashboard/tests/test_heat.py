@@ -37,5 +37,5 @@ def test_an_hour_is_thinned_and_has_no_gaps() -> None:
     assert shown.count(heat.NO_DATA) == 0
 
 
-def test_nothing_kept_has_no_rows() -> None:
+def test_an_empty_store_has_no_rows() -> None:
     assert heat.cells([], END, 300)["ids"] == []

@@ -46,7 +46,7 @@ def test_rows_outside_the_range_are_left_out() -> None:
     assert history.columns([row(NOW - 301), row(NOW)], NOW, 300)["at"] == [NOW]
 
 
-def test_nothing_kept_is_no_point_at_all() -> None:
+def test_without_kept_rows_there_is_no_point() -> None:
     assert history.columns([], NOW, 300)["at"] == []
 
 

@@ -35,7 +35,7 @@ def test_requests_are_summed_and_shares_averaged_over_the_instances_of_a_pool() 
     assert load == {"kv": [0.3], "kv_highest": [0.4], "running": [3], "waiting": [3], "hits": [0.5]}
 
 
-def test_what_no_instance_reported_and_what_an_older_row_lacks_is_unknown() -> None:
+def test_unreported_figures_and_those_missing_in_older_rows_are_unknown() -> None:
     load = drawn("instance", "a", row(NOW - 20, {"a": None, "b": 1.0}), row(NOW, {"a": 0.5}))["load"]
     assert load["kv"] == [None, None, 0.5]
     assert load["running"] == [None, None, None]

@@ -102,7 +102,7 @@ def test_many_receipts_are_read_page_by_page(live_redis: redis.Redis, monkeypatc
     assert ids(search(live_redis, ReceiptQuery(), 10)) == ["req-4", "req-3", "req-2", "req-1", "req-0"]
 
 
-def test_what_is_newer_than_a_list_is_counted_once(written: FakeFleet, live_redis: redis.Redis) -> None:
+def test_rows_newer_than_a_list_are_counted_once(written: FakeFleet, live_redis: redis.Redis) -> None:
     made = written_at(live_redis)
     assert newer_than(live_redis, ReceiptQuery(), made) == 0
     written.write_receipt("req-new", NOW, **{"class": "heavy"})
@@ -230,7 +230,7 @@ def test_the_bar_s_phases_cover_the_whole_and_no_more(written: FakeFleet) -> Non
     assert sum(phase.width for phase in phases) == pytest.approx(100)
 
 
-def test_what_no_instance_was_asked_for_took_no_time_in_an_engine(written: FakeFleet) -> None:
+def test_a_request_that_reached_no_instance_took_no_time_in_an_engine(written: FakeFleet) -> None:
     refused = written.receipt("req-1", NOW, instance=None, outcome="refused", ttft_ms=None, first_byte_ms=None)
     assert [(phase.name, phase.width) for phase in explain.phases(receipt_of(refused))] == [("queue", 100)]
 

@@ -51,7 +51,7 @@ def test_none_is_asked_while_one_reports(degraded: int) -> None:
     assert router_answers(time.time(), []) == []
 
 
-def test_an_address_that_is_none_refuses() -> None:
+def test_an_invalid_address_refuses() -> None:
     at = time.time() - 6
     told = RouterStatus(id="r", at=at, started_at=at, pid=1, url="http://[::1/")
     assert router_answers(time.time(), [told]) == ["refused"]

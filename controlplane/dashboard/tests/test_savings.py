@@ -37,7 +37,7 @@ def line(**changes: Any) -> SavingLine:
         (line(dollars=0.0), "$ 0 a day less than v2, n = 2,000"),
     ],
 )
-def test_what_a_request_saves_is_scaled_to_the_requests_of_the_last_minute(given: SavingLine, text: str) -> None:
+def test_the_saving_per_request_is_scaled_to_the_requests_of_the_last_minute(given: SavingLine, text: str) -> None:
     found = savings.of_pools(frame(), [given])["demo"]
     assert found["text"] == text
     assert "Simulated by preview 7 on 2023-11-14 22:13 UTC with 2,000 requests" in found["title"]

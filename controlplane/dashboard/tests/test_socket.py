@@ -88,7 +88,7 @@ async def test_the_worker_s_frame_is_passed_on_as_it_is(vera_socket: Any, live_r
 
 
 @pytest.mark.parametrize("query", ["", "&deflate=1", "&folded=1", "&folded=1&deflate=1"])
-async def test_only_who_asks_for_folded_columns_gets_them(live_redis: redis.Redis, query: str) -> None:
+async def test_only_clients_that_ask_for_folded_columns_get_them(live_redis: redis.Redis, query: str) -> None:
     """A page that an earlier release served asks for none, and reads lists."""
     FakeFleet(live_redis).write()
     socket = joining(VERA, f"seconds=300{query}")
@@ -258,7 +258,7 @@ async def test_a_socket_that_hears_nothing_for_7_s_stays_open(
     assert (await received(vera_socket))["type"] == "frame"
 
 
-async def test_who_joins_as_the_last_one_leaves_is_served(live_redis: redis.Redis) -> None:
+async def test_a_viewer_that_joins_as_the_last_one_leaves_is_served(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis).write()
     first, second = joining(VERA), joining(VERA)
     assert await connected(first)

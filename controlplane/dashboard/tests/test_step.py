@@ -72,7 +72,7 @@ def test_a_viewer_gets_a_fresh_frame_even_if_none_was_built(live_redis: redis.Re
     assert again["at"] == NOW
 
 
-def test_whoever_looks_while_another_process_builds_the_first_frame_gets_one_too(live_redis: redis.Redis) -> None:
+def test_a_viewer_gets_a_frame_while_another_process_builds_the_first_one(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis, size=3).write(NOW)
     live_redis.set(redis_keys.frame_claim_key(int(NOW)), "worker")
     frame = current(live_redis, NOW)
@@ -81,7 +81,7 @@ def test_whoever_looks_while_another_process_builds_the_first_frame_gets_one_too
     assert latest(live_redis) is None
 
 
-def test_what_is_not_a_number_is_written_as_unknown(live_redis: redis.Redis) -> None:
+def test_anything_but_a_number_is_written_as_unknown(live_redis: redis.Redis) -> None:
     fleet = FakeFleet(live_redis, size=1)
     fleet.write(NOW)
     broken = {**fleet.sample(0, "demo-0", NOW), "schema": 1, "kv_usage": float("nan")}

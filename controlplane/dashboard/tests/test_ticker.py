@@ -33,6 +33,6 @@ def test_an_end_without_its_beginning_stands_for_itself() -> None:
     assert told(end, *others)[0] == (145.0, "demo: rollout of v2 complete")
 
 
-def test_what_is_no_rollout_stays_as_it_is() -> None:
+def test_events_outside_a_rollout_stay_as_they_are() -> None:
     plain = [event(float(at), "complete" if at % 2 else "update", f"event {at}") for at in range(40, 0, -1)]
     assert [text for _, text in told(*plain)] == [f"event {at}" for at in range(40, 10, -1)]

@@ -160,7 +160,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("given", "said"), REFUSALS)
-def test_what_is_refused_leaves_no_draft(policy, files, given, said) -> None:
+def test_a_refused_document_leaves_no_draft(policy, files, given, said) -> None:
     with pytest.raises(CommandError, match=said) as raised:
         call_command("deliver", "default", **files(**given))
     assert raised.value.returncode == REFUSED
@@ -191,7 +191,7 @@ def test_a_second_delivery_is_refused(policy, files) -> None:
         (("default",), {"file": "/dev/null", "reason": WHY}, "cannot be read"),
     ],
 )
-def test_what_is_missing_is_named(policy, words, options, said) -> None:
+def test_missing_input_is_named(policy, words, options, said) -> None:
     with pytest.raises(CommandError, match=said) as raised:
         call_command("deliver", *words, **options)
     assert raised.value.returncode == REFUSED

@@ -49,7 +49,7 @@ def test_each_state_is_described() -> None:
     assert len(CLOSED) == 8
 
 
-def test_what_belongs_to_the_pool_is_named() -> None:
+def test_parameters_of_the_pool_are_named() -> None:
     assert all(f"`{path}" in PLAN for path in OF_THE_POOL)
 
 

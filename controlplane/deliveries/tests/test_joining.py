@@ -189,7 +189,7 @@ def test_a_freeze_does_not_stop_a_pool_from_returning_to_a_working_configuration
     assert AuditEntry.objects.filter(action="policy.join").first().before == {"policy": "careful"}
 
 
-def test_what_never_worked_there_comes_by_the_rules_of_a_publication(taker):
+def test_a_policy_that_never_worked_there_comes_by_the_rules_of_a_publication(taker):
     PoolVersion.objects.update(proven_at=None)
     freeze()
     with pytest.raises(NotPossible, match="no other configuration that worked is kept"):

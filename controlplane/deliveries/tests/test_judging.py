@@ -267,7 +267,7 @@ def test_a_person_who_aborts_wins_over_a_look_that_was_under_way(canary):
     assert looked(stale, Trigger.PASS).state == "aborted"
 
 
-def test_what_a_late_judge_remembers_is_not_kept(canary):
+def test_the_memory_of_a_late_judge_is_not_kept(canary):
     stale = selectors.delivery(canary.pk)
     services.pause(canary, OTTO)
     looked(stale, Trigger.STAY, memory=Memory(errors_before=0.9))

@@ -156,7 +156,7 @@ def test_rules_that_are_not_valid_are_refused(policy, rules, path):
     ("direct", "actor", "goes"),
     [("allowed", OTTO, True), ("admin", OTTO, False), ("admin", ADA, True), ("never", ADA, False)],
 )
-def test_who_publishes_directly_is_the_policys_to_say(redis_away, policy, pool, direct, actor, goes):
+def test_the_policy_says_who_may_publish_directly(redis_away, policy, pool, direct, actor, goes):
     services.set_rules(policy, ADA, WHY, direct=direct, approvals_needed=0)
     edit(policy, heavy_new_tokens=9000)
     if not goes:

@@ -44,7 +44,7 @@ def test_a_whole_plan_is_its_own_canonical_form() -> None:
     assert parse_plan(WHOLE, pools=("chat", "night")).canonical == WHOLE
 
 
-def test_what_is_left_out_takes_its_default() -> None:
+def test_omitted_fields_take_their_defaults() -> None:
     made = parse_plan({"steps": STEPS}, pools=("night", "chat")).canonical
     assert made["pools"] == ["chat", "night"]
     assert made["steps"][1] == {**CANARY, "max_s": 3600}

@@ -59,7 +59,7 @@ def test_requests_right_after_a_change_of_shares_are_left_out(redis_away, policy
     assert rollout(made, "demo").warmup_s == warmup_s
 
 
-def test_what_belongs_to_the_pool_is_as_live_has_it_and_the_rest_is_the_candidates() -> None:
+def test_parameters_of_the_pool_are_those_of_live_and_the_rest_the_candidates() -> None:
     live = documents.default()
     changes = {
         "classes.heavy_new_tokens": 9000,

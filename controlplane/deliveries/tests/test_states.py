@@ -121,7 +121,7 @@ STOPS = [
 
 @pytest.mark.parametrize("running", [AT, ASKS, replace(SWITCHES, block=1, share=1.0), replace(AT, step=0, shadow=1.0)])
 @pytest.mark.parametrize(("state", "what", "holds"), STOPS)
-def test_whatever_stands_still_leaves_every_request_to_live(running, state, what, holds) -> None:
+def test_a_delivery_that_stands_still_leaves_every_request_to_live(running, state, what, holds) -> None:
     before = running if state is State.STEP else replace(running, state=state, share=0.0, shadow=0.0)
     after = next_position(before, what, PLAN, holds=holds)
     assert after.state in states.STILL
@@ -273,7 +273,7 @@ def test_nothing_leaves_a_closed_state(at: Position, what: Trigger) -> None:
 
 
 @given(POSITIONS, st.sampled_from(Trigger))
-def test_whatever_changes_a_share_raises_the_generation_and_nothing_lowers_it(at: Position, what: Trigger) -> None:
+def test_every_change_of_a_share_raises_the_generation_and_nothing_lowers_it(at: Position, what: Trigger) -> None:
     after = led(at, what)
     if after is not None:
         assert after.generation >= at.generation

@@ -68,7 +68,7 @@ def test_a_policy_with_such_a_delivery_in_its_past_is_published(running: Deliver
     assert policies.publish(policy, OTTO, WHY).version.number == 3
 
 
-def test_what_redis_lost_is_written_again_whatever_the_limits_are(
+def test_values_lost_by_redis_are_written_again_whatever_the_limits_are(
     live_redis: Any, pool: Pool, policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services.start(proposed(policy, CANARY, FULL), OTTO)

@@ -82,7 +82,7 @@ def test_a_missing_reason_is_said_at_its_field_and_the_typed_one_kept(otto_clien
     assert running.step == 1
 
 
-def test_what_was_changed_meanwhile_is_refused_but_abort_is_not(otto_client, running):
+def test_actions_on_a_changed_delivery_are_refused_except_abort(otto_client, running):
     old = running.etag
     services.pause(running, ADA)
     response = press(otto_client, running, "resume", reason=WHY, etag=old)
@@ -118,7 +118,9 @@ def test_only_administrators_are_offered_to_go_without_approval(redis_away, pool
     assert made.state == State.READY
 
 
-def test_what_waits_is_counted_in_the_navigation(redis_away, pool, policy, vera_client, otto_client, ada_client):
+def test_deliveries_waiting_for_approval_are_counted_in_the_navigation(
+    redis_away, pool, policy, vera_client, otto_client, ada_client
+):
     made = proposed(policy, CANARY, FULL, approvals={"needed": 1})
     assert "waiting for you" in ada_client.get("/policies/").content.decode()
     assert "Waiting for you" in ada_client.get("/deliveries/").content.decode()

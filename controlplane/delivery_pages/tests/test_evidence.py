@@ -33,7 +33,7 @@ def test_a_finding_without_numbers_says_its_sentence():
     assert (row.verdict, row.estimate, row.text, row.axis) == ("too few requests", "", "one sentence", None)
 
 
-def test_a_bound_without_end_is_said_and_cut():
+def test_an_infinite_bound_is_stated_and_cut_off():
     row = evidence.rows([finding(lower=None, upper=None)])[0]
     assert row.interval == "0.00 to any"
     assert row.axis is not None
@@ -53,7 +53,7 @@ def test_the_verdict_names_what_fails_first():
     assert evidence.undecided([fine, open_, failed]) == ("warm TPOT",)
 
 
-def test_what_is_left_to_a_later_step_says_why_and_is_not_awaited():
+def test_a_finding_left_to_a_later_step_says_why_and_is_not_awaited():
     few, wide = finding("tpot", "warm", verdict="deferred", estimate=None), finding(verdict="deferred")
     for left in (few, wide):
         row = evidence.rows([left])[0]
@@ -104,7 +104,7 @@ def test_the_whole_page_as_one_value():
     assert [word for _, word in shown.steps] == ["done", "done", "now", "next", ""]
 
 
-def test_what_each_step_has_shown_is_said_in_a_word():
+def test_one_word_says_what_each_step_has_shown():
     left = results.of_step(1, Trigger.PASS, datetime(2026, 8, 1, tzinfo=UTC), [finding(verdict="fine", upper=-0.1)])
     (row,) = presentation.shown(facts(State.DELIVERED, step=4, results=results.read([left]))).results
     assert (row.step, row.word, row.text) == ("Canary 5 %", "better", "one sentence")
@@ -115,7 +115,7 @@ def test_in_a_switchback_no_session_stays_with_its_arm():
     assert "stays with its arm" in presentation.shown(facts(State.STEP, step=2)).sessions
 
 
-def test_what_keeps_it_from_going_on_is_a_notice():
+def test_an_obstacle_to_a_delivery_is_a_notice():
     paused = presentation.shown(facts(State.PAUSED, why="otto looks into it")).notice
     assert paused == "Paused: otto looks into it. Live serves every request while this stands still."
     assert presentation.shown(facts(State.HOLDING, holds=("router-2 is behind",))).holds == ("router-2 is behind",)
@@ -143,7 +143,7 @@ def test_levels_are_shown_in_their_unit(metric, more, shown):
     assert (row.title, row.estimate, row.interval, row.limits) == shown
 
 
-def test_what_fails_comes_first_and_checks_of_the_sums_last():
+def test_failures_come_first_and_checks_of_the_sums_last():
     found = [finding("arms", "", needed=False), finding("slow"), finding("tpot"), finding("errors", verdict="fail")]
     assert [row.title for row in evidence.rows(found)] == [
         "heavy errors",

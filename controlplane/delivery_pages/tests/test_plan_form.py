@@ -33,7 +33,7 @@ def test_the_offered_plan_survives_the_form():
     assert parse_plan(found.plan, pools=POOLS) == OFFERED
 
 
-def test_what_the_offered_plan_leaves_out_can_be_typed():
+def test_fields_missing_from_the_offered_plan_can_be_typed():
     made = parse_plan(typed(MORE).plan, pools=POOLS)
     assert Switchback(300, 30, 6) in made.steps
     assert PoolGuard("pool.ttft_p90_ms", 800.0, 30, "pause", "heavy") in made.guards

@@ -80,7 +80,7 @@ def test_an_abort_by_a_person_names_them_and_is_no_alarm(running):
     assert (item.severity, item.reason) == (1, f"aborted by {OTTO.name}: a typo in the limit")
 
 
-def test_what_ended_otherwise_stays_for_two_minutes(running):
+def test_deliveries_that_ended_otherwise_stay_for_two_minutes(running):
     Delivery.objects.filter(pk=running.pk).update(state="withdrawn", ended_at=timezone.now())
     assert shown(timezone.now() + timedelta(minutes=1))
     assert not shown(timezone.now() + timedelta(minutes=3))

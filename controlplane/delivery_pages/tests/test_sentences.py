@@ -97,7 +97,7 @@ def test_a_proposal_says_what_is_missing_and_when_it_ends():
     )
 
 
-def test_a_bake_says_what_comes_back():
+def test_the_bake_step_says_which_version_a_rollback_brings_back():
     said = sentences.following(facts(State.BAKING, step=4, clock_s=110))
     assert (said.what, said.in_s) == ("Delivered", 1690)
     assert "otherwise v43 comes back" in said.provided

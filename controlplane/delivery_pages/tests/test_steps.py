@@ -22,11 +22,11 @@ def test_an_aborted_delivery_shows_where_it_ended():
     assert places(state=State.ABORTED, step=1) == ["done", "stopped", "later", "later", "later"]
 
 
-def test_what_never_started_ended_nowhere():
+def test_a_rejected_delivery_shows_no_step_as_ended():
     assert places(state=State.REJECTED) == ["later"] * 5
 
 
-def test_a_delivered_one_is_done_throughout():
+def test_a_completed_delivery_shows_every_step_done():
     assert places(state=State.DELIVERED, step=4) == ["done"] * 5
     assert places(state=State.BAKING, step=4)[-1] == "now"
     assert places(state=State.ROLLED_BACK, step=4)[-1] == "stopped"
@@ -38,7 +38,7 @@ def test_the_step_in_force_shows_its_clock():
     assert row.needs == "at least 15 min, at most 1 h, then asks"
 
 
-def test_a_clock_beyond_its_time_a_standing_one_and_a_passed_one_say_so():
+def test_late_stopped_and_passed_clocks_say_so():
     assert steps.rows(facts(State.STEP, step=1, clock_s=700))[1].time == "11:40 of at least 10:00"
     assert steps.rows(facts(State.PAUSED, step=1, clock_s=540))[1].time == "stopped with 1:00 left"
     assert steps.rows(facts(State.PAUSED, step=1, clock_s=700))[1].time == "stopped"
@@ -63,7 +63,7 @@ def test_times_are_read_as_people_write_them(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["soon", "10", "10 minutes long", ""])
-def test_what_is_no_time_is_refused(text):
+def test_anything_but_a_time_is_refused(text):
     with pytest.raises(ValueError, match="is not a time; write 10 min"):
         parse(text)
 

@@ -38,7 +38,7 @@ def test_arms_that_played_the_same_requests_compare_and_the_link_keeps_the_choic
 
 
 @pytest.mark.slow
-def test_what_cannot_be_compared_is_told(performed, ci, vera_client):
+def test_arms_that_cannot_be_compared_are_refused(performed, ci, vera_client):
     one, other = performed(arms=["lpwl"]), performed(arms=["lpwl"], load_factor=2)
     Experiment.objects.filter(pk=performed(arms=["lpwl"])).update(status="running")
     for arms, message in (

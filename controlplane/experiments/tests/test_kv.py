@@ -80,7 +80,7 @@ def test_the_ttft_is_the_sum_of_its_parts_and_a_slow_link_is_waited_for(performe
 
 
 @pytest.mark.django_db
-def test_a_replay_has_neither(ended, ci, vera_client):
+def test_a_replay_shows_no_kv_usage_and_no_share_of_ttft(ended, ci, vera_client):
     experiment = ended()
     assert ci.get(f"/experiments/{experiment.pk}/kv").json() == []
     page = vera_client.get(f"/experiments/{experiment.pk}/").content.decode()

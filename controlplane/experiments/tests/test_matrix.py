@@ -112,7 +112,7 @@ def test_a_resumed_matrix_keeps_the_runs_that_are_done(started, ci):
         ({"expect": [{"metric": "nothing", "max": 1}]}, "expect.0.metric", "allowed"),
     ],
 )
-def test_what_is_wrong_is_told_once_by_path(ci, demo_pool, sent, changes, path, message):
+def test_each_fault_is_reported_once_by_path(ci, demo_pool, sent, changes, path, message):
     answer = ci.post("/matrices", BODY | changes)
     assert answer.status_code == 422
     found = [error for error in answer.json()["errors"] if error["path"] == path]

@@ -121,7 +121,7 @@ def test_an_instance_that_is_drained_on_request_is_left_out_as_it_is_in_the_flee
         ({"gpu": "abacus"}, "no constants for abacus"),
     ],
 )
-def test_what_cannot_be_modelled_says_why(made: dict[str, Any], says: str) -> None:
+def test_a_pool_that_cannot_be_modelled_says_why(made: dict[str, Any], says: str) -> None:
     with pytest.raises(NotModelled, match=says):
         twin_of(pool(**made))
 
@@ -181,12 +181,12 @@ def test_an_old_calibration_and_other_settings_are_said(calibrated: Pool) -> Non
     )
 
 
-def test_what_speaks_against_the_measurement_is_said(calibrated: Pool) -> None:
+def test_doubts_about_the_measurement_are_reported(calibrated: Pool) -> None:
     Calibration.objects.update(notes=["the law fits TTFT poorly, error 40 %"])
     assert twin_of(calibrated).cautions == ("the law fits TTFT poorly, error 40 %",)
 
 
-def test_what_is_not_measured_of_the_engines_is_said(calibrated: Pool) -> None:
+def test_unmeasured_settings_of_the_engines_are_named(calibrated: Pool) -> None:
     Pool.objects.update(
         engine={"kv": "nixl", "prefill_instances": 1, "prefix_caching": False, "chunked_prefill": False}
     )

@@ -52,7 +52,7 @@ def test_a_real_difference_is_found_although_requests_differ_far_more():
     assert found[0].n == 300
 
 
-def test_the_other_way_round_it_is_worse():
+def test_the_reverse_comparison_is_worse():
     assert stats.differences(columns(300, -30))["old", "new"][0].verdict == "worse"
 
 

@@ -73,7 +73,7 @@ def test_an_arm_whose_answers_came_in_one_read_has_no_tpot_():
     assert told.startswith("all tokens of 30 of 30 answers came in one read")
 
 
-def test_an_answer_of_one_token_came_at_once_and_that_is_nothing_to_tell():
+def test_an_answer_of_one_token_gives_no_warning():
     found = [record(i, tpot_ms=None, output_tokens=1) for i in range(30)]
     assert replay_warnings(summarize.run_results(found, []), facts(), 1) == []
 

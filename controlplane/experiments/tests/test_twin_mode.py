@@ -106,7 +106,7 @@ def test_seeds_that_a_trace_leaves_nothing_to_are_told(asked, no_engines, ci):
         ({"pool": "prod"}, "pool", "there is no such pool; there are demo, real"),
     ],
 )
-def test_what_the_twin_cannot_do_is_refused_by_field(ci, demo_pool, sent, changes, path, message):
+def test_settings_that_the_twin_cannot_simulate_are_refused_by_field(ci, demo_pool, sent, changes, path, message):
     answer = ci.post("/experiments", in_twin(**changes))
     assert answer.status_code == 422
     (fault,) = answer.json()["errors"]
@@ -153,7 +153,7 @@ def test_the_heart_beats_and_progress_moves_while_it_computes(asked, monkeypatch
     assert run.heartbeat_at is not None
 
 
-def test_what_is_left_is_told_from_the_pace_so_far(asked):
+def test_the_time_left_follows_from_the_pace_so_far(asked):
     experiment = asked(seeds=[1, 2])
     now = timezone.now()
     assert progress_of(experiment, now).eta_s is None
@@ -240,7 +240,7 @@ def test_real_engines_run_in_the_twin_once_one_was_measured_and_its_age_is_told(
     assert "the twin: the calibration is 9 days old" in results["warnings"]
 
 
-def test_a_replay_says_so_too(ci, demo_pool, sent, data_dir, vera_client):
+def test_a_replay_is_called_one_and_has_no_badge_of_the_twin(ci, demo_pool, sent, data_dir, vera_client):
     number = ci.post("/experiments", body()).json()["id"]
     results = ci.get(f"/experiments/{number}/results").json()
     assert (results["mode"], results["twin"]) == ("replay", None)

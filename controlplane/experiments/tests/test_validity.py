@@ -10,14 +10,14 @@ def warnings(facts, *found):
     return twin_warnings(summarize.run_results(found, []), RunFacts(**facts))
 
 
-def test_what_the_twin_leaves_out_is_said():
+def test_effects_that_the_twin_leaves_out_are_listed():
     facts = {"twin": TwinFacts("profile", "", ["roles are not modelled"]), "not_modelled": ["offloads"]}
     said = ["the twin: roles are not modelled", "not simulated: offloads"]
     assert warnings(facts, record(1)) == said
     assert warnings({**facts, "outside": ["longer prompts"]}, record(1)) == [*said, "the twin: longer prompts"]
 
 
-def test_nothing_is_said_of_a_machine_whose_clock_had_no_part_in_it():
+def test_a_machine_whose_clock_played_no_part_is_not_mentioned():
     assert warnings({"machine_busy": 1.0, "sim_lag_p99_s": 9.0}, record(1, late_wall_ms=9e9)) == []
 
 
@@ -32,6 +32,6 @@ def test_seeds_that_played_the_same_are_not_taken_for_more_requests():
     assert "several seeds played the same requests" in seeds_alike({1: "a", 2: "a", 3: "b"})[0]
 
 
-def test_what_every_arm_has_is_said_once():
+def test_warnings_common_to_all_arms_are_shown_once():
     assert merged({"x": ["late", "odd"], "y": ["odd"]}) == ["odd", "x: late"]
     assert merged({"x": [], "y": ["odd"]}) == ["y: odd"]

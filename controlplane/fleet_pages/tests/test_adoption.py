@@ -44,7 +44,7 @@ def applied(client: Client, page: Any) -> Any:
     return client.post("/fleet/apply", typed)
 
 
-def test_what_answers_is_shown_before_anything_is_applied(operator: Client, engines: list[OtherEngine]) -> None:
+def test_engines_that_answer_are_shown_before_anything_is_applied(operator: Client, engines: list[OtherEngine]) -> None:
     page = operator.post("/fleet/adopt", form(engines))
     assert page.status_code == 200, page.content
     found = page.context["found"]

@@ -41,7 +41,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(operator: Client, 
     assert Pool.objects.get().replicas == 1
 
 
-def test_what_is_read_can_be_written_back_in_both_formats(operator: Client, empty: None) -> None:
+def test_a_document_that_was_read_can_be_written_back_in_both_formats(operator: Client, empty: None) -> None:
     put(operator, document(2, flavour=3))
     as_json = operator.get("/api/v1/fleet")
     as_yaml = operator.get("/api/v1/fleet", headers={"accept": YAML})
@@ -88,7 +88,7 @@ def test_a_policy_that_does_not_exist_is_refused(operator: Client, fleet: World)
         ("a=b", "application/x-www-form-urlencoded", 415),
     ],
 )
-def test_what_is_no_document_is_refused(operator: Client, empty: None, body: str, kind: str, status: int) -> None:
+def test_anything_but_a_document_is_refused(operator: Client, empty: None, body: str, kind: str, status: int) -> None:
     answer = put(operator, body, kind=kind)
     assert answer.status_code == status
     assert answer.headers["Content-Type"] == "application/problem+json"
@@ -132,7 +132,7 @@ def test_a_drain_without_a_body_has_no_reason(operator: Client, fleet: World) ->
     assert AuditEntry.objects.latest("pk").reason == ""
 
 
-def test_what_is_not_possible_is_a_conflict_that_says_what_to_do(operator: Client, fleet: World) -> None:
+def test_an_impossible_action_is_a_conflict_that_says_what_to_do(operator: Client, fleet: World) -> None:
     services.stop("p-0", "ada")
     fleet.until(fleet.is_in(State.STOPPED))
     answer = operator.post("/api/v1/instances/p-0/drain", {}, content_type=JSON)

@@ -62,7 +62,7 @@ def test_an_instance_that_is_not_ready_is_not_measured() -> None:
     "error",
     [CannotCalibrate("3 requests run on chat-0 and would distort it"), NotStreamed("the engine does not stream")],
 )
-def test_what_comes_of_the_engine_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_failed_calibration_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     async def fail(*words: Any, **options: Any) -> Any:
         raise error
 
@@ -72,7 +72,7 @@ def test_what_comes_of_the_engine_is_one_clear_line(monkeypatch: pytest.MonkeyPa
         calibrate("chat-0")
 
 
-def test_anyway_reaches_whoever_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_flag_anyway_reaches_the_worker_that_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[bool] = []
 
     async def measure(*words: Any, anyway: bool) -> Any:

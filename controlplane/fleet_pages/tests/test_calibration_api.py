@@ -70,7 +70,7 @@ def test_one_that_waits_is_read_beside_none_measured(operator: Client) -> None:
     assert (read["measured"], read["last"]["status"]) == (None, "queued")
 
 
-def test_what_was_never_measured_is_not_found_and_says_how(operator: Client) -> None:
+def test_an_unmeasured_instance_is_not_found_and_says_how_to_measure_it(operator: Client) -> None:
     instance()
     answer = operator.get(f"{PATH}/calibration")
     assert answer.status_code == 404

@@ -79,7 +79,7 @@ def test_one_that_waits_is_cancelled_on_the_page(operator: Client) -> None:
     assert "nothing to cancel" in text_of(operator.post(f"{PATH}/calibration/cancel", follow=True))
 
 
-def test_what_cannot_be_measured_now_is_said(operator: Client, sent: list[Any]) -> None:
+def test_an_instance_that_cannot_be_measured_now_says_why(operator: Client, sent: list[Any]) -> None:
     instance(state=State.LOADING)
     answer = operator.post(f"{PATH}/calibrate", follow=True)
     assert "chat-0 is loading: to be measured it must be ready" in text_of(answer)

@@ -108,7 +108,7 @@ def test_an_operator_restarts_an_instance_with_a_reason(operator: Client, fleet:
     fleet.until(lambda: fleet.one().epoch == 2)
 
 
-def test_what_is_not_possible_is_said_on_the_page(operator: Client, fleet: World) -> None:
+def test_an_impossible_action_is_explained_on_the_page(operator: Client, fleet: World) -> None:
     services.stop("p-0", "ada")
     answer = operator.post("/fleet/instances/p-0/drain", follow=True)
     assert "p-0 is stopped on request; start it first" in text_of(answer)

@@ -26,7 +26,7 @@ TYPED = {
 }
 
 
-def test_what_is_typed_becomes_the_pool_of_a_document() -> None:
+def test_the_typed_form_becomes_the_pool_of_a_document() -> None:
     pool = typed_pool(TYPED, "vllm")
     assert (pool.common, pool.kind) == ({"name": "chat", "model": "m", "replicas": 2}, "vllm")
     assert pool.engine == {
@@ -39,7 +39,7 @@ def test_what_is_typed_becomes_the_pool_of_a_document() -> None:
     }
 
 
-def test_what_cannot_be_read_stays_as_it_was_typed_for_the_check_to_refuse() -> None:
+def test_unreadable_text_stays_as_typed_for_the_check_to_refuse() -> None:
     pool = typed_pool({"replicas": "two", "engine.max_model_len": "4k", "engine.environment": "A"}, "vllm")
     assert (pool.common["replicas"], pool.engine["max_model_len"], pool.engine["environment"]) == ("two", "4k", "A")
 
@@ -118,7 +118,7 @@ def test_an_error_stands_beside_its_field_and_nothing_is_lost(applied: None, ope
     assert Pool.objects.get().engine == {"seed": 7}
 
 
-def test_what_would_change_and_run_is_shown_before_it_is_applied(applied: None, operator: Client) -> None:
+def test_changes_and_command_lines_are_shown_before_they_are_applied(applied: None, operator: Client) -> None:
     page = operator.post(
         "/fleet/new-pool", {"step": "plan", **TYPED, "engine.python": "/no/such/python"}
     ).content.decode()

@@ -105,7 +105,7 @@ def test_an_operator_reads_the_document_and_the_same_document_changes_nothing(le
     assert CANARY in json.dumps(ci.get("/pools/default/versions").json()[0]["config"])
 
 
-def test_what_a_viewer_read_cannot_be_applied(leaky: None, vera: User, ci: ApiCaller) -> None:
+def test_a_document_read_by_a_viewer_cannot_be_applied(leaky: None, vera: User, ci: ApiCaller) -> None:
     answer = ci.call("PUT", "/fleet", api_caller(vera).get("/fleet").json())
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["path"] == "spec.pools[0].engine.environment.PLAIN"

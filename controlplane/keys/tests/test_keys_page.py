@@ -82,7 +82,7 @@ def test_a_viewer_sees_none(vera_client):
         ("priority_max", "x"),
     ],
 )
-def test_what_cannot_be_taken_is_said_beside_the_field(ada_client, field, value):
+def test_a_refused_value_is_explained_beside_its_field(ada_client, field, value):
     answer = make(ada_client, **{field: value})
     assert answer.status_code == 422
     assert b'class="error"' in answer.content

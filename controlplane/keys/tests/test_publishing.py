@@ -111,7 +111,7 @@ def test_last_uses_are_taken_up_once_a_minute(live_redis):
 @pytest.mark.parametrize(
     "spoil", [lambda redis, key: redis.set(key, "garbage"), lambda redis, key: redis.rpush(key, "x")]
 )
-def test_a_spoilt_value_is_written_again(live_redis, spoil):
+def test_a_corrupt_value_is_written_again(live_redis, spoil):
     _, secret = make()
     live_redis.delete(redis_keys.API_KEYS)
     spoil(live_redis, redis_keys.API_KEYS)

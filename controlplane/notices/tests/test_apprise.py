@@ -94,7 +94,7 @@ def test_a_worker_without_the_package_says_so_in_the_outcome(db, apprise, monkey
 
 
 @pytest.mark.parametrize("scheme", ["json", "jsons", "xml", "XMLS", "form", "forms", "dbus", "syslog", "windows"])
-def test_what_a_webhook_does_better_or_acts_on_this_machine_is_refused(db, apprise, scheme) -> None:
+def test_urls_for_webhooks_or_this_machine_are_refused(db, apprise, scheme) -> None:
     with pytest.raises(InvalidInput, match="is not allowed"):
         make(f"{scheme}://localhost/s3cret")
 

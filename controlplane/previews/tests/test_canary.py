@@ -59,7 +59,7 @@ def test_a_class_without_requests_has_no_truth():
     assert found["slow heavy"]["truth"] is None
 
 
-def test_nothing_played_is_nothing_seen():
+def test_without_a_played_load_the_canary_has_no_data():
     found = seen([], [])
     assert (found["requests"], found["duration_s"]) == (0, 0.0)
     assert {each["verdict"] for each in found["guards"] if each["metric"] in ("ttft", "tpot", "slow")} == {"no_data"}

@@ -38,7 +38,7 @@ def test_it_is_the_median_ratio_over_the_later_half():
     }
 
 
-def test_what_another_version_decided_is_left_out():
+def test_decisions_of_another_version_are_left_out():
     requests = [played(i, version=3 if i % 2 else 2, ttft_ms=250.0 if i % 2 else 1.0) for i in range(80)]
     found = compared(requests, simulated(80), "demo", LIVE)
     assert (found.deviation["relative"], found.deviation["n"], found.versions) == (0.0, 20, ())
@@ -60,7 +60,7 @@ def test_few_measurements_tell_nothing():
     assert compared([played(i) for i in range(38)], simulated(38), "demo", LIVE).deviation is None
 
 
-def test_what_the_twin_refused_is_not_compared():
+def test_requests_refused_in_the_twin_are_not_compared():
     requests = [played(i) for i in range(60)]
     found = compared(requests, [*simulated(59), refused(59)], "demo", LIVE)
     assert found.deviation["n"] == 29

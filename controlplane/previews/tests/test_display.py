@@ -165,13 +165,13 @@ def test_a_failure_says_its_cause():
     assert (found.active, found.said) == (False, "Preview failed. no law is known for vllm")
 
 
-def test_what_speaks_against_a_preview_is_said_before_what_it_found():
+def test_doubts_about_a_preview_come_before_its_findings():
     doubtful = preview(trust=[{"code": "trace_old", "text": "the newest request is 3 days old"}])
     said = display.shown(doubtful, status_now()).said
     assert said.startswith("Preview done. 1 caveat. The draft would route")
 
 
-def test_a_class_of_which_nothing_is_said_does_not_speak_against_the_others():
+def test_a_class_without_a_finding_does_not_count_against_the_others():
     text = "12 heavy requests were compared, fewer than 20: nothing is said of that class"
     found = display.shown(preview(trust=[{"code": "few_of_class", "text": text}]), status_now())
     assert (found.doubts, found.gaps) == ((), (text,))

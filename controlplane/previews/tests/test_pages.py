@@ -84,7 +84,7 @@ def test_a_wrong_value_is_reported_at_its_field_and_nothing_is_started(draft, st
     assert started == []
 
 
-def test_what_another_saved_meanwhile_is_settled_before_a_preview(draft, started, otto_client):
+def test_a_draft_saved_by_another_meanwhile_is_settled_before_a_preview(draft, started, otto_client):
     typed = {**form_of(otto_client.get(DRAFT)), "classes.heavy_new_tokens": "8000"}
     edit(draft.policy, ADA, heavy_new_tokens=7000)
     answer = otto_client.post(START, typed)
@@ -193,7 +193,7 @@ def test_each_verdict_is_a_word_with_a_shape(draft, otto_client):
         assert re.search(rf'<span class="verdict verdict--[a-z-]+ nowrap">{words}</span>', html)
 
 
-def test_what_speaks_against_it_comes_first_and_takes_the_verdicts_their_weight(draft, otto_client):
+def test_doubts_come_first_and_take_the_verdicts_their_weight(draft, otto_client):
     preview_of(draft, trust=[FEW])
     html = page(otto_client)
     said = text_of(html)
@@ -240,7 +240,7 @@ def test_a_cached_preview_says_so(draft, otto_client):
         (CANCELLED, "cancelled by ada", "The preview was cancelled."),
     ],
 )
-def test_what_failed_or_was_cancelled_says_why_and_that_the_draft_is_kept(draft, otto_client, status, cause, words):
+def test_a_failed_or_cancelled_preview_says_why_and_that_the_draft_is_kept(draft, otto_client, status, cause, words):
     preview_of(draft, status, cause=cause)
     said = text_of(page(otto_client))
     assert words in said

@@ -74,7 +74,7 @@ def test_each_seed_is_simulated(policy, draft, in_this_process):
     assert found["result"]["classes"]["all"]["n"] == 60
 
 
-def test_what_speaks_against_it_is_reported(preview, in_this_process):
+def test_doubts_are_reported(preview, in_this_process):
     codes = [one["code"] for one in run(preview)["trust"]]
     assert "not_recorded" in codes
     assert "few_requests" in codes
@@ -94,7 +94,7 @@ def test_traffic_of_another_model_is_reported(policy, draft, record, in_this_pro
     assert "other_model" in [one["code"] for one in run(services.start(policy, OTTO))["trust"]]
 
 
-def test_what_the_twin_leaves_out_is_reported(preview, monkeypatch):
+def test_effects_that_the_twin_leaves_out_are_reported(preview, monkeypatch):
     answer(monkeypatch, lambda *_: replace(NOTHING, not_modelled=("transfers",), versions=(("default", 7),)))
     texts = [one["text"] for one in run(preview)["trust"]]
     assert "transfers" in texts
@@ -173,7 +173,7 @@ def test_a_second_message_for_the_same_preview_does_nothing(preview, monkeypatch
         (ZeroDivisionError("oh"), "ZeroDivisionError: oh"),
     ],
 )
-def test_whatever_goes_wrong_ends_it_with_the_cause(preview, monkeypatch, error, cause):
+def test_any_failure_ends_it_with_the_cause(preview, monkeypatch, error, cause):
     answer(monkeypatch, fail_with(error))
     found = run(preview)
     assert (found["status"], found["cause"]) == (FAILED, cause)
@@ -230,7 +230,7 @@ def test_one_whose_message_got_lost_is_sent_again(preview, sent):
     assert preview.status == QUEUED
 
 
-def test_what_comes_after_the_reaper_gave_up_is_not_written(preview):
+def test_results_that_come_after_the_job_was_given_up_are_not_written(preview):
     held = jobs.claim(Preview, preview.pk)
     expire.step(later(jobs.LOST_S + 1))
     assert not jobs.end(held, DONE)

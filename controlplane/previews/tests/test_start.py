@@ -157,7 +157,7 @@ def test_the_same_question_later_gets_the_earlier_result_marked_as_such(policy, 
 
 
 @pytest.mark.parametrize("status", [FAILED, CANCELLED])
-def test_what_did_not_come_to_a_result_is_tried_again(policy, draft, status):
+def test_a_preview_without_a_result_is_computed_again(policy, draft, status):
     first = ended(start(policy), status)
     assert start(policy).pk != first.pk
 
@@ -230,7 +230,7 @@ def test_so_many_are_computed_at_once_and_the_next_when_one_has_ended(policy, dr
     assert jobs.claim(Preview, third.pk)
 
 
-def test_what_comes_while_it_waits_is_not_played(policy, draft, record, live_redis):
+def test_traffic_that_arrives_while_it_waits_is_not_played(policy, draft, record, live_redis):
     from controlplane.previews import source
 
     record(200)

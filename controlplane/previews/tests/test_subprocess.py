@@ -70,7 +70,7 @@ def ended(processes):
     return [process.returncode for process in processes] == [-signal.SIGKILL]
 
 
-def test_what_the_beat_raises_ends_the_process(processes):
+def test_an_error_of_the_heartbeat_ends_the_process(processes):
     def stop():
         raise InterruptedError
 

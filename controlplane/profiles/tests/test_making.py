@@ -45,7 +45,7 @@ REFUSED: tuple[tuple[dict[str, Any], str, str], ...] = (
 )
 
 
-def test_what_cannot_be_is_refused_before_the_tables_are_read(ci: ApiCaller) -> None:
+def test_impossible_input_is_refused_before_the_tables_are_read(ci: ApiCaller) -> None:
     for changes, path, says in REFUSED:
         answer = ci.post("/profiles", {**BODY, **changes})
         assert answer.status_code == 422
@@ -54,7 +54,7 @@ def test_what_cannot_be_is_refused_before_the_tables_are_read(ci: ApiCaller) -> 
         assert says in str(problem), changes
 
 
-def test_what_the_tables_do_not_know_is_refused_with_their_reason(
+def test_models_that_the_tables_do_not_know_are_refused_with_their_reason(
     ci: ApiCaller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEIR_PROFILES_PYTHON", interpreter(tmp_path, error="no data of l4"))

@@ -30,5 +30,5 @@ def test_the_catalogue_is_found_by_model_and_gpu_as_over_rest(vera_client: Clien
     assert "No profile matches" in read(vera_client, model="no-such-model")
 
 
-def test_what_is_typed_stays_text(vera_client: Client) -> None:
+def test_typed_text_stays_text(vera_client: Client) -> None:
     assert b"<b>x" not in vera_client.get("/fleet/profiles/", {"model": "<b>x"}).content

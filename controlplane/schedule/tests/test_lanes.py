@@ -85,7 +85,7 @@ def test_a_step_that_fails_is_reported_and_keeps_neither_itself_nor_others_from_
     assert found["a"].at < found["b"].at
 
 
-def test_who_lost_the_lease_in_a_step_reports_nothing(
+def test_a_worker_that_lost_the_lease_in_a_step_reports_nothing(
     leader: Leadership, clock: Clock, live_redis: redis.Redis
 ) -> None:
     def overtaken() -> None:

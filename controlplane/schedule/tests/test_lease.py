@@ -96,7 +96,7 @@ def test_the_lease_of_a_process_that_is_gone_is_taken_at_the_next_look(first: Le
     assert second.holds()
 
 
-def test_of_two_that_see_the_same_silence_one_leads(first: Leadership, clock: Clock) -> None:
+def test_of_two_workers_that_see_the_same_silence_only_one_leads(first: Leadership, clock: Clock) -> None:
     waiting = [Leadership(f"control@{name}", clock=clock) for name in "bcd"]
     for each in waiting:
         each.step()

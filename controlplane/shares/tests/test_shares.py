@@ -203,7 +203,7 @@ def test_administrators_share_and_revoke_by_page_and_rest(
         "https://a:b",
     ],
 )
-def test_an_origin_that_is_none_ends_the_start(monkeypatch: pytest.MonkeyPatch, origin: str) -> None:
+def test_an_invalid_origin_ends_the_start(monkeypatch: pytest.MonkeyPatch, origin: str) -> None:
     monkeypatch.setenv("WEIR_EMBED_ORIGINS", f"https://status.example.org, http://localhost:3000,{origin}")
     with pytest.raises(env.BadSetting, match="WEIR_EMBED_ORIGINS="):
         embed_origins.read()

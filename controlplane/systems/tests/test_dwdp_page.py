@@ -138,7 +138,7 @@ def test_sizes_that_exclude_each_other_are_refused(given: dict[str, Any], path: 
         ({"max_load": 99.0, "prompts_per_s": 3.49, "prompt_variation": 200.0}, "A mean wait of the context GPUs above"),
     ],
 )
-def test_what_speaks_against_the_answer_is_said(given: dict[str, Any], words: str) -> None:
+def test_doubts_about_the_answer_are_shown(given: dict[str, Any], words: str) -> None:
     assert any(words in one for one in ask(DWDP, given).cautions)
     assert ask(DWDP, {}).cautions == ()
 

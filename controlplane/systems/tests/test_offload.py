@@ -44,7 +44,7 @@ def test_static_decode_instances_hold_everything_and_an_adaptive_pool_spreads_it
     assert any("do not fit" in each for each in asked(tpot_ms=1_000.0).cautions)
 
 
-def test_nothing_heavy_moves_nothing() -> None:
+def test_without_heavy_requests_nothing_moves() -> None:
     answer = asked(heavy_new_tokens=1_000_000)
     assert "nothing would move" in answer.verdict
     assert fact(answer, "Transfer of a heavy prompt") is None
@@ -105,7 +105,7 @@ def test_the_links_fill_the_form_with_experiments_that_start(otto_client: Client
 
 
 @pytest.mark.parametrize("body", ["[1]", "{", '{"arms": 5}', '{"seeds": 5, "arms": ["adaptive_v1"]}', '{"wrong": 1}'])
-def test_a_body_that_is_none_leaves_the_example(otto_client: Client, body: str) -> None:
+def test_an_invalid_body_leaves_the_example(otto_client: Client, body: str) -> None:
     page = otto_client.get("/experiments/new", {"body": body})
     assert page.status_code == 200
     assert "Three strategies on agentic sessions" in page.content.decode()

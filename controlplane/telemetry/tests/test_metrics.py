@@ -84,7 +84,7 @@ def keda():
     return trigger["metadata"]
 
 
-def test_what_is_not_known_is_left_out(fleet, vera):
+def test_unknown_values_are_left_out(fleet, vera):
     assert values(page(vera)["weir_instance_kv_usage"], instance="demo-2") == []
 
 

@@ -60,7 +60,7 @@ def test_a_bad_line_is_refused_with_line_field_value_and_range(ci, data_dir):
 
 
 @pytest.mark.parametrize("name", ["", "..%2Fx", "a%20b", "-x", "x" * 101])
-def test_a_name_that_is_no_name_is_refused(ci, data_dir, name):
+def test_an_invalid_name_is_refused(ci, data_dir, name):
     assert upload(ci, LINES, name=name).status_code == 422
 
 

@@ -83,7 +83,7 @@ def test_requests_share_the_blocks_and_the_prompts_that_their_hashes_share(one, 
         {"input_tokens": 0},
     ],
 )
-def test_what_was_not_answered_with_a_known_length_is_left_out(changes):
+def test_requests_without_an_answer_of_known_length_are_left_out(changes):
     assert len(read(recorded_line(at=1.0), recorded_line(at=2.0, **changes)).requests) == 1
 
 

@@ -56,7 +56,7 @@ def test_a_position_leads_back_to_its_value(path):
         (Range("classes.heavy_new_tokens", 256, 512, 16, True), "parameters.0.step", "logarithmic scale"),
     ],
 )
-def test_what_cannot_be_searched_is_named(asked, path, message):
+def test_parameters_that_cannot_be_searched_are_named(asked, path, message):
     with pytest.raises(BadSpace, match=message) as raised:
         space_of("adaptive_v1", [asked])
     assert raised.value.problems[0].path == path

@@ -71,7 +71,7 @@ def test_units_and_periods_that_older_routers_cannot_read_are_published_beside_t
     assert spending.budgets_now(now.timestamp(), [hourly])[0].spent == 7
 
 
-def test_what_the_key_used_before_in_the_period_counts(key):
+def test_earlier_use_of_the_key_in_the_period_counts(key):
     hour = NOW.replace(minute=0, second=0, microsecond=0)
     counts = {"input_tokens": 70, "cached_tokens": 60, "output_tokens": 30, "micro_dollars": 1_250_000}
     ledger.add(hour, HOUR_S, Entry(str(key.pk), "chat"), "ci", counts)
@@ -128,7 +128,7 @@ def test_requests_that_end_after_midnight_count_in_the_day_in_which_they_began(b
 
 
 @pytest.mark.parametrize("refuse", [True, False])
-def test_who_nears_the_limit_and_who_reaches_it_is_told_once_in_a_period(budget, refuse):
+def test_nearing_and_reaching_the_limit_are_each_reported_once_in_a_period(budget, refuse):
     budgets.change_budget(budget, BudgetTerms(limit=1_000, refuse=refuse), ADA)
     Channel.objects.create(name="ops", kind="webhook", url="https://ops.test/", events=["budget.*"], created_by="ada")
     for told, expected in (

@@ -48,5 +48,5 @@ def test_each_period_has_a_bar_from_the_one_that_has_begun(days, per, count, fir
     assert (len(chart.bars), chart.bars[0].start, chart.bars[0].dollars) == (count, first, 1.0)
 
 
-def test_what_cost_nothing_has_no_chart():
+def test_lines_without_cost_have_no_chart():
     assert chart_of([UseLine(start=MIDNIGHT, key="", requests=5)], "key", MIDNIGHT, NOON, "day") is None

@@ -123,7 +123,7 @@ def test_gpus_are_held_from_an_instances_start_by_hour_and_at_their_price():
     ]
 
 
-def test_what_is_not_known_to_have_run_is_not_billed():
+def test_time_not_known_to_have_run_is_not_billed():
     new = Pool.objects.create(name="new", model="m", kind="sim")
     instance(new, 0, NOON - timedelta(days=9))
     away = Pool.objects.create(name="away", model="m", kind="sim")

@@ -80,7 +80,7 @@ def test_keys_are_told_apart_by_id_and_named_as_last(ci, spent):
     )
 
 
-def test_what_was_never_held_is_charged_as_counted_and_is_not_idle():
+def test_time_never_held_is_charged_as_counted_and_is_not_idle():
     spend("1", gpu_s=9)
     (line,) = lines(UseQuery(NOON, NOON + timedelta(hours=1), ("key",)))
     assert (line.gpu_seconds, line.idle) == (9.0, False)

@@ -88,7 +88,7 @@ def test_a_stranger_sends_a_small_body_and_no_larger_one(announced: bool) -> Non
         {"cookie": "other=1"},
     ],
 )
-def test_a_wrong_credential_is_none(headers: dict[str, str]) -> None:
+def test_a_wrong_credential_counts_as_none(headers: dict[str, str]) -> None:
     app = Django()
     assert (ask(app, 1_000_000, headers))[0] == 401
     assert app.received == 0

@@ -61,7 +61,7 @@ def fill(path: Path) -> None:
             file.write(bytes(65536))
 
 
-def test_what_only_reads_is_answered(disk: Path, web: int) -> None:
+def test_read_only_requests_are_answered(disk: Path, web: int) -> None:
     token = (disk / "var" / "token").read_text().strip()
     with pytest.raises(OSError, match="No space left"):
         fill(disk / "file")

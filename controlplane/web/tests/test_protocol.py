@@ -138,7 +138,7 @@ async def test_a_large_head_within_the_bound_is_served(connect):
     assert status == 200
 
 
-async def test_what_is_not_http_is_refused(connect):
+async def test_bytes_that_are_not_http_are_refused(connect):
     client = await connect()
     await client.send(b"\x16\x03\x01 hello\r\n\r\n")
     assert (await client.rest()).startswith(b"HTTP/1.1 400 ")

@@ -119,7 +119,7 @@ def test_whatever_was_measured_no_constant_is_negative_or_no_number(points: list
 
 
 @pytest.mark.parametrize("left", [0, 3])
-def test_of_too_few_points_nothing_is_said(left: int) -> None:
+def test_too_few_points_are_refused(left: int) -> None:
     with pytest.raises(TooFewPoints, match=f"{left} points"):
         fit(points_of(law_of(profile()))[:left], CHUNK)
 

@@ -27,7 +27,7 @@ def test_the_scheduler_is_bounded_by_the_options_or_by_vllms_choice(spec: Any, s
     assert limits_of(spec, SAID) == EngineLimits(1024, 32, sequences, batched, 4096)
 
 
-def test_what_the_engine_says_of_its_scheduling_comes_first() -> None:
+def test_the_engines_own_scheduling_limits_come_first() -> None:
     said = replace(SAID, max_num_seqs=64, max_num_batched_tokens=2048, async_scheduling=False, version=(0, 24))
     spec = VllmSpec(max_num_seqs=7, max_num_batched_tokens=512)
     assert limits_of(spec, said) == EngineLimits(1024, 32, 64, 2048, 4096, async_scheduling=False)

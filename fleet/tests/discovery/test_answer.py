@@ -51,7 +51,7 @@ def test_one_source_feeds_several_pools_by_a_label() -> None:
         "file:///etc/passwd",
     ],
 )
-def test_what_weir_may_not_connect_to_becomes_no_instance(url: str) -> None:
+def test_an_address_that_weir_may_not_connect_to_becomes_no_instance(url: str) -> None:
     found = judged(spec(), "p", [engine(1), engine(2, url)])
     assert [one.key for one in found.engines] == ["k1"]
     assert found.refused[0].startswith(url)

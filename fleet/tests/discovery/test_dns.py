@@ -110,7 +110,7 @@ ASKED = question(7, "engines.llm", A)
 
 
 @given(st.binary(max_size=300))
-def test_whatever_comes_is_a_reply_or_refused(raw: bytes) -> None:
+def test_any_bytes_are_a_reply_or_refused(raw: bytes) -> None:
     for reply in (raw, ASKED[:2] + b"\x81\x80" + ASKED[4:6] + b"\x00\x09\0\0\0\0" + ASKED[12:] + raw):
         with contextlib.suppress(BadMessage):
             parse(reply, ASKED)
@@ -143,6 +143,6 @@ def test_compressed_names_are_read() -> None:
     assert name_of("a.llm") == b"\1a\3llm\0"
 
 
-def test_a_name_that_is_none_is_not_asked_for() -> None:
+def test_an_invalid_name_is_not_asked_for() -> None:
     with pytest.raises(BadMessage):
         question(1, "a..b", A)

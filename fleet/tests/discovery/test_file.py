@@ -47,7 +47,7 @@ def test_json_is_read_and_read_again_when_it_has_changed(tmp_path: Path) -> None
         ("", "must be a list"),
     ],
 )
-def test_what_is_no_such_file_is_refused_without_its_content(tmp_path: Path, text: str, words: str) -> None:
+def test_another_kind_of_file_is_refused_without_its_content(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "secret"
     path.write_text(text)
     with pytest.raises(SourceAway, match=words) as caught:

@@ -176,7 +176,7 @@ def test_an_engine_with_nothing_but_models_is_ready_with_unknown_figures(others:
     others.until(lambda: not others.routable())
 
 
-def test_what_is_observed_gets_no_requests_until_it_is_served(others: Others) -> None:
+def test_an_observed_pool_gets_no_requests_until_it_is_served(others: Others) -> None:
     engine = others.start()
     others.listed(engine)
     apply(others, "observe", file=str(others.path))

@@ -146,7 +146,7 @@ def test_a_prompt_waits_until_all_of_it_fits() -> None:
     assert tight.stats().preemptions == 0
 
 
-def test_what_can_never_fit_is_refused() -> None:
+def test_a_request_that_can_never_fit_is_refused() -> None:
     with pytest.raises(RequestTooLong, match="big: 330 tokens, the KV cache holds 320"):
         engine(blocks=20).add_request(request("big", 300, 30), 0.0)
 
@@ -328,7 +328,7 @@ def test_the_usage_at_a_moment_is_that_after_the_steps_until_then(
     assert usages[0] == pytest.approx(usages[1])
 
 
-def test_who_ends_a_run_gives_blocks_back_after_the_others_have_taken_theirs() -> None:
+def test_a_request_that_ends_a_run_returns_its_blocks_after_the_others_took_theirs() -> None:
     """Else what is evicted for a block differs from single steps, and so do later hits."""
     plan = [(1, 21, "x", 0.0), (1, 21, "x", 0.0), (110, 21, "x", 0.0), (112, 18, "y", 0.0)]
     for jumped, stepped in zip(outcome(plan, 20, 0.05), outcome(plan, 20, 0), strict=True):

@@ -76,7 +76,7 @@ def test_an_unknown_profile_is_refused_with_the_known_ones() -> None:
         (("h100_sxm", "Qwen3-32B", 3), "tp3"),
     ],
 )
-def test_what_cannot_run_or_is_not_known_is_refused(asked: tuple[str, str, int], why: str) -> None:
+def test_profiles_that_are_unknown_or_cannot_run_are_refused(asked: tuple[str, str, int], why: str) -> None:
     with pytest.raises(UnknownProfile, match=why):
         profile(*asked)
 
@@ -90,7 +90,7 @@ def test_what_cannot_run_or_is_not_known_is_refused(asked: tuple[str, str, int],
         (("h200_sxm", "Qwen3-4B", None), 1, "Qwen3-8B tp1"),
     ],
 )
-def test_what_nothing_was_fitted_to_takes_the_efficiencies_of_the_nearest_fit(
+def test_hardware_without_a_fit_takes_the_efficiencies_of_the_nearest_fit(
     asked: tuple[str, str, int | None], tp: int, donor: str
 ) -> None:
     made = profile(*asked)

@@ -31,7 +31,7 @@ def test_a_prompt_on_one_rank_holds_up_the_decodes_of_the_others() -> None:
     assert (beside.steps, talker.generated) == (1, 2)
 
 
-def test_what_reaches_an_idle_rank_waits_for_the_step_of_the_others() -> None:
+def test_a_request_for_an_idle_rank_waits_for_the_step_of_the_others() -> None:
     long, short = request("long", 8000, 1), request("short", 100, 1)
     group = Lockstep([engine(), engine()])
     group.engines[0].add_request(long, 0.0)

@@ -162,7 +162,7 @@ def test_a_prompt_that_could_not_be_pulled_is_computed_by_the_decoder() -> None:
     assert (work.generated, work.cached_tokens) == (3, 0)
 
 
-def test_who_leaves_while_its_prompt_is_computed_is_forgotten() -> None:
+def test_a_request_aborted_while_its_prompt_is_computed_is_forgotten() -> None:
     made = neuron("neuron_decode", 1)
     work = request("a", 320, 3)
     work.awaits_prefill = True

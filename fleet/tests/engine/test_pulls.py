@@ -66,7 +66,7 @@ def test_when_its_kv_has_come_one_token_is_computed_and_it_decodes() -> None:
     assert (stats.pull_queries, stats.pull_hits, stats.cache_hits) == (320, 319, 0)
 
 
-def test_what_was_pulled_can_be_hit_by_the_next_request() -> None:
+def test_pulled_blocks_are_hit_by_the_next_request() -> None:
     made = engine()
     one = pulling("a", 320, 1, family="f", shared=320)
     made.add_request(one, 0.0)
@@ -79,7 +79,7 @@ def test_what_was_pulled_can_be_hit_by_the_next_request() -> None:
     assert other.cached_tokens == 320
 
 
-def test_what_the_own_cache_holds_is_not_pulled() -> None:
+def test_blocks_in_the_instances_own_cache_are_not_pulled() -> None:
     made = engine()
     made.add_request(request("a", 320, 1, family="f", shared=160), 0.0)
     run(made)

@@ -67,7 +67,7 @@ def test_an_unknown_model_is_not_found(sim: Sim, path: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"prompt": NaN}'])
-def test_what_is_not_json_is_a_bad_request(sim: Sim, body: bytes) -> None:
+def test_a_body_that_is_not_json_is_a_bad_request(sim: Sim, body: bytes) -> None:
     answer = sim.http.post(PLAIN, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400
     assert "JSON decode error" in answer.json()["error"]["message"]

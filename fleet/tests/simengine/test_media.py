@@ -39,7 +39,7 @@ def test_images_are_drawn(sim: Sim) -> None:
         ("/v1/images/generations", {"model": "other"}, "does not exist"),
     ],
 )
-def test_what_is_missing_is_named(sim: Sim, path: str, body: dict[str, object], why: str) -> None:
+def test_missing_input_is_named(sim: Sim, path: str, body: dict[str, object], why: str) -> None:
     refused = sim.post(path, body)
     assert refused.status_code in (400, 404)
     assert why in refused.json()["error"]["message"]

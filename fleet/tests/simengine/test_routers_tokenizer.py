@@ -58,6 +58,6 @@ def test_they_are_the_engines_own(endpoint: str, body: dict[str, Any]) -> None:
         ("/v1/embeddings", {"input": "hello"}),
     ],
 )
-def test_what_the_engine_would_refuse_is_left_to_the_other_index(endpoint: str, body: dict[str, Any]) -> None:
+def test_prompts_that_the_engine_would_refuse_are_left_to_the_other_index(endpoint: str, body: dict[str, Any]) -> None:
     with pytest.raises(NotTokenized):
         SimTokenizer().tokens(prompt_of(endpoint, body), endpoint)

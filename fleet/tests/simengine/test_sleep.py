@@ -53,6 +53,6 @@ def test_weights_that_were_discarded_give_no_answer_until_they_are_loaded_again(
         ("/collective_rpc", {"method": "shutdown"}),
     ],
 )
-def test_what_sleep_mode_does_not_know_is_refused(sim: Sim, path: str, body: object) -> None:
+def test_options_unknown_to_sleep_mode_are_refused(sim: Sim, path: str, body: object) -> None:
     assert sim.http.post(path, json=body).status_code == 400
     assert sim.http.get("/is_sleeping").json() == {"is_sleeping": False}

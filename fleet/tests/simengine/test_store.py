@@ -35,7 +35,7 @@ def keys(store: str) -> int:
     return next(int(line.split()[1]) for line in page.splitlines() if line.startswith("master_key_count"))
 
 
-def test_what_one_engine_computed_the_other_finds_in_the_store(store: str, pair: tuple[Sim, Sim]) -> None:
+def test_one_engine_finds_the_blocks_of_another_in_the_store(store: str, pair: tuple[Sim, Sim]) -> None:
     one, other = pair
     first = one.complete(PROMPT, 20)
     until(lambda: keys(store) >= 125)

@@ -22,7 +22,7 @@ def cached(answer: dict[str, object]) -> int:
     return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])  # type: ignore[index]
 
 
-def test_what_left_the_gpu_is_loaded_counted_and_announced_with_its_medium(start_sim: StartSim) -> None:
+def test_blocks_that_left_the_gpu_are_loaded_counted_and_announced_with_their_medium(start_sim: StartSim) -> None:
     tiered = start_sim(kv_blocks=BLOCKS, dram_gb=1, ssd_gb=10, ssd_access="ssd", tier_load="always")
     tiered.complete(PROMPT)
     tiered.complete(OTHER)

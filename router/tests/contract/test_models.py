@@ -78,6 +78,6 @@ def test_one_adapter_has_one_source():
 
 
 @pytest.mark.parametrize("document", [None, [], {}, {"models": []}, {"schema": 2, "models": {}}, {"models": {"m": 1}}])
-def test_what_is_no_document_is_refused(document):
+def test_anything_but_a_document_is_refused(document):
     with pytest.raises(models.InvalidModels):
         models.parse(document)

@@ -57,7 +57,7 @@ MODEL = FIELD % (b"model", b"a")
         (MODEL.replace(b"\r\n\r\n", b"\r\nContent-Transfer-Encoding: base64\r\n\r\n") + END, "send the bytes as they"),
     ],
 )
-def test_what_could_be_read_in_two_ways_is_refused(body: bytes, why: str) -> None:
+def test_ambiguous_bodies_are_refused(body: bytes, why: str) -> None:
     with pytest.raises(InvalidMultipart, match=re.escape(why)):
         model_of(body)
 

@@ -95,7 +95,7 @@ async def test_the_next_address_is_tried_when_one_takes_no_connection(named):
 
 
 @pytest.mark.parametrize("host", ["a" * 64 + ".example", "xn--\udcff", "no-such-host.invalid"])
-async def test_what_cannot_be_resolved_is_an_error_of_the_system(host):
+async def test_a_name_that_cannot_be_resolved_is_an_error_of_the_system(host):
     with pytest.raises(OSError, match=r"name|known"):
         await resolve(host, 80, ENGINES)
 

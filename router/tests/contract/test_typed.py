@@ -17,12 +17,12 @@ from router.contract.fields import typed_flag, typed_number
         ("1" * 19, 1.1111111111111112e18),
     ],
 )
-def test_what_a_person_types_as_a_number_is_read_as_one(text: str, value: float) -> None:
+def test_numbers_are_read_the_way_people_type_them(text: str, value: float) -> None:
     assert typed_number(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "x", "NaN", "inf", "-Infinity", "1e999", "1,23", "1 2", "٣x", "0x10"])
-def test_what_is_no_finite_number_stays_text_for_the_check_to_refuse(text: str) -> None:
+def test_text_that_is_no_finite_number_stays_text_for_the_check_to_refuse(text: str) -> None:
     assert typed_number(text) == text
 
 

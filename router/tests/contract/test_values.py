@@ -68,7 +68,7 @@ def test_anything_else_is_unreadable_and_not_fatal(raw: bytes) -> None:
         read(Receipt, raw)
 
 
-def test_what_is_wrong_is_said_with_its_path() -> None:
+def test_faults_are_reported_with_their_path() -> None:
     fleet = WRITTEN["FleetValue"]
     fleet = {**fleet, "instances": [{**fleet["instances"][0], "epoch": "one"}]}
     with pytest.raises(Unreadable, match=r"Expected `int`, got `str` - at `\$\.instances\[0\]\.epoch`"):

@@ -32,7 +32,7 @@ def test_a_stream_of_one_token_becomes_a_beginning() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_what_has_been_said_is_left_out_however_the_bytes_come(size: int) -> None:
+def test_text_already_sent_is_left_out_however_the_bytes_arrive(size: int) -> None:
     stream = ROLE + chat("one ") + chat("two ") + chat(None, "stop") + DONE
     assert rest("one ", stream, size) == chat("two ") + chat(None, "stop") + DONE
 

@@ -83,7 +83,7 @@ async def test_every_api_that_decodes_can_be_offloaded(pair: Build, path: str, b
 
 
 @pytest.mark.slow
-async def test_what_cannot_be_offloaded_is_served_in_one_place(pair: Build) -> None:
+async def test_a_request_that_cannot_be_offloaded_is_served_in_one_place(pair: Build) -> None:
     world = await pair("nixl")
     response = await world.ask(n=2)
     receipt = await world.receipt(response)

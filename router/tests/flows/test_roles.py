@@ -33,7 +33,7 @@ async def test_short_prompts_are_offloaded_too(pair: Build) -> None:
 
 
 @pytest.mark.parametrize(("given", "why"), [({"n": 2}, "several answers to one prompt"), ({"echo": True}, "echo")])
-async def test_what_cannot_be_offloaded_is_refused_with_the_reason(
+async def test_a_request_that_cannot_be_offloaded_is_refused_with_the_reason(
     pair: Build, given: dict[str, object], why: str
 ) -> None:
     world = await pair("nixl", ROLES)

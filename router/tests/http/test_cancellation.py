@@ -30,7 +30,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_stream_cancels_it(world):
     await asyncio.wait_for(w.engines[0].cancelled.wait(), 30)
 
 
-async def test_what_the_client_left_behind_is_recorded_and_is_no_load_any_more(world):
+async def test_the_request_of_a_client_that_left_is_recorded_and_no_longer_load(world):
     w = await world(hang)
     await abandon(w, headers={"x-request-id": "left"})
     await asyncio.wait_for(w.engines[0].cancelled.wait(), 30)

@@ -143,14 +143,14 @@ async def test_usage_that_comes_in_two_chunks_is_seen_where_it_is_not_taken_out(
 LOOKS_LIKE_A_CHUNK = chunk(WORDS[1])
 
 
-async def test_what_looks_like_a_chunk_inside_of_one_is_not_taken_for_one():
+async def test_bytes_like_a_chunk_inside_a_chunk_are_not_taken_for_one():
     passage = Passage()
     begun, rest = chunk(WORDS[0] + LOOKS_LIKE_A_CHUNK + b"\n").split(LOOKS_LIKE_A_CHUNK)
     await passage.read(CHUNKED, begun, LOOKS_LIKE_A_CHUNK, rest, LAST)
     assert (await passage.body()).data == WORDS[0] + LOOKS_LIKE_A_CHUNK + b"\n"
 
 
-async def test_what_looks_like_a_chunk_in_a_stream_without_chunks_is_not_taken_for_one():
+async def test_bytes_like_a_chunk_in_an_unchunked_stream_are_not_taken_for_one():
     passage = Passage()
     data = WORDS[0] + LOOKS_LIKE_A_CHUNK + b"\n\n"
     await passage.read(HEAD % b"content-length: %d\r\n" % len(data) + WORDS[0], LOOKS_LIKE_A_CHUNK, b"\n\n")

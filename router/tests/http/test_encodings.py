@@ -29,14 +29,14 @@ async def test_a_compressed_body_reaches_the_engine_as_it_was(world, encoding, b
     assert "content-encoding" not in received.headers
 
 
-async def test_what_unpacks_to_more_than_the_limit_is_refused(world):
+async def test_a_body_that_unpacks_beyond_the_limit_is_refused(world):
     w = await world(None)
     response = await send(w, gzip.compress(b" " * (MAX_BODY + 1)), "gzip")
     assert (response.status_code, code_of(response)) == (413, "body_too_large")
 
 
 @pytest.mark.parametrize("body", [b"no gzip", gzip.compress(PLAIN)[:-9], b""])
-async def test_what_does_not_unpack_is_refused(world, body):
+async def test_a_body_that_does_not_unpack_is_refused(world, body):
     response = await send(await world(None), body, "gzip")
     assert (response.status_code, code_of(response)) == (400, "invalid_encoding")
 

@@ -59,7 +59,7 @@ async def test_a_stream_comes_back_byte_for_byte(world, path):
 
 
 @pytest.mark.parametrize("path", sorted(CLASSLESS))
-async def test_what_belongs_to_no_class_of_prompts_is_explained_but_not_counted_as_a_quick_request(world, path):
+async def test_requests_outside_every_class_are_explained_but_not_counted_as_quick_ones(world, path):
     w = await world(None)
     response = await w.client.post(path, json={"model": "llama", **BODIES[path]})
     assert (await w.receipt(response))["prompt_tokens"] == 0

@@ -11,7 +11,7 @@ def code_of(response):
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'"x"', b"\xff\xfe", b'{"model": 1}'])
-async def test_what_is_not_a_json_object_is_refused(world, body):
+async def test_anything_but_a_json_object_is_refused(world, body):
     w = await world(None)
     response = await w.client.post("/v1/chat/completions", content=body)
     assert (response.status_code, code_of(response)) == (400, "invalid_json")

@@ -22,7 +22,7 @@ def exchange(*, closing):
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_what_a_client_that_left_does_not_read_is_no_failure(write):
+def test_unread_bytes_of_a_client_that_left_are_no_failure(write):
     assert not write(exchange(closing=True))
 
 

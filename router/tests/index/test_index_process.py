@@ -147,7 +147,7 @@ async def test_a_late_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pyte
         (framed(Over(1)), "a message that cannot be read"),
     ],
 )
-async def test_what_is_no_index_process_is_named(tmp_path: Path, said: bytes, why: str) -> None:
+async def test_an_address_without_an_index_process_is_named(tmp_path: Path, said: bytes, why: str) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
         while await reader.read(1_000):
@@ -186,7 +186,7 @@ async def test_a_silent_process_is_not_believed(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     "sent", [b"\xff\xff\xff\xff", framed(Welcome(1, 1)), framed(LookUp(1, "demo", []))[:4] + b"xx"]
 )
-async def test_a_client_that_speaks_otherwise_is_disconnected_or_waited_for(tmp_path: Path, sent: bytes) -> None:
+async def test_a_client_that_breaks_the_protocol_is_disconnected_or_waited_for(tmp_path: Path, sent: bytes) -> None:
     async with listening(tmp_path) as (process, path):
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(sent)

@@ -74,7 +74,7 @@ def test_each_medium_is_a_tier(medium: str | None, tier: int) -> None:
     assert event.tier == tier
 
 
-def test_what_is_hashed_into_a_block_besides_its_tokens_is_kept() -> None:
+def test_extras_hashed_into_a_block_are_kept() -> None:
     salted = only({**STORED, "extra_keys": [None, ["salt"]]})
     older = only({**STORED, "lora_name": "adapter"})
     assert isinstance(salted, BlocksStored)

@@ -30,14 +30,14 @@ def test_a_clock_that_was_set_forward_counts_at_once() -> None:
     assert shortest.beyond(-4.0, 2) == 1
 
 
-def test_what_was_seen_before_a_long_silence_is_forgotten() -> None:
+def test_delays_from_before_a_long_silence_are_forgotten() -> None:
     shortest = ShortestDelay()
     shortest.beyond(0.01, 0)
     assert shortest.beyond(7.0, 2 * FORGOTTEN_S) == 0
 
 
 @given(st.lists(st.tuples(st.floats(0, 50), st.floats(-10, 10)), min_size=1, max_size=40))
-def test_it_is_the_least_of_at_least_one_window_and_at_most_two(steps: list[tuple[float, float]]) -> None:
+def test_the_shortest_delay_covers_one_to_two_windows(steps: list[tuple[float, float]]) -> None:
     shortest, now, seen = ShortestDelay(), 0.0, []
     for passed_s, delay_s in steps:
         now += passed_s

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 PROMPT = "sixteen tokens of four bytes each, so one block holds 64 bytes. " * 8  # 8 blocks
 
 
-async def test_what_an_engine_stores_is_found_by_its_prompt(sim: Sim) -> None:
+async def test_blocks_that_an_engine_stores_are_found_by_their_prompt(sim: Sim) -> None:
     async with following(sim.url) as followed:
         await followed.until(lambda: not followed.feed.trouble)
         await sim.ask(PROMPT)
@@ -31,7 +31,7 @@ async def test_what_an_engine_stores_is_found_by_its_prompt(sim: Sim) -> None:
         assert (followed.feed.complete, followed.feed.block_size, followed.feed.trouble) == (True, 16, "")
 
 
-async def test_what_was_stored_before_is_replayed(sim: Sim) -> None:
+async def test_batches_stored_before_are_replayed(sim: Sim) -> None:
     for number in range(5):
         await sim.ask(f"{number}" * 64 + PROMPT)
     async with following(sim.url) as followed:
@@ -51,7 +51,7 @@ async def test_evicted_blocks_leave_the_index(start_sim: Callable[..., Sim]) -> 
         assert sum(followed.index.blocks("a")) <= 24
 
 
-async def test_what_was_copied_to_another_tier_outlives_the_device_whether_its_events_name_a_group_or_not() -> None:
+async def test_blocks_copied_to_another_tier_outlive_the_device_whether_events_name_a_group_or_not() -> None:
     for group in ({}, {"group_idx": 0}):
         with zmq.Context() as context:
             feed = Feed("a", lambda: discover(""), index := ExactIndex(seed=1), context)

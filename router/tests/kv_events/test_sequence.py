@@ -48,7 +48,7 @@ def test_a_gap_is_asked_for_and_filled() -> None:
     assert (engine.sequence.gaps, engine.sequence.replayed, engine.lost_at) == (1, 2, [])
 
 
-def test_what_the_engine_no_longer_has_is_lost_and_the_rest_goes_on() -> None:
+def test_batches_that_the_engine_no_longer_has_are_lost_and_the_rest_is_applied() -> None:
     engine = Engine()
     engine.live(0, 5)
     engine.replay(3, 4, 5)
@@ -79,7 +79,7 @@ def test_a_gap_found_while_another_question_is_under_way_is_asked_for_again() ->
     assert (engine.applied, engine.lost_at) == ([0, 1, 2], [])
 
 
-def test_what_was_seen_is_not_taken_again() -> None:
+def test_a_batch_is_not_applied_twice() -> None:
     engine = Engine()
     engine.sequence.start()
     engine.replay(0, 1, 2)

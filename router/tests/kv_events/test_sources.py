@@ -39,12 +39,12 @@ def test_an_address_of_its_own_is_kept() -> None:
         ([{**ONE, "enable_kv_cache_events": False}], "no KV events over ZMQ"),
     ],
 )
-def test_what_cannot_be_followed_says_why(value: object, why: str) -> None:
+def test_a_source_that_cannot_be_followed_says_why(value: object, why: str) -> None:
     with pytest.raises(NoEvents, match=why):
         read(value)
 
 
-def test_what_is_not_json_says_so() -> None:
+def test_text_that_is_not_json_says_so() -> None:
     with pytest.raises(NoEvents, match="not JSON"):
         parse(b"<html>", URL)
 
@@ -86,7 +86,7 @@ def test_an_address_that_the_document_gives_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("address", ["tcp://", "tcp://a b:1", "tcp://a:1?replay=http%3A%2F%2Fb", "tcp://a:1?replay=x"])
-def test_an_address_that_is_none_is_not_followed(address: str) -> None:
+def test_an_invalid_address_is_not_followed(address: str) -> None:
     with pytest.raises(NoEvents, match=r"allowed: tcp://HOST:PORT"):
         given(address)
 

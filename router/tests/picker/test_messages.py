@@ -20,7 +20,7 @@ def test_the_bytes_are_those_of_protocol_buffers() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**20), st.integers(0, 2**64 - 1) | st.binary(max_size=300)), max_size=8))
-def test_what_is_put_is_read(values: list[tuple[int, int | bytes]]) -> None:
+def test_a_written_field_is_read_back(values: list[tuple[int, int | bytes]]) -> None:
     found = fields(b"".join(put(name, value) for name, value in values))
     for name, _ in values:
         assert found[name] == [value for other, value in values if other == name]

@@ -71,7 +71,7 @@ def test_another_route_brings_its_parameters_and_takes_the_old_ones() -> None:
     assert changes["strategy.hit_weight"].direction == "comes with the strategy cache_aware"
 
 
-def test_a_choice_is_just_changed() -> None:
+def test_a_changed_choice_has_no_direction() -> None:
     (change,) = diff(document.default(), changed(admission__refuse_status=503))
     assert (change.old, change.new, change.direction) == (429, 503, "changed")
 

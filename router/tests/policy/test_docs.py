@@ -33,7 +33,7 @@ def test_every_strategy_has_its_section(strategy: str) -> None:
     assert STRATEGIES[strategy].summary in section.partition("\n### ")[0]
 
 
-def test_the_page_tells_of_no_parameter_that_does_not_exist() -> None:
+def test_the_page_names_no_parameter_that_does_not_exist() -> None:
     named = set(re.findall(r"^\| `([a-z]+\.[a-z0-9_]+)` \|", PAGE, re.MULTILINE))
     assert named == set(PARAMETERS)
 

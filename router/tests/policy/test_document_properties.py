@@ -117,7 +117,7 @@ def test_the_schema_and_the_parser_agree_but_for_rules_between_fields(value: dic
 
 
 @given(JSON, st.sampled_from(sorted(PARAMETERS)))
-def test_what_one_parameter_refuses_the_document_refuses_at_its_path(value: Any, path: str) -> None:
+def test_a_document_refuses_at_its_path_what_its_parameter_refuses(value: Any, path: str) -> None:
     section, _, key = path.partition(".")
     owner = PARAMETERS[path].strategies[:1] if section == "strategy" and key != "name" else ()
     changed = document.apply_overrides(document.default(*owner), {path: value})

@@ -84,7 +84,7 @@ def test_a_peer_with_a_full_cache_sends_only_if_no_other_instance_has_room() -> 
     assert decided(made("a", kv_usage=0.9), full, made("c", kv_usage=0.5, cached_tokens=8_000)).prefill == "c"
 
 
-def test_what_is_queued_and_what_was_measured_count() -> None:
+def test_queued_prompts_and_measured_rates_count() -> None:
     slow = Rates(10_000.0, 10_000.0, 1e8)  # 1 s to move
     assert decided(made("a"), HOLDER, rates=slow).prefill == ""
     assert decided(made("a", decodes=9), HOLDER, rates=slow).prefill == ""
@@ -106,7 +106,7 @@ def test_pulls_from_one_peer_share_its_link_and_those_that_an_instance_waits_for
     assert decided(made("a"), made("b", cached_tokens=9_000, **waits), rates=measured).prefill == "b"
 
 
-def test_what_pulls_took_beyond_the_prediction_counts_and_what_each_prompt_takes_does_not() -> None:
+def test_extra_time_of_pulls_counts_and_the_time_of_each_prompt_does_not() -> None:
     late = Rates(10_000.0, 10_000.0, 2e8, pull_extra_s=0.5)
     assert decided(made("a"), HOLDER, rates=late).prefill == ""
     short_prompts = Rates(2_000.0, 10_000.0, 5e7, compute_tokens_per_s=10_000.0)  # 2 s to move, 1 s to compute

@@ -130,7 +130,7 @@ def test_candidates_are_returned_row_by_row() -> None:
     assert replay.recorded(kept).candidates[1] == Candidate("b", 0, 50_000, None, "draining")
 
 
-def test_what_differs_is_named() -> None:
+def test_differences_are_named() -> None:
     kept = example()
     told = replay.recorded(structs.replace(kept, instance="b", rule="session"))
     assert told.differences(again(kept, POLICY)) == ["instance", "rule"]

@@ -39,7 +39,7 @@ def test_an_instance_that_only_decodes_gets_no_prompt_even_as_the_last_one() -> 
     }
 
 
-def test_who_computes_prompts_for_others_never_decodes() -> None:
+def test_an_instance_that_computes_prompts_for_others_never_decodes() -> None:
     assert refused(InstanceState("p", role="prefill", connector="nixl"))["chosen"] == ""
 
 
@@ -151,7 +151,7 @@ def test_a_full_prefiller_is_taken_only_when_there_is_no_other() -> None:
     assert heavy(first, full, InstanceState("busy", connector="nixl", running=90)).prefill == "busy"
 
 
-def test_what_is_not_heavy_is_not_offloaded() -> None:
+def test_requests_that_are_not_heavy_are_not_offloaded() -> None:
     made = document.apply_overrides(document.default("least_requests"), {"flow.heavy": "offload"})
     pair = [InstanceState("a", connector="nixl"), InstanceState("b", connector="nixl")]
     assert decide(RoutingRequest(39_999), pair, document.parse(made), 0.5).flow == "colocated"

@@ -35,7 +35,7 @@ def test_the_weights_are_those_of_the_policy() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_what_is_held_is_reported_whole(strategy: str) -> None:
+def test_held_tokens_are_reported_on_all_tiers(strategy: str) -> None:
     """It is compared with what the engine reports, which loads it."""
     decision = decide(asked(disk=8_000), INSTANCES, document.parse(document.default(strategy)), 0.3)
     assert decision.cached_tokens == HELD[decision.instance]

@@ -63,7 +63,7 @@ def test_without_requests_in_flight_the_forecast_is_what_is_held_now(index: Exac
     assert index.foreseen(index.match(hashes(prompt("x", 6)), SIZE), hashes(prompt("x", 6)), SIZE, NOW) == {}
 
 
-def test_what_a_request_under_way_computes_will_be_held(index: ExactIndex, engine: Engine) -> None:
+def test_blocks_that_a_running_request_computes_count_as_held(index: ExactIndex, engine: Engine) -> None:
     send(index, prompt("x", 4))
     assert foreseen(index, prompt("x", 6)) == 4
     assert foreseen(index, prompt("y", 6)) == 0
@@ -121,9 +121,7 @@ def test_a_chain_goes_from_its_end(index: ExactIndex, engine: Engine) -> None:
     assert foreseen(index, prompt("x", 6)) == 3  # 12 blocks and one that is not full, where there is room for 10
 
 
-def test_what_requests_under_way_use_is_not_evicted_and_goes_last_when_they_are_over(
-    index: ExactIndex, engine: Engine
-) -> None:
+def test_blocks_in_use_are_not_evicted_and_go_last_afterwards(index: ExactIndex, engine: Engine) -> None:
     engine.holds(prompt("x", 4))
     engine.holds(prompt("y", 4))
     user = send(index, prompt("x", 4))
@@ -142,7 +140,7 @@ def test_a_prompt_that_will_be_evicted_and_computed_again_will_be_held(index: Ex
     assert foreseen(index, prompt("x", 6)) == 6
 
 
-def test_what_answers_grow_until_there_is_room_for_a_prompt_takes_room_too(index: ExactIndex, engine: Engine) -> None:
+def test_growing_answers_take_capacity_while_a_prompt_waits(index: ExactIndex, engine: Engine) -> None:
     index.limit("a", 11)
     first = send(index, prompt("x", 2))
     engine.holds(prompt("x", 2))
@@ -171,7 +169,7 @@ def test_a_prompt_that_finds_more_than_was_foreseen_computes_less(index: ExactIn
     assert foreseen(index, prompt("x", 8), NOW + LATE_S) == 8  # in use, though z and y would not fit beside it
 
 
-def test_what_two_requests_share_is_in_use_until_both_are_over(index: ExactIndex, engine: Engine) -> None:
+def test_shared_blocks_are_in_use_until_both_requests_end(index: ExactIndex, engine: Engine) -> None:
     engine.holds(prompt("x", 4))
     first, second = send(index, prompt("x", 4)), send(index, prompt("x", 4))
     first.over(NOW)
@@ -188,7 +186,7 @@ def test_without_knowing_the_room_nothing_is_expected_to_go(index: ExactIndex) -
     assert foreseen(index, prompt("x", 6)) == 6
 
 
-def test_what_was_held_before_the_room_was_known_goes_first(index: ExactIndex) -> None:
+def test_blocks_held_before_the_capacity_was_known_go_first(index: ExactIndex) -> None:
     engine = Engine(index, 0)
     engine.holds(prompt("x", 5))
     index.limit("a", 10)
@@ -197,7 +195,7 @@ def test_what_was_held_before_the_room_was_known_goes_first(index: ExactIndex) -
     assert foreseen(index, prompt("y", 4)) == 4
 
 
-def test_what_lies_on_a_slower_tier_as_well_stays(index: ExactIndex, engine: Engine) -> None:
+def test_blocks_that_a_slower_tier_holds_too_stay(index: ExactIndex, engine: Engine) -> None:
     engine.holds(prompt("x", 6))
     index.store("a", hashes(prompt("x", 6))[3:], None, b"", SIZE, HOST)
     engine.evicts(prompt("x", 6), 5)
@@ -205,7 +203,7 @@ def test_what_lies_on_a_slower_tier_as_well_stays(index: ExactIndex, engine: Eng
     assert foreseen(index, prompt("x", 6)) == 6
 
 
-def test_a_cleared_instance_is_awaited_for_nothing(index: ExactIndex, engine: Engine) -> None:
+def test_nothing_is_expected_of_a_cleared_instance(index: ExactIndex, engine: Engine) -> None:
     engine.holds(prompt("x", 4))
     under_way = send(index, prompt("x", 6))
     index.clear("a")
@@ -241,7 +239,7 @@ def act(rng: random.Random, index: ExactIndex, under_way: list[InFlight], now: f
     return hashes(chain)
 
 
-def test_what_is_foreseen_of_many_instances_is_what_the_forecast_of_each_says() -> None:
+def test_the_forecast_of_many_instances_is_that_of_each() -> None:
     rng, now, index = random.Random(5), NOW, ExactIndex(SEED)
     under_way: list[InFlight] = []
     for _ in range(400):

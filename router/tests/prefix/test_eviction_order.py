@@ -103,7 +103,7 @@ def test_an_engine_that_evicts_in_another_order_leaves_nothing_behind() -> None:
     assert (eviction.idle, eviction.bytes) == (0, empty)
 
 
-def test_what_is_gone_takes_no_memory() -> None:
+def test_evicted_blocks_take_no_memory() -> None:
     eviction, chain = EvictionOrder(), array("Q", range(1, 1_000))
     empty = eviction.bytes
     eviction.stored(chain, 0, busy=False)

@@ -73,7 +73,7 @@ def test_the_second_copy_of_a_block_outlives_the_first(index: ExactIndex) -> Non
     assert index.match(HASHES, SIZE) == {}
 
 
-def test_what_else_is_hashed_into_a_block_keeps_it_apart(index: ExactIndex) -> None:
+def test_blocks_with_other_hashed_extras_are_kept_apart(index: ExactIndex) -> None:
     index.store("a", [1, 2], None, PROMPT[:32], SIZE, extras=(b"", b"adapter"))
     assert index.match(HASHES, SIZE) == {"a": (4, 0, 0)}
 

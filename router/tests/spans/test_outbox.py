@@ -49,7 +49,7 @@ def test_a_collector_that_says_when_is_asked_then() -> None:
     assert 10 < made.not_before < 20
 
 
-def test_what_the_collector_did_not_take_is_counted() -> None:
+def test_spans_refused_by_the_collector_are_counted() -> None:
     made = outbox(4)
     made.take(0)
     made.answered(200, b'{"partialSuccess": {"rejectedSpans": "1", "errorMessage": "too old"}}', "", 0)

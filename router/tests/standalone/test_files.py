@@ -23,7 +23,7 @@ def test_instances_are_urls_with_their_facts():
     assert read_instances(given) == [Listed("a:1", "http://a:1"), two]
 
 
-def test_a_file_has_one_a_line_and_comments(tmp_path):
+def test_a_file_has_one_entry_per_line_and_comments(tmp_path):
     path = tmp_path / "engines"
     path.write_text("# ours\n\nhttp://a:1  # left\nhttp://b:2;id=b\n")
     assert [each.id for each in read_instances(f"@{path}")] == ["a:1", "b"]

@@ -50,7 +50,7 @@ def test_an_instance_is_out_after_two_failed_looks_and_back_after_a_good_one(ans
     assert watched(*answers).state == state
 
 
-def test_why_an_instance_is_out_is_said():
+def test_the_reason_why_an_instance_is_out_is_shown():
     assert watched(WatchedAnswer(models=("qwen", "phi"))).reason == "it serves qwen, phi, not llama"
     assert watched(REFUSED).reason == "connection refused"
 

@@ -19,7 +19,7 @@ MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_equals_vllms_conversion(case: dict[str, Any]) -> None:
+def test_the_conversion_equals_vllms(case: dict[str, Any]) -> None:
     made = as_chat(case["document"], case["endpoint"], system_first=case["system_first"])
     assert (made["messages"], made["tools"]) == (case["messages"], case["tools"])
 

@@ -41,7 +41,7 @@ def test_a_conversation_is_rendered_and_tokenised(tokenizer: FolderTokenizer) ->
     assert tokenizer.special
 
 
-def test_what_was_tokenised_before_is_not_tokenised_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_not_tokenised_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = FolderTokenizer(folder)
     turns = [*HELLO, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "more"}]
     tokenizer.tokens(prompt_of(CHAT, messages=HELLO), CHAT)
@@ -52,7 +52,7 @@ def test_what_was_tokenised_before_is_not_tokenised_again(folder: Path, monkeypa
     assert asked == ["assistant\nhi<|im_end|>", "user\nmore<|im_end|>"]
 
 
-def test_what_is_remembered_is_bounded(folder: Path) -> None:
+def test_memory_of_past_entries_is_bounded(folder: Path) -> None:
     tokenizer = FolderTokenizer(folder, cache_bytes=2_000)
     for number in range(50):
         tokenizer.text_tokens(f"text number {number}<|im_end|>")
@@ -60,7 +60,7 @@ def test_what_is_remembered_is_bounded(folder: Path) -> None:
     assert len(tokenizer._cache) < 10
 
 
-def test_what_a_prompt_begins_with_is_added(tmp_path: Path) -> None:
+def test_the_beginning_token_is_added(tmp_path: Path) -> None:
     made = trained()
     made.post_processor = processors.TemplateProcessing(single="<|im_start|> $A", special_tokens=[("<|im_start|>", 0)])
     tokenizer = FolderTokenizer(save(tmp_path, made))
@@ -108,7 +108,7 @@ def test_a_tokenizer_that_sees_the_beginning_is_given_whole_texts(tmp_path: Path
         ("/v1/embeddings", {"input": "a"}, "only the engine"),
     ],
 )
-def test_what_it_cannot_tokenise_says_why(
+def test_a_prompt_that_it_cannot_tokenise_says_why(
     tokenizer: FolderTokenizer, api_path: str, body: dict[str, object], why: str
 ) -> None:
     with pytest.raises(NotTokenized, match=why):

@@ -49,7 +49,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("behaviour", HOSTILE.values(), ids=HOSTILE)
-async def test_what_no_client_could_use_is_answered_by_another_engine(world, behaviour):
+async def test_an_answer_that_no_client_could_use_is_fetched_from_another_engine(world, behaviour):
     w = await world(behaviour, reply())
     for _ in range(2):
         assert (await w.ask()).status_code == 200
@@ -126,7 +126,7 @@ USAGES = {
 
 
 @pytest.mark.parametrize("end", USAGES.values(), ids=USAGES)
-async def test_a_usage_of_no_use_is_no_usage(world, end):
+async def test_unusable_usage_counts_as_none(world, end):
     body = b'{"object": "x", ' + end + b"}"
 
     async def behave(engine, request, writer):

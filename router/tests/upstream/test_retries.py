@@ -139,7 +139,7 @@ async def test_a_used_connection_that_closes_without_a_byte_is_replaced_on_the_s
 
 
 @pytest.mark.slow
-async def test_what_is_not_http_is_a_failure_of_the_engine(world):
+async def test_an_answer_that_is_not_http_is_a_failure_of_the_engine(world):
     async def garbage(engine, request, writer):
         writer.write(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
         await writer.drain()

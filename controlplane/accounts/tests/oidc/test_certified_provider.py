@@ -114,7 +114,7 @@ def test_a_person_signs_in_with_the_role_of_the_groups_and_out_at_both_ends(cert
     assert role_of(User.objects.get(username="grace")) == "admin"
 
 
-def test_who_has_no_group_gets_no_access(certified, person):
+def test_a_person_without_a_group_gets_no_access(certified, person):
     certified.members(mallory=["accounting"])
     assert "no_role" in person.sign_in("mallory").text
     assert not User.objects.exists()

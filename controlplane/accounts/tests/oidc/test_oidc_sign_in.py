@@ -195,7 +195,7 @@ def test_an_answer_of_another_provider_is_refused(provider, browser):
     assert b">issuer<" in browser.sign_in(provider, iss="https://evil.example").content
 
 
-def test_what_the_provider_refuses_is_told(provider, browser):
+def test_a_refusal_by_the_provider_is_reported(provider, browser):
     answer = browser.sign_in(provider, error="access_denied", error_description="no")
     assert b">provider_refused<" in answer.content
 
@@ -342,7 +342,7 @@ def test_the_provider_closes_an_open_live_page_within_5_s(provider, browser, mon
         (lambda p: "rubbish", "token_malformed"),
     ],
 )
-def test_what_is_no_logout_token_ends_nothing(provider, browser, token, said):
+def test_anything_but_a_logout_token_ends_nothing(provider, browser, token, said):
     browser.sign_in(provider)
     answer = browser.post("/oidc/backchannel-logout", {"logout_token": token(provider)})
     assert answer.status_code == 400

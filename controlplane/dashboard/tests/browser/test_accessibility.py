@@ -107,7 +107,7 @@ MOVING = """() => {
 
 
 @pytest.mark.parametrize(("asked", "moves"), [("reduce", False), ("no-preference", True)])
-def test_nothing_moves_for_who_asked_for_less_motion(
+def test_nothing_moves_when_less_motion_is_asked_for(
     running: RunningFleet, open_page: Any, asked: str, moves: bool
 ) -> None:
     page = open_page("otto", reduced_motion=asked).drawn("/live")

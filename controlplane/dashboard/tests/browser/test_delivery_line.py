@@ -36,7 +36,7 @@ def test_an_abort_is_red_and_needs_attention(running: RunningFleet, open_page: A
 
 
 @pytest.mark.parametrize("path", ["/live", "/wall"])
-def test_what_the_live_version_saves_stands_beside_it_and_leads_to_its_preview(
+def test_the_saving_of_the_live_version_stands_beside_it_and_leads_to_its_preview(
     running: RunningFleet, open_page: Any, path: str
 ) -> None:
     live = step.current(running.fleet.client, time.time())

@@ -95,7 +95,7 @@ def test_two_pools_of_a_thousand_instances_show_what_failed_first(running: Runni
 
 
 @pytest.mark.parametrize(("width", "height"), [(1920, 1080), (3840, 2160)])
-def test_what_needs_attention_fits_beside_events_and_moves_nothing(
+def test_the_attention_list_fits_beside_events_and_moves_nothing(
     running: RunningFleet, open_page: Any, width: int, height: int
 ) -> None:
     running.fleet.size = 12

@@ -24,7 +24,7 @@ def levels(pairs: int) -> Levels:
 
 
 @pytest.mark.parametrize(("pairs", "chance", "ratio"), [(4, 0.576, 2.05), (6, 0.94, 1.45)])
-def test_what_pairs_show_that_differ_by_a_tenth(pairs: int, chance: float, ratio: float) -> None:
+def test_pairs_that_differ_by_a_tenth(pairs: int, chance: float, ratio: float) -> None:
     found = levels(pairs)
     assert passes(pairs, 0.1, 0.25, found.fine) == pytest.approx(chance, abs=0.005)
     assert fails_from(pairs, 0.1, 0.10, found.fail) == pytest.approx(ratio, abs=0.005)

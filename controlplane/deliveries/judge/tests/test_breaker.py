@@ -62,7 +62,7 @@ def test_after_promotion_the_usual_errors_are_the_measure(errors: int, ended: in
     assert after_promotion(errors, ended, before).verdict == verdict
 
 
-def test_what_may_have_failed_before_the_promotion_is_not_the_candidates() -> None:
+def test_failures_possibly_from_before_the_promotion_are_not_the_candidates() -> None:
     found = after_promotion(60, 500, 0.0, older=50)
     assert (found.verdict, found.candidate) == ("inconclusive", 0.02)
     assert found.text == "60 of 500 requests failed in the last minute, 50 of them perhaps before the promotion"
@@ -70,7 +70,7 @@ def test_what_may_have_failed_before_the_promotion_is_not_the_candidates() -> No
     assert after_promotion(20, 500, 0.0, older=50).text.endswith(", 20 of them perhaps before the promotion")
 
 
-def test_what_failed_before_the_promotion_is_forgotten_once_the_last_minute_lies_behind_it() -> None:
+def test_failures_before_the_promotion_are_forgotten_once_it_is_a_minute_old() -> None:
     promoted = at_promotion(None, at(100, 400, 30))
     promoted = at_promotion(promoted, at(104, 410, 40))
     assert at_promotion(promoted, at(106, 420, 60)) == promoted

@@ -121,7 +121,7 @@ def test_a_canary_that_passes_names_first_what_it_leaves_to_a_later_step() -> No
     assert propose(at(), (FINE, LEFT), Memory(), 0.0).why == "10 % for 700 s: demo: deferred; demo: fine"
 
 
-def test_what_is_left_to_a_later_step_is_not_without_data() -> None:
+def test_a_class_left_to_a_later_step_is_not_without_data() -> None:
     assert what(at(), OPEN, LEFT, without_data=0.0) is Trigger.STAY
 
 

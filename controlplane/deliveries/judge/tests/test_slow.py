@@ -35,5 +35,5 @@ def test_a_class_with_few_answers_has_no_limit() -> None:
     assert limits(rows(n=29)) == {}
 
 
-def test_what_has_no_length_or_no_time_is_left_out() -> None:
+def test_requests_without_length_or_time_are_left_out() -> None:
     assert limits([("warm", 0, 5.0), ("warm", 5, 0.0)] * 40) == {}

@@ -163,7 +163,7 @@ def test_a_failed_guard_aborts(canary: Delivery, fleet: Fleet) -> None:
     assert "heavy TTFT" in done.why
 
 
-def test_what_stands_still_is_not_judged(canary: Delivery, fleet: Fleet) -> None:
+def test_a_delivery_that_stands_still_is_not_judged(canary: Delivery, fleet: Fleet) -> None:
     """Live has every request, so nothing that is seen now is the candidate's doing."""
     looks = canary.looks.count()
     paused = services.pause(canary, OTTO)

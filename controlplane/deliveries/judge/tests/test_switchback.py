@@ -60,7 +60,7 @@ def test_a_faster_candidate_is_fine() -> None:
     assert judged(blocks(0.8))["ttft heavy"].verdict == "fine"
 
 
-def test_what_changes_from_pair_to_pair_is_inconclusive() -> None:
+def test_a_difference_that_varies_from_pair_to_pair_is_inconclusive() -> None:
     """A tenth of the requests: pairs differ by chance."""
     made = [
         replace_classes(each, blocks(2.0 if each.number in (1, 5) else 0.7)[each.number]) if each.candidate else each

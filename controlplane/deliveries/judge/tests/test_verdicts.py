@@ -54,7 +54,7 @@ def test_every_verdict_occurs_in_the_golden_looks() -> None:
     assert said == {"fail", "fine", "inconclusive", "no_data", "error", "not_judged", "deferred"}
 
 
-def test_what_is_worse_beyond_doubt_fails() -> None:
+def test_a_candidate_worse_beyond_doubt_fails() -> None:
     found = found_in("heavy ones twice as slow")["ttft heavy"]
     assert found.verdict == "fail"
     assert found.lower is not None
@@ -62,7 +62,7 @@ def test_what_is_worse_beyond_doubt_fails() -> None:
     assert found.text.startswith("heavy TTFT ")
 
 
-def test_what_is_worse_within_doubt_does_not() -> None:
+def test_a_candidate_worse_within_doubt_does_not_fail() -> None:
     found = found_in("few requests")["ttft warm"]
     assert found.verdict == "no_data"
     assert found.text == "warm TTFT: 10 of 30 requests in the candidate's arm"

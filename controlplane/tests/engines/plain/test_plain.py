@@ -25,7 +25,7 @@ def test_the_second_time_a_prompt_is_read_from_the_cache_and_the_page_shows_the_
     assert "Hits, device" in fleet.page(f"/fleet/instances/{name}/")
 
 
-def test_what_the_kv_cache_holds_is_seen_while_requests_run(fleet: Fleet) -> None:
+def test_the_content_of_the_kv_cache_is_visible_while_requests_run(fleet: Fleet) -> None:
     used = lambda: [row["sample"] and row["sample"]["kv_usage"] for row in fleet.instances().values()]  # noqa: E731
     seen = lambda: any(usage and usage > 0.01 for usage in used())  # noqa: E731
     enough = threading.Event()

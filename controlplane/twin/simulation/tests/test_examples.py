@@ -81,7 +81,7 @@ def test_a_conversation_without_a_name_is_known_by_its_prompt() -> None:
     assert third.instance == first.instance
 
 
-def test_what_the_cache_has_no_room_for_is_computed_again() -> None:
+def test_blocks_beyond_the_cache_are_computed_again() -> None:
     """Room for 6,400 tokens: the second prompt takes the place of the first one's end, its head stays."""
     requests = [asks(at, at * 5.0, tokens=5_120, output=1, family=at % 2 + 1, shared=5_120) for at in range(3)]
     outcome = play(requests, fleet=fleet(1, kv_blocks=400))
@@ -103,20 +103,20 @@ class TestAdmission:
 
     ONE = fleet(1)
 
-    def test_who_finds_the_line_full_is_refused_at_once(self) -> None:
+    def test_a_request_that_finds_the_queue_full_is_refused_at_once(self) -> None:
         full = policy(admission__max_inflight_per_instance=1, admission__max_queue_warm=1)
         outcome = play([asks(at, at * 0.001, output=200) for at in range(3)], fleet=self.ONE, policy=full)
         assert [one.outcome for one in outcome.requests] == ["ok", "ok", "refused"]
         refused = outcome.requests[2]
         assert (refused.code, refused.instance, refused.ttft_s, refused.e2e_s) == ("saturated", "", None, 0.0)
 
-    def test_who_waits_is_sent_when_the_one_before_is_over(self) -> None:
+    def test_a_waiting_request_is_sent_when_the_one_before_ends(self) -> None:
         narrow = policy(admission__max_inflight_per_instance=1)
         first, second = play([asks(at, output=200) for at in range(2)], fleet=self.ONE, policy=narrow).requests
         assert second.queued_s == first.e2e_s
         assert second.ttft_s == pytest.approx((first.e2e_s or 0.0) + (first.ttft_s or 0.0))
 
-    def test_who_waits_for_too_long_is_refused(self) -> None:
+    def test_a_request_that_waits_too_long_is_refused(self) -> None:
         narrow = policy(admission__max_inflight_per_instance=1, admission__max_wait_warm_s=1.5)
         outcome = play([asks(at, output=2_000) for at in range(2)], fleet=self.ONE, policy=narrow)
         refused = outcome.requests[1]
@@ -130,7 +130,7 @@ class TestAdmission:
         assert [one.code for one in outcome.requests] == ["", "", "over_ttft_limit"]
 
 
-def test_what_no_engine_can_hold_is_an_error() -> None:
+def test_a_request_that_no_engine_can_hold_is_an_error() -> None:
     for small in (fleet(1, kv_blocks=10), fleet(1, window=1_000)):
         (one,) = play([asks(0, tokens=1_000, output=10)], fleet=small).requests
         assert (one.outcome, one.code, one.ttft_s) == ("error", "too_long", None)
@@ -195,7 +195,7 @@ class TestOffload:
         assert one.ttft_s == pytest.approx(prefill + api_s(8_000) + self.MOVED_S + LAW.step_s(1, 7_999.5, 0, 0))
         assert one.request_class == "heavy"
 
-    def test_what_the_decoder_holds_does_not_move(self) -> None:
+    def test_blocks_that_the_decoder_holds_do_not_move(self) -> None:
         asked = [asks(at, at * 5.0, tokens=8_000 + 8_000 * at, family=1, shared=8_000, session="a") for at in (0, 1)]
         first, second = play(asked, fleet=self.JOINED, policy=self.OFFLOAD).requests
         assert second.instance == first.instance

@@ -41,7 +41,7 @@ def test_it_is_described_with_what_is_unknown(expected: dict[str, float | None] 
     assert described(expected) == text
 
 
-def test_what_stays_wrong_is_a_caution() -> None:
+def test_errors_that_remain_are_cautions() -> None:
     experts = replace(MODEL, law=replace(MODEL.law, experts_s=0.01, expert_share=0.06))
     assert expected_error.cautions([MODEL]) == ()
     assert expected_error.cautions([MODEL, experts]) == (EXPERTS,)

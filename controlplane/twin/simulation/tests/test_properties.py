@@ -113,7 +113,7 @@ def test_a_shadow_that_is_the_policy_in_force_changes_nothing(plan: Any, way: An
 
 @settings(max_examples=40, deadline=None)
 @given(plans, ways, st.sampled_from(STRATEGIES))
-def test_no_shadow_has_a_say(plan: Any, way: Any, other: str) -> None:
+def test_shadow_decisions_have_no_effect(plan: Any, way: Any, other: str) -> None:
     requests, options = trace(plan), given_of(way)
     shadowed = play(requests, shadow=policy(other), **options).requests
     seen = [replace(one, shadow_changed=False) for one in shadowed]

@@ -335,7 +335,7 @@ REQUESTS = st.lists(
     st.sampled_from([0.5, 2.5, 30.0]),
     st.integers(1, 2),
 )
-def test_whatever_comes_both_decide_and_refuse_the_same_at_the_same_times(
+def test_both_decide_and_refuse_the_same_at_the_same_times_on_any_traffic(
     given: list[tuple[Any, ...]], instances: int, route: str, longest: int, wait_s: float, most: int
 ) -> None:
     limits: dict[str, Any] = {f"admission__max_queue_{name}": longest for name in ("warm", "medium", "heavy")}

@@ -82,7 +82,7 @@ def with_store(size: int, **given: Any) -> TwinFleet:
     return TwinFleet(model.instances, StoreModel(1e12, link, 131_072))
 
 
-def test_what_one_instance_computed_the_others_pull_from_the_store() -> None:
+def test_blocks_computed_by_one_instance_are_pulled_by_others_from_the_store() -> None:
     shared = with_store(2)
     outcome = simulate(shared, policy("round_robin"), documents(1, 4), pacing="timestamps", seed=1)
     assert [one.instance for one in outcome.requests] == ["chat-0", "chat-1"] * 2

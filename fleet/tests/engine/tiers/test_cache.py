@@ -16,7 +16,7 @@ def test_a_chain_is_held_as_far_as_it_is_whole() -> None:
     assert (cache.used, len(cache), 4 in cache) == (400, 4, True)
 
 
-def test_what_was_used_longest_ago_goes_first_and_the_end_of_a_chain_before_its_start() -> None:
+def test_the_least_recently_used_goes_first_and_the_end_of_a_chain_before_its_start() -> None:
     cache = TierCache(500, high=0.8, low=0.6)
     cache.put([1, 2], 100)
     cache.put([3, 4], 100)
@@ -34,7 +34,7 @@ def test_a_block_that_never_fits_is_not_taken() -> None:
     assert (cache.used, cache.evicted, len(cache)) == (0, 0, 0)
 
 
-def test_what_is_being_read_stays() -> None:
+def test_blocks_that_are_being_read_stay() -> None:
     cache = TierCache(4, high=0.5, low=0.25)
     cache.put([1, 2, 3])
     cache.pin([3, 2])
@@ -49,7 +49,7 @@ def test_what_is_being_read_stays() -> None:
 @pytest.mark.parametrize("high", [0.9, 1.0])
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.lists(st.integers(0, 30), unique=True, max_size=6), st.integers(1, 5)), max_size=30))
-def test_never_more_than_fits_is_kept(high: float, puts: list[tuple[list[int], int]]) -> None:
+def test_no_more_is_kept_than_fits(high: float, puts: list[tuple[list[int], int]]) -> None:
     cache = TierCache(20, high=high, low=0.7)
     for hashes, size in puts:
         cache.put(hashes, size)

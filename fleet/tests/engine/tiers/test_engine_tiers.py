@@ -140,7 +140,7 @@ def test_evicted_blocks_are_written_before_they_are_reused_and_the_step_waits() 
     assert step.duration_s == pytest.approx(law_s + store_s(DRAM, LAYOUT, reused * 16))
 
 
-def test_what_host_memory_evicts_moves_down_to_the_drive() -> None:
+def test_blocks_evicted_from_host_memory_move_down_to_the_drive() -> None:
     model = with_capacity(tiers("dram", "ssd", write="evict"), 0, 100)
     one = engine(300, tiers=model)
     ask(one, document("a", PROMPT, of="d"), at=0.0)

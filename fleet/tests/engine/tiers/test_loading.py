@@ -115,7 +115,7 @@ def test_addresses_staging_and_wear() -> None:
 
 @settings(max_examples=50)
 @given(st.floats(0, 10), st.floats(1e-6, 10), st.integers(1, 128))
-def test_a_bubble_is_never_negative_nor_longer_than_the_load(io: float, compute: float, layers: int) -> None:
+def test_a_bubble_is_between_zero_and_the_load(io: float, compute: float, layers: int) -> None:
     bubble = bubble_s(io, compute, layers)
     assert 0 <= bubble <= io * (1 + 1e-9)
     assert pipeline_s(io, compute, layers) == pytest.approx(layer_by_layer_s(io, compute, layers))

@@ -33,7 +33,7 @@ def test_the_api_and_the_tokenizer_come_before_the_queue() -> None:
     assert found.queue_s == 0
 
 
-def test_a_naive_load_beside_writes_goes_at_half_its_speed() -> None:
+def test_a_naive_load_runs_at_half_speed_beside_writes() -> None:
     """The first prefill writes 1,000 tokens from 1.0 s on; the second loads for 0.1 s and starts then."""
     write_s = 1_000 * KV / SSD.write_bytes_per_s
     load = PrefillJob(1_000, 0, 0, 1_000, 0.5, 0.1, 0.1, 0.1, 0.0)
