@@ -9,7 +9,7 @@ from controlplane.policies.drafts import editor
 from controlplane.tuning import evidence
 from controlplane.tuning.models import Tuning
 from controlplane.tuning.space import Dimension
-from controlplane.tuning.types import GoalValues, Winner
+from controlplane.tuning.types import GoalValues, Winner, WinnerEffect
 from fleet.jobs import ENDED
 from router.contract.fields import number
 from router.contract.json_value import Json, JsonObject
@@ -65,11 +65,24 @@ class ShownTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownEffect:
+    """A metric of a winner on the held-out requests, against the live version."""
+
+    title: str
+    live: str
+    tuned: str
+    n: int
+    difference: str  # empty without an interval, like the next
+    interval: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShownWinner:
     trial: int
     reasons: str
     changes: list[tuple[str, str, str]]  # title of the parameter, live, tuned
-    lines: list[tuple[str, str]]  # verdict, text
+    effects: list[ShownEffect]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +172,15 @@ def _winner(winner: Winner, live: JsonObject) -> ShownWinner:
             for path, value in winner["values"].items()
             if live[path] != value
         ],
-        lines=[(row["verdict"], evidence.effect_text(row)) for row in winner["effect"]],
+        effects=[_effect(row) for row in winner["effect"]],
     )
+
+
+def _effect(row: WinnerEffect) -> ShownEffect:
+    metric = row["metric"]
+    live, tuned = (evidence.shown(metric, value) for value in (row["live"], row["tuned"]))
+    difference, interval = evidence.differing(row) or ("", "")
+    return ShownEffect(evidence.TITLES[metric][0], live, tuned, row["n"], difference, interval, row["verdict"])
 
 
 def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | None:

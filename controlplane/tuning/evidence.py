@@ -8,7 +8,7 @@ from controlplane.tuning.models import Tuning
 from controlplane.tuning.types import Winner, WinnerEffect
 from controlplane.twin.expected_error import described
 from controlplane.twin.pool_model import Modelled
-from fleet.counted import percent
+from fleet.counted import percent, significant
 from fleet.models import Pool
 
 TITLES = {"ttft_p90_ms": ("TTFT p90", "ms"), "tpot_p90_ms": ("TPOT p90", "ms"), "goodput": ("Goodput", "%")}
@@ -35,23 +35,35 @@ def not_tested(tuning: Tuning, pool: Pool, twin: Modelled, part: TrafficPart, tu
     ]
 
 
-def shown(metric: str, value: float | None, sign: str = "") -> str:
+def shown(metric: str, value: float | None) -> str:
     if value is None:
         return "unknown"
     unit = TITLES[metric][1]
-    return percent(value, f"{sign}.2f") if unit == "%" else f"{value:{sign},.1f} {unit}".replace("-", "−")
+    return f"{significant(100 * value if unit == '%' else value)} {unit}"
+
+
+def differing(row: WinnerEffect) -> tuple[str, str] | None:
+    """(difference, interval) of a winner's metric; a share differs by points. None without an interval."""
+    metric = row["metric"]
+    if row["difference"] is None or row["low"] is None or row["high"] is None:
+        return None
+    unit = TITLES[metric][1]
+    scale, name = (100, "points") if unit == "%" else (1, unit)
+    difference, low, high = (_signed(scale * value) for value in (row["difference"], row["low"], row["high"]))
+    return f"{difference} {name}", f"{low} to {high} {name}"
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{significant(value)}".replace("-", "−")
 
 
 def effect_text(row: WinnerEffect) -> str:
     """One metric of a winner on the held-out requests."""
-    name, metric = TITLES[row["metric"]][0], row["metric"]
-    if row["difference"] is None or row["low"] is None or row["high"] is None:
-        return f"{name}: {shown(metric, row['live'])} → {shown(metric, row['tuned'])}: {row['verdict']}, no interval"
-    difference, low, high = (shown(metric, value, "+") for value in (row["difference"], row["low"], row["high"]))
-    return (
-        f"{name}: {shown(metric, row['live'])} → {shown(metric, row['tuned'])}, {difference} "
-        f"(95 % interval {low} to {high}, n = {row['n']:,}): {row['verdict']}"
-    )
+    metric, differs = row["metric"], differing(row)
+    levels = f"{TITLES[metric][0]}: {shown(metric, row['live'])} → {shown(metric, row['tuned'])}"
+    if differs is None:
+        return f"{levels}: {row['verdict']}, no interval"
+    return f"{levels}, {differs[0]} (95 % interval {differs[1]}, n = {row['n']:,}): {row['verdict']}"
 
 
 def note(tuning: Tuning, winner: Winner) -> str:

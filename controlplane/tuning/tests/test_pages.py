@@ -118,6 +118,7 @@ def test_the_result_has_a_picture_winners_and_what_was_not_tested(done, otto_cli
         "tuning-point--live",
         "Not tested",
         "95 % interval",
+        " points",
         "Open as draft",
         f'<span class="diff-old">{LIVE:,} tokens</span> →',
         "Heavy threshold: 8,000 to 60,000",
