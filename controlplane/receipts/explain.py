@@ -8,6 +8,7 @@ from controlplane.dashboard.templatetags.figures import ms, percent, whole
 from fleet.counted import counted, significant
 from router.contract.redis.receipt import Receipt
 from router.policy.columns import RecordedColumns
+from router.policy.strategies import title_of
 from router.policy.types import Candidate, InstanceState
 
 FEW = 20  # requests; fewer make no typical one
@@ -58,7 +59,7 @@ def _classed(receipt: Receipt) -> str:
 def _chosen(receipt: Receipt) -> str:
     if not receipt.instance:
         return ""
-    by = f"Strategy {receipt.strategy} of policy {receipt.policy} v{receipt.version}"
+    by = f"Strategy {title_of(receipt.strategy or '')} of policy {receipt.policy} v{receipt.version}"
     return f"{by} chose {receipt.instance} by the rule “{receipt.rule}”."
 
 

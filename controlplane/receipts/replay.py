@@ -10,6 +10,7 @@ from router.contract.redis.receipt import Receipt
 from router.policy import replay
 from router.policy.replay import ReplayedDecision
 from router.policy.schema import document as documents
+from router.policy.strategies import title_of
 from router.policy.types import Candidate
 
 OFFERED = 50  # versions of a policy to choose from on the page; older ones by the API
@@ -35,6 +36,8 @@ class ReplayRow:
     recomputed: Candidate
     chosen_then: bool
     chosen_now: bool
+    outcome_then: str
+    outcome_now: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class ReplayComparison:
             ("Prefill on", then.prefill or "the same instance", now.prefill or "the same instance"),
             ("Class", then.request_class, now.request_class),
             ("Flow", then.flow, now.flow),
-            ("Strategy", then.strategy, now.strategy),
+            ("Strategy", title_of(then.strategy), title_of(now.strategy)),
             ("Rule", then.rule, now.rule),
             ("Cached there", f"{then.cached_tokens:,}", f"{now.cached_tokens:,}"),
             ("New there", f"{then.new_tokens:,}", f"{now.new_tokens:,}"),
@@ -68,11 +71,27 @@ class ReplayComparison:
     def rows(self) -> list[ReplayRow]:
         """Chosen ones first, in the order of the fleet otherwise."""
         then, now = self.recorded, self.recomputed
+        scored_then, scored_now = (any(one.score is not None for one in each.candidates) for each in (then, now))
         made = [
-            ReplayRow(before.id, before, after, before.id == then.instance, after.id == now.instance)
+            ReplayRow(
+                before.id,
+                before,
+                after,
+                before.id == then.instance,
+                after.id == now.instance,
+                outcome_of(before, then.instance, scored=scored_then),
+                outcome_of(after, now.instance, scored=scored_now),
+            )
             for before, after in zip(then.candidates, now.candidates, strict=True)
         ]
         return sorted(made, key=lambda row: not (row.chosen_then or row.chosen_now))
+
+
+def outcome_of(candidate: Candidate, chosen: str, *, scored: bool) -> str:
+    """`scored`: some were compared, so that one without a score was passed over."""
+    if candidate.id == chosen:
+        return "chosen"
+    return candidate.refused or ("passed over" if scored and candidate.score is None else "considered")
 
 
 def compare(receipt: Receipt, rules: Rules) -> ReplayComparison:

@@ -49,7 +49,7 @@ from router.contract.redis.sample import EngineMetrics, InstanceSample
 from router.contract.redis.saving import SavingLine
 from router.contract.redis.staleness import ROUTER_DOWN_S, ROUTER_GONE_S, SAMPLE_STALE_S
 from router.policy.schema.document import upgrade_if_known
-from router.policy.strategies import STRATEGIES
+from router.policy.strategies import title_of
 from router.policy.types import CLASSES
 
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
@@ -372,13 +372,11 @@ def _policy(now: float, pool: str, inputs: FrameInputs) -> LivePolicy:
     limits = document.get("classes") or {}
     section = upgrade_if_known(document).get("strategy")
     strategy = section.get("name") if isinstance(section, dict) else None
-    if strategy in STRATEGIES:
-        strategy = STRATEGIES[strategy].title
     return {
         "policy": live.policy,
         "version": live.version,
         "published_at": live.published_at,
-        "strategy": strategy if isinstance(strategy, str) else None,
+        "strategy": title_of(strategy) if isinstance(strategy, str) else None,
         "classes": limits,
         "means": class_words(limits),
         "routers": len(running),

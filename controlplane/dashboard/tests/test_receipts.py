@@ -171,7 +171,7 @@ def test_a_receipt_is_described_in_words(written: FakeFleet) -> None:
     text = " ".join(explain.sentences(receipt_of(written.receipt("req-1", NOW))))
     assert "12,345 tokens (L)" in text
     assert "expected 8,192 of them (66 %) in the cache of demo-1" in text
-    assert "Strategy adaptive_v1 of policy default v3 chose demo-1 by the rule “session”" in text
+    assert "Strategy Adaptive of policy default v3 chose demo-1 by the rule “session”" in text
     assert "found 8,192 tokens in its cache, as expected" in text
     assert "answered in full with 180 output tokens after 2.95 s" in text
 

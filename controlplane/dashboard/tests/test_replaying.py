@@ -15,10 +15,12 @@ from django.test import Client
 from controlplane.audit.services import Actor
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.policies import services
+from controlplane.receipts.replay import outcome_of
 from controlplane.testing import ApiCaller, api_caller
 from fleet.models import Pool
 from router.contract.redis import redis_keys
 from router.policy.schema import document as documents
+from router.policy.types import Candidate
 from router.tests.values import stored
 
 NOW = time.time()
@@ -77,6 +79,20 @@ def test_the_command_decides_by_a_document_on_standard_input(kept: FakeFleet, mo
     told = explained("req-1", "--file", "-")
     assert "now, by standard input" in told
     assert re.search(r"\ndemo-0 +1,024 +11,321 +– +1 +considered +chosen\n", told)
+
+
+@pytest.mark.parametrize(("by", "shown"), [("", "<details>"), ("other:1", "<details open>")])
+def test_a_replay_that_makes_the_same_choice_is_folded(
+    kept: FakeFleet, vera_client: Client, by: str, shown: str
+) -> None:
+    page = vera_client.get("/requests/req-1/", {"by": by}).content.decode()
+    assert f"{shown}<summary>Both decisions</summary>" in page
+
+
+def test_a_replay_names_the_fate_of_each_candidate_as_the_receipt_does() -> None:
+    found = [Candidate("a", 0, 9, 1.0), Candidate("b", 0, 9, None), Candidate("c", 0, 9, None, refused="full")]
+    assert [outcome_of(one, "a", scored=True) for one in found] == ["chosen", "passed over", "full"]
+    assert outcome_of(found[1], "a", scored=False) == "considered"
 
 
 def test_another_decision_of_the_same_version_is_drift(kept: FakeFleet) -> None:

@@ -112,14 +112,10 @@ def _candidate(row: ReplayRow) -> tuple[str, ...]:
         f"{then.new_tokens:,}",
         _score(then),
         _score(now),
-        _fate(then, row.chosen_then),
-        _fate(now, row.chosen_now),
+        row.outcome_then,
+        row.outcome_now,
     )
 
 
 def _score(candidate: Candidate) -> str:
     return "–" if candidate.score is None else f"{candidate.score:,.3f}".rstrip("0").rstrip(".")
-
-
-def _fate(candidate: Candidate, chosen: bool) -> str:
-    return "chosen" if chosen else candidate.refused or "considered"

@@ -12,7 +12,7 @@ from router.contract.json_value import Json, JsonObject
 from router.policy.schema.document import parameters_of
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import STRATEGY_NAME
-from router.policy.strategies import STRATEGIES, Strategy
+from router.policy.strategies import STRATEGIES, Strategy, title_of
 
 SHARES = ("share",)
 BARE = ("share", "ratio")  # units that are not written after a value
@@ -37,8 +37,8 @@ BASIC = {
 
 def _named(path: str, value: Json, unit: str) -> str:
     """Strategies by their titles, as in the select."""
-    if path == STRATEGY_NAME.path and value in STRATEGIES:
-        return STRATEGIES[value].title
+    if path == STRATEGY_NAME.path:
+        return title_of(str(value))
     return shown(value, unit)
 
 

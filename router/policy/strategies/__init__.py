@@ -52,4 +52,10 @@ STRATEGIES: dict[str, Strategy] = {
     )
 }
 
-__all__ = ["STRATEGIES", "Strategy"]
+
+def title_of(name: str) -> str:
+    """As on forms; a strategy of another release has its name only."""
+    return STRATEGIES[name].title if name in STRATEGIES else name
+
+
+__all__ = ["STRATEGIES", "Strategy", "title_of"]

@@ -20,7 +20,7 @@ from router.contract.fields import Field
 from router.contract.json_value import JsonObject
 from router.policy.schema.document import values_of
 from router.policy.schema.parameters import PARAMETERS
-from router.policy.strategies import STRATEGIES
+from router.policy.strategies import title_of
 
 T = TypeVar("T")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -152,18 +152,13 @@ def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool], n: Mapping[str, 
 
 
 def policy_of(arm: Arm) -> str:
-    base = f"{arm.policy} v{arm.version}" if arm.policy else _strategy(arm.strategy)
+    base = f"{arm.policy} v{arm.version}" if arm.policy else title_of(arm.strategy)
     given = {**arm.overrides, **arm.fleet.engine, **_of_store(arm.fleet.store)}
     given |= {"instances": arm.fleet.replicas} if arm.fleet.replicas else {}
     changes = ", ".join(f"{_title(path)} = {_plain(value)}" for path, value in given.items())
     if changes:
         return f"{base}; {changes}"
     return base if arm.policy else f"{base}, default values"
-
-
-def _strategy(name: str) -> str:
-    """As on the form; one of an older release has its name only."""
-    return STRATEGIES[name].title if name in STRATEGIES else name
 
 
 def _title(path: str) -> str:
