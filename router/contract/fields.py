@@ -36,6 +36,11 @@ class Field:
             object.__setattr__(self, "kind", "choice" if self.choices else _KINDS.get(type(self.default), "int"))
 
     @property
+    def named_apart(self) -> bool:
+        """Whether the document calls it otherwise than its title."""
+        return self.name.replace("_", " ") != self.title.lower()
+
+    @property
     def is_number(self) -> bool:
         return self.kind in ("int", "float") and not self.choices
 

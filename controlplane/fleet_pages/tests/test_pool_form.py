@@ -39,6 +39,12 @@ def test_the_typed_form_becomes_the_pool_of_a_document() -> None:
     }
 
 
+def test_an_option_is_also_named_as_in_the_document_where_its_title_does_not_say_it() -> None:
+    own = {field.option.name: field.option.named_apart for field in fields(PoolEntry("vllm", {}, {}), {})[1]}
+    assert own["max_model_len"]
+    assert not own["tensor_parallel"]
+
+
 def test_unreadable_text_stays_as_typed_for_the_check_to_refuse() -> None:
     pool = typed_pool({"replicas": "two", "engine.max_model_len": "4k", "engine.environment": "A"}, "vllm")
     assert (pool.common["replicas"], pool.engine["max_model_len"], pool.engine["environment"]) == ("two", "4k", "A")
