@@ -166,7 +166,7 @@ def factor(difference: float, unit: str = "") -> str:
 
 def _points(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
     worse, low, high = finding.worse or 0.0, *_bounds(finding)
-    interval = f"{signed_points(low)} to {signed_points(high)}"
+    interval = f"{signed_points(low, '')} to {signed_points(high)}"
     limits = f"fails above {signed_points(worse)}"
     return signed_points(estimate), interval, limits, points_axis(estimate, low, high, worse)
 

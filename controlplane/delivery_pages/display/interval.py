@@ -74,11 +74,7 @@ def _axis(ends: tuple[float, float], values: tuple[float, ...], marks: list[tupl
     return RatioAxis(same, worse, fine, at, low, high, lower < ends[0], upper > ends[1], *outside)
 
 
-def signed_points(share: float) -> str:
-    return _signed(share, " points")
-
-
-def _signed(share: float, unit: str) -> str:
+def signed_points(share: float, unit: str = " points") -> str:
     if math.isinf(share):
         return "any" if share > 0 else "none"
     return f"{share * 100:+.3g}{unit}".replace("-", "−")

@@ -42,7 +42,7 @@ def test_the_slowest_requests_are_found_and_say_where_their_time_went(running: R
     page.click(".receipts th button:has-text('E2E')")
     expect(first).to_contain_text("req-slow")
     expect(page.locator("th[aria-sort='descending']")).to_have_text("E2E")
-    page.click("text=Latency and time")
+    page.click("text=More filters")
     page.fill("#f-ttft_over_ms", "1000")
     page.press("#f-ttft_over_ms", "Tab")
     expect(page.locator(".receipts tbody tr")).to_have_count(1)
