@@ -1,8 +1,8 @@
-"""What a turn in the admission queue costs: `python -m bench.admission [--turns 3000]`.
+"""The cost of a turn in the admission queue: `python -m bench.admission [--turns 3000]`.
 
 One request that waits is woken, goes on, and another one joins, in a queue that stays as long as it is: µs of CPU by
-the number of tenants and of waiting requests, with one priority band and with four; and those of telling how long a
-request would wait.
+the number of tenants and of waiting requests, with one priority band and with four; and those of estimating how long
+a request would wait.
 """
 
 import argparse

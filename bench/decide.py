@@ -58,7 +58,7 @@ PULL = 12.4  # GB/s
 
 
 class Taken(NamedTuple):
-    """In µs. The first is what it takes while nobody else wears out the caches of the processor."""
+    """In µs. The first is the time while nothing else evicts the caches of the processor."""
 
     p10: float
     median: float

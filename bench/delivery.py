@@ -192,7 +192,7 @@ def under_load(options: argparse.Namespace) -> None:
 
 
 class Control:
-    """What the control plane does in Redis, and what routers tell there."""
+    """The control plane's writes to Redis, and the routers' reports there."""
 
     def __init__(self, client: redis.Redis, routers: int) -> None:
         self.client, self.routers, self.generation = client, routers, 0

@@ -159,7 +159,7 @@ class Player:
         return {name: [job.result() for job in each] for name, each in jobs.items()}
 
     def _on_fleet(self, arm: dict[str, Any]) -> dict[str, Any]:
-        """What the arm says of its engines comes first."""
+        """The arm's own settings of its engines come first."""
         own = arm.get("fleet", {})
         return {**arm, "fleet": {**self.fleet, **own, "engine": {**self.fleet["engine"], **own.get("engine", {})}}}
 

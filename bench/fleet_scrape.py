@@ -115,7 +115,7 @@ def measure(count: int, first: int, given: argparse.Namespace) -> None:
 
 
 def _sampled(count: int) -> str:
-    """What the last look of the worker left behind: whether everything was there, and how old it is."""
+    """The result of the worker's last look: whether it was complete, and its age."""
     from fleet.redis import values_of
     from router.contract.redis import redis_keys
     from router.contract.redis.sample import InstanceSample

@@ -52,7 +52,7 @@ class Writer(threading.Thread):
 
 
 def cpu_s(pid: int) -> float:
-    """Of all threads, from the scheduler's own clock where there is one: ticks of 10 ms miss what runs for 0.1 ms."""
+    """Of all threads, from the scheduler's own clock where there is one: ticks of 10 ms miss work of 0.1 ms."""
     threads = list(Path(f"/proc/{pid}/task").glob("*/schedstat"))
     if threads:
         return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9

@@ -150,7 +150,7 @@ def litellm(setting: Setting) -> Iterator[Running]:
         yield running
 
 
-# What `python -m router` does, but what was recorded of a request is forgotten where it would be written.
+# What `python -m router` does, but the records of a request are dropped where they would be written.
 UNRECORDED = """
 import sys
 from router.__main__ import main
@@ -182,7 +182,7 @@ def weir(setting: Setting, router: Sequence[str] = ("-m", "router")) -> Iterator
 
 
 def weir_unrecorded(setting: Setting) -> AbstractContextManager[Running]:
-    """The same without receipts and recorded traffic: what is between the two is what these cost."""
+    """The same without receipts and recorded traffic: the difference is their cost."""
     return weir(setting, ("-c", UNRECORDED))
 
 

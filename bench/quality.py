@@ -50,12 +50,12 @@ FILES = {
     "coding-agent": "coding_agent_trace.jsonl",
     "azure-code": "azure_code_2023.csv",
 }
-# What two quiet cores bear with room to spare: some ten requests a second by the wall clock.
+# Load that two quiet cores bear with room to spare: some ten requests a second by the wall clock.
 TIME_SCALES = {"conversation": 8.0, "coding-agent": 8.0, "azure-code": 1.5}
 ROUTERS = ("weir", "sglang-router", "vllm-router", "alternate")
 SESSIONS_EACH = 6  # of one engine at load 1
 SESSION_GAP_S = 5.0
-THINK_MOST_S = 30.0  # whoever went to lunch would leave a short stretch without load
+THINK_MOST_S = 30.0  # a longer pause would leave a short stretch without load
 LASTS_MOST = 1.5  # sessions, by the middle one
 TOKEN_S = 0.03
 SATURATED = 0.9  # share of the requests after which the last ones no longer fill the engines
@@ -114,7 +114,7 @@ def sessions(requests: Sequence[TraceRequest], window: int, count: int, seed: in
         turns[one.session].append(one)
     each = -(-total // count)
     lasts = {name: sum(map(_lasts_s, found[:each])) for name, found in turns.items() if len(found) >= each}
-    # Whoever lasts much longer than the others would end alone, on engines that have nothing else to do.
+    # A session much longer than the others would end alone, on engines that have nothing else to do.
     longest = LASTS_MOST * statistics.median(lasts.values())
     usual = sorted(name for name, seconds in lasts.items() if seconds <= longest)
     chosen = []
@@ -261,7 +261,7 @@ def differences(arms: dict[str, Arm], base: str, latency: str) -> dict[str, list
 
 
 def compare(options: argparse.Namespace, trace: str, load: float, rate: float) -> dict[str, Arm]:
-    """Routers in turn, seed by seed, so that what else happens on the machine falls on all alike."""
+    """Routers in turn, seed by seed, so that other work on the machine falls on all alike."""
     arms = {name: Arm() for name in options.routers}
     for seed in range(1, options.seeds + 1):
         played = stretch(options, trace, seed, load, rate)
@@ -298,7 +298,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or what was started would stay
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the started processes would stay
     rates = {name: float(value) for name, value in (given.split("=") for given in options.rates)}
     for trace in options.traces:
         if trace not in rates and trace != "coding-agent":

@@ -130,7 +130,7 @@ def unauthenticated(_: Exception | None = None) -> ApiProblem:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether a write failed for want of room on the disk."""
+    """True if a write failed because the disk is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -166,7 +166,7 @@ def from_conflict(error: policy_errors.Conflict) -> ApiProblem:
 
 
 def from_rules(error: policy_errors.RulesForbid) -> ApiProblem:
-    """403 where the rules are against it, 409 where only something in the way is."""
+    """403 where the rules forbid it, 409 where something else is in the way."""
     in_the_way = [each for each in error.refusals if isinstance(each, policy_errors.Conflict)]
     status = 409 if len(in_the_way) == len(error.refusals) else 403
     current = next((each.current for each in in_the_way), "")

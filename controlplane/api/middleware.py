@@ -1,4 +1,4 @@
-"""What the API does around a request: it gets an id, and each error the API's shape."""
+"""Middleware of the API: each request gets an id, each error the API's shape."""
 
 import re
 import uuid

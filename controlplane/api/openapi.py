@@ -42,7 +42,7 @@ def describe_table(operation: dict[str, Any]) -> None:
 
 
 def describe(method: str, operation: dict[str, Any]) -> None:
-    """Adds what all operations share; ninja describes an operation by its docstring, which is the summary here."""
+    """Adds the parts that all operations share; ninja takes a docstring as description, here it is the summary."""
     operation["summary"] = operation.pop("description")
     if method == "post" and operation["operationId"] not in _CHECKS:  # the middleware reads it
         inputs = operation["parameters"]

@@ -73,7 +73,7 @@ def is_own(origin: str, host: str) -> bool:
 
 
 class LiveHandshake:
-    """Refuses handshakes of callers who may not look, and without a range that is offered."""
+    """Refuses handshakes of callers without the right to look, and those without an offered range."""
 
     def __init__(self, app: Application) -> None:
         self.app = app

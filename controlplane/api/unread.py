@@ -1,4 +1,4 @@
-"""Refuses what an operation that changes something does not read: a misspelt `?dry_run=true` would otherwise apply the
+"""Refuses input that a changing operation does not read: a misspelt `?dry_run=true` would otherwise apply the
 document. Reads ignore unknown query parameters, as they always have."""
 
 import functools

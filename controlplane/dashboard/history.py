@@ -80,7 +80,7 @@ def columns(rows: Sequence[HistoryRow], now: float, seconds: int) -> KeptHistory
 
 
 def charted(rows: Sequence[HistoryRow], now: float, seconds: int) -> ChartedHistory:
-    """What the Live page and the wall draw."""
+    """The columns that Live and the wall draw."""
     return {**_columns(rows, now, seconds), "heat": heat.cells(rows, now, seconds)}
 
 

@@ -1,7 +1,7 @@
 """The row that is kept of a frame, as fields of a Redis stream. Pure.
 
-Charts of many instances read hundreds of rows and look at the KV usage alone: it is a byte an instance, and what only
-the chart of a chosen instance, pool or node shows is a field of its own.
+Charts of many instances read hundreds of rows and look at the KV usage alone: it is a byte an instance, and
+the figures for the chart of one instance, pool or node are a field of their own.
 """
 
 import base64
@@ -56,7 +56,7 @@ def _deflated(value: object) -> bytes:
 
 
 def unpack(fields: Mapping[bytes, bytes], *, loads: bool) -> HistoryRow | None:
-    """None: a later release wrote it. `loads`: also what only `load_series` shows."""
+    """None: a later release wrote it. `loads`: also the figures that only `load_series` shows."""
     packed = fields.get(PACKED.encode())
     if packed is None:
         raw = zlib.decompress(fields[b"z"]) if b"z" in fields else fields.get(b"f")  # as earlier releases wrote it

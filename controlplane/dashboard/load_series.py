@@ -1,4 +1,4 @@
-"""What some instances did over time, as one line each: for the pages of an instance, a pool and a node. Pure."""
+"""The load of some instances over time, one line per figure: for the pages of an instance, a pool and a node. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, TypedDict
@@ -9,7 +9,7 @@ from controlplane.dashboard.frame.types import Frame, HistoryRow, ShownEvent
 from controlplane.dashboard.kept_row import kv_usage
 from controlplane.dashboard.kept_row import names as names_of
 
-COLUMN = {"instance": "id", "pool": "pool", "node": "node"}  # of a frame, by what a page is about
+COLUMN = {"instance": "id", "pool": "pool", "node": "node"}  # of a frame, by the subject of a page
 
 
 class MomentLoad(NamedTuple):

@@ -1,4 +1,4 @@
-"""Do routers answer that have stopped to report? Redis or a busy machine may be what keeps their reports away."""
+"""Do routers that stopped reporting still answer? Redis or a busy machine may hold up their reports."""
 
 import asyncio
 from collections.abc import Iterable

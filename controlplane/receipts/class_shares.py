@@ -1,4 +1,4 @@
-"""What class thresholds make of the newest requests: their sizes, and the class of each under a document."""
+"""The newest requests by class thresholds: their sizes, and the class of each under a document."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -232,7 +232,7 @@ def _beside_typical(
 
 
 def _tokens(phase: str, receipt: Receipt, others: Sequence[Receipt]) -> tuple[str, str]:
-    """What a phase's time was for, here and in the median; both empty where one is unknown."""
+    """The tokens that a phase processed, here and in the median; both empty if one is unknown."""
     field, noun = TOKENS.get(phase, ("", ""))
     mine = getattr(receipt, field, None)
     theirs = [tokens for other in others if (tokens := getattr(other, field, None)) is not None]
@@ -272,7 +272,7 @@ class CandidateRow:
     state: InstanceState
     chosen: bool
     bar: float | None  # percent of the highest score
-    passed_over: bool  # others were compared, it was not
+    passed_over: bool  # not compared, though others were
     why: str  # the reason that names it
 
 

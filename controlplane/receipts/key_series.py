@@ -1,4 +1,4 @@
-"""What the requests of one API key did over time, from the kept receipts. Pure."""
+"""The requests of one API key over time, from the kept receipts. Pure."""
 
 from collections.abc import Iterable
 from typing import TypedDict
@@ -20,7 +20,7 @@ class KeySeries(TypedDict):
 def series(
     receipts: Iterable[Receipt], key: str, until: float, seconds: int, limits: dict[str, float | None]
 ) -> KeySeries:
-    """`receipts`: of all keys, newest end first: a time without any is told from one that is no longer kept."""
+    """`receipts`: of all keys, newest end first, to tell a time without requests from one no longer kept."""
     bin_s = seconds / BINS
     begin = until - seconds
     sums = {line: [0.0] * BINS for line in LINES}

@@ -1,4 +1,4 @@
-"""The page of one API key: what its client asks for, how much of it is refused, and its requests."""
+"""The page of one API key: its load, its refusals and its requests."""
 
 import time
 

@@ -44,7 +44,7 @@ class RecentReceipts:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the filters offer."""
+    """The choices of the filters."""
 
     pools: Sequence[str] = ()
     instances: Sequence[str] = ()  # of the asked pool

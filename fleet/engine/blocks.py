@@ -38,7 +38,7 @@ Event = Stored | Removed | Cleared
 
 
 class Follower(Protocol):
-    """Is told what can be hit, by hash."""
+    """Receives changes of the blocks that can be hit, by hash."""
 
     def stored(self, hashes: Sequence[int]) -> None:
         """Consecutive blocks of a chain; some may have been there before."""
@@ -51,7 +51,7 @@ class BlockPool:
     def __init__(self, blocks: int, *, record_events: bool = False) -> None:
         self.total = blocks
         self.free = blocks  # blank or cached, and not in use
-        self._references: list[int] = []  # of the blocks that were ever used
+        self._references: list[int] = []  # by block, of those ever used
         self._hashes: list[int | None] = []
         self._blank: list[int] = []  # of them
         self._idle: OrderedDict[int, None] = OrderedDict()  # free blocks with content, least recently used first

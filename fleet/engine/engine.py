@@ -199,7 +199,9 @@ class Engine:
         if request is None:
             return False
         if self._plan is None and not self.running:
-            self.clock_s = max(self.clock_s, now_s)  # what waited for the blocks starts now, not at the last step
+            self.clock_s = max(
+                self.clock_s, now_s
+            )  # requests that waited for the blocks start now, not at the last step
         self._scheduler.free(request)
         return True
 
@@ -498,7 +500,7 @@ class Engine:
         for request in running:  # all grow before any ends and frees blocks
             self._scheduler.grow(request, steps)
         joins = self._tiers is not None and self._tiers.ended((), result.duration_s, self.clock_s, prefills=False)
-        if joins:  # blocks were written: whoever waits for that is tried again
+        if joins:  # blocks were written: requests that wait for them are tried again
             self._scheduler.blocked = False
         first_end_s = start_s + pace.first_s
         for request in running:

@@ -127,7 +127,7 @@ class Law:
 @dataclass(frozen=True, slots=True)
 class TabledLaw(Law):
     """The linear part of a step is read from measured points. The constants beside them are those of large and of
-    small steps, for who prices a token or a read of the weights."""
+    small steps, for callers that price a token or a read of the weights."""
 
     prefill_points: Points = ((), ())
     decode_points: Points = ((), ())

@@ -43,7 +43,7 @@ class Load:
         return LoadRange(_range(self.in_flight), _range(self.new_tokens))
 
     def outside(self, known: LoadRange) -> tuple[str, ...]:
-        """What is beyond the range that is known, in words; empty: nothing that matters."""
+        """The parts of this load beyond the known range, in words; empty if none matters."""
         found = (
             _beyond("requests at once on an instance", known.in_flight, self.in_flight),
             _beyond("new tokens in a prompt", known.new_tokens, self.new_tokens),

@@ -1,7 +1,7 @@
 """Engines that step together, as the data-parallel ranks of a mixture of experts do.
 
 The ranks exchange tokens in every layer: a step begins on all of them at once and lasts as long as on the slowest. A
-rank without work computes a dummy batch, which holds up nobody; what reaches it meanwhile waits for the next step.
+rank without work computes a dummy batch, which delays no other; its requests wait for the next step.
 """
 
 from collections.abc import Sequence

@@ -93,7 +93,7 @@ class Profile:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What is to be said beside its results."""
+        """Caveats to show beside its results."""
         return self.tables.notes if self.tables is not None else ()
 
     @property

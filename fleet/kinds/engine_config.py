@@ -1,4 +1,4 @@
-"""What an engine is started from, as instances and versions of a pool keep it."""
+"""The configuration that an engine is started with, as instances and versions of a pool keep it."""
 
 from typing import Any
 

@@ -52,7 +52,7 @@ class Requirement:
     """A precondition of a start on a node; fleet/node/prerequisites.py checks it."""
 
     kind: RequirementKind
-    name: str  # the program, the module, the folder, the id of the GPU
+    name: str  # of a program, module or folder, or the id of a GPU
     of: str = ""  # module or GPU: the interpreter that must find it
     need_gb: float = 0.0  # folder: free space; GPU: free memory
     advice: str = ""  # what to do when it is missing
@@ -93,7 +93,7 @@ class Kind:
     pair_port: str = "http"  # use of the port at which it is reached
     # Ordinals of the instances that serve only together with this one, itself included; empty: it serves alone
     group: Callable[[Any, int], tuple[int, ...]] = lambda spec, ordinal: ()
-    # Why so many prefill and decode instances at most do not fit a list of the options; None: with a list, none do
+    # Why a list in the options has no place for this many prefill and decode instances; None: a list has none for any
     fixed_sides: Callable[[Any, int, int], str] | None = None
     can_sleep: Callable[[Any], bool] = lambda spec: False  # it answers POST /sleep?level= and /wake_up
     # LoRA adapters that an instance holds, loaded by POST /v1/load_lora_adapter; 0: it loads none
@@ -128,7 +128,7 @@ class Kind:
     simulated: bool = False  # its metrics come from a model of an engine, not from an engine
     time_scale_option: str = ""  # option that makes its clock run faster; empty: it runs in real time only
     bytes_per_token: float | None = None  # of its tokenizer; None: ask POST /tokenize
-    # A store that engines share, as the twin runs it: by bytes of KV per token; None: it is none, or not known
+    # The store that this kind is in the twin, by bytes of KV per token; None: it is no store, or unknown
     twin_store: Callable[[Any, float], StoreModel] | None = None
     # Of an instance whose law was measured: KV that moves, or lies below the GPU
     twin_kv: Callable[[Any, Launch], TwinKv] = lambda spec, launch: TwinKv()
@@ -170,7 +170,7 @@ def is_numbered(kind: Kind, spec: Any) -> bool:
 
 
 def fixed_sides(kind: Kind, spec: Any, prefills: int, decodes: int) -> str:
-    """Why its instances, so many of a side at most, cannot be scaled each by their side's load; empty: they can."""
+    """Why its sides, with at most this many instances each, cannot be scaled by their own loads; empty if they can."""
     declared = getattr(spec, "prefill_instances", 0)
     if not declared or not kind.launched:
         return "needs prefill_instances in engines that Weir starts"

@@ -15,7 +15,7 @@ _STATE = {"linear_attention", "mamba", "recurrent", "conv"}
 
 
 class ModelConfig(msgspec.Struct, frozen=True):
-    """What is read of config.json."""
+    """The fields that are read from config.json."""
 
     num_hidden_layers: int | None = None
     num_attention_heads: int | None = None

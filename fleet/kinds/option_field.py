@@ -68,7 +68,7 @@ def shown(value: Any) -> str:
 
 
 def typed_value(option: Field, text: str) -> Any:
-    """What was typed, as a value of the option; None when empty, the text itself when it cannot be read."""
+    """The typed text as a value of the option; None if empty, the text itself if it cannot be read."""
     text = text.replace("\r\n", "\n").strip()
     return _READERS[option.kind](text) if text else None
 

@@ -1,4 +1,4 @@
-"""What a node has, as its worker reports it and Node.inventory keeps it. Pure."""
+"""A node's resources, as its worker reports and Node.inventory keeps them. Pure."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ class Disk(Struct, frozen=True):
 
 
 class PodsOfNode(Struct, frozen=True):
-    """How the Pods of a node look, without secrets (fleet/kubernetes/pod_settings.py)."""
+    """The shape of a node's Pods, without secrets (fleet/kubernetes/pod_settings.py)."""
 
     namespace: str
     images: dict[str, str]

@@ -1,4 +1,4 @@
-"""What answers behind the URL of an engine that was started elsewhere: its paths and its figures. Pure."""
+"""Servers behind the URLs of engines that were started elsewhere: their paths and metrics. Pure."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ SERVERS = {
 
 
 def answering(kind: Kind, server: str) -> Kind | Server:
-    """The paths and figures of an instance: of its kind, unless something else is known to answer."""
+    """The paths and metrics of an instance: those of its kind, unless another server is known to answer."""
     return SERVERS[server] if not kind.launched and server in SERVERS else kind
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GIB = 1024**3
 _ROLES = {BOTH: "kv_both", PREFILL: "kv_producer"}
-# A cache: what cannot be loaded is computed. vLLM's default fails the request with status 500.
+# As a cache: blocks that cannot be loaded are computed. vLLM's default fails the request with status 500.
 _CACHE = {"kv_role": "kv_both", "kv_load_failure_policy": "recompute"}
 STORE_FILE = "mooncake.json"
 LMCACHE_FILE = "lmcache.yaml"

@@ -1,4 +1,4 @@
-"""What routers must know of one start of an instance, besides its address: part of its entry in weir:fleet. Pure."""
+"""Facts that routers need about one start of an instance beside its address: part of its entry in weir:fleet. Pure."""
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
@@ -15,7 +15,7 @@ class Wire(Struct, frozen=True):
     events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… of an engine without it
     tokenizer: str = ""  # folder of the served model, or "sim"
     dp: DataParallel = DataParallel()
-    server: str = ""  # what answers behind a URL that Weir did not start (fleet/kinds/servers.py)
+    server: str = ""  # behind a URL that Weir did not start (fleet/kinds/servers.py)
     version: str = ""  # of it
 
     def stored(self) -> dict[str, object]:

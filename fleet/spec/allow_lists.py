@@ -1,4 +1,4 @@
-"""Lists of what a fleet document may name, by which administrators narrow what an operator can run on a host.
+"""Allow lists for fleet documents, by which administrators narrow what an operator can run on a host.
 
 A document is checked where it is applied, and each start again on its node, by the lists of that node. A list that is
 not set allows everything.

@@ -1,4 +1,4 @@
-"""What an agreement with a published value says."""
+"""The weight of an agreement with a published value."""
 
 from typing import Literal
 

@@ -1,5 +1,5 @@
-"""Adaptive prefill offload, as closed forms: what moving a heavy prompt's KV takes, what it spares the decodes beside
-it, and how full the KV of decoding instances is. The decoder pulls what it does not hold: the new tokens.
+"""Adaptive prefill offload, as closed forms: the cost of moving a heavy prompt's KV, the stalls that it saves other
+decodes, and how full the KV of decoding instances is. The decoder pulls the tokens that it does not hold: the new ones.
 
     resident KV = rate · mean of (prompt + answer/2) · answer · TPOT    (Little's law; each counts its whole prefix)
     offload pays when decodes · T_prefill(new) > setup + new KV / rate

@@ -1,4 +1,4 @@
-"""Hourly prices of what serves requests, and the cost of a million tokens.
+"""Hourly prices of serving hardware, and the cost of a million tokens.
 
 The defaults are those of arXiv 2605.03375 (Tutti), equation of cost: an H100, host memory, NVMe drives.
 """

@@ -1,4 +1,4 @@
-"""What an image or a sound in a message is to a simulated engine, and so to the router's tokenizer for it. Pure."""
+"""How a simulated engine, and so the router's tokenizer for it, reads an image or a sound in a message. Pure."""
 
 import orjson
 import xxhash

@@ -30,7 +30,7 @@ def load_json(text: str) -> Any:
 
 
 def check_depth(value: Any) -> None:
-    """ValueError beyond DEPTH_LIMIT: what is computed from a document recurses into it."""
+    """ValueError beyond DEPTH_LIMIT: code that reads a document recurses into it."""
     level = [value]
     for _ in range(DEPTH_LIMIT + 1):
         level = [part for one in level for part in _parts(one)]

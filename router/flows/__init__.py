@@ -67,7 +67,7 @@ async def _alone(call: Call, endpoint: Endpoint) -> EngineResponse:
 
 
 def _falls_back(call: Call, endpoint: Endpoint, error: PrefillFailed) -> bool:
-    """The decoder computes the prompt as well, unless it only decodes or the policy is against it."""
+    """True if the decoder may compute the prompt itself: not if it only decodes or the policy forbids it."""
     assert call.outcome.offload is not None  # noqa: S101 - narrows the type: only an offload raises it
     allowed = call.rules["failure.offload_fallback"] == "local" and endpoint.role != "decode"
     call.outcome.offload.local("fallback" if allowed else "failed", str(error))

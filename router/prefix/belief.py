@@ -14,7 +14,7 @@ APPROXIMATE_LIMIT = 0.5  # the approximate one corrects itself, and a rough gues
 @dataclass(frozen=True, slots=True)
 class Belief:
     index: Index
-    why: str  # a better index is not in force; "" when it is
+    why: str  # a better index is not in force; "" if the best one is
 
 
 EXACT = Belief("exact", "")

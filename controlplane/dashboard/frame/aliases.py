@@ -1,4 +1,4 @@
-"""What clients ask for by the names of the document Models, in a line for Live and the wall. Pure."""
+"""Requests by the names of the document Models, in a line for Live and the wall. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable

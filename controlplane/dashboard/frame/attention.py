@@ -182,7 +182,7 @@ def delivery_waits(now: float, frame: Frame) -> Iterator[AttentionEntry]:
             by = f" by {line['ended_by']}" if line["ended_by"] else ""
             reason = f"{line['word']}{by}: {line['why']}" if line["why"] else f"{line['word']}{by}"
             subject = f"{line['policy']} {line['base']} → {line['candidate']}"
-            severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # who ended it knows
+            severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # the person who ended it knows
             link = f"/deliveries/{line['delivery']}/"
             yield AttentionEntry(severity, subject, reason, link, tuple(line["pools"]))
 

@@ -1,4 +1,4 @@
-"""A frame as it is published: columns of few values folded, and what only the next frame needs left out. Pure.
+"""A frame as it is published: columns of few values folded, and fields for the next frame only left out. Pure.
 
 Of 1,000 instances a column of statuses takes a byte each instead of eight.
 """
@@ -31,7 +31,7 @@ def _folded(column: Sequence[Any]) -> Sequence[Any] | dict[str, Any]:
 
 def unfolded(published: Mapping[str, Any]) -> Frame:
     """With every column as a list."""
-    count = len(published["instances"]["id"])  # each another, so never folded
+    count = len(published["instances"]["id"])  # all different, so never folded
     columns = {name: _unfolded(column, count) for name, column in published["instances"].items()}
     return cast(Frame, {**published, "instances": columns})
 

@@ -1,6 +1,6 @@
-"""What the live version of a pool saves a day against the one before it, at the present load. Pure.
+"""Savings a day of a pool's live version over the one before it, at the present load. Pure.
 
-Simulated: the preview that the version was published from says what a request saves, routers count the requests.
+Simulated: the preview behind the version gives the saving per request, routers count the requests.
 """
 
 from collections.abc import Iterable

@@ -50,7 +50,7 @@ class SloMiss(TypedDict):
 
     at: float  # of the frame
     listed: bool
-    turned_at: float | None  # since when the verdict is another than what is listed
+    turned_at: float | None  # since when the verdict differs from the listed one
 
 
 class PoolTotals(TypedDict):
@@ -186,7 +186,7 @@ class KeptLoads(TypedDict):
 
 
 class HistoryRow(TypedDict):
-    """What is kept of a frame."""
+    """The part of a frame that is kept."""
 
     at: float
     classes: KeptClasses

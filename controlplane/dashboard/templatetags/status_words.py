@@ -1,4 +1,4 @@
-"""What stands beside the word of a status."""
+"""The explanation beside the word of a status."""
 
 from django import template
 

@@ -1,4 +1,4 @@
-"""Pictures of what was recorded beside the thresholds of a draft, on the editor of a policy."""
+"""Pictures of recorded traffic beside the thresholds of a draft, on the editor of a policy."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

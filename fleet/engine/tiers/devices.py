@@ -7,7 +7,7 @@ on one H100 with Llama-3-8B and two D7-PS1010 drives, and from Mooncake. *Fitted
 from dataclasses import dataclass, replace
 from typing import Literal
 
-# block: everybody in the batch waits until the blocks are there; layers: layer l + 1 loads while layer l computes;
+# block: the whole batch waits until the blocks are there; layers: layer l + 1 loads while layer l computes;
 # async: the request waits outside the batch
 Mode = Literal["block", "layers", "async"]
 # naive: a read beside writes goes at half its speed; slack: writes wait for time without reads

@@ -1,4 +1,4 @@
-"""Tutti with one of its three designs left out, and with none of them: what each is worth. Pure.
+"""Tutti with one of its three designs left out, and with none of them: the worth of each. Pure.
 
 The publication has each design alone against its alternative, and no run without all three.
 """

@@ -1,4 +1,4 @@
-"""What is published of Tutti and of the tiers beside it, by tier: the model and its event-by-event run are held to it.
+"""Published values of Tutti and of the tiers beside it, by tier: the model and its event-by-event run are held to it.
 
 Figure 8 and table 1 of arXiv 2605.03375, LEval at 1.5 requests/s.
 """

@@ -1,6 +1,6 @@
 """One engine that serves the load: first come, first served, one prefill at a time; decoding is left out.
 
-What was computed is written to the tier. *naive* writes follow each prefill at once, and a load beside them shares the
+Computed KV is written to the tier. *naive* writes follow each prefill at once, and a load beside them shares the
 drives; *slack* writes wait for times without loads: while the GPU computes longer than the drives read, and a share of
 the time between prefills, in which the engine decodes. Blocks that wait to be written are pinned; past a limit, the
 next prefill waits.

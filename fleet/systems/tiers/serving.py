@@ -1,4 +1,4 @@
-"""What each question costs an engine with one tier below HBM: who holds its document, loading, computing.
+"""What each question costs an engine with one tier below HBM: where its document is held, loading, computing.
 
 Caches hold whole documents, except for those larger than they are, and give up the least recently used one. A tier is
 written through: it gets every document as it is computed. All of this follows from the order of the questions, so it

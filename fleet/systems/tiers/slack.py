@@ -1,4 +1,4 @@
-"""What a layer of a prefill leaves of the drives' time: reads of its prefix first, then writes. Pure, closed forms.
+"""The drives' time that a layer of a prefill leaves: reads of its prefix first, then writes. Pure, closed forms.
 
 The publication profiles these windows once per input, prefix and layer, and does not print its table. Here they follow
 from the step-time law, which is the same for every layer, and from the device.

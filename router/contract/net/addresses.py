@@ -26,7 +26,7 @@ _REGISTRY = (
 )
 _BLOCKS = sorted(((ip_network(block), reachable) for block, reachable in _REGISTRY), key=lambda row: -row[0].prefixlen)
 
-# At these hosts and clouds offer services to themselves, among them credentials: AWS, Alibaba Cloud, Oracle Cloud last.
+# Services of hosts and clouds for their own machines, among them credentials: AWS, Alibaba Cloud, Oracle Cloud last.
 _OWN_SERVICES = tuple(
     ip_network(block)
     for block in (

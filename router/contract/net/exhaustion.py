@@ -1,4 +1,4 @@
-"""Errors that speak of this process or its host, not of the other side of a connection."""
+"""Errors caused by this process or its host, not by the other side of a connection."""
 
 import errno
 import os

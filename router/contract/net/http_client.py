@@ -54,7 +54,7 @@ class HttpClientProtocol(asyncio.Protocol):
             self._transport.write(request)
 
     async def whole(self) -> None:
-        """Return when the answer is whole; raises what `lost` and `invalid` make."""
+        """Return when the answer is whole; raises the errors of `lost` and `invalid`."""
         while not self._complete:
             if self._error is not None:
                 raise self._error

@@ -1,5 +1,5 @@
-"""What an API key or a pool may spend in a period of the calendar or ever, as the control plane publishes it and
-routers count it. Pure.
+"""Budgets of API keys and pools, for a period of the calendar or for ever, as the control plane publishes them and
+routers count them. Pure.
 
 Spending is a counter that only grows, one for each life of a router: in Redis (weir:budget:<id>:<period>, router/sync/
 budget_store.py) and in the database, which are merged by taking the greater of each.

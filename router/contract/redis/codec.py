@@ -35,7 +35,7 @@ class OrderedValue(RedisValue, frozen=True, kw_only=True):
         return replace(self, order=order, **{self.TIME: at})
 
     def says_the_same(self, other: "OrderedValue | None") -> bool:
-        """Whenever the two were read and written."""
+        """True if the two are equal, apart from their orders and times."""
         return other is not None and self.stamped(0, 0.0) == other.stamped(0, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What routers count of a delivery, and what stops one or keeps it going. Pure."""
+"""Counts that routers keep of a delivery, and the values that stop it or keep it going. Pure."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the control plane publishes for routers: policies and fleets. Pure."""
+"""Values that the control plane publishes for routers: policies, fleets and the document Models. Pure."""
 
 from typing import Annotated, Any, ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""What the live version of a policy saves against the one before it, by the preview that it was published from."""
+"""Savings of a policy's live version over the one before it, by the preview that it was published from."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""After which age something no longer counts: all limits in one place, in seconds. Pure."""
+"""Ages beyond which a report no longer counts: all limits in one place, in seconds. Pure."""
 
 SAMPLE_STALE_S = 3.0  # an older sample is shown as stale
 SAMPLE_OFFLINE_S = 15.0  # an older one as offline, and policies no longer use it

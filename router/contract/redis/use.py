@@ -1,4 +1,4 @@
-"""What API keys consumed, as routers count it and the control plane keeps it (docs/use.md). Pure."""
+"""Use by API keys, as routers count it and the control plane keeps it (docs/use.md). Pure."""
 
 from typing import Annotated
 

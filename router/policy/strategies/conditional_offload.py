@@ -64,7 +64,7 @@ def _balance(view: View, decoder: InstanceState, helper: InstanceState, rates: R
 
 
 def assumed_rates(view: View) -> Rates:
-    """What was measured, else what the policy assumes, so that a first transfer can be measured at all."""
+    """The measured rates, else those that the policy assumes, so that a first transfer can be measured at all."""
     rates, policy = view.request.rates, view.policy
     return Rates(
         rates.prefill_tokens_per_s,

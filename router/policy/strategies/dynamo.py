@@ -1,4 +1,4 @@
-"""Prefill blocks that the tiers do not give back, plus decode blocks (NVIDIA Dynamo's KV router, temperature 0)."""
+"""Prefill blocks that no tier holds, plus decode blocks (NVIDIA Dynamo's KV router, temperature 0)."""
 
 from operator import add
 
@@ -37,7 +37,7 @@ def _credits(view: View) -> list[float]:
 
 
 def _decode_blocks(view: View) -> list[float]:
-    """Blocks held by running requests; where the KV's size is not known, what one request is taken to weigh each."""
+    """Blocks held by running requests; one request's assumed weight each where the size of KV is unknown."""
     return view.instances.column(_held_blocks, view.policy["load.request_tokens"])
 
 

@@ -34,10 +34,10 @@ def rank(view: View) -> Pick:
 
 
 def _prefixes(view: View) -> Sequence[int]:
-    """Cached tokens, with what would be fetched where the best has more than prefetch_ratio times as many."""
+    """Cached tokens, with those that would be fetched where the best has more than prefetch_ratio times as many."""
     rates = view.request.rates
     if not (rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s):
-        return view.cached  # what a transfer takes is not known
+        return view.cached  # the time of a transfer is unknown
     ratio = view.policy["strategy.prefetch_ratio"]
     connectors, cached = view.instances.connector, view.cached
     best = max((own for one, own in zip(connectors, cached, strict=True) if one == STORE), default=0)

@@ -45,7 +45,7 @@ class _Prices:
         policy, fleet = view.policy, view.instances
         self.costs = prefill_costs(view)
         queued = fleet.prefill_tokens
-        if "decode" in fleet.role:  # what computes no prompt at all says nothing about how many wait for one
+        if "decode" in fleet.role:  # an instance that computes no prompts says nothing about how many wait for one
             queued = [tokens for role, tokens in zip(fleet.role, queued, strict=True) if role != "decode"] or [0]
         pool, free, of = view.request.pool, queued.count(0), len(queued)
         self.idle = free / of if pool is None else pool.idle  # share of the instances
@@ -130,7 +130,7 @@ class _Prices:
 
 
 def _context(instance: InstanceState) -> float:
-    """u_i·KV_i + PP_i: tokens that decodes read there, now and once what is queued has been computed."""
+    """u_i·KV_i + PP_i: tokens that decodes read there, now and once the queued prompts are computed."""
     return instance.kv_usage * instance.kv_tokens + instance.prefill_tokens
 
 

@@ -27,7 +27,7 @@ def rank(view: View) -> Pick:
 
 def prefill_costs(view: View) -> list[float]:
     """w_i, in tokens."""
-    # Of many instances only a few hold something else of the prompt than the others do.
+    # Of many instances only a few hold another part of the prompt than the others do.
     costs = {new: prefill_cost(view, new) for new in set(view.new)}
     return [costs[new] for new in view.new]
 
