@@ -29,7 +29,7 @@ from router.contract.redis import redis_keys
 
 log = structlog.get_logger(__name__)
 AWAY_S = float(redis_keys.WATCH_TTL_S)  # without a look, after which routers serve live
-KEPT = timedelta(days=30)
+LOOKS_KEPT = timedelta(days=30)
 EVERY_LOOK = timedelta(hours=1)  # older looks that changed nothing are thinned
 ONE_OF = 12  # of them is kept: one a minute
 PRUNED_EVERY_S = 3600
@@ -158,7 +158,7 @@ def prune(now: float) -> None:
     if not connect().set(redis_keys.lock_key("deliveries.prune"), "1", nx=True, ex=PRUNED_EVERY_S):
         return
     at = datetime.fromtimestamp(now, UTC)
-    Look.objects.filter(at__lt=at - KEPT).delete()
+    Look.objects.filter(at__lt=at - LOOKS_KEPT).delete()
     quiet = Look.objects.filter(at__lt=at - EVERY_LOOK, proposal=Trigger.STAY).values_list("pk", flat=True)
     thinned = [pk for pk in quiet if pk % ONE_OF]
     for first in range(0, len(thinned), 500):

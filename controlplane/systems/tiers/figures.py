@@ -94,7 +94,7 @@ def _unfitted() -> Iterator[Figure]:
     engine = replace(ENGINE, law=PLAIN, floor_s=0.0)
     tiers = {**TIERS, "ssd-gds": TierCapacity(UNFITTED_GDS, TIERS["ssd-gds"].tokens)}
     study = Study(engine, tiers, UNFITTED, Runs(5, 2_000, 1_500))
-    for name, value in {"hbm": 7.2, "ssd": 6.5, "ssd-gds": 3.9, "dram": 2.8, "ssd-tutti": 0.87}.items():
+    for name, value in TTFT_S.items():
         ours = study.ttft_s(name, RATE)
         note = "lengths of another publication, the law as it is"
         yield Figure(
