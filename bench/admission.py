@@ -9,8 +9,8 @@ import argparse
 import random
 import time
 
-from router.pool.admission_queue import AdmissionQueue
-from router.pool.class_queue import QueueEntry
+from router.pool.queue.admission_queue import AdmissionQueue
+from router.pool.queue.class_queue import QueueEntry
 
 QUEUES = ((1, 100), (1, 10_000), (100, 10_000), (10_000, 10_000))  # tenants, waiting
 BANDS = ((0,), (0, 5, -5, 1))

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from router.policy.types import Decision, ParsedPolicy
-from router.pool.admission_queue import AdmissionQueue, QueueFull
-from router.pool.class_queue import QueueEntry
+from router.pool.queue.admission_queue import AdmissionQueue, QueueFull
+from router.pool.queue.class_queue import QueueEntry
 from router.pool.wake import Hold
 
 NO_LIMIT = 2**31  # of requests that wait: the hold has its own

@@ -14,12 +14,12 @@ from router.contract.redis.use import pool_in_use
 from router.policy.schema import document
 from router.policy.serves import able
 from router.policy.types import UNKNOWN, Decision, ParsedPolicy, Rates, RoutingRequest
-from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
 from router.pool.endpoint import Endpoint, Lease
 from router.pool.fleet_view import FleetView
 from router.pool.gpu_clock import GpuSpent
 from router.pool.kv_event_state import KvEventState
+from router.pool.queue.admission_queue import AdmissionQueue
 from router.pool.ranks import InstanceRanks, StepGroup
 from router.pool.rollout import SplitState, read_candidate, read_version
 from router.pool.wake import Hold, Wakes

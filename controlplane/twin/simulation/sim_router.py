@@ -13,10 +13,10 @@ from fleet.engine.request import EngineRequest as Work
 from router.policy.rules.classify import classify
 from router.policy.serves import ANY, able
 from router.policy.types import UNKNOWN, Decision, ParsedPolicy, RoutingRequest
-from router.pool.admission_queue import AdmissionQueue
 from router.pool.affinity import Affinity
 from router.pool.fleet_view import FleetView
 from router.pool.pace import PACES_S, Pace
+from router.pool.queue.admission_queue import AdmissionQueue
 
 PREFIX_TOKENS = 256  # 1,024 bytes
 SPREAD = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio (Knuth, volume 3, 6.4)

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from router.policy.schema import document
 from router.policy.types import CLASSES, Decision
 from router.pool.admission import Admission, Refusal, Wait
-from router.pool.admission_queue import MAX_WAIT_S, AdmissionQueue
-from router.pool.band_queue import BandQueue
+from router.pool.queue.admission_queue import MAX_WAIT_S, AdmissionQueue
+from router.pool.queue.band_queue import BandQueue
 from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
 
 pytestmark = pytest.mark.timeout(LONGEST)

@@ -8,9 +8,9 @@ import pytest
 from router.policy.schema import document
 from router.policy.types import Decision
 from router.pool.admission import Admission, Wait
-from router.pool.admission_queue import AdmissionQueue
-from router.pool.class_queue import ClassQueue, QueueEntry
 from router.pool.output_guess import UNKNOWN, OutputGuess
+from router.pool.queue.admission_queue import AdmissionQueue
+from router.pool.queue.class_queue import ClassQueue, QueueEntry
 
 
 def policy(**overrides):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.pool.admission_queue import AdmissionQueue, QueueFull
-from router.pool.class_queue import IDLE_TENANTS
+from router.pool.queue.admission_queue import AdmissionQueue, QueueFull
+from router.pool.queue.class_queue import IDLE_TENANTS
 from router.tests.pool.waiting import wait
 
 CLASSES = ("warm", "medium", "heavy")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 
 from router.policy.types import CLASSES, RequestClass
-from router.pool.class_queue import ClassQueue, QueueEntry
+from router.pool.queue.class_queue import ClassQueue, QueueEntry
 
 LEAST_SHARE = 1e-6
 _time = attrgetter("time")

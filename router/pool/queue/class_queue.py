@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from router.policy.types import RequestClass
 
 if TYPE_CHECKING:
-    from router.pool.band_queue import BandQueue
+    from router.pool.queue.band_queue import BandQueue
 
 IDLE_TENANTS = 1024  # clocks kept of tenants without a waiting request
 SPARE = 64  # outdated turns kept before they are swept

@@ -1,5 +1,5 @@
 """The queue of one pool: requests that wait for capacity, bounded per class, strictly by priority band, and within a
-band fair between classes (router/pool/band_queue.py) and tenants (router/pool/class_queue.py).
+band fair between classes (router/pool/queue/band_queue.py) and tenants (router/pool/queue/class_queue.py).
 
 A request's band grows by one with each `band_max_wait_s` of waiting, so that the lowest is served in the end. Pure:
 time is an argument.
@@ -12,10 +12,10 @@ from itertools import count
 from math import inf
 
 from router.policy.types import CLASSES, ParsedPolicy, RequestClass
-from router.pool.band_queue import BandQueue
-from router.pool.class_queue import CapacityOffer, QueueEntry
-from router.pool.drain_rate import DrainRate
 from router.pool.output_guess import OutputGuess
+from router.pool.queue.band_queue import BandQueue
+from router.pool.queue.class_queue import CapacityOffer, QueueEntry
+from router.pool.queue.drain_rate import DrainRate
 
 PASSES = 8  # entries that get one offer of capacity in turn before it lapses
 MAX_WAIT_S = 120.0  # the drain rate predicts little beyond
