@@ -54,6 +54,7 @@ class Setting:
     profile: str | None
     policy: str = "cache_aware"  # of a router that is not Weir's
     checkout: Path = HERE.parent  # Weir's code
+    python: str = sys.executable  # Weir's
     env: Mapping[str, str] = field(default_factory=dict)  # Weir's settings
 
     @property
@@ -174,7 +175,7 @@ def weir(setting: Setting, router: Sequence[str] = ("-m", "router")) -> Iterator
         redis_server.wait_until_ready(url)
         with redis.Redis.from_url(url) as client:
             publish(client, setting.urls)
-        python = [sys.executable, *(["-m", "cProfile", "-o", setting.profile] if setting.profile else [])]
+        python = [setting.python, *(["-m", "cProfile", "-o", setting.profile] if setting.profile else [])]
         argv = [*python, *router, "--redis", url, "--port", setting.port, "--log-level", "warning"]
         with serving(setting, argv, "weir", "/healthz", **setting.env) as running:
             running.helper = keeper.pid
@@ -191,7 +192,7 @@ def weir_alone(setting: Setting) -> Iterator[Running]:
     """`python -m router --instances`: the same router, its policy from a file; receipts stay in its memory."""
     policy = setting.folder / "policy.json"
     policy.write_text(json.dumps(document.default()))
-    argv = [sys.executable, "-m", "router", "--instances", ",".join(setting.urls), "--policy", policy]
+    argv = [setting.python, "-m", "router", "--instances", ",".join(setting.urls), "--policy", policy]
     argv += ["--model", "bench", "--port", setting.port, "--log-level", "warning"]
     with serving(setting, argv, "weir-alone", "/healthz", **setting.env) as running:
         yield running

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.router [--seconds 4] [--rounds 3] [--shapes unary,burst,burst80,paced]
                                      [--routers weir,weir-alone,sglang-router,vllm-router,litellm]
-                                     [--rate N]… [--profile FILE] [--against CHECKOUT]
+                                     [--rate N]… [--profile FILE] [--against CHECKOUT] [--python PYTHON]
                                      [--spans 1%,100%] [--collector-away]
 
 Prints two tables for each shape of response. In the first, a closed loop, every connection sends its next request as
@@ -16,9 +16,9 @@ Engines (bench/upstream/) and clients (bench/load/) are small C programs, built 
 its own core (if the machine is quiet); engines, clients and Redis share another. All routers run all the time and are
 measured in turn, round by round, so that other load on the machine affects all of them. CPU is that of a router's whole
 process tree, "+ Redis" that of Weir's Redis. With --against, each Weir also runs from another checkout, measured in
-turn with this one. With --spans, each Weir also runs with that share of its requests sampled, however many they are,
-and a collector that takes all their spans; with --collector-away also with one that takes connections and never
-answers. Prints Markdown.
+turn with this one, with --python under another interpreter. With --spans, each Weir also runs with that share of its
+requests sampled, however many they are, and a collector that takes all their spans; with --collector-away also with one
+that takes connections and never answers. Prints Markdown.
 """
 
 import argparse
@@ -133,7 +133,7 @@ class Bench:
         cores = sorted(os.sched_getaffinity(0))
         self.pin, self.pin_rest = (["taskset", "-c", str(core)] for core in (cores[0], cores[-1]))
         shares: list[float] = options.spans
-        first = free_ports(engines + 1 + PORTS_EACH * (len(PEERS) + len(WEIR) * (1 + 2 * len(shares))))
+        first = free_ports(engines + 1 + PORTS_EACH * (len(PEERS) + len(WEIR) * (2 + 2 * len(shares))))
         self.engines = list(range(first, first + engines))
         self.collector = first + engines  # answers as an engine does, which takes every span
         self.ports = count(self.collector + 1, PORTS_EACH)
@@ -148,6 +148,8 @@ class Bench:
         for name in (name for name in names if name in WEIR):
             if self.options.against is not None:
                 routers[f"{name} in {self.options.against.name}"] = self.start(name, self.options.against)
+            if self.options.python is not None:
+                routers[f"{name} under {self.options.python}"] = self.start(name, python=self.options.python)
             for share in self.options.spans:
                 routers[f"{name}, spans {share:.4g} %"] = self.start(name, env=self.sampled(share))
                 if self.options.collector_away:
@@ -164,12 +166,21 @@ class Bench:
             "OTEL_BSP_MAX_QUEUE_SIZE": "100000",
         }
 
-    def start(self, name: str, checkout: Path = HERE.parent, env: dict[str, str] | None = None) -> Running | str:
+    def start(
+        self,
+        name: str,
+        checkout: Path = HERE.parent,
+        env: dict[str, str] | None = None,
+        python: str = sys.executable,
+    ) -> Running | str:
         """The router, or why there is none."""
         folder = Path(tempfile.mkdtemp(prefix=name, dir=self.folder))
         profile = self.options.profile
         setting = Setting(
-            folder, self.engines, next(self.ports), self.pin, self.pin_rest, profile, checkout=checkout, env=env or {}
+            *(folder, self.engines, next(self.ports), self.pin, self.pin_rest, profile),
+            checkout=checkout,
+            python=python,
+            env=env or {},
         )
         try:
             return self.stack.enter_context(PEERS[name](setting))
@@ -270,6 +281,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--routers", default=",".join(PEERS))
     parser.add_argument("--rate", type=float, action="append", metavar="N", help="requests/s of the second table")
     parser.add_argument("--against", type=lambda path: Path(path).resolve(), metavar="CHECKOUT", help="of Weir's code")
+    parser.add_argument("--python", metavar="PYTHON", help="that has Weir's dependencies, too")
     parser.add_argument("--spans", type=percents, default=[], metavar="SHARES", help="of Weir's requests: 1%%,100%%")
     parser.add_argument("--collector-away", action="store_true", help="also without an answer from the collector")
     parser.add_argument("--profile", metavar="FILE", help="run Weir under cProfile and save its statistics")
