@@ -26,10 +26,10 @@ from typing import Any
 from controlplane.twin.expected_error import LEAST_TRAFFIC
 from fleet.calibration.fit import bend, fit_rows
 from fleet.calibration.limits import EngineLimits
-from fleet.calibration.physical import physical_starts
-from fleet.calibration.recorded import RecordedRequest, served
-from fleet.calibration.replayed import EngineConstants, errors_of, replay
-from fleet.calibration.traffic_fit import fit_traffic
+from fleet.calibration.traffic.physical import physical_starts
+from fleet.calibration.traffic.recorded import RecordedRequest, served
+from fleet.calibration.traffic.replayed import EngineConstants, errors_of, replay
+from fleet.calibration.traffic.traffic_fit import fit_traffic
 from fleet.counted import percent
 from fleet.engine.law import Law, law_of
 from fleet.engine.load_range import Load

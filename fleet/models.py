@@ -364,7 +364,7 @@ class Calibration(jobs.Job):
     points = models.JSONField(default=list)  # fleet.calibration.fit.CalibrationPoint each
     ttft_error = models.FloatField(null=True, blank=True)  # mean of |fitted / measured - 1|
     tpot_error = models.FloatField(null=True, blank=True)
-    held_out = models.JSONField(default=dict)  # fleet.calibration.replayed.ReplayErrors, of a fit to traffic
+    held_out = models.JSONField(default=dict)  # fleet.calibration.traffic.replayed.ReplayErrors, of a fit to traffic
     load_range = models.JSONField(default=dict)  # fleet.calibration.load_range.LoadRange, of a fit to traffic
     n = models.PositiveIntegerField(default=0)  # loads measured, each as often as it was repeated; or held-out requests
     notes = models.JSONField(default=list)  # what speaks against it, in words

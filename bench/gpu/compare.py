@@ -19,10 +19,10 @@ from typing import Any
 from bench.gpu.models import CONFIGS
 from fleet.calibration.fit import CalibrationPoint, Fitted, fit
 from fleet.calibration.limits import EngineLimits
-from fleet.calibration.physical import physical_starts
-from fleet.calibration.recorded import RecordedRequest
-from fleet.calibration.replayed import EngineConstants, errors_of, replay
-from fleet.calibration.traffic_fit import TooFewRequests, fit_traffic
+from fleet.calibration.traffic.physical import physical_starts
+from fleet.calibration.traffic.recorded import RecordedRequest
+from fleet.calibration.traffic.replayed import EngineConstants, errors_of, replay
+from fleet.calibration.traffic.traffic_fit import TooFewRequests, fit_traffic
 from fleet.counted import percent
 from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.power import draws_of

@@ -15,12 +15,12 @@ import httpx
 from fleet.calibration.engine_facts import EngineFacts, engine_facts
 from fleet.calibration.fit import CalibrationPoint, Fitted, fit
 from fleet.calibration.limits import EngineLimits, limits_of
-from fleet.calibration.physical import physical_starts
 from fleet.calibration.plan import plan_loads
-from fleet.calibration.recorded import requests_of
-from fleet.calibration.replayed import ReplayErrors
 from fleet.calibration.sweep import Sweep
-from fleet.calibration.traffic_fit import Start, fit_traffic
+from fleet.calibration.traffic.physical import physical_starts
+from fleet.calibration.traffic.recorded import requests_of
+from fleet.calibration.traffic.replayed import ReplayErrors
+from fleet.calibration.traffic.traffic_fit import Start, fit_traffic
 from fleet.counted import percent
 from fleet.engine.load_range import LoadRange
 from fleet.engine.power import draws_of

@@ -18,11 +18,11 @@ from fleet.calibration.describe import API, TOKENIZING
 from fleet.calibration.fit import TooFewPoints
 from fleet.calibration.limits import NoCache
 from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measure, measure_traffic
-from fleet.calibration.physical import MEASURED
-from fleet.calibration.recorded import read_receipts
-from fleet.calibration.replayed import EngineConstants
 from fleet.calibration.streamed_request import RequestFailed
-from fleet.calibration.traffic_fit import Start, TooFewRequests
+from fleet.calibration.traffic.physical import MEASURED
+from fleet.calibration.traffic.recorded import read_receipts
+from fleet.calibration.traffic.replayed import EngineConstants
+from fleet.calibration.traffic.traffic_fit import Start, TooFewRequests
 from fleet.counted import percent
 from fleet.engine.law import law_from
 from fleet.kinds import KINDS

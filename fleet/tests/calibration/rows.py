@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from fleet.calibration.fit import fit
 from fleet.calibration.limits import EngineLimits
 from fleet.calibration.measure import Calibrated
-from fleet.calibration.replayed import ReplayErrors
+from fleet.calibration.traffic.replayed import ReplayErrors
 from fleet.engine.law import law_of
 from fleet.engine.load_range import LoadRange
 from fleet.engine.profiles import profile

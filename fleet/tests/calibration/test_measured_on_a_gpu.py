@@ -3,11 +3,11 @@
 import pytest
 
 from bench.gpu.compare import RECORDED, limits_of, record, requests_of, swept_of
-from fleet.calibration import traffic_fit
-from fleet.calibration.blocks import blocks_of, joined
-from fleet.calibration.physical import KNOWN
-from fleet.calibration.replayed import EngineConstants, errors_of, replay
-from fleet.calibration.traffic_fit import Start, _Fit, _played
+from fleet.calibration.traffic import traffic_fit
+from fleet.calibration.traffic.blocks import blocks_of, joined
+from fleet.calibration.traffic.physical import KNOWN
+from fleet.calibration.traffic.replayed import EngineConstants, errors_of, replay
+from fleet.calibration.traffic.traffic_fit import Start, _Fit, _played
 from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import profile
 

@@ -13,7 +13,7 @@ from fleet.calibration.measure import Calibrated, CannotCalibrate, Target, measu
 from fleet.calibration.plan import SweepLoad, plan_loads
 from fleet.calibration.streamed_request import NotAnswered, NotStreamed, TokenTimes, stream_completion
 from fleet.calibration.sweep import Sweep, sample
-from fleet.calibration.traffic_fit import TooFewRequests
+from fleet.calibration.traffic.traffic_fit import TooFewRequests
 from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import profile
 from fleet.kinds.sim import SIM, SimSpec

@@ -4,11 +4,11 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from fleet.calibration import blocks, traffic_fit
-from fleet.calibration.physical import KNOWN, MEASURED, UNKNOWN, physical_starts
-from fleet.calibration.recorded import RecordedRequest, requests_of
-from fleet.calibration.replayed import EngineConstants, errors_of, replay
-from fleet.calibration.traffic_fit import Start, TooFewRequests, fit_traffic
+from fleet.calibration.traffic import blocks, traffic_fit
+from fleet.calibration.traffic.physical import KNOWN, MEASURED, UNKNOWN, physical_starts
+from fleet.calibration.traffic.recorded import RecordedRequest, requests_of
+from fleet.calibration.traffic.replayed import EngineConstants, errors_of, replay
+from fleet.calibration.traffic.traffic_fit import Start, TooFewRequests, fit_traffic
 from fleet.engine.law import law_of
 from fleet.engine.profiles import FITS, profile
 from fleet.tests.calibration.traffic import CPU, LIMITS, traffic

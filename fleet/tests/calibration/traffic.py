@@ -5,8 +5,8 @@ import random
 from dataclasses import replace
 
 from fleet.calibration.limits import EngineLimits
-from fleet.calibration.recorded import RecordedRequest
-from fleet.calibration.replayed import EngineConstants, replay
+from fleet.calibration.traffic.recorded import RecordedRequest
+from fleet.calibration.traffic.replayed import EngineConstants, replay
 from fleet.engine.law import Law
 
 LIMITS = EngineLimits(20_000, 16, 256, 8192, 131_072)

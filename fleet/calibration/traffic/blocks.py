@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fleet.calibration.recorded import RecordedRequest
+from fleet.calibration.traffic.recorded import RecordedRequest
 
 WARM_UP = 10  # measured requests at the beginning that do not count: what ran before them is unknown
 SIZE = 100  # measured requests of a block

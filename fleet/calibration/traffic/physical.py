@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from fleet.calibration.replayed import EngineConstants
-from fleet.calibration.traffic_fit import Start
+from fleet.calibration.traffic.replayed import EngineConstants
+from fleet.calibration.traffic.traffic_fit import Start
 from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import FITS, MODELS, PEAKS, Profile, UnknownProfile, profile
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from fleet.calibration.limits import EngineLimits
-from fleet.calibration.recorded import RecordedRequest
+from fleet.calibration.traffic.recorded import RecordedRequest
 from fleet.engine.engine import Engine, RequestTooLong, StepResult
 from fleet.engine.known_hits import KNOWN_HITS
 from fleet.engine.law import Law

@@ -20,11 +20,11 @@ from dataclasses import dataclass, fields, replace
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
-from fleet.calibration.blocks import Block, blocks_of, joined
 from fleet.calibration.limits import EngineLimits
 from fleet.calibration.nnls import eliminate
-from fleet.calibration.recorded import RecordedRequest, served
-from fleet.calibration.replayed import (
+from fleet.calibration.traffic.blocks import Block, blocks_of, joined
+from fleet.calibration.traffic.recorded import RecordedRequest, served
+from fleet.calibration.traffic.replayed import (
     ComparedRequest,
     EngineConstants,
     ReplayErrors,
