@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from router.contract.metrics_page import Histogram
+from router.contract.metrics.metrics_page import Histogram
 from router.http.clients import ClientConnections
 from router.pool import affinity
 from router.pool.endpoint import Endpoint

@@ -9,8 +9,8 @@ import orjson
 
 from fleet.calibration.streamed_request import PLAIN, NotAnswered, not_answered
 from fleet.engine.profiles import Version
-from router.contract.engine_metrics import Scrape, parse_metrics
-from router.contract.metrics_page import LARGEST
+from router.contract.metrics.engine_metrics import Scrape, parse_metrics
+from router.contract.metrics.metrics_page import LARGEST
 
 ANSWER_S = 10.0
 VERSION_PATH = "/version"

@@ -19,7 +19,7 @@ from fleet.kinds.serving import BOTH, ROLES, role_of
 from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.wire import DataParallel, KvFacts, Wire
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NONE
-from router.contract.engine_metrics import VLLM_SCRAPE
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.net.addresses import ENGINES, literal, refusal
 
 METADATA_NAMES = ("metadata.google.internal", "metadata", "instance-data")

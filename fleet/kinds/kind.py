@@ -13,7 +13,7 @@ from fleet.kinds.listed import ListedEngine
 from fleet.kinds.option import build, check
 from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.wire import Wire
-from router.contract.engine_metrics import Scrape
+from router.contract.metrics.engine_metrics import Scrape
 from router.contract.problem import Problem
 
 

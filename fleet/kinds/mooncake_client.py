@@ -8,7 +8,7 @@ from fleet.kinds.common_options import arguments_option, environment_option, ima
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
 from fleet.kinds.twin_kv import STORE_LINK
-from router.contract.engine_metrics import MOONCAKE_CLIENT_SCRAPE
+from router.contract.metrics.engine_metrics import MOONCAKE_CLIENT_SCRAPE
 
 
 @dataclass(frozen=True)

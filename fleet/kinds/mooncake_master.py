@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fleet.kinds.common_options import arguments_option, environment_option, image_option, program_option
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.option import option
-from router.contract.engine_metrics import MOONCAKE_SCRAPE
+from router.contract.metrics.engine_metrics import MOONCAKE_SCRAPE
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from fleet.kinds.serving import BOTH, FIRST_ADDED_PREFILL, PREFILL, ROLES, compa
 from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.wire import KvFacts, Wire
 from router.contract import connectors
-from router.contract.engine_metrics import VLLM_SCRAPE
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.redis.published import InstanceRole
 
 

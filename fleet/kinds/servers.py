@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fleet.kinds.kind import Kind
-from router.contract.engine_metrics import NO_SCRAPE, SGLANG_SCRAPE, TRTLLM_SCRAPE, VLLM_SCRAPE, Scrape
+from router.contract.metrics.engine_metrics import NO_SCRAPE, SGLANG_SCRAPE, TRTLLM_SCRAPE, VLLM_SCRAPE, Scrape
 
 AUTO = "auto"
 

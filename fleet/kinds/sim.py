@@ -36,7 +36,7 @@ from fleet.simengine.model import (
     served,
 )
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NONE, TRTLLM
-from router.contract.engine_metrics import VLLM_SCRAPE
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.redis.published import DataParallel, InstanceRole
 
 GPUS = tuple(profiles.GPUS)

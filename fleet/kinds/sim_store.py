@@ -8,7 +8,7 @@ from fleet.kinds.common_options import WEIR_IMAGE, image_option
 from fleet.kinds.kind import Kind, Launch
 from fleet.kinds.option import option
 from fleet.kinds.serving import flags
-from router.contract.engine_metrics import MOONCAKE_SCRAPE
+from router.contract.metrics.engine_metrics import MOONCAKE_SCRAPE
 
 
 @dataclass(frozen=True)

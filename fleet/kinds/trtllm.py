@@ -32,8 +32,8 @@ from fleet.kinds.serving import (
 from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.wire import Wire
 from router.contract import connectors
-from router.contract.engine_metrics import NO_SCRAPE
 from router.contract.json_value import JsonObject
+from router.contract.metrics.engine_metrics import NO_SCRAPE
 from router.contract.redis.published import InstanceRole
 
 OPTIONS_FILE = "llm_options.yaml"

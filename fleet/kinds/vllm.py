@@ -29,7 +29,7 @@ from fleet.kinds.twin_kv import TwinKv
 from fleet.kinds.vllm_spec import VllmSpec
 from fleet.kinds.wire import KvFacts, Wire
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
-from router.contract.engine_metrics import VLLM_SCRAPE
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 
 _CUDA_ONLY = ("mooncake-p2p", "offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")
 # Not `vllm serve`: it requires a distribution named vllm, and CPU builds have another name.

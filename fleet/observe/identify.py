@@ -13,7 +13,7 @@ import orjson
 
 from fleet.kinds.external import ExternalSpec, event_address
 from fleet.kinds.servers import AUTO, SERVERS, Server
-from router.contract.metrics_page import LARGEST as METRICS_LARGEST
+from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
 from router.contract.net.probe import ProbeError, Prober
 
 ASK_S = 1.0  # each page

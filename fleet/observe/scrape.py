@@ -37,8 +37,8 @@ from fleet.plan.failure import failure_fields
 from fleet.plan.state import Health, InstanceRecord, Move, Observation, is_stable, next_move
 from fleet.redis import connect
 from fleet.tries import tries
-from router.contract.engine_metrics import parse_metrics
-from router.contract.metrics_page import LARGEST as METRICS_LARGEST
+from router.contract.metrics.engine_metrics import parse_metrics
+from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
 from router.contract.net.probe import AnswerRefused, NotAsked, ProbeError, Prober, Slow
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fleet.engine.engine import Stats, StepResult
 from fleet.engine.request import EngineRequest
 from fleet.engine.tiers.model import TiersStats
-from router.contract.metrics_page import Histogram
+from router.contract.metrics.metrics_page import Histogram
 
 LATENCY_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 FIRST_TOKEN_S = (

@@ -12,7 +12,7 @@ from fleet.node import logs, process
 from fleet.observe import scrape
 from fleet.redis import connect
 from fleet.tests.world import World
-from router.contract import metrics_page
+from router.contract.metrics import metrics_page
 from router.contract.net import http_client, probe
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.sample import InstanceSample

@@ -25,7 +25,7 @@ from fleet.node import fencing, logs
 from fleet.node import process as launch
 from fleet.observe.scrape import Scraper
 from fleet.redis import connect
-from router.contract.engine_metrics import VLLM_SCRAPE
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.redis import redis_keys
 from router.tests.values import loaded
 

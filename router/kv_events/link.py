@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from router.contract.metrics_page import Histogram
+from router.contract.metrics.metrics_page import Histogram
 from router.kv_events.messages import (
     VERSION,
     BadFrame,

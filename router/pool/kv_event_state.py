@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from router.contract.metrics_page import Histogram
+from router.contract.metrics.metrics_page import Histogram
 from router.prefix.blocks import TOKEN_BYTES
 from router.prefix.chain import PromptChains
 from router.prefix.exact.index import ExactIndex

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import orjson
 
-from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
-from router.contract.metrics_page import LARGEST
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
+from router.contract.metrics.metrics_page import LARGEST
 from router.contract.models import Adapter, Alias, Models, Target
 from router.contract.net.probe import NotAsked, ProbeError, Prober, Slow
 from router.contract.redis.published import DataParallel, FleetValue, PublishedInstance

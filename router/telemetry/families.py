@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from router.contract import ranks
-from router.contract.metrics_page import Histogram
+from router.contract.metrics.metrics_page import Histogram
 
 PREFIX = "weir_router_"
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from router.contract.metrics_page import Histogram
+from router.contract.metrics.metrics_page import Histogram
 from router.request.call import Call
 from router.telemetry.window import LatencyWindow
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from router.contract.engine_metrics import MOONCAKE_SCRAPE, VLLM_SCRAPE, parse_metrics
+from router.contract.metrics.engine_metrics import MOONCAKE_SCRAPE, VLLM_SCRAPE, parse_metrics
 
 PAGE = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge

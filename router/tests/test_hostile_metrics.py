@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.contract import metrics_page
-from router.contract.engine_metrics import MOONCAKE_SCRAPE, VLLM_SCRAPE, Scrape, parse_metrics
-from router.contract.metrics_page import LARGEST_NUMBER
+from router.contract.metrics import metrics_page
+from router.contract.metrics.engine_metrics import MOONCAKE_SCRAPE, VLLM_SCRAPE, Scrape, parse_metrics
+from router.contract.metrics.metrics_page import LARGEST_NUMBER
 from router.contract.redis import codec
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 

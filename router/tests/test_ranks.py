@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Struct, convert
 
-from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.router_status import RouterLoad, RouterStatus, SentPrompt, SentPrompts
 from router.contract.redis.sample import InstanceSample, RankSample

@@ -10,9 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from router.contract.engine_metrics import MOONCAKE_CLIENT_SCRAPE, MOONCAKE_SCRAPE, VLLM_SCRAPE, Scrape, parse_metrics
+from router.contract.metrics.engine_metrics import (
+    MOONCAKE_CLIENT_SCRAPE,
+    MOONCAKE_SCRAPE,
+    VLLM_SCRAPE,
+    Scrape,
+    parse_metrics,
+)
+from router.contract.metrics.tier_metrics import MOST_TIERS
 from router.contract.redis.sample import EngineMetrics, TierSample
-from router.contract.tier_metrics import MOST_TIERS
 
 PAGES = Path(__file__).with_name("pages")
 MIB = 2.0**20

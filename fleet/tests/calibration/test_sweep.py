@@ -18,7 +18,7 @@ from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import profile
 from fleet.kinds.sim import SIM, SimSpec
 from fleet.tests.calibration.virtual import URL, InProcess, run, sim_engine
-from router.contract.engine_metrics import VLLM_SCRAPE
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.redis.receipt import Receipt
 
 TARGET = Target("chat-0", URL, "m", SIM, SimSpec())

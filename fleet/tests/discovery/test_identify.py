@@ -8,7 +8,7 @@ import pytest
 from fleet.kinds.external import ExternalSpec
 from fleet.observe.identify import Identified, identify
 from fleet.tests.discovery.other_engines import SERVERS, SGLANG_PAGE, TRTLLM_PAGE, OtherEngine, sglang_info
-from router.contract.engine_metrics import SGLANG_SCRAPE, TRTLLM_SCRAPE, parse_metrics
+from router.contract.metrics.engine_metrics import SGLANG_SCRAPE, TRTLLM_SCRAPE, parse_metrics
 from router.contract.net.probe import Prober
 
 Start = Callable[[Mapping[str, str]], OtherEngine]

@@ -7,7 +7,7 @@ from fleet.engine.profiles import profile
 from fleet.simengine.metrics import histogram_lines
 from fleet.tests.engine.builders import api_s
 from fleet.tests.simengine.conftest import FAST, Sim, StartSim
-from router.contract.metrics_page import Histogram
+from router.contract.metrics.metrics_page import Histogram
 
 GAUGES = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"]
 COUNTERS = [

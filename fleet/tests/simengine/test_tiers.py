@@ -11,7 +11,7 @@ from fleet.systems.tiers import events
 from fleet.systems.tiers.serving import TieredEngine
 from fleet.tests.simengine.conftest import StartSim
 from fleet.tests.simengine.test_kv_events import replay
-from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
 
 BLOCKS = 100
 PROMPT = "a document " * 400  # 1,100 tokens, 68 blocks

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from router.contract.engine_metrics import VLLM_SCRAPE, parse_metrics
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.models import Alias, Target
 from router.contract.net.probe import NotAsked
 from router.serving.pools import Pools

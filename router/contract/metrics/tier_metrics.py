@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from router.contract.metrics_page import MetricsPage
+from router.contract.metrics.metrics_page import MetricsPage
 from router.contract.redis.sample import TierSample
 
 MOST_TIERS = 8

@@ -3,11 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from router.contract.metrics_page import MetricsPage, Refused
-from router.contract.ranks import LABEL
-from router.contract.redis.published import MOST_RANKS
-from router.contract.redis.sample import EngineMetrics, RankSample
-from router.contract.tier_metrics import (
+from router.contract.metrics.metrics_page import MetricsPage, Refused
+from router.contract.metrics.tier_metrics import (
     LMCACHE_TIERS,
     MOONCAKE_CLIENT_TIERS,
     MOONCAKE_MASTER_TIERS,
@@ -16,6 +13,9 @@ from router.contract.tier_metrics import (
     TierNames,
     parse_tiers,
 )
+from router.contract.ranks import LABEL
+from router.contract.redis.published import MOST_RANKS
+from router.contract.redis.sample import EngineMetrics, RankSample
 
 
 @dataclass(frozen=True, slots=True)
