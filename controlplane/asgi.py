@@ -8,7 +8,7 @@ from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
-gc.disable()  # what is imported stays: collecting would take a tenth of the start
+gc.disable()  # imported objects stay: collecting them would take a tenth of the start
 
 http = get_asgi_application()  # sets Django up: what follows imports models
 

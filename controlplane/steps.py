@@ -107,7 +107,7 @@ STEPS = {
     "fleet.adapters": Step(place_adapters, 1.0, "adapters", "loading and unloading adapters"),
     "fleet.wake": Step(wake, 1.0, "autoscaling", "waking pools without instances"),
     "fleet.autoscale": Step(lambda: scale_step(timezone.now()), 5.0, "autoscaling", "autoscaling"),
-    # Redis gives each second to one builder, so that pages show what goes on while nobody leads.
+    # Redis gives each second to one builder, so that pages stay live while no worker leads.
     "dashboard.frame": Step(build_frame, 1.0, "frames", "the figures of Live", by_leader=False),
     "deliveries.judge": Step(judge.step, 5.0, "deliveries", "judging deliveries"),
     "deliveries.report": Step(lambda: delivery_lines.report(timezone.now()), 2.0, "reports", "deliveries on Live"),

@@ -152,7 +152,7 @@ class InstanceSource(models.Model):
 
     pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="source")
     engines = models.JSONField(default=list)  # fleet.kinds.listed.ListedEngine each, of its latest answer
-    refused = models.JSONField(default=list)  # what it lists and Weir does not connect to, with the reason
+    refused = models.JSONField(default=list)  # listed addresses that Weir does not connect to, with the reason
     changed_at = models.DateTimeField(default=timezone.now)
     away_since = models.DateTimeField(null=True, blank=True)  # its latest answer; empty: it answers
     trouble = models.TextField(blank=True)  # why it does not answer

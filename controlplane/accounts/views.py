@@ -97,7 +97,7 @@ def password(request: HttpRequest) -> HttpResponse:
 
 
 def _identity(user: User) -> dict[str, object]:
-    """What the page of the own account says of the identity provider."""
+    """The identity provider's part of the page of the own account."""
     identity = OidcIdentity.objects.filter(user=user).first()
     may_link = settings.OIDC is not None and identity is None and user.username != services.ADMIN
     provider = settings.OIDC.name if settings.OIDC else ""

@@ -14,7 +14,7 @@ STEP_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What engines reported last, by pool, and which pools may serve which name of a model."""
+    """The latest reports of engines by pool, and the pools that may serve each name of a model."""
 
     samples: Mapping[str, Sequence[InstanceSample]] = field(default_factory=dict)
     pools: Mapping[str, frozenset[str]] = field(default_factory=dict)

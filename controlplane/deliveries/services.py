@@ -1,4 +1,4 @@
-"""What people do with deliveries. Each function is one transaction, after which Redis is written."""
+"""Actions of people on deliveries. Each function is one transaction, after which Redis is written."""
 
 from collections.abc import Callable
 from functools import partial

@@ -87,7 +87,7 @@ def class_shares(result: object) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class FormProblems:
-    """What is wrong with the form."""
+    """The problems of the form."""
 
     said: Sequence[str] = ()  # at the top
     errors: Mapping[str, str] = field(default_factory=dict)  # by field

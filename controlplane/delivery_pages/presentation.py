@@ -47,7 +47,7 @@ class Presentation:
     next: Next
     stopping: str
     why: str
-    notice: str  # what keeps it from going on
+    notice: str  # the obstacle to going on
     holds: tuple[str, ...]
     steps: tuple[tuple[StepRow, str], ...]  # with a word for its place
     sessions: str  # where a session's requests go

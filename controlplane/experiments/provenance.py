@@ -83,7 +83,7 @@ def _processor() -> str:
 
 
 def nodes(pool: Pool) -> JsonObject:
-    """What is known of the hosts of the pool's instances."""
+    """The known facts of the hosts of the pool's instances."""
     names = set(Instance.objects.filter(pool__name=pool.name).values_list("node", flat=True))
     return {node.name: node.inventory for node in Node.objects.filter(name__in=names)}
 

@@ -44,7 +44,7 @@ class FoundEngine:
 @dataclass(frozen=True, slots=True)
 class Found:
     engines: tuple[FoundEngine, ...] = ()
-    refused: tuple[str, ...] = ()  # what the source lists and Weir does not connect to
+    refused: tuple[str, ...] = ()  # listed addresses that Weir does not connect to
     trouble: str = ""  # why the source does not answer
     models: tuple[str, ...] = field(default=())  # served by the engines, most of them first
 

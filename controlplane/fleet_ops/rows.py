@@ -87,11 +87,11 @@ class InstanceRow:
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """What lists the instances of a pool, and how old its list is."""
+    """The source that lists the instances of a pool, and the age of its list."""
 
     engines: int
     gone: int  # instances of the last hour that it no longer lists
-    refused: tuple[str, ...]  # what it lists and Weir does not connect to
+    refused: tuple[str, ...]  # listed addresses that Weir does not connect to
     trouble: str  # why it does not answer; empty: it does
     age_s: float  # of its latest answer; 0 while it answers
 

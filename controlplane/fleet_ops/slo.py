@@ -1,4 +1,4 @@
-"""What a pool promises, beside what it keeps at this moment."""
+"""The SLOs of a pool beside its latencies at this moment."""
 
 import time
 

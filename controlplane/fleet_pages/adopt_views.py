@@ -34,7 +34,7 @@ LONGEST = 20_000  # characters of one field
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """What was typed, as it was typed."""
+    """The values as they were typed."""
 
     fields: Mapping[str, str]
     way: str = "urls"
@@ -111,7 +111,7 @@ def _pool(typed: Typed, engine: Mapping[str, object], model: str) -> PoolEntry:
 
 
 def _planned(request: HttpRequest, typed: Typed, found: Found, pool: PoolEntry) -> HttpResponse:
-    """What was found, and the change that adopts it, ready to be applied."""
+    """The engines that were found, and the change that adopts them, ready to be applied."""
     whole = services.export()
     name = str(pool.common["name"])
     if any(each["name"] == name for each in whole["spec"]["pools"]):

@@ -106,7 +106,7 @@ def _apply(request: HttpRequest) -> HttpResponse:
 
 
 def _missing(request: HttpRequest, typed: TypedDocument) -> dict[str, bool]:
-    """What the form still needs. A removed pool does not come back with its caches and history."""
+    """The fields that the form still needs. A removed pool does not come back with its caches and history."""
     removed = _removed(_planned(request, typed)) if typed.prune else ""
     found = {"unreasoned": not typed.reason, "unconfirmed": typed.confirmed != removed and bool(removed)}
     return found if any(found.values()) else {}

@@ -64,7 +64,7 @@ class Budget(models.Model):
     per = models.CharField(max_length=8, choices=BudgetPer)
     limit = models.BigIntegerField()  # tokens, micro-dollars or requests
     warn_at = models.FloatField(default=0.8)  # share of the limit
-    refuse = models.BooleanField(default=True)  # what goes beyond; otherwise it is only told
+    refuse = models.BooleanField(default=True)  # requests beyond it; else they are only reported
     created_by = models.CharField(max_length=200)
     created_at = models.DateTimeField(default=timezone.now)
     # Periods whose notice was sent

@@ -69,7 +69,7 @@ def write_note(pool: Pool, text: str, actor: Actor) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelTerms:
-    """What may change about a channel."""
+    """The fields of a channel that may change."""
 
     name: str
     url: str

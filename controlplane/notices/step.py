@@ -38,7 +38,7 @@ EVENTS = {State.FAILED: "instance.failed", State.UNREACHABLE: "instance.failed",
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one attempt sends, as values: no database is used while the event loop runs."""
+    """The values that one attempt sends: no database is used while the event loop runs."""
 
     pk: int  # also its place in the order of its channel
     channel: int

@@ -1,1 +1,1 @@
-"""What a process of the control plane has before Django: its environment, log, private files and Redis server."""
+"""Parts of a process of the control plane without Django: its environment, log, private files and Redis server."""

@@ -15,7 +15,7 @@ def guard() -> None:
 
 
 def _own(folder: Path) -> Iterator[Path]:
-    """What Weir itself writes. The rest is behind the folder's own mode, and may be large."""
+    """The files that Weir itself writes. The rest is behind the folder's own mode, and may be large."""
     yield folder
     yield from folder.glob("*")
     yield from (folder / "logs").glob("**/*")

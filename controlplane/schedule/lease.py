@@ -19,8 +19,8 @@ from django.utils import timezone
 from controlplane.schedule.models import Lease
 from fleet.jobs import process_identity
 
-NONE = 0  # the token of nobody
-BEAT_S = 1.0  # between two renewals, and between two looks of one who waits
+NONE = 0  # the token while there is no holder
+BEAT_S = 1.0  # between two renewals, and between two looks of a waiting worker
 HELD_S = 5.0  # a holder without a renewal for so long takes no step
 SILENT_S = 6.0  # a row that has not changed for so long is taken
 CONTROL = "control"

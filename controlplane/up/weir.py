@@ -133,4 +133,4 @@ def _stop_engines() -> None:
     try:
         database.stop_engines()
     finally:
-        kill_engines()  # what a launcher started and could not write down
+        kill_engines()  # those that a launcher started and could not record

@@ -23,7 +23,7 @@ class SourceAway(Exception):
 @dataclass(frozen=True, slots=True)
 class Answer:
     engines: tuple[ListedEngine, ...]
-    refused: tuple[str, ...] = ()  # what it lists and Weir does not connect to, with the reason
+    refused: tuple[str, ...] = ()  # listed addresses that Weir does not connect to, with the reason
 
 
 def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> Answer:

@@ -60,7 +60,7 @@ class HttpExchange:
         self.task: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] | None = None
         self._body = b""  # as it came first, mostly whole
-        self._rest: BytesIO | None = None  # what came after; no list: chunks may be of one byte each
+        self._rest: BytesIO | None = None  # later chunks; no list, as each may be of one byte
         self._size = 0
         self._held = 0  # bytes that count as body_bytes
         self._crowded_out = False  # by the bodies of other requests

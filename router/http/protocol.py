@@ -44,7 +44,7 @@ class HttpProtocol(asyncio.Protocol):
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._offers = False  # the request offers a protocol besides HTTP/1.1, which it need not be granted
-        self._deaf = False  # what comes is not HTTP, or too much: nothing more is read
+        self._deaf = False  # the client sends no HTTP, or too much: nothing more is read
         self._read_paused = False
         self._half_closed = False  # the client has finished sending
         self._probed = False

@@ -12,7 +12,7 @@ MAX_HEAD = 64 * 1024  # bytes of target and headers
 MAX_TRAILERS = 8 * 1024  # bytes of trailers, which are dropped
 MAX_FRAMING = 64 * 1024  # bytes of chunk heads and trailers without a byte of the body in between
 
-NOTHING, HEAD, BODY = range(3)  # what the client has to send
+NOTHING, HEAD, BODY = range(3)  # the part that the client has to send
 
 Connection = TypeVar("Connection")
 
@@ -44,7 +44,7 @@ class RequestLimits(Generic[Connection]):
         self._connection = connection
         self._deadlines = deadlines
         self.awaited = HEAD
-        self._timed = NOTHING  # what the running deadline is for; NOTHING: none, or keep-alive
+        self._timed = NOTHING  # the part that the running deadline is for; NOTHING: none, or keep-alive
         self._head_bytes = 0  # of the head, in the reads before the present one
         self._read_bytes = 0
         self._framing_bytes = 0  # since the body's last byte, in the reads before the present one

@@ -46,7 +46,7 @@ class ZmqSubscription:
         self._again: asyncio.Handle | None = None
         self._waiting: deque[tuple[list[bytes], int]] = deque()  # messages and their sizes
         self._waiting_bytes = 0
-        self.cut_off = ""  # what its KV events did, once nothing more is read
+        self.cut_off = ""  # the fault of its KV events, after which nothing more is read
         self.connected = False
         self._socket = context.socket(kind)
         self._socket.linger = 0

@@ -70,7 +70,7 @@ class Meter:
 class ApiKeyAuth:
     def __init__(self) -> None:
         self.ring: Keyring | None = None  # the last that could be read; None: there was none yet
-        self.unreadable = False  # what is published by now cannot be read
+        self.unreadable = False  # the newest published keys cannot be read
         self.required_everywhere = False  # whether or not the published keys require it
         self.exposed = False  # the router listens on more than the loopback interface
         self.bucket_store: BucketStore | None = None  # None: this router has no keys

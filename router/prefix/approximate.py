@@ -43,7 +43,7 @@ class _EvictionOrder:
         self.size = 0
         self.stretches: dict[_Stretch, None] = {}  # least recently used first, and of each the end first
         self.starts: dict[int, _Stretch] = {}  # by first hash
-        self.limit = limit  # what its KV can hold
+        self.limit = limit  # chunks that its KV can hold
         self.promised: dict[int, int] = {}  # last chunk of a request in flight → chunks held when it was sent
 
     def use(self, hashes: Sequence[int], held: int, path: Path) -> None:

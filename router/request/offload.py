@@ -11,7 +11,7 @@ class PrefillFailed(Exception):
 
     timed_out = False
     elsewhere = False  # another instance may compute the prompt
-    status = 502  # of the answer where nobody else computes it
+    status = 502  # of the answer if no other instance computes it
 
 
 class PrefillBroken(PrefillFailed):

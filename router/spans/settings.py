@@ -22,7 +22,7 @@ class SpanSettings:
     resource: Mapping[str, str] = field(default_factory=dict)  # attributes, service.name among them
     sampler: str = SAMPLERS[0]
     ratio: float = 0.01  # of the requests that come without a parent
-    per_s: int = 50  # requests at most, whoever asks
+    per_s: int = 50  # requests at most, of all clients together
     errors: bool = False  # failed requests as well
     delay_s: float = 5.0  # between two exports
     most: int = 2048  # spans that wait

@@ -17,7 +17,7 @@ from router.pool.pool import Pool
 from router.serving.pools import Pools
 from router.standalone.files import Listed
 
-TIMEOUT_S = 0.9  # of one answer: whoever hangs is asked again by the next look
+TIMEOUT_S = 0.9  # of one answer: a hanging engine is asked again at the next look
 PATIENCE_S = 0.5  # of a look; later answers are taken by the next one
 AT_ONCE = 64  # instances
 MODELS_LARGEST = 1024 * 1024  # bytes

@@ -79,7 +79,7 @@ def act(api: Api, options: argparse.Namespace) -> int:
 
 
 def show_foreseen(one: dict[str, Any]) -> None:
-    """What its plan can show; an older control plane does not say."""
+    """The effects that its plan can show; an older control plane does not say."""
     found = one.get("foreseen") or {"traffic": "", "lines": []}
     if found["traffic"]:
         print(f"  what it can show, {found['traffic']}")

@@ -13,7 +13,7 @@ from router.contract.problem import Problem
 
 
 def problems_of(plan: Plan, least: LeastPlan, pools: Iterable[str]) -> tuple[Problem, ...]:
-    """What the plan lacks; paths begin with `plan`. `pools`: those on which it would go live."""
+    """Problems of a plan that shows too little; paths begin with `plan`. `pools`: those on which it would go live."""
     problems = []
     if not any(_shows(step, least) for step in plan.steps):
         allowed = f"a canary of at least {least.share:g} for {least.for_s:,} s, or a switchback that takes as long"

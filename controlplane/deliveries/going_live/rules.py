@@ -49,7 +49,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What somebody wants a policy's pools to route by."""
+    """A wanted change of the document that a policy's pools route by."""
 
     way: Way
     policy: Policy  # whose rules apply; re-read from the database

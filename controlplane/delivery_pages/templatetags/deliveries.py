@@ -21,7 +21,7 @@ register = template.Library()
 
 @dataclass(frozen=True, slots=True)
 class CandidateOutcome:
-    """What became of a candidate."""
+    """How a candidate ended."""
 
     delivery: int
     word: str
@@ -69,7 +69,7 @@ def direct_refusal(context: Any, policy: Policy) -> str:
 
 @register.simple_tag
 def outcomes_of(policy: Policy) -> dict[int, CandidateOutcome]:
-    """What became of candidates, by the number of their version."""
+    """How candidates ended, by the number of their version."""
     return {
         number: CandidateOutcome(pk, *sentences.WORDS[State(state)])
         for number, pk, state in policy.deliveries.values_list("candidate__number", "pk", "state")

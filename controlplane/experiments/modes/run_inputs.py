@@ -1,4 +1,4 @@
-"""What every mode needs for a run: its inputs, and the mark that it was performed."""
+"""The parts of a run that every mode shares: its inputs, and the mark that it was performed."""
 
 from typing import Any
 

@@ -131,7 +131,7 @@ def autosave(request: HttpRequest, name: str) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class SavedDraft:
-    """What became of the values that were typed."""
+    """The outcome of saving the typed values."""
 
     draft: Draft | None = None  # None: nothing was saved
     changes: Sequence[ShownChange] = ()  # against the live version

@@ -154,7 +154,7 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
         kv_tiers=tiers,
         prompt_by_source=read.by_source(names.prompt_by_source),
         transfers=_transfers(read, names),
-        ranks=_ranks(MetricsPage(page, Counter()), names),  # what the sums above have refused counts once
+        ranks=_ranks(MetricsPage(page, Counter()), names),  # lines that the sums above have refused count once
     )
 
 

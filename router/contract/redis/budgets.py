@@ -27,7 +27,7 @@ class PublishedBudget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     unit: Unit
     per: Per
     limit: Amount  # tokens, micro-dollars or requests
-    refuse: bool = True  # what goes beyond; False: it is only counted
+    refuse: bool = True  # requests beyond it; False: they are only counted
     zone: str = "UTC"  # of the calendar's days, weeks and months
 
     @property

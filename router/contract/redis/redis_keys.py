@@ -43,7 +43,7 @@ STOP_TTL_S = 86_400
 DELIVERIES_TTL_S = 30
 SAVINGS_TTL_S = 60
 WATCH_TTL_S = 30  # after the judge's last renewal
-USE_TTL_S = 8 * 86_400  # longer than a router keeps an hour that nobody confirms
+USE_TTL_S = 8 * 86_400  # longer than a router keeps an unconfirmed hour
 REMOVED_TTL_S = 86_400  # how long the order of a removed key is remembered
 
 

@@ -12,7 +12,7 @@ HOUR_S = 3600
 EXPERIMENTS = "(experiments)"  # stands for every ephemeral pool: no name of a pool has brackets
 OTHER = "(other)"  # key of what came after MOST_ROWS
 MOST_ROWS = 5_000  # of one router in one hour, about 0.5 MB
-KEPT_HOURS = 168  # that a router keeps while nobody confirms them
+KEPT_HOURS = 168  # that a router keeps while they are unconfirmed
 
 Hour = Annotated[int, Meta(ge=0, le=50_000_000)]  # Unix time / 3600
 

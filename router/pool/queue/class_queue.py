@@ -45,7 +45,7 @@ class QueueEntry:
     band: int = 0  # grows while it waits
     on_wakeup: Callable[[], None] | None = None  # while it waits
     offer: "CapacityOffer | None" = None  # from its wakeup until it has used the capacity or passed it on
-    charge: float = 0.0  # what its class was charged
+    charge: float = 0.0  # to its class
     turn: tuple[float, float] = (0.0, 0.0)  # of its class and of its tenant, by their clocks, when it was woken
     lift_at: float = 0.0  # s: then its band grows
     queue: "BandQueue | None" = None  # that it waits in, or last waited in
