@@ -4,9 +4,12 @@ const fault = document.getElementById("preview-fault");
 const said = document.getElementById("preview-said");
 let folds = new Map();
 let cancelled = false;
+let starting = false;
 
-// The draft has a new revision; the panel may show an earlier one.
+// The draft has a new revision; the panel may show an earlier one. Not while a preview is started: a refresh that ends
+// first would replace the panel into which the answer goes.
 function followDraft() {
+  if (starting) return;
   const etag = document.querySelector("#draft-hidden [name=etag]").value;
   const panel = document.getElementById(SHOWN);
   if (panel.dataset.draft !== etag) htmx.trigger(panel, "refresh");
@@ -43,6 +46,8 @@ function restore() {
 
 function started(event) {
   if (event.target.id !== "preview-start") return;
+  starting = true;
+  htmx.trigger(document.getElementById(SHOWN), "htmx:abort");
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   document.getElementById("preview").scrollIntoView({ behavior: calm ? "instant" : "smooth", block: "start" });
 }
@@ -50,6 +55,11 @@ function started(event) {
 // Otherwise htmx would send the autosave of the form to the URL of the last pressed button.
 if (window.htmx) document.getElementById("preview-start")?.removeAttribute("formaction");
 document.body.addEventListener("htmx:beforeRequest", started);
+document.body.addEventListener("htmx:afterRequest", (event) => {
+  if (event.target.id !== "preview-start") return;
+  starting = false;
+  followDraft();
+});
 document.body.addEventListener("htmx:beforeSwap", (event) => { if (isOurs(event)) remember(); });
 document.body.addEventListener("htmx:afterSettle", (event) => {
   if (event.target.id === "draft-state") followDraft();

@@ -1,5 +1,6 @@
 """The whole way in a browser: edit, preview, watch it, read it, publish; and every state of the panel."""
 
+import time
 from typing import Any
 
 import pytest
@@ -51,6 +52,24 @@ def test_a_change_is_previewed_read_and_published(open_page, shell, policy):
     expect(page.locator("h1")).to_contain_text(f"{policy} v2")
     page.click("a:has-text('of requests routed differently')")
     expect(page.locator(STATE)).to_contain_text("of a draft that is no longer open")
+
+
+def test_a_preview_that_is_started_while_the_draft_is_saved_is_shown_by_a_slow_server(open_page, policy):
+    """The refresh of the panel for the saved draft must not end between the press and its answer."""
+    page = editor(open_page, policy)
+    expect(page.locator(STATE)).to_contain_text("Not previewed yet")
+
+    def late(route: Any) -> None:
+        answer = route.fetch()
+        time.sleep(0.7)
+        route.fulfill(response=answer)
+
+    page.route("**/draft/autosave", late)
+    page.route("**/draft/preview", late)
+    with page.expect_request("**/draft/autosave"):
+        put(page, HEAVY, "7000")
+    page.click(PREVIEW)
+    expect(page.locator(STATE)).to_contain_text("waiting for a worker")
 
 
 def test_a_running_preview_is_cancelled_and_the_focus_stays_near(open_page, shell, policy):
