@@ -51,7 +51,8 @@ export const shareAxis = {
 };
 
 export class Plot {
-  // axis: share(value), value(share), ticks, text(value); lines: [{input, live, label}]; keys: of the bars, bottom first
+  // axis: share(value), value(share), ticks, text(value); lines: [{input, live, label}]; keys: of the bars, bottom first;
+  // allowed() of a line: the lowest and highest value to which it is dragged
   constructor(title, axis, lines, keys, height) {
     Object.assign(this, { axis, keys, height, top: (title ? TITLE : 4) + LABEL * lines.length });
     this.svg = make("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "group", "aria-label": title || lines[0].label });
@@ -74,26 +75,26 @@ export class Plot {
   }
 
   // Dragged, or moved by the arrow keys, with the live value beside it.
-  line({ input, live, label: name }, order) {
+  line({ input, live, label: name, allowed }, order) {
     const ends = { y1: this.top, y2: this.height - BOTTOM };
     const was = make("line", { class: "plot-live", ...ends });
     const group = make("g", { class: "plot-line", tabindex: "0", role: "slider", "aria-label": input.labels[0].textContent });
     const [own, hit, label] = [make("line", ends), make("rect", { width: 24, y: 0, height: this.height }), make("text", { y: this.top - 4 - LABEL * order })];
     group.append(own, hit, label);
     this.svg.append(was, group);
-    group.addEventListener("pointerdown", (event) => this.drag(event, input, group));
+    group.addEventListener("pointerdown", (event) => this.drag(event, input, group, allowed));
     group.addEventListener("keydown", (event) => forward(event, input));
     return { input, live, name, order, was, group, own, hit, label };
   }
 
-  drag(event, input, group) {
+  drag(event, input, group, allowed = () => [-Infinity, Infinity]) {
     event.preventDefault();
     group.setPointerCapture(event.pointerId);
     group.focus();
     const move = (moved) => {
       const box = this.svg.getBoundingClientRect();
       const share = clamp(((moved.clientX - box.left) / box.width * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT));
-      put(input, this.axis.value(share));
+      put(input, this.axis.value(share), allowed());
     };
     const end = () => {
       group.removeEventListener("pointermove", move);
@@ -130,9 +131,9 @@ export class Plot {
   }
 }
 
-function put(field, value) {
+function put(field, value, [low, high]) {
   const step = Number(field.dataset.step);
-  const rounded = Math.round(value / step) * step;
+  const rounded = Math.min(high, Math.max(low, Math.round(value / step) * step));
   field.value = step < 1 ? rounded.toFixed((String(step).split(".")[1] ?? "").length) : String(rounded);
   field.dispatchEvent(new Event("input", { bubbles: true }));
 }

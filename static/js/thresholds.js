@@ -56,10 +56,13 @@ function classes(figure) {
   const inputs = Object.fromEntries(Object.entries(INPUTS).map(([name, id]) => [name, document.getElementById(id)]));
   if (!Object.values(inputs).every(Boolean)) return;
   const { sizes, live } = data(figure);
-  const line = (name) => ({ input: inputs[name], live: live[name], label: NAMES[name] });
+  const line = (name, allowed) => ({ input: inputs[name], live: live[name], label: NAMES[name], allowed });
+  const [heavy, warm] = [inputs.heavy_new_tokens, inputs.warm_new_tokens];
+  const above = () => [typed(warm, live.warm_new_tokens) + Number(heavy.dataset.step), Infinity];
+  const below = () => [-Infinity, typed(heavy, live.heavy_new_tokens) - Number(warm.dataset.step)];
   const newTokens = logAxis(Math.max(1000, ...sizes.map(([prompt]) => prompt)) * 1.3, 10);
   const plots = [
-    [new Plot("New tokens", newTokens, [line("heavy_new_tokens"), line("warm_new_tokens")], CLASSES, 186), ([prompt, cached]) => prompt - cached],
+    [new Plot("New tokens", newTokens, [line("heavy_new_tokens", above), line("warm_new_tokens", below)], CLASSES, 186), ([prompt, cached]) => prompt - cached],
     [new Plot("Cached share of the prompt", shareAxis, [line("warm_hit_share")], CLASSES, 186), ([prompt, cached]) => (prompt ? cached / prompt : 0)],
   ];
   figure.querySelector("[data-plots]").append(...plots.map(([plot]) => plot.svg));

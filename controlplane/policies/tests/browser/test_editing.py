@@ -331,6 +331,13 @@ def test_a_threshold_is_seen_and_moved_on_the_distribution_of_requests(open_page
     assert dragged > 13_000
     expect(sentence).to_have_text(said(heavy_new_tokens=dragged))
     expect(page.locator(STATE)).to_contain_text("1 change against what is live")
+    box = line.locator("rect").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] - 300, box["y"] + box["height"] / 2, steps=5)
+    page.mouse.up()
+    expect(page.locator(HEAVY)).to_have_value("6000")  # it stops above the warm threshold, where the draft is valid
+    expect(page.locator(STATE)).to_contain_text("1 change against what is live")
     page.locator("#class-shares summary").click()
     expect(page.locator("#class-shares table")).to_be_visible()
     expect(page.locator("#class-shares")).to_contain_text("Arrived")
