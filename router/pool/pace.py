@@ -3,8 +3,10 @@
 Prefill rate: the median over the last answers of new tokens / time to first byte, for long prompts on an instance
 without other requests of this router. The median, not the mean: the load from other routers is not known exactly.
 
-Pace of an instance: its rate over that of the pool's median instance. Its rate is that of its speed group (equal GPUs,
-parallelism and role), corrected by its own prompts once there are OWN_PROMPTS of them.
+Pace of an instance: its speed over that of the pool's median instance. Tokens per second would make one slow that has
+short prompts or much context, so prompts are compared by what they take (prompt_fit.py): the speed of a speed group
+(equal GPUs, parallelism and role) is one over the time in which it would compute the pool's last prompts, and an
+instance corrects it by its own prompts once there are OWN_PROMPTS of them.
 
 What a further token of a prompt takes: seconds = constant + tokens / rate, fitted as transfers are. The rate above
 includes what each prompt takes whatever its length, so of short prompts it is lower.
@@ -15,11 +17,12 @@ step; an answer that was not streamed has no such time.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from statistics import median
 
 from router.policy.types import Rates
+from router.pool.prompt_fit import Factors, PromptFit, Terms, seconds_of, terms
 
 PROMPTS = 33  # latest prefills in the median
 SHORTEST = 512  # new tokens; with fewer the engine's API takes most of the time
@@ -31,22 +34,27 @@ FORGET = 0.95  # weight of an offload against the one after it
 LEARN = 0.1  # weight of the latest pull in how much longer than predicted they take
 SPREAD = 0.05  # of sizes, relative, below which setup and rate cannot be separated
 
+Computed = tuple[Terms, float]  # a prompt, and the s that it took
+
 
 class Pace:
     def __init__(self) -> None:
-        self._prefills: deque[float] = deque(maxlen=PROMPTS)  # tokens/s
+        self._prefills: deque[Computed] = deque(maxlen=PROMPTS)
         self._prompts = LinearFit()
-        self._by_group: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=PROMPTS))
-        self._by_instance: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=PROMPTS))
+        self._fits: defaultdict[str, PromptFit] = defaultdict(PromptFit)  # by group
+        self._by_group: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
+        self._by_instance: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
         self._transfers = LinearFit()
         self._pull_extra_s = 0.0
 
-    def prefill(self, tokens: int, seconds: float, instance: str = "", group: str = "") -> bool:
-        """Add a prompt that the instance computed alone; False when it is too short to count."""
+    def prefill(self, tokens: int, cached: int, seconds: float, instance: str = "", group: str = "") -> bool:
+        """Add a prompt of so many new tokens that the instance computed alone; False when it is too short to count."""
         if tokens < SHORTEST or seconds <= 0:
             return False
+        computed = terms(tokens, cached), seconds
         for kept in (self._prefills, self._by_group[group], self._by_instance[instance]):
-            kept.append(tokens / seconds)
+            kept.append(computed)
+        self._fits[group].add(*computed)
         self._prompts.add(tokens, seconds)
         return True
 
@@ -58,11 +66,12 @@ class Pace:
         """The paces that are not 1: few in a large pool."""
         for gone in self._by_instance.keys() - groups.keys():
             del self._by_instance[gone]
-        usual = {group: median(rates) for group, rates in self._by_group.items()}
+        laws = {group: self._relative(fit.fitted()) for group, fit in self._fits.items()}
+        usual = {group: _speed(prompts, laws[group]) for group, prompts in self._by_group.items()}
         own = {
-            name: _corrected(usual[groups[name]], median(rates))
-            for name, rates in self._by_instance.items()
-            if len(rates) >= OWN_PROMPTS and groups[name] in usual
+            name: _corrected(usual[groups[name]], _speed(prompts, laws[groups[name]]))
+            for name, prompts in self._by_instance.items()
+            if len(prompts) >= OWN_PROMPTS and groups[name] in usual
         }
         sizes = Counter(groups.values()) - Counter(groups[name] for name in own)
         of_groups = chain.from_iterable([rate] * sizes[group] for group, rate in usual.items())
@@ -78,6 +87,12 @@ class Pace:
         paces |= {name: _pace(rate / middle) for name, rate in own.items()}
         return {name: pace for name, pace in paces.items() if pace != 1.0}
 
+    def _relative(self, factors: Factors) -> Factors:
+        """The factors over the time that they give for the pool's last prompts."""
+        last_s = sum(seconds_of(row, factors) for row, _ in self._prefills)
+        new, pairs, prompt, each = factors
+        return new / last_s, pairs / last_s, prompt / last_s, each / last_s
+
     def transfer(self, size: int, seconds: float) -> None:
         """`size`: bytes."""
         self._transfers.add(size, seconds)
@@ -89,13 +104,18 @@ class Pace:
     def rates(self, bytes_per_token: float) -> Rates:
         setup_s, bytes_per_s = self._transfers.fitted()
         return Rates(
-            prefill_tokens_per_s=median(self._prefills) if self._prefills else 0.0,
+            prefill_tokens_per_s=median(row[0] / seconds for row, seconds in self._prefills) if self._prefills else 0.0,
             kv_bytes_per_token=bytes_per_token,
             transfer_bytes_per_s=bytes_per_s,
             transfer_setup_s=setup_s,
             compute_tokens_per_s=self._prompts.fitted()[1],
             pull_extra_s=self._pull_extra_s,
         )
+
+
+def _speed(prompts: Iterable[Computed], law: Factors) -> float:
+    new, pairs, prompt, each = law  # written out: of a large pool tens of thousands are computed at once
+    return median([(new * n + pairs * p + prompt * t + each) / seconds for (n, p, t, _), seconds in prompts])
 
 
 def _corrected(usual: float, own: float) -> float:

@@ -15,8 +15,8 @@ class RateEstimates:
 
     def ended(self, call: Call) -> Rates:
         """Learn from a finished request; returns the current estimates."""
-        tokens, seconds = lone_prefill(call)
-        learned = bool(tokens) and self._computed(call.pool, computed_on(call), tokens, seconds, call.at)
+        tokens, cached, seconds = lone_prefill(call)
+        learned = bool(tokens) and self._computed(call.pool, computed_on(call), tokens, cached, seconds, call.at)
         if call.outcome.offload is not None:
             learned |= self._transfer(call.outcome.offload)
         if learned:
@@ -25,14 +25,14 @@ class RateEstimates:
 
     def probed(self, pool: Pool, name: str, tokens: int, seconds: float, now: float) -> Rates:
         """As `ended`, of a prompt that this endpoint computed alone. `now` is Unix time."""
-        if self._computed(pool, name, tokens, seconds, now):
+        if self._computed(pool, name, tokens, 0, seconds, now):
             self._estimate(pool)
         return self.rates
 
-    def _computed(self, pool: Pool, name: str, tokens: int, seconds: float, now: float) -> bool:
+    def _computed(self, pool: Pool, name: str, tokens: int, cached: int, seconds: float, now: float) -> bool:
         """False when the prompt is too short to say anything."""
         endpoint = pool.endpoints.get(name)
-        if not self._pace.prefill(tokens, seconds, name, endpoint.speed if endpoint is not None else ""):
+        if not self._pace.prefill(tokens, cached, seconds, name, endpoint.speed if endpoint is not None else ""):
             return False
         if endpoint is not None:
             endpoint.measured_at = now
@@ -58,18 +58,20 @@ class RateEstimates:
         return True
 
 
-def lone_prefill(call: Call) -> tuple[int, float]:
-    """(new tokens, seconds) of a prompt that the engine computed alone; zeros when it was not alone."""
+def lone_prefill(call: Call) -> tuple[int, int, float]:
+    """(new tokens, cached ones, seconds) of a prompt that the engine computed alone; zeros when it was not alone."""
     outcome = call.outcome
-    offload = outcome.offload
+    offload, usage = outcome.offload, outcome.usage
+    prompt = usage.prompt_tokens if usage is not None else None
     if offload is not None and offload.outcome == "ok":
         if not offload.alone or offload.prefill_ms is None:
-            return 0, 0.0
-        return offload.prefill_tokens or 0, offload.prefill_ms / 1000
-    usage = outcome.usage
-    if not outcome.alone or outcome.ttft_ms is None or usage is None or usage.prompt_tokens is None:
-        return 0, 0.0
-    return usage.prompt_tokens - (usage.cached_tokens or 0), outcome.ttft_ms / 1000
+            return 0, 0, 0.0
+        new = offload.prefill_tokens or 0
+        return new, max(0, (prompt or new) - new), offload.prefill_ms / 1000
+    if not outcome.alone or outcome.ttft_ms is None or usage is None or prompt is None:
+        return 0, 0, 0.0
+    cached = usage.cached_tokens or 0
+    return prompt - cached, cached, outcome.ttft_ms / 1000
 
 
 def computed_on(call: Call) -> str:

@@ -1,5 +1,6 @@
 """How fast instances compute prompts, against the pool's median one; and what a pool of equal ones is spared."""
 
+import random
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def measured(**rates: tuple[float, int]) -> Pace:
     pace = Pace()
     for name, (rate, prompts) in rates.items():
         for _ in range(prompts):
-            assert pace.prefill(1_000, 1_000 / rate, name.replace("_", "-"), GROUPS[name.replace("_", "-")])
+            assert pace.prefill(1_000, 0, 1_000 / rate, name.replace("_", "-"), GROUPS[name.replace("_", "-")])
     return pace
 
 
@@ -58,6 +59,29 @@ def test_an_instance_of_a_group_that_was_never_measured_counts_as_usual() -> Non
 def test_an_instance_corrects_its_groups_rate_by_its_own_prompts(rate: float, prompts: int, pace: float) -> None:
     made = measured(h_1=(rate, prompts), h_0=(30_000, 33))  # the group's median is over its last 33
     assert made.paces({name: group for name, group in GROUPS.items() if group == "h100"})["h-1"] == pace
+
+
+def prompt_s(new: int, cached: int) -> float:
+    """Of a law with attention, on a fast GPU."""
+    return 0.02 + 50e-6 * new + 1e-9 * new * (cached + new / 2) + 1e-6 * (new + cached)
+
+
+def test_equal_engines_have_equal_paces_whatever_prompts_they_get() -> None:
+    pace, draw = Pace(), random.Random(1)
+    for _ in range(OWN_PROMPTS):
+        for name, shortest, cached in (("h-0", 600, 0), ("h-1", 1_000, 90_000), ("h-2", 30_000, 0)):
+            new = shortest + draw.randrange(500)
+            pace.prefill(new, cached, prompt_s(new, cached), name, "h100")
+    assert pace.uneven({name: "h100" for name in ("h-0", "h-1", "h-2")}) == {}
+
+
+def test_a_slow_gpu_is_known_though_the_fast_ones_get_the_long_prompts() -> None:
+    pace, draw = Pace(), random.Random(1)
+    for _ in range(OWN_PROMPTS):
+        for name, shortest, slower in (("h-0", 15_000, 1), ("h-1", 9_000, 1), ("a-0", 600, 3)):
+            new = shortest + draw.randrange(3_000)
+            pace.prefill(new, 0, slower * prompt_s(new, 0), name, GROUPS[name])
+    assert pace.uneven(GROUPS) == {"a-0": pytest.approx(1 / 3, abs=0.02)}
 
 
 def test_instances_that_left_are_forgotten() -> None:

@@ -9,7 +9,7 @@ from router.pool.pool import Pool
 from router.request.call import Call
 from router.request.offload import Offload
 from router.request.outcome import Outcome
-from router.telemetry.rates import RateEstimates
+from router.telemetry.rates import RateEstimates, lone_prefill
 from router.tests.conftest import fleet, instance
 from router.upstream.usage import Usage
 
@@ -67,6 +67,13 @@ def test_old_prefills_are_forgotten() -> None:
     for _ in range(PROMPTS):
         seen.ended(answered(1000, 1000))
     assert seen.rates.prefill_tokens_per_s == 1000
+
+
+def test_what_was_cached_of_a_lone_prompt_is_told_apart() -> None:
+    assert lone_prefill(answered(3_000, 100, cached=1_000)) == (2_000, 1_000, 0.1)
+    elsewhere = moved(100, 0.1, alone=True, prefill_ms=500.0, prefill_tokens=1_000)
+    elsewhere.outcome.usage = Usage(1_200, 0, 10)
+    assert lone_prefill(elsewhere) == (1_000, 200, 0.5)
 
 
 def test_a_lone_prefill_elsewhere_counts_as_well() -> None:

@@ -124,7 +124,7 @@ class SimRouter:
         """Learn from the answer's `usage` and times."""
         request = call.request
         tokens, seconds = request.input_tokens - work.cached_tokens, work.first_token_s - call.sent_s
-        if call.alone and self._pace.prefill(tokens, seconds, endpoint.id, endpoint.speed):
+        if call.alone and self._pace.prefill(tokens, work.cached_tokens, seconds, endpoint.id, endpoint.speed):
             self._measured()
             if work.finished_s - self._paced_at >= PACES_S:
                 self._paced_at = work.finished_s

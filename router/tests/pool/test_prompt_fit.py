@@ -1,0 +1,47 @@
+"""What a prompt takes is found again from prompts of a known law."""
+
+import random
+
+import pytest
+
+from router.pool.prompt_fit import Factors, PromptFit, Terms, seconds_of, terms
+
+LAW = (50e-6, 1e-9, 1e-6, 0.02)
+
+
+def fitted(law: Factors, rows: list[Terms]) -> Factors:
+    fit = PromptFit()
+    for row in rows:
+        fit.add(row, seconds_of(row, law))
+    return fit.fitted()
+
+
+def drawn(count: int) -> list[Terms]:
+    draw = random.Random(1)
+    return [terms(draw.randrange(512, 30_000), draw.choice([0, 3_000, 90_000])) for _ in range(count)]
+
+
+def test_nothing_is_known_without_prompts() -> None:
+    assert PromptFit().fitted() == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_the_law_of_many_different_prompts_is_found() -> None:
+    rows = drawn(200)
+    found = fitted(LAW, rows)
+    assert [seconds_of(row, found) for row in rows] == pytest.approx([seconds_of(row, LAW) for row in rows], rel=0.03)
+
+
+def test_of_equal_prompts_only_a_rate_is_known() -> None:
+    found = fitted(LAW, [terms(2_000, 0)] * 5)
+    assert found == pytest.approx((seconds_of(terms(2_000, 0), LAW) / 2_000, 0.0, 0.0, 0.0))
+
+
+def test_no_term_is_negative() -> None:
+    assert min(fitted((50e-6, -1e-10, 0.0, 0.3), drawn(200))) == 0.0
+
+
+def test_older_prompts_count_less() -> None:
+    fit = PromptFit()
+    for seconds in (1.0,) * 500 + (0.1,) * 500:
+        fit.add(terms(1_000, 0), seconds)
+    assert fit.fitted()[0] == pytest.approx(0.1 / 1_000, rel=0.1)
