@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from controlplane.systems.dwdp_curve import curve_chart, curve_of, curve_table
 from controlplane.systems.dwdp_inputs import GIGA, DwdpInputs, demand_of, phase_of, rules
-from controlplane.systems.dwdp_play import PLAYED
+from controlplane.systems.dwdp_play import PLAYABLE
 from controlplane.systems.system import (
     Answer,
     Axis,
@@ -398,6 +398,6 @@ DWDP = System(
         "Table 6 reports 6 to 12 % more TPS/GPU and median TTFT from 2.5 to 8.3 s and from 0.97 to 1.64 s, without the "
         "number of GPUs. The throughput follows from the gain of a context GPU and their share; TTFT does not.",
     ),
-    played=PLAYED,
+    playable=PLAYABLE,
     links=(experiment_link("DWDP4 against DEP4 (examples/fleet-dwdp.yaml)", COMPARED),),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleet.engine.dwdp.layout import LayoutError, layout
-from fleet.engine.dwdp.machine import GPT_OSS_120B, GPUS, MOES, Gpu, Moe, Reached
+from fleet.engine.dwdp.machine import GPT_OSS_120B, GPUS, MOES, Efficiencies, Gpu, Moe
 from fleet.engine.dwdp.phase import Phase, Prompts
 from fleet.engine.dwdp.servers import KV_BYTES
 from fleet.engine.dwdp.table_1 import FILLED
@@ -182,7 +182,7 @@ def _given(value: float | None, unit: float, own: float) -> float:
 def phase_of(inputs: DwdpInputs) -> Phase:
     """Raises LayoutError."""
     moe = moe_of(inputs)
-    reached = Reached(
+    reached = Efficiencies(
         experts=inputs.expert_share,
         projections=inputs.projection_share,
         attention=inputs.attention_share,

@@ -6,7 +6,7 @@ from math import ceil
 
 from controlplane.systems.dwdp_curve import curve_of
 from controlplane.systems.dwdp_inputs import DwdpInputs
-from controlplane.systems.system import Play, Played, PoolFacts
+from controlplane.systems.system import Play, Playable, PoolFacts
 from controlplane.traces.prompts_8k import MEAN_TOKENS, PER_S, REQUESTS
 from fleet.engine.dwdp.servers import MOE
 from fleet.systems.dwdp.known_models import experts_of
@@ -103,7 +103,7 @@ def _trtllm_arm(inputs: DwdpInputs, groups: Groups, name: str, *, is_dwdp: bool)
     )
 
 
-PLAYED = Played(
+PLAYABLE = Playable(
     "Play a point in the twin",
     plays,
     f"It takes DeepSeek-R1 on GB200 here, up to {MOST_GPUS} generation GPUs, at most {IN_FLIGHT} answers at a time, "

@@ -85,8 +85,8 @@ class Play:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """Which experiments follow from the inputs."""
+class Playable:
+    """The experiments that follow from the inputs."""
 
     title: str
     plays: Callable[[Any, Sequence[PoolFacts]], Iterable[Play]]
@@ -151,5 +151,5 @@ class System:
     rules: Callable[[Any], list[Problem]] = field(default=lambda _: [])  # rules between inputs that are valid alone
     notes: tuple[str, ...] = ()  # what does not agree in the sources
     links: tuple[Link, ...] = ()
-    played: Played | None = None
+    playable: Playable | None = None
     remember: bool = True  # whether an answer depends on its inputs alone

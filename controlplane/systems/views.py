@@ -58,11 +58,11 @@ def published(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _plays(chosen: System, given: Mapping[str, object]) -> dict[str, list[tuple[str, str]]]:
     """Experiments of these inputs by pool: title and body."""
-    if chosen.played is None:
+    if chosen.playable is None:
         return {}
     facts = [PoolFacts(pool.name, pool.kind, pool.model, pool.engine) for pool in pools()]
     found: dict[str, list[tuple[str, str]]] = {}
-    for play in chosen.played.plays(inputs_of(chosen, given), facts):
+    for play in chosen.playable.plays(inputs_of(chosen, given), facts):
         found.setdefault(play.pool, []).append((play.title, json.dumps(play.body)))
     return found
 

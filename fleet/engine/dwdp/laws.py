@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fleet.engine.dwdp.contention import layer_ms
 from fleet.engine.dwdp.layout import ExpertLayout
-from fleet.engine.dwdp.machine import Gpu, Moe, Reached
+from fleet.engine.dwdp.machine import Efficiencies, Gpu, Moe
 from fleet.engine.dwdp.phase import all_to_all_ms, computing, copy_ms, dep_layer_ms
 from fleet.engine.law import Law, chunk_pairs
 from fleet.engine.scheduler import StepPlan
@@ -20,7 +20,7 @@ class DwdpLaw(Law):
 
     moe: Moe
     gpu: Gpu
-    reached: Reached
+    reached: Efficiencies
     group: ExpertLayout
     sliced: bool
 
@@ -38,7 +38,7 @@ class DepLaw(Law):
 
     moe: Moe
     gpu: Gpu
-    reached: Reached
+    reached: Efficiencies
     ranks: int
     seed: int
 
@@ -69,7 +69,9 @@ class DepLaw(Law):
         return own
 
 
-def generation_law(moe: Moe, gpu: Gpu, reached: Reached, gpus: int, fixed_s: float, kv_bytes_per_token: float) -> Law:
+def generation_law(
+    moe: Moe, gpu: Gpu, reached: Efficiencies, gpus: int, fixed_s: float, kv_bytes_per_token: float
+) -> Law:
     """A server of that many GPUs, with attention in data parallel and experts spread over them: a roofline."""
     active = (moe.top_k + moe.shared) * moe.expert_flops * moe.moe_layers / (gpu.expert_flops * reached.experts)
     projections = 2 * moe.attention_weights * moe.layers / (gpu.projection_flops * reached.projections)

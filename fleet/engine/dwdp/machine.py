@@ -54,7 +54,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class Efficiencies:
     """Shares of the peaks that are reached, and the times that no peak explains."""
 
     experts: float = 1.0  # 0–1 of the arithmetic
@@ -132,4 +132,4 @@ H100 = Gpu(
 )
 GPUS = {gpu.name: gpu for gpu in (GB200, B200, H100)}
 
-PEAKS = Reached(slowed=0.0)  # of a roofline
+PEAKS = Efficiencies(slowed=0.0)  # of a roofline

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from fleet.engine.dwdp.contention import layer_ms
 from fleet.engine.dwdp.layout import ExpertLayout
-from fleet.engine.dwdp.machine import Gpu, Moe, Reached
+from fleet.engine.dwdp.machine import Efficiencies, Gpu, Moe
 from fleet.engine.dwdp.waiting import waiting_ms
 
 DISPATCH_AND_COMBINE_BYTES = 3  # of a token's element and expert: one to the expert, two back
@@ -45,7 +45,7 @@ class Computing:
         return self.experts * moe.top_k / (moe.top_k + moe.shared)
 
 
-def computing(moe: Moe, gpu: Gpu, reached: Reached, tokens: float, pairs: float, experts_read: float) -> Computing:
+def computing(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, pairs: float, experts_read: float) -> Computing:
     """`pairs`: of a token and one before it; `experts_read`: experts whose weights are read from device memory."""
     used, per_moe_layer = moe.top_k + moe.shared, moe.layers / moe.moe_layers
     arithmetic = used * moe.expert_flops * tokens / (gpu.expert_flops * reached.experts)
@@ -63,19 +63,19 @@ def computing(moe: Moe, gpu: Gpu, reached: Reached, tokens: float, pairs: float,
     )
 
 
-def copy_ms(moe: Moe, gpu: Gpu, reached: Reached, group: ExpertLayout) -> float:
+def copy_ms(moe: Moe, gpu: Gpu, reached: Efficiencies, group: ExpertLayout) -> float:
     """T_pre: of the experts of a layer, with nothing in the way."""
     return group.remote * moe.expert_bytes / (gpu.link_bytes_per_s * reached.link) * 1e3
 
 
-def all_to_all_ms(moe: Moe, gpu: Gpu, reached: Reached, tokens: float, ranks: int) -> float:
+def all_to_all_ms(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, ranks: int) -> float:
     """Both of a layer, for the tokens of one GPU."""
     sent = tokens * moe.top_k * moe.hidden * DISPATCH_AND_COMBINE_BYTES * (ranks - 1) / ranks
     return sent / gpu.link_bytes_per_s * reached.all_to_all * 1e3
 
 
 def dep_layer_ms(
-    moe: Moe, gpu: Gpu, reached: Reached, own: Sequence[tuple[float, float]], late_ms: Sequence[float]
+    moe: Moe, gpu: Gpu, reached: Efficiencies, own: Sequence[tuple[float, float]], late_ms: Sequence[float]
 ) -> float:
     """A layer of a DEP group. `own`: tokens and pairs of each GPU's prompts; `late_ms`: its delay besides."""
     ranks = len(own)
@@ -92,7 +92,7 @@ class Phase:
 
     moe: Moe
     gpu: Gpu
-    reached: Reached
+    reached: Efficiencies
     layout: ExpertLayout  # of the DWDP group
     dep_ranks: int
     prompts: Prompts

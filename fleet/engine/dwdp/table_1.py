@@ -5,7 +5,7 @@ DeepSeek-R1, DEP4 and DWDP4, prompts of 0.8–1 x 8,192 tokens, at most 32,768 t
 and a GPU computes 22,000 tokens/s. So they are ms, of a whole iteration. Likewise [N]'s "7 µs against 10–11 µs".
 """
 
-from fleet.engine.dwdp.machine import DEEPSEEK_R1, GB200, Reached
+from fleet.engine.dwdp.machine import DEEPSEEK_R1, GB200, Efficiencies
 
 # ms of an iteration under DEP
 ATTENTION, GROUPED_GEMM, DENSE_GEMM, OTHERS = 269.67, 342.40, 177.50, 241.69
@@ -33,7 +33,7 @@ _attention_ms = TOKENS * PROMPT / 2 * _moe.pair_flops * _moe.layers / _gpu.atten
 _all_to_all_ms = TOKENS * _moe.top_k * _moe.hidden * 3 * (RANKS - 1) / RANKS / _gpu.link_bytes_per_s * 1e3
 _copied_bytes = (_moe.experts - _moe.experts // RANKS) * _moe.expert_bytes
 
-REACHED = Reached(
+REACHED = Efficiencies(
     experts=_grouped / GROUPED_GEMM,
     projections=1.0,  # table 1 does not part them from the rest: what they take beyond their peak is in `other`
     attention=_attention_ms / ATTENTION,

@@ -9,7 +9,7 @@ from statistics import fmean
 from fleet.engine.dwdp import table_1
 from fleet.engine.dwdp.contention import met
 from fleet.engine.dwdp.layout import layout
-from fleet.engine.dwdp.machine import B200, DEEPSEEK_R1, GB200, GPT_OSS_120B, PEAKS, Reached
+from fleet.engine.dwdp.machine import B200, DEEPSEEK_R1, GB200, GPT_OSS_120B, PEAKS, Efficiencies
 from fleet.engine.dwdp.phase import Phase, Prompts
 from fleet.engine.dwdp.servers import KV_BYTES
 from fleet.engine.dwdp.waiting import expected_max, waiting_ms
@@ -51,7 +51,7 @@ def r1_phase(
     max_tokens: int = table_1.MAX_TOKENS,
     ranks: int = 4,
     sliced: bool = False,
-    reached: Reached = table_1.REACHED,
+    reached: Efficiencies = table_1.REACHED,
 ) -> Phase:
     """DeepSeek-R1 on GB200 against DEP4, as [P] measured it."""
     experts = layout(DEEPSEEK_R1.experts, ranks)

@@ -10,9 +10,9 @@ from controlplane.experiments.results.statistics import stats
 from controlplane.experiments.results.statistics.pairs import (
     Keyed,
     latency_columns,
-    parts_columns,
-    parts_difference,
-    parts_ratio,
+    ratio_columns,
+    ratio_difference,
+    ratio_of_ratios,
     sent_to_any,
 )
 from controlplane.experiments.results.statistics.stats import Difference
@@ -51,11 +51,11 @@ def _parts(arms: Mapping[str, Keyed], request_class: str, slo: Slo) -> Iterator[
     for metric in METRICS.values():
         if metric.ratio is None or (metric.needs_slo and not slo):
             continue
-        columns = parts_columns(arms, request_class, metric.ratio, slo)
+        columns = ratio_columns(arms, request_class, metric.ratio, slo)
         for base in columns:
             others = [name for name in columns if name != base]
-            found = [parts_difference(columns[name], columns[base]) for name in others]
-            ratios = [each if (each := parts_ratio(columns[name], columns[base])).n else None for name in others]
+            found = [ratio_difference(columns[name], columns[base]) for name in others]
+            ratios = [each if (each := ratio_of_ratios(columns[name], columns[base])).n else None for name in others]
             judged = stats.judged(found, lower_is_better=metric.better == "lower", ratios=ratios)
             for name, difference in zip(others, judged, strict=True):
                 if difference.n:

@@ -20,22 +20,23 @@ Keyed = Mapping[Key, Record]  # of one arm
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SumRatio:
     """A metric that is a sum over requests divided by another."""
 
-    top: list[float]
-    bottom: list[float]
+    numerators: list[float]
+    denominators: list[float]
     sessions: list[Session]  # of each request
 
     @property
     def value(self) -> float:
-        bottom = sum(self.bottom)
-        return sum(self.top) / bottom if bottom else 0.0
+        total = sum(self.denominators)
+        return sum(self.numerators) / total if total else 0.0
 
     def pull(self) -> list[float]:
         """How much each request changes the value."""
-        value, bottom = self.value, sum(self.bottom)
-        return [(t - value * b) / bottom if bottom else 0.0 for t, b in zip(self.top, self.bottom, strict=True)]
+        value, total = self.value, sum(self.denominators)
+        rows = zip(self.numerators, self.denominators, strict=True)
+        return [(above - value * below) / total if total else 0.0 for above, below in rows]
 
 
 def is_closed(record: Record | None, request_class: str) -> bool:
@@ -66,7 +67,7 @@ def _latency(record: Record, latency: str) -> float | None:
     return value if record.outcome == "ok" else math.inf
 
 
-def parts_columns(arms: Mapping[str, Keyed], request_class: str, ratio: Ratio, slo: Slo) -> dict[str, Parts]:
+def ratio_columns(arms: Mapping[str, Keyed], request_class: str, ratio: Ratio, slo: Slo) -> dict[str, SumRatio]:
     """By arm; row i is the same request in all. Requests that some arm was not sent are left out."""
     first = next(iter(arms.values()))
     common = [key for key in sorted(first) if all(is_closed(keyed.get(key), "all") for keyed in arms.values())]
@@ -75,10 +76,10 @@ def parts_columns(arms: Mapping[str, Keyed], request_class: str, ratio: Ratio, s
     found = {}
     for name, keyed in arms.items():
         rows = [ratio.part(keyed[key], slo) for key in keys]
-        found[name] = Parts([top for top, _ in rows], [bottom for _, bottom in rows], sessions)
+        found[name] = SumRatio([above for above, _ in rows], [below for _, below in rows], sessions)
         if ratio.total is not None and keys:
             total = ratio.total(_by_seed({key: keyed[key] for key in common}).values())
-            found[name] = Parts(found[name].top, [total / len(keys)] * len(keys), sessions)
+            found[name] = SumRatio(found[name].numerators, [total / len(keys)] * len(keys), sessions)
     return found
 
 
@@ -94,12 +95,12 @@ def _by_seed(keyed: Keyed) -> dict[int, list[Record]]:
     return runs
 
 
-def parts_difference(arm: Parts, base: Parts) -> ResampledEstimate:
+def ratio_difference(arm: SumRatio, base: SumRatio) -> ResampledEstimate:
     error = _error([a - b for a, b in zip(arm.pull(), base.pull(), strict=True)], arm.sessions)
     return ResampledEstimate.normal(arm.value - base.value, error, _rows(arm, base), _sessions(arm, base))
 
 
-def parts_ratio(arm: Parts, base: Parts) -> ResampledEstimate:
+def ratio_of_ratios(arm: SumRatio, base: SumRatio) -> ResampledEstimate:
     """The ratio, with the first-order error of its logarithm; of no request if one side is zero."""
     value, reference = arm.value, base.value
     if not value or not reference:
@@ -117,12 +118,12 @@ def _error(pulls: Sequence[float], sessions: Sequence[Session]) -> float:
     return math.sqrt(math.fsum((each - mean) ** 2 for each in sums.values()))
 
 
-def _rows(*arms: Parts) -> int:
-    return min(sum(bottom > 0 for bottom in arm.bottom) for arm in arms)
+def _rows(*arms: SumRatio) -> int:
+    return min(sum(below > 0 for below in arm.denominators) for arm in arms)
 
 
-def _sessions(*arms: Parts) -> int:
-    return min(len({s for s, bottom in zip(arm.sessions, arm.bottom, strict=True) if bottom > 0}) for arm in arms)
+def _sessions(*arms: SumRatio) -> int:
+    return min(len({s for s, below in zip(arm.sessions, arm.denominators, strict=True) if below > 0}) for arm in arms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +151,10 @@ class Estimator:
             return self._quantile((arm,), request_class, *found.quantile)
         if found.ratio is None:
             return None
-        parts = parts_columns({arm: self.arms[arm]}, request_class, found.ratio, self.slo)[arm]
-        rows = _rows(parts)
-        error = _error(parts.pull(), parts.sessions)
-        return ResampledEstimate.normal(parts.value, error, rows, _sessions(parts)) if rows else None
+        sums = ratio_columns({arm: self.arms[arm]}, request_class, found.ratio, self.slo)[arm]
+        rows = _rows(sums)
+        error = _error(sums.pull(), sums.sessions)
+        return ResampledEstimate.normal(sums.value, error, rows, _sessions(sums)) if rows else None
 
     def ratio(self, arm: str, base: str, request_class: str, metric: str) -> ResampledEstimate | None:
         """The estimate of the ratio; None if no request was sent to both, or the baseline is zero."""
@@ -163,8 +164,8 @@ class Estimator:
         if found.ratio is None:
             return None
         pair = {name: self.arms[name] for name in (arm, base)}
-        parts = parts_columns(pair, request_class, found.ratio, self.slo)
-        estimate = parts_ratio(parts[arm], parts[base])
+        columns = ratio_columns(pair, request_class, found.ratio, self.slo)
+        estimate = ratio_of_ratios(columns[arm], columns[base])
         return estimate if estimate.n else None
 
     def quantile(self, arm: str, request_class: str, latency: str, share: float) -> float | None:
