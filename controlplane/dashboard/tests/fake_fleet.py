@@ -87,7 +87,7 @@ class FakeFleet:
     def write_routers(self, at: float, version: int | None = None) -> None:
         for router in self.routers:
             value = {
-                "id": router, "at": at, "started_at": at - 3600, "pid": 1, "url": "http://127.0.0.1:8080",
+                "id": router, "at": at, "started_at": at - 3600, "pid": 1, "url": "http://127.0.0.1:9",  # refused
                 "pools": {self.pool: {"policy": "default", "version": version or self.version, "acked_at": at - 599}},
                 "degraded": [], "inflight": {}, "classes": {self.pool: self.windows(at)},
             }  # fmt: skip

@@ -163,7 +163,12 @@ def test_an_instance_that_leaves_takes_its_tile_with_it(running: RunningFleet, o
 def test_old_data_are_called_stale_then_offline_and_their_age_counts_up(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/live")
     page.wait_for_function(UPDATED)
+    tops = page.evaluate(TOPS)
     running.paused = True
+    expect(page.locator("#banners .banner")).to_have_count(1)
+    assert page.evaluate(TOPS) == tops
+    banner, head = (page.locator(part).bounding_box() for part in ("#banners .banner", ".live-head h1"))
+    assert banner["y"] + banner["height"] <= head["y"]
     tile = page.locator('[data-id="demo-0"]')
     expect(tile).to_have_attribute("data-status", "stale")
     shown = page.locator('[data-id="demo-0"] [data-part="kv"]').inner_text()
