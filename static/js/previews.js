@@ -6,8 +6,7 @@ let folds = new Map();
 let cancelled = false;
 let starting = false;
 
-// The draft has a new revision; the panel may show an earlier one. Not while a preview is started: a refresh that ends
-// first would replace the panel into which the answer goes.
+// The draft has a new revision; the panel may show an earlier one.
 function followDraft() {
   if (starting) return;
   const etag = document.querySelector("#draft-hidden [name=etag]").value;
@@ -47,7 +46,6 @@ function restore() {
 function started(event) {
   if (event.target.id !== "preview-start") return;
   starting = true;
-  htmx.trigger(document.getElementById(SHOWN), "htmx:abort");
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   document.getElementById("preview").scrollIntoView({ behavior: calm ? "instant" : "smooth", block: "start" });
 }
@@ -60,7 +58,12 @@ document.body.addEventListener("htmx:afterRequest", (event) => {
   starting = false;
   followDraft();
 });
-document.body.addEventListener("htmx:beforeSwap", (event) => { if (isOurs(event)) remember(); });
+document.body.addEventListener("htmx:beforeSwap", (event) => {
+  if (!isOurs(event)) return;
+  // A refresh that ends while a preview is started would replace the panel into which the answer goes.
+  if (starting && event.detail.requestConfig.verb === "get") event.detail.shouldSwap = false;
+  else remember();
+});
 document.body.addEventListener("htmx:afterSettle", (event) => {
   if (event.target.id === "draft-state") followDraft();
   if (event.target.id !== SHOWN) return;

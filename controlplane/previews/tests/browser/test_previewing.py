@@ -56,7 +56,8 @@ def test_a_change_is_previewed_read_and_published(open_page, shell, policy):
 
 def test_a_preview_that_is_started_while_the_draft_is_saved_is_shown_by_a_slow_server(open_page, policy):
     """The refresh of the panel for the saved draft must not end between the press and its answer."""
-    page = editor(open_page, policy)
+    opened = open_page("otto")
+    page = opened.goto(f"/policies/{policy}/draft")
     expect(page.locator(STATE)).to_contain_text("Not previewed yet")
 
     def late(route: Any) -> None:
@@ -70,6 +71,7 @@ def test_a_preview_that_is_started_while_the_draft_is_saved_is_shown_by_a_slow_s
         put(page, HEAVY, "7000")
     page.click(PREVIEW)
     expect(page.locator(STATE)).to_contain_text("waiting for a worker")
+    assert opened.faults == []
 
 
 def test_a_running_preview_is_cancelled_and_the_focus_stays_near(open_page, shell, policy):
