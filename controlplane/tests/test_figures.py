@@ -28,7 +28,7 @@ Past the rules; Per; Pid; Pod; Pod on; Policies; Policy; Pool; Pool and model; P
 Previewed; Product; Proposed; Published; Reaches; Reason; Repeats; Replicas; Resets; Restores; Role; Router;
 Rule; Runs; SHA-256; Scale; Scopes; Seeds; Served by; Session; Shadow; Shows; Started; Started by; Started
 from; State; Status; Strategy; Subject; System; Text; Theirs; Time, actor, reason; Times; Trace; Traffic;
-Twin; URL; Verdict; Versions; What changed; What it does; What it means; Who; Why; Why again; …; … …, required
+Twin; URL; Values; Verdict; Versions; What changed; What it does; What it means; Who; Why; Why again; …; … …, required
 """  # labels of cells and terms that show no figure
 NAMED_BY = ("data-total", "data-part")  # the figures that scripts write
 
