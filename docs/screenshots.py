@@ -283,12 +283,12 @@ def prepare(api: Api, weir: RealUp, pictures: list[Picture]) -> dict[str, int]:
     """What the pictures show, by name: numbers of their addresses."""
     jobs = {picture.job for picture in pictures}
     began, ids = time.monotonic(), {}
+    if "adopted" in jobs:  # first: no fleet is applied while a delivery runs
+        adopt(api)
     if with_delivery := "live" in jobs or any("{delivery}" in picture.path for picture in pictures):
         ids["delivery"] = start_delivery(api)
     if "use" in jobs:
         use_keys(api, weir)
-    if "adopted" in jobs:
-        adopt(api)
     if "embedded" in jobs:
         Embedder.wall = api.base + api.call("POST", "/shares", {"name": "status page"})[0]["wall"]
     ids |= {name: run_experiment(api, body()) for name, body in EXPERIMENTS.items() if name in jobs}
