@@ -199,9 +199,8 @@ class Engine:
         if request is None:
             return False
         if self._plan is None and not self.running:
-            self.clock_s = max(
-                self.clock_s, now_s
-            )  # requests that waited for the blocks start now, not at the last step
+            # Requests that waited for the blocks start now, not at the last step
+            self.clock_s = max(self.clock_s, now_s)
         self._scheduler.free(request)
         return True
 
