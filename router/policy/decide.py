@@ -34,9 +34,8 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     view = View(request, able, policy, draw, fleet, paced)
     pick = strategy.rank(view)
     if pick.prefill is None and (pick.instance.role == "decode" or (by_policy and pick.request_class == "heavy")):
-        pick = offloaded(
-            view, pick
-        )  # an instance that only decodes implies it; the filters made sure that one can prefill
+        # An instance that only decodes implies it; the filters made sure that one can prefill
+        pick = offloaded(view, pick)
     elif not strategy.offloads and policy[PULL] and not pick.refused:
         pick = pulled(view, pick)
     prefill = None if pick.refused else pick.prefill

@@ -11,9 +11,8 @@ from router.policy.strategies.strategy import Strategy
 from router.policy.types import InstanceState, RequestClass
 from router.policy.view import Pick, View, least
 
-Heavy = Callable[
-    [View, InstanceState, tuple[str, ...]], Pick
-]  # the choice for a request that is heavy on this instance
+# The choice for a request that is heavy on this instance
+Heavy = Callable[[View, InstanceState, tuple[str, ...]], Pick]
 
 
 def rank(view: View) -> Pick:
