@@ -254,7 +254,14 @@ _SECTIONS: dict[str, Check] = {"engine": _check_engine, **CHECKS}
 
 def _pool_spec(pool: Mapping[str, object]) -> PoolSpec:
     node = "" if "placement" in pool else "local"
-    return convert({"node": node, **pool}, PoolSpec)
+    return convert({"node": node, "replicas": _default_replicas(pool), **pool}, PoolSpec)
+
+
+def _default_replicas(pool: Mapping[str, Any]) -> int:
+    """All engines of a list that something else started; one of those that Weir starts or a source lists."""
+    kind = KINDS[pool["kind"]]
+    listed = None if kind.launched else kind.max_replicas(build(kind.spec, pool.get("engine", {})))
+    return 1 if listed is None else min(listed, MAX_REPLICAS)
 
 
 def dump_fleet(spec: FleetSpec) -> dict[str, Any]:

@@ -210,3 +210,19 @@ def test_more_replicas_than_the_options_allow_are_refused(kind: str, engine: Any
     assert problem.text == f"too many for these options; allowed: 0 to {most}"
     pool["replicas"] = most
     assert parse_fleet(document).pools[0].replicas == most
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine", "replicas"),
+    [
+        ("external", {"urls": ["http://a", "http://b", "http://c"]}, 3),
+        ("external", {"dns": "engines:8000"}, 1),
+        ("vllm", {"gpus": ["0", "1"]}, 1),
+    ],
+)
+def test_without_replicas_each_listed_engine_of_others_counts_and_one_of_ours(
+    kind: str, engine: Any, replicas: int
+) -> None:
+    pool = {"name": "p", "model": "m", "kind": kind, "engine": engine}
+    document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
+    assert parse_fleet(document).pools[0].replicas == replicas
