@@ -12,6 +12,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 
 from controlplane.dashboard import history
 from controlplane.dashboard.bridge import Message, bridge
+from controlplane.dashboard.frame.folding import unfolded
 from controlplane.dashboard.step import current, rows
 from controlplane.shares import view
 from controlplane.shares.services import share_of
@@ -101,8 +102,8 @@ def snapshot(pool: str, seconds: int) -> dict[str, object]:
 def _shown(message: Message, pool: str) -> Message:
     """The frame as this share shows it, made once for all its viewers."""
     if pool not in message.shown:
-        said = orjson.loads(message.unfolded.text)
+        said = orjson.loads(message.text)
         if said.get("frame") is not None:
-            said["frame"] = view.frame_of(said["frame"], pool)
+            said["frame"] = view.frame_of(unfolded(said["frame"]), pool)
         message.shown[pool] = Message(orjson.dumps(said).decode())
     return message.shown[pool]
