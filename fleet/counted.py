@@ -21,6 +21,11 @@ def significant(value: float | str | None, decimals: int = 3) -> str:
     return f"{value:.{min(digits, decimals)}f}".rstrip("0").rstrip(".")
 
 
+def signed(value: float, size: str) -> str:
+    """A difference, always with its sign; `size`: the text without one."""
+    return f"+{size}" if value > 0 else f"−{size}" if value < 0 else size
+
+
 def times(ratio: float) -> str:
     """1.04×: how many times as much."""
     return f"{ratio:.2f}×"

@@ -26,6 +26,7 @@ from controlplane.previews.analysis.types import (
 )
 from controlplane.twin.expected_error import described
 from fleet.counted import counted as number_of
+from fleet.counted import signed
 
 SIGNS = {"better": "●", "worse": "■", "not distinguishable": "◇"}  # as in a forest plot
 NO_VERDICT = "◌"
@@ -183,16 +184,11 @@ def _points(value: float) -> str:
 
 
 def _percent(relative: float | None) -> str:
-    return UNKNOWN if relative is None else f"{_signed(relative, _points(abs(relative)))} %"
+    return UNKNOWN if relative is None else f"{signed(relative, _points(abs(relative)))} %"
 
 
 def _signed_ms(value: float | None) -> str:
-    return UNKNOWN if value is None else _signed(value, ms(abs(value)))
-
-
-def _signed(value: float, size: str) -> str:
-    """A difference, always with its sign."""
-    return f"+{size}" if value > 0 else f"−{size}" if value < 0 else size
+    return UNKNOWN if value is None else signed(value, ms(abs(value)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +213,7 @@ def affected(result: Effect) -> Affected:
 
 
 def _signed_count(value: int) -> str:
-    return _signed(value, f"{abs(value):,}")
+    return signed(value, f"{abs(value):,}")
 
 
 def deviation(found: Deviation | None) -> str:

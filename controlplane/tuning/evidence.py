@@ -8,7 +8,7 @@ from controlplane.tuning.models import Tuning
 from controlplane.tuning.types import Winner, WinnerEffect
 from controlplane.twin.expected_error import described
 from controlplane.twin.pool_model import Modelled
-from fleet.counted import percent, significant
+from fleet.counted import percent, signed, significant
 from fleet.models import Pool
 
 TITLES = {"ttft_p90_ms": ("TTFT p90", "ms"), "tpot_p90_ms": ("TPOT p90", "ms"), "goodput": ("Goodput", "%")}
@@ -49,12 +49,9 @@ def differing(row: WinnerEffect) -> tuple[str, str] | None:
         return None
     unit = TITLES[metric][1]
     scale, name = (100, "points") if unit == "%" else (1, unit)
-    difference, low, high = (_signed(scale * value) for value in (row["difference"], row["low"], row["high"]))
+    values = [scale * value for value in (row["difference"], row["low"], row["high"])]
+    difference, low, high = (signed(value, significant(abs(value))) for value in values)
     return f"{difference} {name}", f"{low} to {high} {name}"
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{significant(value)}".replace("-", "−")
 
 
 def effect_text(row: WinnerEffect) -> str:
