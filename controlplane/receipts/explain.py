@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from controlplane.dashboard.templatetags.figures import ms, percent, whole
+from controlplane.receipts.replay import is_passed_over
 from fleet.counted import counted, significant
 from router.contract.redis.receipt import Receipt
 from router.policy.columns import RecordedColumns
@@ -285,7 +286,7 @@ def candidates(receipt: Receipt) -> list[CandidateRow]:
     for one, state in found:
         chosen, score = one.id == receipt.instance, one.score
         bar = 100 * score / highest if score is not None and highest > 0 and score >= 0 else None
-        passed_over = bool(scores) and score is None and not chosen and not one.refused
+        passed_over = not chosen and is_passed_over(one, scored=bool(scores))
         why = next((text for text in receipt.reasons if one.id in text), "")
         rows.append(CandidateRow(one, state, chosen, bar, passed_over, why))
     return sorted(rows, key=_rank)

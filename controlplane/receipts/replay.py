@@ -91,7 +91,12 @@ def outcome_of(candidate: Candidate, chosen: str, *, scored: bool) -> str:
     """`scored`: some were compared, so that one without a score was passed over."""
     if candidate.id == chosen:
         return "chosen"
-    return candidate.refused or ("passed over" if scored and candidate.score is None else "considered")
+    return candidate.refused or ("passed over" if is_passed_over(candidate, scored=scored) else "considered")
+
+
+def is_passed_over(candidate: Candidate, *, scored: bool) -> bool:
+    """For a candidate that was not chosen: others were compared, it was not, and nothing refused it."""
+    return scored and candidate.score is None and not candidate.refused
 
 
 def compare(receipt: Receipt, rules: Rules) -> ReplayComparison:
