@@ -41,6 +41,7 @@ from fleet.node import process
 from fleet.snapshot import pool_spec
 from fleet.spec import versions
 from fleet.spec.masking import option_shown
+from fleet.spec.sections import MAX_REPLICAS
 from router.contract.fields import Field
 from router.contract.secret_text import masked_words
 
@@ -114,6 +115,7 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         charts=charts(request, "pool", name),
         instances=row.instances,
         row=row,
+        max_replicas=MAX_REPLICAS,
         may_observe=pool.kind in KINDS and not KINDS[pool.kind].launched,
         slo=slo_rows(pool),
         tiers=tiers,

@@ -141,6 +141,7 @@ def test_the_page_of_a_pool_shows_its_versions_and_rolls_back(operator: Client, 
 
 
 def test_the_page_of_a_pool_scales_it(operator: Client, pool: Pool) -> None:
+    assert 'name="replicas" min="0" max="1024"' in operator.get("/fleet/pools/p/").content.decode()
     answer = operator.post("/fleet/pools/p/scale", {"replicas": "4", "reason": "x"}, follow=True)
     assert "p: scaled to 4 replicas." in text_of(answer)
     wrong = operator.post("/fleet/pools/p/scale", {"replicas": "many"}, follow=True)
