@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.dashboard.step import step
 from controlplane.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing_browser import Web, browser, open_page, web  # noqa: F401
 from router.contract.redis import codec, redis_keys
@@ -21,7 +22,8 @@ LAYOUT_SHIFT = """() => {
 
 
 class RunningFleet:
-    """Writes a second of every pool each half second until stopped; `paused` is a fleet whose workers have died."""
+    """Writes a second of every pool, and its frame as the control worker does, each half second until stopped; `paused`
+    is a fleet whose workers have died."""
 
     def __init__(self, fleet: FakeFleet) -> None:
         self.fleet = fleet
@@ -31,7 +33,7 @@ class RunningFleet:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        self.fleet.write()
+        self.write()
         self._thread.start()
 
     def _run(self) -> None:
@@ -42,6 +44,7 @@ class RunningFleet:
     def write(self) -> None:
         for pool in [self.fleet, *self.beside]:
             pool.write(time.time())
+        step(self.fleet.client, time.time(), "worker")
 
     def stop(self) -> None:
         self._stopping.set()

@@ -163,12 +163,7 @@ def test_an_instance_that_leaves_takes_its_tile_with_it(running: RunningFleet, o
 def test_old_data_are_called_stale_then_offline_and_their_age_counts_up(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/live")
     page.wait_for_function(UPDATED)
-    tops = page.evaluate(TOPS)
     running.paused = True
-    expect(page.locator("#banners .banner")).to_have_count(1)
-    assert page.evaluate(TOPS) == tops
-    banner, head = (page.locator(part).bounding_box() for part in ("#banners .banner", ".live-head h1"))
-    assert banner["y"] + banner["height"] <= head["y"]
     tile = page.locator('[data-id="demo-0"]')
     expect(tile).to_have_attribute("data-status", "stale")
     shown = page.locator('[data-id="demo-0"] [data-part="kv"]').inner_text()
@@ -182,6 +177,37 @@ def test_old_data_are_called_stale_then_offline_and_their_age_counts_up(running:
     page.keyboard.press("ArrowLeft")  # the newest column
     expect(page.locator("#heat-reading")).to_have_text(re.compile(r"· no data · now offline$"))
     assert page.locator('[data-id="demo-0"] [data-part="kv"]').inner_text() == shown != "0 %"
+
+
+@pytest.mark.parametrize(
+    ("path", "width", "height", "uncovered"),
+    [
+        ("/live", 1440, 900, ".live-head h1"),
+        ("/live", 390, 844, ".live-head h1"),
+        ("/wall?kiosk=1", 1920, 1080, ".wall-head"),
+        ("/wall?kiosk=1", 1920, 1080, ".wall-side"),
+    ],
+)
+def test_a_banner_comes_and_goes_and_moves_nothing(
+    running: RunningFleet, open_page: Any, path: str, width: int, height: int, uncovered: str
+) -> None:
+    page = open_page(width=width, height=height).goto(path)
+    page.wait_for_function("() => document.body.dataset.data === 'live'")
+    parts = "() => [...document.querySelectorAll('main > *')].map((part) => part.getBoundingClientRect().top)"
+    tops = page.evaluate(parts)
+    expect(page.locator("#banners .banner")).to_have_count(0)
+    running.paused = True
+    expect(page.locator("#banners .banner")).to_be_visible()
+    assert page.evaluate(parts) == tops
+    banner, other = (page.locator(part).bounding_box() for part in ("#banners .banner", uncovered))
+    assert (
+        banner["y"] + banner["height"] <= other["y"]
+        or banner["y"] >= other["y"] + other["height"]
+        or banner["x"] + banner["width"] <= other["x"]
+    )
+    running.paused = False
+    expect(page.locator("#banners .banner")).to_have_count(0)
+    assert page.evaluate(parts) == tops
 
 
 def test_a_killed_web_process_is_announced_and_recovered_from_without_a_reload(
