@@ -17,6 +17,7 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
@@ -41,7 +42,7 @@ from fleet.engine.request import EngineRequest
 LEAST = 150  # measured requests in all
 RECORDED = 4_000  # the newest requests; older ones are left out
 STARTS = 2  # that are fitted, of those that come nearest when only their common factor is
-SCALED = (1.0, 0.5, 0.25, 0.0)  # of how far the measured TPOTs are from the start's
+SCALED = (1.0, 0.5, 0.25)  # of how far the measured TPOTs are from the start's
 ROUNDS = 8  # Gauss-Newton steps at most
 AGAIN = 2  # of them, without one of the blocks
 ENOUGH = 1e-3  # share by which a step must improve the sum
@@ -92,10 +93,36 @@ class TrafficFit:
 Factors = list[float]  # their logarithms: by name, then the common one
 
 
+class _Time:
+    """A measured time, and the same one in the model."""
+
+    __slots__ = ("_find", "_found", "measured_s", "modelled_s")
+
+    def __init__(self, find: Callable[[], list[float]], measured_s: float, modelled_s: float) -> None:
+        self._find, self.measured_s, self.modelled_s = find, measured_s, modelled_s
+        self._found: list[float] | None = None
+
+    @property
+    def parts(self) -> list[float]:
+        """Of the modelled time, by unknown. Found when asked for: a fit that is not gone on from needs none."""
+        if self._found is None:
+            self._found = self._find()
+        return self._found
+
+
 class Row(NamedTuple):
-    shares: list[float]  # of the modelled time that each unknown contributes: the derivatives of its log
+    """The mean of some times."""
+
+    times: Sequence[_Time]
+    decodes_only: bool  # TPOT, not TTFT or E2E
+    modelled_s: float  # of all of them together
     off: float  # log of measured / modelled
     weight: float
+
+    @property
+    def shares(self) -> list[float]:
+        """Of the modelled time, what each unknown contributes: the derivatives of its log."""
+        return [sum(values) / self.modelled_s for values in zip(*(time.parts for time in self.times), strict=True)]
 
 
 def fit_traffic(
@@ -184,11 +211,11 @@ class _Fit:
     def scaled(self) -> "_Fit":
         """With its steps as much slower or faster as the measured TPOTs are, in the middle, or by a part of that: where
         requests queue, a little of it is enough."""
-        offs = [row.off for row in self._rows if not row.shares[0]]
+        offs = [row.off for row in self._rows if row.decodes_only]
         common = statistics.median(offs) if offs else 0.0
         factors = ([*self.factors[:-1], common * share] for share in SCALED)
         tried = (_Fit(self.start, self.limits, self._blocks, each) for each in factors)
-        return min(tried, key=lambda one: one.loss)
+        return min((*tried, self), key=lambda one: one.loss)
 
     def improved(self, rounds: int) -> "_Fit":
         best = self
@@ -214,8 +241,9 @@ class _Fit:
     def _step(self) -> list[float]:
         matrix = [[0.0] * UNKNOWNS for _ in range(UNKNOWNS)]
         right = [-precise * have for precise, have in zip(self._precision, self.factors, strict=True)]
-        for shares, off, weight in self._rows:
-            counts = weight * min(1.0, LIMIT / max(abs(off), LIMIT))
+        for row in self._rows:
+            off, shares = row.off, row.shares
+            counts = row.weight * min(1.0, LIMIT / max(abs(off), LIMIT))
             for at, value in enumerate(shares):
                 right[at] += counts * value * off
                 line = matrix[at]
@@ -242,21 +270,15 @@ def _multiplied(start: EngineConstants, factors: Factors) -> EngineConstants:
     return replace(start, law=Law(**values), api_s=start.api_s * math.exp(by_name[API]))
 
 
-class _Time(NamedTuple):
-    parts: list[float]  # of the modelled time, by unknown
-    measured_s: float
-    modelled_s: float
-
-
 def _rows(played: _Played) -> Iterator[Row]:
     """One for each measured time, and for the means of the block."""
     found = [_times(one, ask, played.parts) for one, ask in zip(played.pairs, played.asks, strict=True)]
     first, then, whole = ([time for time in times if time is not None] for times in zip(*found, strict=True))
-    for time in (*first, *then):
-        yield _row([time], 1 / (TOGETHER * SIGMA**2))
+    for times in (first, then):
+        yield from (_row([time], times is then, 1 / (TOGETHER * SIGMA**2)) for time in times)
     for times in (first, then, whole):
         if times:
-            yield _row(times, 1 / SIGMA_OF_MEAN**2)
+            yield _row(times, times is then, 1 / SIGMA_OF_MEAN**2)
 
 
 def _times(one: ComparedRequest, ask: EngineRequest, parts: "_Parts") -> tuple[_Time | None, ...]:
@@ -264,21 +286,24 @@ def _times(one: ComparedRequest, ask: EngineRequest, parts: "_Parts") -> tuple[_
     measured, modelled, more = one.measured, one.modelled, ask.output_tokens - 1
     first = then = whole = None
     if measured.ttft_s and modelled.ttft_s:
-        first = _Time(parts.until_first_token(ask), measured.ttft_s, modelled.ttft_s)
+        first = _Time(lambda: parts.until_first_token(ask), measured.ttft_s, modelled.ttft_s)
     if measured.tpot_s and modelled.tpot_s and more:
-        decoding = parts.between(ask.first_token_s, ask.finished_s)
-        then = _Time([value / more for value in decoding], measured.tpot_s, modelled.tpot_s)
+        then = _Time(lambda: parts.of_a_token(ask, more), measured.tpot_s, modelled.tpot_s)
     if first and then and measured.e2e_s and modelled.e2e_s:
-        both = [early + more * late for early, late in zip(first.parts, then.parts, strict=True)]
+        both = partial(_together, first, then, more)
         whole = _Time(both, measured.e2e_s, modelled.e2e_s)
     return first, then, whole
 
 
-def _row(times: Sequence[_Time], weight: float) -> Row:
+def _together(first: _Time, then: _Time, more: int) -> list[float]:
+    return [early + more * late for early, late in zip(first.parts, then.parts, strict=True)]
+
+
+def _row(times: Sequence[_Time], decodes_only: bool, weight: float) -> Row:
     """Of their mean."""
     modelled_s = sum(time.modelled_s for time in times)
-    shares = [sum(values) / modelled_s for values in zip(*(time.parts for time in times), strict=True)]
-    return Row(shares, math.log(sum(time.measured_s for time in times) / modelled_s), weight)
+    off = math.log(sum(time.measured_s for time in times) / modelled_s)
+    return Row(times, decodes_only, modelled_s, off, weight)
 
 
 class _Parts:
@@ -286,22 +311,31 @@ class _Parts:
 
     def __init__(self, steps: Sequence[StepResult], constants: EngineConstants) -> None:
         self._steps, self._law, self._api_s = steps, constants.law, constants.api_s
-        self._starts = [step.start_s for step in steps]
-        columns = zip(*map(self._of, steps), strict=True)
-        self._values = [list(column) for column in columns]
-        self._sums = [list(accumulate(column, initial=0.0)) for column in self._values]
+
+    @cached_property
+    def _starts(self) -> list[float]:
+        return [step.start_s for step in self._steps]
+
+    @cached_property
+    def _columns(self) -> list[tuple[list[float], tuple[float, ...]]]:
+        """By unknown: the sum of its seconds before each step, and its seconds in each."""
+        columns = zip(*map(self._of, self._steps), strict=True)
+        return [(list(accumulate(column, initial=0.0)), column) for column in columns]
 
     def between(self, begin_s: float, end_s: float) -> list[float]:
         """Seconds by unknown; a step under way counts in part."""
         (first, begun), (last, ended) = self._moment(begin_s), self._moment(end_s)
         found = [
-            sums[last] + ended * values[last] - sums[first] - begun * values[first]
-            for sums, values in zip(self._sums, self._values, strict=True)
+            sums[last] + ended * values[last] - sums[first] - begun * values[first] for sums, values in self._columns
         ]
         return [0.0, *found, sum(found)]
 
     def until_first_token(self, ask: EngineRequest) -> list[float]:
         return [self._api_s, *self.between(ask.ready_s, ask.first_token_s)[1:]]
+
+    def of_a_token(self, ask: EngineRequest, more: int) -> list[float]:
+        """Of the `more` tokens behind the first, the mean."""
+        return [value / more for value in self.between(ask.first_token_s, ask.finished_s)]
 
     def _moment(self, at_s: float) -> tuple[int, float]:
         """A step, and the share of it that has passed."""

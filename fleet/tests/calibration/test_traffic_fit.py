@@ -84,6 +84,19 @@ def test_with_an_exact_start_there_is_nothing_to_improve() -> None:
     assert not told.limits.async_scheduling  # the engine said so
 
 
+@pytest.mark.usefixtures("brief")
+def test_only_fits_that_are_gone_on_from_find_what_each_constant_contributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most are tried and left: of starts, of their common factors and of shorter steps."""
+    replays, taken_apart = [], set()
+    replay, of = traffic_fit.replay, traffic_fit._Parts._of
+    monkeypatch.setattr(traffic_fit, "replay", lambda *given: replays.append(given) or replay(*given))
+    monkeypatch.setattr(traffic_fit._Parts, "_of", lambda parts, step: taken_apart.add(parts) or of(parts, step))
+    starts = [Start(EngineConstants(law_of(profile(*known)), 0.01, 0.0), UNKNOWN) for known in [*FITS][:4]]
+    fit_traffic(traffic(SLOW, 2, 75), LIMITS, starts)
+    scaled = len(starts) * (1 + len(traffic_fit.SCALED))
+    assert 0 < len(taken_apart) < len(replays) - scaled
+
+
 def test_blocks_follow_one_another_and_know_what_ran_beside_them() -> None:
     requests = traffic(QWEN, 8, 360)
     first, second, third = found = blocks.blocks_of(requests)
