@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from django.db.models import Case, QuerySet, When
 from django.utils import timezone
 
-from fleet.engine.law import law_from
+from fleet.engine.law import Law, law_from
 from fleet.jobs import DONE
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, twin_model_of
@@ -33,21 +33,21 @@ def calibration_of(pool: Pool) -> Calibration | None:
     return found.order_by(Case(of_settings, default=1), "-asked_at", "-pk").first()
 
 
-def context_cost(pool: Pool) -> float:
-    """`Law.context_cost` of the pool's engines: as measured, else as their kind knows it; 0: not known."""
+def law_of_pool(pool: Pool) -> Law | None:
+    """The law of the pool's engines: as measured, else as their kind knows it; None: not known."""
     kind = KINDS.get(pool.kind)
     measured = calibration_of(pool) if kind is not None and not kind.simulated else None
     if measured is not None:
-        return law_from(measured.constants).context_cost
+        return law_from(measured.constants)
     if kind is None:
-        return 0.0
+        return None
     launch = Launch(f"{pool.name}-0", pool.model, "127.0.0.1", dict.fromkeys(kind.ports, 0), "python", 0)
     try:
         spec = build(kind.spec, pool.engine)
         model = twin_model_of(kind, spec)
-        return 0.0 if model is None else model(spec, launch).engine.law.context_cost
+        return None if model is None else model(spec, launch).engine.law
     except LookupError:  # options or a model that are no longer known: routing goes on
-        return 0.0
+        return None
 
 
 def store_pool() -> str:

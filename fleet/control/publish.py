@@ -79,6 +79,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
     rows = list(pool.instances.prefetch_related("adapters").order_by("ordinal"))
     gpus = selectors.gpus_of_nodes({row.node for row in rows})
     instances = tuple(_instance(pool, desired, row, prices, gpus) for row in rows)
+    law = selectors.law_of_pool(pool)
     return FleetValue(
         pool=pool.name,
         model=pool.model,
@@ -88,7 +89,8 @@ def _fleet(pool: Pool) -> FleetValue | None:
         observed=pool.mode == OBSERVE,
         slo=_slo(pool),
         wake=_wake(pool),
-        context_cost=selectors.context_cost(pool),
+        context_cost=law.context_cost if law is not None else 0.0,
+        equal_cost_tokens=law.equal_cost_tokens if law is not None else 0.0,
         instances=instances,
     )
 

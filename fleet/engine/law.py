@@ -75,6 +75,12 @@ class Law:
         return self.kv_s_per_token / prefill_s if prefill_s else 0.0
 
     @property
+    def equal_cost_tokens(self) -> float:
+        """Context at which attention costs a new token as much as everything else; 0: not known."""
+        prefill_s = self.compute_s_per_token + self.allreduce_s_per_token
+        return prefill_s / self.attention_s_per_pair if self.attention_s_per_pair else 0.0
+
+    @property
     def draws(self) -> Draws:
         return Draws(self.computing_draw, self.reading_draw)
 

@@ -7,7 +7,7 @@ from fleet import services
 from fleet.control.publish import publish_step
 from fleet.jobs import DONE
 from fleet.models import Calibration, Pool
-from fleet.selectors import context_cost
+from fleet.selectors import law_of_pool
 from fleet.tests.world import document
 from router.contract.redis import redis_keys
 from router.tests.values import loaded
@@ -42,19 +42,23 @@ def test_a_key_of_another_type_is_replaced(pool: Pool, live_redis: redis.Redis, 
 
 
 @pytest.mark.parametrize(
-    ("engine", "cost"),
+    ("engine", "cost", "equal"),
     [
-        ({"gpu": "h100_sxm", "model_profile": "Qwen3-32B", "tp": 2}, 0.34 / 345),
-        ({"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B"}, 0.86 / 345),
+        ({"gpu": "h100_sxm", "model_profile": "Qwen3-32B", "tp": 2}, 0.34 / 345, 28_400),
+        ({"gpu": "h100_sxm", "model_profile": "Llama-3.1-8B"}, 0.86 / 345, 19_800),
+        ({"gpu": "h100_sxm", "model_profile": "Qwen3-30B-A3B"}, 0.93 / 345, 9_900),
     ],
 )
-def test_a_pool_says_what_context_costs_its_engines(engine: dict[str, object], cost: float) -> None:
-    assert context_cost(Pool(name="p", kind="sim", model="m", engine=engine)) == pytest.approx(cost, rel=0.02)
+def test_a_pool_says_what_context_costs_its_engines(engine: dict[str, object], cost: float, equal: float) -> None:
+    law = law_of_pool(Pool(name="p", kind="sim", model="m", engine=engine))
+    assert law is not None
+    assert law.context_cost == pytest.approx(cost, rel=0.02)
+    assert law.equal_cost_tokens == pytest.approx(equal, rel=0.02)
 
 
 def test_a_measured_law_comes_before_the_one_of_the_kind(db: None) -> None:
     pool = Pool(name="p", kind="vllm", model="m", engine={})
-    assert context_cost(pool) == 0.0
+    assert law_of_pool(pool) is None
     names = ("fixed_s", "weights_s", "attention_s_per_pair", "api_s")
     constants = dict.fromkeys(names, 0.0) | {
         "compute_s_per_token": 4e-5,
@@ -62,9 +66,12 @@ def test_a_measured_law_comes_before_the_one_of_the_kind(db: None) -> None:
         "kv_s_per_token": 1e-7,
     }
     Calibration.objects.create(pool="p", kind="vllm", model="m", status=DONE, constants=constants, seconds=60)
-    assert context_cost(pool) == pytest.approx(0.002)
+    law = law_of_pool(pool)
+    assert law is not None
+    assert law.context_cost == pytest.approx(0.002)
+    assert law.equal_cost_tokens == 0.0, "no time of attention, no context at which it is as much"
 
 
 @pytest.mark.parametrize("pool", [{"kind": "gone"}, {"kind": "sim", "engine": {"model_profile": "gone"}}])
 def test_a_law_that_is_not_known_stops_no_routing(pool: dict[str, object]) -> None:
-    assert context_cost(Pool(name="p", model="m", **pool)) == 0.0
+    assert law_of_pool(Pool(name="p", model="m", **pool)) is None

@@ -25,6 +25,7 @@ class Rates:
     context_cost: float = 0.0  # of the engines' law: a decode step reads a context of one token / prefill of one token
     compute_tokens_per_s: float = 0.0  # of the tokens by which one prompt is longer than another, on one instance
     pull_extra_s: float = 0.0  # of a pull, beyond what the rates above predict: the API, steps beside other requests
+    equal_cost_tokens: float = 0.0  # of the engines' law: context that costs a new token as much as everything else
 
     def transfer_s(self, tokens: int, assumed_bytes_per_s: float = 0.0) -> float:
         """To move the KV of that many tokens; `assumed_bytes_per_s` holds until a transfer was measured."""

@@ -70,7 +70,8 @@ class Pool:
         self.queue = AdmissionQueue()
         self.queue.follow(self.policy)
         self.tokens = TokenRatio()
-        self.rates = self._measured = UNKNOWN  # measured: by router/telemetry/rates.py; the rest comes with the fleet
+        self.rates = self._measured = UNKNOWN  # measured: by router/telemetry/rates.py
+        self._law = {"context_cost": 0.0, "equal_cost_tokens": 0.0}  # of `rates`, what comes with the fleet
         self.turn = 0
 
     def adapter(self, model: str) -> str:
@@ -167,8 +168,9 @@ class Pool:
     def take_fleet(self, value: FleetValue) -> None:
         """Replace the instances. Those that restarted or left lose their connections and index entries."""
         self.fleet_at, self.published, self.model = value.at, value.instances, value.model
-        if value.context_cost != self.rates.context_cost:
-            self.rates = dataclasses.replace(self.rates, context_cost=value.context_cost)
+        law = {"context_cost": value.context_cost, "equal_cost_tokens": value.equal_cost_tokens}
+        if law != self._law:
+            self._law, self.rates = law, dataclasses.replace(self.rates, **law)
         self.observed, self.wakes.rule, self._at_zero = value.observed, value.wake, value.at_zero
         self.amend_again()
         if self.ready:
@@ -240,7 +242,7 @@ class Pool:
     def measured(self, rates: Rates) -> None:
         """Take the rates measured so far; the fleet's figures on the engines' law stay."""
         if rates is not self._measured:
-            self._measured, self.rates = rates, dataclasses.replace(rates, context_cost=self.rates.context_cost)
+            self._measured, self.rates = rates, dataclasses.replace(rates, **self._law)
 
     def limit_index(self) -> None:
         """An instance holds no more chunks than its KV cache."""

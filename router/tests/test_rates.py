@@ -130,10 +130,10 @@ def test_requests_without_a_transfer_do_not_change_the_transfer_rate(outcome: st
     assert seen.rates.transfer_bytes_per_s == 0
 
 
-def test_the_published_context_cost_is_kept_beside_measured_rates() -> None:
+def test_the_published_law_is_kept_beside_measured_rates() -> None:
     pool = Pool("demo")
-    pool.take_fleet(FleetValue(pool="demo", model="m", at=1.0, instances=(), context_cost=0.002))
-    pool.measured(Rates(20_000.0, 100.0))
-    assert pool.rates == Rates(20_000.0, 100.0, context_cost=0.002)
-    pool.take_fleet(FleetValue(pool="demo", model="m", at=2.0, instances=(), context_cost=0.001))
-    assert pool.rates == Rates(20_000.0, 100.0, context_cost=0.001)
+    for context_cost, equal_cost_tokens in ((0.002, 9_900.0), (0.001, 9_900.0), (0.001, 0.0)):
+        law = {"context_cost": context_cost, "equal_cost_tokens": equal_cost_tokens}
+        pool.take_fleet(FleetValue(pool="demo", model="m", at=1.0, instances=(), **law))
+        pool.measured(Rates(20_000.0, 100.0))
+        assert pool.rates == Rates(20_000.0, 100.0, **law)

@@ -42,12 +42,13 @@ class SimRouter:
         _group(endpoints)
         self._speeds = {endpoint.id: endpoint.speed for endpoint in endpoints}
         self._uneven: dict[str, float] = {}  # paces that are not 1
-        costs = [endpoint.model.law.context_cost for endpoint in endpoints]
-        self._context_cost = fmean(costs) if costs else 0.0
+        laws = [endpoint.model.law for endpoint in endpoints]
+        names = ("context_cost", "equal_cost_tokens")
+        self._law = {name: fmean(getattr(law, name) for law in laws) for name in names} if laws else {}
         # As a router reads it from the pool's entry, before anything was moved
         moving = (endpoint.model.transfers for endpoint in endpoints)
         self._kv_bytes = next((one.bytes_per_token for one in moving if one is not None), 0.0)
-        self._rates = replace(UNKNOWN, kv_bytes_per_token=self._kv_bytes, context_cost=self._context_cost)
+        self._rates = replace(UNKNOWN, kv_bytes_per_token=self._kv_bytes, **self._law)
         self._by_id = {endpoint.id: endpoint for endpoint in endpoints}
         self._fleet_view = FleetView(self._by_id)
         self.queue = AdmissionQueue()
@@ -118,7 +119,7 @@ class SimRouter:
             self._measured()
 
     def _measured(self) -> None:
-        self._rates = replace(self._pace.rates(self._kv_bytes), context_cost=self._context_cost)
+        self._rates = replace(self._pace.rates(self._kv_bytes), **self._law)
 
     def answered(self, call: SimCall, endpoint: SimEndpoint, work: Work) -> None:
         """Learn from the answer's `usage` and times."""

@@ -156,7 +156,8 @@ class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     observed: bool = False  # its engines are shown, and get no requests from routers
     wake: WakeRule | None = None  # None: nothing wakes it
     slo: dict[str, float] = {}  # TTFT p90 in ms, by class
-    context_cost: float = 0.0  # Rates.context_cost in router/policy/types.py; 0: the engines' law is not known
+    context_cost: float = 0.0  # as in Rates, router/policy/types.py; 0: the engines' law is not known
+    equal_cost_tokens: float = 0.0  # likewise
     instances: tuple[PublishedInstance, ...]
 
     @property

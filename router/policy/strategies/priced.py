@@ -43,7 +43,8 @@ class _Prices:
     def __init__(self, view: View) -> None:
         self.view = view
         policy, fleet = view.policy, view.instances
-        self.costs = prefill_costs(view)
+        self.equal: float = view.request.rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
+        self.costs = prefill_costs(view, self.equal)
         queued = fleet.prefill_tokens
         if "decode" in fleet.role:  # an instance that computes no prompts says nothing about how many wait for one
             queued = [tokens for role, tokens in zip(fleet.role, queued, strict=True) if role != "decode"] or [0]
@@ -97,7 +98,7 @@ class _Prices:
         prices = [inf] * len(whole.instances)
         for position in able_to_prefill(whole, replace(decoder, id="")):
             one, new = whole.instances[position], whole.new[position]
-            prices[position] = self._prefill(one, prefill_cost(whole, new)) / whole.pace_of(one)
+            prices[position] = self._prefill(one, prefill_cost(whole, new, self.equal)) / whole.pace_of(one)
         position = least(whole, prices, lambda: whole.instances.running)
         return (None, inf) if prices[position] == inf else (whole.instances[position], prices[position])
 
@@ -118,7 +119,7 @@ class _Prices:
         view, decoder = self.view, self.view.instances[position]
         instance = helper or decoder
         new = view.request.prompt_tokens - view.cached_on(instance)
-        cost, stalled = prefill_cost(view, new), _stalled(instance)
+        cost, stalled = prefill_cost(view, new, self.equal), _stalled(instance)
         moved = "" if helper is None else f", {self._transfer(position, assumed_rates(view)):,.0f} for the transfer"
         return (
             f"its own wait on {instance.id}: {instance.prefill_tokens:,} queued, {cost:,.0f} for {new:,} new{moved}",

@@ -12,7 +12,8 @@ from router.policy.view import Pick, View, least
 def rank(view: View) -> Pick:
     """cost = n + n·(L − n/2)/L_eq; load_i = PP_i + cost_i. The session's instance when it holds more than half of the
     history and load_i/rate ≤ slack · (base + per_1k · L/1000), or no instance meets that; else argmin load_i · R_i."""
-    loads = view.at_pace(list(map(add, view.instances.prefill_tokens, prefill_costs(view))))
+    costs = prefill_costs(view, view.policy["strategy.equal_cost_tokens"])
+    loads = view.at_pace(list(map(add, view.instances.prefill_tokens, costs)))
     home = view.instances.position(view.request.bound_to)
     if home is not None:
         stays, why = _stays(view, loads, home)
@@ -25,16 +26,15 @@ def rank(view: View) -> Pick:
     return _least_product(view, loads, reasons)
 
 
-def prefill_costs(view: View) -> list[float]:
+def prefill_costs(view: View, equal: float) -> list[float]:
     """w_i, in tokens."""
     # Of many instances only a few hold another part of the prompt than the others do.
-    costs = {new: prefill_cost(view, new) for new in set(view.new)}
+    costs = {new: prefill_cost(view, new, equal) for new in set(view.new)}
     return [costs[new] for new in view.new]
 
 
-def prefill_cost(view: View, new: int) -> float:
-    """In tokens: attention makes a new token dearer with its context; at L_eq it doubles the cost."""
-    equal: int = view.policy["strategy.equal_cost_tokens"]
+def prefill_cost(view: View, new: int, equal: float) -> float:
+    """In tokens: attention makes a new token dearer with its context; at `equal`, L_eq, it doubles the cost."""
     return new + new * (view.request.prompt_tokens - new / 2) / equal
 
 
@@ -76,7 +76,7 @@ EQUAL_COST_TOKENS = Parameter(
     default=30_000,
     range=(1_000, 10_000_000),
     step=1_000,
-    help="Long prompts count as less work beside short ones.",
+    help="Long prompts count as less work beside short ones; priced asks it only where the engines' law is not known.",
     metric="class.new_tokens_p90",
     up="long prompts count as less work",
     down="long prompts count as more work",
