@@ -39,7 +39,7 @@ EXPERTS = (
     "mixtures of experts stall at high rates, which the twin does not model: there it was 20 to 45 % too fast; "
     "at high rates, compare policies only by direction"
 )
-LATENT = "tables of latent attention (MLA) were 15 to 46 % off in TPOT until such an engine was calibrated"
+LATENT = "tables of latent attention (MLA) were 7 to 14 % off in TPOT, and up to 26 % too slow from 16 requests at once"
 TIERS = "the TTFT p99 of KV in memory or on disk below the GPU is not reproduced: compare means"
 
 

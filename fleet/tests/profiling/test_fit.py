@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleet.profiling.fit import BLOCK_FP8, Layout, decode_part, errors, family_of, prefill_part, tables_of
+from fleet.profiling.fit import BLOCK_FP8, CHAINED, Layout, decode_part, errors, family_of, prefill_part, tables_of
 
 PAIR_MS, CONTEXT_MS = 2e-6, 2.5e-5
 NEW, BEFORE = (1, 256, 264, 8192), (0, 2048, 8192)
@@ -36,6 +36,7 @@ ANSWER = {
     "library": "0.12.0",
     "engine": "0.24.0",
     "measured": 0.91234,
+    "chained": False,
 }
 
 
@@ -62,6 +63,7 @@ def test_a_profile_names_its_source_its_errors_and_its_doubts() -> None:
     assert made.notes == ()
     block = {**CONFIG, "quantization_config": {"weight_block_size": [128, 128]}}
     assert tables_of(LAYOUT, {**ANSWER, "config": block}).notes == (BLOCK_FP8,)
+    assert tables_of(LAYOUT, {**ANSWER, "chained": True}).notes == (CHAINED,)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""Step times of latent attention, whose tables hold kernels that no engine runs, with engines that stand in for the
+library's."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from fleet.profiling.sample_tables import Steps
+
+OTHERS_MS = 10.0  # of a step, what is not attention
+
+
+@dataclass(frozen=True)
+class Engine:
+    attention_ms: float
+
+    def predict_prefill_latency(self, _batch: int, _length: int, _before: int) -> float:
+        return OTHERS_MS + self.attention_ms
+
+    def predict_decode_latency(self, _batch: int, _context: int) -> float:
+        return OTHERS_MS + self.attention_ms
+
+    def mixed_step_latency(self, *_: int) -> float:
+        return OTHERS_MS + 2 * self.attention_ms
+
+    def run_static_per_op(self, **_: object) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
+        return [("context_moe", OTHERS_MS), ("context_mla_block", self.attention_ms)], []
+
+    def decode_step_per_op(self, *_: int) -> list[tuple[str, float]]:
+        return [("generation_moe", OTHERS_MS), ("generation_mla_block", self.attention_ms)]
+
+
+CHAIN = Engine(5.0), Engine(2.0)
+
+
+def times(steps: Steps) -> tuple[float, ...]:
+    return steps.prefill_ms(512, 0), steps.decode_ms(8, 1024), steps.mixed_ms(512, 8)
+
+
+def test_without_a_chain_the_tables_are_taken_as_they_are() -> None:
+    engine = Engine(6.0)
+    assert times(Steps(engine, engine)) == (16.0, 16.0, 22.0)
+
+
+def test_what_the_chain_costs_is_taken_off_each_module() -> None:
+    engine = Engine(6.0)
+    assert times(Steps(engine, engine, CHAIN)) == (13.0, 13.0, 16.0)
+
+
+@pytest.mark.parametrize(("own_ms", "left_ms"), [(4.0, 2.0), (1.5, 1.5)])
+def test_no_attention_becomes_faster_than_without_the_chain(own_ms: float, left_ms: float) -> None:
+    engine = Engine(own_ms)
+    assert Steps(engine, engine, CHAIN).decode_ms(8, 1024) == OTHERS_MS + left_ms
+
+
+def test_attention_is_read_from_the_tables_of_its_own_format() -> None:
+    assert times(Steps(Engine(30.0), Engine(6.0))) == (16.0, 16.0, 22.0)
+    assert times(Steps(Engine(30.0), Engine(6.0), CHAIN)) == (13.0, 13.0, 16.0)
