@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -45,6 +45,7 @@ class Cell:
     load: float
     window_s: float
     folder: str  # of the traces; empty for generated ones
+    answers: float = 1.0  # times as long as in the trace
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,12 @@ def requests_of(cell: Cell, seed: int) -> tuple[list[TraceRequest], str]:
         trace = documents_reread(seed, cell.window_s)
     else:
         trace = registry.read((Path(cell.folder) / TRACES[cell.trace]).read_bytes(), seed)
-    return registry.faster(registry.window(trace.requests, cell.window_s, WINDOW), cell.load), trace.pacing
+    requests = trace.requests
+    if cell.answers != 1.0:
+        requests = tuple(
+            replace(one, output_tokens=max(1, round(one.output_tokens * cell.answers))) for one in requests
+        )
+    return registry.faster(registry.window(requests, cell.window_s, WINDOW), cell.load), trace.pacing
 
 
 def play(cell: Cell, arm: Mapping[str, Any], seed: int) -> Played:

@@ -1,13 +1,14 @@
 """The tables of docs/findings/: what counts as best or tied, and that each is there."""
 
+import argparse
 import math
 import re
 from dataclasses import replace
 
 import pytest
 
-from bench import by_class, costs, findings
-from bench.played import DEMO, METRICS, Cell, Played, fleet_of, named, play
+from bench import by_class, costs, findings, unseen
+from bench.played import DEMO, METRICS, Cell, Played, fleet_of, named, play, requests_of
 from router.policy.schema import document as documents
 
 SMALL = {"kv": "nixl", "prefill_instances": 3, "kv_blocks": 3_000}
@@ -46,6 +47,33 @@ def test_the_default_policy_is_among_the_strategies():
     arms = [named(arm) for arm in findings.PEERS]
     played = [documents.apply_overrides(documents.default(arm["strategy"]), arm.get("overrides", {})) for arm in arms]
     assert documents.default() in played
+
+
+def test_a_cell_may_have_answers_of_another_length():
+    def tokens(answers):
+        return [one.output_tokens for one in requests_of(Cell(findings.GENERATED, 1.0, 30.0, "", answers), 1)[0]]
+
+    assert tokens(6.0) == [6 * one for one in tokens(1.0)]
+    assert set(tokens(0.0001)) == {1}
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "arm"),
+    [
+        ("traffic", 8, "least_requests"),
+        ("roles", 4, "adaptive_offload"),
+        ("weights", 2, "strategy.stall_weight 0.14"),
+    ],
+)
+def test_the_default_is_compared_beyond_the_tables_of_its_pages(monkeypatch, name, cells, arm):
+    def same(player, cell, arms, seeds):
+        return runs(**{named(one)["name"]: (1.0,) * seeds for one in arms})
+
+    monkeypatch.setattr(unseen.Player, "runs", same)
+    player = unseen.Player(argparse.Namespace(traces="", seeds=None), None)
+    lines = list(unseen.TABLES[name](player))
+    assert sum(line.startswith(f"| {arm} | **1.00 ± 0.00**") for line in lines) == cells
+    assert f"| priced | {cells} | {cells} | {cells} |" in lines
 
 
 def of_classes(warm, heavy):
