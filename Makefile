@@ -13,7 +13,7 @@ ENGINES_STAMP := $(ENGINES)/.installed
 # The tests start hundreds of processes: without this each would compile all of Weir again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-engines engines lint lock bench findings screenshots sbom audit release clean
+.PHONY: run test test-slow test-attacks test-oidc test-spans test-deploy test-browser test-engines engines lint lock bench compiled findings screenshots sbom audit release clean
 
 run: $(STAMP)
 	@$(PY) manage.py up $(ARGS)
@@ -72,6 +72,11 @@ bench: $(TESTS_STAMP)
 
 findings: $(TESTS_STAMP)
 	$(PY) -m bench.findings --write
+
+# The engine for fits to traffic, by mypyc: a C compiler and Python's headers (Debian: gcc, libc6-dev, python3-dev).
+compiled: $(STAMP)
+	@$(call install,requirements-compiled.txt)
+	@$(PY) deploy/compile_engine.py
 
 screenshots: $(TESTS_STAMP)
 	@$(PY) docs/chromium.py
@@ -134,10 +139,10 @@ audit:
 # The other files hold what the first does not.
 lock:
 	$(LOCK) pyproject.toml -o requirements.txt
-	for group in dev notices oidc picker profiles tune; do \
+	for group in compiled dev notices oidc picker profiles tune; do \
 		$(LOCK) --group $$group -c requirements.txt $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' requirements.txt) pyproject.toml -o requirements-$$group.txt && \
 		sed -i '1i -r requirements.txt' requirements-$$group.txt || exit 1; \
 	done
 
 clean:
-	rm -rf $(VENV) $(ENGINES) .audit .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root bench/out
+	rm -rf $(VENV) $(ENGINES) .audit .compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache static-root bench/out

@@ -15,12 +15,12 @@ from controlplane.policies.models import Policy
 from controlplane.previews.analysis import trust
 from controlplane.previews.analysis.types import Caution, PlayedTrace
 from controlplane.previews.source import TrafficPart
-from controlplane.previews.subprocess import SubprocessFailed
 from controlplane.traces import library
 from controlplane.traces.types import BadTrace
 from controlplane.twin.pool_model import Modelled, NotModelled
 from fleet import jobs, selectors
 from fleet.models import Pool
+from fleet.subprocess import SubprocessFailed
 from router.contract.problem import InvalidDocument
 
 EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidDocument, NotModelled, redis.RedisError)

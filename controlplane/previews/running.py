@@ -5,7 +5,7 @@ from typing import Any
 from django.utils import timezone
 
 from controlplane.policies import selectors as policies
-from controlplane.previews import policy_job, source, subprocess
+from controlplane.previews import policy_job, source
 from controlplane.previews.analysis import trust
 from controlplane.previews.analysis.compute import Computed, FirstAnswer, PreviewInputs, compute
 from controlplane.previews.analysis.saving import saving_of
@@ -13,7 +13,7 @@ from controlplane.previews.analysis.types import Caution, Effect, Saving
 from controlplane.previews.models import Preview
 from controlplane.previews.source import TrafficPart
 from controlplane.twin.pool_model import Modelled, NotModelled, twin_of
-from fleet import jobs, selectors
+from fleet import jobs, selectors, subprocess
 from fleet.kinds import KINDS
 from fleet.kinds.kind import hardware_of
 from fleet.kinds.option import build

@@ -8,7 +8,7 @@ from django.utils import timezone
 from controlplane.experiments.start import fleets
 from controlplane.policies import selectors as policies
 from controlplane.policies.errors import PolicyInvalid
-from controlplane.previews import policy_job, source, subprocess
+from controlplane.previews import policy_job, source
 from controlplane.previews.analysis.compute import from_the_start
 from controlplane.previews.source import TrafficPart
 from controlplane.tuning import evidence
@@ -19,6 +19,7 @@ from controlplane.tuning.services import cut
 from controlplane.tuning.space import Dimension
 from controlplane.twin.fingerprint import source_sha256
 from controlplane.twin.pool_model import Modelled, twin_of
+from fleet import subprocess
 from fleet.jobs import Heartbeat
 
 

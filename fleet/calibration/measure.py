@@ -5,7 +5,6 @@ Also raised: RequestFailed (streamed_request.py), NoCache (limits.py), TooFewPoi
 TooFewRequests (traffic_fit.py).
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,10 +16,11 @@ from fleet.calibration.fit import CalibrationPoint, Fitted, fit
 from fleet.calibration.limits import EngineLimits, limits_of
 from fleet.calibration.plan import plan_loads
 from fleet.calibration.sweep import Sweep
+from fleet.calibration.traffic.fit_process import FitInputs, fit_in_process
 from fleet.calibration.traffic.physical import physical_starts
 from fleet.calibration.traffic.recorded import requests_of
 from fleet.calibration.traffic.replayed import ReplayErrors
-from fleet.calibration.traffic.traffic_fit import Start, fit_traffic
+from fleet.calibration.traffic.traffic_fit import Start
 from fleet.counted import percent
 from fleet.engine.load_range import LoadRange
 from fleet.engine.power import draws_of
@@ -96,7 +96,7 @@ async def measure_traffic(
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Calibrated:
     """From requests that routers recorded; the engine is only asked for its facts. `before`: calibrations of its pool.
-    RequestFailed, NoCache, TooFewRequests."""
+    RequestFailed, NoCache, TooFewRequests, SubprocessFailed."""
     transport = transport or PinnedTransport(ENGINES, CONNECTIONS)
     async with httpx.AsyncClient(base_url=target.url, timeout=SILENCE_S, transport=transport) as client:
         facts = await _facts(client, target)
@@ -105,7 +105,7 @@ async def measure_traffic(
     starts = [*before, *physical_starts(target.model, getattr(target.spec, "tensor_parallel", None))]
     starts = [one.drawing(draws_of(target.gpu)) for one in starts]
     either = (True, False) if facts.async_scheduling is None else (facts.async_scheduling,)
-    made = await asyncio.to_thread(fit_traffic, requests, limits, starts, report, either)
+    made = await fit_in_process(FitInputs(requests, limits, starts, either), report)
     held_out = made.held_out
     fitted = Fitted(made.constants.law, made.constants.api_s, held_out.ttft or 0.0, held_out.tpot or 0.0, held_out.n)
     seen = f"{made.fitted} recorded requests in {held_out.blocks} blocks of time"

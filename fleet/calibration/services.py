@@ -28,6 +28,7 @@ from fleet.engine.law import law_from
 from fleet.kinds import KINDS
 from fleet.models import Calibration, Instance, State
 from fleet.services import NotPossible
+from fleet.subprocess import SubprocessFailed
 from fleet.tries import tries
 from router.contract.redis.receipt import Receipt
 
@@ -36,7 +37,16 @@ LEAST_S, MOST_S = 5.0, 3600.0
 STOP_S = 0.25  # interval at which a measurement checks for a stop
 SWEEP, TRAFFIC = SOURCES = ("sweep", "traffic")
 WARM_UP_S = 60.0  # after a start, requests stall
-EXPECTED = (RequestFailed, NoCache, NotPossible, CannotCalibrate, TooFewPoints, TooFewRequests, redis.RedisError)
+EXPECTED = (
+    RequestFailed,
+    NoCache,
+    NotPossible,
+    CannotCalibrate,
+    TooFewPoints,
+    TooFewRequests,
+    SubprocessFailed,
+    redis.RedisError,
+)
 
 
 def ask_for(

@@ -7,7 +7,7 @@ A block is *in use* (referenced), *cached* (free, with content that can be hit) 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class OutOfBlocks(Exception):
@@ -19,7 +19,7 @@ class Stored:
     hashes: tuple[int, ...]  # of consecutive blocks of one chain; below HBM: of any blocks, without the rest
     parent: int | None  # hash of the block before them
     first: int  # index of the first block in its chain
-    content: object  # the request's own representation of its tokens
+    content: Any  # the request's own representation of its tokens
     medium: str = "GPU"
 
 

@@ -383,7 +383,7 @@ class Engine:
         self._decode_run, self._equal_steps = None, 0
         self._completed(plan.start_s, plan.end_s)
         result = StepResult(plan.start_s, plan.end_s, 1, plan.tokens, emitted=[])
-        result.pairs, result.context, result.decodes = plan.pairs, plan.context, len(plan.decode)
+        result.pairs, result.context, result.decodes = plan.pairs, float(plan.context), len(plan.decode)
         if any(tokens > 1 for _, tokens in plan.prefill):
             self._interrupt()
         if self._tiers is not None:

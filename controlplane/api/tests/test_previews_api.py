@@ -7,9 +7,10 @@ import pytest
 from controlplane.policies import services as policy_services
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.tests.conftest import edit
-from controlplane.previews import policy_job, running, services, subprocess
+from controlplane.previews import policy_job, running, services
 from controlplane.previews.tests.conftest import OTTO, sim_pool
 from controlplane.testing import api_caller
+from fleet import subprocess
 
 PREVIEWS = "/policies/default/previews"
 PREVIEW = "/policies/default/draft/preview"

@@ -14,7 +14,6 @@ from controlplane.cli.weir import experiments, waiting
 from controlplane.experiments import running
 from controlplane.experiments.models import Experiment
 from controlplane.experiments.tests.conftest import body
-from controlplane.previews import subprocess as preview_subprocess
 from controlplane.testing import api_caller
 from controlplane.traces import generated
 from controlplane.tuning import compute as tuning_compute
@@ -22,6 +21,7 @@ from controlplane.tuning import running as tuning_running
 from controlplane.tuning import search
 from controlplane.tuning.models import Tuning
 from controlplane.tuning.tests.conftest import RandomSearch
+from fleet import subprocess as preview_subprocess
 from fleet.models import Pool
 from fleet.tests.discovery.other_engines import SERVERS, OtherEngine
 from router.contract.version import VERSION

@@ -85,7 +85,7 @@ class Running:
     def computing(self) -> set[int]:
         """Processes that compute a preview."""
         assert self.worker is not None
-        return {pid for pid in children_of(self.worker.pid) if b"controlplane.previews.subprocess" in command_line(pid)}
+        return {pid for pid in children_of(self.worker.pid) if b"fleet.subprocess" in command_line(pid)}
 
     def close(self) -> None:
         self.kill_worker()

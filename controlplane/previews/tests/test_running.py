@@ -7,13 +7,13 @@ import pytest
 from django.utils import timezone
 
 from controlplane.jobs import expire
-from controlplane.previews import policy_job, running, services, subprocess
+from controlplane.previews import policy_job, running, services
 from controlplane.previews.analysis.compute import Computed, FirstAnswer
 from controlplane.previews.models import Preview
 from controlplane.previews.selectors import LATER_FIELDS, as_dict
 from controlplane.previews.services import AskedPreview
 from controlplane.previews.tests.conftest import OTTO
-from fleet import jobs
+from fleet import jobs, subprocess
 from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
 
 pytestmark = pytest.mark.usefixtures("sent")

@@ -8,7 +8,6 @@ import pytest
 from controlplane.audit.services import Actor
 from controlplane.policies import services as policy_services
 from controlplane.policies.models import Policy
-from controlplane.previews import subprocess
 from controlplane.previews.tests.conftest import sent as sent  # a fixture
 from controlplane.previews.tests.conftest import sim_pool
 from controlplane.tuning import compute, running, search, services
@@ -16,6 +15,7 @@ from controlplane.tuning.models import Tuning
 from controlplane.tuning.search import Drawn
 from controlplane.tuning.services import AskedTuning
 from controlplane.tuning.space import Range
+from fleet import subprocess
 
 OTTO = Actor("user", "otto")
 HEAVY = Range("classes.heavy_new_tokens", 8_000, 60_000)

@@ -73,7 +73,7 @@ def test_a_tuning_whose_worker_is_killed_fails_keeps_its_trials_and_goes_on(plan
     worker = plane.start_worker()
     path = f"{TUNINGS}/{plane.curl(TUNINGS, '-d', json.dumps(LONG))['id']}"
     plane.until(lambda: plane.curl(path)["done"] >= 2 or plane.curl(path)["cause"] != "")
-    computing = [pid for pid in children_of(worker.pid) if b"controlplane.previews.subprocess" in command_line(pid)]
+    computing = [pid for pid in children_of(worker.pid) if b"fleet.subprocess" in command_line(pid)]
     plane.web.stop("worker")  # kill -9
     plane.start_worker()
     failed = plane.ended(path)

@@ -11,13 +11,13 @@ from controlplane.policies import services as policy_services
 from controlplane.policies.errors import Conflict, PolicyInvalid
 from controlplane.policies.models import Draft, Policy
 from controlplane.policies.tests.conftest import ADA, edit
-from controlplane.previews import policy_job, subprocess
+from controlplane.previews import policy_job
 from controlplane.tuning import running, search, services
 from controlplane.tuning.models import Tuning
 from controlplane.tuning.selectors import with_trials
 from controlplane.tuning.space import Range
 from controlplane.tuning.tests.conftest import OTTO, started
-from fleet import jobs
+from fleet import jobs, subprocess
 from fleet.models import Pool
 
 pytestmark = pytest.mark.usefixtures("sent")

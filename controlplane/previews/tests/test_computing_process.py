@@ -7,10 +7,10 @@ from multiprocessing import Pipe
 
 import pytest
 
-from controlplane.previews import subprocess as computation
 from controlplane.previews.analysis.compute import FirstAnswer, PreviewInputs, compute
 from controlplane.traces.generated import generate
 from controlplane.twin.simulation.types import TwinFleet
+from fleet import subprocess as computation
 from fleet.engine.engine_model import EngineModel
 from fleet.engine.law import Law
 from fleet.engine.scheduler import Limits

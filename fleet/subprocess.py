@@ -13,10 +13,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
-ROOT = Path(__file__).resolve().parents[2]
+from fleet.engine.compiled import use_compiled
+
+ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.25
 END_S = 5.0
 NICE = 10  # routers and engines on this machine have priority
+COMPILED = "compiled"
 COLLECTED_EVERY = 50_000  # objects: a simulation makes millions with few cycles, and each collection takes time
 J = TypeVar("J")  # a job
 S = TypeVar("S")  # a value that it sends before its result
@@ -29,16 +32,22 @@ class SubprocessFailed(Exception):
 
 
 def run_in_subprocess(
-    function: Callable[[J, Callable[[S], None]], R], job: J, beat: Callable[[], None], take: Callable[[S], None]
+    function: Callable[[J, Callable[[S], None]], R],
+    job: J,
+    beat: Callable[[], None],
+    take: Callable[[S], None],
+    *,
+    compiled: bool = False,
 ) -> R:
     """Call `function`, of a module without Django, with the job and a function that sends values to `take`.
 
-    `beat` is called often; an exception of `beat` or `take` ends the computation. Raises SubprocessFailed.
+    `compiled`: by the compiled engine, if there is one (fleet/engine/compiled.py). `beat` is called often; an exception
+    of `beat` or `take` ends the computation. Raises SubprocessFailed.
     """
     ours, theirs = Pipe()
     with ours:
         with theirs:
-            argv = (sys.executable, "-m", "controlplane.previews.subprocess", str(theirs.fileno()))
+            argv = (sys.executable, "-m", "fleet.subprocess", str(theirs.fileno()), *[COMPILED] * compiled)
             process = subprocess.Popen(
                 argv, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), process_group=0
             )
@@ -88,4 +97,6 @@ def _result(pipe: Connection) -> tuple[str, object]:
 
 
 if __name__ == "__main__":
+    if COMPILED in sys.argv:
+        use_compiled()
     serve(Connection(int(sys.argv[1])))

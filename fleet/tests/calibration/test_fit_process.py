@@ -1,0 +1,58 @@
+"""A fit to traffic in a process of its own."""
+
+import asyncio
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from fleet import subprocess as computing
+from fleet.calibration.traffic.fit_process import FitInputs, fit_in_process
+from fleet.calibration.traffic.physical import physical_starts
+from fleet.calibration.traffic.traffic_fit import TooFewRequests, fit_traffic
+from fleet.tests.calibration.traffic import CPU, LIMITS, traffic
+
+INPUTS = FitInputs(traffic(CPU, 5, 170), LIMITS, physical_starts("Qwen/Qwen3-8B", 1)[:1], (True,))
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Those that were started."""
+    found: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        computing.subprocess, "Popen", lambda *words, **given: found.append(popen(*words, **given)) or found[-1]
+    )
+    return found
+
+
+def test_it_finds_what_a_fit_in_this_process_finds_and_reports_its_steps() -> None:
+    here, there = [], []
+    made = fit_traffic(INPUTS.requests, INPUTS.limits, INPUTS.starts, here.append, INPUTS.either)
+    assert asyncio.run(fit_in_process(INPUTS, there.append)) == made
+    assert there == here
+
+
+def test_too_few_requests_are_too_few_there() -> None:
+    with pytest.raises(TooFewRequests, match="9 recorded requests"):
+        asyncio.run(fit_in_process(replace(INPUTS, requests=INPUTS.requests[:9]), lambda step: None))
+
+
+def test_a_cancelled_fit_ends_its_process(processes: list[subprocess.Popen[bytes]]) -> None:
+    async def cancel_once_it_has_begun() -> None:
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        fit = asyncio.ensure_future(fit_in_process(INPUTS, lambda step: loop.call_soon_threadsafe(begun.set)))
+        await begun.wait()
+        fit.cancel()
+        await asyncio.wait({fit})
+        assert fit.cancelled()
+
+    asyncio.run(cancel_once_it_has_begun())  # ends when the thread that waits for the process has ended
+    assert [process.returncode for process in processes] == [-9]
+
+
+def test_a_fit_asks_for_the_compiled_engine(processes: list[subprocess.Popen[bytes]]) -> None:
+    with pytest.raises(TooFewRequests):
+        asyncio.run(fit_in_process(replace(INPUTS, requests=[]), lambda step: None))
+    assert processes[0].args[-1] == computing.COMPILED  # type: ignore[index]
