@@ -7,6 +7,7 @@ from operator import add, truediv
 from typing import Any, Generic, TypeVar
 
 from router.policy.fleet import FleetColumns, dropped
+from router.policy.held import HeldByLevel
 from router.policy.types import InstanceState, ParsedPolicy, RequestClass, RoutingRequest
 from router.policy.value import Value
 
@@ -162,7 +163,10 @@ def cached_tokens(request: RoutingRequest, instances: FleetColumns) -> Sequence[
 def cached_by(request: RoutingRequest, ids: Sequence[str], own: Sequence[int]) -> Sequence[int]:
     """h_i by id; `own` are the values of the instances themselves."""
     prompt, held = request.prompt_tokens, request.held
-    cached = own if held is None else list(map(held.get, ids, repeat(0)))
+    if held is None:
+        cached = own
+    else:
+        cached = held.of(ids) if isinstance(held, HeldByLevel) else list(map(held.get, ids, repeat(0)))
     return cached if max(cached, default=0) <= prompt else [min(one, prompt) for one in cached]
 
 

@@ -7,14 +7,14 @@ chunk is always the end of a chain. Of an earlier prompt only the end can theref
 prompt costs as many steps as it has runs, whatever its length.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import compress, islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 
+from router.policy.held import HeldByLevel, named
 from router.prefix.forest import Forest, Path, SharedRun, at, parting
 
-_FLAGS = bytes.maketrans(b"01", b"\x00\x01")
-
 MASKS_KEPT = 256
+FEW = 64  # instances: their tokens cost less in a dict than by level
 SPARE_SHARE = 16  # evict to 1/16 below the limit: in batches
 SLACK_SHARE = 8  # a report up to 1/8 below the prediction is rounding (blocks, bytes per token), not eviction
 
@@ -94,6 +94,7 @@ class PrefixIndex:
         self._runs = Forest()
         self._evictions: dict[str, _EvictionOrder] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
+        self._bits: dict[str, int] = {}  # by name
         self._free: list[int] = []
         self._named_before: dict[int, list[str]] = {}
         self._limits: dict[str, int] = {}
@@ -107,17 +108,30 @@ class PrefixIndex:
 
     def holders(self, hashes: Sequence[int]) -> Iterator[tuple[int, Sequence[str]]]:
         """(leading chunks, the instances that hold so many), ascending; without those that hold none."""
+        return ((chunks, self._named(mask)) for chunks, mask in self._levels(hashes))
+
+    def tokens(self, hashes: Sequence[int], of: Callable[[int], int]) -> Mapping[str, int]:
+        """Leading tokens held by each instance; `of`: so many leading chunks."""
+        if len(self._names) > FEW:
+            levels = ((of(chunks), mask) for chunks, mask in self._levels(hashes))
+            return HeldByLevel(levels, self._names, self._bits)
+        found: dict[str, int] = {}
+        for chunks, names in self.holders(hashes):
+            found |= dict.fromkeys(names, of(chunks))
+        return found
+
+    def _levels(self, hashes: Sequence[int]) -> Iterator[tuple[int, int]]:
         position, mask = 0, -1
         for run, upto in self._runs.along(hashes):
             following = run.holders & mask
             if position and following != mask:
-                yield position, self._named(mask ^ following)
+                yield position, mask ^ following
             mask = following
             if not mask:
                 return
             position = upto
         if position:
-            yield position, self._named(mask)
+            yield position, mask
 
     def insert(self, instance: str, epoch: int, hashes: Sequence[int]) -> int:
         """The instance computes this prompt and so holds all of it. Returns the chunks that it held before.
@@ -209,12 +223,14 @@ class PrefixIndex:
         return eviction if eviction is not None else self._new_eviction(instance, epoch)
 
     def _new_eviction(self, instance: str, epoch: int) -> _EvictionOrder:
-        if self._free:
-            slot = self._free.pop()
-            self._names[slot] = instance
+        # What was looked up before keeps the names and bits that it has: they are added to, or made anew.
+        slot = self._free.pop() if self._free else len(self._names)
+        if slot < len(self._names) or instance in self._bits:
+            self._names = [*self._names[:slot], instance, *self._names[slot + 1 :]]
+            self._bits = {name: one.bit for name, one in self._evictions.items()} | {instance: 1 << slot}
         else:
-            slot = len(self._names)
             self._names.append(instance)
+            self._bits[instance] = 1 << slot
         self._named_before.clear()
         eviction = _EvictionOrder(slot, epoch, self._limits.get(instance, self._instance_chunks))
         self._evictions[instance] = eviction
@@ -226,13 +242,12 @@ class PrefixIndex:
 
     def _named(self, mask: int) -> list[str]:
         """The instances of a mask; cached, since a thousand of them may share a system prompt."""
-        named = self._named_before.get(mask)
-        if named is None:
+        names = self._named_before.get(mask)
+        if names is None:
             if len(self._named_before) >= MASKS_KEPT:
                 self._named_before.clear()
-            named = list(compress(self._names, f"{mask:b}"[::-1].encode().translate(_FLAGS)))
-            self._named_before[mask] = named
-        return named
+            names = self._named_before[mask] = list(named(mask, self._names))
+        return names
 
     def _evict(self, eviction: _EvictionOrder, size: int) -> None:
         """Evict down to `size` chunks, the least recently used first."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -89,7 +89,7 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     state, endpoints = call.pool.kv_event_state, call.pool.endpoints
     prediction = call.prediction
     if not prediction.block_hashes or (index := state.known) is None:
-        return _approximate(call, with_exact=True), None
+        return _of_all(call), None
     found = prediction.exactly
     if isinstance(index, ExactIndex):
         now = time.monotonic()
@@ -101,20 +101,24 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     tiers = {
         name: tokens for name, tokens in found.items() if name in endpoints and endpoints[name].belief.index == "exact"
     }
-    known = _approximate(call) | {name: sum(tokens) for name, tokens in tiers.items()}
+    known = _approximate(call, _APPROXIMATE) | {name: sum(tokens) for name, tokens in tiers.items()}
     return known, tiers if index.has_lower else None
 
 
-def _approximate(call: Call, *, with_exact: bool = False) -> dict[str, int]:
-    """Tokens by instance where this index is in force; `with_exact`: also where the exact one is."""
+def _of_all(call: Call) -> Mapping[str, int]:
+    """Tokens by instance, also where the exact index is in force."""
+    size = call.pool.block_size
+    if not size or call.pool.kv_event_state.some_unknown:
+        return _approximate(call, _NOT_NONE)
+    return call.pool.index.tokens(call.request.chunks, lambda chunks: _tokens(call, chunks) // size * size)
+
+
+def _approximate(call: Call, believed: Container[str]) -> dict[str, int]:
+    """Tokens by instance where the index in force is one of `believed`."""
     found: dict[str, int] = {}
-    endpoints, believed = call.pool.endpoints, _NOT_NONE if with_exact else _APPROXIMATE
-    size = call.pool.block_size if with_exact and not call.pool.kv_event_state.some_unknown else 0
+    endpoints = call.pool.endpoints
     for chunks, names in call.pool.index.holders(call.request.chunks):
         tokens = _tokens(call, chunks)
-        if size:  # all alike: many hold the same system prompt
-            found |= dict.fromkeys(names, tokens - tokens % size)
-            continue
         for name in names:
             endpoint = endpoints.get(name)
             if endpoint is not None and endpoint.belief.index in believed:

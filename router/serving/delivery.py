@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Mapping
 
+from router.policy.held import most
 from router.policy.rules.classify import classify
 from router.policy.types import Decision, RoutingRequest
 from router.pool.endpoint import Endpoint
@@ -41,8 +42,7 @@ def decide(
     """Decide, and set the version and the policy that decided. `now` is the loop's time."""
     pool, split = call.pool, call.pool.split
     if not assigned.request_class:
-        held = request.held or {}
-        assigned.request_class = classify(request.prompt_tokens, max(held.values(), default=0), pool.policy)
+        assigned.request_class = classify(request.prompt_tokens, most(request.held), pool.policy)
     call.candidate = None if split is None else split.policy_of(assigned, time.perf_counter())
     if split is not None and call.candidate is not None:
         try:

@@ -24,14 +24,14 @@ class ApproximateView:
     def held(self, call: SimCall) -> tuple[Mapping[str, int], None]:
         """Tokens by instance; instances without any are left out. Tiers are not known."""
         prompt, size, rounded_to = call.request.input_tokens, self._block_size, self._rounded_to
-        held: dict[str, int] = {}
+        if (rounding := self._rounding) is not None:
+            held = self._index.tokens(call.chain, lambda blocks: min(blocks * size, prompt) // rounding * rounding)
+            return held, None
+        each: dict[str, int] = {}
         for blocks, names in self._index.holders(call.chain):
             tokens = min(blocks * size, prompt)
-            if self._rounding is not None:  # of many instances, most hold equally much
-                held |= dict.fromkeys(names, tokens - tokens % self._rounding)
-            else:
-                held |= {name: tokens - tokens % rounded_to[name] for name in names}
-        return held, None
+            each |= {name: tokens - tokens % rounded_to[name] for name in names}
+        return each, None
 
     def sent(self, call: SimCall, instance: str) -> None:
         """The instance computes the prompt, so it will hold it."""

@@ -10,6 +10,7 @@ from controlplane.twin.simulation.index import Index
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from controlplane.twin.simulation.types import Arms
 from fleet.engine.request import EngineRequest as Work
+from router.policy.held import most
 from router.policy.rules.classify import classify
 from router.policy.serves import ANY, able
 from router.policy.types import UNKNOWN, Decision, ParsedPolicy, RoutingRequest
@@ -69,7 +70,7 @@ class SimRouter:
         """To an arm, for good."""
         if self._arms is not None:
             call.candidate = self._arms.takes(call.key, call.sent_s)
-            cached = max(self._index.held(call)[0].values(), default=0)
+            cached = most(self._index.held(call)[0])
             call.arm_class = classify(call.request.input_tokens, cached, self._policy)
 
     def decide(self, call: SimCall, now: float) -> Decision:

@@ -1,14 +1,12 @@
 """Stretches of a prompt's blocks with the same holders, summed into tokens per instance and tier."""
 
 from collections.abc import Iterator, Sequence
-from itertools import compress
 
+from router.policy.held import named
 from router.prefix.exact.holders import Masks
 
 Tokens = tuple[int, int, int]  # on device, host, disk
 Stretch = tuple[int, Masks]  # its end, and its holders
-
-_FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 
 
 def summed(stretches: Sequence[Stretch], block_size: int, names: Sequence[str]) -> dict[str, Tokens]:
@@ -19,10 +17,10 @@ def summed(stretches: Sequence[Stretch], block_size: int, names: Sequence[str]) 
         following = stretches[number + 1][1] if number + 1 < len(stretches) else (0, 0, 0)
         if not (host or disk or following[1] or following[2]) and not begin:
             # The usual case, all on the device from the first block on: only holders that drop out matter.
-            found |= dict.fromkeys(_named(device & ~following[0], names), (end * block_size, 0, 0))
+            found |= dict.fromkeys(named(device & ~following[0], names), (end * block_size, 0, 0))
             continue
         for tier, mask in enumerate((device, host, disk)):
-            _add(found, _named(mask, names), tier, (end - begin) * block_size)
+            _add(found, named(mask, names), tier, (end - begin) * block_size)
         begin = end
     return found
 
@@ -32,8 +30,3 @@ def _add(found: dict[str, Tokens], names: Iterator[str], tier: int, tokens: int)
         counted = list(found.get(name, (0, 0, 0)))
         counted[tier] += tokens
         found[name] = (counted[0], counted[1], counted[2])
-
-
-def _named(mask: int, names: Sequence[str]) -> Iterator[str]:
-    """The instances of a mask; in C, since a thousand of them may share a system prompt."""
-    return compress(names, f"{mask:b}"[::-1].encode().translate(_FLAGS))

@@ -1,0 +1,72 @@
+"""What the instances of a pool hold of a prompt, in levels: of a thousand, most hold the same system prompt."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, compress, repeat
+from typing import TypeVar
+
+_FLAGS = bytes.maketrans(b"01", b"\x00\x01")
+D = TypeVar("D")
+
+Level = tuple[int, int]  # tokens, and the instances that hold so many: a bit for each
+
+
+class HeldByLevel(Mapping[str, int]):
+    """Tokens by instance, those that hold none left out. Nothing is done for an instance until it is asked for."""
+
+    __slots__ = ("_names", "bits", "levels")
+
+    def __init__(self, levels: Iterable[Level], names: Sequence[str], bits: Mapping[str, int]) -> None:
+        """`levels`: ascending, each instance in one of them; `names` by number of the bit, and `bits` by name: more may
+        be added later, but none of them may change."""
+        self.levels: list[Level] = []  # ascending, of different numbers of tokens
+        for tokens, mask in levels:
+            same = self.levels and self.levels[-1][0] == tokens
+            self.levels.append((tokens, mask | self.levels.pop()[1] if same else mask))
+        self._names = names
+        self.bits = bits
+
+    def __getitem__(self, name: str) -> int:
+        tokens = self._at(self.bits[name])
+        if tokens is None:
+            raise KeyError(name)
+        return tokens
+
+    def get(self, name: str, default: D = None) -> int | D:  # type: ignore[assignment]
+        tokens = self._at(self.bits.get(name, 0))
+        return default if tokens is None else tokens
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(named(mask, self._names) for _, mask in self.levels)
+
+    def __len__(self) -> int:
+        return sum(mask.bit_count() for _, mask in self.levels)
+
+    def of(self, names: Sequence[str]) -> list[int]:
+        """Tokens of each of these instances."""
+        bits, levels = map(self.bits.get, names, repeat(0)), self.levels
+        if len(levels) == 1:
+            (tokens, mask), *_ = levels
+            return [tokens if mask & bit else 0 for bit in bits]
+        return [self._at(bit) or 0 for bit in bits]
+
+    def of_mask(self, mask: int) -> Iterator[str]:
+        """The instances of a level."""
+        return named(mask, self._names)
+
+    def _at(self, bit: int) -> int | None:
+        for tokens, mask in self.levels:
+            if mask & bit:
+                return tokens
+        return None
+
+
+def most(held: Mapping[str, int] | None) -> int:
+    """Tokens that the instance with most of them holds."""
+    if isinstance(held, HeldByLevel):
+        return held.levels[-1][0] if held.levels else 0
+    return max(held.values(), default=0) if held else 0
+
+
+def named(mask: int, names: Sequence[str]) -> Iterator[str]:
+    """The instances of a mask; in C, since a thousand of them may share a system prompt."""
+    return compress(names, f"{mask:b}"[::-1].encode().translate(_FLAGS))
