@@ -104,7 +104,8 @@ class Endpoint:
 
     def load(self, refused: str) -> Load:
         requests, prefill_tokens, _ = self.others
-        return Load(self.prefill_tokens + prefill_tokens, self.requests + requests, self.kv_usage, refused)
+        prefill_tokens, requests = self.prefill_tokens + prefill_tokens, self.requests + requests
+        return Load(prefill_tokens, requests, self.kv_usage, self.kv_tokens, refused, self.pace)
 
     def view(self, refused: str) -> InstanceState:
         """This endpoint as the policy sees it; rebuilt after a change."""

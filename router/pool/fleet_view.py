@@ -1,7 +1,7 @@
 """A pool's instances as the policy sees them, kept between decisions.
 
 Only instances that changed are updated, and those whose breaker is not closed: its state depends on the time. Of a
-pool with more than LONGEST instances a decision sees a shortlist. The router and the twin share both. Requests for an
+pool with more than COMPARED instances a decision sees a shortlist. The router and the twin share both. Requests for an
 adapter see its homes: a part of the pool, kept in the same way.
 """
 
@@ -10,9 +10,10 @@ from typing import Generic, Protocol, TypeVar
 
 from router.policy.decide import decide
 from router.policy.fleet import FleetColumns
+from router.policy.strategies.strategy import COMPARED
 from router.policy.types import Decision, InstanceState, ParsedPolicy, RoutingRequest
 from router.policy.value import replace
-from router.pool.shortlist import LONGEST, Load, Shortlist, Traits
+from router.pool.shortlist import Load, Shortlist, Traits
 
 TAKEN_UP = 32  # changes of a large pool that one decision sorts; the instances on the list are always up to date
 
@@ -64,7 +65,7 @@ class FleetView(Generic[E]):
         self._elsewhere: Mapping[str, int] = {}  # instances of the pool that this part lacks, by the reason
         self._pending: list[str] = list(endpoints)  # changes that the shortlist does not know yet
         traits = [endpoint.traits for endpoint in self._in_order]
-        self._shortlist = Shortlist(traits) if len(traits) > LONGEST else None
+        self._shortlist = Shortlist(traits) if len(traits) > COMPARED else None
         self._is_known = False  # the shortlist has seen every instance
         self._is_divided = any(one.role != "both" for one in traits)
 
@@ -126,10 +127,11 @@ class FleetView(Generic[E]):
         now: float,
         open_s: float,
     ) -> Decision:
+        request = replace(request, pool=shortlist.pool_load)
         listed = shortlist.listed(request, policy, tried, draw)
         fleet = self._listed(listed, tried, now, open_s)
         fleet.left_out = {**shortlist.left_out(listed, policy, tried), **self._elsewhere}
-        return decide(replace(request, pool=shortlist.pool_load), fleet, policy, draw)
+        return decide(request, fleet, policy, draw)
 
     def fleet(self, tried: Mapping[str, str], now: float, open_s: float) -> FleetColumns:
         """Every instance."""

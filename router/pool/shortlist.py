@@ -1,32 +1,40 @@
 """The instances of a large pool that one decision compares. Pure; the router and the twin share it.
 
-Above LONGEST instances a decision sees the session's instance, those that hold most of the prompt, those with the
+Above COMPARED instances a decision sees the session's instance, those that hold most of the prompt, those with the
 least load and a sample of the rest, so that its cost and its receipt do not grow with the pool. A strategy that
 compares nothing sees a sample, or the instances whose turn it is (`Shortlisting`). An instance that can take the
 request is on the list if there is one: those above a limit of the policy come last in the order of load.
+
+The columns of a whole pool are kept from decision to decision, those of a list are not: a list of FEWER costs as much
+as a pool of about 150.
 """
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from math import log
 from typing import NamedTuple
 
+from router.policy.held import HeldByLevel
 from router.policy.rules.hashing import folded_id, hash_of, nearest
 from router.policy.strategies import STRATEGIES
+from router.policy.strategies.strategy import COMPARED, Shortlisting, Weights
 from router.policy.types import ParsedPolicy, PoolLoad, RoutingRequest
 from router.policy.value import Value
 
-LONGEST = 128  # instances; their prefill instances come on top where instances are paired
-CACHED = 32  # those with most of the prompt
-LEAST = 64  # those with the least load, divided among the roles and connectors of the pool
-LEAST_OF_GROUP = 16
-NEAREST = 64  # by hash
+# Parts of the list; the rest is drawn, and prefill instances come on top where instances are paired
+CACHED = 1 / 4  # those with most of the prompt
+LEAST = 1 / 2  # those with the least load, divided among the roles and connectors of the pool
+LEAST_OF_GROUP = 1 / 8
+NEAREST = 1 / 2  # by hash
+WEIGHED = 128  # those with the least load, of which the strategy's weights choose
 KEYS_KEPT = 1_024  # of which the nearest are known
 SHOWN_TRIED = 8  # instances that failed this request are listed with the reason; more are only counted
 FEW = 64  # changes that are sorted in one by one
 FULL = 1 << 50  # added to the load above the limit of KV usage, twice above the limit of requests
-ORDERS_KEPT = 4  # of policies in force: live, candidate, shadow
+ORDERS_KEPT = 8  # of policies in force (live, candidate, shadow), and of prompts where requests weigh by their length
+ROUGHLY = 16  # times: an order serves a request's weight up to 4 times as large or small
 SPREAD = 1 << 20  # a sample uses other bits of the draw than a strategy, which reads the first ones
 LEFT_OUT = {
     "load": "more load and no more of the prompt cached",
@@ -46,7 +54,9 @@ class Load(Value, frozen=True):
     prefill_tokens: int
     running: int
     kv_usage: float
+    kv_tokens: int
     refused: str  # why it takes no requests; empty when it does
+    pace: float = 1.0
 
 
 Key = tuple[int, int, float]  # tokens that a request weighs, limit of requests, limit of KV usage
@@ -57,7 +67,7 @@ class Shortlist:
         self._traits = traits
         self._ids = [one.id for one in traits]
         self._positions = {name: position for position, name in enumerate(self._ids)}
-        self._loads = [Load(0, 0, 0.0, "")] * len(traits)
+        self._loads = [Load(0, 0, 0.0, 0, "")] * len(traits)
         numbers: dict[tuple[str, str], int] = {}
         self._group_of = [numbers.setdefault((one.role, one.connector), len(numbers)) for one in traits]
         self._groups = len(numbers)
@@ -65,8 +75,9 @@ class Shortlist:
         self._orders: dict[Key, _Order] = {}
         self._refused: Counter[str] = Counter()
         self._able, self._running = len(traits), 0
+        self._uneven = 0  # instances that are faster or slower than others
         self._computing = self._idle = sum(one.role != "decode" for one in traits)
-        self._near: dict[str, list[int]] = {}  # by key
+        self._near: dict[tuple[str, int], list[int]] = {}  # by key and number
         self._hashes = [folded_id(one.id) for one in traits]
 
     def take(self, changes: Iterable[tuple[str, Load]]) -> None:
@@ -76,6 +87,7 @@ class Shortlist:
             position = positions[name]
             before, loads[position] = loads[position], load
             changed.append(position)
+            self._uneven += (load.pace != 1.0) - (before.pace != 1.0)
             if before.refused != load.refused:
                 self._refused[before.refused] -= 1
                 self._refused[load.refused] += 1
@@ -102,40 +114,60 @@ class Shortlist:
 
     def listed(self, request: RoutingRequest, policy: ParsedPolicy, tried: Mapping[str, str], draw: float) -> list[int]:
         """Positions of the instances to compare, ascending. `tried`: instances that cannot take this request."""
-        how, order = STRATEGIES[policy["strategy.name"]].shortlisting, self._order(policy)
+        how = _shortlisting(policy)
+        most = max(how.most, COMPARED) if self._uneven and how.by == "load" else how.most  # the order ignores the pace
+        weights = how.weights(request, policy) if how.weights is not None else None
+        order = self._order(policy, weights)
         out = {self._positions[name] for name in tried if name in self._positions} if tried else set()
         chosen = set(out) if len(out) <= SHOWN_TRIED else set()
         if how.key is not None and (key := how.key(request)) is not None:
-            chosen.update(at for at in self._nearest(key) if at not in out and order.is_able(at))
+            near = self._nearest(key, int(NEAREST * most))
+            chosen.update(at for at in near if at not in out and order.is_able(at))
         if how.by == "turn":
             for group in range(self._groups):
-                chosen.update(_in_turn(order.positions(group, out), request.turn, LONGEST // self._groups))
+                chosen.update(_in_turn(order.positions(group, out), request.turn, most // self._groups))
         else:
             groups = [order.able(group, out) for group in range(self._groups)]
             able = groups[0] if len(groups) == 1 else list(chain(*groups))
             if how.by == "load":
-                chosen |= self._near_and_least_loaded(request, groups, able, draw) - out
-            chosen.update(self._at(_drawn(able, draw, LONGEST - len(chosen))))
+                if (home := self._positions.get(request.bound_to or "")) is not None:
+                    chosen.add(home)
+                chosen.update(self._most_cached(request, able, order, int(CACHED * most)))
+                chosen.update(self._least_loaded(groups, weights, most, draw))
+                chosen -= out if len(out) > SHOWN_TRIED else set()
+            chosen.update(self._at(_drawn(able, draw, most - len(chosen))))
         return sorted(self._with_pairs(chosen) if self._is_paired else chosen)
 
-    def _near_and_least_loaded(
-        self, request: RoutingRequest, groups: Sequence[list[int]], able: Sequence[int], draw: float
-    ) -> set[int]:
-        chosen = set(self._most_cached(request, able))
-        if (home := self._positions.get(request.bound_to or "")) is not None:
-            chosen.add(home)
-        most = max(LEAST // self._groups, LEAST_OF_GROUP)
+    def _least_loaded(
+        self, groups: Sequence[list[int]], weights: Weights | None, listed: int, draw: float
+    ) -> Iterator[int]:
+        most = int(max(LEAST / self._groups, LEAST_OF_GROUP) * listed)
         for group in groups:
-            chosen.update(self._at(_least(group, draw, most, len(self._traits))))
-        return chosen
+            if weights is None or len(group) <= most:
+                yield from self._at(_least(group, draw, most, len(self._traits)))
+            else:
+                weighed = self._at(_least(group, draw, WEIGHED, len(self._traits)))
+                yield from self._cheapest(weighed, *weights, draw)[:most]
 
-    def _nearest(self, key: str) -> list[int]:
-        """The nearest by hash, cached, as many prompts begin alike."""
-        near = self._near.get(key)
+    def _cheapest(self, positions: list[int], of_request: float, of_context: float, draw: float) -> list[int]:
+        """In order; the draw breaks the tie, as in `_least`."""
+        start = int(draw * SPREAD % 1.0 * len(positions))
+        positions = positions[start:] + positions[:start]
+        prices = [
+            load.prefill_tokens * (1 + of_context)
+            + of_request * load.running
+            + of_context * load.kv_usage * load.kv_tokens
+            for load in map(self._loads.__getitem__, positions)
+        ]
+        return [positions[place] for place in sorted(range(len(prices)), key=prices.__getitem__)]
+
+    def _nearest(self, key: str, most: int) -> list[int]:
+        """By hash, cached, as many prompts begin alike."""
+        near = self._near.get((key, most))
         if near is None:
             if len(self._near) >= KEYS_KEPT:
                 self._near.clear()
-            near = self._near[key] = nearest(hash_of(key), self._hashes, NEAREST)
+            near = self._near[key, most] = nearest(hash_of(key), self._hashes, most)
         return near
 
     def _with_pairs(self, chosen: set[int]) -> set[int]:
@@ -145,7 +177,7 @@ class Shortlist:
 
     def left_out(self, listed: Sequence[int], policy: ParsedPolicy, tried: Mapping[str, str]) -> dict[str, int]:
         """How many instances are not on the list, by the reason."""
-        why = LEFT_OUT[STRATEGIES[policy["strategy.name"]].shortlisting.by]
+        why = LEFT_OUT[_shortlisting(policy).by]
         if self._able == len(self._traits) and len(tried) <= SHOWN_TRIED:
             return {why: len(self._traits) - len(listed)} if len(listed) < len(self._traits) else {}
         counts = Counter(self._refused)
@@ -159,9 +191,11 @@ class Shortlist:
         rest = len(self._traits) - len(listed) - counts.total()
         return dict(+counts) | ({why: rest} if rest > 0 else {})
 
-    def _order(self, policy: ParsedPolicy) -> "_Order":
-        weight = STRATEGIES[policy["strategy.name"]].shortlisting.request_tokens
-        if weight is None:
+    def _order(self, policy: ParsedPolicy, weights: Weights | None) -> "_Order":
+        weight = _shortlisting(policy).request_tokens
+        if weights is not None:
+            weight = ROUGHLY ** round(log(max(weights[0] / (1 + weights[1]), 1.0), ROUGHLY))
+        elif weight is None:
             weight = int(policy["load.request_tokens"])
         key: Key = weight, policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"]
         order = self._orders.get(key)
@@ -175,19 +209,46 @@ class Shortlist:
         count = len(self._traits)
         return [value % count for value in values]
 
-    def _most_cached(self, request: RoutingRequest, able: Iterable[int]) -> list[int]:
+    def _most_cached(self, request: RoutingRequest, able: Sequence[int], order: "_Order", most: int) -> Sequence[int]:
         """`able` is ordered by load: among the many that hold the same system prompt, the least loaded are listed."""
         held, positions = request.held or {}, self._positions
-        if len(held) <= CACHED:
+        if len(held) <= most:
             return [positions[name] for name in held if name in positions]
+        if isinstance(held, HeldByLevel):
+            return self._most_of_levels(held, able, order, most)
         ordered = sorted(held.values())
-        least, more = ordered[-CACHED], ordered[-1] > ordered[-CACHED]
+        least, more = ordered[-most], ordered[-1] > ordered[-most]
         found = [positions[one] for one, tokens in held.items() if tokens > least and one in positions] if more else []
         count, ids = len(self._ids), self._ids
-        for value in able if len(found) < CACHED else ():
+        for value in able if len(found) < most else ():
             if held.get(ids[value % count]) == least:
                 found.append(value % count)
-                if len(found) == CACHED:
+                if len(found) == most:
+                    break
+        return found
+
+    def _most_of_levels(self, held: HeldByLevel, able: Sequence[int], order: "_Order", most: int) -> list[int]:
+        found, positions = list[int](), self._positions
+        for _, mask in reversed(held.levels):
+            if len(found) + mask.bit_count() >= most:
+                return found + self._least_loaded_of(mask, held, able, order, most - len(found))
+            found += [positions[name] for name in held.of_mask(mask) if name in positions]
+        return found
+
+    def _least_loaded_of(
+        self, mask: int, held: HeldByLevel, able: Sequence[int], order: "_Order", most: int
+    ) -> list[int]:
+        """Instances of a level."""
+        ids, positions, bit_of = self._ids, self._positions, held.bits.get
+        count = len(ids)
+        if self._groups == 1 and mask.bit_count() ** 2 < most * len(able):  # fewer than the loop below would pass
+            values = sorted(order.values[positions[name]] for name in held.of_mask(mask) if name in positions)
+            return self._at([value for value in values if _is_among(able, value)][:most])
+        found = list[int]()
+        for value in able:
+            if mask & bit_of(ids[value % count], 0):
+                found.append(value % count)
+                if len(found) == most:
                     break
         return found
 
@@ -267,6 +328,16 @@ class _Order:
 
     def is_able(self, position: int) -> bool:
         return 0 <= self.values[position] < self._full
+
+
+def _shortlisting(policy: ParsedPolicy) -> Shortlisting:
+    return STRATEGIES[policy["strategy.name"]].shortlisting
+
+
+def _is_among(able: Sequence[int], value: int) -> bool:
+    """`able` is ascending."""
+    place = bisect_left(able, value)
+    return place < len(able) and able[place] == value
 
 
 def _least(able: list[int], draw: float, most: int, count: int) -> list[int]:

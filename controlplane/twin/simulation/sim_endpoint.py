@@ -92,7 +92,7 @@ class SimEndpoint:
         return Traits(self.id, self.model.role, self.model.connector, self.model.pair)
 
     def load(self, refused: str) -> Load:
-        return Load(self.prefill_tokens, self.requests, self.kv_usage, refused)
+        return Load(self.prefill_tokens, self.requests, self.kv_usage, self.model.kv_tokens, refused, self.pace)
 
     def view(self, refused: str) -> InstanceState:
         """This endpoint as the policy sees it; rebuilt after a change."""

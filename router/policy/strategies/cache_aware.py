@@ -3,7 +3,7 @@
 from router.policy.rules.affinity import binding
 from router.policy.rules.classify import class_by_cache, class_on
 from router.policy.schema.parameter import Parameter
-from router.policy.strategies.strategy import Strategy
+from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy
 from router.policy.view import Pick, View, least
 
 
@@ -54,4 +54,5 @@ STRATEGY = Strategy(
     parameters=(HIT_WEIGHT, LOAD_WEIGHT),
     affinity=True,
     by_pace=True,
+    shortlisting=Shortlisting(most=FEWER),
 )

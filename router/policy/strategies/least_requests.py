@@ -1,7 +1,7 @@
 """The instance with the fewest requests."""
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.strategies.strategy import REQUESTS_FIRST, Shortlisting, Strategy
+from router.policy.strategies.strategy import FEWER, REQUESTS_FIRST, Shortlisting, Strategy
 from router.policy.types import RequestClass
 from router.policy.view import Pick, View, least
 
@@ -24,5 +24,5 @@ STRATEGY = Strategy(
     "The instance with the fewest requests running and waiting.",
     "argmin R_i",
     rank,
-    shortlisting=Shortlisting(request_tokens=REQUESTS_FIRST),
+    shortlisting=Shortlisting(most=FEWER, request_tokens=REQUESTS_FIRST),
 )

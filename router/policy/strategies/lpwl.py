@@ -3,7 +3,7 @@
 from operator import add
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.strategies.strategy import TOKENS_FIRST, Shortlisting, Strategy
+from router.policy.strategies.strategy import FEWER, TOKENS_FIRST, Shortlisting, Strategy
 from router.policy.view import Pick, View, by_turn
 
 
@@ -25,5 +25,5 @@ STRATEGY = Strategy(
     "The least prefill work with this request on it (queued and new tokens); ties by requests, then in turn.",
     "argmin PP_i + n_i, ties by R_i, then in turn",
     rank,
-    shortlisting=Shortlisting(request_tokens=TOKENS_FIRST),
+    shortlisting=Shortlisting(most=FEWER, request_tokens=TOKENS_FIRST),
 )

@@ -1,7 +1,7 @@
 """The less loaded of two that were drawn."""
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.strategies.strategy import Shortlisting, Strategy
+from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy
 from router.policy.view import Pick, View
 
 
@@ -31,5 +31,5 @@ STRATEGY = Strategy(
     "Two instances are drawn, and the one with fewer requests takes it.",
     "argmin R_i of two instances drawn",
     rank,
-    shortlisting=Shortlisting("draw"),
+    shortlisting=Shortlisting("draw", most=FEWER),
 )

@@ -12,9 +12,9 @@ from router.policy.rules.classify import class_by_cache
 from router.policy.rules.offload import able_to_prefill
 from router.policy.schema.parameter import Parameter
 from router.policy.strategies.conditional_offload import ASSUMED_KV, ASSUMED_TRANSFER, assumed_rates
-from router.policy.strategies.smetric import EQUAL_COST_TOKENS, prefill_cost, prefill_costs
-from router.policy.strategies.strategy import Strategy
-from router.policy.types import InstanceState, Rates
+from router.policy.strategies.smetric import EQUAL_COST_TOKENS, cost_of, prefill_cost, prefill_costs
+from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy, Weights
+from router.policy.types import InstanceState, ParsedPolicy, Rates, RoutingRequest
 from router.policy.value import replace
 from router.policy.view import Pick, View, least
 
@@ -43,7 +43,7 @@ class _Prices:
     def __init__(self, view: View) -> None:
         self.view = view
         policy, fleet = view.policy, view.instances
-        self.equal: float = view.request.rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
+        self.equal = _equal_cost(view.request, policy)
         self.costs = prefill_costs(view, self.equal)
         queued = fleet.prefill_tokens
         if "decode" in fleet.role:  # an instance that computes no prompts says nothing about how many wait for one
@@ -51,9 +51,8 @@ class _Prices:
         pool, free, of = view.request.pool, queued.count(0), len(queued)
         self.idle = free / of if pool is None else pool.idle  # share of the instances
         self.idle_text = f"{free} of {of}" if pool is None else f"{100 * pool.idle:.0f} % of the pool"
-        # Decodes advance only while no prompt is computed: where one mostly is, a stall takes more of their time.
-        self.stall = min(1.0, policy["strategy.stall_weight"] / self.idle) if self.idle else 1.0
-        self.context: float = policy["strategy.answer_tokens"] * (view.request.rates.context_cost or CONTEXT_COST)
+        self.stall = _stall(policy, self.idle)
+        self.context = _context_weight(view.request, policy)
 
     def colocated(self) -> list[float]:
         """Infinite where no prompt is computed."""
@@ -130,6 +129,28 @@ class _Prices:
         )
 
 
+def _weights(request: RoutingRequest, policy: ParsedPolicy) -> Weights:
+    """In the price of an instance that holds nothing of the prompt."""
+    prompt, stall = request.prompt_tokens, _stall(policy, request.pool.idle if request.pool is not None else 1.0)
+    context = stall * _context_weight(request, policy)
+    return stall * cost_of(prompt, prompt, _equal_cost(request, policy)) + context * prompt, context
+
+
+def _equal_cost(request: RoutingRequest, policy: ParsedPolicy) -> float:
+    tokens: float = request.rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
+    return tokens
+
+
+def _stall(policy: ParsedPolicy, idle: float) -> float:
+    """Decodes advance only while no prompt is computed: where one mostly is, a stall takes more of their time."""
+    return min(1.0, policy["strategy.stall_weight"] / idle) if idle else 1.0
+
+
+def _context_weight(request: RoutingRequest, policy: ParsedPolicy) -> float:
+    weight: float = policy["strategy.answer_tokens"] * (request.rates.context_cost or CONTEXT_COST)
+    return weight
+
+
 def _context(instance: InstanceState) -> float:
     """u_i·KV_i + PP_i: tokens that decodes read there, now and once the queued prompts are computed."""
     return instance.kv_usage * instance.kv_tokens + instance.prefill_tokens
@@ -174,5 +195,6 @@ STRATEGY = Strategy(
     rank,
     parameters=(EQUAL_COST_TOKENS, STALL_WEIGHT, ANSWER_TOKENS, ASSUMED_TRANSFER, ASSUMED_KV),
     by_pace=True,
+    shortlisting=Shortlisting(most=FEWER, weights=_weights),
     offloads=True,
 )

@@ -1,7 +1,7 @@
 """Any instance."""
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.strategies.strategy import Shortlisting, Strategy
+from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy
 from router.policy.view import Pick, View, by_turn
 
 
@@ -18,5 +18,5 @@ STRATEGY = Strategy(
     "Any instance with the same probability, whatever its load and cache.",
     "index = ⌊draw · number of instances⌋, in the order of ids",
     rank,
-    shortlisting=Shortlisting("draw"),
+    shortlisting=Shortlisting("draw", most=FEWER),
 )

@@ -1,7 +1,7 @@
 """Each instance in its turn."""
 
 from router.policy.rules.classify import class_by_cache
-from router.policy.strategies.strategy import Shortlisting, Strategy
+from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy
 from router.policy.view import Pick, View, by_turn
 
 
@@ -18,5 +18,5 @@ STRATEGY = Strategy(
     "Each instance in turn, whatever its load and cache.",
     "index = turn mod number of instances, in the order of ids",
     rank,
-    shortlisting=Shortlisting("turn"),
+    shortlisting=Shortlisting("turn", most=FEWER),
 )

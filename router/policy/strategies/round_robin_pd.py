@@ -2,7 +2,7 @@
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.rules.offload import prefiller_in_turn
-from router.policy.strategies.strategy import Shortlisting, Strategy
+from router.policy.strategies.strategy import FEWER, Shortlisting, Strategy
 from router.policy.view import Pick, View, by_turn
 
 
@@ -25,5 +25,5 @@ STRATEGY = Strategy(
     "decode = turn mod number of decoders, prefill = turn mod number of instances that can prefill for it",
     rank,
     offloads=True,
-    shortlisting=Shortlisting("turn"),
+    shortlisting=Shortlisting("turn", most=FEWER),
 )

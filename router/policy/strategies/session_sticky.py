@@ -4,7 +4,7 @@ from router.policy.rules.affinity import binding
 from router.policy.rules.classify import class_by_cache, class_on
 from router.policy.rules.hashing import MASK, hash_of, rendezvous
 from router.policy.strategies.least_requests import fewest_requests
-from router.policy.strategies.strategy import REQUESTS_FIRST, Shortlisting, Strategy
+from router.policy.strategies.strategy import FEWER, REQUESTS_FIRST, Shortlisting, Strategy
 from router.policy.types import RoutingRequest
 from router.policy.view import Pick, View
 
@@ -42,5 +42,5 @@ STRATEGY = Strategy(
     rank,
     affinity=True,
     by_pace=True,
-    shortlisting=Shortlisting(request_tokens=REQUESTS_FIRST, key=_new_session),
+    shortlisting=Shortlisting(most=FEWER, request_tokens=REQUESTS_FIRST, key=_new_session),
 )

@@ -34,8 +34,12 @@ def prefill_costs(view: View, equal: float) -> list[float]:
 
 
 def prefill_cost(view: View, new: int, equal: float) -> float:
+    return cost_of(new, view.request.prompt_tokens, equal)
+
+
+def cost_of(new: int, prompt: int, equal: float) -> float:
     """In tokens: attention makes a new token dearer with its context; at `equal`, L_eq, it doubles the cost."""
-    return new + new * (view.request.prompt_tokens - new / 2) / equal
+    return new + new * (prompt - new / 2) / equal
 
 
 def _stays(view: View, loads: list[float], home: int) -> tuple[bool, str]:

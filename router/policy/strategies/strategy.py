@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from router.policy.schema.parameter import Parameter
-from router.policy.types import RoutingRequest
+from router.policy.types import ParsedPolicy, RoutingRequest
 from router.policy.view import Pick, View
 
 REQUESTS_FIRST = 100_000_000  # tokens that a request weighs where requests are compared before tokens
 TOKENS_FIRST = 1
+COMPARED = 128  # instances of a larger pool
+FEWER = 32  # of it, where the least score is among the least loads or those of the least weights, or none is compared
+
+
+Weights = tuple[float, float]  # in a score, of a request and of a token of context on an instance, as tokens to compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +23,8 @@ class Shortlisting:
 
     by: Literal["load", "draw", "turn"] = "load"  # cache and least load; any of them; those whose turn it is
     request_tokens: int | None = None  # that a request weighs in the load; None: the policy's load.request_tokens
+    most: int = COMPARED  # instances
+    weights: Callable[[RoutingRequest, ParsedPolicy], Weights] | None = None
     key: Callable[[RoutingRequest], str | None] | None = None  # whose nearest instances by hash are compared, too
 
 

@@ -66,7 +66,7 @@ def test_a_decision_sees_the_same_instances_and_tokens(most_holders: int) -> Non
     draw = random.Random(most_holders)
     shortlist = Shortlist([Traits(name, "both", "", "") for name in NAMES])
     refused = ["", "", "", "draining"]
-    shortlist.take((name, Load(draw.randrange(9_000), 1, 0.1, draw.choice(refused))) for name in NAMES)
+    shortlist.take((name, Load(draw.randrange(9_000), 1, 0.1, 9_000, draw.choice(refused))) for name in NAMES)
     policy = document.parse(document.default("priced"))
     fleet = FleetColumns(InstanceState(name) for name in NAMES)
     for _ in range(20):

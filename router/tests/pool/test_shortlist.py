@@ -14,11 +14,12 @@ from router.policy.candidates import Candidates
 from router.policy.decide import decide
 from router.policy.schema import document
 from router.policy.strategies import STRATEGIES
+from router.policy.strategies.strategy import COMPARED, FEWER
 from router.policy.types import Decision, ParsedPolicy, RoutingRequest
 from router.pool import fleet_view as views
 from router.pool.endpoint import Endpoint
 from router.pool.fleet_view import FleetView
-from router.pool.shortlist import LONGEST, Load, Shortlist, Traits
+from router.pool.shortlist import Load, Shortlist, Traits
 from router.tests.conftest import instance
 from router.tests.policy.test_replay import receipt
 
@@ -68,9 +69,23 @@ def columns(decision: Decision) -> dict[str, Any]:
 
 
 def test_a_small_pool_is_compared_whole() -> None:
-    decision = Fleet(LONGEST).decide(REQUEST, POLICIES["adaptive_v1"])
-    assert len(decision.candidates) == LONGEST
+    decision = Fleet(COMPARED).decide(REQUEST, POLICIES["priced"])
+    assert len(decision.candidates) == COMPARED
     assert "left_out" not in columns(decision)
+
+
+@pytest.mark.parametrize("strategy", ["dynamo", "prefix_hash", "adaptive_v1"])
+def test_a_strategy_whose_score_does_not_follow_the_load_compares_more(fleet: Fleet, strategy: str) -> None:
+    assert FEWER < len(fleet.decide(REQUEST, POLICIES[strategy]).candidates) <= COMPARED
+
+
+def test_a_pool_of_unequally_fast_instances_is_compared_as_widely_as_by_any_strategy(fleet: Fleet) -> None:
+    policy, slow = POLICIES["priced"], fleet.endpoints["i-9"]
+    assert len(fleet.decide(REQUEST, policy).candidates) <= FEWER
+    slow.take_pace(0.5)
+    assert FEWER < len(fleet.decide(REQUEST, policy).candidates) <= COMPARED
+    slow.take_pace(1.0)
+    assert len(fleet.decide(REQUEST, policy).candidates) <= FEWER
 
 
 def test_a_receipt_is_small_counts_the_other_instances_and_decides_the_same_again(fleet: Fleet) -> None:
@@ -78,7 +93,7 @@ def test_a_receipt_is_small_counts_the_other_instances_and_decides_the_same_agai
     for policy in POLICIES.values():
         decision = fleet.decide(request, policy)
         assert decision.instance
-        assert len(decision.candidates) <= LONGEST
+        assert len(decision.candidates) <= STRATEGIES[policy["strategy.name"]].shortlisting.most
         assert len(decision.candidates) + sum(columns(decision)["left_out"].values()) == SIZE
         assert len(orjson.dumps(columns(decision))) < 7_000
         kept = receipt(request, decision)
@@ -99,6 +114,19 @@ def test_a_decision_among_the_homes_of_an_adapter_counts_the_other_instances_and
         assert columns(decision)["left_out"]["no adapter"] == SIZE - homes
         assert len(decision.candidates) + sum(columns(decision)["left_out"].values()) == SIZE
         assert replay.recorded(kept) == replay.outcome(replay.situation(kept).decide(policy))
+
+
+def test_the_cheapest_instance_is_on_the_list_though_others_have_less_load(fleet: Fleet) -> None:
+    """By the price of each prompt: of a short one requests weigh little, of a long one the stall of each."""
+    policy = POLICIES["priced"]
+    for endpoint in fleet.endpoints.values():
+        endpoint.kv_tokens = 100_000
+        endpoint.take_others((2 + fleet.draw.randrange(9), fleet.draw.randrange(9_000), 0))
+    for number in range(60):
+        decision = fleet.decide(RoutingRequest(fleet.draw.choice([50, 2_000, 60_000]), held={}), policy, number / 60)
+        assert isinstance(decision.candidates, Candidates)
+        request, *_ = decision.candidates.situation()
+        assert decision.instance == fleet.whole(request, policy, number / 60).instance
 
 
 # Their result depends on one figure of each instance, so that the best of all is the best of the list.
@@ -138,19 +166,17 @@ def test_each_instance_is_drawn_equally_often() -> None:
     shortlist = Shortlist([Traits(f"i-{number}", "both", "", "") for number in range(SIZE)])
     draw = random.Random(1)
     drawn = Counter(
-        position for _ in range(2_000) for position in shortlist.listed(REQUEST, POLICIES["random"], {}, draw.random())
+        position for _ in range(8_000) for position in shortlist.listed(REQUEST, POLICIES["random"], {}, draw.random())
     )
-    usual = 2_000 * LONGEST / SIZE
+    usual = 8_000 * FEWER / SIZE
     assert all(0.85 * usual < drawn[position] < 1.15 * usual for position in range(SIZE))
 
 
-def test_the_listed_ones_of_many_idle_instances_vary() -> None:
+@pytest.mark.parametrize("strategy", ["adaptive_v1", "priced"])
+def test_the_listed_ones_of_many_idle_instances_vary(strategy: str) -> None:
     shortlist = Shortlist([Traits(f"i-{number}", "both", "", "") for number in range(SIZE)])
-    seen = {
-        position
-        for number in range(40)
-        for position in shortlist.listed(RoutingRequest(9, held={}), POLICIES["adaptive_v1"], {}, number / 40 + 1e-7)
-    }
+    asked, draw = RoutingRequest(9, held={}), random.Random(1)
+    seen = {position for _ in range(200) for position in shortlist.listed(asked, POLICIES[strategy], {}, draw.random())}
     assert len(seen) == SIZE
 
 
@@ -166,7 +192,7 @@ def test_the_only_instance_that_can_take_the_request_is_found(fleet: Fleet) -> N
     for policy in POLICIES.values():
         decision = fleet.decide(REQUEST, policy, **failed)
         assert decision.instance == "i-99"
-        assert columns(decision)["left_out"]["no adapter"] >= SIZE - LONGEST
+        assert columns(decision)["left_out"]["no adapter"] >= SIZE - COMPARED
     for number, policy in enumerate(POLICIES.values()):
         only = f"i-{9 * number + 7}"
         for name, endpoint in fleet.endpoints.items():
@@ -220,6 +246,7 @@ def test_the_order_kept_over_changes_is_the_order_made_anew(fleet: Fleet) -> Non
                 draw.choice([0, 0, 700, 9_000]),
                 draw.choice([0, 1, LIMIT]),
                 draw.choice([0.1, 0.99]),
+                9_000,
                 draw.choice(["", "", "draining", "breaker open"]),
             )
             for _ in range(draw.choice([1, 5, 150]))
