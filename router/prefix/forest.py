@@ -34,6 +34,7 @@ Path = list[tuple[SharedRun, int]]
 class Forest:
     def __init__(self) -> None:
         self._by_first: dict[int, SharedRun] = {}
+        self._followed: tuple[Sequence[int], Path] = (), []  # last: a prompt is looked up, and then held
         self.chunks = 0  # distinct
 
     def __len__(self) -> int:
@@ -41,6 +42,8 @@ class Forest:
 
     def along(self, hashes: Sequence[int]) -> Path:
         """The runs of the chain, as far as any instance holds it."""
+        if hashes is self._followed[0]:
+            return self._followed[1]
         get, position, end = self._by_first.get, 0, len(hashes)
         path: Path = []
         while position < end:
@@ -49,10 +52,12 @@ class Forest:
                 break
             position += common(run.hashes, hashes, position, end)
             path.append((run, position))
+        self._followed = hashes, path
         return path
 
     def hold(self, bit: int, hashes: Sequence[int], path: Path) -> Path:
         """Add the instance to the whole chain; `path` is the result of `along`. Returns the path after it."""
+        self._followed = (), []
         marked: Path = []
         for known, upto in path:
             run = known
@@ -86,6 +91,7 @@ class Forest:
     def forget(self, bit: int, run: SharedRun, low: int, high: int) -> SharedRun:
         """Remove the instance from the chain that passes `run`, between `low` and `high`. Returns the run that leads to
         the rest, unless `low` is the beginning."""
+        self._followed = (), []
         here = at(run, high)
         while here is not None and high > low:
             if here.start < low:

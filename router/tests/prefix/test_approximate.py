@@ -28,6 +28,17 @@ def test_match_is_the_longest_prefix_on_each_instance() -> None:
     assert index.match(chain("system-one-more")) == {"a": 10, "b": 7}
 
 
+def test_the_same_prompt_is_looked_up_anew_after_every_change() -> None:
+    index, prompt = index_with(a="system"), chain("system-one")
+    assert index.match(prompt) == index.match(prompt) == {"a": 6}
+    index.insert("b", 1, prompt)
+    assert index.match(prompt) == {"a": 6, "b": 10}
+    index.limit("b", 8)
+    assert index.match(prompt) == {"a": 6, "b": 8}
+    index.purge("a")
+    assert index.match(prompt) == {"b": 8}
+
+
 def test_an_unshared_prompt_costs_one_look_up_and_matches_no_instance() -> None:
     assert index_with(a="abc", b="abd").match(chain("xyz")) == {}
 
