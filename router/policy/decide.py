@@ -27,7 +27,7 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     strategy, fleet = STRATEGIES[policy["strategy.name"]], fleet_of(instances)
     by_policy = not strategy.offloads and policy["flow.heavy"] == "offload"
     refused = refusals(fleet, request, policy, offloads=by_policy or strategy.offloads, picks_prefill=strategy.offloads)
-    if len(refused) == len(fleet):
+    if len(refused) == len(fleet.instances):
         return _no_instance(request, fleet, policy, refused, draw)
     able = fleet.only([position not in refused for position in range(len(fleet))]) if refused else fleet
     paced = fleet.is_paced and (strategy.by_pace or policy["load.by_pace"] == "on")

@@ -17,7 +17,7 @@ InstanceValue = Callable[..., Any]  # of an instance and further arguments
 
 
 class FleetColumns(Sequence[InstanceState]):
-    __slots__ = ("_columns", "_kept", "_order", "_paced", "_positions", "_whole", "instances", "left_out")
+    __slots__ = ("_columns", "_divided", "_kept", "_order", "_paced", "_positions", "_whole", "instances", "left_out")
 
     def __init__(self, instances: Iterable[InstanceState]) -> None:
         self.instances = list(instances)
@@ -27,6 +27,7 @@ class FleetColumns(Sequence[InstanceState]):
         self._positions: dict[str, int] | None = None
         self._order: list[int] | None = None
         self._paced: bool | None = None
+        self._divided: bool | None = None
         self._whole: tuple[FleetColumns, Callable[[list[Any]], list[Any]]] | None = None
 
     @overload
@@ -59,6 +60,13 @@ class FleetColumns(Sequence[InstanceState]):
                 self._paced = any(map((1.0).__ne__, map(_PACE[0], self.instances)))
         return self._paced
 
+    @property
+    def is_divided(self) -> bool:
+        """Some do only a part of a request."""
+        if self._divided is None:
+            self._divided = any(map("both".__ne__, self.role))
+        return self._divided
+
     def position(self, name: str | None) -> int | None:
         if name is None:
             return None
@@ -85,8 +93,11 @@ class FleetColumns(Sequence[InstanceState]):
 
     def replace(self, position: int, instance: InstanceState) -> None:
         """What has become of the instance there."""
-        if instance.pace != self.instances[position].pace:
+        before = self.instances[position]
+        if instance.pace != before.pace:
             self._paced = None
+        if instance.role != before.role:
+            self._divided = None
         self.instances[position] = instance
         if len(self._columns) > COLUMNS_KEPT:
             self._columns.clear()

@@ -144,7 +144,7 @@ class FleetView(Generic[E]):
             fleet = self._fleet = FleetColumns(one.view(self._refusal(one, now, open_s)) for one in self._in_order)
             fleet.left_out = self._elsewhere
         else:
-            for name in self._changed | self._suspects:
+            for name in self._changed | self._suspects if self._suspects else self._changed:
                 position, endpoint = fleet.position(name), self._endpoints[name]
                 if position is not None:
                     fleet.replace(position, endpoint.view(self._refusal(endpoint, now, open_s)))

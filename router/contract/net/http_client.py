@@ -81,12 +81,9 @@ class HttpClientProtocol(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def _wait(self) -> None:
+    def _wait(self) -> asyncio.Future[None]:
         self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -69,7 +69,7 @@ def refusals(
 def _misplaced(
     instances: FleetColumns, request: RoutingRequest, positions: Sequence[int], policy: ParsedPolicy, *, offloads: bool
 ) -> dict[int, str]:
-    if instances.role.count("both") == len(instances):
+    if not instances.is_divided:
         return {}
     limit: int = policy["admission.max_inflight_per_instance"]
     rule = roles.rule(instances, request, limit, offloads=offloads)
@@ -78,11 +78,13 @@ def _misplaced(
 
 def doubtful(instances: FleetColumns, policy: ParsedPolicy) -> list[int]:
     """Indexes of instances that need a filter check; none in a healthy fleet, found without calls for each."""
+    if not instances.instances:
+        return []
     limit, kv_limit = policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"]
     if (
-        instances.role.count("both") == len(instances)
-        and max(instances.running, default=0) < limit
-        and max(instances.kv_usage, default=0.0) <= kv_limit
+        not instances.is_divided
+        and max(instances.running) < limit
+        and max(instances.kv_usage) <= kv_limit
         and not any(instances.refused)
     ):
         return []

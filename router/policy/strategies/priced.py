@@ -29,7 +29,7 @@ def rank(view: View) -> Pick:
     prices, request_class = _Prices(view), class_by_cache(view)
     scores = prices.colocated()
     helpers: Helpers = ()
-    if request_class == "heavy" or "decode" in view.instances.role:
+    if request_class == "heavy" or prices.some_decode:
         scores, helpers = prices.offloaded(scores, optional=request_class == "heavy")
     position = least(view, scores, lambda: view.instances.running)
     instance, helper = view.instances[position], helpers[position] if helpers else None
@@ -46,7 +46,8 @@ class _Prices:
         self.equal = _equal_cost(view.request, policy)
         self.costs = prefill_costs(view, self.equal)
         queued = fleet.prefill_tokens
-        if "decode" in fleet.role:  # an instance that computes no prompts says nothing about how many wait for one
+        self.some_decode = fleet.is_divided and "decode" in fleet.role
+        if self.some_decode:  # an instance that computes no prompts says nothing about how many wait for one
             queued = [tokens for role, tokens in zip(fleet.role, queued, strict=True) if role != "decode"] or [0]
         pool, free, of = view.request.pool, queued.count(0), len(queued)
         self.idle = free / of if pool is None else pool.idle  # share of the instances
@@ -66,7 +67,7 @@ class _Prices:
                 for queued, cost, requests, held in columns
             ]
         )
-        if "decode" not in fleet.role:
+        if not self.some_decode:
             return prices
         return [inf if role == "decode" else price for role, price in zip(fleet.role, prices, strict=True)]
 

@@ -28,6 +28,16 @@ def test_a_column_is_built_once_and_follows_replaced_instances() -> None:
     assert fleet.waiting == [0, 10, 0, 30]
 
 
+def test_a_fleet_is_divided_while_an_instance_does_only_a_part_of_a_request() -> None:
+    fleet = fleet_of_four()
+    assert not fleet.is_divided
+    fleet.replace(2, InstanceState("c", role="decode"))
+    assert fleet.is_divided
+    assert not fleet.without(2).is_divided
+    fleet.replace(2, InstanceState("c"))
+    assert not fleet.is_divided
+
+
 def test_a_part_has_its_own_columns() -> None:
     fleet = fleet_of_four()
     assert fleet.only([True, False, True, False]).running == [0, 2]
