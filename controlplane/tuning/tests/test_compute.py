@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from controlplane.previews.analysis.compute import from_the_start
-from controlplane.previews.tests.test_subprocess import LAW
+from controlplane.previews.tests.test_computing_process import LAW
 from controlplane.traces.generated import generate
 from controlplane.tuning import compute, search
 from controlplane.tuning.compute import TRIES, TuningInputs
@@ -14,6 +14,7 @@ from controlplane.tuning.search import MISSING, NotInstalled, Search
 from controlplane.tuning.space import Range, space_of
 from controlplane.twin.simulation.types import TwinFleet
 from fleet.engine.engine_model import EngineModel
+from fleet.engine.load_range import LoadRange
 from fleet.engine.scheduler import Limits
 from router.policy.schema import document as documents
 
@@ -133,3 +134,9 @@ def test_optuna_draws_within_the_bounds_and_the_same_again_for_the_same_seed():
     point = alone.ask()
     alone.tell(point, compute.goals.Goals(1, 1, None, None, 1.0))
     assert alone.ask().values != point.values
+
+
+def test_a_load_that_the_calibration_does_not_know_is_among_what_is_not_modelled():
+    narrow = EngineModel(LAW, 200_000, Limits(), calibrated=LoadRange((1, 500), (1, 20)))
+    tuned = compute.compute(job(fleet=TwinFleet(dict.fromkeys(("a", "b"), narrow))), lambda _: None)
+    assert [text for text in tuned.not_modelled if "new tokens in a prompt; the calibration did not" in text]
