@@ -9,6 +9,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import sys
 import tempfile
@@ -40,6 +41,10 @@ MOST_KV_TOKENS = 2_000_000
 # rows of the B200 were measured again without: 33 to 65 µs a layer less for up to 256 tokens, whatever the heads and
 # the context. The GB200, the same chip, has the older rows, so the difference of these two is the chain.
 CHAINED, FUSED = "gb200", "b200_sxm"
+# MiniMax-M2 norms the queries and the keys of all heads together, which the library does not count: in vLLM four more
+# small kernels a layer, and over several GPUs a reduction of two numbers for each token. A kernel: as in that chain.
+NORM_KERNELS, KERNEL_MS = 4, 2.5e-3
+NORM_BYTES = 8  # of a token
 
 
 def main() -> None:
@@ -65,11 +70,11 @@ def _sampled(layout: dict[str, Any]) -> dict[str, Any]:
         for name, text in files.items():
             Path(folder, name).write_text(text)
         config = json.loads(files["config.json"])
-        latent = bool((config.get("text_config") or config).get("kv_lora_rank"))
-        return _of_folder(folder, layout, latent=latent) | {"config": config}
+        return _of_folder(folder, layout, config.get("text_config") or config) | {"config": config}
 
 
-def _of_folder(folder: str, layout: dict[str, Any], *, latent: bool) -> dict[str, Any]:
+def _of_folder(folder: str, layout: dict[str, Any], text: dict[str, Any]) -> dict[str, Any]:
+    """`text`: the configuration of the language model."""
     from aiconfigurator_core.sdk import EngineHandle, estimate_kv_cache
 
     tp, dp, ep = layout["tp"], layout["dp"], layout["ep"]
@@ -89,8 +94,12 @@ def _of_folder(folder: str, layout: dict[str, Any], *, latent: bool) -> dict[str
         return EngineHandle.compile(folder, gpu, "vllm", backend_version="current", **options)
 
     engine = compiled(layout["gpu"], layout["gemm"])
+    latent = bool(text.get("kv_lora_rank"))
     chained = latent and layout["gpu"] != FUSED
-    steps = _latent_steps(engine, compiled, layout, chained=chained) if latent else Steps(engine, engine)
+    if latent:
+        steps = _latent_steps(engine, compiled, layout, chained=chained)
+    else:
+        steps = Steps(engine, engine, norms_ms=lambda tokens: head_norms_ms(engine, text, tokens))
     memory = estimate_kv_cache(
         *where,
         "current",
@@ -134,22 +143,29 @@ class Steps:
     """Milliseconds of steps by the tables of an engine, with the latent attention of another, which may be the same.
 
     `chain`: two engines that differ in the chain of kernels, the one with it first; empty: the attention has none.
+    `norms_ms`: what the tables leave out, by the tokens of a step.
     """
 
-    def __init__(self, engine: Any, attention: Any, chain: tuple[Any, ...] = ()) -> None:
-        self._engine, self._attention, self._chain = engine, attention, chain
+    def __init__(
+        self,
+        engine: Any,
+        attention: Any,
+        chain: tuple[Any, ...] = (),
+        norms_ms: Callable[[int], float] = lambda _tokens: 0.0,
+    ) -> None:
+        self._engine, self._attention, self._chain, self._norms_ms = engine, attention, chain, norms_ms
 
     def prefill_ms(self, new: int, before: int) -> float:
-        step_ms: float = self._engine.predict_prefill_latency(1, new + before, before)
+        step_ms: float = self._engine.predict_prefill_latency(1, new + before, before) + self._norms_ms(new)
         return step_ms + self._correction_ms(lambda engine: _prefill_attention_ms(engine, new, before))
 
     def decode_ms(self, sequences: int, context: int) -> float:
-        step_ms: float = self._engine.predict_decode_latency(sequences, context)
+        step_ms: float = self._engine.predict_decode_latency(sequences, context) + self._norms_ms(sequences)
         return step_ms + self._correction_ms(lambda engine: _decode_attention_ms(engine, sequences, context))
 
     def mixed_ms(self, new: int, sequences: int) -> float:
         """Each sequence has a context of `new` tokens. The tables count two modules, each with its chain."""
-        step_ms: float = self._engine.mixed_step_latency(new, sequences, new, 2)
+        step_ms: float = self._engine.mixed_step_latency(new, sequences, new, 2) + self._norms_ms(new + sequences)
         step_ms += self._correction_ms(lambda engine: _prefill_attention_ms(engine, new, 0))
         return step_ms + self._correction_ms(lambda engine: _decode_attention_ms(engine, sequences, new))
 
@@ -161,6 +177,16 @@ class Steps:
             chained_ms, fused_ms = map(attention_ms, self._chain)
             correction_ms -= max(0.0, min(chained_ms - fused_ms, own_ms - fused_ms))
         return correction_ms
+
+
+def head_norms_ms(engine: Any, text: dict[str, Any], tokens: int) -> float:
+    """The reduction takes as long as one of so many bytes of activations, which the library has measured."""
+    if text.get("model_type") != "minimax_m2":
+        return 0.0
+    activations = max(1, math.ceil(tokens * NORM_BYTES / (2 * text["hidden_size"])))
+    operators = engine.decode_step_per_op(activations, 1, 2)
+    reduction_ms = sum(one[1] for one in operators if one[0] == "generation_embedding_ar")
+    return float(text["num_hidden_layers"] * (reduction_ms + NORM_KERNELS * KERNEL_MS))
 
 
 def _prefill_attention_ms(engine: Any, new: int, before: int) -> float:

@@ -1,11 +1,11 @@
-"""Step times of latent attention, whose tables hold kernels that no engine runs, with engines that stand in for the
+"""Step times by tables that hold kernels which no engine runs, or leave some out, with engines that stand in for the
 library's."""
 
 from dataclasses import dataclass
 
 import pytest
 
-from fleet.profiling.sample_tables import Steps
+from fleet.profiling.sample_tables import KERNEL_MS, Steps, head_norms_ms
 
 OTHERS_MS = 10.0  # of a step, what is not attention
 
@@ -26,8 +26,9 @@ class Engine:
     def run_static_per_op(self, **_: object) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
         return [("context_moe", OTHERS_MS), ("context_mla_block", self.attention_ms)], []
 
-    def decode_step_per_op(self, *_: int) -> list[tuple[str, float]]:
-        return [("generation_moe", OTHERS_MS), ("generation_mla_block", self.attention_ms)]
+    def decode_step_per_op(self, activations: int, *_: int) -> list[tuple[str, float]]:
+        reduction = ("generation_embedding_ar", 0.001 * activations)
+        return [("generation_moe", OTHERS_MS), ("generation_mla_block", self.attention_ms), reduction]
 
 
 CHAIN = Engine(5.0), Engine(2.0)
@@ -56,3 +57,18 @@ def test_no_attention_becomes_faster_than_without_the_chain(own_ms: float, left_
 def test_attention_is_read_from_the_tables_of_its_own_format() -> None:
     assert times(Steps(Engine(30.0), Engine(6.0))) == (16.0, 16.0, 22.0)
     assert times(Steps(Engine(30.0), Engine(6.0), CHAIN)) == (13.0, 13.0, 16.0)
+
+
+MINIMAX = {"model_type": "minimax_m2", "num_hidden_layers": 62, "hidden_size": 3072}
+
+
+@pytest.mark.parametrize(("tokens", "activations"), [(1, 1), (768, 1), (8192, 11)])
+def test_norms_over_all_heads_cost_four_kernels_and_a_reduction_of_their_size(tokens: int, activations: int) -> None:
+    found = head_norms_ms(Engine(0.0), MINIMAX, tokens)
+    assert found == pytest.approx(62 * (0.001 * activations + 4 * KERNEL_MS))
+    assert head_norms_ms(Engine(0.0), {**MINIMAX, "model_type": "qwen3_moe"}, tokens) == 0
+
+
+def test_what_the_tables_leave_out_is_added_to_each_step() -> None:
+    engine = Engine(6.0)
+    assert times(Steps(engine, engine, norms_ms=float)) == (16.0 + 512, 16.0 + 8, 22.0 + 520)
