@@ -28,8 +28,27 @@ from router.contract.redis.saving import SavingLines
 CLAIM_TTL_S = 5
 OWN_FRAME_AFTER_S = 1.5  # without a frame from the control worker for this long, a web process builds them
 ROWS_PER_POINT = 2  # at most, that are read for a point of a chart, which shows the last
+THINNED_MS = 3_000  # between the rows that are read: Redis skips the others, which are most of 28 MB an hour
 FINE_S = 3600  # for which a row a second is kept
 ROUTERS_REMEMBERED_S = 60  # time for which a gone router is shown
+
+# The newest row of each slot of ARGV[4] ms, newest first, without the field ARGV[5]
+_ONE_OF_EACH_SLOT = """
+local found, slot, last = {}, tonumber(ARGV[4]), ARGV[3]
+for at = tonumber(ARGV[2]), tonumber(ARGV[1]) + 1, -slot do
+  local before = string.format('%.0f', at - slot)
+  local row = redis.call('XREVRANGE', KEYS[1], last, '(' .. before, 'COUNT', 1)[1]
+  last = before
+  if row then
+    local fields = {}
+    for i = 1, #row[2], 2 do
+      if row[2][i] ~= ARGV[5] then fields[#fields + 1], fields[#fields + 2] = row[2][i], row[2][i + 1] end
+    end
+    found[#found + 1] = fields
+  end
+end
+return found
+"""
 
 
 def step(client: redis.Redis, now: float, built_by: str) -> bytes | None:
@@ -109,9 +128,19 @@ def rows(
     `loads`: with what only the charts of an instance, a pool and a node show."""
     until = now if end is None else end
     stream = redis_keys.FRAMES if until - seconds >= now - FINE_S else redis_keys.FRAMES_COARSE
-    entries: Any = client.xrange(stream, min=int((until - seconds) * 1000), max="+" if end is None else int(end * 1000))
-    every = max(1, math.ceil(len(entries) / (history.POINTS * ROWS_PER_POINT)))
-    found = (kept_row.unpack(fields, loads=loads) for _, fields in entries[::-every][::-1])
+    begin_ms, end_ms, newest = int((until - seconds) * 1000), int(until * 1000), "+" if end is None else int(end * 1000)
+    answer: Any
+    slot_ms = seconds * 1000 // (history.POINTS * ROWS_PER_POINT)
+    if slot_ms >= THINNED_MS:
+        skipped = "" if loads else kept_row.LOADS
+        answer = client.eval(_ONE_OF_EACH_SLOT, 1, stream, begin_ms, end_ms, newest, slot_ms, skipped)
+        entries: list[Any] = [dict(zip(fields[::2], fields[1::2], strict=True)) for fields in reversed(answer)]
+    else:
+        answer = client.xrange(stream, begin_ms, newest)
+        entries = [fields for _, fields in answer]
+        every = max(1, math.ceil(len(entries) / (history.POINTS * ROWS_PER_POINT)))
+        entries = entries[::-every][::-1]
+    found = (kept_row.unpack(fields, loads=loads) for fields in entries)
     return [row for row in found if row is not None]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -100,22 +101,44 @@ def test_the_history_is_read_back_oldest_first(live_redis: redis.Redis) -> None:
     assert [row["at"] for row in kept] == [NOW, NOW + 1, NOW + 2]
 
 
-@pytest.mark.parametrize(("seconds", "read", "every"), [(600, 600, 1), (900, 450, 2), (3_600, 600, 6)])
+@pytest.mark.parametrize("ends", ["now", "then"])
+@pytest.mark.parametrize(
+    ("seconds", "kept_s", "read", "every"),
+    [(590, 700, 590, 1), (900, 950, 450, 2), (3_600, 3_650, 600, 6), (3_600, 600, 100, 6)],
+)
 def test_of_a_long_range_no_more_is_read_than_its_charts_show(
-    live_redis: redis.Redis, seconds: int, read: int, every: int
+    live_redis: redis.Redis, seconds: int, kept_s: int, read: int, every: int, ends: str
 ) -> None:
     with live_redis.pipeline() as pipe:
-        for second in range(seconds):
-            pipe.xadd(redis_keys.FRAMES, {"f": b'{"at":%d,"classes":{},"kv":{}}' % second})
+        for second in range(-kept_s, 1 if ends == "now" else 90):
+            fields = {"f": b'{"at":%d,"classes":{},"kv":{}}' % second}
+            pipe.xadd(redis_keys.FRAMES, fields, id=f"{int((NOW + second) * 1000)}-0")
         pipe.execute()
-    kept = [row["at"] for row in rows(live_redis, time.time(), 3_600)]
-    assert (len(kept), kept[-1], kept[1] - kept[0]) == (read, seconds - 1, every)
+    kept = [row["at"] for row in rows(live_redis, NOW, seconds, end=None if ends == "now" else NOW)]
+    assert (len(kept) // 2 * 2, kept[-1], {later - at for at, later in pairwise(kept)}) == (read, 0, {every})
+
+
+def test_a_long_range_has_what_was_kept_since_the_clock_was_read(live_redis: redis.Redis) -> None:
+    live_redis.xadd(redis_keys.FRAMES, {"f": b'{"at":7,"classes":{},"kv":{}}'}, id=f"{int((NOW + 2) * 1000)}-0")
+    assert [row["at"] for row in rows(live_redis, NOW, 3_600)] == [7]
+    assert rows(live_redis, NOW, 3_600, end=NOW) == []
+
+
+@pytest.mark.parametrize("seconds", [60, 3_600])
+def test_loads_are_read_where_they_are_asked_for(live_redis: redis.Redis, seconds: int) -> None:
+    FakeFleet(live_redis, size=2).write(NOW)
+    step(live_redis, NOW, "worker")
+    with_loads, without = (rows(live_redis, time.time(), seconds, loads=loads)[0] for loads in (True, False))
+    assert with_loads["loads"]["running"]
+    assert {**with_loads, "loads": None} == {**without, "loads": None}
+    assert "loads" not in without
 
 
 def test_one_row_in_fifteen_seconds_is_kept_for_the_longest_range(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis, size=1).write(NOW)
     for second in range(32):
         step(live_redis, NOW + second, "worker")
-    kept = rows(live_redis, time.time(), 21_600)
-    assert [row["at"] - NOW for row in kept] == [0, 10, 25]  # NOW is 5 s after a multiple of 15
+    kept = [kept_row.unpack(fields, loads=False) for _, fields in live_redis.xrange(redis_keys.FRAMES_COARSE)]
+    assert [row["at"] - NOW for row in kept if row] == [0, 10, 25]  # NOW is 5 s after a multiple of 15
+    assert rows(live_redis, time.time(), 21_600) == [kept[-1]]  # they were written within one slot
     assert rows(live_redis, time.time(), 60, end=time.time() - 30) == []
