@@ -70,6 +70,8 @@ def lone_prefill(call: Call) -> tuple[int, int, float]:
         return new, max(0, (prompt or new) - new), offload.prefill_ms / 1000
     if not outcome.alone or outcome.ttft_ms is None or usage is None or prompt is None:
         return 0, 0, 0.0
+    if usage.cached_tokens is None and call.decision is not None and call.decision.cached_tokens:
+        return 0, 0, 0.0  # the engine does not say what it computed, and probably not the whole prompt
     cached = usage.cached_tokens or 0
     return prompt - cached, cached, outcome.ttft_ms / 1000
 

@@ -3,7 +3,7 @@
 import pytest
 
 from router.contract.redis.published import FleetValue
-from router.policy.types import Rates
+from router.policy.types import Decision, Rates
 from router.pool.pace import FORGET, PROMPTS, LinearFit
 from router.pool.pool import Pool
 from router.request.call import Call
@@ -21,8 +21,13 @@ def pool() -> Pool:
     return made
 
 
-def answered(tokens: int, ttft_ms: float, *, alone: bool = True, cached: int = 0) -> Call:
+def answered(
+    tokens: int, ttft_ms: float, *, alone: bool = True, cached: int | None = 0, foreseen: int | None = None
+) -> Call:
+    """`foreseen`: cached tokens by the decision; None: no decision."""
     call = Call("r", "/v1/completions", 0.0, 0.0, pool=pool())
+    if foreseen is not None:
+        call.decision = Decision("demo-0", "warm", "colocated", "lpwl", "", (), foreseen, tokens - foreseen, ())
     call.outcome = Outcome(alone=alone, ttft_ms=ttft_ms, usage=Usage(tokens, cached, 10))
     return call
 
@@ -52,8 +57,13 @@ def test_the_prefill_rate_is_the_median_of_lone_long_prompts() -> None:
 
 @pytest.mark.parametrize(
     "call",
-    [answered(1000, 100, alone=False), answered(100, 100), answered(1000, 100, cached=900)],
-    ids=["others ran beside it", "too short", "most of it was cached"],
+    [
+        answered(1000, 100, alone=False),
+        answered(100, 100),
+        answered(1000, 100, cached=900),
+        answered(1000, 100, cached=None, foreseen=900),
+    ],
+    ids=["others ran beside it", "too short", "most of it was cached", "a hit is foreseen that is not reported"],
 )
 def test_prompts_that_tell_nothing_are_passed_over(call: Call) -> None:
     seen = RateEstimates()
@@ -74,6 +84,11 @@ def test_what_was_cached_of_a_lone_prompt_is_told_apart() -> None:
     elsewhere = moved(100, 0.1, alone=True, prefill_ms=500.0, prefill_tokens=1_000)
     elsewhere.outcome.usage = Usage(1_200, 0, 10)
     assert lone_prefill(elsewhere) == (1_000, 200, 0.5)
+
+
+@pytest.mark.parametrize(("cached", "foreseen"), [(None, 0), (None, None), (0, 900)])
+def test_without_a_foreseen_hit_or_with_a_report_a_prompt_counts(cached: int | None, foreseen: int | None) -> None:
+    assert lone_prefill(answered(3_000, 100, cached=cached, foreseen=foreseen)) == (3_000, 0, 0.1)
 
 
 def test_a_lone_prefill_elsewhere_counts_as_well() -> None:
