@@ -71,7 +71,7 @@ class PoolIndex:
     def look_up(self, size: int, hashes: "array[int]", now: float) -> tuple[list[Stretch], list[tuple[int, int]]]:
         index = self.index
         stretches = index.stretches(hashes)
-        held = summed(stretches, size, index.names)
+        held = summed(index.changing(stretches), size, index.names)
         foreseen = index.foreseen(held, hashes, size, now)
         return [
             (end, *(mask.to_bytes((mask.bit_length() + 7) // 8, "little") for mask in masks))  # type: ignore[misc]

@@ -9,8 +9,9 @@ takes some tens of look-ups. An engine that evicts from the middle would be cred
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from router.policy.held import named
 from router.prefix.blocks import linked
 from router.prefix.exact.holders import HolderSets, placed
 from router.prefix.exact.part import InstanceBlocks
@@ -48,7 +49,7 @@ class ExactIndex:
         self.renamed = 0  # how often a slot got a name
         self._live = 0  # bits of the slots in use
         self._leaving: list[tuple[InstanceBlocks, Iterator[int]]] = []
-        self._heads: Heads = {}
+        self._heads = Heads()
         self._held = 0  # blocks, counted once per instance
         self._lower = 0  # of them, below the device
 
@@ -153,6 +154,11 @@ class ExactIndex:
             alive &= sets.anywhere[number]
         return runs
 
+    def changing(self, stretches: Sequence[Stretch]) -> list[Stretch]:
+        """The same of the instances for which `foreseen` may find something else."""
+        busy = self._heads.busy
+        return [(end, (device & busy, host & busy, disk & busy)) for end, (device, host, disk) in stretches]
+
     def look_up(self, hashes: Sequence[int], block_size: int, now: float) -> dict[str, Tokens]:
         """What each instance will hold when it admits a request sent now; `now`: s, monotonic."""
         matched = self.match(hashes, block_size)
@@ -174,7 +180,7 @@ class ExactIndex:
         `match`; `now`: s, monotonic."""
         changed: dict[str, Tokens] = {}
         parts, names = self._parts, self._names
-        for instance, (device, host, disk) in held.items():
+        for instance, (device, host, disk) in self._of_busy(held):
             if host or disk:  # a block evicted from the device is found on the next tier
                 continue
             blocks = device // block_size
@@ -187,6 +193,13 @@ class ExactIndex:
             if instance not in held and (left := parts[instance].forecast.foreseen(hashes, 0, now)):
                 changed[instance] = (left * block_size, 0, 0)
         return changed
+
+    def _of_busy(self, held: Mapping[str, Tokens]) -> Iterable[tuple[str, Tokens]]:
+        """What will not change is left out: of many instances, few may have requests in flight."""
+        busy = self._heads.busy
+        if busy.bit_count() >= len(held):
+            return held.items()
+        return [(name, held[name]) for name in named(busy, self._names) if name in held]
 
     def sent(self, instance: str, hashes: Sequence[int], foreseen: int) -> InFlight:
         """The instance gets this prompt and is expected to hold `foreseen` leading blocks when it admits it."""

@@ -19,8 +19,12 @@ LATE_S = 1.0  # after a request's end: its blocks are reported by then, or never
 LEARNT_FROM = 16  # answers in the moving mean of their length
 _ENTRY_BYTES = 110
 
-# Requests in flight, and those that ended lately, by the first block of their prompt and the slot of their instance
-Heads = dict[int, dict[int, int]]
+
+class Heads(dict[int, dict[int, int]]):
+    """Requests in flight, and those that ended lately, by the first block of their prompt and the slot of their
+    instance. `busy` has the bits of these slots, and of some that no look-up has asked since."""
+
+    busy = 0
 
 
 class InFlight:
@@ -107,12 +111,15 @@ class CacheForecast:
             self._unlist(request)
         self._under_way.clear()
         self._leaving.clear()
+        self._heads.busy &= ~(1 << self._slot)
 
     def foreseen(self, hashes: Sequence[int], held: int, now: float) -> int:
         """How many leading blocks of a prompt the instance will hold; it holds `held` now. `now`: s, monotonic."""
         if self._leaving:
             self._forget_late(now)
         if not (self._under_way or self._expected):
+            if not self._leaving:
+                self._heads.busy &= ~(1 << self._slot)
             return held
         kept = held
         if held and self._capacity and not self._eviction.uses(hashes, held):
@@ -121,6 +128,7 @@ class CacheForecast:
 
     def sent(self, hashes: Sequence[int], foreseen: int) -> InFlight:
         """The instance gets this prompt and is expected to hold `foreseen` leading blocks at its admission."""
+        self._heads.busy |= 1 << self._slot
         expected = self._expected
         start = foreseen
         while start and hashes[start - 1] in expected:

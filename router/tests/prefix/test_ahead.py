@@ -6,6 +6,7 @@ import pytest
 
 from router.prefix.blocks import block_hashes
 from router.prefix.exact.index import HOST, ExactIndex
+from router.prefix.exact.stretches import summed
 from router.prefix.forecast.cache_forecast import LATE_S, InFlight
 
 SEED = 7
@@ -255,3 +256,34 @@ def test_the_forecast_of_many_instances_is_that_of_each() -> None:
     for letter in "xyz":
         foreseen(index, prompt(letter, 6), now + 2 * LATE_S)
     assert index._heads == {}
+
+
+def test_of_many_holders_those_with_requests_in_flight_are_forecast(index: ExactIndex, engine: Engine) -> None:
+    asked = hashes(prompt("x", 6))
+    for name in ("a", *(f"other-{number}" for number in range(9))):
+        index.limit(name, 10)
+        index.store(name, asked[:4], None, prompt("x", 4), SIZE)
+    matched, stretches = index.match(asked, SIZE), index.stretches(asked)
+    assert len(matched) == 10
+    assert summed(index.changing(stretches), SIZE, index.names) == {}
+
+    under_way = send(index, prompt("y", 9))
+    changing = summed(index.changing(stretches), SIZE, index.names)
+    assert changing == {"a": matched["a"]}
+    assert index.foreseen(matched, asked, SIZE, NOW) == index.foreseen(changing, asked, SIZE, NOW) != {}
+
+    under_way.over(NOW)
+    assert summed(index.changing(stretches), SIZE, index.names) == changing
+    assert index.foreseen(matched, asked, SIZE, NOW + LATE_S) == {}
+    assert summed(index.changing(stretches), SIZE, index.names) == {}
+
+
+def test_a_restarted_instance_has_nothing_in_flight(index: ExactIndex, engine: Engine) -> None:
+    asked = hashes(prompt("x", 4))
+    engine.holds(prompt("x", 4))
+    under_way = send(index, prompt("y", 9))
+    index.clear("a")
+    engine.holds(prompt("x", 4))
+    under_way.over(NOW)
+    assert index.changing(index.stretches(asked)) == [(4, (0, 0, 0))]
+    assert foreseen(index, prompt("x", 4)) == 4
