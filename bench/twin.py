@@ -141,7 +141,7 @@ def main() -> None:
             seconds, outcome = measured(fleet_of(options), trace, policy, shadow, seed, options.repeats)
             whole = None
             if options.whole:
-                with patch.object(fleet_view, "LONGEST", options.engines):
+                with patch.object(fleet_view, "COMPARED", options.engines):
                     whole = simulate(fleet_of(options), policy, trace.requests, pacing=trace.pacing, seed=seed)
             print(row(name, seed, seconds, outcome, whole), flush=True)
     print(f"\n{options.engines} engines of {options.model_profile} on {options.gpu}; times in s.")
