@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from math import ceil
 
 from router.contract.models import Condition
@@ -56,6 +56,11 @@ class Proxy:
         self._recorder = recorder
         self.stalls = Stalls()
         self.tracer: Tracer | None = None  # spans are off
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """Kept: until Python 3.12 asking for it costs a system call (getpid)."""
+        return asyncio.get_running_loop()
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
         by_name = dict(incoming.headers)
@@ -148,7 +153,7 @@ class Proxy:
 
     def _decide(self, call: Call, tried: dict[str, str]) -> Decision:
         pool = call.pool
-        request, now = self._sessions.request(call), asyncio.get_running_loop().time()
+        request, now = self._sessions.request(call), self._loop.time()
         excluded = {**call.outside, **tried} if call.outside else tried
         homes = _homes(call) if call.adapter else None
         if call.assigned is None:

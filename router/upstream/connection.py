@@ -167,6 +167,7 @@ class Connection(HttpClientProtocol):
         if self.busy and self.finish():
             if self._paused:
                 self.resume()
+            self.idle_since = self._loop.time()
             self._home.give_back(self)
 
     def abort(self) -> None:

@@ -81,7 +81,6 @@ class ConnectionPool:
         if self._closed or connection.closed or len(self._idle) >= MAX_IDLE:
             connection.abort()
             return
-        connection.idle_since = asyncio.get_running_loop().time()
         self._idle.append(connection)
 
     def forget(self, connection: Connection) -> None:
