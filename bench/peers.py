@@ -198,6 +198,14 @@ def weir_alone(setting: Setting) -> Iterator[Running]:
         yield running
 
 
+@contextmanager
+def floor(setting: Setting) -> Iterator[Running]:
+    """What a proxy in Python costs that decides nothing (bench/floor.py)."""
+    argv = [setting.python, "-m", "bench.floor", setting.port, *setting.engines]
+    with serving(setting, argv, "floor", "/healthz") as running:
+        yield running
+
+
 def publish(client: redis.Redis, urls: list[str]) -> None:
     made = document.default()
     policy = {"pool": "bench", "policy": "default", "version": 1, "document": made, "sha256": document.sha256(made)}
@@ -214,6 +222,7 @@ PEERS: dict[str, Callable[[Setting], AbstractContextManager[Running]]] = {
     "weir": weir,
     "weir-unrecorded": weir_unrecorded,
     "weir-alone": weir_alone,
+    "floor": floor,
     "sglang-router": sglang,
     "vllm-router": vllm,
     "litellm": litellm,
