@@ -80,3 +80,15 @@ def test_a_strategy_that_weighs_a_transfer_knows_the_size_of_a_tokens_kv_before_
 
     assert moved(0.0) == 0
     assert moved(9.7) > 0
+
+
+def test_attention_is_priced_by_the_engines_law_and_by_the_policy_where_that_is_not_known() -> None:
+    asked = traffic(200, seed=1)
+
+    def played(equal_cost_tokens: int, **law: float) -> list[str]:
+        even = TwinFleet({name: replace(MODEL, law=replace(LAW, **law)) for name in MIXED.instances})
+        rule = policy("priced", strategy__equal_cost_tokens=equal_cost_tokens)
+        return [one.instance for one in play(asked, fleet=even, policy=rule).requests]
+
+    assert played(1_000) == played(10_000_000)
+    assert played(1_000, attention_s_per_pair=0.0) != played(10_000_000, attention_s_per_pair=0.0)
