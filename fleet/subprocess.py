@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fleet import beside
 from fleet.engine.compiled import use_compiled
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,4 +100,6 @@ def _result(pipe: Connection) -> tuple[str, object]:
 if __name__ == "__main__":
     if COMPILED in sys.argv:
         use_compiled()
-    serve(Connection(int(sys.argv[1])))
+    caller = Connection(int(sys.argv[1]))
+    beside.callers.append(caller)
+    serve(caller)

@@ -1,12 +1,14 @@
 """Computes a preview: simulates live version and draft with each seed and compares them. Pure.
 
 The first seed's two simulations pause when the first requests have ended, for a first answer within seconds. A second
-one covers every request; then a canary of the draft is simulated with the first seed.
+one covers every request; a canary of the draft is simulated with the first seed. Where it can be, the draft is
+simulated in a process beside this one.
 """
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from mmap import mmap
 
 from controlplane.previews.analysis import canary
 from controlplane.previews.analysis.deviation import Version, compared
@@ -16,6 +18,7 @@ from controlplane.traces.types import LoadedTrace, TraceRequest
 from controlplane.twin.simulation.chains import Prompts, prompts_of
 from controlplane.twin.simulation.simulate import Play
 from controlplane.twin.simulation.types import Arms, TwinFleet, TwinOutcome
+from fleet.beside import beside
 from router.policy.types import ParsedPolicy
 
 FIRST = 400
@@ -49,36 +52,62 @@ class Computed:
 def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Computed:
     """`send` gets the number of requests done, over all plays and seeds, and the first answer; its exceptions
     propagate."""
-    over: list[int] = []  # requests that have ended, by play
-
-    def begin(
-        traced: Traced, policy: ParsedPolicy, shadow: ParsedPolicy | None = None, arms: Arms | None = None
-    ) -> Play:
-        number, (seed, trace, prompts) = len(over), traced
-        over.append(0)
-
-        def tell(ended: int, _: int) -> None:
-            over[number] = ended
-            send(sum(over))
-
-        return Play(job.fleet, policy, trace.requests, prompts, trace.pacing, seed, shadow, arms, on_progress=tell)
-
-    def both(traced: Traced) -> tuple[Play, Play]:
-        return begin(traced, job.live, shadow=job.draft), begin(traced, job.draft)
-
-    names = list(job.fleet.instances)
-    traced = _traced(*job.traces[0])
-    first = both(traced)
-    if len(traced[1].requests) > job.first:
-        ours, theirs = (play.first(job.first) for play in first)
-        send(FirstAnswer(effect_of([ours], [theirs], names)))
-    others = (both(_traced(*each)) for each in job.traces[1:])
-    outcomes = [(ours.outcome(), theirs.outcome()) for ours, theirs in chain((first,), others)]
-    live, draft = zip(*outcomes, strict=True)
+    plays, names = _Plays(job, send), list(job.fleet.instances)
+    drafts, lives = beside(plays.of_draft, plays.tell), plays.outcomes(0, job.live, job.draft)
+    if plays.have_first:
+        send(FirstAnswer(effect_of([next(lives)], [next(drafts)], names)))
+    live, draft = zip(*((next(lives), next(drafts)) for _ in job.traces), strict=True)
     effect = effect_of(live, draft, names)
     send(FirstAnswer(effect))
-    split = begin(traced, job.live, arms=canary.arms(job.draft)).outcome()
+    split = next(drafts)
+    plays.tell()
     return _computed(job, effect, live, draft, split)
+
+
+class _Plays:
+    def __init__(self, job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> None:
+        self._job, self._send = job, send
+        self._first = _traced(*job.traces[0])
+        self.have_first = len(self._first[1].requests) > job.first
+        self._count = 2 * len(job.traces) + 1
+        self._over = memoryview(mmap(-1, 8 * self._count)).cast("Q")  # requests that have ended, by play; shared
+        self._process = os.getpid()
+
+    def outcomes(self, side: int, policy: ParsedPolicy, shadow: ParsedPolicy | None = None) -> Iterator[TwinOutcome]:
+        """Of the first requests where there are more, then of each trace; `side`: 0 or 1."""
+        for at, given in enumerate(self._job.traces):
+            play = self._begin(2 * at + side, _traced(*given) if at else self._first, policy, shadow)
+            if self.have_first and not at:
+                yield play.first(self._job.first)
+            yield play.outcome()
+
+    def of_draft(self) -> Iterator[TwinOutcome]:
+        """The canary's comes last."""
+        job = self._job
+        yield from self.outcomes(1, job.draft)
+        yield self._begin(self._count - 1, self._first, job.live, arms=canary.arms(job.draft)).outcome()
+
+    def tell(self) -> None:
+        """In this process only: the one beside it has no way to the caller."""
+        if os.getpid() == self._process:
+            self._send(sum(self._over))
+
+    def _begin(
+        self,
+        number: int,
+        traced: Traced,
+        policy: ParsedPolicy,
+        shadow: ParsedPolicy | None = None,
+        arms: Arms | None = None,
+    ) -> Play:
+        def ended(count: int, _: int) -> None:
+            self._over[number] = count
+            self.tell()
+
+        seed, trace, prompts = traced
+        return Play(
+            self._job.fleet, policy, trace.requests, prompts, trace.pacing, seed, shadow, arms, on_progress=ended
+        )
 
 
 def _traced(seed: int, trace: LoadedTrace) -> Traced:

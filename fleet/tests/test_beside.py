@@ -1,0 +1,64 @@
+"""Values that a second process finds beside one that computes."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fleet.beside import beside
+from fleet.subprocess import SubprocessFailed, run_in_subprocess
+
+needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: nothing runs beside")
+
+
+def two_processes(job: float, send: Callable[[str], None]) -> tuple[list[int], list[int]]:
+    """(the process of each value, this one); each takes `job` seconds."""
+
+    def found() -> Iterator[int]:
+        for _ in range(2):
+            time.sleep(job)
+            yield os.getpid()
+
+    values = beside(found, lambda: send("waiting"))
+    return [next(values), next(values)], [os.getpid()]
+
+
+def failing(job: None, send: Callable[[object], None]) -> None:
+    def found() -> Iterator[int]:
+        yield 1
+        raise ValueError("no second one")
+
+    values = beside(found, lambda: None)
+    next(values)
+    next(values)
+
+
+def killed(job: None, send: Callable[[object], None]) -> None:
+    def found() -> Iterator[int]:
+        os.kill(os.getpid(), 9)
+        yield 1
+
+    next(beside(found, lambda: None))
+
+
+@needs_two
+def test_in_a_subprocess_another_process_finds_them_and_the_caller_hears_that_it_is_waited_for() -> None:
+    said: list[str] = []
+    there, here = run_in_subprocess(two_processes, 0.3, lambda: None, said.append)
+    assert len({*there}) == 1
+    assert {*there}.isdisjoint([*here, os.getpid()])
+    assert "waiting" in said
+
+
+def test_elsewhere_they_are_found_here_when_they_are_asked_for() -> None:
+    there, here = two_processes(0.0, lambda said: None)
+    assert {*there} == {*here}
+
+
+@needs_two
+def test_an_error_there_and_the_end_of_its_process_are_reported() -> None:
+    with pytest.raises(SubprocessFailed, match="RuntimeError: ValueError: no second one"):
+        run_in_subprocess(failing, None, lambda: None, lambda sent: None)
+    with pytest.raises(SubprocessFailed, match="is there enough memory"):
+        run_in_subprocess(killed, None, lambda: None, lambda sent: None)
