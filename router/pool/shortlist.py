@@ -33,7 +33,7 @@ KEYS_KEPT = 1_024  # of which the nearest are known
 SHOWN_TRIED = 8  # instances that failed this request are listed with the reason; more are only counted
 FEW = 64  # changes that are sorted in one by one
 FULL = 1 << 50  # added to the load above the limit of KV usage, twice above the limit of requests
-ORDERS_KEPT = 8  # of policies in force (live, candidate, shadow), and of prompts where requests weigh by their length
+ORDERS_KEPT = 16  # of policies in force (live, candidate, shadow), and of prompts where requests weigh by their length
 ROUGHLY = 16  # times: an order serves a request's weight up to 4 times as large or small
 SPREAD = 1 << 20  # a sample uses other bits of the draw than a strategy, which reads the first ones
 LEFT_OUT = {
@@ -203,6 +203,7 @@ class Shortlist:
             if len(self._orders) >= ORDERS_KEPT:
                 self._orders.clear()
             order = self._orders[key] = _Order(key, self._loads, self._group_of, self._groups)
+        order.settle()
         return order
 
     def _at(self, values: Iterable[int]) -> list[int]:
@@ -264,6 +265,7 @@ class _Order:
         self._loads, self._group_of = loads, group_of
         self._full = FULL * len(loads)
         self._positions: dict[int, list[int]] = {}  # of the able instances of a group
+        self._changed: set[int] = set()  # positions whose values are older than their loads
         self.values = [self._value(position) for position in range(len(loads))]
         self._sorted: list[list[int]] = [[] for _ in range(groups)]
         self._sort()
@@ -290,24 +292,32 @@ class _Order:
             group.sort()
 
     def take(self, changed: Sequence[int]) -> None:
-        values = self.values
-        if len(changed) > FEW:
+        """Of several orders not each is asked by the next decision: what changes again meanwhile is sorted in once."""
+        self._changed.update(changed)
+
+    def settle(self) -> None:
+        """Before it is asked."""
+        changed, self._changed = self._changed, set()
+        if len(changed) <= FEW:
             for position in changed:
-                values[position] = self._value(position)
-            self._sort()
+                self._move(position)
             return
         for position in changed:
-            before, now = values[position], self._value(position)
-            if before == now:
-                continue
-            values[position] = now
-            if not 0 <= before < self._full or not 0 <= now < self._full:
-                self._positions.clear()
-            able = self._sorted[self._group_of[position]]
-            if before >= 0:
-                del able[bisect_left(able, before)]
-            if now >= 0:
-                insort(able, now)
+            self.values[position] = self._value(position)
+        self._sort()
+
+    def _move(self, position: int) -> None:
+        before, now = self.values[position], self._value(position)
+        if before == now:
+            return
+        self.values[position] = now
+        if not 0 <= before < self._full or not 0 <= now < self._full:
+            self._positions.clear()
+        able = self._sorted[self._group_of[position]]
+        if before >= 0:
+            del able[bisect_left(able, before)]
+        if now >= 0:
+            insort(able, now)
 
     def able(self, group: int, out: Container[int]) -> list[int]:
         """Values, ascending, of the instances within the limits; of all while none is."""
