@@ -13,6 +13,7 @@ SHIPPED = (
     ("h100_sxm", "gpt-oss-120b", 2, 1, 1),
     ("b300_sxm", "Kimi-K2.5-NVFP4", 8, 1, 1),
     ("h200_sxm", "DeepSeek-V3", 8, 1, 1),
+    ("b200_sxm", "MiniMax-M2.5", 4, 1, 1),
 )
 
 
