@@ -11,8 +11,9 @@ from router.contract.redis.sample import InstanceSample, RankSample
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 from router.policy.types import InstanceState, Role
 from router.pool.gpu_clock import GpuClock, GpuSpent, prefill_weight
+from router.pool.load_order import Load
 from router.pool.ranks import InstanceRanks
-from router.pool.shortlist import Load, Traits
+from router.pool.shortlist import Traits
 from router.prefix.accuracy import Accuracy
 from router.prefix.belief import GUESS
 

@@ -13,7 +13,8 @@ from router.policy.fleet import FleetColumns
 from router.policy.strategies.strategy import COMPARED
 from router.policy.types import Decision, InstanceState, ParsedPolicy, RoutingRequest
 from router.policy.value import replace
-from router.pool.shortlist import Load, Shortlist, Traits
+from router.pool.load_order import Load
+from router.pool.shortlist import Shortlist, Traits
 
 TAKEN_UP = 32  # changes of a large pool that one decision sorts; the instances on the list are always up to date
 

@@ -9,9 +9,9 @@ The columns of a whole pool are kept from decision to decision, those of a list 
 as a pool of about 150.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import log
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from router.policy.rules.hashing import folded_id, hash_of, nearest
 from router.policy.strategies import STRATEGIES
 from router.policy.strategies.strategy import COMPARED, Shortlisting, Weights
 from router.policy.types import ParsedPolicy, PoolLoad, RoutingRequest
-from router.policy.value import Value
+from router.pool.load_order import Key, Load, LoadOrder
 
 # Parts of the list; the rest is drawn, and prefill instances come on top where instances are paired
 CACHED = 1 / 4  # those with most of the prompt
@@ -31,8 +31,6 @@ NEAREST = 1 / 2  # by hash
 WEIGHED = 128  # those with the least load, of which the strategy's weights choose
 KEYS_KEPT = 1_024  # of which the nearest are known
 SHOWN_TRIED = 8  # instances that failed this request are listed with the reason; more are only counted
-FEW = 64  # changes that are sorted in one by one
-FULL = 1 << 50  # added to the load above the limit of KV usage, twice above the limit of requests
 ORDERS_KEPT = 16  # of policies in force (live, candidate, shadow), and of prompts where requests weigh by their length
 ROUGHLY = 16  # times: an order serves a request's weight up to 4 times as large or small
 SPREAD = 1 << 20  # a sample uses other bits of the draw than a strategy, which reads the first ones
@@ -50,18 +48,6 @@ class Traits(NamedTuple):
     pair: str
 
 
-class Load(Value, frozen=True):
-    prefill_tokens: int
-    running: int
-    kv_usage: float
-    kv_tokens: int
-    refused: str  # why it takes no requests; empty when it does
-    pace: float = 1.0
-
-
-Key = tuple[int, int, float]  # tokens that a request weighs, limit of requests, limit of KV usage
-
-
 class Shortlist:
     def __init__(self, traits: Sequence[Traits]) -> None:
         self._traits = traits
@@ -72,7 +58,7 @@ class Shortlist:
         self._group_of = [numbers.setdefault((one.role, one.connector), len(numbers)) for one in traits]
         self._groups = len(numbers)
         self._is_paired = any(one.pair for one in traits)
-        self._orders: dict[Key, _Order] = {}
+        self._orders: dict[Key, LoadOrder] = {}
         self._refused: Counter[str] = Counter()
         self._able, self._running = len(traits), 0
         self._uneven = 0  # instances that are faster or slower than others
@@ -191,7 +177,7 @@ class Shortlist:
         rest = len(self._traits) - len(listed) - counts.total()
         return dict(+counts) | ({why: rest} if rest > 0 else {})
 
-    def _order(self, policy: ParsedPolicy, weights: Weights | None) -> "_Order":
+    def _order(self, policy: ParsedPolicy, weights: Weights | None) -> LoadOrder:
         weight = _shortlisting(policy).request_tokens
         if weights is not None:
             weight = ROUGHLY ** round(log(max(weights[0] / (1 + weights[1]), 1.0), ROUGHLY))
@@ -202,7 +188,7 @@ class Shortlist:
         if order is None:
             if len(self._orders) >= ORDERS_KEPT:
                 self._orders.clear()
-            order = self._orders[key] = _Order(key, self._loads, self._group_of, self._groups)
+            order = self._orders[key] = LoadOrder(key, self._loads, self._group_of, self._groups)
         order.settle()
         return order
 
@@ -210,7 +196,7 @@ class Shortlist:
         count = len(self._traits)
         return [value % count for value in values]
 
-    def _most_cached(self, request: RoutingRequest, able: Sequence[int], order: "_Order", most: int) -> Sequence[int]:
+    def _most_cached(self, request: RoutingRequest, able: Sequence[int], order: LoadOrder, most: int) -> Sequence[int]:
         """`able` is ordered by load: among the many that hold the same system prompt, the least loaded are listed."""
         held, positions = request.held or {}, self._positions
         if len(held) <= most:
@@ -228,7 +214,7 @@ class Shortlist:
                     break
         return found
 
-    def _most_of_levels(self, held: HeldByLevel, able: Sequence[int], order: "_Order", most: int) -> list[int]:
+    def _most_of_levels(self, held: HeldByLevel, able: Sequence[int], order: LoadOrder, most: int) -> list[int]:
         found, positions = list[int](), self._positions
         for _, mask in reversed(held.levels):
             if len(found) + mask.bit_count() >= most:
@@ -237,7 +223,7 @@ class Shortlist:
         return found
 
     def _least_loaded_of(
-        self, mask: int, held: HeldByLevel, able: Sequence[int], order: "_Order", most: int
+        self, mask: int, held: HeldByLevel, able: Sequence[int], order: LoadOrder, most: int
     ) -> list[int]:
         """Instances of a level."""
         ids, positions, bit_of = self._ids, self._positions, held.bits.get
@@ -252,92 +238,6 @@ class Shortlist:
                 if len(found) == most:
                     break
         return found
-
-
-class _Order:
-    """The instances of each group by load, under the limits of a policy.
-
-    A value is load · number of instances + position, so that a sorted list of numbers is the order; −1 is refused.
-    """
-
-    def __init__(self, key: Key, loads: Sequence[Load], group_of: Sequence[int], groups: int) -> None:
-        self._weight, self._limit, self._kv_limit = key
-        self._loads, self._group_of = loads, group_of
-        self._full = FULL * len(loads)
-        self._positions: dict[int, list[int]] = {}  # of the able instances of a group
-        self._changed: set[int] = set()  # positions whose values are older than their loads
-        self.values = [self._value(position) for position in range(len(loads))]
-        self._sorted: list[list[int]] = [[] for _ in range(groups)]
-        self._sort()
-
-    def _value(self, position: int) -> int:
-        one = self._loads[position]
-        if one.refused:
-            return -1
-        load = one.prefill_tokens + self._weight * one.running
-        if one.running >= self._limit:
-            load += 2 * FULL
-        elif one.kv_usage > self._kv_limit:
-            load += FULL
-        return load * len(self._loads) + position
-
-    def _sort(self) -> None:
-        self._positions.clear()
-        for group in self._sorted:
-            group.clear()
-        for value, number in zip(self.values, self._group_of, strict=True):
-            if value >= 0:
-                self._sorted[number].append(value)
-        for group in self._sorted:
-            group.sort()
-
-    def take(self, changed: Sequence[int]) -> None:
-        """Of several orders not each is asked by the next decision: what changes again meanwhile is sorted in once."""
-        self._changed.update(changed)
-
-    def settle(self) -> None:
-        """Before it is asked."""
-        changed, self._changed = self._changed, set()
-        if len(changed) <= FEW:
-            for position in changed:
-                self._move(position)
-            return
-        for position in changed:
-            self.values[position] = self._value(position)
-        self._sort()
-
-    def _move(self, position: int) -> None:
-        before, now = self.values[position], self._value(position)
-        if before == now:
-            return
-        self.values[position] = now
-        if not 0 <= before < self._full or not 0 <= now < self._full:
-            self._positions.clear()
-        able = self._sorted[self._group_of[position]]
-        if before >= 0:
-            del able[bisect_left(able, before)]
-        if now >= 0:
-            insort(able, now)
-
-    def able(self, group: int, out: Container[int]) -> list[int]:
-        """Values, ascending, of the instances within the limits; of all while none is."""
-        count, able = len(self._loads), self._sorted[group]
-        if out:
-            able = [value for value in able if value % count not in out]
-        if not able or able[-1] < self._full:
-            return able
-        return able[: bisect_left(able, self._full)] or able[: bisect_left(able, 2 * self._full)] or able
-
-    def positions(self, group: int, out: Container[int]) -> list[int]:
-        """Of the able instances, ascending."""
-        kept = self._positions.get(group)
-        if kept is None:
-            count = len(self._loads)
-            kept = self._positions[group] = sorted(value % count for value in self.able(group, ()))
-        return [position for position in kept if position not in out] if out else kept
-
-    def is_able(self, position: int) -> bool:
-        return 0 <= self.values[position] < self._full
 
 
 def _shortlisting(policy: ParsedPolicy) -> Shortlisting:

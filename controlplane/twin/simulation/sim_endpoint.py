@@ -10,7 +10,8 @@ from fleet.engine.engine_model import EngineModel
 from fleet.engine.request import EngineRequest
 from fleet.engine.tiers.shared import SharedStore
 from router.policy.types import InstanceState
-from router.pool.shortlist import Load, Traits
+from router.pool.load_order import Load
+from router.pool.shortlist import Traits
 
 
 class SimEndpoint:
