@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from controlplane.twin.simulation.call import SimCall
 from controlplane.twin.simulation.sim_endpoint import SimEndpoint
 from fleet.engine.request import EngineRequest
+from router.policy.held import HeldByLevel
 
 Held = tuple[Mapping[str, int], Mapping[str, tuple[int, int, int]] | None]  # see Index.held
 FOLLOWED_ABOVE = 32  # instances; fewer are asked one after the other, which costs less than following them
@@ -19,44 +20,40 @@ TIER_OF = {"GPU": 0, "CPU": 1, "DISK": 2}  # by medium, as the router counts the
 
 
 class Holders:
-    """Of each block the places of the instances that hold or compute it: of many instances, most hold equally much."""
+    """Of each block a mask of the instances that hold or compute it: of many instances, most hold equally much."""
 
     def __init__(self) -> None:
-        self._of: dict[int, set[int]] = {}
+        self._of: dict[int, int] = {}
 
-    def add(self, blocks: Iterable[int], place: int) -> None:
+    def add(self, blocks: Iterable[int], bit: int) -> None:
         of = self._of
         for block in blocks:
-            if block in of:
-                of[block].add(place)
-            else:
-                of[block] = {place}
+            of[block] = of.get(block, 0) | bit
 
-    def discard(self, block: int, place: int) -> None:
-        there = self._of.get(block)
-        if there is not None:
-            there.discard(place)
-            if not there:
-                del self._of[block]
+    def discard(self, block: int, bit: int) -> None:
+        left = self._of.get(block, 0) & ~bit
+        if left:
+            self._of[block] = left
+        else:
+            self._of.pop(block, None)
 
-    def held(self, chain: Sequence[int], size: int) -> dict[int, int] | None:
-        """Tokens of the chain's leading blocks by place, `size` each. None where somebody lacks a block in the middle
-        of what it holds."""
-        there, at, found = self._of.get(chain[0]) if chain else None, 0, {}
+    def held(self, chain: Sequence[int]) -> list[tuple[int, int]] | None:
+        """(leading blocks of the chain, who holds just these), ascending. None where somebody lacks a block in the
+        middle of what it holds."""
+        there, at, levels = self._of.get(chain[0], 0) if chain else 0, 0, []
         while there:
-            end = self._alike(chain, at, len(there))
-            last = self._of[chain[end - 1]]
-            further = self._of.get(chain[end], set()) if end < len(chain) else set()
-            if not (there <= last and further <= there):
+            end = self._alike(chain, at, there)
+            further = self._of.get(chain[end], 0) if end < len(chain) else 0
+            if further & ~there:
                 return None
-            found.update(dict.fromkeys(there - further, end * size))
+            levels.append((end, there ^ further))
             there, at = further, end
-        return found
+        return levels
 
-    def _alike(self, chain: Sequence[int], at: int, count: int) -> int:
-        """Behind the last block that as many hold as hold block `at`: chains are evicted from their end."""
+    def _alike(self, chain: Sequence[int], at: int, there: int) -> int:
+        """Behind the last block that the same instances hold: chains are evicted from their end."""
         of, further = self._of, range(at + 1, len(chain))
-        return at + 1 + bisect_left(further, True, key=lambda place: len(of.get(chain[place], ())) != count)
+        return at + 1 + bisect_left(further, True, key=lambda place: of.get(chain[place]) != there)
 
 
 @dataclass(slots=True)
@@ -64,24 +61,24 @@ class KnownBlocks:
     """Of an instance, whose engine's pool it follows where there are many."""
 
     endpoint: SimEndpoint
-    place: int
+    bit: int
     holders: Holders
     fresh: dict[SimCall, Sequence[int]] = field(default_factory=dict)  # blocks of each prompt that is being computed
     expected: Counter[int] = field(default_factory=Counter)  # all of these
 
     def stored(self, hashes: Sequence[int]) -> None:
-        self.holders.add(hashes, self.place)
+        self.holders.add(hashes, self.bit)
 
     def removed(self, hashes: Sequence[int]) -> None:
         for block in hashes:
             if block not in self.expected:
-                self.holders.discard(block, self.place)
+                self.holders.discard(block, self.bit)
 
     def expect(self, call: SimCall) -> None:
         fresh = self.fresh[call] = call.chain[self.endpoint.engine.pool.held(call.chain) :]
         self.expected.update(fresh)
         if self.endpoint.engine.pool.follower is self:
-            self.holders.add(fresh, self.place)
+            self.holders.add(fresh, self.bit)
 
     def began(self, call: SimCall) -> None:
         expected, pool = self.expected, self.endpoint.engine.pool
@@ -116,9 +113,10 @@ class KvEventView:
     def __init__(self, endpoints: Sequence[SimEndpoint], block_size: int) -> None:
         """`block_size`: of the chains, tokens."""
         self._holders = Holders()
-        self._known = [KnownBlocks(endpoint, place, self._holders) for place, endpoint in enumerate(endpoints)]
+        self._known = [KnownBlocks(endpoint, 1 << place, self._holders) for place, endpoint in enumerate(endpoints)]
         self._instances = {known.endpoint.id: known for known in self._known}
         self._names = list(self._instances)
+        self._bits = {name: known.bit for name, known in self._instances.items()}
         self._block_size = block_size
         self._has_tiers = any(endpoint.model.tiers is not None for endpoint in endpoints)
         self._follows = len(self._known) > FOLLOWED_ABOVE and not self._has_tiers
@@ -131,13 +129,11 @@ class KvEventView:
         size = self._block_size
         chain = call.chain[: (call.request.input_tokens - 1) // size]
         if not self._has_tiers:
-            held = self._holders.held(chain, size) if self._follows else None
-            if held is None:
-                each = ((place, known.held(chain)) for place, known in enumerate(self._known))
-                held = {place: blocks * size for place, blocks in each if blocks}
-            places = sorted(held)
-            names = map(self._names.__getitem__, places)
-            return dict(zip(names, map(held.__getitem__, places), strict=True)), None
+            levels = self._holders.held(chain) if self._follows else None
+            if levels is not None:
+                return HeldByLevel([(blocks * size, mask) for blocks, mask in levels], self._names, self._bits), None
+            each = ((name, known.held(chain)) for name, known in self._instances.items())
+            return {name: blocks * size for name, blocks in each if blocks}, None
         tiers = {}
         for name, known in self._instances.items():
             device, host, disk = known.by_tier(chain)

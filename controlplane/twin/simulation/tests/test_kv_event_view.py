@@ -13,7 +13,6 @@ from controlplane.twin.simulation.tests.builders import asks, fleet, play, polic
 from fleet.engine.engine_model import TransferModel
 from fleet.engine.profiles import profile
 
-SIZE = 16
 CHAIN = range(100, 112)
 PREFIXES = st.lists(st.integers(0, len(CHAIN)), min_size=1, max_size=8)
 
@@ -21,7 +20,7 @@ PREFIXES = st.lists(st.integers(0, len(CHAIN)), min_size=1, max_size=8)
 def followed(prefixes: Sequence[int]) -> Holders:
     holders = Holders()
     for place, blocks in enumerate(prefixes):
-        holders.add(CHAIN[:blocks], place)
+        holders.add(CHAIN[:blocks], 1 << place)
     return holders
 
 
@@ -30,20 +29,23 @@ def test_each_holds_what_was_stored_there_and_not_removed(stored: list[int], lef
     holders = followed(stored)
     for place, (before, after) in enumerate(zip(stored, left, strict=False)):
         for block in CHAIN[min(before, after) : before]:
-            holders.discard(block, place)
+            holders.discard(block, 1 << place)
     kept = [min(pair) for pair in zip(stored, left, strict=False)] + stored[len(left) :]
-    assert holders.held(CHAIN, SIZE) == {place: blocks * SIZE for place, blocks in enumerate(kept) if blocks}
+    levels = holders.held(CHAIN) or []
+    assert [blocks for blocks, _ in levels] == sorted({blocks for blocks in kept if blocks})
+    for place, blocks in enumerate(kept):
+        assert [level for level, mask in levels if mask & 1 << place] == [blocks] * (blocks > 0)
 
 
 def test_a_prompt_of_which_nothing_is_known_is_held_by_nobody() -> None:
-    assert followed([3]).held(range(5), SIZE) == {}
-    assert followed([3]).held((), SIZE) == {}
+    assert followed([3]).held(range(5)) == []
+    assert followed([3]).held(()) == []
 
 
 def test_a_hole_in_what_one_holds_is_told() -> None:
     holders = followed([2, 4])
-    holders.add([CHAIN[5]], 0)
-    assert holders.held(CHAIN, SIZE) is None
+    holders.add([CHAIN[4]], 1)
+    assert holders.held(CHAIN) is None
 
 
 @pytest.mark.parametrize("pulls", [False, True])
