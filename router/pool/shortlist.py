@@ -9,6 +9,7 @@ The columns of a whole pool are kept from decision to decision, those of a list 
 as a pool of about 150.
 """
 
+from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,6 +55,8 @@ class Shortlist:
         self._ids = [one.id for one in traits]
         self._positions = {name: position for position, name in enumerate(self._ids)}
         self._loads = [Load(0, 0, 0.0, 0, "")] * len(traits)
+        # Of the loads, what a price asks of many: side by side, as loads are scattered over the memory
+        self._queued, self._requests, self._context = (array("d", bytes(8 * len(traits))) for _ in range(3))
         numbers: dict[tuple[str, str], int] = {}
         self._group_of = [numbers.setdefault((one.role, one.connector), len(numbers)) for one in traits]
         self._groups = len(numbers)
@@ -73,6 +76,8 @@ class Shortlist:
             position = positions[name]
             before, loads[position] = loads[position], load
             changed.append(position)
+            self._queued[position], self._requests[position] = load.prefill_tokens, load.running
+            self._context[position] = load.kv_usage * load.kv_tokens
             self._uneven += (load.pace != 1.0) - (before.pace != 1.0)
             if before.refused != load.refused:
                 self._refused[before.refused] -= 1
@@ -139,12 +144,9 @@ class Shortlist:
         """In order; the draw breaks the tie, as in `_least`."""
         start = int(draw * SPREAD % 1.0 * len(positions))
         positions = positions[start:] + positions[:start]
-        prices = [
-            load.prefill_tokens * (1 + of_context)
-            + of_request * load.running
-            + of_context * load.kv_usage * load.kv_tokens
-            for load in map(self._loads.__getitem__, positions)
-        ]
+        queued, requests, context = self._queued, self._requests, self._context
+        of_queued = 1 + of_context
+        prices = [queued[at] * of_queued + of_request * requests[at] + of_context * context[at] for at in positions]
         return [positions[place] for place in sorted(range(len(prices)), key=prices.__getitem__)]
 
     def _nearest(self, key: str, most: int) -> list[int]:
