@@ -96,6 +96,11 @@ def test_every_make_target_is_documented():
     assert set(re.findall(r"^\| `make ([a-z-]+)`", read("docs/commands.md"), re.MULTILINE)) == targets()
 
 
+def test_the_readme_shows_both_commands_of_the_makefile():
+    commands = re.findall(r"^make (\w+)", read("README.md").split("```")[1], re.MULTILINE)
+    assert commands == ["run", "test"]
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_make_commands_in_documents_exist(path):
     assert set(re.findall(r"`(?:[A-Z]+=\S+ )*make ([a-z-]+)", read(path))) <= targets()

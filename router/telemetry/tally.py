@@ -6,8 +6,8 @@ from router.contract.metrics.metrics_page import Histogram
 from router.request.call import Call
 from router.telemetry.window import LatencyWindow
 
-# From a fast token to a long prefill behind a queue
-BOUNDS_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
+TOKEN_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
+REQUEST_MS = (*TOKEN_MS, 600_000, 1_200_000, 1_800_000, 3_600_000)  # up to the longest time-out that a policy may set
 
 
 class Tally:
@@ -17,9 +17,9 @@ class Tally:
         self.window = LatencyWindow()
         self.outcomes: Counter[str] = Counter()
         self.tokens: Counter[str] = Counter()  # by kind
-        self.ttft = Histogram(BOUNDS_MS)
-        self.tpot = Histogram(BOUNDS_MS)
-        self.e2e = Histogram(BOUNDS_MS)
+        self.ttft = Histogram(REQUEST_MS)
+        self.tpot = Histogram(TOKEN_MS)
+        self.e2e = Histogram(REQUEST_MS)
 
     def ended(self, call: Call) -> None:
         outcome = call.outcome

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from router.contract import sketch
+from router.policy.schema.failure_parameters import FAILURE
 from router.tests.conftest import entry
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -46,6 +48,21 @@ async def test_traffic_is_counted(world):
     ttft = made["weir_router_time_to_first_token_seconds"]
     assert next(s.value for s in ttft.samples if s.name.endswith("_count")) == 3
     assert value(made["weir_router_policy_version"], pool="demo") == 1
+
+
+async def test_histograms_and_sketches_hold_the_longest_time_that_a_policy_lets_an_engine_take(world):
+    w = await world(None)
+    await w.ask(stream=True)
+    longest_s = next(parameter.range[1] for parameter in FAILURE if parameter.name == "failure.first_byte_timeout_s")
+    made = await families(w)
+    for name in ("time_to_first_token_seconds", "request_seconds"):
+        samples = made["weir_router_" + name].samples
+        bounds = sorted({float(s.labels["le"]) for s in samples if s.name.endswith("_bucket")})
+        assert bounds[-2:] == [longest_s, float("inf")]
+        assert {300.0, 600.0} < set(bounds)
+    kept = sketch.quantile({sketch.bucket(longest_s * 1000): 1}, 0.5)
+    assert kept is not None
+    assert abs(kept / (longest_s * 1000) - 1) <= sketch.RELATIVE_ERROR
 
 
 async def test_the_pool_of_an_experiment_leaves_no_labels_behind(world):
