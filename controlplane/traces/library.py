@@ -29,7 +29,7 @@ from controlplane.process import env
 from controlplane.traces import generated, recorded_traffic
 from controlplane.traces.formats import registry
 from controlplane.traces.models import Trace
-from controlplane.traces.summary import summarise
+from controlplane.traces.summary import summarise, summary_of
 from controlplane.traces.types import BadTrace, LoadedTrace, Summary
 
 log = structlog.get_logger(__name__)
@@ -99,7 +99,7 @@ def entry(name: str) -> TraceEntry:
         return TraceEntry(name, "generated", "built-in", 0, _built_in(name)[1])
     if name.startswith(RECORDED):
         data = _recorded_lines(name)
-        summary = summarise(registry.read(data, seed=1).requests)
+        summary = summary_of(registry.read(data, seed=1))
         return TraceEntry(name, "recorded", "recorded", len(data), summary, _recorded().get(name))
     return _row_entry(_row(name))
 
@@ -143,7 +143,7 @@ def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
         raise NameTaken(f"{name}: another trace has this name; choose a different one")
     trace = registry.read(data, seed=1)
     # Before the transaction: meanwhile no other process could write to SQLite.
-    summary = asdict(summarise(trace.requests))
+    summary = asdict(summary_of(trace))
     _write(store() / sha256, data)
     values = {"format": trace.format, "source": "upload", "sha256": sha256, "bytes": len(data), "actor": actor.name}
     try:
@@ -230,7 +230,7 @@ def _read_in(name: str, path: Path) -> Trace:
         "sha256": hashlib.sha256(data).hexdigest(),
         "bytes": len(data),
         "mtime_ns": about.st_mtime_ns,
-        "summary": asdict(summarise(trace.requests)),
+        "summary": asdict(summary_of(trace)),
     }
     try:
         return Trace.objects.update_or_create(name=name, defaults=values)[0]

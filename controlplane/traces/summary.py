@@ -1,10 +1,11 @@
 """The summary of a trace: hits of an unbounded prefix cache, and the class of each request with them."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from controlplane.traces.seen import MAX_INTERVALS, BlockIntervals, TooFragmented
-from controlplane.traces.types import BadTrace, Summary, TraceRequest
+from controlplane.traces.types import BadTrace, LoadedTrace, Summary, TraceRequest
 
 # Of the adaptive-prefill-offload design, not of the default policy: stored results and summaries keep their meaning.
 HEAVY_NEW_TOKENS = 20_000
@@ -49,6 +50,11 @@ def trace_classes(requests: Sequence[TraceRequest]) -> dict[int, str]:
         request.index: classify(request.input_tokens, hit)
         for request, hit in zip(requests, ideal_hits(requests), strict=True)
     }
+
+
+def summary_of(trace: LoadedTrace) -> Summary:
+    """Summarise a file, with what of it is not read. BadTrace."""
+    return replace(summarise(trace.requests), ignored=trace.ignored, left_out=trace.left_out)
 
 
 def summarise(requests: Sequence[TraceRequest]) -> Summary:

@@ -62,6 +62,8 @@ class LoadedTrace:
     format: str
     requests: tuple[TraceRequest, ...]  # by arrival
     pacing: str  # "closed_loop" or "timestamps": what `auto` means for it
+    ignored: tuple[str, ...] = ()  # fields of the file that no request keeps
+    left_out: int = 0  # requests of the file that are not played
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +75,5 @@ class Summary:
     mean_output_tokens: float
     ideal_hit_share: float  # 0–1 share of prompt tokens that an unbounded prefix cache holds
     heavy_share: float  # 0–1 share of requests with at least HEAVY_NEW_TOKENS that it does not hold
+    ignored: tuple[str, ...] = ()  # as in LoadedTrace; summaries of before do not tell
+    left_out: int = 0

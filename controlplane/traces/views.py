@@ -13,7 +13,7 @@ from controlplane.audit.services import actor_of
 from controlplane.dashboard.templatetags.figures import UNKNOWN, significant
 from controlplane.traces import library
 from controlplane.traces.formats import registry
-from controlplane.traces.types import BadTrace
+from controlplane.traces.types import BadTrace, Summary
 
 STILL_RECORDED = "Still recorded: lengths are known of the copy that an experiment keeps."
 NOT_READ = "Known once an experiment has read the file."
@@ -36,7 +36,9 @@ def _upload(request: HttpRequest) -> HttpResponseBase:
         return _page(request, f"{error.path}: {error.value}; allowed is {error.allowed}", status=422)
     except library.NameTaken as error:
         return _page(request, str(error), status=409)
-    messages.success(request, f"Trace {row.name} is {'stored' if new else 'there already, with the same content'}.")
+    stored = "stored" if new else "there already, with the same content"
+    lost = _lost(library.entry(row.name).summary)
+    messages.success(request, f"Trace {row.name} is {stored}.{f' {lost}.' if lost else ''}")
     return redirect("traces")
 
 
@@ -63,6 +65,7 @@ class TraceRow:
     unread: str  # why its lengths are unknown; empty when they are known
     ideal_hits: str = ""
     heavy: str = ""
+    lost: str = ""  # what of the file is not played; empty: all of it is
 
 
 def _row(entry: library.TraceEntry) -> TraceRow:
@@ -70,10 +73,20 @@ def _row(entry: library.TraceEntry) -> TraceRow:
     summary, recorded = entry.summary, entry.recorded
     if summary is not None:
         shares = _share(summary.ideal_hit_share), _share(summary.heavy_share)
-        return TraceRow(entry, summary.requests, summary.duration_s, size, "", *shares)
+        return TraceRow(entry, summary.requests, summary.duration_s, size, "", *shares, _lost(summary))
     if recorded is not None:
         return TraceRow(entry, recorded.requests, recorded.oldest_age_s - recorded.newest_age_s, size, STILL_RECORDED)
     return TraceRow(entry, None, None, size, NOT_READ)
+
+
+def _lost(summary: Summary | None) -> str:
+    """What of a file is neither kept nor played, in words."""
+    parts = []
+    if summary and summary.ignored:
+        parts.append(f"Ignored columns: {', '.join(summary.ignored)}")
+    if summary and summary.left_out:
+        parts.append(f"Requests without an answer or its length, not played: {summary.left_out:,}")
+    return ". ".join(parts)
 
 
 def _share(value: float) -> str:

@@ -24,6 +24,8 @@ class SummaryOut(Schema):
     mean_output_tokens: float
     ideal_hit_share: float = Field(description="Share of prompt tokens that an unbounded prefix cache holds, 0–1")
     heavy_share: float = Field(description="Share of requests with at least 20,000 uncached tokens, 0–1")
+    ignored: list[str] = Field([], description="Fields of the file that no request keeps")
+    left_out: int = Field(0, description="Requests of the file that are not played: unanswered, or of unknown length")
 
 
 class RecordedOut(Schema):

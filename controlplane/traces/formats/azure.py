@@ -1,4 +1,6 @@
-"""Azure's LLM inference traces: CSV of arrival, context tokens and generated tokens. No prefix is shared."""
+"""Azure's LLM inference traces: CSV of arrival, context tokens and generated tokens. No prefix is shared, and neither
+the one of 2023 nor that of 2024 tells sessions; columns after the three are named as ignored.
+"""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -6,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from controlplane.traces.formats import fields
+from controlplane.traces.formats.columns import Columns
 from controlplane.traces.types import BadTrace, LoadedTrace, TraceRequest
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -18,17 +21,20 @@ def detects(head: str) -> bool:
 
 def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     """`seed` plays no part: the arrivals are exact."""
-    rows = list(_rows(lines))
+    columns = Columns()
+    rows = list(_rows(lines, columns))
     start = min((at for at, _ in rows), default=0.0)
     ordered = sorted((replace(request, at_s=at - start) for at, request in rows), key=lambda request: request.at_s)
-    return LoadedTrace("azure", tuple(replace(request, index=i) for i, request in enumerate(ordered)), "timestamps")
+    made = tuple(replace(request, index=i) for i, request in enumerate(ordered))
+    return LoadedTrace("azure", made, "timestamps", columns.ignored())
 
 
-def _rows(lines: Iterable[str]) -> Iterator[tuple[float, TraceRequest]]:
+def _rows(lines: Iterable[str], columns: Columns) -> Iterator[tuple[float, TraceRequest]]:
     reader = csv.reader(lines)
     header = tuple(name.strip() for name in next(reader, []))
     if header[: len(COLUMNS)] != COLUMNS:
         raise BadTrace(1, "", ",".join(header), f"the columns {','.join(COLUMNS)}")
+    columns.given.update(header[len(COLUMNS) :])
     try:
         for count, row in enumerate(filter(None, reader), start=1):
             if count > fields.MAX_REQUESTS:

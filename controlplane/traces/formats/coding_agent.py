@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from controlplane.traces.formats import fields
+from controlplane.traces.formats.columns import Columns
 from controlplane.traces.types import LoadedTrace, TraceRequest
 
 BLOCK_TOKENS = 64
@@ -23,8 +24,8 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     draw = random.Random(seed)  # noqa: S311 - arrivals, not secrets
     sessions: dict[str, tuple[int, float]] = {}  # number and start
     clock = 0.0
-    requests, bounds = [], fields.RunBounds()
-    for row in fields.json_rows(lines):
+    requests, bounds, columns = [], fields.RunBounds(), Columns()
+    for row in fields.json_rows(lines, columns):
         name = row.session(1)
         if name not in sessions:
             sessions[name] = len(sessions), clock
@@ -32,7 +33,8 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
         requests.append(_request(row, name, *sessions[name]))
         bounds.check(row, "runs", requests[-1].blocks)
     requests.sort(key=lambda request: request.at_s)
-    return LoadedTrace("coding_agent", tuple(replace(r, index=i) for i, r in enumerate(requests)), "closed_loop")
+    made = tuple(replace(r, index=i) for i, r in enumerate(requests))
+    return LoadedTrace("coding_agent", made, "closed_loop", columns.ignored())
 
 
 def _request(row: fields.Row, session: str, number: int, start_s: float) -> TraceRequest:

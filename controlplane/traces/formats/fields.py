@@ -3,9 +3,10 @@
 import json
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from controlplane.traces.formats.columns import Columns
 from controlplane.traces.types import BadTrace
 
 MAX_REQUESTS = 200_000
@@ -25,11 +26,13 @@ class Row:
 
     line: int
     values: dict[str, Any]
+    columns: Columns = field(default_factory=Columns)  # of the file
 
     def refused(self, field: str, value: object, allowed: str) -> BadTrace:
         return BadTrace(self.line, field, value, allowed)
 
     def present(self, field: str) -> Any:
+        self.columns.read.add(field)
         if field not in self.values:
             raise self.refused(field, None, "the field is missing")
         return self.values[field]
@@ -61,16 +64,17 @@ class Row:
 
     def text(self, field: str) -> str:
         """Empty when it is not there."""
+        self.columns.read.add(field)
         value = self.values.get(field, "")
         if not isinstance(value, str) or len(value) > MAX_TEXT:
             raise self.refused(field, value, f"up to {MAX_TEXT} characters")
         return value
 
-    def session(self, least: int) -> str:
-        name = self.present("session")
+    def session(self, least: int, field: str = "session") -> str:
+        name = self.present(field)
         # It travels in a header.
         if not isinstance(name, str) or not least <= len(name) <= 100 or not (name.isascii() and name.isprintable()):
-            raise self.refused("session", name, f"{'1' if least else 'up'} to 100 printable ASCII characters")
+            raise self.refused(field, name, f"{'1' if least else 'up'} to 100 printable ASCII characters")
         return name
 
     def check_blocks(self, field: str, blocks: int, input_tokens: int, block_tokens: int) -> None:
@@ -81,8 +85,8 @@ class Row:
             raise self.refused(field, blocks, allowed)
 
 
-def json_rows(lines: Iterable[str]) -> Iterator[Row]:
-    """The JSON object of every line that is not blank."""
+def json_rows(lines: Iterable[str], columns: Columns) -> Iterator[Row]:
+    """The JSON object of every line that is not blank; its fields go into `columns`."""
     read = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -90,10 +94,12 @@ def json_rows(lines: Iterable[str]) -> Iterator[Row]:
         read += 1
         if read > MAX_REQUESTS:
             raise BadTrace(number, "", read, f"at most {MAX_REQUESTS:,} requests")
-        yield _row(number, line)
+        row = _row(number, line, columns)
+        columns.add(row.values)
+        yield row
 
 
-def _row(number: int, line: str) -> Row:
+def _row(number: int, line: str, columns: Columns) -> Row:
     if len(line) > MAX_LINE_BYTES:
         raise BadTrace(number, "", line[:20], f"at most {MAX_LINE_BYTES:,} bytes in a line")
     try:
@@ -102,7 +108,7 @@ def _row(number: int, line: str) -> Row:
         raise BadTrace(number, "", line.strip(), "one JSON object per line") from None
     if not isinstance(value, dict):
         raise BadTrace(number, "", value, "one JSON object per line")
-    return Row(number, value)
+    return Row(number, value, columns)
 
 
 def runs_of(ids: list[int]) -> tuple[range, ...]:

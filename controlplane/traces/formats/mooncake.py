@@ -1,4 +1,4 @@
-"""Mooncake's traces: JSONL with arrival in ms, lengths, and ids of 512-token prefix blocks.
+"""Mooncake's traces: JSONL with arrival in ms, lengths, ids of 512-token prefix blocks, and a session if it is known.
 
 The public ones give arrivals in buckets of three seconds; requests are spread inside their bucket, by the seed.
 """
@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from controlplane.traces.formats import fields
+from controlplane.traces.formats.columns import Columns
 from controlplane.traces.types import LoadedTrace, TraceRequest
 
 BLOCK_TOKENS = 512
@@ -20,31 +21,41 @@ def detects(head: str) -> bool:
 
 
 def read(lines: Iterable[str], seed: int) -> LoadedTrace:
-    requests = sorted(_rows(lines), key=lambda request: request.at_s)
+    columns = Columns()
+    requests = sorted(_rows(lines, columns), key=lambda request: request.at_s)
     if is_bucketed(requests):
         requests = list(_spread(requests, seed))
     start = requests[0].at_s if requests else 0.0
-    return LoadedTrace(
-        "mooncake", tuple(replace(r, index=i, at_s=r.at_s - start) for i, r in enumerate(requests)), "timestamps"
-    )
+    made = tuple(replace(r, index=i, at_s=r.at_s - start) for i, r in enumerate(requests))
+    return LoadedTrace("mooncake", made, "timestamps", columns.ignored())
 
 
-def _rows(lines: Iterable[str]) -> Iterator[TraceRequest]:
+def _rows(lines: Iterable[str], columns: Columns) -> Iterator[TraceRequest]:
     bounds = fields.RunBounds()
-    for row in fields.json_rows(lines):
+    for row in fields.json_rows(lines, columns):
         tokens = row.integer("input_length", 1)
         ids = row.integers("hash_ids", row.present("hash_ids"), 0, fields.MAX_BLOCK)
         row.check_blocks("hash_ids", len(ids), tokens, BLOCK_TOKENS)
         yield TraceRequest(
             index=0,
             at_s=row.seconds("timestamp", per_second=1000),
-            session="",
+            session=_session(row),
             input_tokens=tokens,
             output_tokens=max(1, row.integer("output_length", 0)),
             blocks=bounds.check(row, "hash_ids", fields.runs_of(ids)),
             block_tokens=BLOCK_TOKENS,
             think_s=0.0,
         )
+
+
+def _session(row: fields.Row) -> str:
+    """Some tools write it as a number."""
+    name = row.values.get("session_id")
+    if name is None:
+        return ""
+    if type(name) is int:
+        return str(row.integer("session_id", 0, fields.MAX_BLOCK))
+    return row.session(0, "session_id")
 
 
 def is_bucketed(requests: list[TraceRequest]) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from statistics import median_low
 
 from controlplane.traces.formats import fields
+from controlplane.traces.formats.columns import Columns
 from controlplane.traces.types import BadTrace, LoadedTrace, MeasuredLatency, TraceRequest
 from router.contract.redis.api_keys import BAND_MAX
 
@@ -26,8 +27,8 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     """Block ids are numbers by first appearance; all requests have blocks of one size, the middle one of theirs."""
     numbers: dict[bytes, int] = {}
     read_lines = 0
-    requests, bounds = [], fields.RunBounds()
-    for row in fields.json_rows(_once(lines)):
+    requests, bounds, columns = [], fields.RunBounds(), Columns()
+    for row in fields.json_rows(_once(lines), columns):
         read_lines += 1
         request = _request(row, numbers)
         if request is not None:
@@ -40,7 +41,7 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     start = requests[0].at_s
     block_tokens = median_low([request.block_tokens for request in requests])
     made = (replace(r, index=i, at_s=r.at_s - start, block_tokens=block_tokens) for i, r in enumerate(requests))
-    return LoadedTrace("recorded", tuple(made), "timestamps")
+    return LoadedTrace("recorded", tuple(made), "timestamps", columns.ignored(), read_lines - len(requests))
 
 
 def _once(lines: Iterable[str]) -> Iterator[str]:

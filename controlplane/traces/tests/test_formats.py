@@ -29,6 +29,36 @@ def test_mooncake_blocks_keep_their_ids_as_runs():
     assert list(trace.requests[0].block_ids()) == [7, 8, 20]
 
 
+@pytest.mark.parametrize(("given", "kept"), [("chat-7", "chat-7"), (7, "7"), (None, ""), ("", ""), (..., "")])
+def test_a_session_of_mooncake_is_kept_whether_text_or_number(given, kept):
+    row = json.loads(mooncake_line(session_id=None)) | {"session_id": given}
+    line = json.dumps({key: value for key, value in row.items() if value is not ...})
+    trace = read(line)
+    assert (trace.requests[0].session, trace.ignored) == (kept, ())
+
+
+@pytest.mark.parametrize("wrong", ["x" * 101, "é", "a\nb", -1, 1.5, True, ["a"]])
+def test_a_session_of_mooncake_that_cannot_be_one_is_refused_by_name(wrong):
+    with pytest.raises(BadTrace) as error:
+        read(mooncake_line(session_id=wrong))
+    assert error.value.path == "line 1, session_id"
+
+
+def test_columns_that_no_request_keeps_are_named_in_every_format():
+    assert read(mooncake_line(delay=5, tools=[], priority=None)).ignored == ("delay", "tools")
+    assert read(agent_line()).ignored == ("api_time", "i")
+    assert read(HEADER + ",SessionId,Model", "2023-11-16 18:17:03,10,5,s,m").ignored == ("Model", "SessionId")
+    assert read(HEADER, "2023-11-16 18:17:03,10,5").ignored == ()
+
+
+def test_a_long_list_of_ignored_columns_is_cut_and_counted():
+    ignored = read(mooncake_line(**{f"column {n:02} " + "x" * 50: n for n in range(25)}, **{"\x07": 1})).ignored
+    assert len(ignored) == 21
+    assert ignored[-1] == "6 more"
+    assert max(map(len, ignored)) == 40
+    assert "?" in ignored
+
+
 def test_arrivals_of_a_bucket_are_spread_inside_it_in_their_order_by_the_seed():
     lines = [mooncake_line(timestamp=t, output_length=n) for t in (0, 3000, 6000) for n in (1, 2, 3)]
     first, again, other = read(*lines), read(*lines), read(*lines, seed=2)

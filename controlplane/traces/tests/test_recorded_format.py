@@ -35,6 +35,12 @@ def test_an_entry_keeps_its_lengths_its_session_and_its_blocks():
     assert request.blocks == (range(2),)
 
 
+def test_entries_that_are_not_played_are_counted_and_unread_fields_named():
+    failed = recorded_line(outcome="error", at=1.0)
+    trace = read(recorded_line(delivery=3, arm="candidate"), failed, failed, recorded_line(output_tokens=..., at=2.0))
+    assert (len(trace.requests), trace.left_out, trace.ignored) == (1, 2, ("arm", "delivery"))
+
+
 def test_requests_come_by_the_clock_of_their_arrival():
     trace = read(recorded_line(at=12.5, output_tokens=2), recorded_line(at=10.0, output_tokens=1))
     assert [(r.index, r.at_s, r.output_tokens) for r in trace.requests] == [(0, 0.0, 1), (1, 2.5, 2)]
