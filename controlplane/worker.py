@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 @signals.worker_init.connect
 def wait_for_database(**_: Any) -> None:
-    from controlplane.process import migrated
+    from controlplane.process import migrated, patience
 
     try:
-        migrated.wait(migrated.LIMIT_S)
+        migrated.wait(patience.IDLE_S)
     except migrated.NotMigrated as error:
         sys.exit(f"weir: {error}")
 

@@ -1,16 +1,20 @@
 """Processes start before the database is migrated, and wait here until it is."""
 
 import asyncio
+import logging
 import sqlite3
 import time
+from pathlib import Path
 from typing import Any
 
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-LIMIT_S = 60.0
+from controlplane.process import patience
+
 STEP_S = 0.05
+log = logging.getLogger(__name__)
 
 
 class NotMigrated(Exception):
@@ -33,13 +37,34 @@ def wanted() -> set[tuple[str, str]]:
     return {(app, name) for app, name in loader.graph.leaf_nodes()}
 
 
-def wait(limit_s: float) -> None:
-    """Return when every migration is applied. NotMigrated after `limit_s`."""
-    end, names = time.monotonic() + limit_s, wanted()
+def mark() -> tuple[int, int]:
+    """What changes while the database is migrated: applied migrations, and on SQLite what was written last."""
+    try:
+        applied = len(MigrationRecorder(connection).applied_migrations())
+    except DatabaseError:
+        applied = 0
+    finally:
+        connection.close()
+    return applied, _last_write_ns() if connection.vendor == "sqlite" else 0
+
+
+def _last_write_ns() -> int:
+    name = Path(str(connection.settings_dict["NAME"]))
+    files = [path for path in (name, Path(f"{name}-wal"), Path(f"{name}-journal")) if path.is_file()]
+    return max((path.stat().st_mtime_ns for path in files), default=0)
+
+
+def wait(idle_s: float) -> None:
+    """Return when every migration is applied. NotMigrated after `idle_s` in which none advanced."""
+    waiting, names = patience.Patience(time.monotonic(), idle_s), wanted()
     while lacking := missing(names):
-        if time.monotonic() >= end:
-            listed = ", ".join(sorted(".".join(name) for name in lacking))
-            raise NotMigrated(f"the database lacks {listed} after {limit_s:g} s: run `manage.py serve prepare`")
+        listed = ", ".join(sorted(".".join(name) for name in lacking))
+        try:
+            is_news = waiting.look(mark(), time.monotonic())
+        except patience.OutOfPatience as error:
+            raise NotMigrated(f"the database lacks {listed}, {error}: run `manage.py serve prepare`") from None
+        if is_news:
+            log.warning("waiting for the database, which lacks %s", listed)
         time.sleep(STEP_S)
 
 
@@ -61,7 +86,7 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     """The ASGI lifespan: the server starts to listen when the database is migrated."""
     await receive()
     try:
-        await asyncio.to_thread(wait, LIMIT_S)
+        await asyncio.to_thread(wait, patience.IDLE_S)
     except NotMigrated as error:
         await send({"type": "lifespan.startup.failed", "message": str(error)})
         return

@@ -1,7 +1,10 @@
 """Processes that start before the database is prepared wait for it."""
 
 import contextlib
+import itertools
+import os
 import sqlite3
+from types import SimpleNamespace
 
 import pytest
 from django.db import DatabaseError
@@ -20,6 +23,7 @@ def asked(monkeypatch):
     def answering(*answers):
         left = list(answers)
         monkeypatch.setattr(migrated, "STEP_S", 0.0)
+        monkeypatch.setattr(migrated, "mark", lambda: len(left))
         monkeypatch.setattr(migrated, "missing", lambda wanted: left.pop(0) if len(left) > 1 else left[0])
         return left
 
@@ -62,10 +66,40 @@ def test_it_is_asked_until_nothing_is_lacking(asked):
     assert left == [set()]
 
 
+def test_migrations_that_advance_are_waited_for_and_the_wait_is_told(asked, monkeypatch, caplog):
+    """A second in each look, on a machine so slow that all of them take far longer than the idle limit."""
+    seconds = itertools.count()
+    monkeypatch.setattr(migrated, "time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _s: None))
+    left = asked(*[{UNKNOWN}] * 40, set())
+    migrated.wait(10)
+    assert left == [set()]
+    told = "waiting for the database, which lacks fleet.9999_of_tomorrow"
+    assert [record.message for record in caplog.records] == [told] * 2
+
+
+def test_a_write_to_the_database_is_progress(tmp_path, monkeypatch):
+    class Sqlite:
+        vendor, settings_dict = "sqlite", {"NAME": tmp_path / "some.sqlite3"}
+        close = staticmethod(lambda: None)
+
+    def refuses(recorder):
+        raise DatabaseError("locked by the migration")
+
+    monkeypatch.setattr(MigrationRecorder, "applied_migrations", refuses)
+    monkeypatch.setattr(migrated, "connection", Sqlite)
+    assert migrated.mark() == (0, 0)
+    wal = tmp_path / "some.sqlite3-wal"
+    wal.write_bytes(b"x")
+    os.utime(wal, ns=(7, 7))
+    assert migrated.mark() == (0, 7)
+
+
 def test_in_the_end_missing_parts_are_named_with_their_owners(asked):
     asked({UNKNOWN})
-    with pytest.raises(migrated.NotMigrated, match=r"lacks fleet\.9999_of_tomorrow after 0 s.*serve prepare"):
-        migrated.wait(limit_s=0)
+    with pytest.raises(
+        migrated.NotMigrated, match=r"lacks fleet\.9999_of_tomorrow, no progress for 0 s: .*serve prepare"
+    ):
+        migrated.wait(idle_s=0)
 
 
 async def test_a_server_listens_once_the_database_is_there(asked):
@@ -78,7 +112,7 @@ async def test_a_server_listens_once_the_database_is_there(asked):
 
 async def test_a_server_without_its_database_ends_and_says_why(asked, monkeypatch):
     asked({UNKNOWN})
-    monkeypatch.setattr(migrated, "LIMIT_S", 0.0)
+    monkeypatch.setattr(migrated.patience, "IDLE_S", 0.0)
     (failed,) = await starting()
     assert failed["type"] == "lifespan.startup.failed"
     assert "9999_of_tomorrow" in failed["message"]
@@ -86,7 +120,7 @@ async def test_a_server_without_its_database_ends_and_says_why(asked, monkeypatc
 
 def test_a_worker_without_its_database_ends_and_says_why(asked, monkeypatch):
     asked({UNKNOWN})
-    monkeypatch.setattr(migrated, "LIMIT_S", 0.0)
+    monkeypatch.setattr(migrated.patience, "IDLE_S", 0.0)
     with pytest.raises(SystemExit, match="weir: the database lacks"):
         worker.wait_for_database()
 

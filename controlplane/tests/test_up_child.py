@@ -2,9 +2,12 @@ import asyncio
 import os
 import signal
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 
+from controlplane.process.patience import Patience
 from controlplane.up import CannotStart, ready, record
 from controlplane.up.child import Child
 from controlplane.up.plan import Process, Ready
@@ -84,8 +87,70 @@ async def test_one_that_stays_silent_is_given_up(make):
     child = make("import time; time.sleep(60)")
     child.process = Process("thing", "servers", child.process.argv, Ready("http", "http://127.0.0.1:9/healthz"), 1.0)
     await child.start()
-    with pytest.raises(CannotStart, match=r"thing does not answer after 0.2 s"):
-        await ready.wait(child, "unix:///nowhere", limit_s=0.2)
+    with pytest.raises(CannotStart, match=r"thing does not answer: no progress for 0.2 s \(log: "):
+        await ready.wait(child, "unix:///nowhere", Patience(time.monotonic(), idle_s=0.2))
+
+
+class Slow:
+    """A process on a machine so slow that it serves at the 200th look only, with a second between two of them."""
+
+    def __init__(self, monkeypatch, log, works):
+        self.process = Process("web", "servers", (), Ready("slow"), 1.0)
+        self.pid, self.status, self.ran_s, self.log = 7, 3, 99.0, log
+        self.looks = 0
+        monkeypatch.setitem(ready.CHECKS, "slow", self.serves)
+        monkeypatch.setattr(ready, "STEP_S", 0.0)
+        monkeypatch.setattr(ready, "time", SimpleNamespace(monotonic=lambda: self.looks))
+        monkeypatch.setattr(ready.process, "cpu_s", lambda pid: self.looks * works)
+
+    async def serves(self, *_asked):
+        self.looks += 1
+        return self.looks == 200
+
+    def last_line(self):
+        return "Loading the applications"
+
+
+async def test_a_slow_process_that_works_is_waited_for_and_the_wait_is_told(monkeypatch, tmp_path, capsys):
+    slow = Slow(monkeypatch, tmp_path / "none.log", works=0.05)
+    await ready.wait(slow, "")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 13
+    assert lines[0] == "web          still starts after 99 s, 0.7 s of CPU time used: Loading the applications"
+
+
+async def test_one_that_only_writes_its_log_is_waited_for_too(monkeypatch, tmp_path):
+    slow = Slow(monkeypatch, tmp_path / "web.log", works=0)
+    monkeypatch.setattr(slow, "last_line", lambda: str(slow.log.write_text("x" * slow.looks)))
+    await ready.wait(slow, "")
+    assert slow.looks == 200
+
+
+async def test_an_idle_event_loop_is_no_progress(monkeypatch, tmp_path):
+    slow = Slow(monkeypatch, tmp_path / "none.log", works=0.0005)
+    with pytest.raises(CannotStart, match="web does not answer: no progress for 60 s"):
+        await ready.wait(slow, "")
+    assert slow.looks < 70
+
+
+async def test_one_that_dies_while_it_is_waited_for_ends_the_wait_at_once(monkeypatch, tmp_path):
+    slow = Slow(monkeypatch, tmp_path / "none.log", works=1)
+
+    async def dies(*_asked):
+        slow.pid = None
+        return False
+
+    monkeypatch.setitem(ready.CHECKS, "slow", dies)
+    with pytest.raises(CannotStart, match="web ended with status 3: Loading the applications"):
+        await ready.wait(slow, "")
+
+
+def test_the_cpu_time_of_a_process_grows_with_its_work_and_is_0_once_it_is_gone():
+    before, end = launch.cpu_s(os.getpid()), time.process_time() + 0.05
+    while time.process_time() < end:
+        pass
+    assert launch.cpu_s(os.getpid()) > before
+    assert launch.cpu_s(2**30) == 0.0
 
 
 async def test_processes_left_by_a_killed_up_are_found_and_ended(make, tmp_path):

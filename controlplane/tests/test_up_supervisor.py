@@ -255,6 +255,6 @@ async def test_the_fleet_is_waited_for_while_the_database_does_not_answer(monkey
 
 
 async def test_a_fleet_that_stays_unknown_gets_no_traffic(monkeypatch):
-    monkeypatch.setattr(weir, "FLEET_PATIENCE_S", 0.0)
+    monkeypatch.setattr(weir, "FLEET_IDLE_S", 0.0)
     monkeypatch.setattr(weir, "_demo_pool", lambda: None)
     assert not await weir.Weir(weir.Options()).fleet_is_ready()

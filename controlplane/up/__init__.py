@@ -5,7 +5,7 @@ ready.py tells whether it serves, supervisor.py runs them all; weir.py prepares 
 
 CannotStart
 ├── from preflight: a port in use, a folder that cannot be written, another `up` on the same folder
-└── a process that ended, or did not answer in time, during the start
+└── a process that ended, or did nothing for long, during the start
 """
 
 

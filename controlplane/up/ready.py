@@ -1,4 +1,4 @@
-"""Checks that a process serves, one function per kind of process."""
+"""Checks that a process serves, one function per kind of process, and the wait for it."""
 
 import asyncio
 import time
@@ -8,15 +8,18 @@ from urllib.parse import urlsplit
 
 import redis
 
+from controlplane.process.patience import OutOfPatience, Patience
 from controlplane.up import CannotStart
 from controlplane.up.child import Child
+from controlplane.up.console import say
+from fleet.node import process
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import WorkerPresence
 
 Check = Callable[[str, str, int | None], Awaitable[bool]]
 
-LIMIT_S = 60.0
 STEP_S = 0.02
+LEAST_CPU_S = 0.1  # less of it is no progress: an idle event loop also uses some
 
 
 def _ask(redis_url: str, question: Callable[[redis.Redis], Any]) -> Any:
@@ -67,16 +70,35 @@ CHECKS: dict[str, Check] = {
 }
 
 
-async def wait(child: Child, redis_url: str, limit_s: float = LIMIT_S) -> None:
-    """Return when `child` serves; CannotStart when it ends first or does not serve within `limit_s`."""
-    serves = CHECKS[child.process.ready.by]
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
+def mark(child: Child) -> tuple[int, int]:
+    """What changes while the process gets on: its CPU time and its log."""
+    try:
+        written = child.log.stat().st_size
+    except OSError:
+        written = 0
+    return int(process.cpu_s(child.pid or 0) / LEAST_CPU_S), written
+
+
+async def wait(child: Child, redis_url: str, patience: Patience | None = None) -> None:
+    """Return when `child` serves; CannotStart when it ends first, or does nothing for long."""
+    serves, patience = CHECKS[child.process.ready.by], patience or Patience(time.monotonic())
+    while True:
         if child.pid is None:
             raise CannotStart(
                 f"{child.process.name} ended with status {child.status}: {child.last_line()} (log: {child.log})"
             )
         if await serves(child.process.ready.target, redis_url, child.pid):
             return
+        _go_on(child, patience)
         await asyncio.sleep(STEP_S)
-    raise CannotStart(f"{child.process.name} does not answer after {limit_s:g} s (log: {child.log})")
+
+
+def _go_on(child: Child, patience: Patience) -> None:
+    moved = mark(child)
+    try:
+        is_news = patience.look(moved, time.monotonic())
+    except OutOfPatience as error:
+        raise CannotStart(f"{child.process.name} does not answer: {error} (log: {child.log})") from None
+    if is_news:
+        used = f"{moved[0] * LEAST_CPU_S:.1f} s of CPU time used"
+        say(child.process.name, f"still starts after {child.ran_s:.0f} s, {used}: {child.last_line()[:160]}")

@@ -1,6 +1,7 @@
 """What `up` does besides starting processes: the database, the fleet, the engines, and the lines it prints."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -14,13 +15,14 @@ import django
 from django.apps import apps
 from django.conf import settings
 
+from controlplane.process.patience import OutOfPatience, Patience
 from controlplane.up.console import block, say
 from controlplane.up.plan import Options, url
 from fleet.node import process
 
 DEMO_POOL = "demo"
 DEMO_MODEL = "llama-3.1-8b"
-FLEET_PATIENCE_S = 60.0
+FLEET_IDLE_S = 60.0
 
 
 @dataclass
@@ -49,16 +51,20 @@ class Weir:
         )
 
     async def fleet_is_ready(self) -> bool:
-        """Whether there is a demo pool; waits for its instances, but at most FLEET_PATIENCE_S."""
-        end = time.monotonic() + FLEET_PATIENCE_S
-        found = await asyncio.to_thread(_demo_pool)
-        while (found is None or found[0] < found[1]) and time.monotonic() < end:
-            await asyncio.sleep(0.25)
-            found = await asyncio.to_thread(_demo_pool)
-        ready, wanted = found or (0, 0)
+        """Whether there is a demo pool; waits for its instances as long as more of them become ready."""
+        ready, wanted = await self._fleet()
         if wanted:
             say("fleet", f"{ready}/{wanted} instances of pool {DEMO_POOL} are ready after {took()}")
         return wanted > 0
+
+    async def _fleet(self) -> tuple[int, int]:
+        patience = Patience(time.monotonic(), FLEET_IDLE_S)
+        with contextlib.suppress(OutOfPatience):
+            while (state := await asyncio.to_thread(_demo_pool)) is None or state[0] < state[1]:
+                if patience.look(state, time.monotonic()):
+                    say("fleet", "{}/{} instances are ready, waiting for the others".format(*state or (0, "?")))
+                await asyncio.sleep(0.25)
+        return state or (0, 0)
 
     async def stop_engines(self) -> None:
         """Their desired state stays, so the next `up` starts them again."""

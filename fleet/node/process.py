@@ -15,6 +15,7 @@ from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_FIELD = 22 - 3  # counted from `state`, the first field after the command in parentheses
+_CPU_FIELDS = slice(14 - 3, 18 - 3)  # user and system time, of itself and of its ended children
 _children: set[int] = set()
 _ends: dict[int, int] = {}  # pid → exit code of an ended child; negative: killed by this signal
 ENDS_KEPT = 1_000
@@ -96,6 +97,16 @@ def inspect(pid: int) -> ProcessState | None:
         return None
     fields = text.rpartition(b")")[2].split()  # the command may hold spaces and parentheses
     return ProcessState(fields[0].decode(), int(fields[_START_FIELD]) / _TICKS)
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of the process and of those that it started and that ended; 0 when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    fields = text.rpartition(b")")[2].split()
+    return sum(map(int, fields[_CPU_FIELDS])) / _TICKS
 
 
 def is_alive(pid: int | None, pid_started: float | None) -> bool:

@@ -1,0 +1,32 @@
+"""A wait goes on while its mark changes, says so now and then, and ends when nothing moves."""
+
+import pytest
+
+from controlplane.process.patience import Endless, Patience, Stands
+
+
+def looks(patience, marks):
+    """Look once a second; the seconds at which it was time to say so."""
+    return [now for now, mark in enumerate(marks) if patience.look(mark, now)]
+
+
+def test_a_wait_whose_mark_changes_goes_on_past_the_idle_limit_and_says_so_every_15_s():
+    assert looks(Patience(0, idle_s=10), range(61)) == [15, 30, 45, 60]
+
+
+def test_a_mark_that_changes_rarely_is_enough():
+    assert looks(Patience(0, idle_s=10), [now // 9 for now in range(100)]) == [15, 30, 45, 60, 75, 90]
+
+
+def test_a_mark_that_stands_ends_the_wait():
+    patience = Patience(0, idle_s=10)
+    looks(patience, range(5))
+    assert not patience.look(4, 13.9)
+    with pytest.raises(Stands, match="no progress for 10 s"):
+        patience.look(4, 14)
+
+
+def test_a_mark_that_changes_for_ever_ends_the_wait_too():
+    patience = Patience(0, idle_s=10, longest_s=100)
+    with pytest.raises(Endless, match="not done after 100 s"):
+        looks(patience, range(200))
