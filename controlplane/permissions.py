@@ -64,6 +64,7 @@ class Principal:
     scopes: frozenset[str]  # effective: the token's, cut down to what the role allows
     user_id: int
     owner: str = ""  # of a token: its user
+    token_id: int = 0  # 0: the session of the user
     is_authenticated: bool = True
 
 

@@ -88,7 +88,6 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "controlplane.api.idempotency.Idempotency",
     "controlplane.api.middleware.ApiProblems",
 ]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import redis
 import structlog
 from django.db import IntegrityError, transaction
+from django.db.models import F
 from django.utils import timezone
 
 from controlplane.aliases import check, publication, selectors
@@ -13,10 +14,11 @@ from controlplane.aliases.models import ModelsDraft, ModelsVersion
 from controlplane.aliases.redirect import ask_the_rules
 from controlplane.aliases.selectors import Live
 from controlplane.audit import services as audit
+from controlplane.audit.differences import audited_change
 from controlplane.audit.services import Actor
 from controlplane.notices.services import enqueue
 from controlplane.policies.drafts.services import check_reason
-from controlplane.policies.errors import Conflict, NothingToPublish
+from controlplane.policies.errors import Conflict, NothingToPublish, stale_if_overtaken
 from controlplane.policies.publication import Acknowledged, AckWaiter, subscribed
 from fleet.events import announce
 from fleet.redis import live_routers, ordered_write
@@ -35,19 +37,40 @@ class ModelsPublication(Acknowledged):
 # The draft
 
 
+@transaction.atomic
 def open_draft(actor: Actor) -> ModelsDraft:
     """The open draft, or a new one that starts from the live version."""
+    draft, created = _opened(actor)
+    if created:
+        audit.record(actor, "models.open_draft", "Models", "", None, {"based_on": draft.based_on})
+    return draft
+
+
+def _opened(actor: Actor) -> tuple[ModelsDraft, bool]:
+    """The draft, and whether it is new."""
     live = selectors.live()
     defaults = {
         "document": live.document, "based_on": live.number, "opened_by": actor.name, "updated_by": actor.name
     }  # fmt: skip
-    return ModelsDraft.objects.get_or_create(only=True, defaults=defaults)[0]
+    return ModelsDraft.objects.get_or_create(only=True, defaults=defaults)
 
 
+@transaction.atomic
 def save_draft(
     document: object, actor: Actor, *, if_match: str | None = None, based_on: int | None = None
 ) -> ModelsDraft:
     """Store the next revision. `if_match`: the etag that the caller saw; None overwrites any. `based_on`: rebase it."""
+    ModelsDraft.objects.update(revision=F("revision"))  # until the end nobody else saves it
+    before = selectors.open_draft()
+    draft = _saved(document, actor, if_match, based_on)
+    if before is not None and before.etag != draft.etag:
+        was, now = audited_change(before.document, draft.document)
+        rebased = {} if before.based_on == draft.based_on else {"based_on": draft.based_on}
+        audit.record(actor, "models.edit_draft", "Models", "", was, {**now, **rebased})
+    return draft
+
+
+def _saved(document: object, actor: Actor, if_match: str | None, based_on: int | None) -> ModelsDraft:
     made = models.dump(check.parsed(document))
     draft = selectors.open_draft()
     if draft is None:
@@ -91,14 +114,16 @@ def publish_document(
     actor: Actor,
     reason: str,
     *,
+    if_match: str | None = None,
     based_on: int | None = None,
     emergency: str = "",
     dry_run: bool = False,
 ) -> ModelsPublication:
-    """Make the document of a file the live version. `based_on`: the version that it was made from. A dry run passes
-    every check and is undone."""
+    """Make the document of a file the live version. `if_match`: the etag of the live version that the caller saw.
+    `based_on`: the version that the document was made from. A dry run passes every check and is undone."""
     with subscribed() as waiter:
-        with transaction.atomic():
+        with stale_if_overtaken(if_match), transaction.atomic():
+            _check_live(if_match, models.dump(check.parsed(document)))
             draft = _draft_of(document, actor, based_on)
             version = _publish(actor, reason, if_match=draft.etag, emergency=emergency)
             transaction.set_rollback(dry_run)
@@ -110,8 +135,7 @@ def publish_document(
 def rollback(to: int, actor: Actor, reason: str, *, if_match: str | None = None) -> ModelsPublication:
     """Publish the document of an earlier version as a new one. No rule applies, but its pools must exist."""
     reason, live, target = check_reason(reason), selectors.live(), selectors.version(to)
-    if if_match is not None and if_match != live.etag:
-        raise _overtaken(live, target.document, kind="stale")
+    _check_live(if_match, target.document)
     if target.document == live.document:
         raise NothingToPublish(f"v{to} holds the same document as {live.label}, which is live")
     with subscribed() as waiter:
@@ -126,8 +150,8 @@ def _draft_of(document: object, actor: Actor, based_on: int | None) -> ModelsDra
         raise Conflict(message, kind="draft", theirs=held.document, mine=made, current=held.etag)
     if based_on is not None and based_on != live.number and made != live.document:
         raise _overtaken(live, made)
-    open_draft(actor)
-    return save_draft(made, actor, based_on=live.number or None)
+    _opened(actor)
+    return _saved(made, actor, None, live.number or None)
 
 
 def _publish(actor: Actor, reason: str, *, if_match: str | None, emergency: str) -> ModelsVersion:
@@ -209,6 +233,12 @@ def _tell_routers(version: ModelsVersion, waiter: AckWaiter | None) -> ModelsPub
 def _check_etag(draft: ModelsDraft, if_match: str | None, mine: JsonObject | None) -> None:
     if if_match is not None and if_match != draft.etag:
         raise _moved(mine)
+
+
+def _check_live(if_match: str | None, mine: JsonObject) -> None:
+    live = selectors.live()
+    if if_match is not None and if_match != live.etag:
+        raise _overtaken(live, mine, kind="stale")
 
 
 def _moved(mine: JsonObject | None) -> Conflict:

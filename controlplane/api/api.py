@@ -3,6 +3,7 @@ operations share (headers, errors) is described by openapi.py."""
 
 from controlplane.api import handlers
 from controlplane.api.auth import needs
+from controlplane.api.idempotency import once
 from controlplane.api.parser import StrictJson
 from controlplane.api.tables import tabled
 from controlplane.api.unread import refuse_unread
@@ -22,6 +23,7 @@ api = handlers.WeirApi(
 handlers.install(api)
 api.add_decorator(refuse_unread, mode="view")
 api.add_decorator(tabled, mode="view")
+api.add_decorator(once, mode="view")
 
 # One line per area.
 api.add_router("/policies", "controlplane.api.routes.policies.router")

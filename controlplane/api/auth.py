@@ -42,7 +42,7 @@ def principal_by_token(header: str) -> Principal | None:
     allowed = ROLE_SCOPES.get(role_of(row.user), frozenset())
     owner = row.user.get_username()
     scopes = frozenset(row.scopes) & allowed
-    return Principal("token", f"{row.name} ({owner})", role_of(row.user), scopes, row.user.pk, owner)
+    return Principal("token", f"{row.name} ({owner})", role_of(row.user), scopes, row.user.pk, owner, token_id=row.pk)
 
 
 def _touch(row: ApiToken) -> None:

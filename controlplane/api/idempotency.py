@@ -1,16 +1,20 @@
 """Idempotency-Key: a repeated POST gets the first answer again and changes nothing. Answers are kept for a day."""
 
+import functools
 import hashlib
+import inspect
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
+from ninja.operation import Operation
 
-from controlplane.api.auth import principal_of
 from controlplane.api.models import IdempotentAnswer
 from controlplane.api.problems import ApiProblem, response
+from controlplane.permissions import Principal
 from router.contract.problem import Problem
 
 KEPT = timedelta(hours=24)
@@ -19,36 +23,57 @@ HEADERS = ("Content-Type", "ETag", "Location")
 KEY_MAX = 200
 
 
-class Idempotency:
-    """Middleware for POSTs under /api/ with the header. Calls without credentials pass on to the operation's 401."""
+Run = Callable[..., HttpResponseBase]
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
 
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+def once(run: Run) -> Run:
+    """Around `Operation.run` of a POST with the header; a caller who may not call it gets no kept answer either."""
+    operation: Operation = inspect.unwrap(run).__self__
+    if "POST" not in operation.methods:
+        return run
+
+    @functools.wraps(run)
+    def answered(request: HttpRequest, **path: Any) -> HttpResponseBase:
         key = request.headers.get("Idempotency-Key")
-        if key is None or request.method != "POST" or not request.path.startswith("/api/"):
-            return self.get_response(request)
-        principal = principal_of(request)
+        if key is None:
+            return run(request, **path)
+        try:
+            principal = _allowed(operation, request)
+        except ApiProblem as refusal:
+            return response(request, refusal)
         if principal is None:
-            return self.get_response(request)
+            return run(request, **path)
         if not 0 < len(key) <= KEY_MAX:
             error = Problem("Idempotency-Key", key, "", f"1 to {KEY_MAX} characters")
             return response(request, ApiProblem(422, errors=[error]))
-        return self._once(request, f"{principal.kind}:{principal.user_id}:{principal.name}"[:80], key)
+        return _once(request, owner_of(principal), key, functools.partial(run, request, **path))
 
-    def _once(self, request: HttpRequest, owner: str, key: str) -> HttpResponseBase:
-        sha256 = fingerprint(request)
-        claim = _claim(owner, key, sha256)
-        if claim is None:
-            return _replay(request, IdempotentAnswer.objects.filter(owner=owner, key=key).first(), sha256)
-        try:
-            answer = self.get_response(request)
-        except BaseException:
-            claim.delete()
-            raise
-        _keep(claim, answer)
-        return answer
+    return answered
+
+
+def _allowed(operation: Operation, request: HttpRequest) -> Principal | None:
+    """The caller, None without credentials; ApiProblem 403 when a scope is missing."""
+    callers = [check(request) for check in operation.auth_callbacks]
+    return callers[0] if callers else None
+
+
+def owner_of(principal: Principal) -> str:
+    """By id: two tokens of one user may have the same name."""
+    return f"token:{principal.token_id}" if principal.token_id else f"user:{principal.user_id}"
+
+
+def _once(request: HttpRequest, owner: str, key: str, answer_of: Callable[[], HttpResponseBase]) -> HttpResponseBase:
+    sha256 = fingerprint(request)
+    claim = _claim(owner, key, sha256)
+    if claim is None:
+        return _replay(request, IdempotentAnswer.objects.filter(owner=owner, key=key).first(), sha256)
+    try:
+        answer = answer_of()
+    except BaseException:
+        claim.delete()
+        raise
+    _keep(claim, answer)
+    return answer
 
 
 def fingerprint(request: HttpRequest) -> str:

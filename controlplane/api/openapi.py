@@ -32,13 +32,26 @@ FORMAT = {
     "description": "csv and parquet: a table with a column for each field",
     "schema": {"type": "string", "enum": ["json", "csv", "parquet"], "default": "json"},
 }
-_TABLES = ("text/csv", "application/vnd.apache.parquet")
+
+
+YAML, CSV, PARQUET = "application/yaml", "text/csv", "application/vnd.apache.parquet"
+_FORMATS = {"csv": CSV, "parquet": PARQUET}  # by the value of `?format=`
+
+
+def answers(*kinds: str) -> dict[str, Any]:
+    """`openapi_extra` of an operation whose successful answer can be, or is, something other than JSON."""
+    return {"responses": {200: {"content": {kind: {"schema": {"type": "string"}} for kind in kinds}}}}
 
 
 def describe_table(operation: dict[str, Any]) -> None:
     """Of an operation whose list may be asked for as a table (controlplane/api/tables.py)."""
     operation["parameters"].append(FORMAT)
-    operation["responses"][200]["content"] |= {kind: {"schema": {"type": "string"}} for kind in _TABLES}
+
+
+def _formats_of(operation: dict[str, Any]) -> list[str]:
+    """Media types that its query parameter `format` asks for."""
+    asked = [each["schema"].get("enum", []) for each in operation["parameters"] if each["name"] == "format"]
+    return [_FORMATS[name] for names in asked for name in names if name in _FORMATS]
 
 
 def describe(method: str, operation: dict[str, Any]) -> None:
@@ -48,6 +61,8 @@ def describe(method: str, operation: dict[str, Any]) -> None:
         inputs = operation["parameters"]
         inputs.insert(sum(each["in"] != "header" for each in inputs), _IDEMPOTENT)
     responses = operation["responses"]
+    if kinds := _formats_of(operation):
+        responses[200]["content"] |= answers(*kinds)["responses"][200]["content"]
     for status in _errors_of(method, operation):
         responses.setdefault(status, {"description": HTTPStatus(status).phrase, "content": _problem()})
     for answer in responses.values():

@@ -18,3 +18,9 @@ def differences(old: JsonObject, new: JsonObject) -> dict[str, tuple[Json, Json]
     before, after = flatten(old), flatten(new)
     paths = [*before, *(path for path in after if path not in before)]
     return {p: (before.get(p), after.get(p)) for p in paths if before.get(p) != after.get(p)}
+
+
+def audited_change(old: JsonObject, new: JsonObject) -> tuple[JsonObject, JsonObject]:
+    """The fields that differ, before and after: small, for what is saved often."""
+    found = differences(old, new)
+    return {path: pair[0] for path, pair in found.items()}, {path: pair[1] for path, pair in found.items()}

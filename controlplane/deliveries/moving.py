@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 from django.db import IntegrityError, transaction
+from django.db.models import F
 from django.utils import timezone
 from msgspec.structs import replace
 
@@ -65,13 +66,26 @@ def position_of(delivery: Delivery, now: datetime) -> Position:
     return replace(msgspec.convert(delivery, Position, from_attributes=True), clock_s=clock_s(delivery, now))
 
 
-def move_and_tell(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None) -> Delivery:
-    """Make the transition, then write Redis if it changes what routers do."""
+def move_and_tell(
+    delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None, *, as_it_is: bool = False
+) -> Delivery:
+    """Make the transition, then write Redis if it changes what routers do. `as_it_is`: from whatever state others have
+    left the delivery in by now."""
     generation = delivery.generation
-    delivery = move(delivery, wanted, now)
+    with transaction.atomic():
+        if as_it_is:
+            _hold(delivery)
+        delivery = move(delivery, wanted, now)
     if delivery.generation != generation:
         publication.tell(delivery.policy)
     return delivery
+
+
+def _hold(delivery: Delivery) -> None:
+    """Read the delivery again; until the transaction ends, nobody else can move it."""
+    versions.lock(delivery.policy.name)
+    Delivery.objects.filter(pk=delivery.pk).update(revision=F("revision"))
+    delivery.refresh_from_db()
 
 
 def move(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None) -> Delivery:

@@ -33,6 +33,7 @@ def deliver_document(
     actor: Actor,
     reason: str,
     *,
+    if_match: str | None = None,
     based_on: int | None = None,
     again: str = "",
     emergency: str = "",
@@ -40,10 +41,12 @@ def deliver_document(
 ) -> Proposed:
     """The delivery of this document, plan and base: an open or ended one, else a new one.
 
-    `plan`: None for the default one. `based_on`: the version that the document was made from. `again`: why it is
-    delivered again. A dry run passes every check and is undone. NothingToPublish when the document is live.
+    `plan`: None for the default one. `if_match`: the etag of the live version that the caller saw. `based_on`: the
+    version that the document was made from. `again`: why it is delivered again. A dry run passes every check and is
+    undone. NothingToPublish when the document is live.
     """
     document, again = drafts.check_document(document), again.strip()
+    drafts.check_live(policy, if_match, document)
     found = _made_before(policy, document, plan, based_on, again)
     if found is not None:
         return Proposed(found, is_new=False)

@@ -139,7 +139,7 @@ def start(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str |
 
 def pause(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
     """Let live decide every request until somebody resumes the delivery."""
-    return _by_person(delivery, Trigger.PAUSE, actor, reason, if_match)
+    return _to_safety(delivery, Trigger.PAUSE, actor, reason, if_match)
 
 
 def resume(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
@@ -170,7 +170,7 @@ def advance(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | No
 
 def abort(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
     """Give every request back to live, or to the old version during the bake. `explain` can add the reason later."""
-    return _by_person(delivery, Trigger.ABORT, actor, reason, if_match)
+    return _to_safety(delivery, Trigger.ABORT, actor, reason, if_match)
 
 
 def explain(delivery: Delivery, actor: Actor, reason: str) -> Delivery:
@@ -204,6 +204,11 @@ def _as_the_rules_allow(
     return _by_person(delivery, what, actor, reason, if_match, pairs, asked)
 
 
+def _to_safety(delivery: Delivery, what: Trigger, actor: Actor, reason: str, if_match: str | None) -> Delivery:
+    """Without an etag nobody else's change at the same moment is in the way."""
+    return _by_person(delivery, what, actor, reason, if_match, as_it_is=if_match is None)
+
+
 def _by_person(
     delivery: Delivery,
     what: Trigger,
@@ -212,10 +217,13 @@ def _by_person(
     if_match: str | None,
     pairs: int = 0,
     asked: Callable[[], None] | None = None,
+    *,
+    as_it_is: bool = False,
 ) -> Delivery:
     _check_etag(delivery, if_match)
     reason = reason.replace("\x00", "").strip()[: drafts.REASON_MAX]
-    return move_and_tell(delivery, TransitionRequest(what, Origin.PERSON, actor, reason, pairs=pairs, check=asked))
+    wanted = TransitionRequest(what, Origin.PERSON, actor, reason, pairs=pairs, check=asked)
+    return move_and_tell(delivery, wanted, as_it_is=as_it_is)
 
 
 def _check_etag(delivery: Delivery, if_match: str | None) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from django.conf import settings
 
+from controlplane.audit.services import Actor, record
 from fleet.discovery.answer import Answer, SourceAway, judged
 from fleet.discovery.sources import source_of
 from fleet.kinds.external import EXTERNAL, ExternalSpec
@@ -53,14 +54,16 @@ class Found:
         return sum(bool(engine.server) for engine in self.engines)
 
 
-def look(engine: Mapping[str, object], pool: str) -> Found:
-    """With options of the kind `external`. InvalidFleet names what is wrong with them."""
+def look(engine: Mapping[str, object], pool: str, actor: Actor) -> Found:
+    """With options of the kind `external`. InvalidFleet names what is wrong with them. Audited: this process asks the
+    addresses that somebody names."""
     problems = check_engine(EXTERNAL, engine, "engine")
     if not problems:
         problems = allow_lists.refusals(allow_lists.configured(), EXTERNAL, "", engine, "pool")
     if problems:
         raise InvalidFleet(problems)
     spec = build(ExternalSpec, engine)
+    record(actor, "fleet.discover", f"pool {pool}" if pool else "fleet", "", None, {"engine": engine})
     try:
         listed = _listed(spec, pool)
     except SourceAway as away:

@@ -85,7 +85,7 @@ def adopt(request: HttpRequest) -> HttpResponse:
     typed = Typed.of(request)
     engine = typed.engine()
     try:
-        found = adoption.look(engine, typed.fields["name"])
+        found = adoption.look(engine, typed.fields["name"], actor_of(request))
     except InvalidFleet as error:
         return _page(request, typed, problems=error.problems)
     model = typed.fields["model"] or (found.models[0] if found.models else "")

@@ -8,7 +8,8 @@ PolicyError
 └── Conflict               the policy changed meanwhile; `.fields` holds base, theirs and mine of each field in dispute
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from router.contract.json_value import Json, JsonObject
@@ -69,3 +70,14 @@ class Conflict(PolicyError):
         self.theirs = theirs or {}
         self.mine = mine or {}
         self.current = current  # the etag to send instead
+
+
+@contextlib.contextmanager
+def stale_if_overtaken(if_match: str | None) -> Iterator[None]:
+    """With a version in If-Match, another one that went live a moment earlier is what If-Match asks about."""
+    try:
+        yield
+    except Conflict as error:
+        if if_match is not None and error.kind == "live":
+            error.kind = "stale"
+        raise

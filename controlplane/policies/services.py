@@ -19,6 +19,7 @@ from controlplane.policies.drafts.services import (
     check_base,
     check_document,
     check_etag,
+    check_live,
     check_name,
     check_reason,
     default_document,
@@ -30,7 +31,7 @@ from controlplane.policies.drafts.services import (
     patch_draft,
     save_draft,
 )
-from controlplane.policies.errors import Conflict, NothingToPublish
+from controlplane.policies.errors import Conflict, NothingToPublish, stale_if_overtaken
 from controlplane.policies.models import Draft, Policy, PolicyVersion
 from controlplane.policies.publication import Acknowledged, AckWaiter, republish_missing
 from fleet.events import announce
@@ -129,15 +130,18 @@ def publish_document(
     actor: Actor,
     reason: str,
     *,
+    if_match: str | None = None,
     based_on: int | None = None,
     abort_open: bool = False,
     emergency: str = "",
     dry_run: bool = False,
 ) -> Publication:
-    """Make the document of a file the live version, under the same rules as a draft. `based_on`: the version that the
-    file was made from. A dry run passes every check and is undone: no router hears of it."""
+    """Make the document of a file the live version, under the same rules as a draft. `if_match`: the etag of the live
+    version that the caller saw; `based_on`: the version that the file was made from. A dry run passes every check and
+    is undone: no router hears of it."""
     with publication.subscribed() as waiter:
-        with transaction.atomic():
+        with stale_if_overtaken(if_match), transaction.atomic():
+            check_live(policy, if_match)
             draft = draft_of_file(policy, document, actor, based_on)
             version = _publish(policy, actor, reason, if_match=draft.etag, abort_open=abort_open, emergency=emergency)
             transaction.set_rollback(dry_run)
@@ -172,15 +176,7 @@ def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_ma
     """
     reason = check_reason(reason)
     live, target = selectors.live_version(policy), selectors.version(policy, to_number)
-    if if_match is not None and if_match != live.etag:
-        raise Conflict(
-            f"v{live.number} was published by {live.actor_name} meanwhile",
-            kind="stale",
-            base=live.upgraded,
-            theirs=live.upgraded,
-            mine=target.upgraded,
-            current=live.etag,
-        )
+    check_live(policy, if_match, target.upgraded)
     # Limits may be narrower by now: a document that is no longer valid must not reach a router.
     document = check_document(target.upgraded)
     if documents.values_of(document) == documents.values_of(live.upgraded):

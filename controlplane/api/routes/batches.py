@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
 
 from controlplane.api.auth import needs
+from controlplane.api.openapi import answers
 from controlplane.api.problems import ApiProblem
 from controlplane.api.rows import found
 from controlplane.audit.services import actor_of
@@ -41,7 +42,9 @@ def list_batches(request: HttpRequest) -> Any:
     return list(Batch.objects.all()[:SHOWN])
 
 
-@router.get("/{name}/{which}.jsonl", response=None, auth=needs("keys:write"))
+@router.get(
+    "/{name}/{which}.jsonl", response=None, openapi_extra=answers("application/jsonl"), auth=needs("keys:write")
+)
 def get_batch_file(request: HttpRequest, name: str, which: Literal["output", "errors"]) -> Any:
     """The answers of a batch, or the lines without one, as its client gets them; audited"""
     row = found(Batch.objects.filter(name=name).first(), f"there is no batch {name[:60]}")

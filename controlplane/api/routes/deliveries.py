@@ -82,6 +82,7 @@ def deliver_draft(request: HttpRequest, response: HttpResponse, name: str, paylo
 @router.post(
     "/policies/{name}/deliveries",
     response={200: DocumentDeliveryOut, 201: DocumentDeliveryOut, **errors(409)},
+    openapi_extra=IF_MATCH,
     by_alias=True,
     auth=needs("policy:write", "policy:publish"),
 )
@@ -90,6 +91,7 @@ def deliver_document(request: HttpRequest, response: HttpResponse, name: str, pa
     run"""
     check_emergency(request, payload.emergency)
     policy, given = policies.policy(name), payload.dict(exclude={"plan", "pools", "start"})
+    given["if_match"] = etags.if_match(request)
     try:
         made = repeatable.deliver_document(policy, plan=_plan(policy, payload), actor=actor_of(request), **given)
     except NothingToPublish:

@@ -9,7 +9,7 @@ from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
 from controlplane.api.auth import needs
-from controlplane.api.openapi import ROW_MAX, Number
+from controlplane.api.openapi import CSV, ROW_MAX, Number, answers
 from controlplane.api.problems import ApiProblem, errors
 from controlplane.api.rows import found, page
 from controlplane.audit.services import actor_of
@@ -193,7 +193,7 @@ def get_results(request: HttpRequest, number: Number, format: Literal["json", "c
     return answer
 
 
-@router.get("/{number}/comparison.csv", response=None, auth=needs("experiments:read"))
+@router.get("/{number}/comparison.csv", response=None, openapi_extra=answers(CSV), auth=needs("experiments:read"))
 def get_comparison(
     request: HttpRequest,
     number: Number,
@@ -208,7 +208,9 @@ def get_comparison(
     return answer
 
 
-@router.get("/{number}/report.md", response=None, auth=needs("experiments:read"))
+@router.get(
+    "/{number}/report.md", response=None, openapi_extra=answers("text/markdown"), auth=needs("experiments:read")
+)
 def get_report(request: HttpRequest, number: Number, baseline: str = Query("", max_length=60)) -> Any:
     """The comparison as Markdown, with its pictures in it"""
     experiment = _experiment(number)
@@ -216,7 +218,9 @@ def get_report(request: HttpRequest, number: Number, baseline: str = Query("", m
     return HttpResponse(text, content_type="text/markdown; charset=utf-8")
 
 
-@router.get("/{number}/report.zip", response=None, auth=needs("experiments:read"))
+@router.get(
+    "/{number}/report.zip", response=None, openapi_extra=answers("application/zip"), auth=needs("experiments:read")
+)
 def get_report_files(request: HttpRequest, number: Number, baseline: str = Query("", max_length=60)) -> Any:
     """The comparison as report.md with its pictures as SVG files beside it"""
     experiment = _experiment(number)
@@ -234,7 +238,12 @@ def _baseline(experiment: Experiment, baseline: str) -> str:
     return baseline or names[0]
 
 
-@router.get("/{number}/junit.xml", response={200: None, **errors(409)}, auth=needs("experiments:read"))
+@router.get(
+    "/{number}/junit.xml",
+    response={200: None, **errors(409)},
+    openapi_extra=answers("application/xml"),
+    auth=needs("experiments:read"),
+)
 def get_junit(request: HttpRequest, number: Number) -> Any:
     """JUnit XML: a test case for each run and each expectation, skipped when inconclusive; once it has ended"""
     experiment = _experiment(number)

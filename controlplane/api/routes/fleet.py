@@ -9,7 +9,7 @@ from ninja.params.functions import Query
 
 from controlplane.api import etags
 from controlplane.api.auth import caller, check_emergency, needs
-from controlplane.api.openapi import IF_MATCH
+from controlplane.api.openapi import IF_MATCH, YAML, answers
 from controlplane.api.problems import ApiProblem
 from controlplane.api.routes.fleet_schemas import (
     ActIn,
@@ -33,7 +33,6 @@ from router.contract.secret_text import masked_words
 
 router = Router(tags=["fleet"])
 
-YAML = "application/yaml"
 _YAML_TYPES = (YAML, "application/x-yaml", "text/yaml")
 LOG_LINES_MAX = 1_000
 EVENTS_MAX = 500
@@ -126,7 +125,7 @@ def sees_secrets(request: HttpRequest) -> bool:
     return "fleet:write" in caller(request).scopes
 
 
-@router.get("/fleet", response=FleetOut, auth=needs("fleet:read"))
+@router.get("/fleet", response=FleetOut, openapi_extra=answers(YAML), auth=needs("fleet:read"))
 def get_fleet(request: HttpRequest, response: HttpResponse) -> Any:
     """The fleet document, as YAML with Accept: application/yaml; secrets are hidden without fleet:write"""
     secrets = sees_secrets(request)

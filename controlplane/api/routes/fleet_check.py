@@ -8,6 +8,7 @@ from ninja import Router
 from controlplane.api.auth import needs
 from controlplane.api.routes.fleet import DOCUMENT_BODY, read_document
 from controlplane.api.routes.fleet_schemas import FoundOut, LookIn, StartOut
+from controlplane.audit.services import actor_of
 from controlplane.fleet_ops import adoption, checks
 from fleet import services
 
@@ -25,4 +26,4 @@ def check_fleet(request: HttpRequest) -> Any:
 @router.post("/fleet/discover", response=FoundOut, auth=needs("fleet:write"))
 def discover_engines(request: HttpRequest, payload: LookIn) -> Any:
     """Look at engines that something else runs, by options of the kind `external`; changes nothing"""
-    return adoption.look(payload.engine, payload.pool)
+    return adoption.look(payload.engine, payload.pool, actor_of(request))

@@ -11,9 +11,9 @@ from controlplane.aliases import homes, publication, selectors, services
 from controlplane.aliases.models import ModelsVersion
 from controlplane.api import etags
 from controlplane.api.auth import check_emergency, needs
-from controlplane.api.openapi import IF_MATCH, ROW_MAX, Number
+from controlplane.api.openapi import IF_MATCH, ROW_MAX, YAML, Number, answers
 from controlplane.api.problems import errors
-from controlplane.api.routes.fleet import TEXT, YAML, read_document, wants_yaml
+from controlplane.api.routes.fleet import TEXT, read_document, wants_yaml
 from controlplane.api.routes.policy_schemas import AckOut, ActorOut
 from controlplane.api.rows import found, page
 from controlplane.api.unread import Body
@@ -107,7 +107,7 @@ class RollbackModelsIn(Body):
     reason: str = Field(max_length=REASON_MAX)
 
 
-@router.get("", response=ModelsOut, auth=needs("policy:read"))
+@router.get("", response=ModelsOut, openapi_extra=answers(YAML), auth=needs("policy:read"))
 def get_models(request: HttpRequest, response: HttpResponse) -> Any:
     """What is live of the document Models, its open draft, and who serves it; the document alone with Accept:
     application/yaml"""
@@ -130,7 +130,7 @@ def get_models(request: HttpRequest, response: HttpResponse) -> Any:
 @router.put(
     "",
     response={200: ModelsPublicationOut, 201: ModelsPublicationOut, **errors(409, 415)},
-    openapi_extra={"requestBody": BODY},
+    openapi_extra={"requestBody": BODY, **IF_MATCH},
     auth=needs("policy:write", "policy:publish"),
 )
 def put_models(
@@ -148,7 +148,8 @@ def put_models(
     """Publish a document (YAML or JSON) without a draft; with dry_run (200) only check it"""
     check_emergency(request, emergency)
     document, actor = read_document(request), actor_of(request)
-    made = services.publish_document(document, actor, reason, based_on=based_on, emergency=emergency, dry_run=dry_run)
+    more: dict[str, Any] = {"if_match": etags.if_match(request), "based_on": based_on, "emergency": emergency}
+    made = services.publish_document(document, actor, reason, dry_run=dry_run, **more)
     etags.put(response, made.version.etag)
     return Status(200 if made.dry_run else 201, made)
 

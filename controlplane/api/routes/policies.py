@@ -77,12 +77,14 @@ def list_versions(
 @router.post(
     "/{name}/versions",
     response={200: PublicationOut, 201: PublicationOut, **errors(409)},
+    openapi_extra=IF_MATCH,
     auth=needs("policy:write", "policy:publish"),
 )
 def publish_document(request: HttpRequest, response: HttpResponse, name: str, payload: PublishDocumentIn) -> Any:
     """Publish a document without a draft; with dry_run (200) only check it as if"""
     check_emergency(request, payload.emergency)
-    made = services.publish_document(selectors.policy(name), actor=actor_of(request), **payload.dict())
+    given = payload.dict() | {"if_match": etags.if_match(request)}
+    made = services.publish_document(selectors.policy(name), actor=actor_of(request), **given)
     etags.put(response, made.version.etag)
     return Status(200 if made.dry_run else 201, made)
 

@@ -1,6 +1,7 @@
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import Group
 from django.utils import timezone
 
 from controlplane.accounts.models import ApiToken
@@ -42,6 +43,27 @@ def test_another_key_is_another_request(policy, ci):
 def test_keys_of_different_callers_do_not_meet(policy, ci, ada_api):
     ci.post("/policies/default/draft", Idempotency_Key="k1")
     assert "Idempotent-Replayed" not in ada_api.post("/policies/default/draft", Idempotency_Key="k1").headers
+
+
+def test_keys_of_two_tokens_of_one_name_and_user_do_not_meet(policy, otto):
+    first, second = api_caller(otto), api_caller(otto)
+    first.post("/policies/default/draft", Idempotency_Key="k1")
+    assert "Idempotent-Replayed" not in second.post("/policies/default/draft", Idempotency_Key="k1").headers
+
+
+def test_a_token_that_lost_the_scope_gets_no_replay(policy, ci):
+    assert ci.post("/policies/default/draft", Idempotency_Key="k1").status_code == 201
+    ApiToken.objects.update(scopes=["live:read"])
+    assert ci.post("/policies/default/draft", Idempotency_Key="k1").status_code == 403
+
+
+def test_a_user_who_lost_the_role_gets_no_replay(policy, otto, otto_client):
+    def post():
+        return otto_client.post("/api/v1/policies/default/draft", headers={"Idempotency-Key": "k1"})
+
+    assert post().status_code == 201
+    otto.groups.set(Group.objects.filter(name="viewer"))
+    assert post().status_code == 403
 
 
 def test_a_revoked_token_gets_no_replay(policy, ci):

@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from controlplane.aliases.tests.conftest import BOT, SPLIT, WHY, document, pools  # noqa: F401  (a fixture)
+from controlplane.audit.models import AuditEntry
 from controlplane.cli.tests.conftest import network  # noqa: F401  (a fixture)
 from controlplane.cli.weir import main as weir
 from controlplane.testing import api_caller
@@ -18,9 +19,9 @@ def api(otto):
     return api_caller(otto)
 
 
-def put(api, made, content="application/json", query=f"reason={WHY}"):
+def put(api, made, content="application/json", query=f"reason={WHY}", **headers):
     body = made if isinstance(made, str) else json.dumps(made)
-    headers = {"HTTP_AUTHORIZATION": f"Bearer {api.token}"}
+    headers["HTTP_AUTHORIZATION"] = f"Bearer {api.token}"
     return Client().put(f"/api/v1/models?{query}", body, content_type=content, **headers)
 
 
@@ -37,6 +38,15 @@ def test_a_document_is_put_checked_and_rolled_back(pools, api):  # noqa: F811
     got = api.get("/models").json()
     assert (got["version"], got["document"]) == (3, document(chat={"pool": "big"}))
     assert [version["number"] for version in api.get("/models/versions").json()] == [3, 2, 1]
+
+
+def test_a_document_made_from_an_older_version_is_refused(pools, api):  # noqa: F811
+    seen = put(api, document(chat=SPLIT))["ETag"]
+    assert put(api, document(chat={"pool": "big"}), HTTP_IF_MATCH=seen).status_code == 201
+    late = put(api, document(bot={"pool": "small"}), HTTP_IF_MATCH=seen)
+    assert (late.status_code, late.json()["current"]) == (412, "v2")
+    assert late.json()["detail"] == "v2 was published by ci (otto) meanwhile"
+    assert api.get("/models").json()["document"] == document(chat={"pool": "big"})
 
 
 def test_the_draft_has_an_etag(pools, api):  # noqa: F811
@@ -78,3 +88,11 @@ def test_the_command_gets_applies_and_rolls_back(pools, api, network, monkeypatc
     file.write_text("models: {chat: {pool: gone}}")
     assert run("apply", str(file)) == 3
     assert "there is no such pool" in capsys.readouterr().err
+
+
+def test_a_draft_of_models_that_is_opened_and_edited_is_audited(pools, api):  # noqa: F811
+    seen = api.post("/models/draft")["ETag"]
+    api.call("PUT", "/models/draft", {"document": document(chat={"pool": "big"})}, If_Match=seen)
+    opened, edited = AuditEntry.objects.filter(action__startswith="models.").order_by("pk")
+    assert (opened.action, opened.after) == ("models.open_draft", {"based_on": 0})
+    assert (edited.action, edited.after["models.chat.pool"]) == ("models.edit_draft", "big")

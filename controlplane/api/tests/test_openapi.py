@@ -71,3 +71,16 @@ def test_the_page_is_closed_to_strangers(db, client):
 def test_operations_state_the_token_scheme():
     assert SCHEMA["components"]["securitySchemes"]["TokenOrSession"] == {"type": "http", "scheme": "bearer"}
     assert api.auth is not None
+
+
+def test_what_an_operation_answers_has_a_media_type():
+    for name, operation in OPERATIONS:
+        for status, answer in operation["responses"].items():
+            assert answer.get("content") or status in ("204", "304"), (name, status)
+
+
+def test_each_format_that_can_be_asked_for_is_described():
+    for name, operation in OPERATIONS:
+        asked = [one["schema"]["enum"] for one in operation["parameters"] if one["name"] == "format"]
+        described = " ".join(operation["responses"].get("200", {}).get("content", {}))
+        assert [word for words in asked for word in words if word not in described] == [], name

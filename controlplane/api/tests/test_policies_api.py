@@ -1,5 +1,6 @@
 import pytest
 
+from controlplane.audit.models import AuditEntry
 from controlplane.policies import services
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, published
 from router.policy.schema import document as documents
@@ -171,3 +172,32 @@ def test_what_does_not_exist_is_404(policy, ci, path):
                                   f"{POLICY}/versions?limit=0", f"{POLICY}/diff"])  # fmt: skip
 def test_senseless_input_is_422(policy, ci, path):
     assert ci.get(path).status_code == 422
+
+
+@pytest.mark.parametrize("path", ["versions", "deliveries"])
+def test_a_document_sent_without_a_draft_is_refused_once_another_version_is_live(policy, ci, path):
+    seen = ci.get(POLICY).headers["ETag"]
+    published(policy, heavy_new_tokens=9000)
+    body = {"document": documents.default("lpwl"), "reason": WHY}
+    late = ci.post(f"{POLICY}/{path}", body, If_Match=seen)
+    assert (late.status_code, late.json()["current"]) == (412, "v2")
+    assert ci.post(f"{POLICY}/{path}", body, If_Match='"v2"').status_code == 201
+
+
+def test_a_draft_that_is_opened_and_edited_is_audited_with_what_changed(policy, ci):
+    ci.post(DRAFT)
+    ci.post(DRAFT)
+    for _ in range(2):
+        ci.patch(DRAFT, {"overrides": {"classes.heavy_new_tokens": 9000}})
+    opened, edited = AuditEntry.objects.filter(action__endswith="_draft").order_by("pk")
+    assert (opened.action, opened.after, opened.actor_name) == ("policy.open_draft", {"based_on": 1}, "ci (otto)")
+    assert (edited.action, edited.subject) == ("policy.edit_draft", "policy default")
+    assert (edited.before, edited.after) == (
+        {"classes.heavy_new_tokens": 40_000}, {"classes.heavy_new_tokens": 9000}
+    )  # fmt: skip
+
+
+def test_a_document_published_without_a_draft_leaves_one_entry(policy, ci):
+    before = AuditEntry.objects.count()
+    ci.post(f"{POLICY}/versions", {"document": documents.default("lpwl"), "reason": WHY})
+    assert AuditEntry.objects.count() == before + 1

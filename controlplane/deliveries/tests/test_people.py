@@ -524,9 +524,19 @@ def test_of_two_simultaneous_actions_one_wins_and_the_other_gets_a_conflict(deli
     mine, theirs = selectors.delivery(delivery.pk), selectors.delivery(delivery.pk)
     services.start(mine, OTTO)
     with pytest.raises(Conflict, match="start by otto, it is arming"):
-        services.abort(theirs, OLGA)
+        services.withdraw(theirs, ADA)
     mine.refresh_from_db()
     assert mine.state == "arming"
+
+
+@pytest.mark.parametrize(("to_safety", "state"), [(services.abort, "aborted"), (services.pause, "paused")])
+def test_who_moved_it_a_moment_earlier_is_not_in_the_way_of_safety(delivery, to_safety, state):
+    mine = services.start(selectors.delivery(delivery.pk), OTTO)
+    theirs = at(mine, State.STEP, share=0.1)
+    at(selectors.delivery(delivery.pk), State.HOLDING, revision=mine.revision + 1)
+    with pytest.raises(Conflict, match="changed meanwhile"):
+        to_safety(selectors.delivery(delivery.pk), OLGA, if_match=theirs.etag)
+    assert to_safety(theirs, OLGA).state == state
 
 
 def test_nothing_is_kept_of_a_transition_whose_audit_entry_fails(delivery, monkeypatch):

@@ -6,9 +6,11 @@ from typing import Any
 
 import structlog
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from controlplane.audit import services as audit
+from controlplane.audit.differences import audited_change
 from controlplane.audit.services import Actor
 from controlplane.policies import selectors
 from controlplane.policies.errors import Conflict, PolicyInvalid
@@ -59,10 +61,20 @@ def check_name(name: str) -> str:
     return name
 
 
+@transaction.atomic
 def open_draft(policy: Policy, actor: Actor) -> Draft:
     """The policy's open draft, or a new one that starts from the live version."""
+    draft, created = _opened(policy, actor)
+    if created:
+        log.info("policy.draft_opened", policy=policy.name, based_on=draft.based_on, actor=actor.name)
+        audit.record(actor, "policy.open_draft", f"policy {policy.name}", "", None, {"based_on": draft.based_on})
+    return draft
+
+
+def _opened(policy: Policy, actor: Actor) -> tuple[Draft, bool]:
+    """The draft, and whether it is new."""
     live = selectors.live_version(policy)
-    draft, created = Draft.objects.get_or_create(
+    return Draft.objects.get_or_create(
         policy=policy,
         defaults={
             "document": live.upgraded,
@@ -71,11 +83,9 @@ def open_draft(policy: Policy, actor: Actor) -> Draft:
             "updated_by": actor.name,
         },
     )
-    if created:
-        log.info("policy.draft_opened", policy=policy.name, based_on=live.number, actor=actor.name)
-    return draft
 
 
+@transaction.atomic
 def save_draft(
     policy: Policy, document: object, actor: Actor, *, if_match: str | None = None, based_on: int | None = None
 ) -> Draft:
@@ -83,6 +93,17 @@ def save_draft(
 
     `based_on` rebases the draft onto another live version after a conflict was settled.
     """
+    Draft.objects.filter(policy=policy).update(revision=F("revision"))  # until the end nobody else saves it
+    before = selectors.open_draft(policy)
+    draft = _saved(policy, document, actor, if_match, based_on)
+    if before is not None and before.etag != draft.etag:
+        was, now = audited_change(before.upgraded, draft.upgraded)
+        rebased = {} if before.based_on == draft.based_on else {"based_on": draft.based_on}
+        audit.record(actor, "policy.edit_draft", f"policy {policy.name}", "", was, {**now, **rebased})
+    return draft
+
+
+def _saved(policy: Policy, document: object, actor: Actor, if_match: str | None, based_on: int | None) -> Draft:
     document = check_document(document)
     draft = selectors.open_draft(policy)
     if draft is None:
@@ -117,8 +138,8 @@ def draft_of_file(policy: Policy, document: object, actor: Actor, based_on: int 
         raise Conflict(message, kind="draft", theirs=held.upgraded, mine=document, current=held.etag)
     if based_on is not None and document != live.upgraded:
         _check_made_from(policy, document, live, based_on)
-    open_draft(policy, actor)
-    return save_draft(policy, document, actor, based_on=live.number)
+    _opened(policy, actor)
+    return _saved(policy, document, actor, None, live.number)
 
 
 def _check_made_from(policy: Policy, document: JsonObject, live: PolicyVersion, based_on: int) -> None:
@@ -194,6 +215,20 @@ def check_base(draft: Draft, live: PolicyVersion) -> None:
 def check_etag(draft: Draft, if_match: str | None, mine: JsonObject | None) -> None:
     if if_match is not None and if_match != draft.etag:
         raise moved(draft.policy, mine)
+
+
+def check_live(policy: Policy, if_match: str | None, mine: JsonObject | None = None) -> None:
+    """Conflict unless the version that the caller saw is still live."""
+    live = selectors.live_version(policy)
+    if if_match is not None and if_match != live.etag:
+        raise Conflict(
+            f"v{live.number} was published by {live.actor_name} meanwhile",
+            kind="stale",
+            base=live.upgraded,
+            theirs=live.upgraded,
+            mine=mine,
+            current=live.etag,
+        )
 
 
 def moved(policy: Policy, mine: JsonObject | None) -> Conflict:

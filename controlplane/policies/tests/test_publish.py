@@ -2,7 +2,7 @@ import pytest
 
 from controlplane.audit.models import AuditEntry
 from controlplane.policies import publication, selectors, services
-from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid
+from controlplane.policies.errors import Conflict, NothingToPublish, PolicyInvalid, stale_if_overtaken
 from controlplane.policies.models import Draft, PolicyVersion
 from controlplane.policies.tests.conftest import ADA, OTTO, WHY, edit, of_an_arm, published
 from fleet.models import Pool
@@ -234,3 +234,10 @@ def test_experiments_publish_and_remove_their_own_pools(live_redis, policy):
     publication.publish_ephemeral(value)  # a worker that comes too late
     assert live_redis.get(redis_keys.policy_key("exp-7-a")) is None
     assert live_redis.smembers(redis_keys.POOLS) == set()
+
+
+@pytest.mark.parametrize(("if_match", "kind"), [(None, "live"), ("v1", "stale")])
+def test_a_version_that_went_live_a_moment_earlier_makes_what_was_seen_stale(if_match, kind):
+    with pytest.raises(Conflict) as conflict, stale_if_overtaken(if_match):
+        raise Conflict("v2 was published by olga a moment earlier", kind="live")
+    assert conflict.value.kind == kind
