@@ -168,6 +168,7 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
         context = {"id": request_id, "kept_minutes": RECEIPT_TTL_S // 60}
         return render(request, "requests/missing.html", context, status=404)
     context = {
+        "id": request_id,
         "replay": _replayed(request, found),
         "receipt": found,
         "request_class": found.request_class,

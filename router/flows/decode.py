@@ -11,9 +11,7 @@ from router.upstream.connection import Connection
 from router.upstream.errors import ConnectFailed
 
 
-async def decode(
-    call: Call, endpoint: Endpoint, offload: Offload, body: bytes, forwarded: bytes | None = None
-) -> Connection:
+async def decode(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, request_id: str = "") -> Connection:
     """The connection with the answer.
 
     Raises UpstreamError (the held blocks are lost, unless nothing was sent), and PrefillFailed when the KV did not
@@ -23,7 +21,7 @@ async def decode(
     offload.sent = time.perf_counter()
     offload.transfer_bytes = _bytes_to_move(call, endpoint)
     try:
-        connection = await post(call, endpoint, body, forwarded)
+        connection = await post(call, endpoint, body, request_id=request_id)
     except ConnectFailed:
         offload.kept = kept
         raise

@@ -29,27 +29,22 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
     asked = bodies.prefill(prompt.document, call.api_path, stream=prompt.stream)
     both = Together(
         offload,
-        fetch(call, prefiller, offload, asked, tokens, _lines(call, mine)),
-        decode(call, decoder, offload, call.request.body, _lines(call, other)),
+        fetch(call, prefiller, offload, asked, tokens, mine),
+        decode(call, decoder, offload, call.request.body, other),
     )
     await both.prefilled()
     if not prompt.stream or offload.outcome == "fallback":
         return await both.decoded()
     offload.outcome = "ok"
-    return Spliced(both, first_token(both.prefill.result().replace(mine, other)))
+    return Spliced(both, first_token(both.prefill.result().replace(mine.encode(), other.encode())))
 
 
-def _ids(call: Call, prefiller: Endpoint, decoder: Endpoint) -> tuple[bytes, bytes]:
+def _ids(call: Call, prefiller: Endpoint, decoder: Endpoint) -> tuple[str, str]:
     """Request ids for the prefill and the decoder; each contains the other's address."""
-    name = b"cmpl-%b" % call.id.replace("_", "-").encode()
+    name = f"cmpl-{call.engine_id}".replace("_", "-")
     if decoder.kv.pair or decoder.kv.peer:
         return name, name
-    return b"%b_%b" % (name, decoder.upstream.authority), b"%b_%b" % (name, prefiller.upstream.authority)
-
-
-def _lines(call: Call, request_id: bytes) -> bytes:
-    line = b"x-request-id: %b\r\n"
-    return call.request.forwarded.replace(line % call.id.encode(), line % request_id)
+    return f"{name}_{decoder.upstream.authority.decode()}", f"{name}_{prefiller.upstream.authority.decode()}"
 
 
 class Spliced:

@@ -1,5 +1,6 @@
 """Sends a request to an engine, to one of its data-parallel ranks where it has several."""
 
+from router.http.headers import id_line
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.upstream.connection import Connection
@@ -12,13 +13,15 @@ async def post(
     body: bytes,
     forwarded: bytes | None = None,
     first_byte_timeout_s: float | None = None,
+    request_id: str = "",
 ) -> Connection:
     """The connection once the answer has begun; the caller releases it. Raises UpstreamError.
 
-    `forwarded`: header lines instead of the client's; `first_byte_timeout_s`: instead of the policy's.
+    `forwarded`: header lines instead of the client's; `first_byte_timeout_s`: instead of the policy's; `request_id`:
+    instead of the request's id at the engines.
     """
     rules, upstream, rank_line = call.rules, endpoint.upstream, endpoint.rank_line
-    lines = call.request.forwarded if forwarded is None else forwarded
+    lines = (call.request.forwarded if forwarded is None else forwarded) + id_line(request_id or call.engine_id)
     connect_s: float = rules["failure.connect_timeout_s"]
     limit_s: float = first_byte_timeout_s or rules["failure.first_byte_timeout_s"]
     request = _written(call.request.target, upstream.authority, rank_line, lines, body)

@@ -32,7 +32,7 @@ async def prefill(
 
     `check`: why the decoder cannot use an answer, which counts as a failure of the engine.
     """
-    answer = _parsed(endpoint, await _fetch(call, endpoint, offload, body, tokens, None))
+    answer = _parsed(endpoint, await _fetch(call, endpoint, offload, body, tokens))
     _learn(offload, answer)
     if why := check(answer):
         failed(call.pool, endpoint)
@@ -41,36 +41,32 @@ async def prefill(
     return answer
 
 
-async def fetch(
-    call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, forwarded: bytes | None = None
-) -> bytes:
-    """As `prefill`, with the raw answer; `forwarded`: header lines instead of the client's."""
-    raw = await _fetch(call, endpoint, offload, body, tokens, forwarded)
+async def fetch(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, request_id: str) -> bytes:
+    """As `prefill`, with the raw answer; `request_id`: at the engine."""
+    raw = await _fetch(call, endpoint, offload, body, tokens, request_id)
     endpoint.breaker.served()
     return raw
 
 
 async def _fetch(
-    call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, forwarded: bytes | None
+    call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, request_id: str = ""
 ) -> bytes:
     limit_s = call.rules["failure.prefill_timeout_s"]
     with endpoint.lease(tokens, call.pool.queue.wake, call.outcome):
-        return await _leased(call, endpoint, offload, body, limit_s, forwarded)
+        return await _leased(call, endpoint, offload, body, limit_s, request_id)
 
 
 async def _leased(
-    call: Call, endpoint: Endpoint, offload: Offload, body: bytes, limit_s: float, forwarded: bytes | None
+    call: Call, endpoint: Endpoint, offload: Offload, body: bytes, limit_s: float, request_id: str
 ) -> bytes:
     offload.alone = endpoint.requests == 1
     call.pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks)
     sent = predict.computing(call, endpoint)
-    if call.tracing is not None:
-        forwarded = call.tracing.for_prefill(call.request.forwarded if forwarded is None else forwarded)
     offload.began = time.perf_counter()
     failure = "cancelled"
     try:
         async with asyncio.timeout(limit_s):
-            raw = await _answer(call, endpoint, body, limit_s, forwarded)
+            raw = await _answer(call, endpoint, body, limit_s, request_id)
         failure = ""
         return raw
     except TimeoutError:
@@ -93,8 +89,9 @@ async def _leased(
         predict.over(sent)
 
 
-async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, forwarded: bytes | None) -> bytes:
-    connection = await post(call, endpoint, body, forwarded, limit_s)
+async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, request_id: str) -> bytes:
+    traced = call.tracing.for_prefill(call.request.forwarded) if call.tracing is not None else None
+    connection = await post(call, endpoint, body, traced, limit_s, request_id)
     try:
         raw = await whole(connection, LARGEST)
     finally:

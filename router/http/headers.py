@@ -33,12 +33,22 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 LONGEST_SESSION = 256  # bytes
 
 
-def request_id(headers: dict[bytes, bytes]) -> str:
-    """The client's own id if it is safe in a log, a header and a Redis key, otherwise a new one."""
+def request_ids(headers: dict[bytes, bytes]) -> tuple[str, str]:
+    """The request's id for the client, and the router's own.
+
+    The first is the client's if it is safe in a log, a header and a Redis key. Two requests may have the same one, so
+    that the second, which is drawn here, stands wherever an id must be theirs alone.
+    """
+    drawn = f"req-{random.getrandbits(96):024x}"
     given = headers.get(b"x-request-id")
-    if given is not None and _SANE_ID.fullmatch(given):
-        return given.decode()
-    return f"req-{random.getrandbits(96):024x}"
+    if given is None or not _SANE_ID.fullmatch(given):
+        return drawn, drawn
+    name = given.decode()
+    return name, name + drawn[3:]
+
+
+def request_id(headers: dict[bytes, bytes]) -> str:
+    return request_ids(headers)[0]
 
 
 def session(headers: dict[bytes, bytes]) -> str | None:
@@ -46,14 +56,16 @@ def session(headers: dict[bytes, bytes]) -> str | None:
     return given[:LONGEST_SESSION].decode("utf-8", "replace") if given else None
 
 
-def forwarded(headers: Headers, own: dict[bytes, bytes], request_id: str) -> bytes:
-    """The header lines for the engine; `own` is the same headers by name."""
+def forwarded(headers: Headers, own: dict[bytes, bytes]) -> bytes:
+    """The header lines for the engine, without a request id; `own` is the same headers by name."""
     dropped = _NOT_FORWARDED
     if b"connection" in own:
         dropped = dropped | {token.strip().lower() for token in own[b"connection"].split(b",")}
-    lines = [b": ".join(header) for header in headers if header[0] not in dropped]
-    lines.append(b"x-request-id: %b\r\n" % request_id.encode())
-    return b"\r\n".join(lines)
+    return b"".join([b"%b: %b\r\n" % header for header in headers if header[0] not in dropped])
+
+
+def id_line(request_id: str) -> bytes:
+    return b"x-request-id: %b\r\n" % request_id.encode()
 
 
 def returned(headers: Headers, *, without_length: bool) -> bytes:

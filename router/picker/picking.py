@@ -161,7 +161,7 @@ def _address(host: str, port: int) -> str:
 
 def _headers(call: Call, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
     traced = [pair for pair in pairs(call.request.forwarded) if pair[0] in TRACE] if call.tracing is not None else []
-    return [(b"x-request-id", call.id.encode()), *traced, *pairs(endpoint.rank_line)]
+    return [(b"x-request-id", call.engine_id.encode()), *traced, *pairs(endpoint.rank_line)]
 
 
 def _attempt(call: Call, endpoint: Endpoint) -> Attempt:
@@ -169,10 +169,10 @@ def _attempt(call: Call, endpoint: Endpoint) -> Attempt:
 
 
 def _changed_body(call: Call) -> bytes | None:
-    """The client's body for the engine, if it differs: another name of the model, no `priority`. Nothing asks for the
-    usage of a stream, as the picker could not remove it from the answer. Raises ErrorResponse."""
+    """The client's body for the engine, if it differs: another name of the model, no field that is the router's.
+    Nothing asks for the usage of a stream, as the picker could not remove it from the answer. Raises ErrorResponse."""
     prompt, alias = call.request.prompt, call.alias
-    if prompt.priority is None and (alias is None or not alias.renames):
+    if not prompt.rewritten and (alias is None or not alias.renames):
         return None
     if not call.request.strip_usage:
         return call.request.body

@@ -53,6 +53,7 @@ class Call:
     at: float  # s, Unix
     started: float  # s, of the clock of all other times
     tenant: str = ""  # shares the queue fairly with others: the client's address, or its API key (limits/)
+    own_id: str = ""  # drawn by the router, where `id` may be the client's
     deadline: float | None = None
     asked_band: AskedBand = NOT_ASKED
     band: int = 0  # of priority, as granted
@@ -92,6 +93,15 @@ class Call:
     token_ids: bool = False  # the prompt came as token ids
     # telemetry/recorder.py
     number: int = 0  # counts the requests of this router in the order in which they ended
+
+    def __post_init__(self) -> None:
+        self.own_id = self.own_id or self.id
+
+    @property
+    def engine_id(self) -> str:
+        """The request's id at the engines: both parts of an offload have one, no two attempts have the same."""
+        number = len(self.outcome.attempts)
+        return self.own_id if number < 2 else f"{self.own_id}-{number}"
 
     @property
     def instance(self) -> str:

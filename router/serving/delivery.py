@@ -26,7 +26,7 @@ def assign(call: Call) -> None:
     if split is None:
         return
     now = time.perf_counter()
-    assigned = call.assigned = split.assign(call.session_key, call.id, now)
+    assigned = call.assigned = split.assign(call.session_key, call.own_id, now)
     if assigned is not None:
         call.candidate = split.policy_of(assigned, now)
 

@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 from router.contract.models import Alias, Target
+from router.contract.redis.api_keys import PublishedKey
 from router.http import headers
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
+from router.pool.affinity import UNNAMED
 from router.pool.pool import Pool
 from router.prefix.blocks import chain_salt
 from router.request import predict
@@ -21,34 +23,38 @@ from router.tokenize import prompt
 from router.tokenize.api_paths import WITH_FILES
 from router.tokenize.prompt import InvalidBody, Prompt
 
+_APART = "\0"  # ends the id of a key, which has none
 # A stream reports its usage only on request, in a chunk of its own. The other APIs always report it.
 USAGE_ON_REQUEST = ("/v1/chat/completions", "/v1/completions")
 
 
-Form = tuple[bytes, str, Sequence[bytes]]  # body, API path, headers content-type where the path takes files
+# Body, API path, headers content-type where the path takes files, id of the API key
+Form = tuple[bytes, str, Sequence[bytes], str]
 
 
-def form(body: bytes, incoming: IncomingRequest) -> Form:
-    path = incoming.path
+def form(body: bytes, incoming: IncomingRequest, key: PublishedKey | None) -> Form:
+    path, key_id = incoming.path, key.id if key is not None else ""
     if path not in WITH_FILES:
-        return body, path, ()
-    return body, path, [value for name, value in incoming.headers if name == b"content-type"]
+        return body, path, (), key_id
+    return body, path, [value for name, value in incoming.headers if name == b"content-type"], key_id
 
 
-def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> tuple[Prompt, bytes]:
+def read(body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id: str = "") -> tuple[Prompt, bytes]:
     """The prompt, and the body for the engine. Raises ErrorResponse."""
     try:
         parsed = prompt.read(body, api_path, content_types)
-        if "priority" in parsed.document:
-            parsed, body = prompt.without_priority(parsed)
+        if not prompt.is_for_engine(parsed, key_id):
+            parsed, body = prompt.for_engine(parsed, key_id)
         return parsed, prompt.with_usage(body, parsed.document) if strips_usage(parsed, api_path) else body
     except InvalidBody as error:
         raise ErrorResponse(400, error.code, str(error)) from None
 
 
-async def read_large(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> tuple[Prompt, bytes]:
+async def read_large(
+    body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id: str = ""
+) -> tuple[Prompt, bytes]:
     """Like `read`, in a thread, for a body of more than bounds.SMALL bytes."""
-    return await asyncio.get_running_loop().run_in_executor(_thread(), read, body, api_path, content_types)
+    return await asyncio.get_running_loop().run_in_executor(_thread(), read, body, api_path, content_types, key_id)
 
 
 def prepare(
@@ -57,12 +63,12 @@ def prepare(
     """Set the call's pool and request; `by_name` holds the request's headers. Raises ErrorResponse."""
     header = by_name.get(b"x-weir-pool")
     named = header.decode("latin-1") if header is not None else None
-    session = headers.session(by_name) or read.session
+    session = _of_key(call.key, headers.session(by_name) or read.session)
     alias = pools.aliases.get(read.model)
     if alias is not None:
         call.alias = _chosen(call, alias, named, session, read, body, pools)
     target = call.api_path.encode() + (b"?" + incoming.query if incoming.query else b"")
-    forwarded = headers.forwarded(incoming.headers, by_name, call.id)
+    forwarded = headers.forwarded(incoming.headers, by_name)
     if call.alias is not None:
         _aim(call, call.alias, target, forwarded, session, pools)
         return
@@ -70,6 +76,13 @@ def prepare(
     call.adapter = pool.adapter(read.model)
     chunks = pool.chains.hashes(read.rendered, _salt(call.adapter, read))
     _set(call, pool, target, forwarded, session, read, body, chunks)
+
+
+def _of_key(key: PublishedKey | None, session: str | None) -> str | None:
+    """The session by a name that no other key's session has, nor one without a key, nor one known by its prompt."""
+    if session is None or (key is None and _APART not in session and not session.startswith(UNNAMED)):
+        return session
+    return f"{key.id if key is not None else ''}{_APART}{session}"
 
 
 def _chosen(
@@ -84,7 +97,7 @@ def _chosen(
         pool, adapter = pools.get(target.pool), target.adapter.name if target.adapter is not None else ""
         return pool.affinity.continues(_chunks(pool, adapter, read, hashed)) if pool is not None else 0
 
-    draw = aliases.drawing(session, call.id, known)
+    draw = aliases.drawing(session, call.own_id, known)
     chosen = aliases.choose(read.model, alias, read, body, lambda pool: pools.barred(call.key, pool), draw)
     chosen.hashed = hashed
     return chosen

@@ -64,7 +64,8 @@ class Proxy:
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
         by_name = dict(incoming.headers)
-        call = Call(headers.request_id(by_name), incoming.path, time.time(), time.perf_counter(), incoming.peer)
+        name, own_id = headers.request_ids(by_name)
+        call = Call(name, incoming.path, time.time(), time.perf_counter(), incoming.peer, own_id)
         outcome = call.outcome
         if self.tracer is not None:
             incoming.headers = self.tracer.begin(call, incoming.headers, by_name)
@@ -73,7 +74,7 @@ class Proxy:
             call.deadline = admit.deadline(by_name, call.started)
             self._pools.require_key(call.key, by_name)
             received = await body.read(by_name, client)
-            form, large = prepare.form(received, incoming), len(received) > bounds.SMALL
+            form, large = prepare.form(received, incoming, call.key), len(received) > bounds.SMALL
             read, sent = await prepare.read_large(*form) if large else prepare.read(*form)
             call.asked_band = bands.asked(by_name, read, call.key)
             prepare.prepare(call, incoming, by_name, read, sent, self._pools)

@@ -63,7 +63,7 @@ class WebRelay:
         upstream = self._upstream
         upstream.close_idle(asyncio.get_running_loop().time())
         target = incoming.path.encode() + (b"?" + incoming.query if incoming.query else b"")
-        lines = headers.forwarded(incoming.headers, dict(incoming.headers), name)
+        lines = headers.forwarded(incoming.headers, dict(incoming.headers)) + headers.id_line(name)
         head = b"%b %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n" % (
             *(incoming.method.encode(), target, upstream.authority, lines, len(sent)),
         )

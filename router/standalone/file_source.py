@@ -27,7 +27,7 @@ from router.standalone.api_keys import KeysFile, read_keys
 from router.standalone.files import ModelsFile, PolicyFile, read_instances, read_models, read_policy
 from router.standalone.text import BadInput
 from router.standalone.watch import PATIENCE_S, InstanceWatch, Watched
-from router.telemetry.receipts import receipt, whole
+from router.telemetry.receipts import name, receipt, whole
 from router.telemetry.recorder import Recorder
 
 log = logging.getLogger("weir.router")
@@ -195,4 +195,8 @@ class FileSource:
         if path == RECEIPTS:
             return orjson.dumps({"receipts": [receipt(call, self.id) for call in calls]})
         wanted = path.removeprefix(RECEIPTS + "/")
-        return next((whole(call, self.id) for call in calls if call.id == wanted), None)
+        same = [call for call in calls if call.id == wanted] or [call for call in calls if name(call) == wanted]
+        if not same:
+            return None
+        before = [call for call in calls[calls.index(same[0]) + 1 :] if call.id == same[0].id]
+        return whole(same[0], self.id, before[0] if before else None)

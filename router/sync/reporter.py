@@ -39,19 +39,26 @@ SHORTEST_TTL_S = 60
 
 # One command per batch with all receipts in one value: building commands is the client's main cost, and two commands
 # per receipt would be the most expensive work of the router. ARGV: maximum receipts in the stream, TTL, maximum traffic
-# entries, their salt, then packed (key, receipt, decision inputs, pool, traffic entry or empty, number) for each, in
-# the order of the numbers; the script joins receipt and inputs. A batch whose answer was lost is sent again: KEYS[4]
-# holds the number of this router's last receipt, and those up to it are there already. A Redis that returns empty gets
-# the salt of the first router to write.
+# entries, their salt, then packed (key, receipt, decision inputs, pool, traffic entry or empty, number, prefix of keys
+# or empty) for each, in the order of the numbers; the script joins receipt and inputs. The prefix comes with an id that
+# the client chose: an earlier receipt of the same id moves to a name of its own, which the new one states. A batch
+# whose answer was lost is sent again: KEYS[4] holds the number of this router's last receipt, and those up to it are
+# there already. A Redis that returns empty gets the salt of the first router to write.
 _KEEP_RECEIPTS = """
 redis.call('SET', KEYS[3], ARGV[4], 'NX')
 local salt = redis.call('GET', KEYS[3])
 local words = cmsgpack.unpack(ARGV[5])
 local last = tonumber(redis.call('GET', KEYS[4]) or 0) or 0
-for i = 1, #words, 6 do
-  local brief, further, number = words[i + 1], words[i + 2], words[i + 5]
+for i = 1, #words, 7 do
+  local brief, further, number, prefix = words[i + 1], words[i + 2], words[i + 5], words[i + 6]
   if number > last then
     local whole = further == '' and brief or string.sub(brief, 1, -2) .. ',' .. further
+    local before = prefix ~= '' and redis.call('GET', words[i])
+    if before then
+      local earlier = string.match(before, '"own_id":"([^"]+)"') or string.sub(words[i], #prefix + 1) .. '~earlier'
+      redis.call('SET', prefix .. earlier, before, 'EX', ARGV[2])
+      whole = string.sub(whole, 1, -2) .. ',"earlier":"' .. earlier .. '"}'
+    end
     redis.call('SET', words[i], whole, 'EX', ARGV[2])
     redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'r', brief)
     if words[i + 4] ~= '' and salt == ARGV[4] then
@@ -205,7 +212,8 @@ class Reporter:
                 continue
             entries += bool(entry)
             size += len(brief) + len(further)
-            words += (redis_keys.receipt_key(call.id), brief, further, call.pool.name, entry, call.number)
+            prefix = redis_keys.receipt_key("") if call.own_id != call.id else ""
+            words += (redis_keys.receipt_key(call.id), brief, further, call.pool.name, entry, call.number, prefix)
         receipted = redis_keys.receipted_key(self._id, self.life)
         keys = (redis_keys.RECEIPTS, redis_keys.TRAFFIC, redis_keys.TRAFFIC_SALT, receipted)
         limits = (redis_keys.RECEIPTS_KEPT, self._ttl_s(size, time.monotonic()), traffic.kept, traffic.salt)

@@ -80,6 +80,8 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
 
 def _add_further(made: dict[str, Any], call: Call, usage: Usage) -> None:
     """What most requests have not."""
+    if call.own_id != call.id:
+        made["own_id"] = call.own_id
     if call.prediction.tiers is not None:
         made["predicted_tiers"] = call.prediction.tiers
     if usage.cached_tiers is not None:
@@ -128,9 +130,16 @@ def encoded(call: Call, router: str) -> tuple[bytes, bytes]:
     return brief, orjson.dumps({"inputs": candidates.inputs(), "candidates": candidates.columns()})[1:]
 
 
-def whole(call: Call, router: str) -> bytes:
+def whole(call: Call, router: str, earlier: Call | None = None) -> bytes:
+    """`earlier`: the request before it with the same id."""
     brief, further = encoded(call, router)
-    return b"%b,%b" % (brief[:-1], further) if further else brief
+    parts = [brief[:-1], *([b'"earlier":"%b"' % name(earlier).encode()] if earlier is not None else ())]
+    return b",".join([*parts, further]) if further else b",".join(parts) + b"}"
+
+
+def name(call: Call) -> str:
+    """Of its receipt, once a later request has the same id."""
+    return call.own_id if call.own_id != call.id else f"{call.id}~earlier"
 
 
 def _since(call: Call, when: float | None) -> float | None:

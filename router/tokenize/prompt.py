@@ -17,6 +17,9 @@ from router.tokenize import bounds
 from router.tokenize.api_paths import MEDIA, UNCOMPUTED
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them; a format costs less than a call
+# Fields of a body that no client decides: the order of requests, their ids at vLLM and SGLang, and what pairs the
+# prefill and the decode of SGLang.
+_ROUTERS = frozenset({"priority", "request_id", "rid", "bootstrap_host", "bootstrap_port", "bootstrap_room"})
 TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
 
 
@@ -43,6 +46,7 @@ class Prompt(Value, frozen=True):
     usage_asked: bool  # the client asked for the usage chunk of a stream
     document: JsonObject = {}  # the body
     priority: object = None  # as the body gave it
+    rewritten: bool = False  # `document` is not what the client sent
 
 
 def read(body: bytes, api_path: str, content_types: Sequence[bytes] = ()) -> Prompt:
@@ -116,13 +120,27 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
         raise TooComplex(TOO_DEEP) from None
 
 
-def without_priority(read: Prompt) -> tuple[Prompt, bytes]:
-    """It is the router's to order requests, and engines that do not would refuse the field."""
-    document = {name: value for name, value in read.document.items() if name != "priority"}
+def is_for_engine(read: Prompt, key_id: str) -> bool:
+    """The body goes to the engine as the client wrote it."""
+    return _ROUTERS.isdisjoint(read.document) and not (key_id and "cache_salt" in read.document)
+
+
+def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
+    """The request without the fields that are the router's, and the salt of its cache apart from those of other keys.
+
+    It is the router's to order requests: engines that do not would refuse the field. It is its to name them, too: of
+    two with one name an engine refuses the second, stores its answer over the first one's, or pairs it with the KV of
+    the other.
+    """
+    document = {name: value for name, value in read.document.items() if name not in _ROUTERS}
+    salt = document.get("cache_salt")
+    if key_id and isinstance(salt, str) and salt:
+        document["cache_salt"] = f"{key_id}:{salt}"
     try:
-        return replace(read, document=document, priority=read.document["priority"]), orjson.dumps(document)
+        body = orjson.dumps(document)
     except orjson.JSONEncodeError:
         raise TooComplex(TOO_DEEP) from None
+    return replace(read, document=document, priority=read.document.get("priority"), rewritten=True), body
 
 
 def renamed(body: bytes, name: str, model: str) -> bytes:

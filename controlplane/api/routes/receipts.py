@@ -63,7 +63,9 @@ class AttemptOut(Schema):
 class ReceiptOut(Schema):
     """As docs/redis.md says. Times in ms count from `at`; null means unknown."""
 
-    request_id: str
+    request_id: str = Field(description="The client's, if it gave one")
+    own_id: str | None = Field(None, description="At the engines, where the client gave the other one")
+    earlier: str | None = Field(None, description="Name of the receipt of an earlier request with the same id")
     at: float = Field(description="Arrival, Unix seconds")
     router: str | None = None
     pool: str | None = None

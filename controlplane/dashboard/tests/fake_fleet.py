@@ -117,6 +117,7 @@ class FakeFleet:
             "class": "warm", "flow": "colocated", "instance": "demo-1", "rule": "session",
             "reasons": ["the session is bound to demo-1"], "session": "9f3a11c2",
             "key": None, "delivery": None, "arm": None, "alias": None, "adapter": None, "target_reason": None,
+            "own_id": None, "earlier": None,
             "band": None, "band_asked": None, "band_asked_by": None, "wake_ms": None,
             "prompt_tokens": 12_345, "predicted_cached": 8_192, "new_tokens": 4_153, "cached_tokens": 8_192,
             "predicted_tiers": None, "cached_tiers": None,

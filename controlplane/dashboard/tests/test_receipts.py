@@ -397,6 +397,19 @@ def test_the_api_lists_and_gives_one(ci: ApiCaller, written: FakeFleet) -> None:
     assert one["ttft_ms"] == 405.0
 
 
+def test_of_two_requests_with_one_id_the_later_leads_to_the_earlier(
+    vera_client: Client, ci: ApiCaller, db: None, live_redis: redis.Redis
+) -> None:
+    fleet = FakeFleet(live_redis)
+    fleet.write_receipt("same", NOW, own_id="same-2", earlier="same-1")
+    fleet.client.set(redis_keys.receipt_key("same-1"), stored(fleet.receipt("same", NOW - 5, own_id="same-1")))
+    page = vera_client.get("/requests/same/").content.decode()
+    assert 'href="/requests/same-1/"' in page
+    assert "same-2" in page
+    assert "same-1" in vera_client.get("/requests/same-1/").content.decode()
+    assert ci.get(f"/receipts/{ci.get('/receipts/same').json()['earlier']}").json()["at"] == NOW - 5
+
+
 def test_the_api_gives_all_that_a_router_wrote(ci: ApiCaller, live_redis: redis.Redis) -> None:
     fleet = FakeFleet(live_redis)
     fleet.write_receipt("req-1", NOW)

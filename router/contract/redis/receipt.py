@@ -35,14 +35,17 @@ def _name_strategy(receipt: JsonObject) -> JsonObject:
 
 
 class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
-    """weir:receipt:<request id>, expires; stream weir:receipts, field r, without `inputs` and `candidates`.
+    """weir:receipt:<request id>, of the latest request with that id, expires; stream weir:receipts, field r, without
+    `inputs` and `candidates`.
 
     Written by routers. None is unknown; times in ms count from `at`.
     """
 
     UPGRADES: ClassVar[dict[int, Upgrade]] = {1: _name_strategy}
 
-    request_id: str
+    request_id: str  # the client's, if it gave one
+    own_id: str | None = None  # at the engines, drawn by the router; absent where that is `request_id`
+    earlier: str | None = None  # name of the receipt of the request before with the same id
     at: float  # Unix s, of the arrival
     router: str | None = None
     pool: str | None = None

@@ -116,3 +116,20 @@ async def test_a_bootstrap_server_that_sends_without_end_is_given_up(monkeypatch
     with pytest.raises(PrefillFailed, match=r"demo-0: its bootstrap server .* did not return an engine id"):
         await mooncake_p2p._engine_id(endpoint, url)
     server.close()
+
+
+@pytest.mark.parametrize("kv", ["mooncake_p2p", "neuron", "nixl"])
+async def test_requests_with_one_id_are_not_paired_with_each_other(pair: Build, kv: str) -> None:
+    world = await pair(kv)
+
+    async def ask(prompt: str) -> str:
+        body = {"model": "llama", "prompt": prompt, "max_tokens": 20, "ignore_eos": True, "stream": True}
+        answer = await world.client.post("/v1/completions", json=body, headers={"x-request-id": "same"})
+        assert answer.headers["x-weir-flow"] == f"offload_{kv}"
+        return answer.text
+
+    texts = await asyncio.gather(*(ask(f"{number} " + PROMPT * (number + 1)) for number in range(3)))
+    assert not any('"error"' in one for one in texts)
+    await world.until(lambda: sum(world.counted().values()) == 3)
+    assert world.counted() == {("demo", kv, "ok"): 3}
+    await world.nothing_is_left()

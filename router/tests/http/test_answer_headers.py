@@ -1,5 +1,7 @@
 """The headers that the router adds, keeps and takes away."""
 
+import re
+
 from router.tests.engine import reply
 
 
@@ -12,11 +14,18 @@ async def test_the_answer_names_its_instance_and_policy(world):
     assert response.headers["x-weir-flow"] == "colocated"
 
 
-async def test_a_sane_request_id_is_kept_and_reaches_the_engine(world):
+async def test_a_sane_request_id_comes_back_and_begins_the_id_at_the_engine(world):
     w = await world(None)
     response = await w.ask(headers={"x-request-id": "abc-1.2:3_4"})
     assert response.headers["x-request-id"] == "abc-1.2:3_4"
-    assert w.engines[0].received[0].headers["x-request-id"] == "abc-1.2:3_4"
+    assert re.fullmatch("abc-1.2:3_4-[0-9a-f]{24}", w.engines[0].received[0].headers["x-request-id"])
+
+
+async def test_two_requests_with_one_id_have_two_at_the_engine(world):
+    w = await world(None)
+    answers = [await w.ask(headers={"x-request-id": "same"}) for _ in range(2)]
+    assert [answer.headers["x-request-id"] for answer in answers] == ["same", "same"]
+    assert len({request.headers["x-request-id"] for request in w.engines[0].received}) == 2
 
 
 async def test_a_request_id_that_could_do_harm_is_replaced(world):

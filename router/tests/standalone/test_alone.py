@@ -190,6 +190,21 @@ async def test_receipts_are_shown_to_the_same_machine(alone, engines, client):
     assert (await client.get(router.url + "/receipts/another")).status_code == 404
 
 
+async def test_of_two_requests_with_one_id_both_receipts_are_shown(alone, engines, client):
+    (made,) = await engines(plain())
+    router = alone("--instances", made.url)
+    await router.ready()
+    for _ in range(3):
+        await client.post(router.url + "/v1/completions", json=BODY, headers={"x-request-id": "mine"})
+    seen, name = [], "mine"
+    while name:
+        receipt = (await client.get(f"{router.url}/receipts/{name}")).json()
+        seen.append((receipt["request_id"], receipt["own_id"]))
+        name = receipt.get("earlier")
+    assert len(set(seen)) == 3
+    assert {request_id for request_id, _ in seen} == {"mine"}
+
+
 async def test_a_running_stream_is_finished_after_the_signal(alone, engines, client):
     (made,) = await engines(plain(first_then_wait))
     router = alone("--instances", made.url, "--grace", "20")

@@ -1,0 +1,138 @@
+"""What a client names is its own: two clients that choose the same names stay apart."""
+
+import orjson
+import pytest
+
+from router.contract.redis import redis_keys
+from router.contract.redis.api_keys import PublishedKey
+from router.pool.affinity import UNNAMED
+from router.request.call import Call
+from router.serving import prepare
+from router.tests.conftest import key_entry
+from router.tests.engine import engine
+from router.tests.test_aliases import known, second
+from router.tests.test_keys import ALICE, BOB, bearer, keyed
+from router.tests.values import loaded
+
+CHAT = "/v1/chat/completions"
+
+
+async def test_a_session_of_one_key_never_binds_that_of_another(world):
+    w = await world(None, None, strategy="session_sticky")
+    w.published.keys(key_entry(ALICE), key_entry(BOB))
+    await w.until(lambda: w.router.pools.auth.ring is not None and len(w.router.pools.auth.ring.by_hash) == 2)
+    for headers in (bearer(ALICE), bearer(BOB), {}):
+        await w.ask(headers={**headers, "x-session-id": "s"})
+    pattern = redis_keys.affinity_key("demo", "*")
+    await w.until(lambda: len(list(w.published.client.scan_iter(pattern))) == 3)
+    names = {key.decode() for key in w.published.client.scan_iter(pattern)}
+    assert names == {redis_keys.affinity_key("demo", name) for name in ("alice\0s", "bob\0s", "s")}
+    sessions = set()
+    for headers in (bearer(ALICE), bearer(BOB), {}):
+        sessions.add((await w.receipt(await w.ask(headers={**headers, "x-session-id": "s"})))["session"])
+    assert len(sessions) == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "named", "session"),
+    [
+        (None, None, None),
+        (None, "s", "s"),
+        (None, "alice\0s", "\0alice\0s"),
+        (None, f"{UNNAMED}1f", f"\0{UNNAMED}1f"),
+        ("alice", "s", "alice\0s"),
+        ("alice", f"{UNNAMED}1f", f"alice\0{UNNAMED}1f"),
+    ],
+)
+def test_no_name_of_a_session_is_that_of_another_key_or_of_a_prompt(key, named, session):
+    holder = PublishedKey(id=key, name=key, sha256="0" * 64) if key is not None else None
+    assert prepare._of_key(holder, named) == session
+
+
+async def test_a_cache_salt_is_apart_by_key(world):
+    w = await keyed(world, key_entry(ALICE), key_entry(BOB), required=())
+    for headers in (bearer(ALICE), bearer(BOB), {}):
+        await w.ask(headers=headers, cache_salt="pepper")
+    salts = [request.document["cache_salt"] for request in w.engines[0].received]
+    assert salts == ["alice:pepper", "bob:pepper", "pepper"]
+
+
+@pytest.mark.parametrize("salt", ["", None, 7])
+def test_a_salt_that_engines_refuse_reaches_them_as_it_is(salt):
+    _, body = prepare.read(orjson.dumps({"model": "m", "prompt": "x", "cache_salt": salt}), "/v1/completions", (), "k")
+    assert orjson.loads(body)["cache_salt"] == salt
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"])
+async def test_no_client_names_a_request_at_an_engine(world, path):
+    w = await world(None)
+    names = {"request_id": "resp_a", "rid": "r", "bootstrap_host": "h", "bootstrap_port": 1, "bootstrap_room": 7}
+    assert (await w.ask(path, temperature=0.5, **names)).status_code == 200
+    (got,) = w.engines[0].received
+    assert got.document["temperature"] == 0.5
+    assert not names.keys() & got.document.keys()
+
+
+async def test_of_two_requests_with_one_id_both_have_receipts(world):
+    w = await world(None)
+    client = w.published.client
+    for prompt in ("one", "two " * 50, "three " * 100):
+        answer = await w.ask(prompt=prompt, headers={"x-request-id": "same"})
+        await w.until(lambda: not w.router.recorder.pending)
+        assert answer.headers["x-request-id"] == "same"
+    await w.until(lambda: client.xlen(redis_keys.RECEIPTS) == 3)
+    tokens, name = [], "same"
+    while name:
+        receipt = loaded(client.get(redis_keys.receipt_key(name)))
+        assert receipt["request_id"] == "same"
+        assert w.engines[0].received[2 - len(tokens)].headers["x-request-id"] == receipt["own_id"]
+        tokens.append(receipt["prompt_tokens"])
+        name = receipt.get("earlier")
+    assert tokens == sorted(tokens, reverse=True)
+    assert len(tokens) == 3
+
+
+async def test_a_client_that_sends_an_id_of_the_router_again_takes_no_receipt_away(world):
+    w = await world(None)
+    client = w.published.client
+    name = (await w.ask()).headers["x-request-id"]
+    await w.until(lambda: client.exists(redis_keys.receipt_key(name)))
+    await w.ask(headers={"x-request-id": name})
+    await w.until(lambda: client.xlen(redis_keys.RECEIPTS) == 2)
+    assert loaded(client.get(redis_keys.receipt_key(name)))["earlier"] == f"{name}~earlier"
+    assert loaded(client.get(redis_keys.receipt_key(f"{name}~earlier")))["request_id"] == name
+
+
+async def test_a_batch_of_receipts_that_is_written_twice_moves_none(world):
+    w = await world(None)
+    client, reporter = w.published.client, w.router.source.reporter
+    calls = [Call("same", "/v1/completions", 0.0, 0.0, own_id=f"same-{number}") for number in (1, 2)]
+    for number, call in enumerate(calls):
+        call.number = number + 1
+        await reporter._keep([call])
+        await reporter._keep([call])
+    assert loaded(client.get(redis_keys.receipt_key("same")))["earlier"] == "same-1"
+    assert "earlier" not in loaded(client.get(redis_keys.receipt_key("same-1")))
+    assert client.xlen(redis_keys.RECEIPTS) == 2
+
+
+async def test_a_receipt_of_an_older_router_is_moved_too(world):
+    w = await world(None)
+    client = w.published.client
+    client.set(redis_keys.receipt_key("same"), '{"schema":2,"request_id":"same","at":1.0}')
+    await w.ask(headers={"x-request-id": "same"})
+    await w.until(lambda: client.exists(redis_keys.receipt_key("same~earlier")))
+    assert loaded(client.get(redis_keys.receipt_key("same")))["earlier"] == "same~earlier"
+    assert loaded(client.get(redis_keys.receipt_key("same~earlier")))["at"] == 1.0
+
+
+async def test_the_target_of_an_alias_is_not_drawn_by_the_id_that_a_client_gives(world):
+    w = await world(None)
+    split = [{"pool": "demo", "model": "llama", "weight": 50}, {"pool": "spot", "model": "llama", "weight": 50}]
+    async with engine() as spot:
+        await second(w, spot)
+        await known(w, {"chat": {"split": split}})
+        for number in range(30):
+            await w.ask(model="chat", prompt=f"{number} is a number", headers={"x-request-id": "same"})
+        assert w.engines[0].received
+        assert spot.received
