@@ -103,7 +103,8 @@ def _shown(message: Message, pool: str) -> Message:
     """The frame as this share shows it, made once for all its viewers."""
     if pool not in message.shown:
         said = orjson.loads(message.text)
+        shown: dict[str, object] = {"type": "trouble", "what": "redis"}
         if said.get("frame") is not None:
-            said["frame"] = view.frame_of(unfolded(said["frame"]), pool)
-        message.shown[pool] = Message(orjson.dumps(said).decode())
+            shown = {"type": "frame", "frame": view.frame_of(unfolded(said["frame"]), pool)}
+        message.shown[pool] = Message(orjson.dumps(shown).decode())
     return message.shown[pool]

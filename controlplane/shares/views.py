@@ -24,6 +24,7 @@ from controlplane.shares import badge as badges
 from controlplane.shares import services
 from controlplane.shares.consumers import SECONDS, snapshot
 from controlplane.shares.forms import ShareForm
+from controlplane.shares.kinds import name
 from controlplane.shares.models import Share
 from fleet import selectors
 from router.policy.types import CLASSES
@@ -79,7 +80,8 @@ def wall(request: HttpRequest, share: Share) -> HttpResponse:
     context = {
         "user": AnonymousUser(),  # also where the reader is signed in
         "navigation": [],
-        "fleet_name": selectors.fleet_name(),
+        "messages": [],
+        "fleet_name": name(selectors.fleet_name()),
         "snapshot": snapshot(share.pool, SECONDS),
         "settings": {
             "seconds": SECONDS,

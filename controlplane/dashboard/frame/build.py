@@ -6,7 +6,7 @@ None means unknown and is never written as 0. Times are Unix seconds, latencies 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from msgspec import Struct, ValidationError, convert, structs
 
@@ -145,11 +145,15 @@ def _summary(fleet: FleetValue, live: PolicyValue | None) -> PoolSummary:
 
 
 def _delivery(line: DeliveryLine) -> ShownDelivery:
-    """`text` without its countdown, which the page keeps to `next_at`."""
-    running = line.state in ("step", "baking")
-    where = " ".join(filter(None, (line.step, "" if running and line.step else line.word)))
-    text = " · ".join(filter(None, (f"{line.base} → {line.candidate} {where}", line.figure)))
-    return cast(ShownDelivery, {**structs.asdict(line), "text": text})
+    shown = structs.asdict(line)
+    return cast(ShownDelivery, {**shown, "text": delivery_text(shown)})
+
+
+def delivery_text(line: Mapping[str, Any]) -> str:
+    """The line of a delivery without its countdown, which the page keeps to `next_at`."""
+    running = line["state"] in ("step", "baking")
+    where = " ".join(filter(None, (line["step"], "" if running and line["step"] else line["word"])))
+    return " · ".join(filter(None, (f"{line['base']} → {line['candidate']} {where}", line["figure"])))
 
 
 def _scaling(advice: ScalingAdvice) -> PoolScaling:

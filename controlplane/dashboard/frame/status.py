@@ -49,19 +49,38 @@ def shown_status(state: str, sample: InstanceSample | None, now: float, kv_limit
     age = now - sample.at
     if age < -SAMPLE_STALE_S:
         return "stale", f"its sample is {-age:.0f} s in the future: check the clocks of its node and of this host"
+    status = _of_sample(state, sample, age, kv_limit)
+    return status, measured(status, age, sample.kv_usage, sample.waiting, kv_limit)
+
+
+def _of_sample(state: str, sample: InstanceSample, age: float, kv_limit: float) -> str:
     if age > SAMPLE_OFFLINE_S:
-        return "offline", f"no sample for {age:.0f} s"
+        return "offline"
     if age > SAMPLE_STALE_S:
-        return "stale", f"last sample {age:.0f} s ago"
+        return "stale"
     if state == "ready":
-        return _load(sample, kv_limit)
-    return ("drained" if sample.running == 0 and sample.waiting == 0 else state), ""
+        return "saturated" if _is_full(sample.kv_usage, kv_limit) or _is_queueing(sample.waiting) else "ready"
+    return "drained" if sample.running == 0 and sample.waiting == 0 else state
 
 
-def _load(sample: InstanceSample, kv_limit: float) -> tuple[str, str]:
-    kv, waiting = sample.kv_usage, sample.waiting
-    if kv is not None and kv > kv_limit:
-        return "saturated", f"KV usage {percent(kv)} (limit of the policy {percent(kv_limit)})"
-    if waiting is not None and waiting >= WAITING_SATURATED:
-        return "saturated", f"{waiting:.0f} requests waiting (threshold {WAITING_SATURATED})"
-    return "ready", ""
+def _is_full(kv: float | None, kv_limit: float) -> bool:
+    return kv is not None and kv > kv_limit
+
+
+def _is_queueing(waiting: float | None) -> bool:
+    return waiting is not None and waiting >= WAITING_SATURATED
+
+
+def measured(status: str, age_s: float | None, kv: float | None, waiting: float | None, kv_limit: float) -> str:
+    """Why an instance has a status that its sample gives; empty for other statuses."""
+    if status == "unseen":
+        return "no sample yet"
+    if status == "offline":
+        return f"no sample for {age_s or 0:.0f} s"
+    if status == "stale":
+        return f"last sample {age_s or 0:.0f} s ago"
+    if status != "saturated":
+        return ""
+    if _is_queueing(waiting) and not _is_full(kv, kv_limit):
+        return f"{waiting:.0f} requests waiting (threshold {WAITING_SATURATED})"
+    return f"KV usage {percent(kv)} (limit of the policy {percent(kv_limit)})"
