@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -119,9 +120,10 @@ class Router:
 
     def _check_connections(self) -> None:
         self.proxy.stalls.check()
-        now = asyncio.get_running_loop().time()
+        now, unix = asyncio.get_running_loop().time(), time.time()
         for pool in self.pools.all():
             for endpoint in pool.endpoints.values():
+                endpoint.look(unix)
                 endpoint.upstream.close_idle(now)
                 endpoint.upstream.check_host()
             pool.queue.look_again()

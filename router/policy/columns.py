@@ -1,13 +1,13 @@
 """The inputs of a decision, as a receipt keeps them.
 
-Candidates are one list per field, or a single value where all are equal: {id: […], cached, tiers ([device, host,
-disk] or null each; when the request had them), running, waiting, decodes, prefill_tokens, kv_usage, kv_tokens,
-block_size, role, connector, pair (absent when none has one), score (null where the strategy did not compare; absent
-when it compared none), refused: {index: reason}, aside: {index: reason}}. `refused` are instances that could not take
-the request, `aside` those that the policy's filters left out. Those of a decision add prefill, the instance that
-computes the prompt for another, pace, absent when it is 1 for all, pulls and pull_tokens, where a pull was weighed
-against computing, and left_out: {reason: count} of the instances that the decision did not compare: those of a large
-pool beyond the shortlist, and those without the request's adapter.
+Candidates are one list per field, or a single value where all are equal: {id: […], cached, tiers ([device, host, disk]
+or null each; when the request had them), running, waiting, decodes, prefill_tokens, kv_usage (null, as waiting is,
+where the load was not known), kv_tokens, block_size, role, connector, pair (absent when none has one), score (null
+where the strategy did not compare; absent when it compared none), refused: {index: reason}, aside: {index: reason}}.
+`refused` are instances that could not take the request, `aside` those that the policy's filters left out. Those of a
+decision add prefill, the instance that computes the prompt for another, pace, absent when it is 1 for all, pulls and
+pull_tokens, where a pull was weighed against computing, and left_out: {reason: count} of the instances that the
+decision did not compare: those of a large pool beyond the shortlist, and those without the request's adapter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any
 
-from router.policy.types import Candidate, InstanceState, RoutingRequest
+from router.policy.types import KV_UNKNOWN, Candidate, InstanceState, RoutingRequest
 from router.policy.view import cached_by
 
 FIELDS = (
@@ -32,9 +32,20 @@ FIELDS = (
 )
 PACE = "pace"
 PULLS = ("pulls", "pull_tokens")
+UNKNOWN = {"kv_usage": KV_UNKNOWN, "waiting": 0}  # written as null where the load is not known
 LARGE = 1_000.0
 _NAMES = ("cached", *FIELDS)
+_KV_USAGE = FIELDS.index("kv_usage")
 _WRITE = attrgetter("id", "cached_tokens", *FIELDS)  # several at once: the cheapest way through many instances
+
+
+def _told(instances: Sequence[InstanceState], by_field: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The columns, with null where an instance's load is not known."""
+    if KV_UNKNOWN not in by_field[_KV_USAGE]:
+        return by_field
+    known = [instance.known for instance in instances]
+    nulled = {FIELDS.index(name): tuple(one[name] for one in known) for name in UNKNOWN}
+    return [nulled.get(place, column) for place, column in enumerate(by_field)]
 
 
 def rounded(scores: Sequence[Any]) -> list[Any]:
@@ -56,7 +67,8 @@ def columns(
     ids, own, *by_field = zip(*map(_WRITE, instances), strict=True)
     count = len(ids)
     made: dict[str, Any] = {"id": ids}
-    for name, values in zip(_NAMES, (cached_by(request, ids, own), *by_field)):  # noqa: B905 - as many as _WRITE reads
+    every = (cached_by(request, ids, own), *_told(instances, by_field))
+    for name, values in zip(_NAMES, every):  # noqa: B905 - as many as _WRITE reads
         first = values[0]
         made[name] = first if values.count(first) == count else values
     if not made["pair"]:
@@ -94,6 +106,9 @@ class RecordedColumns:
     def instances(self) -> list[InstanceState]:
         """The instances as the decision saw them, without their cached tokens (`held`)."""
         by_field = {name: self.column(name) for name in (*FIELDS, PACE, *PULLS) if name in self._made}
+        for name, value in UNKNOWN.items():
+            if None in by_field.get(name, ()):
+                by_field[name] = [value if known is None else known for known in by_field[name]]
         return [
             InstanceState(
                 id=name,

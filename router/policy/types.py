@@ -64,16 +64,19 @@ class RoutingRequest(Value, frozen=True):
     pool: PoolLoad | None = None  # None: the decision sees every instance
 
 
+KV_UNKNOWN = 2.0  # as a KV usage, above every limit: an instance whose load is not known comes after all others
+
+
 class InstanceState(Value, frozen=True):
     """One instance as the policy sees it, at the moment of the decision. Load is what all routers have sent."""
 
     id: str
     cached_tokens: int = 0  # h_i: prompt tokens of this request whose KV the instance holds (prefix, whole blocks)
     running: int = 0  # R_i: requests running + waiting
-    waiting: int = 0  # q_i
+    waiting: int = 0  # q_i; 0 too while it is not known
     decodes: int = 0  # D_i
     prefill_tokens: int = 0  # PP_i: prompt tokens still to be computed, queued or running
-    kv_usage: float = 0.0  # u_i, 0–1 share of KV blocks
+    kv_usage: float = 0.0  # u_i, 0–1 share of KV blocks, or KV_UNKNOWN
     kv_tokens: int = 0  # KV capacity in tokens, 0 when unknown
     block_size: int = 16  # tokens per KV block
     refused: str = ""  # why it cannot take a request; empty when it can
@@ -83,6 +86,12 @@ class InstanceState(Value, frozen=True):
     pace: float = 1.0  # how fast it computes prompts, against the pool's median instance
     pulls: int = 0  # of KV, under way from it
     pull_tokens: int = 0  # of PP_i, those that this router's pulls to it stand for: no GPU computes them
+
+    @property
+    def known(self) -> dict[str, float | int | None]:
+        """What its engine tells of itself, by field; None where it is not known."""
+        unknown = self.kv_usage == KV_UNKNOWN
+        return {"kv_usage": None if unknown else self.kv_usage, "waiting": None if unknown else self.waiting}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from router.contract import ranks
 from router.contract.redis.published import PublishedInstance
 from router.contract.redis.sample import InstanceSample, RankSample
-from router.contract.redis.staleness import SAMPLE_OFFLINE_S
-from router.policy.types import InstanceState, Role
+from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S
+from router.policy.types import KV_UNKNOWN, InstanceState, Role
 from router.pool.gpu_clock import GpuClock, GpuSpent, prefill_weight
 from router.pool.load_order import Load
 from router.pool.ranks import InstanceRanks
@@ -48,7 +48,8 @@ class Endpoint:
         self.kv_usage = 0.0
         self.kv_tokens = 0
         self.waiting = 0
-        self.sampled_at = 0.0
+        self.sampled_at = 0.0  # by the clock of its node
+        self.heard_at = 0.0  # of that sample, by the clock of this host: clocks differ
         self.engine_id = ""  # from its bootstrap server, where its connector has one
         self.refused: Counter[str] = Counter()  # of its answers: reason → how often
         self.reports_cached = False  # its usage has included cached tokens
@@ -139,9 +140,14 @@ class Endpoint:
         self.changes.add(self.id)
 
     def take_sample(self, sample: InstanceSample, now: float) -> None:
-        """Take a sample; a stale one or one of an earlier epoch counts as no load. `now` is Unix time."""
+        """Take a sample; one of an earlier process counts as no load. `now` is Unix time."""
         before = self.kv_usage, self.waiting, self.kv_tokens
-        if sample.epoch != self.epoch or now - sample.at > SAMPLE_OFFLINE_S:
+        if sample.at != self.sampled_at:
+            self.heard_at = sample.at if now - sample.at > SAMPLE_OFFLINE_S else now
+        self.sampled_at = sample.at
+        if now - self.heard_at > SAMPLE_UNKNOWN_S:
+            self.kv_usage, self.waiting = KV_UNKNOWN, 0
+        elif sample.epoch != self.epoch:
             self.kv_usage, self.waiting = 0.0, 0
         else:
             mine = sample if self.rank is None else sample.ranks.get(str(self.rank), RankSample())
@@ -149,8 +155,13 @@ class Endpoint:
             self.waiting = int(mine.waiting or 0)
             if not self.kv_tokens:
                 self.kv_tokens = (sample.kv_blocks or 0) * (sample.block_size or self.block_size)
-        self.sampled_at = sample.at
         if (self.kv_usage, self.waiting, self.kv_tokens) != before:
+            self.touch()
+
+    def look(self, now: float) -> None:
+        """Forget a load that was told too long ago, whether or not samples still come; `now` is Unix time."""
+        if self.heard_at and now - self.heard_at > SAMPLE_UNKNOWN_S and self.kv_usage != KV_UNKNOWN:
+            self.kv_usage, self.waiting = KV_UNKNOWN, 0
             self.touch()
 
     def take_pace(self, pace: float) -> None:

@@ -43,10 +43,10 @@ class CandidateOut(DecidedOut):
     """A candidate with its load at the time of the decision, as sent by all routers."""
 
     running: int = 0
-    waiting: int = 0
+    waiting: int | None = Field(0, description="null: its load was not known, as its last figures were too old")
     decodes: int = 0
     prefill_tokens: int = 0
-    kv_usage: float = 0.0
+    kv_usage: float | None = Field(0.0, description="null: as for `waiting`; it ranked last")
     kv_tokens: int = Field(0, description="0 when unknown")
     block_size: int = 16
     role: str = "both"
@@ -278,7 +278,7 @@ def _found(request_id: str) -> Receipt:
 
 
 def _candidate(one: Candidate, state: InstanceState) -> CandidateOut:
-    return CandidateOut(**asdict(one), **{name: getattr(state, name) for name in FIELDS})
+    return CandidateOut(**asdict(one), **{name: getattr(state, name) for name in FIELDS} | state.known)
 
 
 def _time(spent: explain.Waterfall) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Ages beyond which a report no longer counts: all limits in one place, in seconds. Pure."""
 
 SAMPLE_STALE_S = 3.0  # an older sample is shown as stale
-SAMPLE_OFFLINE_S = 15.0  # an older one as offline, and policies no longer use it
+SAMPLE_UNKNOWN_S = 5.0  # the load that an older one tells is not known any more: its instance ranks last
+SAMPLE_OFFLINE_S = 15.0  # an older one is shown as offline
 WORKER_LATE_S = 3.0  # a control worker or node worker that was silent longer is late
 WORKER_DOWN_S = 10.0  # a longer silence counts as down
 STEP_LATE_S = 15.0  # a step of the control worker that has not ended well for longer is late,

@@ -6,7 +6,7 @@ from itertools import compress, count
 
 from router.policy.fleet import FleetColumns
 from router.policy.rules import roles
-from router.policy.types import InstanceState, ParsedPolicy, RoutingRequest
+from router.policy.types import KV_UNKNOWN, InstanceState, ParsedPolicy, RoutingRequest
 
 Filter = Callable[[InstanceState, ParsedPolicy], str]
 
@@ -22,6 +22,8 @@ def in_flight(instance: InstanceState, policy: ParsedPolicy) -> str:
 
 def kv_headroom(instance: InstanceState, policy: ParsedPolicy) -> str:
     limit = policy["load.kv_usage_max"]
+    if instance.kv_usage == KV_UNKNOWN:
+        return "its load is not known: its last figures are too old, or stand still"
     return f"KV usage {100 * instance.kv_usage:.1f} % is above {100 * limit:.1f} %" if instance.kv_usage > limit else ""
 
 

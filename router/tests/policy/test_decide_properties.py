@@ -11,7 +11,7 @@ from router.policy.rules.classify import classify
 from router.policy.schema import document
 from router.policy.serves import able
 from router.policy.strategies import STRATEGIES
-from router.policy.types import CLASSES, Decision, InstanceState, ParsedPolicy, Rates, RoutingRequest
+from router.policy.types import CLASSES, KV_UNKNOWN, Decision, InstanceState, ParsedPolicy, Rates, RoutingRequest
 
 NAMES = [f"demo-{number}" for number in range(8)]
 POLICIES = [document.parse(document.default(strategy)) for strategy in STRATEGIES] + [
@@ -30,7 +30,7 @@ FIGURES = st.sampled_from([0, 1, 2, 700, 9_000, 30_000, 120_000])
 @st.composite
 def fleets(draw: st.DrawFn) -> list[InstanceState]:
     names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=6))
-    return [
+    made = [
         InstanceState(
             name,
             cached_tokens=draw(FIGURES),
@@ -38,7 +38,7 @@ def fleets(draw: st.DrawFn) -> list[InstanceState]:
             waiting=draw(st.integers(0, 3)),
             decodes=draw(st.integers(0, 3)),
             prefill_tokens=draw(FIGURES),
-            kv_usage=draw(st.sampled_from([0.0, 0.5, 0.99])),
+            kv_usage=draw(st.sampled_from([0.0, 0.5, 0.99, KV_UNKNOWN])),
             kv_tokens=draw(st.sampled_from([0, 100_000])),
             role=draw(st.sampled_from(["both", "both", "prefill", "decode"])),
             connector=draw(st.sampled_from(["", "nixl", "mooncake_store"])),
@@ -47,6 +47,7 @@ def fleets(draw: st.DrawFn) -> list[InstanceState]:
         )
         for name in names
     ]
+    return [replace(one, waiting=0) if one.kv_usage == KV_UNKNOWN else one for one in made]
 
 
 REQUESTS = st.builds(

@@ -1,0 +1,69 @@
+"""What an instance told of its load counts until it is too old, by this host's clock; then its load is not known."""
+
+import pytest
+
+from router.contract.redis.sample import InstanceSample
+from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S
+from router.policy.types import KV_UNKNOWN
+from router.pool.endpoint import Endpoint
+from router.tests.conftest import instance
+
+NOW = 1_000.0
+
+
+def sampled(at: float, *, epoch: int = 1) -> InstanceSample:
+    return InstanceSample(id="a", epoch=epoch, at=at, kv_usage=0.4, waiting=2)
+
+
+@pytest.fixture
+def endpoint() -> Endpoint:
+    made = Endpoint(instance("a", "http://127.0.0.1:1"))
+    made.take_sample(sampled(NOW), NOW)
+    return made
+
+
+def load(endpoint: Endpoint) -> tuple[float, int]:
+    return endpoint.kv_usage, endpoint.waiting
+
+
+def test_figures_count_until_they_are_too_old(endpoint: Endpoint) -> None:
+    endpoint.look(NOW + SAMPLE_UNKNOWN_S)
+    assert load(endpoint) == (0.4, 2)
+    endpoint.look(NOW + SAMPLE_UNKNOWN_S + 0.1)
+    assert load(endpoint) == (KV_UNKNOWN, 0)
+
+
+def test_the_same_sample_read_again_makes_figures_no_younger(endpoint: Endpoint) -> None:
+    for second in range(1, 8):
+        endpoint.take_sample(sampled(NOW), NOW + second)
+    assert load(endpoint) == (KV_UNKNOWN, 0)
+
+
+def test_the_next_sample_makes_the_load_known_again(endpoint: Endpoint) -> None:
+    endpoint.look(NOW + 60)
+    endpoint.take_sample(sampled(NOW + 60), NOW + 60)
+    assert load(endpoint) == (0.4, 2)
+
+
+def test_a_clock_of_a_node_that_is_slow_makes_no_figure_old(endpoint: Endpoint) -> None:
+    for second in range(1, 20):
+        endpoint.take_sample(sampled(NOW + second - 10), NOW + second)
+        endpoint.look(NOW + second)
+    assert load(endpoint) == (0.4, 2)
+
+
+def test_a_sample_that_was_left_from_long_ago_tells_nothing() -> None:
+    fresh = Endpoint(instance("a", "http://127.0.0.1:1"))
+    fresh.take_sample(sampled(NOW - SAMPLE_OFFLINE_S - 1), NOW)
+    assert load(fresh) == (KV_UNKNOWN, 0)
+
+
+def test_a_new_process_has_no_load_until_it_tells_of_one(endpoint: Endpoint) -> None:
+    endpoint.take_sample(sampled(NOW + 1, epoch=2), NOW + 1)
+    assert load(endpoint) == (0.0, 0)
+
+
+def test_an_engine_without_a_metrics_page_is_never_late() -> None:
+    silent = Endpoint(instance("a", "http://127.0.0.1:1"))
+    silent.look(NOW)
+    assert load(silent) == (0.0, 0)
